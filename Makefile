@@ -1,0 +1,39 @@
+# make demo, make test: everything from a fresh clone. PYTHON picks the interpreter (3.11 or newer).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+# Twice the cores' worth of threads in each of several test processes would only get in each other's way.
+TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
+.PHONY: demo test check bench clean
+.DEFAULT_GOAL := test
+
+$(VENV)/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "stiefel-init needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Set PYTHON=..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(VENV)/bin/pip pyproject.toml constraints.txt
+	@echo "Installing stiefel-init and PyTorch into $(VENV) ..."
+	@$(INSTALL) '.[torch]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/pip pyproject.toml constraints.txt
+	@echo "Installing stiefel-init and its development tools into $(VENV) ..."
+	@$(INSTALL) '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.demo
+	@$(BIN)/python examples/first_look.py
+
+test: $(VENV)/.dev
+	@$(TEST_ENV) $(BIN)/python -m pytest -n auto -q
+
+check: $(VENV)/.dev
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+bench: $(VENV)/.dev
+	@$(BIN)/python benchmarks/sampler.py
+
+clean:
+	rm -rf $(VENV) build dist

@@ -1,0 +1,125 @@
+r"""The mathematics of Õ(m,n), written once over array namespaces.
+
+`xp` is `numpy`, `torch` or `jax.numpy`. With p = min(m,n) and q = max(m,n) a member is built as
+its p × q form and transposed when m > n, so everything below speaks of p rows and q columns.
+
+Note [a member from reflectors]
+    Let x_1 = (1,…,1) ∈ R^q and let x_j ∈ R^{q-j+1}, j = 2…p, be standard Gaussian vectors.
+    In the Householder QR factorization of [ξ_q | Gaussian matrix] the j-th reflector is that of a
+    fresh Gaussian vector (Stewart 1980), so the factorization need not be computed: with H_j the
+    reflection that sends x_j (padded by j-1 zeros) to ∓‖x_j‖ e_j and s_j = sign of x_j's first entry,
+
+        Q = H_1 H_2 ⋯ H_p [I_p; 0]     has     -s_1 Q e_1 = ξ_q,
+
+    and the columns -s_j Q e_j, j ≥ 2, are a Haar frame of the complement of ξ_q. The signs matter:
+    without them the first entry of every column has a fixed sign and the law is not Haar.
+    Then, with u = e_1 + ξ_p and S = diag(s_1 … s_p),
+
+        W = (I - 2uuᵀ/uᵀu) S Qᵀ
+
+    has W ξ_q = ξ_p, because I - 2uuᵀ/uᵀu swaps e_1 and -ξ_p. Both fixed reflections add two unit
+    vectors instead of subtracting them, so nothing cancels, and p = 1 and q = 1 need no exception.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+
+Array = Any
+
+# A Gaussian generator may return an exact zero, and a vector of zeros has no reflector. Drawing
+# with this mean instead of 0 shifts no other float32 or float64 value.
+NEVER_ZERO = 1e-18
+
+
+def _diagonal(xp: Any, x: Array) -> Array:
+    return xp.diagonal(x, 0, -2, -1)
+
+
+def signed_norm(xp: Any, x: Array, length: Array) -> Array:
+    """±‖x‖ for the rows of the upper trapezoidal `x`, whose lengths are given, with the signs of their first entries.
+
+    v = x + (signed norm) e_j spans the reflection I - vvᵀ/(norm · v_j), and nothing cancels in it.
+    """
+    return xp.copysign(length, _diagonal(xp, x))
+
+
+@lru_cache(maxsize=4)
+def left_reflection(p: int, dtype: str) -> np.ndarray:
+    """I - 2uuᵀ/uᵀu for u = e_1 + ξ_p; kept, since equal layers come in rows. Not to be written to."""
+    u = np.full(p, 1 / math.sqrt(p))
+    u[0] += 1
+    return (np.eye(p) - np.outer(u, u) / (1 + 1 / math.sqrt(p))).astype(dtype)
+
+
+class Ops(Protocol):
+    """What `frame` needs of an array library, beyond arithmetic. Arrays may be changed in place."""
+
+    xp: Any
+
+    def eye(self, p: int, q: int) -> Array: ...
+    def row_norms(self, x: Array) -> Array: ...
+    def add_diagonal(self, x: Array, value: Array) -> Array: ...
+    def set_diagonal(self, x: Array, value: Array) -> Array: ...
+    def solve_right(self, lower: Array, b: Array) -> Array: ...
+    def subtract_product(self, qt: Array, start: int, b: Array, v: Array) -> Array: ...
+
+
+def frame(ops: Ops, draw: Callable[[int, int], Array], p: int, q: int, block: int) -> tuple[Array, Array]:
+    """(Qᵀ, signs) of Note [a member from reflectors], by blocks of the compact WY form.
+
+    `draw(start, stop)` gives rows start…stop-1 of the reflected vectors, from column `start` on, as
+    an upper trapezoid. With its reflectors as the rows of V, a block is I - VᵀTV where T⁻¹ is the
+    upper triangle of VVᵀ with its diagonal halved: two products and a triangular solve, no loop over
+    columns. Blocks are applied last first, while the rows above are still those of the identity.
+    """
+    qt = ops.eye(p, q)
+    signs: list[Array] = []
+    for start in reversed(range(0, p, block)):
+        stop = min(start + block, p)
+        width = stop - start
+        x = draw(start, stop)
+        norm = signed_norm(ops.xp, x, ops.row_norms(x))
+        v = ops.add_diagonal(x, norm)
+        lower = ops.set_diagonal(v @ v.mT, norm * _diagonal(ops.xp, v))
+        b = v[..., :width].mT
+        if stop < p:
+            b = ops.xp.concatenate((b, qt[..., stop:, stop:] @ v[..., width:].mT), -2)
+        qt = ops.subtract_product(qt, start, ops.solve_right(lower, b), v)
+        signs.insert(0, ops.xp.sign(norm))
+    return qt, signs[0] if len(signs) == 1 else ops.xp.concatenate(signs, -1)
+
+
+def _positive_qr(xp: Any, a: Array) -> Array:
+    q, r = xp.linalg.qr(a)
+    diagonal = xp.diagonal(r, 0, -2, -1)
+    return q * xp.where(diagonal < 0, -1, 1)[..., None, :]
+
+
+def algorithm1(xp: Any, xi: Callable[[int], Array], normal: Callable[[int, int], Array], m: int, n: int) -> Array:
+    """The paper's algorithm 1 for m ≤ n: W = U Vᵀ from two QR factorizations."""
+    u = _positive_qr(xp, xp.concatenate((xi(m), normal(m, m - 1)), -1))
+    v = _positive_qr(xp, xp.concatenate((xi(n), normal(n, m - 1)), -1))
+    return u @ v.mT
+
+
+def algorithm2(
+    xp: Any, xi: Callable[[int], Array], normal: Callable[[int, int], Array], cholesky: Array, m: int, n: int
+) -> Array:
+    """The paper's algorithm 2 for m ≤ n: W = L Q + ξ_m ξ_nᵀ from one QR factorization."""
+    q = _positive_qr(xp, xp.concatenate((xi(n), normal(n, m - 1)), -1))
+    q = xp.concatenate((q[..., 1:], q[..., :1]), -1).mT
+    return cholesky @ q + 1 / math.sqrt(m * n)
+
+
+def cholesky_columns(m: int) -> tuple[np.ndarray, np.ndarray]:
+    """The diagonal of L of Lemma 2, and the value that column j has everywhere below its diagonal."""
+    rest = m - np.arange(1.0, m + 1)  # m - j for j = 1 … m
+    with np.errstate(divide="ignore"):
+        below = np.where(rest > 0, -1 / np.sqrt((rest + 1) * rest), 0)
+    return np.sqrt(rest / (rest + 1)), below

@@ -1,0 +1,15 @@
+"""The one exception this package raises for bad input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+class StiefelError(ValueError):
+    """Bad input, told in one sentence: what was wrong, its value, what to do."""
+
+
+def unknown(what: str, value: Any, valid: Iterable[str]) -> StiefelError:
+    """The error for a name that is not one of `valid`."""
+    return StiefelError(f"{what}={value!r} is not known; choose one of {', '.join(map(repr, valid))}.")

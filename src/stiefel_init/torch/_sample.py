@@ -1,0 +1,238 @@
+"""Members of Õ(m,n) with PyTorch: `sample`, and `fill_`, which the initializers share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import _construct, _validate
+from .._errors import StiefelError, unknown
+
+WORKING = (torch.float64, torch.float32)  # what matrices are computed in
+_NAMES = {torch.float64: "float64", torch.float32: "float32"}
+DTYPES = (*WORKING, torch.bfloat16, torch.float16)
+
+# Which way is fastest where, as benchmarks/sampler.py measured it. On a CPU one matrix of up to 256
+# rows goes to LAPACK in one call; more rows, and batches of small matrices, go to the compact WY form.
+_LAPACK_ROWS = 256
+_BATCHED_ROWS = 256
+_BLOCK = {"cpu": 128}
+_BLOCK_OTHER = 512
+_BATCHED_BLOCK = {"cpu": 32}
+_BATCHED_BLOCK_OTHER = 256
+_BATCHED_BYTES = {"cpu": 1 << 22}  # of a batch at once, so that the temporaries stay in the caches
+_BATCHED_BYTES_OTHER = 1 << 28
+
+
+def sample(
+    m: int,
+    n: int,
+    *,
+    batch: int | tuple[int, ...] = (),
+    method: str = "householder",
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    r"""Draw W uniformly from Õ(m,n), as a tensor of shape (*batch, m, n); see `stiefel_init.sample`.
+
+    The whole batch is one call. `dtype` defaults to torch's default dtype, `device` to its default
+    device; bfloat16 and float16 are drawn in float32 and rounded.
+
+    >>> from stiefel_init import check
+    >>> W = sample(64, 784, batch=(3,), generator=torch.Generator().manual_seed(0))
+    >>> W.shape, check(W).ok
+    (torch.Size([3, 64, 784]), True)
+    """
+    m, n, batch = _validate.size("m", m), _validate.size("n", n), _validate.shape("batch", batch)
+    out = torch.empty(*batch, m, n, dtype=dtype, device=device)
+    check_dtype(out, "dtype")
+    check_generator(generator, out)
+    return fill_(out, method, generator)
+
+
+def check_dtype(tensor: Tensor, what: str) -> None:
+    """Refuse a tensor of a dtype that no initializer here can fill."""
+    if tensor.dtype not in DTYPES:
+        names = ", ".join(str(d).removeprefix("torch.") for d in DTYPES)
+        raise StiefelError(f"{what}={tensor.dtype} is not supported; use one of {names}.")
+
+
+def check_generator(generator: torch.Generator | None, tensor: Tensor) -> None:
+    """Refuse a generator of another device than the tensor's."""
+    if generator is not None and generator.device.type != tensor.device.type and not tensor.is_meta:
+        kind = tensor.device.type
+        raise StiefelError(
+            f"generator is on {generator.device.type}, the tensor on {kind}; make it with torch.Generator({kind!r})."
+        )
+
+
+def fill_(out: Tensor, method: str, generator: torch.Generator | None) -> Tensor:
+    """Fill the matrices of `out`, of shape (…, m, n) and detached, with independent members of Õ(m,n)."""
+    if method not in _validate.METHODS:
+        raise unknown("method", method, _validate.METHODS)
+    if out.is_meta or out.numel() == 0:
+        return out
+    wide = out if out.shape[-2] <= out.shape[-1] else out.mT
+    if method != "householder":
+        wide.copy_(_paper(wide, method, generator))
+    elif wide.ndim == 2:
+        _matrix(wide, generator)
+    else:
+        _batch(wide, generator)
+    return out
+
+
+def _matrix(out: Tensor, generator: torch.Generator | None) -> None:
+    p, q = out.shape
+    if out.dtype not in WORKING:
+        single = torch.empty(p, q, dtype=torch.float32, device=out.device)
+        _matrix(single, generator)
+        out.copy_(single)
+    elif p <= _LAPACK_ROWS and out.device.type == "cpu":
+        _lapack(out, generator)
+    else:
+        _compact_wy(out, _BLOCK.get(out.device.type, _BLOCK_OTHER), generator)
+
+
+def _batch(out: Tensor, generator: torch.Generator | None) -> None:
+    p, q = out.shape[-2:]
+    kind = out.device.type
+    if p > _BATCHED_ROWS:
+        for member in out.flatten(0, -3) if out.is_contiguous() else map(out.__getitem__, np.ndindex(out.shape[:-2])):
+            _matrix(member, generator)
+        return
+    dtype = out.dtype if out.dtype in WORKING else torch.float32
+    direct = out.dtype == dtype and out.is_contiguous()
+    members = (out if direct else torch.empty(out.shape, dtype=dtype, device=out.device)).view(-1, p, q)
+    chunk = _BATCHED_BYTES.get(kind, _BATCHED_BYTES_OTHER) // (p * q * members.element_size())
+    for part in members.split(max(1, chunk)):
+        _compact_wy(part, _BATCHED_BLOCK.get(kind, _BATCHED_BLOCK_OTHER), generator)
+    if not direct:
+        out.copy_(members.view(out.shape))
+
+
+def _trapezoid(shape: tuple[int, ...], like: Tensor, first: bool, generator: torch.Generator | None) -> Tensor:
+    x = torch.empty(shape, dtype=like.dtype, device=like.device)
+    x.normal_(_construct.NEVER_ZERO, generator=generator).triu_()
+    if first:
+        x.select(-2, 0).fill_(1)
+    return x
+
+
+def _lapack(out: Tensor, generator: torch.Generator | None) -> None:
+    """Note [a member from reflectors], the product of the reflections applied by LAPACK's ormqr."""
+    p, q = out.shape
+    x = _trapezoid((p, q), out, True, generator)
+    norm = _construct.signed_norm(torch, x, torch.linalg.vector_norm(x, dim=1))
+    pivot = x.diagonal() + norm
+    x /= pivot.unsqueeze(1)  # LAPACK wants v_j = 1, and takes it as said
+    start = out if q == p else out.zero_()[:, :p]
+    torch.mul(torch.from_numpy(_construct.left_reflection(p, _NAMES[out.dtype])), norm.sign(), out=start)
+    tau = pivot.div_(norm)
+    if out.stride(0) == 1:  # a tall matrix, transposed: in LAPACK's order of columns as it lies
+        torch.ormqr(x.mT, tau, out, left=False, transpose=True, out=out)
+    else:
+        torch.ormqr(x.mT, tau, out.mT, out=out.mT)
+
+
+class _Ops:
+    """`_construct.Ops` in place on `out`, a matrix or a batch of them."""
+
+    xp: Any = torch
+
+    def __init__(self, out: Tensor) -> None:
+        self.out = out
+
+    def eye(self, p: int, q: int) -> Tensor:
+        self.out.zero_().diagonal(dim1=-2, dim2=-1).fill_(1)
+        return self.out
+
+    def row_norms(self, x: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(x, dim=-1)
+
+    def add_diagonal(self, x: Tensor, value: Tensor) -> Tensor:
+        x.diagonal(dim1=-2, dim2=-1).add_(value)
+        return x
+
+    def set_diagonal(self, x: Tensor, value: Tensor) -> Tensor:
+        x.diagonal(dim1=-2, dim2=-1).copy_(value)
+        return x
+
+    def solve_right(self, lower: Tensor, b: Tensor) -> Tensor:
+        return torch.linalg.solve_triangular(lower, b, upper=False, left=False)
+
+    def subtract_product(self, qt: Tensor, start: int, b: Tensor, v: Tensor) -> Tensor:
+        target = qt[..., start:, start:]
+        if target.ndim == 2:
+            target.addmm_(b, v, alpha=-1)
+        elif start == 0:
+            target.baddbmm_(b, v, alpha=-1)
+        else:
+            target -= b @ v
+        return qt
+
+
+def _compact_wy(out: Tensor, block: int, generator: torch.Generator | None) -> None:
+    """Note [a member from reflectors] for `out`, a matrix or a batch, in place where its memory is in order."""
+    *batch, p, q = out.shape
+    if not out.is_contiguous():
+        ordered = torch.empty(out.shape, dtype=out.dtype, device=out.device)
+        _compact_wy(ordered, block, generator)
+        out.copy_(ordered)
+        return
+
+    def draw(start: int, stop: int) -> Tensor:
+        return _trapezoid((*batch, stop - start, q - start), out, start == 0, generator)
+
+    with _full_precision(out.device.type):
+        qt, signs = _construct.frame(_Ops(out), draw, p, q, block)
+        y = signs.unsqueeze(-2) @ qt
+    # (I - 2uuᵀ/uᵀu) S Qᵀ in one pass: every row but the first gets the same multiple of uᵀ S Qᵀ added,
+    # in which the first row of S Qᵀ is known to be -ξ_q.
+    root = 1 / math.sqrt(p)
+    weight = root / (1 + root)
+    torch.addcmul(torch.rsub(y, weight / math.sqrt(q), alpha=weight * root), qt, signs.unsqueeze(-1), out=out)
+    torch.mul(y.squeeze(-2), -root, out=out.select(-2, 0))
+
+
+def _paper(out: Tensor, method: str, generator: torch.Generator | None) -> Tensor:
+    *batch, p, q = out.shape
+    options: dict[str, Any] = {"dtype": out.dtype if out.dtype in WORKING else torch.float32, "device": out.device}
+
+    def xi(k: int) -> Tensor:
+        return torch.full((*batch, k, 1), 1 / math.sqrt(k), **options)
+
+    def normal(rows: int, columns: int) -> Tensor:
+        return torch.empty(*batch, rows, columns, **options).normal_(generator=generator)
+
+    with _full_precision(out.device.type):
+        if method == "algorithm1":
+            return _construct.algorithm1(torch, xi, normal, p, q)
+        diagonal, below = (torch.from_numpy(column).to(**options) for column in _construct.cholesky_columns(p))
+        cholesky = below.expand(p, p).tril(-1)
+        cholesky.diagonal().copy_(diagonal)
+        return _construct.algorithm2(torch, xi, normal, cholesky, p, q)
+
+
+@contextmanager
+def _full_precision(device: str) -> Iterator[None]:
+    """Full float32 products, whatever tf32, bf16 or autocast settings the caller has."""
+    backend: Any = {"cuda": torch.backends.cuda, "cpu": torch.backends.mkldnn}.get(device)
+    precision = backend.matmul.fp32_precision if backend else "ieee"
+    autocast = torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+    with autocast:
+        if precision in ("ieee", "none"):
+            yield
+            return
+        backend.matmul.fp32_precision = "ieee"
+        try:
+            yield
+        finally:
+            backend.matmul.fp32_precision = precision

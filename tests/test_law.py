@@ -1,0 +1,98 @@
+"""Every sampler draws the uniform law of Õ(m,n), and a sampler without the sign correction is caught.
+
+With W = ξ_mξ_nᵀ + M V Nᵀ, V is a Haar semi-orthogonal (m-1)×(n-1) matrix. Every test below rejects a right
+sampler with probability at most FALSE_ALARM, in the randomness of the fixed seed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import SAMPLERS, Sampler, plain_member
+from scipy import stats
+
+import stiefel_init
+
+FALSE_ALARM = 1e-6
+COUNT = 4000
+SHAPES = [(2, 2), (3, 3), (2, 5), (5, 2), (4, 7), (6, 6)]
+
+
+def directions(k: int) -> list[np.ndarray]:
+    """Unit vectors orthogonal to the ones: the projected first axis, where a wrong sign shows, and a generic one."""
+    vectors = [np.eye(k)[0], np.cos(np.arange(k) ** 2)]
+    return [(v - v.mean()) / np.linalg.norm(v - v.mean()) for v in vectors]
+
+
+def beta_pvalue(W: np.ndarray) -> float:
+    """(aᵀWb)² is Beta(1/2, (max(m,n)-2)/2), and aᵀWb is symmetric, for unit a ⟂ ξ_m, b ⟂ ξ_n."""
+    m, n = W.shape[-2:]
+    worst = 1.0
+    for a in directions(m):
+        for b in directions(n):
+            t = np.einsum("i,kij,j->k", a, W, b)
+            worst = min(worst, stats.binomtest(int((t > 0).sum()), len(t)).pvalue)
+            if max(m, n) > 2:
+                worst = min(worst, stats.kstest(t**2, stats.beta(0.5, (max(m, n) - 2) / 2).cdf).pvalue)
+            else:
+                np.testing.assert_allclose(t**2, 1, atol=1e-12)
+    return worst
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_projections_are_beta_distributed(sampler: Sampler, shape: tuple[int, int]) -> None:
+    assert beta_pvalue(sampler(COUNT, *shape, 1)) > FALSE_ALARM / 8  # eight tests inside
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_first_and_second_moments_are_exact(sampler: Sampler, shape: tuple[int, int]) -> None:
+    m, n = shape
+    W = sampler(COUNT, m, n, 2)
+    second = 1 / (m * n) + (1 - 1 / m) * (1 - 1 / n) / (max(m, n) - 1)
+    for power, expected in ((1, 1 / np.sqrt(m * n)), (2, second)):
+        error = (W**power).mean(0) - expected
+        spread = np.maximum((W**power).std(0), 1e-12) / np.sqrt(COUNT)
+        z = stats.norm.isf(FALSE_ALARM / (2 * m * n) / 2)
+        assert (np.abs(error) <= z * spread + 1e-12).all(), (power, error / spread)
+
+
+@pytest.mark.parametrize("size", [2, 3, 6])
+def test_both_components_of_the_square_set_are_equally_likely(sampler: Sampler, size: int) -> None:
+    W = sampler(COUNT, size, size, 3)
+    positive = int((np.linalg.det(W) > 0).sum())
+    assert stats.binomtest(positive, COUNT).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2, 5), (5, 2), (6, 6)], ids=str)
+def test_invariant_under_multiplication_by_fixed_members(sampler: Sampler, shape: tuple[int, int]) -> None:
+    m, n = shape
+    left, right = stiefel_init.sample(m, m, seed=10), stiefel_init.sample(n, n, seed=11)
+    here, there = sampler(COUNT, m, n, 4), left @ sampler(COUNT, m, n, 5) @ right
+    for statistic in (lambda W: W[:, 0, 0], lambda W: W.max((1, 2)), lambda W: (W**4).sum((1, 2))):
+        assert stats.ks_2samp(statistic(here), statistic(there)).pvalue > FALSE_ALARM / 3
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLERS if name != "numpy-algorithm1"])
+@pytest.mark.parametrize("shape", [(2, 5), (6, 6)], ids=str)
+def test_agrees_with_the_papers_algorithm_1(name: str, shape: tuple[int, int]) -> None:
+    ours, theirs = SAMPLERS[name](COUNT, *shape, 6), SAMPLERS["numpy-algorithm1"](COUNT, *shape, 7)
+    for statistic in (lambda W: W[:, 0, 0], lambda W: W[:, -1, 0], lambda W: W.max((1, 2)), lambda W: W.min((1, 2))):
+        assert stats.ks_2samp(statistic(ours), statistic(theirs)).pvalue > FALSE_ALARM / 4
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2, 5), (4, 7)], ids=str)
+def test_without_the_sign_correction_the_law_is_wrong_and_the_tests_see_it(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(8)
+    x = rng.standard_normal((COUNT, *shape))
+    right = np.stack([plain_member(row) for row in x])
+    wrong = np.stack([plain_member(row, signs=False) for row in x])
+    assert all(stiefel_init.check(W).ok for W in wrong[:50])  # every one a member: only the law tells
+    assert beta_pvalue(right) > FALSE_ALARM / 8
+    assert beta_pvalue(wrong) < 1e-30
+
+
+def test_batches_and_calls_are_independent(sampler: Sampler) -> None:
+    W = sampler(COUNT, 4, 4, 9).reshape(COUNT, -1)
+    z = (W - W.mean(0)) / W.std(0)
+    neighbours = np.abs((z[:-1] * z[1:]).mean(0)) * np.sqrt(COUNT - 1)
+    assert (neighbours < stats.norm.isf(FALSE_ALARM / 2 / 16)).all()
