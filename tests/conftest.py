@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # the GPU kernels run on this CPU, statement by statement
+
 import stiefel_init
 import stiefel_init.torch
+from stiefel_init import _stream
 from stiefel_init.torch import _sample
 
 # Zero and one first: that is where formulas break.
@@ -47,7 +52,7 @@ def _numpy(method: str) -> Sampler:
     return draw
 
 
-def _stream(count: int, m: int, n: int, seed: int) -> np.ndarray:
+def _numpy_stream(count: int, m: int, n: int, seed: int) -> np.ndarray:
     return stiefel_init.sample(m, n, batch=count, seed=seed)
 
 
@@ -72,21 +77,27 @@ def _torch_path(fill: Callable[..., Any]) -> Sampler:
 
 def _lapack(out: torch.Tensor, generator: torch.Generator) -> None:
     for member in out:
-        _sample._lapack(member, generator)
+        _sample._lapack(member, _sample._from_generator(generator))
 
 
 def _blocks(out: torch.Tensor, generator: torch.Generator) -> None:
     for member in out:
-        _sample._compact_wy(member, 2, generator)
+        _sample._compact_wy(member, 2, _sample._from_generator(generator))
 
 
 def _batched_blocks(out: torch.Tensor, generator: torch.Generator) -> None:
-    _sample._compact_wy(out, 2, generator)
+    _sample._compact_wy(out, 2, _sample._from_generator(generator))
+
+
+def _torch_stream(count: int, m: int, n: int, seed: int) -> np.ndarray:
+    out = torch.empty(count, m, n, dtype=torch.float64)
+    return _sample.fill_seeded_(out, _stream.fold(_stream.key(seed, "torch"), np.arange(count))).numpy()
 
 
 SAMPLERS: dict[str, Sampler] = {
     **{f"numpy-{method}": _numpy(method) for method in METHODS},
-    "numpy-stream": _stream,
+    "numpy-stream": _numpy_stream,
+    "torch-stream": _torch_stream,
     **{f"torch-{method}": _torch(method) for method in METHODS},
     "torch-lapack": _torch_path(_lapack),
     "torch-blocks": _torch_path(_blocks),

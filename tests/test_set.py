@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from conftest import METHODS, SHAPES, TORCH_DTYPES, Sampler, plain_member
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 import stiefel_init
 from stiefel_init import _stream, check, cholesky_factor, complement, sample
@@ -82,21 +85,39 @@ def test_any_shape_seed_method_and_dtype(m: int, n: int, seed: int, method: str,
 def test_blocks_of_any_size_give_the_plain_result(m: int, n: int, block: int, count: int) -> None:
     p, q = min(m, n), max(m, n)
     x = np.random.default_rng(block).standard_normal((count, p, q))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch_sample, "_trapezoid", given_numbers(x))
-        out = torch.empty(count, p, q, dtype=torch.float64)
-        torch_sample._compact_wy(out, block, None)
+    out = torch.empty(count, p, q, dtype=torch.float64)
+    torch_sample._compact_wy(out, block, given_numbers(x))
     np.testing.assert_allclose(out, [plain_member(row) for row in x], atol=1e-13)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 3), (2, 2), (5, 9), (64, 64)], ids=str)
 def test_lapack_gives_the_plain_result(shape: tuple[int, int]) -> None:
     x = np.random.default_rng(0).standard_normal((1, *shape))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch_sample, "_trapezoid", given_numbers(x))
-        out = torch.empty(shape, dtype=torch.float64)
-        torch_sample._lapack(out, None)
+    out = torch.empty(shape, dtype=torch.float64)
+    torch_sample._lapack(out, given_numbers(x))
     np.testing.assert_allclose(out, plain_member(x[0]), atol=1e-13)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (5, 3), (70, 70), (300, 280)], ids=str)
+@pytest.mark.parametrize("batch", [(), (1,), (2, 3)], ids=str)
+def test_torch_gives_numpys_matrices_for_the_same_keys(shape: tuple[int, int], batch: tuple[int, ...]) -> None:
+    keys = _stream.fold(_stream.key(9, "w"), np.arange(math.prod(batch)).reshape(batch))
+    ours = torch_sample.fill_seeded_(torch.empty(*batch, *shape, dtype=torch.float64), keys)
+    np.testing.assert_allclose(ours, sample(*shape, batch=batch, seed=9, name="w"), atol=1e-13)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 7), (7, 3)], ids=str)
+def test_seeded_matrices_that_are_not_aligned_are_haar(shape: tuple[int, int]) -> None:
+    """Each check rejects the right law with probability at most 1e-6."""
+    keys = _stream.fold(_stream.key(1, "haar"), np.arange(4000))
+    W = torch_sample.fill_seeded_(torch.empty(4000, *shape, dtype=torch.float64), keys, aligned=False).numpy()
+    assert max(check(w).orthogonality_error for w in W[:50]) < 1e-13
+    for place in ((0, 0), (-1, -1), (0, -1)):
+        entry = W[:, *place]
+        assert stats.kstest(entry**2, stats.beta(0.5, (max(shape) - 1) / 2).cdf).pvalue > 1e-6
+        assert stats.binomtest(int((entry > 0).sum()), 4000).pvalue > 1e-6
+    if shape[0] == shape[1]:
+        assert stats.binomtest(int((np.linalg.det(W) > 0).sum()), 4000).pvalue > 1e-6
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 3), (2, 2), (5, 9), (9, 5), (70, 70)], ids=str)
@@ -109,32 +130,24 @@ def test_numpy_gives_the_plain_result_of_its_stream(shape: tuple[int, int]) -> N
         np.testing.assert_allclose(W[index], expected if shape[0] <= shape[1] else expected.T, atol=1e-13)
 
 
-def given_numbers(x: np.ndarray):
-    """A stand-in for the draw of Gaussian rows that hands out `x`."""
+def given_numbers(x: np.ndarray) -> torch_sample.Numbers:
+    """Numbers that are handed out instead of drawn: those of `x`, of shape (count, p, q)."""
 
-    def trapezoid(shape, like, first, generator):
-        rows, columns = shape[-2:]
-        start = x.shape[-1] - columns
-        block = np.triu(x[:, start : start + rows, start:])
-        if first:
-            block[:, 0] = 1
-        return torch.from_numpy(block.reshape(shape))
+    def numbers(like: torch.Tensor, start: int, stop: int) -> torch.Tensor:
+        block = torch.from_numpy(x[:, start:stop, start:].copy())
+        return block if like.ndim == 3 else block[0]
 
-    return trapezoid
+    return numbers
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (6, 6), (3, 8)], ids=str)
 def test_a_generator_that_returns_zeros_still_gives_members(shape: tuple[int, int]) -> None:
     tiny = np.full((1, *shape), 1e-18)  # what a zero becomes: the mean of the draw
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch_sample, "_trapezoid", given_numbers(tiny))
-        for fill in (
-            lambda out: torch_sample._lapack(out[0], None),
-            lambda out: torch_sample._compact_wy(out, 2, None),
-        ):
-            out = torch.empty(1, *shape, dtype=torch.float64)
-            fill(out)
-            assert check(out).ok
+    lapack, blocks = torch.empty(2, 1, *shape, dtype=torch.float64)
+    torch_sample._lapack(lapack[0], given_numbers(tiny))
+    torch_sample._compact_wy(blocks, 2, given_numbers(tiny))
+    assert check(lapack).ok
+    assert check(blocks).ok
 
 
 def test_single_members_of_the_degenerate_sets() -> None:

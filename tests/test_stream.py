@@ -18,7 +18,7 @@ KNOWN = [
 
 @pytest.mark.parametrize(("counter", "key", "result"), KNOWN)
 def test_published_known_answers(counter: tuple, key: tuple, result: tuple) -> None:
-    words = _stream.threefry2x32(np, key, *(np.array([word], np.uint32) for word in counter))
+    words = _stream.threefry2x32(np, *(np.array([word], np.uint32) for word in (*key, *counter)))
     assert tuple(int(word[0]) for word in words) == result
 
 
@@ -66,6 +66,15 @@ def test_box_muller_keeps_the_ends_of_the_range() -> None:
 
 def test_seeds_names_and_batch_places_have_their_own_keys() -> None:
     keys = [_stream.key(seed, name) for seed in (0, 1, 10**30) for name in ("", "a", "1")]
-    keys += [_stream.fold(keys[0], index) for index in (0, 1, 2**32, 2**40 + 1)]
-    assert len(set(keys)) == len(keys)
-    assert _stream.key(1, "/a") != _stream.key(11, "a")
+    keys += [*_stream.fold(keys[0], np.array([0, 1, 2**32, 2**40 + 1])), _stream.key(1, "1/a"), _stream.key(11, "a")]
+    assert len({tuple(key) for key in keys}) == len(keys)
+    np.testing.assert_array_equal(_stream.fold(keys[0], 2**32), keys[-4])
+
+
+def test_many_keys_at_once_give_what_each_gives_alone() -> None:
+    keys = _stream.fold(_stream.key(5), np.arange(6)).reshape(2, 3, 2)
+    together = _stream.normals(keys, (1, 5), (3, 10), np.float64)
+    assert together.shape == (2, 3, 4, 7)
+    for place in np.ndindex(2, 3):
+        np.testing.assert_array_equal(together[place], _stream.normals(keys[place], (1, 5), (3, 10), np.float64))
+    assert _stream.words(keys, (0, 2), (0, 5)).shape == (2, 3, 2, 5, 2)

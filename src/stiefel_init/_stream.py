@@ -1,10 +1,10 @@
-r"""(seed, name) → Gaussian numbers that are the same on every framework and device.
+r"""(seed, name) → random numbers that are the same on every framework and device.
 
 The numbers are a function of a 64-bit key and a position (row, column): word pair k of row i is
 Threefry-2x32-20 of the counter (k, i) (Salmon, Moraes, Dror, Shaw 2011), and the Box–Muller
-transform makes of it the entries 2k and 2k+1 of that row. Any sub-block of the infinite matrix can
-be had without the rest, in any order, on any number of threads. `xp` is `numpy` or `jax.numpy`;
-the Triton kernels of `stiefel_init.torch` compute the same function.
+transform makes of it the Gaussian entries 2k and 2k+1 of that row. Any sub-block of the infinite
+matrix can be had without the rest, in any order, on any number of threads. `xp` is `numpy` or
+`jax.numpy`; the Triton kernels of `stiefel_init.torch` compute the same function.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 Array = Any
-Key = tuple[int, int]
 
 _ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 _PARITY = 0x1BD11BDA
@@ -27,22 +26,24 @@ _CHUNK = 1 << 14  # word pairs worked on at once: the temporaries stay in the se
 _THREADED = 1 << 18  # below this many word pairs, starting threads costs more than it saves
 
 
-def key(seed: int, name: str = "") -> Key:
+def key(seed: int, name: str = "") -> np.ndarray:
     """The key of the stream that belongs to `seed` and `name`: two 32-bit words of a BLAKE2b hash."""
-    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")
+    return np.frombuffer(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest(), "<u4").astype(np.uint32)
 
 
-def fold(k: Key, index: int) -> Key:
-    """The key of member `index` of a batch whose key is `k`."""
-    words = threefry2x32(np, k, np.array([index & 0xFFFFFFFF], np.uint32), np.array([index >> 32], np.uint32))
-    return int(words[0][0]), int(words[1][0])
+def fold(k: np.ndarray, index: int | np.ndarray) -> np.ndarray:
+    """The keys, of shape (*index.shape, 2), of members `index` of a batch whose key is `k`."""
+    place = np.asarray(index, np.uint64)
+    low, high = (place & np.uint64(0xFFFFFFFF)).astype(np.uint32), (place >> np.uint64(32)).astype(np.uint32)
+    return np.stack(threefry2x32(np, k[..., 0], k[..., 1], np.atleast_1d(low), np.atleast_1d(high)), -1).reshape(
+        *place.shape, 2
+    )
 
 
-def threefry2x32(xp: Any, k: Key, x0: Array, x1: Array) -> tuple[Array, Array]:
-    """Threefry-2x32 with 20 rounds of the uint32 counters (x0, x1)."""
-    schedule = [xp.uint32(word) for word in (k[0], k[1], k[0] ^ k[1] ^ _PARITY)]
-    x0, x1 = x0 + schedule[0], x1 + schedule[1]
+def threefry2x32(xp: Any, k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
+    """Threefry-2x32 with 20 rounds of the uint32 counters (x0, x1) under the uint32 keys (k0, k1)."""
+    schedule = k0, k1, k0 ^ k1 ^ xp.uint32(_PARITY)
+    x0, x1 = x0 + k0, x1 + k1
     for group in range(5):
         for rotation in _ROTATIONS[group % 2]:
             x0 = x0 + x1
@@ -65,35 +66,53 @@ def box_muller(xp: Any, w0: Array, w1: Array, dtype: Any) -> tuple[Array, Array]
     return radius * xp.cos(angle), radius * xp.sin(angle)
 
 
-def normals(k: Key, rows: tuple[int, int], columns: tuple[int, int], dtype: Any) -> np.ndarray:
-    """The block [rows[0]:rows[1], columns[0]:columns[1]] of the Gaussian matrix of key `k`, with NumPy.
+def words(keys: np.ndarray, rows: tuple[int, int], pairs: tuple[int, int]) -> np.ndarray:
+    """uint32 words of shape (*keys.shape[:-1], rows, pairs, 2): a block of word pairs of each key."""
+    out = np.empty((*keys.shape[:-1], rows[1] - rows[0], pairs[1] - pairs[0], 2), np.uint32)
+    _fill(out, keys, rows, pairs[0], lambda w0, w1: (w0, w1))
+    return out
+
+
+def normals(keys: np.ndarray, rows: tuple[int, int], columns: tuple[int, int], dtype: Any) -> np.ndarray:
+    """The block [rows[0]:rows[1], columns[0]:columns[1]] of the Gaussian matrix of each key, with NumPy.
+
+    `keys` has shape (…, 2); the result has shape (…, rows, columns).
 
     >>> whole = normals(key(0, "w"), (0, 4), (0, 6), np.float64)
     >>> bool((normals(key(0, "w"), (1, 3), (2, 6), np.float64) == whole[1:3, 2:]).all())
     True
     """
-    first = columns[0] // 2
-    pairs = (columns[1] + 1) // 2 - first
-    out = np.empty((rows[1] - rows[0], pairs, 2), dtype)
+    first, last = columns[0] // 2, (columns[1] + 1) // 2
+    height, odd = rows[1] - rows[0], columns[0] % 2
+    out = np.empty((*keys.shape[:-1], height, last - first, 2), dtype)
+    _fill(out, keys, rows, first, lambda w0, w1: box_muller(np, w0, w1, dtype))
+    entries = out.reshape(*keys.shape[:-1], height, 2 * (last - first))
+    return entries[..., odd : odd + columns[1] - columns[0]]
+
+
+def _fill(out: np.ndarray, keys: np.ndarray, rows: tuple[int, int], first: int, transform: Any) -> None:
+    """Fill `out`, of shape (…, rows, pairs, 2), with the transformed word pairs, chunk by chunk."""
+    height, pairs = out.shape[-3:-1]
+    lines = out.reshape(math.prod(out.shape[:-2]), pairs, 2)
+    owner = np.repeat(keys.reshape(-1, 2), height, axis=0)
+    index = np.tile(np.arange(*rows, dtype=np.uint32), len(lines) // max(height, 1))
 
     def fill(top: int, bottom: int, left: int, right: int) -> None:
         x0 = np.arange(first + left, first + right, dtype=np.uint32)
-        x1 = np.arange(rows[0] + top, rows[0] + bottom, dtype=np.uint32)[:, None]
-        words = threefry2x32(np, k, *np.broadcast_arrays(x0, x1))
-        out[top:bottom, left:right, 0], out[top:bottom, left:right, 1] = box_muller(np, *words, dtype)
+        own, line = owner[top:bottom, :, None], index[top:bottom, None]
+        pair = transform(*threefry2x32(np, own[:, 0], own[:, 1], np.broadcast_to(x0, (bottom - top, len(x0))), line))
+        lines[top:bottom, left:right, 0], lines[top:bottom, left:right, 1] = pair
 
     def chunks() -> Iterator[tuple[int, int, int, int]]:
-        height = max(1, _CHUNK // max(pairs, 1))
-        for top in range(0, out.shape[0], height):
+        step = max(1, _CHUNK // max(pairs, 1))
+        for top in range(0, len(lines), step):
             for left in range(0, pairs, _CHUNK):
-                yield top, min(top + height, out.shape[0]), left, min(left + _CHUNK, pairs)
+                yield top, min(top + step, len(lines)), left, min(left + _CHUNK, pairs)
 
-    if out.shape[0] * pairs < _THREADED:
+    if len(lines) * pairs < _THREADED:
         for chunk in chunks():
             fill(*chunk)
-    else:
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None) as pool:
-            for _ in pool.map(lambda chunk: fill(*chunk), chunks()):
-                pass
-    odd = columns[0] % 2
-    return out.reshape(out.shape[0], 2 * pairs)[:, odd : odd + columns[1] - columns[0]]
+        return
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None) as pool:
+        for _ in pool.map(lambda chunk: fill(*chunk), chunks()):
+            pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -13,13 +13,16 @@ from torch import Tensor
 
 from .. import _construct, _validate
 from .._errors import StiefelError, unknown
+from . import _kernel
+from ._stream import normals
 
 WORKING = (torch.float64, torch.float32)  # what matrices are computed in
 _NAMES = {torch.float64: "float64", torch.float32: "float32"}
 DTYPES = (*WORKING, torch.bfloat16, torch.float16)
 
 # Which way is fastest where, as benchmarks/sampler.py measured it. On a CPU one matrix of up to 256
-# rows goes to LAPACK in one call; more rows, and batches of small matrices, go to the compact WY form.
+# rows goes to LAPACK in one call; on a GPU up to 128 rows go to a kernel of their own; more rows, and
+# on a CPU batches of small matrices, go to the compact WY form.
 _LAPACK_ROWS = 256
 _BATCHED_ROWS = 256
 _BLOCK = {"cpu": 128}
@@ -83,53 +86,100 @@ def fill_(out: Tensor, method: str, generator: torch.Generator | None) -> Tensor
     if method != "householder":
         wide.copy_(_paper(wide, method, generator))
     elif wide.ndim == 2:
-        _matrix(wide, generator)
+        _matrix(wide, _from_generator(generator))
     else:
-        _batch(wide, generator)
+        _batch(wide, lambda _: _from_generator(generator))
     return out
 
 
-def _matrix(out: Tensor, generator: torch.Generator | None) -> None:
+def fill_seeded_(out: Tensor, keys: np.ndarray, *, aligned: bool = True) -> Tensor:
+    """Fill each matrix of `out`, of shape (…, m, n) and detached, with the one that belongs to its stream key.
+
+    `keys` has shape (…, 2). With `aligned=False` the matrices are Haar semi-orthogonal, not tied to the ones.
+    """
+    if out.is_meta or out.numel() == 0:
+        return out
+    wide = out if out.shape[-2] <= out.shape[-1] else out.mT
+    if wide.ndim == 2:
+        _matrix(wide, _from_stream(keys), aligned)
+    else:
+        flat = keys.reshape(-1, 2)
+        _batch(wide, lambda part: _from_stream(flat[part]), aligned)
+    return out
+
+
+# Gaussian numbers for rows start…stop-1 from column start on, of every matrix of the tensor: (like, start, stop)
+Numbers = Callable[[Tensor, int, int], Tensor]
+
+
+def _from_generator(generator: torch.Generator | None) -> Numbers:
+    def numbers(like: Tensor, start: int, stop: int) -> Tensor:
+        shape = (*like.shape[:-2], stop - start, like.shape[-1] - start)
+        x = torch.empty(shape, dtype=like.dtype, device=like.device)
+        return x.normal_(_construct.NEVER_ZERO, generator=generator)
+
+    return numbers
+
+
+def _from_stream(keys: np.ndarray) -> Numbers:
+    def numbers(like: Tensor, start: int, stop: int) -> Tensor:
+        return normals(keys, (start, stop), (start, like.shape[-1]), like.dtype, like.device)
+
+    return numbers
+
+
+def _matrix(out: Tensor, numbers: Numbers, aligned: bool = True) -> None:
     p, q = out.shape
     if out.dtype not in WORKING:
         single = torch.empty(p, q, dtype=torch.float32, device=out.device)
-        _matrix(single, generator)
+        _matrix(single, numbers, aligned)
         out.copy_(single)
-    elif p <= _LAPACK_ROWS and out.device.type == "cpu":
-        _lapack(out, generator)
+    elif p <= _LAPACK_ROWS and aligned and out.device.type == "cpu":
+        _lapack(out, numbers)
+    elif _kernel.fits(out):
+        _kernel.fill_(out, numbers(out, 0, p), aligned)
     else:
-        _compact_wy(out, _BLOCK.get(out.device.type, _BLOCK_OTHER), generator)
+        _compact_wy(out, _BLOCK.get(out.device.type, _BLOCK_OTHER), numbers, aligned)
 
 
-def _batch(out: Tensor, generator: torch.Generator | None) -> None:
-    p, q = out.shape[-2:]
+def _batch(out: Tensor, numbers: Callable[[slice], Numbers], aligned: bool = True) -> None:
+    """`numbers` gives the source of a part of the batch, counted in the order of its flattened dimensions."""
+    *batch, p, q = out.shape
     kind = out.device.type
     if p > _BATCHED_ROWS:
-        for member in out.flatten(0, -3) if out.is_contiguous() else map(out.__getitem__, np.ndindex(out.shape[:-2])):
-            _matrix(member, generator)
+        for index, place in enumerate(np.ndindex(*batch)):
+            _matrix(out[place], _squeezed(numbers(slice(index, index + 1))), aligned)
         return
     dtype = out.dtype if out.dtype in WORKING else torch.float32
     direct = out.dtype == dtype and out.is_contiguous()
     members = (out if direct else torch.empty(out.shape, dtype=dtype, device=out.device)).view(-1, p, q)
-    chunk = _BATCHED_BYTES.get(kind, _BATCHED_BYTES_OTHER) // (p * q * members.element_size())
-    for part in members.split(max(1, chunk)):
-        _compact_wy(part, _BATCHED_BLOCK.get(kind, _BATCHED_BLOCK_OTHER), generator)
+    chunk = max(1, _BATCHED_BYTES.get(kind, _BATCHED_BYTES_OTHER) // (p * q * members.element_size()))
+    for start in range(0, len(members), chunk):
+        part = slice(start, start + chunk)
+        if _kernel.fits(members):
+            _kernel.fill_(members[part], numbers(part)(members[part], 0, p), aligned)
+        else:
+            _compact_wy(members[part], _BATCHED_BLOCK.get(kind, _BATCHED_BLOCK_OTHER), numbers(part), aligned)
     if not direct:
         out.copy_(members.view(out.shape))
 
 
-def _trapezoid(shape: tuple[int, ...], like: Tensor, first: bool, generator: torch.Generator | None) -> Tensor:
-    x = torch.empty(shape, dtype=like.dtype, device=like.device)
-    x.normal_(_construct.NEVER_ZERO, generator=generator).triu_()
-    if first:
+def _squeezed(numbers: Numbers) -> Numbers:
+    """The source of one matrix from that of a batch of one."""
+    return lambda like, start, stop: numbers(like, start, stop).view(stop - start, -1)
+
+
+def _trapezoid(x: Tensor, first_ones: bool) -> Tensor:
+    x.triu_()
+    if first_ones:
         x.select(-2, 0).fill_(1)
     return x
 
 
-def _lapack(out: Tensor, generator: torch.Generator | None) -> None:
+def _lapack(out: Tensor, numbers: Numbers) -> None:
     """Note [a member from reflectors], the product of the reflections applied by LAPACK's ormqr."""
     p, q = out.shape
-    x = _trapezoid((p, q), out, True, generator)
+    x = _trapezoid(numbers(out, 0, p), True)
     norm = _construct.signed_norm(torch, x, torch.linalg.vector_norm(x, dim=1))
     pivot = x.diagonal() + norm
     x /= pivot.unsqueeze(1)  # LAPACK wants v_j = 1, and takes it as said
@@ -179,20 +229,23 @@ class _Ops:
         return qt
 
 
-def _compact_wy(out: Tensor, block: int, generator: torch.Generator | None) -> None:
+def _compact_wy(out: Tensor, block: int, numbers: Numbers, aligned: bool = True) -> None:
     """Note [a member from reflectors] for `out`, a matrix or a batch, in place where its memory is in order."""
-    *batch, p, q = out.shape
+    p, q = out.shape[-2:]
     if not out.is_contiguous():
         ordered = torch.empty(out.shape, dtype=out.dtype, device=out.device)
-        _compact_wy(ordered, block, generator)
+        _compact_wy(ordered, block, numbers, aligned)
         out.copy_(ordered)
         return
 
     def draw(start: int, stop: int) -> Tensor:
-        return _trapezoid((*batch, stop - start, q - start), out, start == 0, generator)
+        return _trapezoid(numbers(out, start, stop), aligned and start == 0)
 
     with _full_precision(out.device.type):
         qt, signs = _construct.frame(_Ops(out), draw, p, q, block)
+        if not aligned:  # the frame itself is Haar, with the signs of the note
+            out.mul_(-signs.unsqueeze(-1))
+            return
         y = signs.unsqueeze(-2) @ qt
     # (I - 2uuᵀ/uᵀu) S Qᵀ in one pass: every row but the first gets the same multiple of uᵀ S Qᵀ added,
     # in which the first row of S Qᵀ is known to be -ξ_q.

@@ -1,0 +1,1 @@
+"""The laboratory: data, networks, training, records and the command line."""

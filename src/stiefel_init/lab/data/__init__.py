@@ -1,0 +1,24 @@
+"""The data room: the paper's nine data sets and a user's own, verified, split and standardized.
+
+`load(name)` finds a set in a directory, the cache, OpenML or a package, and checks it by content hash;
+`from_csv` and `from_arrays` take a user's own data; `split` gives what a network is trained and tested on.
+"""
+
+from .catalog import NAMES
+from .dataset import Dataset, Split, split
+from .library import Listing, describe, get, load, where
+from .own import from_arrays, from_csv
+
+__all__ = [
+    "NAMES",
+    "Dataset",
+    "Listing",
+    "Split",
+    "describe",
+    "from_arrays",
+    "from_csv",
+    "get",
+    "load",
+    "split",
+    "where",
+]

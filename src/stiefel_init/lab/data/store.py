@@ -1,0 +1,83 @@
+"""The cache: verified arrays, one .npz file per set, written whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from .catalog import differences
+from .formats import Arrays
+
+
+class UnavailableError(Exception):
+    """A source that cannot serve a set now, and why, in a few words."""
+
+
+class DamagedError(UnavailableError):
+    """The cache holds something, but not the set."""
+
+
+def location(name: str) -> Path:
+    """Where the set `name` is kept: under STIEFEL_INIT_CACHE, else in the platform's folder for caches."""
+    if chosen := os.environ.get("STIEFEL_INIT_CACHE"):
+        folder = Path(os.path.expanduser(chosen))
+    elif sys.platform == "darwin":
+        folder = Path.home() / "Library" / "Caches" / "stiefel-init"
+    elif sys.platform == "win32":
+        folder = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "stiefel-init"
+    else:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stiefel-init"
+    return folder / f"{name}.npz"
+
+
+def read(path: Path, digests: Mapping[str, str]) -> Arrays:
+    """The arrays in `path`, verified; a damaged file is set aside as *.damaged."""
+    try:
+        raw = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise UnavailableError(f"{path} is not there") from None
+    except OSError as error:
+        raise UnavailableError(f"{path} cannot be read ({error.strerror})") from None
+    try:
+        with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in digests}
+        damage = "; ".join(differences(arrays, digests).values())
+    except Exception as error:  # a damaged archive makes zipfile, zlib and NumPy raise nearly anything
+        damage = f"{type(error).__name__}: {error}"
+    if damage:
+        raise DamagedError(f"{path} is damaged ({damage}){_set_aside(path)}")
+    return arrays
+
+
+def _set_aside(path: Path) -> str:
+    aside = path.with_name(path.name + ".damaged")
+    try:
+        os.replace(path, aside)
+    except OSError as error:
+        return f" and cannot be set aside ({error.strerror})"
+    return f" and was set aside as {aside.name}"
+
+
+def write(path: Path, arrays: Arrays) -> None:
+    """Keep `arrays` in `path`; whatever happens, `path` is either complete or as it was."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(buffer.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise

@@ -1,0 +1,115 @@
+"""The fused engine: an epoch of a stack as launches of the kernels in `kernels`, two for each training step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .cells import ACTIVATIONS, Cell
+
+try:
+    import triton
+
+    from . import kernels
+except ImportError:  # no Triton: the other engine serves every device
+    triton = None
+
+if TYPE_CHECKING:
+    from .engine import Stack
+
+MOST_WIDTH = 128
+MOST_OUTPUTS = 128
+
+
+def fits(cell: Cell, outputs: int, device: torch.device) -> bool:
+    """Whether the fused engine can train the cell there."""
+    equal = len(set(cell.hidden)) == 1 and cell.hidden[0] <= MOST_WIDTH and outputs <= MOST_OUTPUTS
+    return triton is not None and device.type == "cuda" and equal
+
+
+class FusedEpochs:
+    """Epochs of a stack of networks with hidden layers of one width."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        cell, widths = stack.cells[0], stack.net.widths
+        count, device = len(stack.cells), stack.order.device
+        rows = _tile_rows(stack.batch, widths[1])
+        block = _block(widths[1])
+        self.tiles = -(-stack.batch // rows)
+        self.depth = stack.net.layers - 1
+        self.adam = cell.optimizer == "adam"
+        self.taken = 0
+        self.rates = torch.tensor([cell.rate for cell in stack.cells], device=device)
+        flat = stack.parameters.flat
+        self.moments = [torch.zeros(count, flat.stride(0), device=device) if self.adam else flat for _ in range(2)]
+        shape = count, self.depth, self.tiles * rows, block
+        self.kept, self.slopes = torch.empty(shape, device=device), torch.empty(shape, device=device)
+        self.ends = torch.empty(count, self.tiles * rows, _block(widths[-1]), device=device)
+        self.losses = torch.zeros(count, self.tiles, device=device)
+        self.corrects = torch.zeros(count, self.tiles, dtype=torch.int64, device=device)
+        self.slope_sums = torch.zeros(count, self.depth, self.tiles, device=device)
+        self.order = torch.empty(stack.order.shape, dtype=torch.int32, device=device)
+        terms = 1 if cell.precision == "tf32" else 3
+        self.shape: dict[str, Any] = {
+            "INPUTS": widths[0], "WIDTH": widths[1], "CLASSES": widths[-1],
+            "BH": block, "BD": min(32, _block(widths[0])), "BC": _block(widths[-1]), "ROWS": rows,
+            "ACTIVATION": ACTIVATIONS.index(stack.net.activation),
+            "TERMS": terms, "EXACT": stack.data.features.dtype == torch.uint8,
+        }  # fmt: skip
+        # Found by measurement on an H200. Fewer registers for each program let four of them share a multiprocessor.
+        narrow = block <= 64
+        self.propagate_options = {"num_warps": 4 if narrow else 8, "num_stages": 1} | (
+            {"maxnreg": 128} if narrow else {}
+        )
+        self.update_options = {"num_warps": 4 if narrow else 8, "num_stages": 2 if terms == 3 and narrow else 1}
+        self.update_options |= {"maxnreg": 128} if narrow else {}
+
+    def run(self) -> tuple[Tensor, Tensor]:
+        """Train one epoch; the sums of the losses and of the correct predictions."""
+        self.order.copy_(self.stack.order)
+        self.losses.zero_()
+        self.corrects.zero_()
+        for start in range(0, self.stack.size, self.stack.batch):
+            self.step(start, min(start + self.stack.batch, self.stack.size))
+        return self.losses.sum(1), self.corrects.sum(1)
+
+    def step(self, start: int, stop: int) -> None:
+        """Train on the rows order[start:stop]."""
+        stack, flat = self.stack, self.stack.parameters.flat
+        data = stack.data
+        self.taken += 1
+        strides = self.order.stride(0), flat.stride(0)
+        scale = 1 / data.scale
+        kernels.propagate[(len(flat) * self.tiles,)](
+            flat, self.kept, self.slopes, self.ends, self.losses, self.corrects, self.slope_sums,
+            data.features, data.targets, self.order, start, stop, self.tiles, *strides, scale, self.depth,
+            REGRESSION=stack.loss == "squared_error", **self.shape, **self.propagate_options,
+        )  # fmt: skip
+        part = min(32, self.shape["BH"])
+        groups = -(-self.shape["INPUTS"] // self.shape["BD"])
+        jobs = (self.depth - 1) * (self.shape["BH"] // part) + 1 + groups
+        fix1, fix2 = 1 / (1 - 0.9**self.taken), (1 - 0.999**self.taken) ** -0.5
+        kernels.update[(jobs, len(flat))](
+            flat, *self.moments, self.kept, self.slopes, self.ends, self.slope_sums, data.features, self.order, self.rates,
+            start, stop, self.tiles, self.tiles, *strides, scale, fix1, fix2, self.depth,
+            BN=part, ADAM=self.adam, **self.shape, **self.update_options,
+        )  # fmt: skip
+
+
+def _block(size: int) -> int:
+    """The size of the tiles that hold `size` numbers: a power of two, at least what a tensor core takes."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+def _tile_rows(batch: int, width: int) -> int:
+    most = 64 if width <= 64 else 32
+    return min(most, _block(batch))
+
+
+def memory_per_cell(cell: Cell, batch: int, outputs: int) -> int:
+    """Bytes the fused engine takes for each network beyond its parameters and moments."""
+    rows = -(-batch // 64) * 64
+    return 4 * rows * (2 * cell.depth * _block(cell.hidden[0]) + _block(outputs))

@@ -1,0 +1,70 @@
+"""Progress of long work: a bar with the time left in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+LINE_EVERY = 10.0
+"""Seconds between plain lines."""
+
+
+class Advance(Protocol):
+    """Tell how much work was done, and what is being done now."""
+
+    def __call__(self, work: float, what: str = "") -> None: ...
+
+
+@contextmanager
+def progress(total: float, title: str) -> Iterator[Advance]:
+    """Show how far `total` units of work have come, and the time left."""
+    if sys.stderr.isatty():
+        with _bar(total, title) as advance:
+            yield advance
+    else:
+        yield _lines(total, title)
+
+
+@contextmanager
+def _bar(total: float, title: str) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("left  {task.fields[what]}"), console=Console(stderr=True)) as bar:
+        task = bar.add_task(title, total=total, what="")
+
+        def advance(work: float, what: str = "") -> None:
+            bar.update(task, advance=work, what=what)
+
+        yield advance
+
+
+def _lines(total: float, title: str) -> Advance:
+    start = last = time.monotonic()
+    done = 0.0
+
+    def advance(work: float, what: str = "") -> None:
+        nonlocal done, last
+        done += work
+        now = time.monotonic()
+        if now - last >= LINE_EVERY and done:
+            last = now
+            left = (now - start) * max(total - done, 0) / done
+            print(f"{title}: {min(done / total, 1):.0%}, about {duration(left)} left. {what}".rstrip(), file=sys.stderr)
+
+    return advance
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them.
+
+    >>> duration(0.4), duration(75), duration(4000)
+    ('1 s', '75 s', '67 min')
+    """
+    if seconds < 100:
+        return f"{max(round(seconds), 1)} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

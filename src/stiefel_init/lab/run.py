@@ -1,0 +1,135 @@
+"""Run cells: group them into stacks, skip what is finished, train, and keep the records."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from .._errors import StiefelError, unknown
+from . import records as keep
+from .cells import Cell, split_evenly, stack_key
+from .data import Dataset
+from .engine import Task, memory_per_cell, train
+from .networks import Architecture
+from .progress import progress
+from .tasks import Tasks
+
+DEVICES = ("auto", "cpu", "cuda")
+_MOST = {"cpu": 12, "cuda": 528}  # networks in a stack; more gain nothing there and would cost more to lose
+_MEMORY_SHARE = 0.6  # of what is free
+
+
+def run(
+    cells: Sequence[Cell],
+    *,
+    out: Path | str | None = None,
+    device: str = "auto",
+    datasets: Mapping[str, Dataset] | None = None,
+    directory: Path | None = None,
+    most: int | None = None,
+    title: str = "training",
+    warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
+) -> list[keep.Record]:
+    """Train every cell that has no record yet, and return the records of all, in the order of `cells`.
+
+    Args:
+        out: directory of the records; a run that was cut off goes on from what it holds. None keeps nothing.
+        device: `"auto"` takes a GPU where there is one.
+        datasets: data sets of your own, by the name the cells use.
+        directory: where the laboratory's data sets lie.
+        most: networks to train at once; by default as many as memory allows.
+
+    >>> records = run([Cell("digits", depth=2, epochs=1)], device="cpu")
+    >>> records[0]["scheme"], len(records[0]["test_score"])
+    ('stiefel', 1)
+    """
+    where = pick_device(device)
+    folder = None if out is None else keep.prepare(Path(out))
+    known = {Cell.from_dict(r).key: r for r in keep.read(folder, warn)} if folder else {}
+    tasks = Tasks(datasets, directory)
+    stacks = plan([cell for cell in dict.fromkeys(cells)], tasks, where, set(known), most)
+    environment = keep.environment(where)
+    with progress(sum(work(cell, tasks(cell)) for stack in stacks for cell in stack), title) as advance:
+        while stacks:
+            stack = stacks.pop(0)
+            share = sum(work(cell, tasks(cell)) for cell in stack) / stack[0].epochs
+            what = f"{len(stack)} of {stack[0].dataset}, depth {stack[0].depth}"
+            done = 0
+            start = time.perf_counter()
+
+            def tell(epoch: int, share: float = share, what: str = what) -> None:
+                nonlocal done
+                done = epoch
+                advance(share, what)
+
+            try:
+                outcomes = train(stack, [tasks(cell) for cell in stack], where, tell)
+            except (torch.OutOfMemoryError, MemoryError) as error:
+                if len(stack) == 1:
+                    raise StiefelError(
+                        f"One network of depth {stack[0].depth} does not fit {where}'s memory."
+                    ) from error
+                advance(-share * done)
+                stacks[:0] = split_evenly(stack, (len(stack) + 1) // 2)
+                warn(f"{len(stack)} networks did not fit the memory of {where}; trying half as many at once.")
+                del error
+                _free(where)
+                continue
+            seconds = (time.perf_counter() - start) / len(stack)
+            fresh = [keep.record_of(cell, outcome, seconds, environment) for cell, outcome in zip(stack, outcomes)]
+            if folder:
+                keep.write(folder, fresh)
+            known |= {Cell.from_dict(record).key: record for record in fresh}
+            _free(where)
+    return [known[cell.key] for cell in cells]
+
+
+def plan(
+    cells: Sequence[Cell], tasks: Tasks, device: torch.device, done: set[str], most: int | None = None
+) -> list[list[Cell]]:
+    """The stacks to train. Which cells go together does not depend on what is done, so a resumed run repeats none."""
+    groups: dict[tuple, list[Cell]] = {}
+    for cell in cells:
+        task = tasks(cell)
+        shape = task.features.shape[1], task.size, task.outputs, task.loss, task.scale
+        groups.setdefault((stack_key(cell), shape), []).append(cell)
+    stacks = [part for group in groups.values() for part in split_evenly(group, most or _fits(group[0], tasks, device))]
+    unfinished = [[cell for cell in stack if cell.key not in done] for stack in stacks]
+    return [stack for stack in unfinished if stack]
+
+
+def _fits(cell: Cell, tasks: Tasks, device: torch.device) -> int:
+    """How many networks like `cell` a stack may hold."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+    else:
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") if hasattr(os, "sysconf") else 4 << 30
+    fits = int(_MEMORY_SHARE * free / memory_per_cell(cell, tasks(cell), device))
+    return max(1, min(fits, _MOST[device.type]))
+
+
+def work(cell: Cell, task: Task) -> float:
+    """Multiplications and additions of a cell's training, the measure of progress and of time."""
+    net = Architecture((task.features.shape[1], *cell.hidden, task.outputs), cell.activation)
+    return 6.0 * net.parameters * task.size * cell.epochs
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of that name, if this machine has it."""
+    if name not in DEVICES:
+        raise unknown("device", name, DEVICES)
+    if name == "cuda" and not torch.cuda.is_available():
+        raise StiefelError("device='cuda', but PyTorch sees no GPU here; use 'cpu' or 'auto'.")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def _free(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
