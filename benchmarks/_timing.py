@@ -69,5 +69,6 @@ def cpu_name() -> str:
 def write_record(name: str, record: Mapping[str, Any]) -> Path:
     """Keep `record` as benchmarks/records/NAME.json, in a form that diffs."""
     path = RECORDS / f"{name}.json"
+    RECORDS.mkdir(exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n")
     return path

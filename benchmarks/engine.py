@@ -1,18 +1,23 @@
-"""Time of one training step, per network: as a user writes it, and as the laboratory's engine does it, in one run.
+"""Time of one training step, per network: as users write it, and as the laboratory's engines do it, in one run.
 
     python benchmarks/engine.py [--device cpu|cuda] [--write]
 
 A step is complete: gather the batch, forward, loss, backward, Adam. The network is 784 → 64 × depth → 10 on
-batches of 256. Its floor is 6 · parameters · 256 multiplications and additions at the device's float32 rate.
+batches of 256. Its floor is 6 · parameters · 256 multiplications and additions at the device's float32 rate, and, for
+the fused engine, the bytes of its activations, derivatives, parameters and moments at the memory's rate.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import itertools
+import os
 import time
 from collections.abc import Callable
 from typing import Any
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave torch its memory on a GPU
 
 import numpy as np
 import torch
@@ -24,13 +29,14 @@ from stiefel_init.lab.networks import Architecture
 
 INPUTS, WIDTH, CLASSES, BATCH, ROWS = 784, 64, 10, 256, 60_000
 SCHEMES = ("stiefel", "lee", "he", "xavier", "orthogonal", "random")
+Step = Callable[[], Any]
 
 
-def task(rows: int = ROWS, tests: int = 10_000) -> Task:
+def task() -> Task:
     """Data in the shape of MNIST."""
     rng = np.random.default_rng(0)
-    features = [rng.integers(0, 256, (count, INPUTS), dtype=np.uint8) for count in (rows, tests)]
-    targets = [rng.integers(0, CLASSES, count) for count in (rows, tests)]
+    features = [rng.integers(0, 256, (count, INPUTS), dtype=np.uint8) for count in (ROWS, 10_000)]
+    targets = [rng.integers(0, CLASSES, count) for count in (ROWS, 10_000)]
     return Task(features[0], targets[0], features[1], targets[1], CLASSES, "cross_entropy", 255.0)
 
 
@@ -38,13 +44,14 @@ def cells(count: int, depth: int, **options: Any) -> list[Cell]:
     return [Cell("mnist", SCHEMES[i % 6], depth, seed=i, rate=1e-3 / depth**0.5, **options) for i in range(count)]
 
 
-def plain_step(depth: int, data: Task, device: str, fused: bool) -> Callable[[], None]:
+def plain_step(depth: int, data: Task, device: str, *, fused: bool = False, compiled: bool = False) -> Step:
     """One network as a user writes it: nn.Sequential, autograd, torch.optim.Adam."""
     layers: list[torch.nn.Module] = [torch.nn.Linear(INPUTS, WIDTH), torch.nn.ReLU()]
     for _ in range(depth - 1):
         layers += [torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU()]
     model = torch.nn.Sequential(*layers, torch.nn.Linear(WIDTH, CLASSES)).to(device)
     adam = torch.optim.Adam(model.parameters(), fused=fused or None)
+    forward = torch.compile(model, mode="reduce-overhead") if compiled else model
     loss = torch.nn.CrossEntropyLoss()
     x, y = torch.from_numpy(data.features).to(device), torch.from_numpy(data.targets).to(device)
     order = torch.randperm(len(x), device=device)
@@ -55,24 +62,84 @@ def plain_step(depth: int, data: Task, device: str, fused: bool) -> Callable[[],
         rows = order[position : position + BATCH]
         position = (position + BATCH) % (len(x) - BATCH)
         adam.zero_grad()
-        loss(model(x[rows].float() / 255), y[rows]).backward()
+        loss(forward(x[rows].float() / 255), y[rows]).backward()
         adam.step()
 
     return step
 
 
-def stack_step(count: int, depth: int, data: Task, device: str) -> Callable[[], None]:
-    """`count` networks as one stack of the engine."""
-    stack = Stack(cells(count, depth), [data] * count, torch.device(device), "graph")
-    step, _ = stack.steps[0]
+def vmap_step(count: int, depth: int, data: Task, device: str) -> Step:
+    """`count` networks by torch.func: vmap of grad over stacked parameters, fused Adam."""
+    widths = (INPUTS, *(WIDTH,) * depth, CLASSES)
+    weights = [torch.randn(count, m, n, device=device) * (2 / n) ** 0.5 for n, m in itertools.pairwise(widths)]
+    biases = [torch.zeros(count, m, device=device) for m in widths[1:]]
+    adam = torch.optim.Adam(weights + biases, fused=True)
+
+    def loss(weights: list[torch.Tensor], biases: list[torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        for w, b in zip(weights[:-1], biases[:-1]):
+            x = torch.relu(x @ w.mT + b)
+        return torch.nn.functional.cross_entropy(x @ weights[-1].mT + biases[-1], y)
+
+    gradient = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1)))
+    x, y = torch.from_numpy(data.features).to(device), torch.from_numpy(data.targets).to(device)
+    order = torch.stack([torch.randperm(len(x), device=device)[:BATCH] for _ in range(count)])
+
+    def step() -> None:
+        slopes = gradient(weights, biases, x[order].float() / 255, y[order])
+        for parameter, slope in zip(weights + biases, slopes[0] + slopes[1]):
+            parameter.grad = slope
+        adam.step()
+
+    return step
+
+
+def jax_step(count: int, depth: int, data: Task) -> Step:
+    """`count` networks by JAX: vmap over networks, scan over layers, Adam by hand, all under one jit."""
+    import jax
+    import jax.numpy as jnp
+
+    def loss(p: Any, x: Any, y: Any) -> Any:
+        x = jax.nn.relu(x @ p["first"] + p["first_b"])
+        x, _ = jax.lax.scan(lambda h, layer: (jax.nn.relu(h @ layer[0] + layer[1]), None), x, (p["w"], p["b"]))
+        out = x @ p["head"] + p["head_b"]
+        return -jnp.take_along_axis(jax.nn.log_softmax(out), y[:, None], 1).mean()
+
+    def one(p: Any, m: Any, v: Any, t: Any, x: Any, y: Any) -> Any:
+        g = jax.grad(loss)(p, x, y)
+        m = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, m, g)
+        v = jax.tree.map(lambda a, b: 0.999 * a + 0.001 * b * b, v, g)
+        fix1, fix2 = 1 / (1 - 0.9**t), 1 / (1 - 0.999**t)
+        p = jax.tree.map(lambda a, b, c: a - 1e-4 * b * fix1 / (jnp.sqrt(c * fix2) + 1e-8), p, m, v)
+        return p, m, v
+
+    key = jax.random.key(0)
+    shapes = {
+        "first": (INPUTS, WIDTH), "first_b": (WIDTH,), "w": (depth - 1, WIDTH, WIDTH), "b": (depth - 1, WIDTH),
+        "head": (WIDTH, CLASSES), "head_b": (CLASSES,),
+    }  # fmt: skip
+    p = {name: 0.1 * jax.random.normal(key, (count, *shape)) for name, shape in shapes.items()}
+    x, y = jnp.asarray(data.features), jnp.asarray(data.targets)
+    order = jnp.stack([jax.random.permutation(jax.random.key(i), len(x))[:BATCH] for i in range(count)])
+    state = [p, jax.tree.map(jnp.zeros_like, p), jax.tree.map(jnp.zeros_like, p)]
+
+    @jax.jit
+    def step(p: Any, m: Any, v: Any, t: Any, order: Any) -> Any:
+        inputs = x[order].astype(jnp.float32) / 255
+        return jax.vmap(one, in_axes=(0, 0, 0, None, 0, 0))(p, m, v, t, inputs, y[order])
 
     def run() -> None:
-        step()
-        stack.warm = True
-        stack.position.zero_()
+        with jax.default_matmul_precision("highest"):
+            state[:] = step(*state, 5.0, order)
+        jax.block_until_ready(state[0])
 
-    run()
     return run
+
+
+def stack_step(count: int, depth: int, data: Task, device: str, engine: str, precision: str = "float32") -> Step:
+    """`count` networks as one stack of an engine."""
+    stack = Stack(cells(count, depth, precision=precision), [data] * count, torch.device(device), engine)
+    stack.epochs.first_steps(2)
+    return lambda: stack.epochs.first_steps(1)
 
 
 def work(depth: int) -> float:
@@ -80,11 +147,63 @@ def work(depth: int) -> float:
     return 6.0 * Architecture((INPUTS, *(WIDTH,) * depth, CLASSES), "relu").parameters * BATCH
 
 
+def traffic(depth: int) -> float:
+    """Bytes the fused engine must move for one step of one network."""
+    parameters = Architecture((INPUTS, *(WIDTH,) * depth, CLASSES), "relu").parameters
+    # Activations: written, read on the way back, read for the gradient. Derivatives: written and read.
+    # Parameters: read forward and back, then with both moments read and written.
+    return 4.0 * (5 * BATCH * WIDTH * depth + 8 * parameters) + 2 * BATCH * INPUTS
+
+
+def ceilings(device: str) -> tuple[float, float]:
+    """(float32 flop/s of a large matmul, bytes/s of a large copy) of this machine."""
+    size = 8192 if device == "cuda" else 2048
+    a = torch.randn(size, size, device=device)
+    b = torch.empty_like(a).repeat(4, 1)
+    c = torch.empty_like(b)
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    seconds = in_turns({"matmul": lambda: a @ a, "copy": lambda: c.copy_(b)}, synchronize=synchronize, rounds=3)
+    return 2 * size**3 / seconds["matmul"], 2 * b.nbytes / seconds["copy"]
+
+
+def contenders(depth: int, data: Task, device: str) -> dict[str, tuple[int, Callable[[], Step]]]:
+    """Every way to take a step, by name: how many networks it trains, and how to set it up."""
+    ways: dict[str, tuple[int, Callable[[], Step]]] = {}
+    if depth <= 100:
+        ways["plain loop"] = 1, lambda: plain_step(depth, data, device)
+        ways["plain loop, fused Adam"] = 1, lambda: plain_step(depth, data, device, fused=True)
+    if device == "cpu":
+        for count in (1, 6, 12):
+            ways[f"graph engine, {count}"] = count, lambda count=count: stack_step(count, depth, data, device, "graph")
+        return ways
+    if depth == 10:
+        ways["plain loop, torch.compile"] = 1, lambda: plain_step(depth, data, device, fused=True, compiled=True)
+    if depth <= 100:
+        ways["torch.func vmap, 12"] = 12, lambda: vmap_step(12, depth, data, device)
+    for count in (12, 132):
+        if depth <= 100:
+            ways[f"jax vmap + scan, {count}"] = count, lambda count=count: jax_step(count, depth, data)
+    for count in (1, 12, 60, 132, 240, 528):
+        if count * depth <= 60_000:
+            ways[f"graph engine, {count}"] = count, lambda count=count: stack_step(count, depth, data, device, "graph")
+        ways[f"fused engine, {count}"] = count, lambda count=count: stack_step(count, depth, data, device, "fused")
+    ways["fused engine tf32, 132"] = 132, lambda: stack_step(132, depth, data, device, "fused", "tf32")
+    return ways
+
+
 def few_shot_seconds(device: str, count: int = 300) -> float:
     """`count` networks of depth 100: 100 steps on ten images, then the test on 10,000."""
     data = task()
-    few = Task(*(getattr(data, name) for name in ("features", "targets", "test_features", "test_targets")),
-               data.outputs, data.loss, data.scale, np.arange(10))  # fmt: skip
+    few = Task(
+        data.features,
+        data.targets,
+        data.test_features,
+        data.test_targets,
+        data.outputs,
+        data.loss,
+        data.scale,
+        np.arange(10),
+    )
     for _ in range(2):  # the first run compiles and takes memory
         start = time.perf_counter()
         train(cells(count, 100, shots=1, batch=None, epochs=100), [few] * count, torch.device(device))
@@ -95,46 +214,50 @@ def few_shot_seconds(device: str, count: int = 300) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--depths", default="", help="comma-separated; 10,50,100 and on a GPU 1000 if left out")
     parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
     options = parser.parse_args()
     device = options.device
     on_gpu = device == "cuda"
     synchronize = torch.cuda.synchronize if on_gpu else lambda: None
     data = task()
-    record: dict[str, Any] = {"machine": machine(device), "precision": "float32", "steps": []}
-    print(f"{record['machine']['device']}: milliseconds per step of one network; x: times the speed of the plain loop")
-    for depth in (10, 50, 100):
-        counts = (1, 12, 60, 240) if on_gpu else (1, 6, 12)
-        steps = {f"stack of {count}": stack_step(count, depth, data, device) for count in counts}
-        steps["plain loop"] = plain_step(depth, data, device, fused=False)
-        steps["plain loop, fused Adam"] = plain_step(depth, data, device, fused=True)
-        seconds = in_turns(steps, synchronize=synchronize, rounds=5, seconds=0.2)
-        per_network = {
-            name: value / (int(name.split()[-1]) if "stack" in name else 1) for name, value in seconds.items()
-        }
-        for name, value in sorted(per_network.items(), key=lambda item: -item[1]):
+    flops, bandwidth = ceilings(device)
+    record: dict[str, Any] = {"machine": machine(device), "flops": flops, "bandwidth": bandwidth, "steps": []}
+    print(f"{record['machine']['device']}: {flops / 1e12:.1f} TFLOP/s in float32, {bandwidth / 1e12:.2f} TB/s")
+    print("x: times the plain loop; flops, memory: share of what the machine can do")
+    depths = map(int, options.depths.split(",")) if options.depths else (10, 50, 100, 1000) if on_gpu else (10, 50, 100)
+    for depth in depths:
+        per_network: dict[str, float] = {}
+        rows = []
+        for name, (count, make) in contenders(depth, data, device).items():
+            if on_gpu:
+                torch.cuda.reset_peak_memory_stats()
+            step = make()
+            seconds = in_turns({name: step}, synchronize=synchronize, rounds=5, seconds=0.1)[name] / count
+            per_network[name] = seconds
+            memory = torch.cuda.max_memory_allocated() if on_gpu else 0
+            del step
+            gc.collect()  # graphs go now, not while the next one is captured
+            if on_gpu:
+                torch.cuda.empty_cache()
             row = {
-                "depth": depth,
-                "way": name,
-                "milliseconds": 1e3 * value,
-                "speedup": per_network["plain loop"] / value,
-                "teraflops": work(depth) / value / 1e12,
-            }
-            record["steps"].append(row)
+                "depth": depth, "way": name, "milliseconds": 1e3 * seconds, "steps_per_second": 1 / seconds,
+                "flops_share": work(depth) / seconds / flops, "peak_memory": memory,
+                "memory_share": traffic(depth) / seconds / bandwidth if "fused engine" in name else None,
+                "speedup": per_network["plain loop"] / seconds if "plain loop" in per_network else None,
+            }  # fmt: skip
+            rows.append(row)
+            speedup = f"{row['speedup']:8.1f}x" if row["speedup"] else " " * 9
+            share = f"{row['memory_share']:6.0%}" if row["memory_share"] else " " * 6
             print(
-                f"  depth {depth:>3}  {name:<24}{row['milliseconds']:>9.4f} ms {row['speedup']:>8.1f}x "
-                f"{row['teraflops']:>7.2f} TFLOP/s",
+                f"  depth {depth:>4}  {name:<26}{1e3 * seconds:>10.4f} ms {speedup}  flops {row['flops_share']:5.0%}  "
+                f"memory {share}  {memory / 2**30:6.2f} GiB",
                 flush=True,
             )
-        del steps
-        gc.collect()  # the graphs now, not while the next are captured
-        if on_gpu:
-            torch.cuda.empty_cache()
+        record["steps"] += rows
     if on_gpu:
         record["few_shot_seconds"] = few_shot_seconds(device)
-        print(
-            f"few-shot, 300 networks of depth 100, 100 steps and 10,000 test images: {record['few_shot_seconds']:.2f} s"
-        )
+        print(f"few-shot, 300 networks of depth 100, 100 steps, 10,000 test images: {record['few_shot_seconds']:.2f} s")
     if options.write:
         print(f"wrote {write_record(f'engine-{device}', record)}")
 

@@ -32,12 +32,11 @@ def key(seed: int, name: str = "") -> np.ndarray:
 
 
 def fold(k: np.ndarray, index: int | np.ndarray) -> np.ndarray:
-    """The keys, of shape (*index.shape, 2), of members `index` of a batch whose key is `k`."""
-    place = np.asarray(index, np.uint64)
+    """The keys of members `index` of the batches whose keys are `k`, of shape (…, 2); the two shapes are broadcast."""
+    place = np.atleast_1d(np.asarray(index, np.uint64))
     low, high = (place & np.uint64(0xFFFFFFFF)).astype(np.uint32), (place >> np.uint64(32)).astype(np.uint32)
-    return np.stack(threefry2x32(np, k[..., 0], k[..., 1], np.atleast_1d(low), np.atleast_1d(high)), -1).reshape(
-        *place.shape, 2
-    )
+    words = np.stack(threefry2x32(np, k[..., 0], k[..., 1], low, high), -1)
+    return words if np.ndim(index) or k.ndim > 1 else words[0]
 
 
 def threefry2x32(xp: Any, k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:

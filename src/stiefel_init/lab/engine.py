@@ -23,9 +23,11 @@ from .cells import Cell
 from .networks import LOSSES, Architecture, Network, Parameters, initial, optimizer, predict
 
 EVALUATION_ROWS = 2048
+TESTS = 20
+"""About how often a training is tested on the way."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Task:
     """What one cell learns from. Rows of `features` are divided by `scale` before they enter the network."""
 
@@ -54,6 +56,8 @@ class Outcome:
     train_loss: list[float] = field(default_factory=list)
     """Mean training loss of each epoch; of few shots, of the last step alone."""
     train_score: list[float] = field(default_factory=list)
+    tested: list[int] = field(default_factory=list)
+    """The epochs after which the test score was taken: all of a short training, every fifth of a hundred."""
     test_score: list[float] = field(default_factory=list)
     diverged: int | None = None
     """The first epoch whose training loss was not finite."""
@@ -66,10 +70,11 @@ class Data:
         self.device = device
         self.scale = tasks[0].scale
         first_row: dict[int, int] = {}
-        features, targets = [], []
+        features: list[np.ndarray] = []
+        targets: list[np.ndarray] = []
         for task in tasks:
             if id(task.features) not in first_row:
-                first_row[id(task.features)] = sum(map(len, features))
+                first_row[id(task.features)] = sum(len(part) for part in features)
                 features.append(task.features)
                 targets.append(task.targets)
         self.features = torch.from_numpy(np.concatenate(features)).to(device)
@@ -151,6 +156,13 @@ class GraphEpochs:
                 step()
         return self.loss_sum, self.correct_sum
 
+    def first_steps(self, count: int) -> None:
+        """Take `count` steps from the beginning of the data, to see how long they take."""
+        self.position.zero_()
+        for _ in range(count):
+            self.steps[0][0]()
+            self.position.zero_()
+
 
 class Stack:
     """Cells of one architecture in training."""
@@ -210,39 +222,46 @@ def train(
     device: torch.device,
     progress: Callable[[int], None] = lambda epoch: None,
     engine: str = "auto",
-) -> list[Outcome]:
-    """Train the cells as one stack. They must agree in all that `stack_key` holds and in the shapes of their tasks.
+) -> tuple[list[Outcome], str]:
+    """Train the cells as one stack, and say with which engine. They must agree in all that `stack_key` holds and in the shapes of their tasks.
 
     `engine` is `"fused"`, `"graph"`, or `"auto"` for the fused one wherever it can.
     """
     with _precision(cells[0].precision, device):
         stack = Stack(cells, tasks, device, engine)
+        used = "fused" if isinstance(stack.epochs, fused.FusedEpochs) else "graph"
         outcomes = [Outcome() for _ in cells]
         epochs, few = cells[0].epochs, cells[0].shots is not None
+        every = max(1, epochs // TESTS)
         try:
-            for epoch in range(epochs):
-                loss, correct = stack.epoch(epoch)
-                last = epoch == epochs - 1
-                if last or not few:  # testing after every step of a few shots would cost more than training
-                    _note(outcomes, stack, epoch, loss, correct, last)
-                progress(epoch + 1)
+            for epoch in range(1, epochs + 1):
+                loss, correct = stack.epoch(epoch - 1)
+                last = epoch == epochs
+                if last or not few:  # a few shots are steps, not epochs: only where they end is of interest
+                    _note(outcomes, stack, epoch, loss, correct)
+                    if last or epoch % every == 0:
+                        _test(outcomes, stack, epoch)
+                progress(epoch)
         finally:
             stack.close()
-        return outcomes
+        return outcomes, used
 
 
-def _note(outcomes: list[Outcome], stack: Stack, epoch: int, loss: Tensor, correct: Tensor, last: bool) -> None:
+def _note(outcomes: list[Outcome], stack: Stack, epoch: int, loss: Tensor, correct: Tensor) -> None:
     mean = (loss.double() / stack.size).tolist()
     right = (100 * correct.double() / stack.size).tolist()
-    scores = stack.evaluate().tolist()
-    for outcome, one_loss, one_right, score in zip(outcomes, mean, right, scores):
+    for outcome, one_loss, one_right in zip(outcomes, mean, right):
         outcome.train_loss.append(one_loss)
         outcome.train_score.append(one_right if stack.loss == "cross_entropy" else math.sqrt(max(one_loss, 0)))
-        outcome.test_score.append(score)
         if outcome.diverged is None and not math.isfinite(one_loss):
-            outcome.diverged = epoch + 1
-        if last:
-            outcome.score = score
+            outcome.diverged = epoch
+
+
+def _test(outcomes: list[Outcome], stack: Stack, epoch: int) -> None:
+    for outcome, score in zip(outcomes, stack.evaluate().tolist()):
+        outcome.tested.append(epoch)
+        outcome.test_score.append(score)
+        outcome.score = score
 
 
 @contextmanager

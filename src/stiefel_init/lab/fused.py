@@ -51,7 +51,7 @@ class FusedEpochs:
         self.losses = torch.zeros(count, self.tiles, device=device)
         self.corrects = torch.zeros(count, self.tiles, dtype=torch.int64, device=device)
         self.slope_sums = torch.zeros(count, self.depth, self.tiles, device=device)
-        self.order = torch.empty(stack.order.shape, dtype=torch.int32, device=device)
+        self.order = stack.order.to(torch.int32)
         terms = 1 if cell.precision == "tf32" else 3
         self.shape: dict[str, Any] = {
             "INPUTS": widths[0], "WIDTH": widths[1], "CLASSES": widths[-1],
@@ -76,6 +76,11 @@ class FusedEpochs:
             self.step(start, min(start + self.stack.batch, self.stack.size))
         return self.losses.sum(1), self.corrects.sum(1)
 
+    def first_steps(self, count: int) -> None:
+        """Take `count` steps from the beginning of the data, to see how long they take."""
+        for _ in range(count):
+            self.step(0, self.stack.batch)
+
     def step(self, start: int, stop: int) -> None:
         """Train on the rows order[start:stop]."""
         stack, flat = self.stack, self.stack.parameters.flat
@@ -93,8 +98,8 @@ class FusedEpochs:
         jobs = (self.depth - 1) * (self.shape["BH"] // part) + 1 + groups
         fix1, fix2 = 1 / (1 - 0.9**self.taken), (1 - 0.999**self.taken) ** -0.5
         kernels.update[(jobs, len(flat))](
-            flat, *self.moments, self.kept, self.slopes, self.ends, self.slope_sums, data.features, self.order, self.rates,
-            start, stop, self.tiles, self.tiles, *strides, scale, fix1, fix2, self.depth,
+            flat, *self.moments, self.kept, self.slopes, self.ends, self.slope_sums, data.features, self.order,
+            self.rates, start, stop, self.tiles, self.tiles, *strides, scale, fix1, fix2, self.depth,
             BN=part, ADAM=self.adam, **self.shape, **self.update_options,
         )  # fmt: skip
 

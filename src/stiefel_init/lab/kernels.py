@@ -140,7 +140,10 @@ def _loss(  # type: ignore[no-untyped-def]
     return tl.sum(tl.where(live, loss, 0.0)), correct, slope
 
 
-@triton.jit
+_ANY = ["start", "stop", "tiles", "slope_tiles", "DEPTH"]  # not worth a compilation for each of their values
+
+
+@triton.jit(do_not_specialize=[name for name in _ANY if name != "slope_tiles"])
 def propagate(  # type: ignore[no-untyped-def]
     p, kept, slopes, ends, losses, corrects, slope_sums, features, targets, order,
     start, stop, tiles, order_stride, p_stride, scale, DEPTH,
@@ -215,7 +218,7 @@ def propagate(  # type: ignore[no-untyped-def]
             dx = _dot(d, _square(p + HIDDEN + (layer - 1) * NEXT, WIDTH, BH), none, TERMS)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_ANY)
 def update(  # type: ignore[no-untyped-def]
     p, m, v, kept, slopes, ends, slope_sums, features, order, rates,
     start, stop, tiles, slope_tiles, order_stride, p_stride, scale, fix1, fix2, DEPTH,

@@ -80,11 +80,10 @@ def initial(cells: Sequence[Cell], net: Architecture, device: torch.device) -> P
     if parameters.slopes is not None:
         parameters.slopes.fill_(PRELU_START)
     for layer, weight in enumerate(parameters.weights):
-        name = f"{layer}.weight"
+        keys = np.stack([_stream.key(cell.seed, f"{layer}.weight") for cell in cells])
         for scheme in {(cell.scheme, cell.variant) for cell in cells}:
             where = [i for i, cell in enumerate(cells) if (cell.scheme, cell.variant) == scheme]
-            keys = np.stack([_stream.key(cells[i].seed, name) for i in where])
-            weight[where] = _draw(*scheme, keys, weight.shape[1], weight.shape[2], device)
+            weight[where] = _draw(*scheme, keys[where], weight.shape[1], weight.shape[2], device)
     return parameters
 
 
@@ -93,8 +92,7 @@ def _draw(scheme: str, variant: str | None, keys: np.ndarray, m: int, n: int, de
     shape = (len(keys), m, n)
     if scheme in ("stiefel", "orthogonal"):
         # Member 0 of the key's batch: the very matrix that sample(m, n, seed=…, name=…) gives.
-        own = np.stack([_stream.fold(key, 0) for key in keys])
-        return fill_seeded_(torch.empty(shape, device=device), own, aligned=scheme == "stiefel")
+        return fill_seeded_(torch.empty(shape, device=device), _stream.fold(keys, 0), aligned=scheme == "stiefel")
     if scheme == "lee":
         return lee_(torch.empty(m, n, device=device), variant=variant or "product").expand(shape)
     if scheme == "xavier":
@@ -158,6 +156,7 @@ def _forward(p: Parameters, net: Architecture, x: Tensor, outputs: Sequence[Tens
 
 
 def _prelu(out: Tensor, slope: Tensor | None) -> Tensor:
+    assert slope is not None
     return torch.where(out > 0, out, out * slope)
 
 
@@ -195,6 +194,9 @@ def _squared_error(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Te
     loss = error.square().sum((1, 2))
     return loss, torch.zeros_like(loss, dtype=torch.int64), error.mul_(2 / outputs.shape[1])
 
+
+ACTIVATE = {name: forward for name, (forward, _) in _ACTIVATIONS.items()}
+"""The activations, in place where they can: (pre-activations, PReLU's slope or None) -> activations."""
 
 LOSSES = {"cross_entropy": _cross_entropy, "squared_error": _squared_error}
 

@@ -31,9 +31,10 @@ from .engine import Outcome
 Record = dict[str, Any]
 
 
-def environment(device: torch.device) -> Record:
+def environment(device: torch.device, engine: str) -> Record:
     """Where a record comes from."""
     return {
+        "engine": engine,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})",
         "stiefel_init": __version__,
         "commit": _commit(),

@@ -21,7 +21,7 @@ from .progress import progress
 from .tasks import Tasks
 
 DEVICES = ("auto", "cpu", "cuda")
-_MOST = {"cpu": 12, "cuda": 528}  # networks in a stack; more gain nothing there and would cost more to lose
+_MOST = {"cpu": 12, "cuda": 1056}  # networks in a stack; more gain nothing there and would cost more to lose
 _MEMORY_SHARE = 0.6  # of what is free
 
 
@@ -33,6 +33,7 @@ def run(
     datasets: Mapping[str, Dataset] | None = None,
     directory: Path | None = None,
     most: int | None = None,
+    engine: str = "auto",
     title: str = "training",
     warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
 ) -> list[keep.Record]:
@@ -44,6 +45,7 @@ def run(
         datasets: data sets of your own, by the name the cells use.
         directory: where the laboratory's data sets lie.
         most: networks to train at once; by default as many as memory allows.
+        engine: `"fused"` or `"graph"`; by default the fused one wherever it can.
 
     >>> records = run([Cell("digits", depth=2, epochs=1)], device="cpu")
     >>> records[0]["scheme"], len(records[0]["test_score"])
@@ -53,8 +55,7 @@ def run(
     folder = None if out is None else keep.prepare(Path(out))
     known = {Cell.from_dict(r).key: r for r in keep.read(folder, warn)} if folder else {}
     tasks = Tasks(datasets, directory)
-    stacks = plan([cell for cell in dict.fromkeys(cells)], tasks, where, set(known), most)
-    environment = keep.environment(where)
+    stacks = plan(list(dict.fromkeys(cells)), tasks, where, set(known), most)
     with progress(sum(work(cell, tasks(cell)) for stack in stacks for cell in stack), title) as advance:
         while stacks:
             stack = stacks.pop(0)
@@ -69,7 +70,7 @@ def run(
                 advance(share, what)
 
             try:
-                outcomes = train(stack, [tasks(cell) for cell in stack], where, tell)
+                outcomes, used = train(stack, [tasks(cell) for cell in stack], where, tell, engine)
             except (torch.OutOfMemoryError, MemoryError) as error:
                 if len(stack) == 1:
                     raise StiefelError(
@@ -82,7 +83,8 @@ def run(
                 _free(where)
                 continue
             seconds = (time.perf_counter() - start) / len(stack)
-            fresh = [keep.record_of(cell, outcome, seconds, environment) for cell, outcome in zip(stack, outcomes)]
+            made = keep.environment(where, used)
+            fresh = [keep.record_of(cell, outcome, seconds, made) for cell, outcome in zip(stack, outcomes)]
             if folder:
                 keep.write(folder, fresh)
             known |= {Cell.from_dict(record).key: record for record in fresh}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -22,6 +23,7 @@ class Tasks:
         self._given = dict(datasets or {})
         self._directory = directory
         self._whole = lru_cache(maxsize=None)(self._make)
+        self._few = lru_cache(maxsize=None)(self._choose)
 
     def __call__(self, cell: Cell) -> Task:
         """What `cell` learns from."""
@@ -34,7 +36,7 @@ class Tasks:
             whole = self._whole(cell.dataset, None, 0.0)
         else:
             whole = self._whole(cell.dataset, cell.seed, cell.alpha or 0.0)
-        return whole if cell.shots is None else self._few(whole, cell)
+        return whole if cell.shots is None else self._few(whole, cell.dataset, cell.seed, cell.shots)
 
     def dataset(self, name: str) -> Dataset:
         """The data set of that name: one of the user's own, or one of the laboratory's."""
@@ -46,23 +48,18 @@ class Tasks:
         dataset = self.dataset(name)
         parts = split(dataset, seed or 0, alpha=alpha)
         loss = "cross_entropy" if dataset.task == "classification" else "squared_error"
-        return Task(*map(np.ascontiguousarray, parts), dataset.outputs, loss, dataset.scale)
+        x, y, x_test, y_test = (np.ascontiguousarray(part) for part in parts)
+        return Task(x, y, x_test, y_test, dataset.outputs, loss, dataset.scale)
 
-    def _few(self, whole: Task, cell: Cell) -> Task:
-        assert cell.shots is not None
+    def _choose(self, whole: Task, dataset: str, seed: int, shots: int) -> Task:
+        """The same task on `shots` random training rows of each class."""
         if whole.loss != "cross_entropy":
-            raise StiefelError(f"shots={cell.shots} needs classes; {cell.dataset} is a regression.")
-        key = _stream.key(cell.seed, "shots")
-        lots = _stream.words(key, (0, 1), (0, (len(whole.targets) + 1) // 2)).ravel()[: len(whole.targets)]
+            raise StiefelError(f"shots={shots} needs classes; {dataset} is a regression.")
+        lots = _stream.words(_stream.key(seed, "shots"), (0, 1), (0, (len(whole.targets) + 1) // 2)).ravel()
         rows = []
         for label in range(whole.outputs):
             members = np.flatnonzero(whole.targets == label)
-            if len(members) < cell.shots:
-                raise StiefelError(
-                    f"shots={cell.shots}, but class {label} of {cell.dataset} has {len(members)} training rows; ask fewer."
-                )
-            rows.append(members[np.argsort(lots[members], kind="stable")[: cell.shots]])
-        return Task(
-            whole.features, whole.targets, whole.test_features, whole.test_targets,
-            whole.outputs, whole.loss, whole.scale, np.concatenate(rows),
-        )  # fmt: skip
+            if len(members) < shots:
+                raise StiefelError(f"shots={shots}, but class {label} of {dataset} has only {len(members)} training rows.")
+            rows.append(members[np.argsort(lots[members], kind="stable")[:shots]])
+        return replace(whole, rows=np.concatenate(rows))

@@ -1,0 +1,77 @@
+"""Do the engines train equally well? MNIST, depths 50 and 100, six schemes, ten seeds: test accuracies compared.
+
+    python benchmarks/equivalence.py [--data DIR] [--seeds 10] [--epochs 10] [--write]
+
+The graph engine in float32 is the reference; the fused engine is held against it in its default precision and in tf32.
+For each depth and scheme: Welch's t-test and the Kolmogorov–Smirnov test of the two samples of accuracies. With twelve
+pairs, the smallest p-value of two equal engines falls below 0.05/12 = 0.004 once in twenty runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _timing import machine, write_record
+from scipy import stats
+
+from stiefel_init.lab.cells import SCHEMES, Cell
+from stiefel_init.lab.run import run
+
+DEPTHS = (50, 100)
+WAYS = {"graph": ("graph", "float32"), "fused": ("fused", "float32"), "fused tf32": ("fused", "tf32")}
+
+
+def scores(way: str, seeds: int, epochs: int, data: Path | None) -> dict[str, list[float]]:
+    """Test accuracies by depth and scheme."""
+    engine, precision = WAYS[way]
+    cells = [
+        Cell("mnist", scheme, depth, seed=seed, epochs=epochs, rate=1e-3 / depth**0.5, precision=precision)
+        for depth in DEPTHS
+        for scheme in SCHEMES
+        for seed in range(seeds)
+    ]
+    found: dict[str, list[float]] = {}
+    for record in run(cells, device="cuda", directory=data, engine=engine, title=way):
+        found.setdefault(f"depth {record['depth']}, {record['scheme']}", []).append(record["score"])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
+    options = parser.parse_args()
+    found = {way: scores(way, options.seeds, options.epochs, options.data) for way in WAYS}
+    record: dict[str, Any] = {
+        "machine": machine("cuda"), "seeds": options.seeds, "epochs": options.epochs, "scores": found, "tests": [],
+    }  # fmt: skip
+    for way in list(WAYS)[1:]:
+        print(f"\n{way} against graph: mean accuracies, Welch p, Kolmogorov–Smirnov p")
+        for key, reference in found["graph"].items():
+            other = found[way][key]
+            same = np.ptp(reference) == 0 and np.ptp(other) == 0 and reference[0] == other[0]
+            welch = 1.0 if same else float(stats.ttest_ind(reference, other, equal_var=False).pvalue)
+            smirnov = float(stats.ks_2samp(reference, other).pvalue)
+            row = {
+                "way": way,
+                "cell": key,
+                "graph": np.mean(reference),
+                "other": np.mean(other),
+                "welch": welch,
+                "ks": smirnov,
+            }
+            record["tests"].append(row)
+            print(f"  {key:<24}{row['graph']:8.2f}{row['other']:8.2f}   {welch:.3f}   {smirnov:.3f}")
+        least = min(min(row["welch"], row["ks"]) for row in record["tests"] if row["way"] == way)
+        print(f"  smallest p: {least:.4f} of {2 * len(found['graph'])} tests")
+    if options.write:
+        print(f"wrote {write_record('equivalence', record)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""The pictures: learning curves, the signal over depth, accuracy over depth, and figure 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+
+from .alignment import Study
+from .cells import SCHEMES
+from .records import Record
+from .signal import Signal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# One colour for each scheme in every picture, told apart by the colour-blind too (Okabe and Ito's palette).
+COLOURS = dict(zip(SCHEMES, ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#777777")))
+STYLE: dict[str, Any] = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "figure.dpi": 110,
+    "savefig.bbox": "tight",
+    "svg.hashsalt": "stiefel-init",  # the same picture is the same file
+}
+
+
+def _figure(columns: int, rows: int = 1, size: tuple[float, float] = (4.2, 3.2)) -> tuple[Figure, np.ndarray]:
+    from matplotlib.figure import Figure  # without pyplot: no window, no global state
+
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+        return figure, np.atleast_2d(figure.subplots(rows, columns, squeeze=False))
+
+
+def learning_curves(records: Sequence[Record], title: str = "") -> Figure:
+    """Test score against the epoch: one panel for each depth, one line for each scheme, seeds as thin lines."""
+    depths = sorted({record["depth"] for record in records})
+    figure, axes = _figure(len(depths))
+    for axis, depth in zip(axes[0], depths):
+        for scheme, colour in COLOURS.items():
+            chosen = [r for r in records if r["depth"] == depth and r["scheme"] == scheme]
+            if not chosen:
+                continue
+            lines = np.array([[np.nan if value is None else value for value in r["test_score"]] for r in chosen])
+            epochs = chosen[0]["tested"]
+            for line in lines if len(lines) > 1 else []:
+                axis.plot(epochs, line, color=colour, alpha=0.25, linewidth=0.8)
+            axis.plot(epochs, lines.mean(0), color=colour, label=scheme, linewidth=1.8)
+        axis.set(title=f"depth {depth}", xlabel="epoch", ylim=(0, 102))
+    axes[0, 0].set_ylabel("test accuracy (%)")
+    _legend(figure, axes[0, -1])
+    if title:
+        figure.suptitle(title)
+    return figure
+
+
+def signal(signals: Mapping[str, Signal], title: str = "") -> Figure:
+    """Spread, share of firing units and gradient over the layers, at initialization; one line for each scheme."""
+    figure, axes = _figure(3)
+    panels = (
+        ("std", "spread of the pre-activations", True),
+        ("active", "share of units that fire", False),
+        ("gradient", "length of the gradient", True),
+    )
+    for axis, (name, label, logarithmic) in zip(axes[0], panels):
+        for scheme, one in signals.items():
+            values = getattr(one, name).mean(0)
+            layers = np.arange(1, len(values) + 1)
+            shown = np.where(values > 0, values, np.nan) if logarithmic else values
+            axis.plot(layers, shown, color=COLOURS[scheme], label=scheme, linewidth=1.8)
+        axis.set(title=label, xlabel="layer")
+        if logarithmic:
+            axis.set_yscale("log")
+        else:
+            axis.set_ylim(0, 1.03)
+    _legend(figure, axes[0, -1])
+    if title:
+        figure.suptitle(title)
+    return figure
+
+
+def over_depth(records: Sequence[Record], datasets: Sequence[str], ylabel: str = "test accuracy (%)") -> Figure:
+    """Score against depth with bands of one standard deviation: one panel for each data set."""
+    figure, axes = _figure(len(datasets), size=(5.0, 3.6))
+    for axis, dataset in zip(axes[0], datasets):
+        for scheme, colour in COLOURS.items():
+            chosen = [r for r in records if r["dataset"] == dataset and r["scheme"] == scheme]
+            depths = sorted({r["depth"] for r in chosen})
+            if not depths:
+                continue
+            scores = [np.array([r["score"] for r in chosen if r["depth"] == d], float) for d in depths]
+            mean, std = np.array([s.mean() for s in scores]), np.array([s.std() for s in scores])
+            axis.plot(depths, mean, color=colour, label=scheme, linewidth=1.8, marker="o", markersize=3)
+            axis.fill_between(depths, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
+        axis.set(title=dataset, xlabel="depth", ylim=(0, None))
+    axes[0, 0].set_ylabel(ylabel)
+    _legend(figure, axes[0, -1])
+    return figure
+
+
+def alignment(study: Study, plane: np.ndarray | None, mode: str = "shared") -> Figure:
+    """Figure 1: alignment against accuracy and, with `plane`, the embedding coloured by each; members marked."""
+    figure, axes = _figure(1 if plane is None else 3, size=(4.6, 3.8))
+    haar = ~study.aligned
+    score, accuracy = study.alignment, study.accuracy[mode]
+    r, low, high = study.correlation(mode)
+    first: Axes = axes[0, 0]
+    first.scatter(score[haar], accuracy[haar], s=3, alpha=0.3, color="#555555", linewidths=0, label="Haar orthogonal")
+    first.scatter(
+        score[~haar],
+        accuracy[~haar],
+        s=10,
+        color=COLOURS["stiefel"],
+        marker="D",
+        linewidths=0,
+        label="members of Õ(64,64)",
+    )
+    first.set(
+        xlabel="alignment 1ᵀW1", ylabel="one-shot accuracy (%)", title=f"r = {r:.3f} ({low:.3f} … {high:.3f}), {mode}"
+    )
+    first.legend(loc="lower right", markerscale=2)
+    if plane is not None:
+        for axis, values, label in ((axes[0, 1], score, "alignment"), (axes[0, 2], accuracy, "accuracy (%)")):
+            low_c, high_c = np.percentile(values[haar], [1, 99])
+            dots = axis.scatter(
+                *plane[haar].T, c=values[haar], s=4, cmap="viridis", vmin=low_c, vmax=high_c, linewidths=0
+            )
+            axis.scatter(*plane[~haar].T, s=14, facecolors="none", edgecolors="red", linewidths=0.6)
+            figure.colorbar(dots, ax=axis, label=label)
+            axis.set(title=f"UMAP of sorted Wᵀ1, by {label.split()[0]}", xticks=[], yticks=[])
+            axis.grid(False)
+    return figure
+
+
+def _legend(figure: Figure, axis: Axes) -> None:
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False)

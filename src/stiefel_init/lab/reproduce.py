@@ -1,0 +1,175 @@
+"""Run the paper's experiments by name, and set the outcome beside the published numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .._errors import StiefelError, unknown
+from . import experiments, pictures, results, study
+from .alignment import MODES, embed
+from .alignment import study as alignment_study
+from .cells import SCHEMES, Cell
+from .compare import Comparison, compare
+from .paper import TITLES, published
+from .progress import progress
+from .records import Record, prepare
+from .run import pick_device, run
+from .tasks import Tasks
+
+Show = Callable[..., None]  # (header, rows, title=…)
+QUICK_NOTE = "A quick run: fewer seeds, depths and epochs than the paper, so its numbers are not comparable."
+
+
+def reproduce(
+    name: str,
+    *,
+    seeds: int | None,
+    quick: bool,
+    device: str,
+    out: Path,
+    data: Path | None,
+    stack: int | None,
+    dry_run: bool,
+    show: Show,
+) -> None:
+    """Run one experiment, or all of them."""
+    names = experiments.NAMES if name == "all" else (name,)
+    if name != "all" and name not in experiments.NAMES:
+        raise unknown("name", name, (*experiments.NAMES, "all"))
+    pick_device(device)
+    if dry_run:
+        cells = [
+            c for one in names if one in experiments.EXPERIMENTS for c in experiments.cells(one, seeds, quick=quick)
+        ]
+        if cells:
+            print(study.forecast(list(dict.fromkeys(cells)), device, {}, data, out, stack))
+        for one in names:
+            if one not in experiments.EXPERIMENTS:
+                print(f"{one} is not made of cells; it would be drawn or studied anew.")
+        return
+    prepare(out)
+    for one in names:
+        if one == "figure1":
+            _figure1(out, device, data, quick, show)
+        elif one == "figure2":
+            _figure2(out, quick)
+        else:
+            records = run(
+                experiments.cells(one, seeds, quick=quick),
+                out=out,
+                device=device,
+                directory=data,
+                most=stack,
+                title=one,
+            )
+            _show(one, records, out, quick, show)
+
+
+def _show(name: str, records: Sequence[Record], out: Path, quick: bool, show: Show) -> None:
+    label = f"{name}-quick" if quick else name
+    if name == "figure3":
+        path = out / f"{label}.png"
+        pictures.over_depth(records, experiments.IMAGES, "4-shot test accuracy (%)").savefig(path)
+        print(f"wrote {path}")
+    elif quick:
+        for dataset in dict.fromkeys(r["dataset"] for r in records):
+            header, rows = study.summary([r for r in records if r["dataset"] == dataset])
+            show(header, rows, title=f"{label}, {dataset}")
+    else:
+        header, rows = comparison_rows(compare(name, records))
+        show(header, rows, title=f"{name}: {TITLES[name]}")
+    if quick:
+        print(QUICK_NOTE)
+
+
+def _figure1(out: Path, device: str, data: Path | None, quick: bool, show: Show) -> None:
+    label = "figure1-quick" if quick else "figure1"
+    size = {"matrices": 200, "members": 20, "trials": 5} if quick else {"matrices": 5000, "members": 200, "trials": 100}
+    dataset = Tasks(directory=data).dataset("mnist")
+    with progress(1.0, label) as advance:
+        found = alignment_study(dataset, pick_device(device), progress=advance, **size)
+    try:
+        plane = embed(found.vectors)
+    except ImportError:
+        plane = None
+        print("umap-learn is not installed, so figure 1's embedding is left out; pip install umap-learn to have it.")
+    results.write_study(found, out / f"{label}.csv", plane)
+    pictures.alignment(found, plane).savefig(out / f"{label}.png", dpi=150)
+    theirs = published("figure1")[0].value
+    rows = []
+    for mode in MODES:
+        r, low, high = found.correlation(mode)
+        haar, member = found.accuracy[mode][~found.aligned].mean(), found.accuracy[mode][found.aligned].mean()
+        rows.append([mode, f"{r:.4f}", f"{low:.4f} … {high:.4f}", f"{theirs:.4f}", f"{haar:.2f}", f"{member:.2f}"])
+    header = ["outer layers and images", "r", "95 % interval", "published r", "accuracy, Haar", "accuracy, members"]
+    show(header, rows, title=f"{label}: {size['matrices']:,} matrices, {size['trials']} one-shot trials each")
+    print(f"wrote {out / label}.csv and .png")
+    if quick:
+        print(QUICK_NOTE)
+
+
+def _figure2(out: Path, quick: bool) -> None:
+    from .densities import draw
+
+    path = out / ("figure2-quick.png" if quick else "figure2.png")
+    for line in draw(path, samples=100_000 if quick else 1_000_000):
+        print(line)
+    print(f"wrote {path}")
+
+
+def comparison_rows(comparisons: Sequence[Comparison]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: each published number with ours."""
+    if not comparisons:
+        raise StiefelError("No record answers a published number; run the experiment without --quick first.")
+    rows = []
+    for one in comparisons:
+        p = one.published
+        low, high = one.interval
+        interval = f"{low:.2f} … {high:.2f}" if math.isfinite(low) and math.isfinite(high) else "—"
+        theirs = f"{p.value:.2f}" + (f" ± {p.std:.2f}" if p.std is not None else "")
+        rows.append(
+            [
+                setting(p), str(p.scheme), theirs, f"{one.mean:.2f}", interval, str(len(one.scores)),
+                f"{one.difference:+.2f}", one.verdict,
+            ]
+        )  # fmt: skip
+    return ["cell", "scheme", "published", "ours", "95 % interval", "seeds", "difference", "verdict"], rows
+
+
+def setting(one: Any) -> str:
+    """Which cell of its table a number is, but for the scheme."""
+    parts = [one.dataset, f"depth {one.depth}"]
+    if one.table == "table2":
+        parts.append(one.activation)
+    if one.shots is not None:
+        parts.append(f"{one.shots}-shot")
+    if one.alpha is not None:
+        parts.append(f"α {one.alpha:g}")
+    return ", ".join(parts)
+
+
+def comparison_tables(name: str | None, directory: Path | None) -> list[tuple[str, list[str], list[list[str]]]]:
+    """(title, header, rows) for each table that the records answer."""
+    tables = ("table1", "table2", "table3", "table5")
+    if name is not None and name not in tables:
+        raise unknown("name", name, tables)
+    records = results.load(directory)
+    found = []
+    for table in tables if name is None else (name,):
+        comparisons = compare(table, records)
+        if comparisons or name is not None:
+            agree = sum(one.agrees for one in comparisons)
+            title = f"{table}: {TITLES[table]}; {agree} of {len(comparisons)} published numbers agree with ours"
+            found.append((title, *comparison_rows(comparisons)))
+    return found
+
+
+def cells_of(names: Sequence[str] = tuple(experiments.EXPERIMENTS), seeds: int | None = None) -> list[Cell]:
+    """The distinct cells of several experiments."""
+    return list(dict.fromkeys(cell for name in names for cell in experiments.cells(name, seeds)))
+
+
+assert set(SCHEMES) == set(pictures.COLOURS)

@@ -1,0 +1,111 @@
+"""Published results: what the docs stand on, as small CSV files that diff, and as the records they came from."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._errors import StiefelError
+from . import records as keep
+from .alignment import Study
+from .cells import Cell
+from .records import Record
+
+COLUMNS = ("experiment", "dataset", "scheme", "variant", "depth", "activation", "shots", "alpha", "precision", "seed")
+OUTCOME = ("score", "diverged")
+_NUMBERS = {"depth": int, "shots": int, "alpha": float, "seed": int, "score": float, "diverged": int}
+
+
+def folder() -> Path:
+    """Where the results lie: beside this module in an installed package, at the root of a source tree."""
+    for place in (Path(__file__).parent / "results", Path(__file__).parents[3] / "results"):
+        if place.is_dir():
+            return place
+    raise StiefelError("The published results are not installed here; give a directory of records with --results.")
+
+
+def publish(records: Sequence[Record], directory: Path) -> list[Path]:
+    """Write the records as EXPERIMENT.csv, one line per network, and what they were run with as environment.json."""
+    directory.mkdir(parents=True, exist_ok=True)
+    written = []
+    environments = {}
+    for experiment in sorted({r["experiment"] for r in records}):
+        rows = [r for r in records if r["experiment"] == experiment]
+        rows.sort(key=lambda r: tuple(str(r[name] if r[name] is not None else "").rjust(12) for name in COLUMNS))
+        path = directory / f"{experiment}.csv"
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow([*COLUMNS, *OUTCOME])
+            for r in rows:
+                writer.writerow(["" if r[name] is None else r[name] for name in (*COLUMNS, *OUTCOME)])
+        written.append(path)
+        machines = Counter(json.dumps(r["environment"], sort_keys=True) for r in rows)
+        environments[experiment] = {
+            "networks": len(rows),
+            "seconds": round(sum(r["seconds"] for r in rows), 1),
+            "epochs": sorted({r["epochs"] for r in rows}),
+            "environments": [json.loads(machine) | {"networks": count} for machine, count in machines.items()],
+        }
+    path = directory / "environment.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(dict(sorted((known | environments).items())), indent=1) + "\n", encoding="utf-8")
+    return [*written, path]
+
+
+def load(directory: Path | None = None) -> list[Record]:
+    """Records of a directory: published CSV files, or the JSON Lines of a run."""
+    place = directory or folder()
+    if not place.is_dir():
+        raise StiefelError(f"--results {place} is not a directory; give one that holds records.")
+    found = keep.read(place, lambda text: None) if list(place.glob("*.jsonl")) else []
+    for path in sorted(place.glob("*.csv")):
+        with open(path, newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            if reader.fieldnames and set(COLUMNS) <= set(reader.fieldnames):
+                found += [_parse(row) for row in reader]
+    if not found:
+        raise StiefelError(f"{place} holds no records; run an experiment with --out {place} first.")
+    return found
+
+
+_DEFAULTS = {f.name: f.default for f in fields(Cell) if f.default is not MISSING}
+
+
+def _parse(row: dict[str, str]) -> Record:
+    values: dict[str, Any] = dict(_DEFAULTS)
+    for name, text in row.items():
+        kind = _NUMBERS.get(name, str)
+        values[name] = kind(text) if text else None
+    return values
+
+
+def write_study(study: Study, path: Path, plane: np.ndarray | None) -> None:
+    """Figure 1's study as CSV: one line per matrix, with its place in the plane if there is one."""
+    modes = list(study.accuracy)
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["member", "alignment", *(f"accuracy_{mode}" for mode in modes), "x", "y"])
+        for i in range(len(study.alignment)):
+            place = ("", "") if plane is None else (f"{plane[i, 0]:.3f}", f"{plane[i, 1]:.3f}")
+            scores = (f"{study.accuracy[mode][i]:.4f}" for mode in modes)
+            writer.writerow([int(study.aligned[i]), f"{study.alignment[i]:.4f}", *scores, *place])
+
+
+def read_study(path: Path) -> tuple[Study, np.ndarray | None]:
+    """What `write_study` wrote; the vectors themselves are not kept."""
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    column = {name: [row[name] for row in rows] for name in rows[0]}
+    accuracy = {n.removeprefix("accuracy_"): np.array(v, float) for n, v in column.items() if n.startswith("accuracy_")}
+    plane = np.array([column["x"], column["y"]], float).T if column["x"][0] else None
+    study = Study(
+        np.array(column["member"], int) == 1, np.array(column["alignment"], float), np.empty((0, 0)), accuracy
+    )
+    return study, plane

@@ -1,0 +1,160 @@
+"""A user's own study: a grid of cells from the options of the command line, a forecast of it, and its summary."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from .._errors import StiefelError
+from . import records as keep
+from .cells import ACTIVATIONS, SCHEMES, Cell
+from .data import NAMES, Dataset, from_csv
+from .engine import Stack
+from .progress import duration
+from .run import pick_device, plan, work
+from .tasks import Tasks
+
+
+def own_data(dataset: str, target: str | None) -> dict[str, Dataset]:
+    """A CSV file as a data set, under a name that tells its content; nothing for the laboratory's own sets."""
+    path = Path(dataset)
+    if dataset in NAMES:
+        if target is not None:
+            raise StiefelError(f"--target {target} is for CSV files; {dataset} knows its own.")
+        return {}
+    if not path.suffix and not path.exists():
+        return {}  # an unknown name: loading it says which are known
+    if target is None:
+        raise StiefelError(f"--dataset {dataset} is a file; say with --target which column to predict.")
+    found = from_csv(path, target)
+    content = hashlib.blake2b(path.read_bytes() + target.encode(), digest_size=4).hexdigest()
+    return {f"{path.name}@{content}": found}
+
+
+def grid(
+    *,
+    dataset: str,
+    schemes: str,
+    depths: str,
+    width: int,
+    activations: str,
+    seeds: int,
+    epochs: int,
+    batch: int,
+    lr: float,
+    optimizer: str,
+    shots: int | None,
+    alpha: float | None,
+    precision: str,
+) -> list[Cell]:
+    """The cells of a study; lists are comma-separated, and `all` stands for every scheme or activation."""
+    if seeds < 1:
+        raise StiefelError(f"seeds={seeds} is not a number of networks; give 1 or more.")
+    return [
+        Cell(
+            dataset,
+            scheme,
+            depth,
+            width,
+            activation,
+            seed,
+            epochs,
+            batch or None,
+            lr / math.sqrt(max(depth, 1)),
+            optimizer,
+            shots,
+            alpha,
+            None,
+            precision,
+        )  # fmt: skip
+        for activation in _names(activations, ACTIVATIONS)
+        for depth in _numbers("depth", depths)
+        for scheme in _names(schemes, SCHEMES)
+        for seed in range(seeds)
+    ]
+
+
+def _names(text: str, every: Sequence[str]) -> list[str]:
+    return list(every) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _numbers(name: str, text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise StiefelError(f"{name}={text!r} is not a list of whole numbers; write for example 5,10,50.") from None
+
+
+def forecast(
+    cells: Sequence[Cell],
+    device: str,
+    datasets: Mapping[str, Dataset],
+    directory: Path | None,
+    out: Path,
+    most: int | None = None,
+) -> str:
+    """What running the cells would do, and about how long it would take, from a few real steps of each kind of stack."""
+    where = pick_device(device)
+    tasks = Tasks(datasets, directory)
+    done = keep.finished(keep.read(out, lambda text: None)) if out.is_dir() else set()
+    stacks = plan(cells, tasks, where, done, most)
+    left = sum(map(len, stacks))
+    lines = [
+        f"{len(cells)} networks, {len(cells) - left} of them finished; {left} to train on {where}, in {len(stacks)} stacks."
+    ]
+    seconds = 0.0
+    timed: dict[object, float] = {}
+    for stack in stacks:
+        kind = stack[0].hidden, stack[0].activation, len(stack)
+        if kind not in timed:
+            timed[kind] = _seconds_per_work(stack, tasks, where)
+        seconds += timed[kind] * sum(work(cell, tasks(cell)) for cell in stack)
+    if stacks:
+        lines.append(f"That is likely to take about {duration(seconds)}.")
+    lines.append(f"Records would go to {out}. Nothing was run or written.")
+    return "\n".join(lines)
+
+
+def _seconds_per_work(stack: Sequence[Cell], tasks: Tasks, device: object) -> float:
+    """Time of a unit of work, from one warm-up and two timed steps of the stack itself."""
+    import torch
+
+    assert isinstance(device, torch.device)
+    state = Stack(stack, [tasks(cell) for cell in stack], device, "auto")
+    try:
+        state.epochs.first_steps(1)
+        start = time.perf_counter()
+        state.epochs.first_steps(2)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds = (time.perf_counter() - start) / 2
+    finally:
+        state.close()
+    per_row = sum(work(cell, tasks(cell)) / tasks(cell).size / cell.epochs for cell in stack)
+    return seconds / (per_row * state.batch)
+
+
+def summary(records: Sequence[keep.Record]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: the score of each scheme at each depth, mean ± standard deviation over seeds."""
+    schemes = list(dict.fromkeys(r["scheme"] for r in records))
+    groups = list(dict.fromkeys((r["activation"], r["depth"]) for r in records))
+    several = len({activation for activation, _ in groups}) > 1
+    rows = []
+    for activation, depth in groups:
+        row = [f"{activation} {depth}" if several else str(depth)]
+        for scheme in schemes:
+            key = activation, depth, scheme
+            scores = [r["score"] for r in records if (r["activation"], r["depth"], r["scheme"]) == key]
+            finite = np.array([s for s in scores if s is not None], float)
+            lost = sum(r["diverged"] is not None for r in records if (r["activation"], r["depth"], r["scheme"]) == key)
+            text = "—" if not len(finite) else f"{finite.mean():.1f}"
+            if len(finite) > 1:
+                text += f" ± {finite.std(ddof=1):.1f}"
+            row.append(text + (f" ({lost} diverged)" if lost else ""))
+        rows.append(row)
+    return ["depth", *schemes], rows
