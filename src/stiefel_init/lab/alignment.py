@@ -74,11 +74,11 @@ def study(
         total = torch.zeros(len(middle), dtype=torch.float64, device=device)
         for trial in range(trials):
             for start in range(0, len(middle), _CHUNK[device.type]):
-                part = slice(start, min(start + _CHUNK[device.type], len(middle)))
+                rows = slice(start, min(start + _CHUNK[device.type], len(middle)))
                 draws = (
-                    np.arange(part.start, part.stop) * trials + trial if mode == "independent" else np.array([trial])
+                    np.arange(rows.start, rows.stop) * trials + trial if mode == "independent" else np.array([trial])
                 )
-                total[part] += _trial(middle[part], images, draws, f"{seed}/{mode}")
+                total[rows] += _trial(middle[rows], images, draws, f"{seed}/{mode}")
             progress(1 / trials / len(modes))
         accuracy[mode] = (total / trials).cpu().numpy()
     vectors = middle.double().sum(1)  # Wᵀ1

@@ -119,7 +119,8 @@ def train(
     own = study.own_data(dataset, target)
     cells = study.grid(
         dataset=next(iter(own), dataset), schemes=scheme, depths=depth, width=width, activations=activation,
-        seeds=seeds, epochs=epochs, batch=batch, lr=lr, optimizer=optimizer, shots=shots, alpha=alpha, precision=precision,
+        seeds=seeds, epochs=epochs, batch=batch, lr=lr, optimizer=optimizer, shots=shots, alpha=alpha,
+        precision=precision,
     )  # fmt: skip
     if dry_run:
         print(study.forecast(cells, device.value, own, data, out, stack))

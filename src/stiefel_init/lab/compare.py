@@ -1,7 +1,7 @@
 """Our records beside the published numbers: mean, interval, difference and verdict for each cell, and the claims.
 
-A published number of tables 1, 2 and 5 is one run, so it is held against the 95 % interval in which one more run of ours
-would fall; table 3's are means of 50 repeats, so they are held against the difference of two means.
+A published number of tables 1, 2 and 5 is one run, so it is held against the 95 % interval in which one more run of
+ours would fall; table 3's are means of 50 repeats, so they are held against the difference of two means.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def first_coordinate(width: int, samples: int, seed: int = 0) -> np.ndarray:
 
 
 def draw(path: Path, samples: int = 1_000_000) -> Iterator[str]:
-    """Write the picture; say for each width how far the coordinate is from the Gaussian of the same mean and variance."""
+    """Write the picture; say for each width how far the coordinate is from the Gaussian of its mean and variance."""
     low, high = -7.0, 14.0
     edges = np.linspace(low, high, 211)
     x = np.linspace(low, high, 1001)
@@ -38,8 +38,8 @@ def draw(path: Path, samples: int = 1_000_000) -> Iterator[str]:
         axis.plot((edges[1:] + edges[:-1]) / 2, height, color=colour, linewidth=1.8, label=f"(Wx)₁, n = m = {width}")
         distance = stats.kstest(found, GAUSSIAN.cdf).statistic
         yield (
-            f"n = m = {width:<3}: distance from the Gaussian {distance:.4f} (Kolmogorov–Smirnov), mean {found.mean():.3f}, "
-            f"variance {found.var():.3f}, skewness {stats.skew(found):+.3f}"
+            f"n = m = {width:<3}: distance from the Gaussian {distance:.4f} (Kolmogorov–Smirnov), "
+            f"mean {found.mean():.3f}, variance {found.var():.3f}, skewness {stats.skew(found):+.3f}"
         )
     axis.plot(x, stats.chi2(DEGREES).pdf(x), "--", color="#0072B2", linewidth=1.4, label="input, χ²(3)")
     axis.plot(x, GAUSSIAN.pdf(x), "-.", color="black", linewidth=1.4, label="Gaussian, N(3, 6)")

@@ -223,7 +223,9 @@ def train(
     progress: Callable[[int], None] = lambda epoch: None,
     engine: str = "auto",
 ) -> tuple[list[Outcome], str]:
-    """Train the cells as one stack, and say with which engine. They must agree in all that `stack_key` holds and in the shapes of their tasks.
+    """Train the cells as one stack, and say with which engine.
+
+    They must agree in all that `stack_key` holds and in the shapes of their tasks.
 
     `engine` is `"fused"`, `"graph"`, or `"auto"` for the fused one wherever it can.
     """

@@ -64,8 +64,8 @@ def _few_shot(experiment: str, shots: tuple[int, ...], depths: tuple[int, ...], 
                 for scheme in SCHEMES:
                     for seed in range(seeds):
                         yield Cell(
-                            dataset, scheme, depth, seed=seed, epochs=100, batch=None, rate=rate(scheme, depth), shots=k,
-                            experiment=experiment,
+                            dataset, scheme, depth, seed=seed, epochs=100, batch=None, rate=rate(scheme, depth),
+                            shots=k, experiment=experiment,
                         )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # One colour for each scheme in every picture, told apart by the colour-blind too (Okabe and Ito's palette).
 COLOURS = dict(zip(SCHEMES, ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#777777")))
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,

@@ -87,7 +87,9 @@ def _show(name: str, records: Sequence[Record], out: Path, quick: bool, show: Sh
 
 def _figure1(out: Path, device: str, data: Path | None, quick: bool, show: Show) -> None:
     label = "figure1-quick" if quick else "figure1"
-    size = {"matrices": 200, "members": 20, "trials": 5} if quick else {"matrices": 5000, "members": 200, "trials": 100}
+    size: dict[str, Any] = (
+        {"matrices": 200, "members": 20, "trials": 5} if quick else {"matrices": 5000, "members": 200, "trials": 100}
+    )
     dataset = Tasks(directory=data).dataset("mnist")
     with progress(1.0, label) as advance:
         found = alignment_study(dataset, pick_device(device), progress=advance, **size)

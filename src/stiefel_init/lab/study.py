@@ -71,7 +71,7 @@ def grid(
             alpha,
             None,
             precision,
-        )  # fmt: skip
+        )
         for activation in _names(activations, ACTIVATIONS)
         for depth in _numbers("depth", depths)
         for scheme in _names(schemes, SCHEMES)
@@ -98,14 +98,15 @@ def forecast(
     out: Path,
     most: int | None = None,
 ) -> str:
-    """What running the cells would do, and about how long it would take, from a few real steps of each kind of stack."""
+    """What running the cells would do, and about how long it would take, from a few real steps of each stack."""
     where = pick_device(device)
     tasks = Tasks(datasets, directory)
     done = keep.finished(keep.read(out, lambda text: None)) if out.is_dir() else set()
     stacks = plan(cells, tasks, where, done, most)
     left = sum(map(len, stacks))
     lines = [
-        f"{len(cells)} networks, {len(cells) - left} of them finished; {left} to train on {where}, in {len(stacks)} stacks."
+        f"{len(cells)} networks, {len(cells) - left} of them finished; "
+        f"{left} to train on {where}, in {len(stacks)} stacks."
     ]
     seconds = 0.0
     timed: dict[object, float] = {}

@@ -60,6 +60,8 @@ class Tasks:
         for label in range(whole.outputs):
             members = np.flatnonzero(whole.targets == label)
             if len(members) < shots:
-                raise StiefelError(f"shots={shots}, but class {label} of {dataset} has only {len(members)} training rows.")
+                raise StiefelError(
+                    f"shots={shots}, but class {label} of {dataset} has only {len(members)} training rows."
+                )
             rows.append(members[np.argsort(lots[members], kind="stable")[:shots]])
         return replace(whole, rows=np.concatenate(rows))

@@ -1,6 +1,19 @@
-"""PyTorch: the initializers, in place, and `sample` for whole batches."""
+"""PyTorch: whole models with `initialize_`, the initializers, in place, and `sample` for whole batches."""
 
+from ._initialize import initialize_
+from ._plan import Plan
 from ._sample import sample
 from ._schemes import SCHEMES, he_, lee_, orthogonal_, random_, stiefel_, xavier_
 
-__all__ = ["SCHEMES", "he_", "lee_", "orthogonal_", "random_", "sample", "stiefel_", "xavier_"]
+__all__ = [
+    "SCHEMES",
+    "Plan",
+    "he_",
+    "initialize_",
+    "lee_",
+    "orthogonal_",
+    "random_",
+    "sample",
+    "stiefel_",
+    "xavier_",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -16,12 +17,18 @@ LEE_VARIANTS = ("product", "direct")
 
 
 def stiefel_(
-    tensor: Tensor, gain: float = 1.0, *, method: str = "householder", generator: torch.Generator | None = None
+    tensor: Tensor,
+    gain: float = 1.0,
+    *,
+    batch_dims: int = 0,
+    method: str = "householder",
+    generator: torch.Generator | None = None,
 ) -> Tensor:
     r"""Fill `tensor` with gain · W, W uniform on Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }.
 
-    m = `tensor.shape[0]`, n = the product of the other dimensions. `method` as in
-    `stiefel_init.sample`.
+    m = `tensor.shape[0]`, n = the product of the other dimensions. With `batch_dims`, that many
+    leading dimensions count independent matrices, as in the stacked weights of experts or of an
+    ensemble, and m is the next. `method` as in `stiefel_init.sample`.
 
     >>> w = stiefel_(torch.empty(2, 3))
     >>> torch.allclose(w.sum(1), torch.tensor(1.5).sqrt())
@@ -29,7 +36,13 @@ def stiefel_(
     """
     _check(tensor, generator)
     gain = _validate.gain(gain)
-    matrix = _matrix(tensor, DTYPES)
+    batch_dims = _validate.size("batch_dims", batch_dims)
+    if batch_dims > tensor.ndim - 2:
+        raise StiefelError(
+            f"batch_dims={batch_dims} leaves fewer than two of the dimensions {tuple(tensor.shape)} for a matrix; "
+            f"give at most {tensor.ndim - 2}."
+        )
+    matrix = _matrix(tensor, DTYPES, batch_dims)
     fill_(matrix, method, generator)
     if gain != 1:
         matrix *= gain
@@ -134,16 +147,15 @@ def _overlaps(tensor: Tensor) -> bool:
     return False
 
 
-def _matrix(tensor: Tensor, dtypes: tuple[torch.dtype, ...]) -> Tensor:
-    """The m × n matrix of `tensor`, detached: its own memory where shape and dtype allow, else new memory."""
+def _matrix(tensor: Tensor, dtypes: tuple[torch.dtype, ...], batch_dims: int = 0) -> Tensor:
+    """The m × n matrices of `tensor`, detached: its own memory where shape and dtype allow, else new memory."""
     own = tensor.is_contiguous() and tensor.dtype in dtypes
-    if own and tensor.ndim == 2:
+    if own and tensor.ndim == batch_dims + 2:
         return tensor.detach()
-    m = tensor.shape[0]
-    n = tensor.numel() // m if m else 0
+    shape = *tensor.shape[: batch_dims + 1], math.prod(tensor.shape[batch_dims + 1 :])
     if own:
-        return tensor.detach().view(m, n)
-    return torch.empty(m, n, dtype=tensor.dtype if tensor.dtype in WORKING else torch.float32, device=tensor.device)
+        return tensor.detach().view(shape)
+    return torch.empty(shape, dtype=tensor.dtype if tensor.dtype in WORKING else torch.float32, device=tensor.device)
 
 
 def _write(tensor: Tensor, matrix: Tensor) -> Tensor:

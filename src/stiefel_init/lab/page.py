@@ -1,0 +1,86 @@
+"""One self-contained HTML page of pictures, tables and sentences."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import __version__
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.55 system-ui, sans-serif; color: #1b1f24; background: #fff; max-width: 70rem;
+       margin: 2.5rem auto; padding: 0 1.25rem; }
+h1 { font-size: 1.7rem; margin-bottom: .3rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+p.lead { font-size: 1.08rem; max-width: 50rem; } p.note, footer { color: #57606a; font-size: .9rem; }
+img { max-width: 100%; height: auto; } figure { margin: 0; overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; } div.table { overflow-x: auto; }
+th, td { padding: .35rem .8rem; border-bottom: 1px solid #d8dee4; text-align: right; }
+th:first-child, td:first-child { text-align: left; }
+thead th { border-bottom: 2px solid #1b1f24; } td.best { font-weight: 700; }
+footer { margin-top: 3rem; border-top: 1px solid #d8dee4; padding-top: .8rem; }
+"""
+
+
+class Page:
+    """A page that is built from top to bottom and written in one go."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._parts = [f"<h1>{html.escape(title)}</h1>"]
+
+    def text(self, text: str, kind: str = "lead") -> None:
+        """A paragraph."""
+        self._parts.append(f'<p class="{kind}">{html.escape(text)}</p>')
+
+    def heading(self, text: str) -> None:
+        """A section's heading."""
+        self._parts.append(f"<h2>{html.escape(text)}</h2>")
+
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table; the best number of each row, the largest, is set in bold."""
+        head = "".join(f"<th>{html.escape(column)}</th>" for column in header)
+        body = []
+        for row in rows:
+            numbers = [_leading_number(cell) for cell in row[1:]]
+            best = max((n for n in numbers if n is not None), default=None)
+            cells = [f"<td>{html.escape(row[0])}</td>"]
+            for cell, number in zip(row[1:], numbers):
+                marked = ' class="best"' if number is not None and number == best else ""
+                cells.append(f"<td{marked}>{html.escape(cell)}</td>")
+            body.append(f"<tr>{''.join(cells)}</tr>")
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        self._parts.append(f'<div class="table">{table}</div>')
+
+    def picture(self, figure: Figure, description: str) -> None:
+        """A picture, embedded in the page."""
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=150)
+        data = base64.b64encode(buffer.getvalue()).decode()
+        text = html.escape(description, quote=True)
+        self._parts.append(f'<figure><img alt="{text}" src="data:image/png;base64,{data}"></figure>')
+
+    def write(self, path: Path) -> Path:
+        """Write the page."""
+        footer = f"<footer>Made by stiefel-init {__version__}. This page needs nothing but itself.</footer>"
+        path.write_text(
+            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(self._title)}</title>'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
+            f"<body>\n{chr(10).join(self._parts)}\n{footer}\n</body></html>\n",
+            encoding="utf-8",
+        )
+        return path
+
+
+def _leading_number(text: str) -> float | None:
+    try:
+        return float(text.split()[0])
+    except (ValueError, IndexError):
+        return None

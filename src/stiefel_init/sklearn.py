@@ -1,0 +1,50 @@
+"""scikit-learn: `StiefelMLPClassifier` and `StiefelMLPRegressor`, its multilayer perceptrons with another start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import sklearn
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+from ._sample import sample
+
+__all__ = ["StiefelMLPClassifier", "StiefelMLPRegressor"]
+
+
+# scikit-learn has no public way to give an MLP its first weights: it asks `_init_coef`, which every release since
+# 0.24 has, for those of each layer. With a release that asks elsewhere the classes below would do nothing, unsaid.
+for _mlp in (MLPClassifier, MLPRegressor):
+    if not hasattr(_mlp, "_init_coef"):
+        raise ImportError(
+            f"scikit-learn {sklearn.__version__} no longer draws first weights in {_mlp.__name__}._init_coef, which "
+            "stiefel_init.sklearn replaces; install an older scikit-learn, or a newer stiefel-init."
+        )
+
+
+class _StartsInTheSet:
+    _random_state: np.random.RandomState
+
+    def _init_coef(self, fan_in: int, fan_out: int, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+        seed = int(self._random_state.randint(2**63 - 1, dtype=np.int64))
+        weights = sample(fan_out, fan_in, seed=seed, dtype=dtype)
+        return np.ascontiguousarray(weights.T), np.zeros(fan_out, dtype)
+
+
+class StiefelMLPClassifier(_StartsInTheSet, MLPClassifier):  # type: ignore[misc]
+    r"""`sklearn.neural_network.MLPClassifier` whose layers start on Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }.
+
+    Every layer's `coefs_[i]`, of shape (n, m), starts as the transpose of a fresh W drawn uniformly from the
+    set with `random_state`, and `intercepts_[i]` at zero. All else, parameters and methods, is scikit-learn's.
+    A deep network wants small steps: the paper's are `learning_rate_init=0.001 / depth**0.5`.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> StiefelMLPClassifier((16,) * 20, max_iter=500, random_state=0).fit(X, y).score(X, y) > 0.9
+    True
+    """
+
+
+class StiefelMLPRegressor(_StartsInTheSet, MLPRegressor):  # type: ignore[misc]
+    """`sklearn.neural_network.MLPRegressor` with the start of `StiefelMLPClassifier`."""

@@ -1,0 +1,25 @@
+"""The paper's analysis as code: what happens to signal and gradient, layer by layer, before a network is trained.
+
+NumPy and SciPy alone. `docs/theory.md` has the derivations, the assumptions and how far off they are on real data.
+"""
+
+from ._bounds import FAVOURED_ALPHA, alignment_optimum, berry_esseen_bound, max_entry_bound, shift_for_alpha
+from ._moments import ACTIVATIONS, activation_moments, rectified_moments, slope_moments
+from ._propagate import SCHEMES, FiniteWidth, Propagation, finite_width, propagate
+
+__all__ = [
+    "ACTIVATIONS",
+    "FAVOURED_ALPHA",
+    "SCHEMES",
+    "FiniteWidth",
+    "Propagation",
+    "activation_moments",
+    "alignment_optimum",
+    "berry_esseen_bound",
+    "finite_width",
+    "max_entry_bound",
+    "propagate",
+    "rectified_moments",
+    "shift_for_alpha",
+    "slope_moments",
+]

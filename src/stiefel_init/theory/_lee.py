@@ -1,0 +1,111 @@
+r"""The initialization of Lee et al. (2024), one fixed matrix per shape: its entries, and what it does to a signal.
+
+Note [the matrix]
+    W = Q_m I_{m×n} Q_nᵀ with Q_k R_k = 11ᵀ + εI_k, diag R_k > 0. Column j of Q_k is, up to its length,
+
+        -(k + ε)  in rows i < j,      ε(j + ε) + (j - 1)(k + ε)  in row j,      ε  in rows i > j:
+
+    the span of the first j columns of 11ᵀ + εI_k is { v : v_i = c for i > j,  v_1 + … + v_j = (j + ε)c }, the column
+    lies in it, and is orthogonal to the one before it. When m = n, W is the identity.
+
+Note [runs]
+    A rectangular layer mixes its inputs; the square layers after it change nothing, so through such a run a unit is
+    one random number to which the activation is applied again and again. Its law is followed at quadrature points
+    that all units share. The same units stay off, so their gradient is cut once, by the last layer of the run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ._moments import REACH, Activation, backward, density
+
+EPSILON = 0.1
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+_PANEL = 3.0  # standard deviations to 16 points
+_BENDS = np.arange(-39.0, 1.0, 3.0)  # further ends of panels: 0, where activations bend, and the scale of e^y
+
+
+def matrix(m: int, n: int) -> np.ndarray:
+    """W of Note [the matrix], m × n."""
+    if m == n:
+        return np.eye(m)
+    p = min(m, n)
+    return _orthonormal(m, p) @ _orthonormal(n, p).T
+
+
+def _orthonormal(k: int, columns: int) -> np.ndarray:
+    """The first columns of Q_k."""
+    j = np.arange(1, columns + 1)
+    diagonal = EPSILON * (j + EPSILON) + (j - 1) * (k + EPSILON)
+    length = np.sqrt((j - 1) * (k + EPSILON) ** 2 + diagonal**2 + (k - j) * EPSILON**2)
+    above = np.triu(np.ones((k, columns)), 1)
+    below = np.tril(np.ones((k, columns)), -1)
+    return (np.eye(k, columns) * diagonal - above * (k + EPSILON) + below * EPSILON) / length
+
+
+def rows(widths: Sequence[int], mean: float, std: float, activation: Activation) -> np.ndarray:
+    """For each layer: pre-activation mean and std, active fraction, post-activation mean and std, gradient factor."""
+    unit_mean, unit_variance = np.full(widths[0], mean), np.full(widths[0], std**2)
+    result = np.empty((len(widths) - 1, 6))
+    start = 0
+    while start < len(result):
+        stop = start + 1
+        while stop < len(result) and widths[stop] == widths[stop + 1]:
+            stop += 1
+        n, m = widths[start : start + 2]
+        units = min(m, n + 1)  # in a tall matrix the rows after the n-th are alike: one of them stands for all
+        count = np.ones(units, int)
+        count[-1] += m - units
+        if m != n:
+            w = matrix(m, n)[:units]
+            unit_mean, unit_variance = w @ unit_mean, w**2 @ unit_variance
+        points, weights = _mixture(unit_mean, np.sqrt(unit_variance))
+        values = _run(points, count / m @ weights, activation, min(n / m, 1.0), result[start:stop])
+        unit_mean = weights @ values
+        unit_variance = (weights * (values - unit_mean[:, None]) ** 2).sum(1)
+        unit_mean, unit_variance = np.repeat(unit_mean, count), np.repeat(unit_variance, count)
+        start = stop
+    return result
+
+
+def _run(
+    values: np.ndarray, weights: np.ndarray, activation: Activation, gain: float, result: np.ndarray
+) -> np.ndarray:
+    """Fill `result`, the layers of one run, and give the values after it."""
+    slopes = []
+    for row in result:
+        row[:3] = *_pooled(values, weights), weights @ (values > 0)
+        slopes.append(activation.slope(values) ** 2)
+        values = activation(values)
+        row[3:5] = _pooled(values, weights)
+    result[:, 5] = np.sqrt(backward(slopes, weights))
+    result[0, 5] *= math.sqrt(gain)
+    return values
+
+
+def _pooled(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    mean = weights @ values
+    return mean, math.sqrt(weights @ (values - mean) ** 2)
+
+
+def _mixture(mean: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Points y and weights, one row a unit, with E h(N(mean_i, std_i²)) = Σ_j weights_ij h(y_j); h may bend at 0."""
+    if std.min() <= 1e-12 * np.abs(mean).max():  # no randomness left, to rounding
+        return mean, np.eye(len(mean))
+    low, high = mean - REACH * std, mean + REACH * std
+    order = np.argsort(low)
+    low, high = low[order], np.maximum.accumulate(high[order])
+    gap = low[1:] > high[:-1]
+    step = _PANEL * std.min()
+    panels = [
+        np.unique(np.concatenate((np.arange(a, b, step), _BENDS, [b])).clip(a, b))
+        for a, b in zip(low[np.r_[True, gap]], high[np.r_[gap, True]])
+    ]
+    start, end = (np.concatenate([edges[cut] for edges in panels])[:, None] for cut in (np.s_[:-1], np.s_[1:]))
+    points = ((start + end) / 2 + (end - start) / 2 * _NODES).ravel()
+    weights = ((end - start) / 2 * _WEIGHTS).ravel() * density((points - mean[:, None]) / std[:, None])
+    return points, weights / std[:, None]

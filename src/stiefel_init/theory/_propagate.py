@@ -1,0 +1,251 @@
+r"""Signal and gradient layer by layer, before a network exists: `propagate`, and what finite width adds to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from .. import _validate
+from .._errors import StiefelError, unknown
+from . import _lee
+from ._moments import Activation, PiecewiseLinear, backward, deviation, finite, moments, resolve, slopes
+
+# Var W_ij of the schemes whose weights have mean zero, m outputs and n inputs.
+_WEIGHT_VARIANCE: dict[str, Callable[[int, int], float]] = {
+    "he": lambda m, n: 2 / n,
+    "xavier": lambda m, n: 2 / (m + n),
+    "orthogonal": lambda m, n: 1 / max(m, n),
+    "random": lambda m, n: 0.1**2,
+}
+SCHEMES = ("stiefel", "lee", *_WEIGHT_VARIANCE)
+_COLUMNS = (
+    "layer", "fan_in", "fan_out", "pre_mean", "pre_std", "alpha", "active", "post_mean", "post_std", "variance_ratio",
+    "gradient_factor",
+)  # fmt: skip
+_SHOWN = 24  # rows that str() prints; of more, the first and the last half of this
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Propagation:
+    """What `propagate` predicts: one entry per layer in every array."""
+
+    scheme: str
+    activation: str
+    mean: float
+    std: float
+    layer: np.ndarray
+    """1, 2, …"""
+    fan_in: np.ndarray
+    fan_out: np.ndarray
+    pre_mean: np.ndarray
+    pre_std: np.ndarray
+    alpha: np.ndarray
+    """pre_mean / pre_std; nan where both are 0."""
+    active: np.ndarray
+    """The fraction of pre-activations above 0."""
+    post_mean: np.ndarray
+    post_std: np.ndarray
+    variance_ratio: np.ndarray
+    """post_std² over that of the layer before, of the first layer over the input's."""
+    gradient_factor: np.ndarray
+    """√( E‖∂L/∂x_{ℓ-1}‖² / E‖∂L/∂x_ℓ‖² ); the product over layers is what reaches the input."""
+
+    def __len__(self) -> int:
+        return len(self.layer)
+
+    def to_dict(self) -> dict[str, np.ndarray]:
+        """Column name → array; `pandas.DataFrame(p.to_dict())` is the table."""
+        return {name: getattr(self, name) for name in _COLUMNS}
+
+    def __repr__(self) -> str:
+        return f"<Propagation: {self.scheme}, {self.activation}, {len(self)} layers>"
+
+    def __str__(self) -> str:
+        cells = [[name.replace("_", " ") for name in _COLUMNS]]
+        table = list(zip(*self.to_dict().values()))
+        half = _SHOWN // 2
+        kept = table if len(table) <= _SHOWN else [*table[:half], None, *table[-half:]]
+        for row in kept:
+            cells.append(["…"] * len(_COLUMNS) if row is None else [*map(str, row[:3]), *(f"{v:.4g}" for v in row[3:])])
+        size = [max(map(len, column)) for column in zip(*cells)]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, size)) for line in cells]
+        return "\n".join([f"{self.scheme}, {self.activation}, input N({self.mean:g}, {self.std:g}²)", *lines])
+
+
+def propagate(
+    widths: Any, *, mean: Any, std: Any, scheme: str = "stiefel", activation: str = "relu", **parameters: float
+) -> Propagation:
+    r"""Predict mean, spread, active fraction and gradient through y_ℓ = W_ℓ x_{ℓ-1}, x_ℓ = f(y_ℓ), before training.
+
+    `widths` = (N₀, …, N_L) gives L layers, all treated alike: drop the last row if your output layer has no
+    activation after it. Biases are zero. With μ and σ the mean and std of a layer's input, m × n its weight, y is
+    taken as Gaussian with
+
+        stiefel     mean √(n/m)·μ,  std √min(n/m, 1)·σ
+        he, xavier, orthogonal, random
+                    mean 0,  std √(n·v)·√(μ² + σ²),  v = Var W_ij = 2/n, 2/(m+n), 1/max(m,n), 0.01
+        lee         its own matrix (ε = 0.1), unit by unit; where m = n the identity
+
+    and the activation gives the next μ and σ. A mean or std in the result is that of one coordinate, pooled over the
+    units of the layer, the inputs and the draws of the network; `finite_width` tells how far one network may be off.
+    A signal beyond float64's range is nan.
+
+    Args:
+        mean, std: of the coordinates of an input, taken as independent over coordinates and inputs; or two arrays
+            with every input's own mean and std over its coordinates, `x.mean(1)` and `x.std(1)`. Under all schemes
+            but `"lee"`, whose weights single out no direction but that of the ones, nothing else matters of an
+            input: for data that are not noise, such as images, this is the accurate way.
+        scheme: a name of `stiefel_init.torch.SCHEMES`.
+        activation, parameters: as in `activation_moments`.
+
+    >>> p = propagate([784, 64, 64], mean=0.13, std=0.31)
+    >>> p.alpha.round(3).tolist(), p.active.round(3).tolist()
+    ([1.468, 1.597], [0.929, 0.945])
+    """
+    sizes = _widths(widths)
+    inputs = _inputs(finite("mean", mean), deviation("std", std), scheme)
+    function = resolve(activation, parameters)
+    start_mean, start_std = map(float, _pooled(*inputs))
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        rows = (
+            _lee.rows(sizes, start_mean, start_std, function)
+            if scheme == "lee"
+            else _follow(scheme, sizes, *inputs, function)
+        )
+        pre_mean, pre_std, active, post_mean, post_std, factor = rows.T
+        before = np.concatenate(([start_std], post_std[:-1]))
+        return Propagation(
+            scheme, activation, start_mean, start_std,
+            np.arange(1, len(sizes)), np.array(sizes[:-1]), np.array(sizes[1:]),
+            pre_mean, pre_std, pre_mean / pre_std, active, post_mean, post_std, (post_std / before) ** 2, factor,
+        )  # fmt: skip
+
+
+def _follow(scheme: str, widths: list[int], mean: Any, std: Any, activation: Activation) -> np.ndarray:
+    """For each layer: pre-activation mean and std, active fraction, post-activation mean and std, gradient factor."""
+    result = np.full((len(widths) - 1, 6), math.nan)
+    activate = _activate if isinstance(mean, float) else _activate_each
+    gains, slope_squares = [], []
+    for row, n, m in zip(result, widths, widths[1:]):
+        if scheme == "stiefel":
+            gain = min(n / m, 1.0)
+            mean, std = mean * math.sqrt(n / m), std * math.sqrt(gain)
+        else:
+            gain = n * _WEIGHT_VARIANCE[scheme](m, n)
+            mean, std = mean * 0.0, math.sqrt(gain) * np.hypot(mean, std)
+        if not np.isfinite(mean + std).all():
+            break
+        row[:2] = _pooled(mean, std)
+        active, slope_square, mean, std = activate(activation, mean, std)
+        row[2:5] = active, *_pooled(mean, std)
+        gains.append(gain)
+        slope_squares.append(slope_square)
+    count = np.size(mean)
+    result[: len(gains), 5] = np.sqrt(np.multiply(gains, backward(slope_squares, np.full(count, 1 / count))))
+    return result
+
+
+def _activate(activation: Activation, mean: float, std: float) -> tuple[float, float, float, float]:
+    """Active fraction, E f'², mean and std of f, for one Gaussian: plain numbers, for speed."""
+    if not std > 1e-300 * abs(mean):
+        return float(mean > 0), float(activation.slope(mean)) ** 2, float(activation(mean)), 0.0
+    alpha = mean / std
+    unit_mean, unit_variance = activation.moments(alpha, std)
+    return ndtr(alpha), activation.slope_moment(alpha, std, 2), std * float(unit_mean), std * math.sqrt(unit_variance)
+
+
+def _activate_each(activation: Activation, mean: Any, std: Any) -> tuple[float, Any, Any, Any]:
+    """The same for many Gaussians, the active fractions averaged."""
+    active = slopes(PiecewiseLinear(0.0), mean, std)[0].mean()
+    return active, slopes(activation, mean, std)[1], *moments(activation, mean, std)
+
+
+def _pooled(mean: Any, std: Any) -> tuple[Any, Any]:
+    """Mean and std of an equal mixture of laws with those means and stds."""
+    if isinstance(mean, float):
+        return mean, std
+    scale = max(float(std.max()), float(np.abs(mean).max()), 1e-300)  # squares must not underflow
+    return mean.mean(), scale * np.sqrt(np.var(mean / scale) + np.mean((std / scale) ** 2))
+
+
+def _inputs(mean: np.ndarray, std: np.ndarray, scheme: Any) -> tuple[Any, Any]:
+    if not isinstance(scheme, str) or scheme not in SCHEMES:
+        raise unknown("scheme", scheme, SCHEMES)
+    if mean.ndim == std.ndim == 0:
+        return float(mean), float(std)
+    if scheme == "lee":
+        raise StiefelError("scheme='lee' treats coordinates differently, so give one mean and one std for all inputs.")
+    if mean.shape != std.shape or mean.ndim != 1 or not mean.size:
+        raise StiefelError(
+            f"mean has shape {mean.shape} and std {std.shape}; give two numbers, or two equally long lists."
+        )
+    return mean, std
+
+
+def _widths(widths: Any) -> list[int]:
+    try:
+        entries = list(widths)
+    except TypeError:
+        entries = []
+    if isinstance(widths, str) or len(entries) < 2:
+        raise StiefelError(f"widths={widths!r} has no layer; give two or more sizes, the input's first.")
+    sizes = [_validate.size(f"widths[{i}]", entry) for i, entry in enumerate(entries)]
+    if 0 in sizes:
+        raise StiefelError(f"widths[{sizes.index(0)}]=0 leaves no signal; widths start at 1.")
+    return sizes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FiniteWidth:
+    """How far networks of finite width lie from a `Propagation`: one entry per layer in every array."""
+
+    log_shift: np.ndarray
+    """E log(scale of one network and input / predicted scale); minus it is the variance of that log."""
+    mean: np.ndarray
+    """How far the post-activation mean may be off besides, …"""
+    std: np.ndarray
+    """… the post-activation std, …"""
+    active: np.ndarray
+    """… and the active fraction."""
+
+
+def finite_width(propagation: Propagation) -> FiniteWidth:
+    r"""The finite-width term of a ReLU prediction: what 1/N leaves of it, for layers N wide.
+
+    he, xavier, orthogonal, random: with ‖x_ℓ‖² / ‖x_{ℓ-1}‖² a mean of N_ℓ terms, log ‖x_ℓ‖ is a random walk over the
+    layers with drift -D and variance D, where
+
+        D = ¼ Σ_{k≤ℓ} (5/N_k - [orthogonal] 2/max(N_k, N_{k-1})),     5 = E g⁺⁴ / (E g⁺²)² - 1, g⁺ = max(g, 0).
+
+    So E‖x_ℓ‖² is as predicted and a typical network is smaller by e^{-D}: `log_shift` = -D. Next comes a relative
+    2(1 + D)/N in mean and std. The active fraction is ½ exactly.
+
+    stiefel: σ/N in the mean, √(1 + log ℓ)·σ/N in the std, 1/N in the active fraction, σ the input's std and N the
+    narrowest layer so far. An input's own level (its mean over units) has variance σ²/N and is carried along, while
+    the spread about it falls with depth like 1/√log ℓ. This presumes that (1 - active)^N is small: it is the chance
+    that an input turns a whole layer off, for good. lee: nothing, for Gaussian input.
+
+    The orders are derived, the constants 2, 1, 1 and 1 were found by simulation: see docs/theory.md.
+
+    >>> term = finite_width(propagate([64] * 101, mean=0.3, std=1.0, scheme="he"))
+    >>> round(float(term.log_shift[-1]), 3)  # a He network 64 wide and 100 deep: e^-1.95 = 1/7 of the prediction
+    -1.953
+    """
+    p = propagation
+    if p.activation != "relu":
+        raise StiefelError(f"activation={p.activation!r} has no finite-width term here; propagate with 'relu'.")
+    none = np.zeros(len(p))
+    if p.scheme == "lee":
+        return FiniteWidth(none, none, none, none)
+    if p.scheme == "stiefel":
+        order = 1 / np.minimum.accumulate(p.fan_out)
+        return FiniteWidth(none, p.std * order, p.std * order * np.sqrt(1 + np.log(p.layer)), order)
+    kept = 2 / np.maximum(p.fan_in, p.fan_out) if p.scheme == "orthogonal" else none
+    variance = np.cumsum(5 / p.fan_out - kept) / 4
+    relative = 2 * (1 + variance) / p.fan_out
+    return FiniteWidth(-variance, relative * p.post_mean, relative * p.post_std, none)

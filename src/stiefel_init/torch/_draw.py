@@ -1,0 +1,102 @@
+"""The drawing of a model's matrices, all of a shape at once, from the device's generator or from seeded streams."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import _stream
+from ._layers import Matrices
+from ._sample import WORKING, fill_, fill_seeded_
+from ._schemes import SCHEMES
+from ._stream import normals, words
+
+EMBEDDING = "embedding"  # N(0, 1), as `torch.nn.Embedding` draws its own
+_TOGETHER = 1 << 24  # entries drawn at once, so that a model is not held twice
+
+
+class Job(NamedTuple):
+    """A weight to be filled with matrices of a scheme; with a seed they belong to `name`."""
+
+    name: str
+    weight: Tensor
+    matrices: Matrices
+    scheme: str
+
+
+def fill(jobs: Iterable[Job], seed: int | None) -> None:
+    """Fill the weights, which are on one device, those of equal matrices together."""
+    groups: dict[tuple[object, ...], list[Job]] = {}
+    for job in jobs:
+        groups.setdefault((job.scheme, *job.matrices.law, job.weight.dtype), []).append(job)
+    for group in groups.values():
+        for part in _parts(group):
+            counts = [job.matrices.count for job in part]
+            keys = None if seed is None else stream_keys(seed, part)
+            weight = part[0].weight
+            drawn = members(part[0], sum(counts), keys, weight.dtype, weight.device)
+            for job, own in zip(part, drawn.split(counts)):
+                job.matrices.write(job.weight, own)
+
+
+def stream_keys(seed: int, jobs: list[Job]) -> np.ndarray:
+    """The stream keys of all the jobs' matrices: matrix i of a weight is member i of the batch (seed, name)."""
+    counts = [job.matrices.count for job in jobs]
+    names = np.repeat([_stream.key(seed, job.name) for job in jobs], counts, axis=0)
+    return _stream.fold(names, np.concatenate([np.arange(count) for count in counts]))
+
+
+def members(job: Job, count: int, keys: np.ndarray | None, dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    """`count` matrices such as the job's."""
+    matrices = job.matrices
+    out = torch.empty(count, matrices.m, matrices.n, dtype=dtype, device=device)
+    _draw(job.scheme, out, keys, matrices.receptive)
+    if matrices.scale != 1:
+        out *= matrices.scale
+    if matrices.zero_row is not None:
+        out[:, matrices.zero_row] = 0
+    return out
+
+
+def _parts(jobs: list[Job]) -> Iterator[list[Job]]:
+    part: list[Job] = []
+    entries = 0
+    for job in jobs:
+        entries += job.weight.numel()
+        if part and entries > _TOGETHER:
+            yield part
+            part, entries = [], job.weight.numel()
+        part.append(job)
+    yield part
+
+
+def _draw(scheme: str, out: Tensor, keys: np.ndarray | None, receptive: int) -> None:
+    """Fill `out`, of shape (count, m, n), with independent matrices of the scheme.
+
+    `keys`, of shape (count, 2), are those of the matrices' streams; with `None` the global generator of `out`'s
+    device is drawn from. fan_in is n, fan_out is m · receptive.
+    """
+    m, n = out.shape[1:]
+    if scheme == "lee":  # it draws nothing
+        out.copy_(SCHEMES[scheme](torch.empty_like(out[0])))
+    elif keys is None and scheme == "stiefel":
+        fill_(out, "householder", None)
+    elif keys is None and scheme == EMBEDDING:
+        out.normal_()
+    elif keys is None:
+        for matrix in out.view(-1, m, n // receptive, receptive):
+            SCHEMES[scheme](matrix)
+    elif scheme in ("stiefel", "orthogonal"):
+        fill_seeded_(out, keys, aligned=scheme == "stiefel")
+    elif scheme == "xavier":
+        bound = math.sqrt(6 / (n + m * receptive))
+        out.copy_((words(keys, (0, m), n, out.device).double() + 0.5) * (bound * 2.0**-31))
+    else:
+        std = {"he": math.sqrt(2 / n), "random": 0.1, EMBEDDING: 1.0}[scheme]
+        dtype = out.dtype if out.dtype in WORKING else torch.float32
+        out.copy_(normals(keys, (0, m), (0, n), dtype, out.device) * std)

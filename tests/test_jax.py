@@ -1,0 +1,288 @@
+"""`stiefel_init.jax.stiefel`: the contract of JAX's initializers, the set, its law, and the libraries built on JAX."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import flax.linen as linen
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import SHAPES
+from flax import nnx
+from scipy import stats
+from test_bad_input import one_sentence
+from test_law import COUNT, FALSE_ALARM, beta_pvalue
+
+from stiefel_init import StiefelError, check, sample
+from stiefel_init import jax as stiefel_jax
+from stiefel_init.jax import stiefel
+
+KEY = jax.random.key(0)
+
+
+def matrix(kernel: Any) -> np.ndarray:
+    """The m × n matrix of a dense kernel, (…, n, m)."""
+    return np.asarray(kernel).mT
+
+
+# The native stream takes XLA half a second to compile for each new shape, so it gets fewer of them.
+@pytest.mark.parametrize(
+    ("shape", "seed"), [*((shape, 0) for shape in SHAPES), *((shape, None) for shape in SHAPES[3:9:2])], ids=str
+)
+def test_kernels_are_members_of_the_set(shape: tuple[int, int], seed: int | None) -> None:
+    m, n = shape
+    kernel = stiefel(seed=seed)(KEY, (n, m))
+    assert kernel.shape == (n, m)
+    assert kernel.dtype == jnp.float32
+    assert check(matrix(kernel)).ok, check(matrix(kernel))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "seed"),
+    [(jnp.float64, 0), (jnp.bfloat16, 0), (jnp.float16, 0), ("float32", 0), (None, 0), (jnp.float64, None)],
+)
+def test_every_float_dtype(dtype: Any, seed: int | None) -> None:
+    with jax.enable_x64(True):
+        kernel = stiefel(seed=seed)(KEY, (11, 6), dtype)
+        assert kernel.dtype == jnp.zeros((), dtype).dtype
+    assert check(matrix(kernel)).ok, check(matrix(kernel))
+
+
+@pytest.mark.parametrize(("shape", "seed"), [((300, 300), None), ((600, 280), 0), ((1100, 1030), 0)], ids=str)
+def test_errors_stay_at_rounding_over_several_blocks(shape: tuple[int, int], seed: int | None) -> None:
+    result = check(matrix(stiefel(seed=seed)(KEY, shape)))
+    assert result.orthogonality_error <= 2e-6
+    assert result.alignment_error <= 5e-7
+
+
+def test_without_x64_a_float64_is_what_jax_makes_of_it() -> None:
+    with pytest.warns(UserWarning, match="float64"):
+        assert stiefel()(KEY, (8, 8), jnp.float64).dtype == jnp.float32
+
+
+def test_the_gain_multiplies() -> None:
+    one = stiefel()(KEY, (8, 8))
+    np.testing.assert_allclose(stiefel(math.sqrt(2))(KEY, (8, 8)), one * math.sqrt(2), rtol=1e-6)
+    assert not stiefel(0)(KEY, (8, 8)).any()
+
+
+@pytest.mark.parametrize("seed", [None, 0])
+def test_jit_vmap_and_both_kinds_of_keys(seed: int | None) -> None:
+    init = stiefel(seed=seed)
+    plain = init(KEY, (8, 8))
+    np.testing.assert_allclose(jax.jit(init, static_argnums=(1, 2))(KEY, (8, 8), jnp.float32), plain, atol=1e-6)
+    keys = jax.random.split(KEY, 3)
+    many = jax.jit(jax.vmap(lambda key: init(key, (8, 8))))(keys)
+    np.testing.assert_allclose(many, [init(key, (8, 8)) for key in keys], atol=1e-6)
+    np.testing.assert_array_equal(init(jax.random.PRNGKey(0), (8, 8)), plain)
+
+
+def test_a_key_is_used_as_jax_uses_keys() -> None:
+    init = stiefel()
+    np.testing.assert_array_equal(init(KEY, (8, 8)), init(KEY, (8, 8)))
+    assert abs(init(KEY, (8, 8)) - init(jax.random.key(1), (8, 8))).max() > 0.01
+
+
+def primitives(jaxpr: Any) -> Iterator[Any]:
+    """All equations of a jaxpr, those of the functions it calls too."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for value in equation.params.values():
+            if hasattr(value, "jaxpr"):
+                yield from primitives(value.jaxpr)
+
+
+@pytest.mark.parametrize("seed", [None, 0])
+def test_no_factorization_and_full_precision_products(seed: int | None) -> None:
+    def equations(init: Any) -> list[Any]:
+        return list(primitives(jax.make_jaxpr(lambda key: init(key, (300, 300), jnp.float32))(KEY).jaxpr))
+
+    factorization = re.compile("(ge|or|un)?qrf?|householder.*|.*svd.*|eig.*|lu.*|cholesky|schur")
+    ours = equations(stiefel(seed=seed))
+    assert not [e for e in ours if factorization.fullmatch(e.primitive.name)]
+    assert [e for e in equations(jax.nn.initializers.orthogonal()) if factorization.fullmatch(e.primitive.name)]
+    products = [e for e in ours if e.primitive.name == "dot_general"]
+    assert products
+    highest = jax.lax.Precision.HIGHEST
+    assert all(e.params["precision"] in (highest, (highest, highest)) for e in products)
+
+
+@pytest.mark.parametrize(
+    ("shape", "seed"),
+    [*((shape, 0) for shape in [(2, 2), (3, 3), (2, 5), (5, 2)]), ((2, 2), None), ((3, 3), None), ((5, 2), None)],
+    ids=str,
+)
+def test_the_law_is_uniform(shape: tuple[int, int], seed: int | None) -> None:
+    m, n = shape
+    W = matrix(stiefel(batch_axis=0, seed=seed)(KEY, (COUNT, n, m))).astype(np.float64)
+    if shape != (2, 2):  # there aᵀWb is ±1 and only its sign is random
+        assert beta_pvalue(W) > FALSE_ALARM / 8
+    if m == n:
+        assert stats.binomtest(int((np.linalg.det(W) > 0).sum()), COUNT).pvalue > FALSE_ALARM
+
+
+def test_a_generator_that_returns_zeros_still_gives_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax.random, "normal", lambda key, shape, dtype: jnp.zeros(shape, dtype))
+    members = jax.jit(lambda: stiefel_jax._members(stiefel_jax._from_key, KEY, (2,), 3, 3, jnp.float32))
+    assert check(members()).ok
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "order"),
+    [
+        ((5, 3), {}, "im"),
+        ((3, 5), {"in_axis": -1, "out_axis": -2}, "mi"),
+        ((4, 5, 3), {"batch_axis": 0}, "bim"),
+        ((5, 4, 3), {"batch_axis": (1,), "in_axis": 0}, "ibm"),
+        ((3, 5, 4), {"batch_axis": [-1], "in_axis": 1, "out_axis": 0}, "mib"),
+    ],
+)
+def test_axes_put_each_matrix_in_its_place(shape: tuple, options: dict, order: str) -> None:
+    kernel = stiefel(seed=1, name="w", **options)(None, shape)
+    batch = "b" if "b" in order else ""
+    expected = sample(3, 5, batch=(4,) if batch else (), seed=1, name="w")
+    np.testing.assert_allclose(np.einsum(f"{order}->{batch}mi", kernel), expected, atol=1e-6)
+
+
+def test_several_axes_count_as_one() -> None:
+    heads = np.asarray(stiefel(seed=1, in_axis=0, out_axis=(1, 2))(None, (6, 2, 4)))
+    np.testing.assert_allclose(heads.reshape(6, 8).T, sample(8, 6, seed=1), atol=1e-6)
+    merged = np.asarray(stiefel(seed=1, in_axis=(1, 0), out_axis=2)(None, (2, 4, 6)))
+    np.testing.assert_allclose(merged.transpose(1, 0, 2).reshape(8, 6).T, sample(6, 8, seed=1), atol=1e-6)
+    batches = np.asarray(stiefel(seed=1, batch_axis=(1, 0))(None, (2, 3, 4, 5)))
+    np.testing.assert_allclose(batches.transpose(1, 0, 3, 2), sample(5, 4, batch=(3, 2), seed=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("window", [(1,), (3,), (4,), (3, 3), (5, 2), (3, 1, 3), (0, 3)], ids=str)
+def test_a_convolution_has_its_matrix_at_the_centre(window: tuple[int, ...]) -> None:
+    kernel = np.asarray(stiefel(seed=2)(None, (*window, 4, 6)))
+    assert kernel.shape == (*window, 4, 6)
+    if 0 not in window:
+        centre = tuple((k - 1) // 2 for k in window)
+        np.testing.assert_allclose(kernel[centre].T, sample(6, 4, seed=2), atol=1e-6)
+        assert np.count_nonzero(kernel) == np.count_nonzero(kernel[centre])
+
+
+def test_a_convolution_is_an_isometry_that_keeps_the_ones() -> None:
+    """On every image, with circular padding: lengths are kept, and the image of ones goes to one of √(in/out)."""
+    kernel = stiefel(seed=0)(None, (3, 3, 4, 6))
+    images = jnp.concatenate((jax.random.normal(KEY, (5, 8, 8, 4)), jnp.ones((1, 8, 8, 4))))
+    around = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="wrap")
+    out = jax.lax.conv_general_dilated(around, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    lengths = [jnp.sqrt((x**2).sum((1, 2, 3))) for x in (out, images)]
+    np.testing.assert_allclose(*lengths, rtol=1e-5)
+    np.testing.assert_allclose(out[-1], math.sqrt(4 / 6), rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_members_of_a_batch_differ(seed: int | None) -> None:
+    W = matrix(stiefel(batch_axis=(0, 1), seed=seed)(KEY, (2, 3, 8, 5), jnp.bfloat16)).astype(np.float32)
+    assert W.shape == (2, 3, 5, 8)
+    assert len(np.unique(W.reshape(6, -1).round(3), axis=0)) == 6
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_jax_at_its_strictest(seed: int | None) -> None:
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"), jax.debug_nans(True):
+        assert check(matrix(stiefel(batch_axis=0, seed=seed)(KEY, (3, 5, 4), jnp.bfloat16))).ok
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "words"),
+    [
+        ({"gain": math.nan}, None, ["gain=nan"]),
+        ({"gain": "two"}, None, ["gain='two'"]),
+        ({"seed": -1}, None, ["seed=-1"]),
+        ({"seed": 1.5}, None, ["seed=1.5"]),
+        ({}, (KEY, (5,)), ["shape=(5,)", "two or more"]),
+        ({}, (KEY, ()), ["shape=()"]),
+        ({}, (KEY, (5, -1)), ["shape[1]=-1"]),
+        ({}, (KEY, (5, 2.0)), ["shape[1]=2.0"]),
+        ({}, (KEY, (5, 3), jnp.int32), ["int32", "float64, float32, bfloat16, float16"]),
+        ({}, (KEY, (5, 3), jnp.complex64), ["complex64"]),
+        ({}, (KEY, (5, 3), "nonsense"), ["nonsense"]),
+        ({}, (None, (5, 3)), ["key=None", "seed"]),
+        ({"in_axis": 2}, (KEY, (5, 3)), ["in_axis=2", "(5, 3)"]),
+        ({"out_axis": "last"}, (KEY, (5, 3)), ["out_axis='last'"]),
+        ({"batch_axis": (0, -4)}, (KEY, (5, 3, 2)), ["batch_axis=(0, -4)"]),
+        ({"in_axis": -1}, (KEY, (5, 3)), ["in_axis=-1", "out_axis=-1", "once"]),
+        ({"batch_axis": (0, 0)}, (KEY, (5, 3, 2)), ["batch_axis=(0, 0)"]),
+        ({"in_axis": ()}, (KEY, (5, 3)), ["in_axis=()", "at least one"]),
+    ],
+)
+def test_bad_input_is_told_in_one_sentence(options: dict, arguments: tuple | None, words: list[str]) -> None:
+    with pytest.raises(StiefelError) as error:
+        stiefel(**options)(*(arguments or (KEY, (2, 3))))
+    assert all(word in one_sentence(error) for word in words)
+
+
+def test_flax_linen() -> None:
+    class Network(linen.Module):
+        @linen.compact
+        def __call__(self, x: jax.Array) -> jax.Array:
+            x = linen.relu(linen.Conv(8, (3, 3), kernel_init=stiefel())(x)).mean((1, 2))
+            x = linen.relu(linen.Dense(8, kernel_init=stiefel())(x))
+            x = linen.MultiHeadDotProductAttention(2, kernel_init=stiefel())(x[:, None])[:, 0]
+            return linen.Dense(8, kernel_init=stiefel())(x)
+
+    network = Network()
+    parameters = network.init(KEY, jnp.ones((2, 6, 6, 8)))["params"]
+    assert check(matrix(parameters["Conv_0"]["kernel"][1, 1])).ok
+    first, second = (matrix(parameters[f"Dense_{i}"]["kernel"]) for i in range(2))
+    assert check(first).ok
+    assert check(second).ok
+    assert abs(first - second).max() > 0.01
+    query = parameters["MultiHeadDotProductAttention_0"]["query"]["kernel"]
+    assert check(matrix(query.reshape(8, 8))).ok
+
+
+def test_flax_nnx() -> None:
+    class Network(nnx.Module):
+        def __init__(self, rngs: nnx.Rngs) -> None:
+            self.conv = nnx.Conv(8, 8, (3, 3), kernel_init=stiefel(), rngs=rngs)
+            self.first = nnx.Linear(8, 8, kernel_init=stiefel(), rngs=rngs)
+            self.second = nnx.Linear(8, 8, kernel_init=stiefel(), rngs=rngs)
+
+    network = Network(nnx.Rngs(0))
+    first, second = (matrix(layer.kernel[...]) for layer in (network.first, network.second))
+    assert check(matrix(network.conv.kernel[1, 1])).ok
+    assert check(first).ok
+    assert check(second).ok
+    assert abs(first - second).max() > 0.01
+
+
+def test_equinox() -> None:
+    mlp = eqx.nn.MLP(8, 3, width_size=8, depth=3, key=KEY)
+    init = stiefel(in_axis=-1, out_axis=-2)
+
+    def weights(model: eqx.nn.MLP) -> list[jax.Array]:
+        return [layer.weight for layer in model.layers]
+
+    keys = jax.random.split(KEY, len(mlp.layers))
+    new = [init(key, weight.shape, weight.dtype) for key, weight in zip(keys, weights(mlp))]
+    drawn = weights(eqx.tree_at(weights, mlp, new))
+    assert [w.shape for w in drawn] == [(8, 8), (8, 8), (8, 8), (3, 8)]
+    assert all(check(weight).ok for weight in drawn)
+    assert abs(drawn[1] - drawn[2]).max() > 0.01
+
+
+def test_a_grouped_convolution_is_a_batch_in_its_output_axis() -> None:
+    groups = 4
+
+    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        *front, out = shape
+        draw = stiefel(in_axis=-3, batch_axis=-2, seed=0)
+        return draw(key, (*front, groups, out // groups), dtype).reshape(shape)
+
+    layer = linen.Conv(16, (3, 3), feature_group_count=groups, use_bias=False, padding="CIRCULAR", kernel_init=init)
+    images = jax.random.normal(KEY, (5, 6, 6, 8))
+    out, _ = layer.init_with_output(KEY, images)
+    norm = partial(jnp.linalg.norm, axis=1)
+    np.testing.assert_allclose(norm(out.reshape(5, -1)), norm(images.reshape(5, -1)), rtol=1e-5)
