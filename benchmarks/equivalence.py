@@ -18,7 +18,7 @@ from _timing import machine, write_record
 from scipy import stats
 
 from stiefel_init.lab.cells import SCHEMES, Cell
-from stiefel_init.lab.run import run
+from stiefel_init.lab.runner import run
 
 DEPTHS = (50, 100)
 WAYS = {"graph": ("graph", "float32"), "fused": ("fused", "float32"), "fused tf32": ("fused", "tf32")}

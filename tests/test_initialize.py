@@ -128,7 +128,7 @@ def test_each_layer_without_a_seed_holds_independent_members(layer: str) -> None
         drawn.append(matrices(module.get_parameter(name).detach()))
         assert check(drawn[-1]).ok
     m, n = drawn[0].shape[1:]
-    if min(m, n) > 1:  # else the set has one member
+    if min(m, n) > 1 and max(m, n) > 2:  # else the set has one member, or two
         distinct = {tuple(matrix.flatten().tolist()) for matrix in torch.cat(drawn)}
         assert len(distinct) == 2 * len(drawn[0])
 
@@ -232,7 +232,7 @@ def test_flatten_of_a_transposed_convolution(kind: type[nn.Module], channels: tu
     inputs, outputs, groups = channels
     layer = kind(inputs, outputs, 2, groups=groups, dtype=torch.float64)
     initialize_(layer, conv="flatten", seed=0)
-    ones = layer(torch.ones(1, inputs, *[3] * int(kind.__name__[-2])))
+    ones = layer(torch.ones(1, inputs, *[3] * int(kind.__name__[-2]), dtype=torch.float64))
     inside = ones[(..., *[slice(1, -1)] * (ones.ndim - 2))]
     torch.testing.assert_close(inside, torch.full_like(inside, math.sqrt(inputs / outputs)), rtol=1e-13, atol=0)
 
@@ -575,7 +575,7 @@ def test_a_model_on_meta_gets_memory_and_values_in_one_call(seed: int | None, de
     assert model[8].weight is model[4].weight
     assert plan["4.weight"][2:] == ("N(0, 1)", "—", "an embedding")
     assert (model[4].weight[2] == 0).all()
-    assert model[4].weight.std() == pytest.approx(1, abs=0.5)
+    assert model[4].weight.std().item() == pytest.approx(1, abs=0.5)
     for parameter in model.parameters():
         assert parameter.device.type == "cpu"
         assert parameter.requires_grad
@@ -677,7 +677,7 @@ def quantized() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), Linear(4, 4))
 
 
-@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning", "ignore:Lazy modules:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*deprecated", "ignore:Lazy modules:UserWarning")
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused_in_one_sentence_and_nothing_is_changed(case: str) -> None:
     make, options, words = REFUSED[case]
@@ -698,7 +698,7 @@ def test_refused_in_one_sentence_and_nothing_is_changed(case: str) -> None:
 def test_what_would_be_refused_can_be_skipped() -> None:
     for case in ("lazy", "integers", "complex", "sparse", "expanded", "weight norm by hooks", "no right inverse"):
         plan = initialize_(REFUSED[case][0](), skip="1.*")
-        assert [row.action for row in plan[:2]] == [plan["0.weight"].action, "zeros"]
+        assert [row.action for row in plan.rows[:2]] == [plan["0.weight"].action, "zeros"]
 
 
 # --- stacked weights ------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import math
+import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -57,6 +58,9 @@ class Cell:
     def __post_init__(self) -> None:
         if isinstance(self.width, list):  # as JSON hands it back
             object.__setattr__(self, "width", tuple(self.width))
+        for name in ("rate", "alpha"):  # 2 and 2.0 are one cell
+            if isinstance(getattr(self, name), numbers.Real):
+                object.__setattr__(self, name, float(getattr(self, name)))
         for name, valid in (
             ("scheme", SCHEMES),
             ("activation", ACTIVATIONS),
@@ -77,12 +81,14 @@ class Cell:
             raise StiefelError(f"width={self.width} names {len(self.width)} layers, but depth={self.depth}; name each.")
         if not isinstance(self.seed, int) or self.seed < 0:
             raise StiefelError(f"seed={self.seed!r} is not a whole number ≥ 0.")
-        if not 0 < self.rate < math.inf:
+        if not isinstance(self.rate, float) or not 0 < self.rate < math.inf:
             raise StiefelError(f"rate={self.rate!r} is not a learning rate; give a positive number.")
-        if self.alpha is not None and not math.isfinite(self.alpha):
+        if self.alpha is not None and not (isinstance(self.alpha, float) and math.isfinite(self.alpha)):
             raise StiefelError(f"alpha={self.alpha!r} is not finite; the paper's values are -2, 0, 2 and 50.")
         if self.scheme == "lee" and self.variant not in (None, "direct"):
             raise StiefelError(f"variant={self.variant!r} is not known for lee; leave it out or give 'direct'.")
+        if self.scheme == "random" and self.variant is not None and not _is_std(self.variant):
+            raise StiefelError(f"variant={self.variant!r} is not a standard deviation for random; give one like '0.1'.")
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -103,6 +109,13 @@ class Cell:
 def _positive(name: str, value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise StiefelError(f"{name}={value!r} is not a whole number ≥ 1.")
+
+
+def _is_std(text: str) -> bool:
+    try:
+        return 0 < float(text) < math.inf
+    except (TypeError, ValueError):
+        return False
 
 
 def stack_key(cell: Cell) -> tuple:

@@ -125,7 +125,7 @@ def train(
     if dry_run:
         print(study.forecast(cells, device.value, own, data, out, stack))
         return
-    from .run import run
+    from .runner import run
 
     records = run(cells, out=out, device=device.value, datasets=own, directory=data, most=stack)
     _print_table(*study.summary(records), title=f"{records[0]['dataset']}, after {epochs} epochs")
@@ -226,7 +226,7 @@ def bench(
     write: Annotated[bool, typer.Option("--write", help="Keep the figures under benchmarks/records/.")] = False,
 ) -> None:
     """Run a benchmark of the source tree: times against every peer, in one run."""
-    from .run import pick_device
+    from .runner import pick_device
 
     folder = Path(__file__).parents[3] / "benchmarks"
     script = folder / f"{name}.py"

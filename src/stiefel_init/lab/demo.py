@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from . import pictures, study
 from .cells import SCHEMES, Cell
 from .page import Page
 from .records import Record
-from .run import run
+from .runner import run
 from .signal import measure
 from .tasks import Tasks
 
@@ -34,8 +34,8 @@ def run_demo(out: Path, device: str, epochs: int) -> Path:
     signals = {scheme: measure([Cell(DATASET, scheme, deep)], task) for scheme in SCHEMES}
     curves = pictures.learning_curves(records, f"Learning {DATASET}: plain ReLU networks, 64 wide")
     signal = pictures.signal(signals, f"The signal at initialization, {deep} layers")
-    curves.savefig(out / "learning-curves.png", dpi=150)
-    signal.savefig(out / "signal.png", dpi=150)
+    pictures.save(curves, out / "learning-curves.png")
+    pictures.save(signal, out / "signal.png")
 
     header, rows = study.summary(records)
     sentences = meaning(records, signals[SCHEMES[0]].active[0, -1])
@@ -67,22 +67,23 @@ def meaning(records: Sequence[Record], firing: float) -> list[str]:
     """Three sentences that say what the records show."""
     score = {(r["scheme"], r["depth"]): r["score"] or 0.0 for r in records}
     shallow, deep = min(DEPTHS), max(DEPTHS)
-    at_chance = [s for s in SCHEMES if score[s, deep] < 2 * CHANCE]
     others = {s: score[s, deep] for s in SCHEMES if s != "stiefel"}
     rival = max(others, key=lambda s: others[s])
-    lost = (
-        f"{_and(at_chance)} {'is' if len(at_chance) == 1 else 'are'} at chance"
-        if at_chance
-        else "none is left at chance"
-    )
     return [
-        f"At {shallow} layers every initialization learns; at {deep} layers {lost}.",
+        f"At {shallow} layers {_at_chance(score, shallow)}; at {deep} layers {_at_chance(score, deep)}.",
         f"Weights drawn on the Stiefel manifold and aligned with the ones direction reach "
         f"{score['stiefel', deep]:.1f} % at {deep} layers, against {others[rival]:.1f} % for the best other one "
         f"({rival}).",
         f"The pictures show why: with them {firing:.0%} of the units of the last layer fire, and neither the signal "
         "nor the gradient fades on its way through the layers.",
     ]
+
+
+def _at_chance(score: Mapping[tuple[str, int], float], depth: int) -> str:
+    lost = [scheme for scheme in SCHEMES if score[scheme, depth] < 2 * CHANCE]
+    if not lost:
+        return "every initialization learns"
+    return f"{_and(lost)} {'is' if len(lost) == 1 else 'are'} at chance"
 
 
 def _and(names: Sequence[str]) -> str:

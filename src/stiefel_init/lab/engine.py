@@ -17,12 +17,14 @@ import torch
 from torch import Tensor
 
 from .. import _stream
+from .._errors import StiefelError
 from ..torch._stream import words
 from . import fused
 from .cells import Cell
 from .networks import LOSSES, Architecture, Network, Parameters, initial, optimizer, predict
 
 EVALUATION_ROWS = 2048
+ENGINES = ("auto", "fused", "graph")
 TESTS = 20
 """About how often a training is tested on the way."""
 
@@ -179,6 +181,12 @@ class Stack:
         self.batch = min(cell.batch or self.size, self.size)
         self.order = self.data.rows.clone()
         self.shuffle_keys = np.stack([_stream.key(cell.seed, "order") for cell in cells])
+        if engine == "fused" and not fused.takes(cell, task.outputs):
+            raise StiefelError(
+                f"engine='fused' takes hidden layers of one width up to {fused.MOST_WIDTH} and at most "
+                f"{fused.MOST_OUTPUTS} outputs, and needs Triton; width={cell.width} and {task.outputs} outputs need "
+                "engine='graph'."
+            )
         use_fused = engine == "fused" or (engine == "auto" and fused.fits(cell, task.outputs, device))
         self.epochs = fused.FusedEpochs(self) if use_fused else GraphEpochs(self)
 

@@ -23,10 +23,15 @@ MOST_WIDTH = 128
 MOST_OUTPUTS = 128
 
 
-def fits(cell: Cell, outputs: int, device: torch.device) -> bool:
-    """Whether the fused engine can train the cell there."""
+def takes(cell: Cell, outputs: int) -> bool:
+    """Whether the kernels know the cell's architecture."""
     equal = len(set(cell.hidden)) == 1 and cell.hidden[0] <= MOST_WIDTH and outputs <= MOST_OUTPUTS
-    return triton is not None and device.type == "cuda" and equal
+    return triton is not None and equal
+
+
+def fits(cell: Cell, outputs: int, device: torch.device) -> bool:
+    """Whether the fused engine is the one to train the cell there."""
+    return device.type == "cuda" and takes(cell, outputs)
 
 
 class FusedEpochs:

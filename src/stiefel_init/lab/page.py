@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import __version__
+from .records import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,12 +71,12 @@ class Page:
     def write(self, path: Path) -> Path:
         """Write the page."""
         footer = f"<footer>Made by stiefel-init {__version__}. This page needs nothing but itself.</footer>"
-        path.write_text(
+        text = (
             f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(self._title)}</title>'
             f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
-            f"<body>\n{chr(10).join(self._parts)}\n{footer}\n</body></html>\n",
-            encoding="utf-8",
+            f"<body>\n{chr(10).join(self._parts)}\n{footer}\n</body></html>\n"
         )
+        write_whole(path, text.encode())
         return path
 
 

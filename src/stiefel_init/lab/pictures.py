@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -10,7 +12,7 @@ import numpy as np
 
 from .alignment import Study
 from .cells import SCHEMES
-from .records import Record
+from .records import Record, write_whole
 from .signal import Signal
 
 if TYPE_CHECKING:
@@ -38,6 +40,13 @@ def _figure(columns: int, rows: int = 1, size: tuple[float, float] = (4.2, 3.2))
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
         return figure, np.atleast_2d(figure.subplots(rows, columns, squeeze=False))
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture as PNG, all or nothing."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150)
+    write_whole(path, buffer.getvalue())
 
 
 def learning_curves(records: Sequence[Record], title: str = "") -> Figure:

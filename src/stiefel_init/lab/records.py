@@ -60,7 +60,8 @@ def _commit() -> str | None:
 def record_of(cell: Cell, outcome: Outcome, seconds: float, where: Mapping[str, Any]) -> Record:
     """The record of one cell; `seconds` is its share of the stack's time."""
     result = {name: _rounded(value) for name, value in asdict(outcome).items()}
-    return {**asdict(cell), **result, "seconds": _rounded(seconds), "environment": dict(where)}
+    identity = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(cell).items()}
+    return {**identity, **result, "seconds": _rounded(seconds), "environment": dict(where)}
 
 
 def _rounded(value: Any) -> Any:
@@ -79,38 +80,54 @@ def write(directory: Path, records: Sequence[Record]) -> Path:
     lines = []
     for index, record in enumerate(records):
         body = {**record, "line": [index + 1, len(records)]}
-        lines.append(json.dumps({**body, "check": _checksum(body)}, ensure_ascii=False) + "\n")
+        lines.append(json.dumps({**body, "check": _checksum(body)}) + "\n")
+    write_whole(path, "".join(lines).encode())
+    return path
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name, sync it and rename it: it is there as a whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.writelines(lines)
+        with open(temporary, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise StiefelError(
-            f"The records could not be written to {path} ({error.strerror}); "
+            f"{path} could not be written ({error.strerror}); "
             "free some space or choose another --out, and run again: finished stacks are kept."
         ) from error
-    return path
+    finally:  # Ctrl-C too leaves nothing half-written
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
-def read(directory: Path, warn: Callable[[str], None]) -> list[Record]:
-    """All records of a directory. A damaged file is named through `warn`, set aside as NAME.damaged, and left out."""
+def read(directory: Path, warn: Callable[[str], None], *, touch: bool = True) -> list[Record]:
+    """All records of a directory. A damaged file is named through `warn`, set aside as NAME.damaged, and left out.
+
+    With `touch=False` it is only named and left out.
+    """
     records: dict[str, Record] = {}
     for path in sorted(directory.glob("*.jsonl")):
         try:
             found = read_file(path)
         except StiefelError as error:
-            aside = path.with_name(path.name + ".damaged")
-            os.replace(path, aside)
-            warn(f"{error} It was set aside as {aside.name}; its cells will be trained again.")
+            warn(f"{error} {_set_aside(path) if touch else 'It is left out.'}")
             continue
         for record in found:
             records[Cell.from_dict(record).key] = record
     return list(records.values())
+
+
+def _set_aside(path: Path) -> str:
+    aside = path.with_name(path.name + ".damaged")
+    try:
+        os.replace(path, aside)
+    except OSError as error:  # another process may have been faster
+        return f"It could not be set aside ({error.strerror}); its cells will be trained again."
+    return f"It was set aside as {aside.name}; its cells will be trained again."
 
 
 def read_file(path: Path) -> list[Record]:
@@ -138,7 +155,7 @@ def read_file(path: Path) -> list[Record]:
 
 
 def _checksum(record: Mapping[str, Any]) -> str:
-    return f"{zlib.crc32(json.dumps(record, sort_keys=True, ensure_ascii=False).encode()):08x}"
+    return f"{zlib.crc32(json.dumps(record, sort_keys=True).encode()):08x}"
 
 
 def finished(records: Iterable[Record]) -> set[str]:

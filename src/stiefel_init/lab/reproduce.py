@@ -16,7 +16,7 @@ from .compare import Comparison, compare
 from .paper import TITLES, published
 from .progress import progress
 from .records import Record, prepare
-from .run import pick_device, run
+from .runner import pick_device, run
 from .tasks import Tasks
 
 Show = Callable[..., None]  # (header, rows, title=…)

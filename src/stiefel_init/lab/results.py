@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
@@ -64,7 +65,7 @@ def load(directory: Path | None = None) -> list[Record]:
     place = directory or folder()
     if not place.is_dir():
         raise StiefelError(f"--results {place} is not a directory; give one that holds records.")
-    found = keep.read(place, lambda text: None) if list(place.glob("*.jsonl")) else []
+    found = keep.read(place, lambda text: print(text, file=sys.stderr), touch=False)
     for path in sorted(place.glob("*.csv")):
         with open(path, newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
@@ -109,3 +110,26 @@ def read_study(path: Path) -> tuple[Study, np.ndarray | None]:
         np.array(column["member"], int) == 1, np.array(column["alignment"], float), np.empty((0, 0)), accuracy
     )
     return study, plane
+
+
+def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """A table of numbers and names as CSV."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """What `write_rows` wrote."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return [{name: _number(text) for name, text in row.items()} for row in csv.DictReader(file)]
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text

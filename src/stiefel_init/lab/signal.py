@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
-from .cells import Cell
+from ..theory import propagate
+from .cells import SCHEMES, Cell
 from .engine import Task
 from .networks import ACTIVATE, LOSSES, Architecture, Parameters, initial
 
@@ -55,3 +57,33 @@ def measure(cells: Sequence[Cell], task: Task, rows: int = 256) -> Signal:
             (variance[:, 1:] / variance[:, :-1]).numpy(),
             torch.stack([slope.flatten(1).norm(dim=1) for slope in slopes], 1).numpy(),
         )
+
+
+COLUMNS = (
+    "dataset", "scheme", "layer", "mean", "std", "active", "variance_ratio", "gradient", "predicted_mean",
+    "predicted_std", "predicted_active", "predicted_variance_ratio",
+)  # fmt: skip
+
+
+def survey(
+    datasets: Mapping[str, Task], depth: int = 100, seeds: int = 10, progress: Callable[[float], None] = lambda s: None
+) -> list[dict[str, Any]]:
+    """Each scheme's signal on each data set, the mean over seeds, beside what `theory.propagate` predicts.
+
+    The theory is given the mean and standard deviation of the inputs, nothing else.
+    """
+    rows = []
+    for dataset, task in datasets.items():
+        inputs = task.features[:256] / task.scale
+        for scheme in SCHEMES:
+            cells = [Cell(dataset, scheme, depth, seed=seed) for seed in range(seeds)]
+            found = measure(cells, task)
+            widths = (task.features.shape[1], *cells[0].hidden)
+            theory = propagate(widths, mean=float(inputs.mean()), std=float(inputs.std()), scheme=scheme)
+            for layer in range(depth):
+                values = [float(getattr(found, name)[:, layer].mean()) for name in COLUMNS[3:8]]
+                predicted = [theory.pre_mean, theory.pre_std, theory.active, theory.variance_ratio]
+                values += [float(one[layer]) for one in predicted]
+                rows.append(dict(zip(COLUMNS, (dataset, scheme, layer + 1, *(float(f"{v:.5g}") for v in values)))))
+            progress(1 / len(datasets) / len(SCHEMES))
+    return rows

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from .cells import ACTIVATIONS, SCHEMES, Cell
 from .data import NAMES, Dataset, from_csv
 from .engine import Stack
 from .progress import duration
-from .run import pick_device, plan, work
+from .runner import pick_device, plan, work
 from .tasks import Tasks
 
 
@@ -72,20 +73,23 @@ def grid(
             None,
             precision,
         )
-        for activation in _names(activations, ACTIVATIONS)
+        for activation in _names("activation", activations, ACTIVATIONS)
         for depth in _numbers("depth", depths)
-        for scheme in _names(schemes, SCHEMES)
+        for scheme in _names("scheme", schemes, SCHEMES)
         for seed in range(seeds)
     ]
 
 
-def _names(text: str, every: Sequence[str]) -> list[str]:
-    return list(every) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+def _names(what: str, text: str, every: Sequence[str]) -> list[str]:
+    names = list(every) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise StiefelError(f"{what}={text!r} names none; write for example {every[0]},{every[2]}, or all.")
+    return list(dict.fromkeys(names))
 
 
 def _numbers(name: str, text: str) -> list[int]:
     try:
-        return [int(part) for part in text.split(",")]
+        return list(dict.fromkeys(int(part) for part in text.split(",")))
     except ValueError:
         raise StiefelError(f"{name}={text!r} is not a list of whole numbers; write for example 5,10,50.") from None
 
@@ -97,11 +101,12 @@ def forecast(
     directory: Path | None,
     out: Path,
     most: int | None = None,
+    warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
 ) -> str:
     """What running the cells would do, and about how long it would take, from a few real steps of each stack."""
     where = pick_device(device)
     tasks = Tasks(datasets, directory)
-    done = keep.finished(keep.read(out, lambda text: None)) if out.is_dir() else set()
+    done = keep.finished(keep.read(out, warn, touch=False)) if out.is_dir() else set()
     stacks = plan(cells, tasks, where, done, most)
     left = sum(map(len, stacks))
     lines = [

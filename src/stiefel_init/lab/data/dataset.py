@@ -71,17 +71,17 @@ def split(dataset: Dataset, seed: int = 0, *, alpha: float = 0.0) -> Split:
     if not (isinstance(seed, numbers.Integral) and 0 <= seed < 2**32):
         raise StiefelError(f"seed={seed!r} cannot pick a split; give an int from 0 to 2**32 - 1.")
     x, y = dataset.x, dataset.y
+    targets = y if dataset.task == "classification" else y.astype(np.float32)
     if dataset.train_rows is not None:
         if alpha:
             raise StiefelError(
                 f"alpha={alpha} shifts standardized features, and {dataset.name} has pixels; leave alpha at 0."
             )
         k = dataset.train_rows
-        return Split(x[:k], y[:k], x[k:], y[k:])
+        return Split(x[:k], targets[:k], x[k:], targets[k:])
     train, test = split_rows(y, seed, stratified=dataset.task == "classification")
     mean, deviation = _moments(x[train])
     features = ((x - mean) / deviation + alpha).astype(np.float32)
-    targets = y if dataset.task == "classification" else y.astype(np.float32)
     return Split(features[train], targets[train], features[test], targets[test])
 
 

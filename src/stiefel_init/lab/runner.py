@@ -15,7 +15,7 @@ from .._errors import StiefelError, unknown
 from . import records as keep
 from .cells import Cell, split_evenly, stack_key
 from .data import Dataset
-from .engine import Task, memory_per_cell, train
+from .engine import ENGINES, Outcome, Task, memory_per_cell, train
 from .networks import Architecture
 from .progress import progress
 from .tasks import Tasks
@@ -42,7 +42,7 @@ def run(
     Args:
         out: directory of the records; a run that was cut off goes on from what it holds. None keeps nothing.
         device: `"auto"` takes a GPU where there is one.
-        datasets: data sets of your own, by the name the cells use.
+        datasets: data sets of your own, by the name the cells use; in `out`, a name stands for one content.
         directory: where the laboratory's data sets lie.
         most: networks to train at once; by default as many as memory allows.
         engine: `"fused"` or `"graph"`; by default the fused one wherever it can.
@@ -52,9 +52,13 @@ def run(
     ('stiefel', 1)
     """
     where = pick_device(device)
+    if engine not in ENGINES:
+        raise unknown("engine", engine, ENGINES)
+    tasks = Tasks(datasets, directory)
+    for cell in cells:
+        tasks(cell)  # what is wrong with the data shows before anything is written
     folder = None if out is None else keep.prepare(Path(out))
     known = {Cell.from_dict(r).key: r for r in keep.read(folder, warn)} if folder else {}
-    tasks = Tasks(datasets, directory)
     stacks = plan(list(dict.fromkeys(cells)), tasks, where, set(known), most)
     with progress(sum(work(cell, tasks(cell)) for stack in stacks for cell in stack), title) as advance:
         while stacks:
@@ -62,6 +66,7 @@ def run(
             share = sum(work(cell, tasks(cell)) for cell in stack) / stack[0].epochs
             what = f"{len(stack)} of {stack[0].dataset}, depth {stack[0].depth}"
             done = 0
+            outcomes: list[Outcome] | None
             start = time.perf_counter()
 
             def tell(epoch: int, share: float = share, what: str = what) -> None:
@@ -71,16 +76,20 @@ def run(
 
             try:
                 outcomes, used = train(stack, [tasks(cell) for cell in stack], where, tell, engine)
-            except (torch.OutOfMemoryError, MemoryError) as error:
+            except (MemoryError, RuntimeError) as error:
+                if not _out_of_memory(error):
+                    raise
                 if len(stack) == 1:
                     raise StiefelError(
-                        f"One network of depth {stack[0].depth} does not fit {where}'s memory."
+                        f"One network of depth {stack[0].depth} does not fit the memory of {where}; "
+                        "take a smaller batch or fewer layers."
                     ) from error
+                outcomes = None
+            if outcomes is None:  # past the handler, where the failed stack's memory can be had again
+                _free(where)
                 advance(-share * done)
                 stacks[:0] = split_evenly(stack, (len(stack) + 1) // 2)
                 warn(f"{len(stack)} networks did not fit the memory of {where}; trying half as many at once.")
-                del error
-                _free(where)
                 continue
             seconds = (time.perf_counter() - start) / len(stack)
             made = keep.environment(where, used)
@@ -110,8 +119,10 @@ def _fits(cell: Cell, tasks: Tasks, device: torch.device) -> int:
     """How many networks like `cell` a stack may hold."""
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
+    elif "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", ()):  # not on every system
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     else:
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") if hasattr(os, "sysconf") else 4 << 30
+        free = 4 << 30
     fits = int(_MEMORY_SHARE * free / memory_per_cell(cell, tasks(cell), device))
     return max(1, min(fits, _MOST[device.type]))
 
@@ -129,6 +140,11 @@ def pick_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise StiefelError("device='cuda', but PyTorch sees no GPU here; use 'cpu' or 'auto'.")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """On a CPU, PyTorch says so in words alone."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
 def _free(device: torch.device) -> None:

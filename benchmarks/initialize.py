@@ -1,0 +1,137 @@
+"""Time to initialize whole models, and the rate of the seeded numbers they are made of.
+
+    python benchmarks/initialize.py [--device cpu|cuda] [--write]
+
+The peer of the network of 100 layers is a loop of `torch.nn.init.orthogonal_` over its weights, which leaves out the
+biases that `initialize_` sets too. The transformer of 350 million parameters is on the meta device first, so that its
+memory is counted, and is measured on a GPU only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from _timing import in_turns, machine, write_record
+from torch import nn
+
+from stiefel_init import _stream
+from stiefel_init.torch import initialize_
+from stiefel_init.torch._stream import normals
+
+DEPTH, WIDTH = 100, 64
+TARGETS = {
+    "cpu": {"times orthogonal_, generator": 5, "times orthogonal_, seed": 2, "million normals/s": 50},
+    "cuda": {
+        "times orthogonal_, generator": 20,
+        "times orthogonal_, seed": 20,
+        "million normals/s": 5000,
+        "seconds, generator": 3,
+        "seconds, seed": 3,
+    },
+}
+
+
+def seconds_of(run: Callable[[], Any], synchronize: Callable[[], Any]) -> float:
+    """Of one call."""
+    synchronize()
+    start = time.perf_counter()
+    run()
+    synchronize()
+    return time.perf_counter() - start
+
+
+def deep_network(device: str, synchronize: Callable[[], Any]) -> dict[str, float]:
+    """100 layers of width 64: the first call of the process, and each later one."""
+    layers = [nn.Linear(WIDTH, WIDTH, device=device) for _ in range(DEPTH)]
+    model = nn.Sequential(*(module for layer in layers for module in (layer, nn.ReLU())))
+    contenders: dict[str, Callable[[], Any]] = {
+        "generator": lambda: initialize_(model),
+        "seed": lambda: initialize_(model, seed=0),
+        "orthogonal_": lambda: [nn.init.orthogonal_(layer.weight) for layer in layers],
+    }
+    first = {f"first call, {name}, ms": 1e3 * seconds_of(run, synchronize) for name, run in contenders.items()}
+    seconds = in_turns(contenders, synchronize=synchronize, rounds=7, seconds=0.03)
+    return {
+        **first,
+        **{f"{name}, ms": 1e3 * value for name, value in seconds.items()},
+        **{f"times orthogonal_, {name}": seconds["orthogonal_"] / seconds[name] for name in ("generator", "seed")},
+    }
+
+
+class Transformer(nn.Module):
+    """As large as GPT-2 medium: 24 layers of width 1024, 50,257 tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(50_257, 1024)
+        self.positions = nn.Embedding(1024, 1024)
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(1024, 16, 4096, norm_first=True) for _ in range(24))
+        self.norm = nn.LayerNorm(1024)
+        self.head = nn.Linear(1024, 50_257, bias=False)
+        self.head.weight = self.tokens.weight
+
+
+def transformer(device: str, synchronize: Callable[[], Any]) -> dict[str, float]:
+    """From the meta device to initialized on the GPU: the first call of the process, then with warm libraries."""
+    figures: dict[str, float] = {}
+    for seed, way in ((None, "generator"), (0, "seed")):
+        for what in (f"first call, {way}, seconds", f"seconds, {way}"):
+            with torch.device("meta"):
+                model = Transformer()
+            figures["parameters, millions"] = sum(p.numel() for p in model.parameters()) / 1e6
+            torch.cuda.reset_peak_memory_stats()
+            figures[what] = seconds_of(lambda: initialize_(model, seed=seed, device=device), synchronize)  # noqa: B023
+            figures["peak memory / model"] = torch.cuda.max_memory_allocated() / sum(
+                p.nbytes for p in model.parameters()
+            )
+            del model
+    return figures
+
+
+def stream(device: str, synchronize: Callable[[], Any]) -> dict[str, float]:
+    """Seeded float32 normals, as one large matrix."""
+    size = 8192 if device == "cuda" else 4096
+    key = _stream.key(0, "weight")
+    run = {"stream": lambda: normals(key, (0, size), (0, size), torch.float32, device)}
+    seconds = in_turns(run, synchronize=synchronize, rounds=3, seconds=0.1)["stream"]
+    return {"numbers, millions": size * size / 1e6, "million normals/s": size * size / seconds / 1e6}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
+    options = parser.parse_args()
+    device = options.device
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    rows = {f"{DEPTH} layers of width {WIDTH}": deep_network, "seeded stream": stream}
+    if device == "cuda":
+        rows["transformer"] = transformer
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    record: dict[str, Any] = {"machine": machine(device) | {"cores": cores}, "dtype": "float32", "rows": {}}
+    print(f"{record['machine']['device']}, {record['machine']['threads']} threads of torch, float32")
+    for name, measure in rows.items():
+        try:
+            figures: dict[str, Any] = measure(device, synchronize)
+        except Exception as error:  # the other rows are measured all the same
+            figures = {"error": f"{type(error).__name__}: {error}"}
+        record["rows"][name] = figures
+        print(name)
+        for what, figure in figures.items():
+            target = TARGETS[device].get(what)
+            aim = f"  (target {'at most' if 'seconds' in what else 'at least'} {target})" if target else ""
+            print(f"  {what:>30}: {figure if isinstance(figure, str) else f'{figure:.4g}'}{aim}", flush=True)
+        if options.write:
+            path = write_record(f"initialize-{device}", record)
+    if options.write:
+        print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
