@@ -98,7 +98,7 @@ def try_model(build: Callable[[str], Built], device: str, synchronize: Callable[
     output = getattr(output, "logits", output).float()
     output.square().mean().backward()
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    size, slope = output.std(), torch.stack([gradient.norm() for gradient in gradients]).norm()
+    size, slope = output.detach().std(), torch.stack([gradient.norm() for gradient in gradients]).norm()
     return {
         "from": type(model).__module__.split(".")[0],
         "parameters": sum(p.numel() for p in model.parameters()),

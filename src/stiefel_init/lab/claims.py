@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,10 +84,9 @@ class _Duels:
     rows: list[tuple[str, str, np.ndarray, np.ndarray]]
 
     @classmethod
-    def of(cls, settings: Sequence[tuple[str, Callable[[str], np.ndarray]]]) -> _Duels:
+    def of(cls, settings: Sequence[tuple[str, dict[str, np.ndarray]]]) -> _Duels:
         rows = []
-        for name, get in settings:
-            found = {scheme: get(scheme) for scheme in SCHEMES}
+        for name, found in settings:
             if any(len(values) < 2 for values in found.values()):
                 continue
             rival = max((s for s in SCHEMES if s != "stiefel"), key=lambda s: found[s].mean())
@@ -111,7 +110,7 @@ def _best_when_deep(scores: Scores) -> Claim:
     claim = "The best initialization at every depth from 40 on (table 1)"
     duels = _Duels.of(
         [
-            (f"{d}, depth {depth}", lambda s, d=d, depth=depth: scores("table1", d, s, depth))
+            (f"{d}, depth {depth}", {s: scores("table1", d, s, depth) for s in SCHEMES})
             for d, depth in itertools.product(IMAGES, range(40, 101, 10))
         ]
     )
@@ -157,7 +156,7 @@ def _few_shot(scores: Scores) -> Claim:
     claim = "The best initialization in every few-shot row (table 3)"
     duels = _Duels.of(
         [
-            (f"{d}, {k}-shot, depth {depth}", lambda s, d=d, k=k, depth=depth: scores("table3", d, s, depth, shots=k))
+            (f"{d}, {k}-shot, depth {depth}", {s: scores("table3", d, s, depth, shots=k) for s in SCHEMES})
             for d, k, depth in itertools.product(IMAGES, SHOTS, (10, 50, 100))
         ]
     )

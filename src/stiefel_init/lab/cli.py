@@ -134,7 +134,9 @@ def train(
 
 @command(app)
 def reproduce(
-    name: Annotated[str, typer.Argument(help="table1, table2, table3, table5, figure1, figure2, figure3, or all.")],
+    name: Annotated[
+        str, typer.Argument(help="table1, table2, table3, table5, figure1, figure2, figure3, signal, or all.")
+    ],
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds, or repeats; as we ran it if left out.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small version: minutes on a CPU, marked as such.")] = False,
     device: DeviceOption = Device.auto,
@@ -171,6 +173,20 @@ def compare(
 
     for title, header, rows in comparison_tables(name, results):
         _print_table(header, rows, title=title)
+
+
+@command(app)
+def report(
+    out: Annotated[Path, typer.Option("--out", help="Directory for results.md and its pictures.")] = Path("docs"),
+    results: Annotated[
+        Path | None, typer.Option(help="Directory of records; our own, published ones if left out.")
+    ] = None,
+) -> None:
+    """Write what the records say of the paper: claims with verdicts, tables beside the published ones, pictures."""
+    from .report import write
+
+    for path in write(out, results):
+        print(f"wrote {path}")
 
 
 @command(app)

@@ -101,7 +101,7 @@ EXPERIMENTS: dict[str, Callable[[int, bool], Iterator[Cell]]] = {
     "table5": _table5,
     "figure3": _figure3,
 }
-NAMES = ("table1", "table2", "table3", "table5", "figure1", "figure2", "figure3")
+NAMES = ("table1", "table2", "table3", "table5", "figure1", "figure2", "figure3", "signal")
 
 
 def cells(name: str, seeds: int | None = None, *, quick: bool = False) -> list[Cell]:

@@ -96,6 +96,33 @@ def signal(signals: Mapping[str, Signal], title: str = "") -> Figure:
     return figure
 
 
+def survey(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Spread, share of active units and gradient over the layers: measured as dots, predicted as lines."""
+    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
+    figure, axes = _figure(3, len(datasets), size=(4.2, 3.0))
+    panels = (("std", "spread of the pre-activations"), ("active", "share of active units"), ("gradient", "gradient"))
+    for line, dataset in zip(axes, datasets):
+        for axis, (name, label) in zip(line, panels):
+            for scheme, colour in COLOURS.items():
+                chosen = [row for row in rows if row["dataset"] == dataset and row["scheme"] == scheme]
+                layers = np.array([row["layer"] for row in chosen])
+                values = np.array([row[name] for row in chosen], float)
+                shown = np.where(values > 0, values, np.nan) if name != "active" else values
+                some = np.unique(np.geomspace(1, len(layers), 24).astype(int)) - 1
+                axis.plot(layers[some], shown[some], "o", color=colour, label=scheme, markersize=3)
+                if name != "gradient":
+                    predicted = np.array([row[f"predicted_{name}"] for row in chosen], float)
+                    axis.plot(layers, predicted, color=colour, linewidth=1)
+            axis.set(title=f"{dataset}: {label}", xlabel="layer")
+            if name == "active":
+                axis.set_ylim(0, 1.03)
+            else:
+                axis.set_yscale("log")
+                axis.set_ylim(bottom=max(axis.get_ylim()[0], 1e-12))
+    _legend(figure, axes[0, -1])
+    return figure
+
+
 def over_depth(records: Sequence[Record], datasets: Sequence[str], ylabel: str = "test accuracy (%)") -> Figure:
     """Score against depth with bands of one standard deviation: one panel for each data set."""
     figure, axes = _figure(len(datasets), size=(5.0, 3.6))

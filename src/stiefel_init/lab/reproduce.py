@@ -56,6 +56,8 @@ def reproduce(
             _figure1(out, device, data, quick, show)
         elif one == "figure2":
             _figure2(out, quick)
+        elif one == "signal":
+            _signal(out, data, quick)
         else:
             records = run(
                 experiments.cells(one, seeds, quick=quick),
@@ -120,6 +122,17 @@ def _figure2(out: Path, quick: bool) -> None:
     for line in draw(path, samples=100_000 if quick else 1_000_000):
         print(line)
     print(f"wrote {path}")
+
+
+def _signal(out: Path, data: Path | None, quick: bool) -> None:
+    label = "signal-quick" if quick else "signal"
+    tasks = Tasks(directory=data)
+    chosen = {name: tasks(Cell(name, "stiefel", 1)) for name in experiments.IMAGES}
+    with progress(1.0, label) as advance:
+        rows = survey(chosen, seeds=2 if quick else 10, progress=advance)
+    results.write_rows(rows, out / f"{label}.csv")
+    pictures.survey(rows).savefig(out / f"{label}.png")
+    print(f"wrote {out / label}.csv and .png")
 
 
 def comparison_rows(comparisons: Sequence[Comparison]) -> tuple[list[str], list[list[str]]]:
