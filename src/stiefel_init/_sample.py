@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import get_lapack_funcs
 
-from . import _construct, _stream, _validate
+from . import _construct, _members, _stream, _validate
 from ._errors import StiefelError, unknown
 from ._structure import cholesky_factor
 
@@ -23,11 +23,13 @@ def sample(
     *,
     batch: int | tuple[int, ...] = (),
     method: str = "householder",
+    member: str = "uniform",
+    spread: float = 0.1,
     seed: int | np.random.Generator | None = None,
     name: str = "",
     dtype: Any = np.float64,
 ) -> np.ndarray:
-    r"""Draw W uniformly from Õ(m,n) = { W : WWᵀ = I_m (m ≤ n) or WᵀW = I_n (m ≥ n),  W ξ_n = ξ_m }.
+    r"""Draw W from Õ(m,n) = { W : WWᵀ = I_m (m ≤ n) or WᵀW = I_n (m ≥ n),  W ξ_n = ξ_m }.
 
     ξ_k = (1,…,1)/√k, so W is semi-orthogonal and carries the all-ones direction to the all-ones
     direction. m outputs and n inputs, in any relation: Õ(1,n) = {ξ_nᵀ} and Õ(m,1) = {ξ_m} hold one
@@ -37,6 +39,10 @@ def sample(
         batch: shape of a batch of independent matrices, drawn in one call.
         method: `"householder"` forms W from random reflections, without a factorization;
             `"algorithm1"` and `"algorithm2"` are the paper's, by QR. All three draw the same law.
+        member: `"uniform"` on the set, as in the paper; or `"permutation"`, a random permutation matrix;
+            `"rotation"`, a random rotation by `spread`, near the identity for a small one; `"identity"`.
+            A rectangular one has equal groups in place of single entries, if one side divides the other,
+            and is uniform if not.
         seed: `None` for fresh entropy; a `numpy.random.Generator` to draw from it; or an int. With
             an int, `"householder"` gives the matrix that belongs to (seed, name, place in the batch),
             the same to rounding in every framework and on every device.
@@ -56,10 +62,22 @@ def sample(
     if method not in _validate.METHODS:
         raise unknown("method", method, _validate.METHODS)
     p, q = min(m, n), max(m, n)
+    member, spread = _members.check(member, spread, method)
+    member = _members.resolve(member, p, q)
     out = np.empty((*batch, p, q), kind)
     flat = out.reshape(math.prod(batch), p, q)
     if out.size:
-        if method == "householder":
+        if member == "identity":
+            flat[...] = _members.from_order(np.arange(q), p, kind)
+        elif member == "permutation":
+            orders = _orders(seed, name, q)
+            for index in range(len(flat)):
+                flat[index] = _members.from_order(orders(index), p, kind)
+        elif member == "rotation":
+            draws = _streams(seed, name, len(flat), np.dtype(np.float64))
+            for index in range(len(flat)):
+                flat[index] = _members.rotation(draws(index)(0, p - 1, 0, p - 1), spread, p, q)
+        elif method == "householder":
             draws = _streams(seed, name, len(flat), work)
             for index in range(len(flat)):
                 flat[index] = _householder(draws(index), p, q, work)
@@ -115,6 +133,15 @@ def _streams(seed: Any, name: str, count: int, dtype: np.dtype) -> Callable[[int
         return lambda row, stop, column, end: _stream.normals(own, (row, stop), (column, end), dtype)
 
     return of
+
+
+def _orders(seed: Any, name: str, count: int) -> Callable[[int], np.ndarray]:
+    """For each matrix of a batch, its permutation of `count` columns."""
+    if isinstance(seed, np.random.Generator) or seed is None:
+        rng = _generator(seed)
+        return lambda index: rng.permutation(count)
+    key = _stream.key(_validate.size("seed", seed), name)
+    return lambda index: _members.order(_stream.fold(key, index), count)
 
 
 def _generator(seed: Any) -> np.random.Generator:

@@ -2,7 +2,8 @@
 
     from stiefel_init.lab import Cell, from_arrays, run
 
-    records = run([Cell("mine", scheme, depth=50) for scheme in ("stiefel", "he")], datasets={"mine": from_arrays(x, y)})
+    mine = from_arrays(x, y)
+    records = run([Cell("mine", scheme, depth=50) for scheme in ("stiefel", "he")], datasets={"mine": mine})
 
 What it offers is loaded when it is first asked for, so that the command line answers at once.
 """

@@ -50,7 +50,11 @@ class Cell:
     alpha: float | None = None
     """Shift of the standardized features of tabular data."""
     variant: str | None = None
-    """Which form of the scheme: `direct` for Lee's other reading; the standard deviation for `random`."""
+    """Which form of the scheme.
+
+    For `stiefel` a member by name: `permutation`, `identity`, or `rotation` and its spread, as in `rotation 0.1`; for
+    `lee` its other reading, `direct`; for `orthogonal` the gain; for `random` the standard deviation.
+    """
     precision: str = "float32"
     experiment: str = "train"
     protocol: int = PROTOCOL
@@ -87,8 +91,11 @@ class Cell:
             raise StiefelError(f"alpha={self.alpha!r} is not finite; the paper's values are -2, 0, 2 and 50.")
         if self.scheme == "lee" and self.variant not in (None, "direct"):
             raise StiefelError(f"variant={self.variant!r} is not known for lee; leave it out or give 'direct'.")
-        if self.scheme == "random" and self.variant is not None and not _is_std(self.variant):
-            raise StiefelError(f"variant={self.variant!r} is not a standard deviation for random; give one like '0.1'.")
+        if self.scheme == "stiefel" and self.variant is not None:
+            member(self.variant)
+        if self.scheme in ("random", "orthogonal") and self.variant is not None and not _is_positive(self.variant):
+            what = "a standard deviation" if self.scheme == "random" else "a gain"
+            raise StiefelError(f"variant={self.variant!r} is not {what} for {self.scheme}; give one like '0.1'.")
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -111,7 +118,21 @@ def _positive(name: str, value: Any) -> None:
         raise StiefelError(f"{name}={value!r} is not a whole number ≥ 1.")
 
 
-def _is_std(text: str) -> bool:
+def member(variant: str | None) -> tuple[str, float]:
+    """Which member of the set a variant of `stiefel` names, and the spread of a rotation."""
+    if variant is None:
+        return "uniform", 0.0
+    name, *rest = variant.split(" ") if isinstance(variant, str) else ("",)
+    if name in ("permutation", "identity") and not rest:
+        return name, 0.0
+    if name == "rotation" and len(rest) == 1 and _is_positive(rest[0]):
+        return name, float(rest[0])
+    raise StiefelError(
+        f"variant={variant!r} is not a member that stiefel knows; give 'permutation', 'identity' or 'rotation 0.1'."
+    )
+
+
+def _is_positive(text: str) -> bool:
     try:
         return 0 < float(text) < math.inf
     except (TypeError, ValueError):

@@ -18,7 +18,7 @@ from .. import _stream
 from ..torch._sample import fill_seeded_
 from ..torch._schemes import lee_
 from ..torch._stream import normals, words
-from .cells import Cell
+from .cells import Cell, member
 
 LEAKY_SLOPE = 0.01
 PRELU_START = 0.25
@@ -92,7 +92,11 @@ def _draw(scheme: str, variant: str | None, keys: np.ndarray, m: int, n: int, de
     shape = (len(keys), m, n)
     if scheme in ("stiefel", "orthogonal"):
         # Member 0 of the key's batch: the very matrix that sample(m, n, seed=…, name=…) gives.
-        return fill_seeded_(torch.empty(shape, device=device), _stream.fold(keys, 0), aligned=scheme == "stiefel")
+        out, own = torch.empty(shape, device=device), _stream.fold(keys, 0)
+        if scheme == "orthogonal":
+            return fill_seeded_(out, own, aligned=False).mul_(float(variant or 1))
+        name, spread = member(variant)
+        return fill_seeded_(out, own, member=name, spread=spread)
     if scheme == "lee":
         return lee_(torch.empty(m, n, device=device), variant=variant or "product").expand(shape)
     if scheme == "xavier":

@@ -17,6 +17,7 @@ from .paper import TITLES, published
 from .progress import progress
 from .records import Record, prepare
 from .runner import pick_device, run
+from .signal import survey
 from .tasks import Tasks
 
 Show = Callable[..., None]  # (header, rows, title=…)
@@ -36,7 +37,7 @@ def reproduce(
     show: Show,
 ) -> None:
     """Run one experiment, or all of them."""
-    names = experiments.NAMES if name == "all" else (name,)
+    names = experiments.PAPER if name == "all" else (name,)
     if name != "all" and name not in experiments.NAMES:
         raise unknown("name", name, (*experiments.NAMES, "all"))
     pick_device(device)

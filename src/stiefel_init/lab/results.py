@@ -19,9 +19,15 @@ from .alignment import Study
 from .cells import Cell
 from .records import Record
 
-COLUMNS = ("experiment", "dataset", "scheme", "variant", "depth", "activation", "shots", "alpha", "precision", "seed")
+COLUMNS = (
+    "experiment", "dataset", "scheme", "variant", "depth", "activation", "shots", "alpha", "precision", "epochs",
+    "rate", "seed",
+)  # fmt: skip
 OUTCOME = ("score", "diverged")
-_NUMBERS = {"depth": int, "shots": int, "alpha": float, "seed": int, "score": float, "diverged": int}
+_NUMBERS = {
+    "depth": int, "shots": int, "alpha": float, "epochs": int, "rate": float, "seed": int, "score": float,
+    "diverged": int,
+}  # fmt: skip
 
 
 def folder() -> Path:
@@ -45,7 +51,7 @@ def publish(records: Sequence[Record], directory: Path) -> list[Path]:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow([*COLUMNS, *OUTCOME])
             for r in rows:
-                writer.writerow(["" if r[name] is None else r[name] for name in (*COLUMNS, *OUTCOME)])
+                writer.writerow([_text(r[name]) for name in (*COLUMNS, *OUTCOME)])
         written.append(path)
         machines = Counter(json.dumps(r["environment"], sort_keys=True) for r in rows)
         environments[experiment] = {
@@ -58,6 +64,10 @@ def publish(records: Sequence[Record], directory: Path) -> list[Path]:
     known = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(dict(sorted((known | environments).items())), indent=1) + "\n", encoding="utf-8")
     return [*written, path]
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else f"{value:.7g}" if isinstance(value, float) else str(value)
 
 
 def load(directory: Path | None = None) -> list[Record]:

@@ -40,8 +40,11 @@ def fill(jobs: Iterable[Job], seed: int | None) -> None:
             keys = None if seed is None else stream_keys(seed, part)
             weight = part[0].weight
             drawn = members(part[0], sum(counts), keys, weight.dtype, weight.device)
-            for job, own in zip(part, drawn.split(counts)):
-                job.matrices.write(job.weight, own)
+            blocks = [job.matrices.blocks(own, job.weight.shape) for job, own in zip(part, drawn.split(counts))]
+            # In one call each: on a GPU a launch for every layer would take longer than the drawing.
+            if around := [job.weight for job in part if job.matrices.tap]:
+                torch._foreach_zero_(around)
+            torch._foreach_copy_([job.matrices.places(job.weight) for job in part], blocks)
 
 
 def stream_keys(seed: int, jobs: list[Job]) -> np.ndarray:

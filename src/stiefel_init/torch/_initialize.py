@@ -181,7 +181,11 @@ def _rule(place: _Place, owner: _Place, scheme: str, conv: str) -> Rule:
         )
     module, leaf = owner.module, owner.leaf
     computed = leaf.rpartition("_")[0]  # as in weight_g and weight_v, weight_orig
-    if isinstance(vars(module).get(computed), Tensor) and rule(module, computed, place.shape, scheme, conv):
+    if (
+        computed
+        and isinstance(vars(module).get(computed), Tensor)
+        and rule(module, computed, place.shape, scheme, conv)
+    ):
         raise StiefelError(
             f"{name} is what a hook computes {computed} from (weight norm, spectral norm or pruning); remove the hook, "
             f"use torch.nn.utils.parametrizations instead, or pass skip={name.removesuffix(leaf) + computed + '_*'!r}."
@@ -204,7 +208,7 @@ def _check_tensor(name: str, tensor: Tensor) -> None:
     """Refuse a tensor that cannot be filled."""
     if is_sharded(tensor):
         check_placements(name, tensor)
-    elif is_traceable_wrapper_subclass(tensor):
+    elif type(tensor) is not nn.Parameter and is_traceable_wrapper_subclass(tensor):
         raise StiefelError(
             f"{name} is a {type(tensor).__name__}, not a plain tensor; initialize the model before converting it, or "
             f"pass skip={name!r}."
@@ -263,7 +267,7 @@ def _described(chosen: Matrices | Constant, scheme: str) -> tuple[str, str]:
 def _carry_out(tasks: list[_Task], seed: int | None) -> None:
     """Do all tasks; the parameters are looked up anew, since those on meta have been replaced."""
     tensors = [
-        torch.empty_like(place.tensor) if place.parametrization is not None else getattr(place.module, place.leaf)
+        torch.empty_like(place.tensor) if place.parametrization is not None else place.module._parameters[place.leaf]
         for place, _, _ in tasks
     ]
     _fill(tasks, tensors, seed)
@@ -274,14 +278,19 @@ def _carry_out(tasks: list[_Task], seed: int | None) -> None:
 
 def _fill(tasks: list[_Task], tensors: list[Tensor], seed: int | None) -> None:
     """Fill each task's tensor."""
+    constants: dict[float, list[Tensor]] = {}
     whole: list[Job] = []
     sharded: list[Job] = []
     for (place, chosen, scheme), tensor in zip(tasks, tensors):
         split = is_sharded(tensor)
         if isinstance(chosen, Constant):
-            (local(tensor) if split else tensor).fill_(chosen.value)
+            constants.setdefault(chosen.value, []).append(local(tensor) if split else tensor)
         elif tensor.numel():
             (sharded if split else whole).append(Job(place.name, tensor, chosen, scheme))
+    for value, equal in constants.items():
+        torch._foreach_zero_(equal)
+        if value:
+            torch._foreach_add_(equal, value)
     fill(whole, seed)
     if sharded:
         assert seed is not None

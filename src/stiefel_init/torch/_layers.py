@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from torch import Tensor, nn
 
@@ -50,13 +51,11 @@ class Matrices:
         back = (1 + self.order.index(dimension) for dimension in range(len(block)))
         return members.view(-1, *(block[dimension] for dimension in self.order)).permute(0, *back)
 
-    def write(self, weight: Tensor, members: Tensor) -> None:
-        """Put `members`, of shape (count, m, n), into `weight`."""
-        places = weight.unflatten(0, (self.count, weight.shape[0] // self.count))
-        if self.tap:
-            weight.zero_()
-            places = _at(places, self.tap)
-        places.copy_(self.blocks(members, weight.shape))
+    def places(self, weight: Tensor) -> Tensor:
+        """Where the matrices are in `weight`: a view of shape (count, …), of the shape of their `blocks`."""
+        if self.count == 1 and not self.tap:
+            return weight.unsqueeze(0)
+        return _at(weight.unflatten(0, (self.count, weight.shape[0] // self.count)), self.tap)
 
     def write_rows(self, part: Tensor, box: tuple[Range, ...], first: int, rows: Tensor) -> None:
         """Put into `part`, the slice `box` of a weight, what it holds of the weight's rows from `first` on."""
@@ -111,6 +110,7 @@ def rule(module: nn.Module, name: str, shape: Shape, scheme: str, conv: str) -> 
     return None
 
 
+@lru_cache(maxsize=64)  # equal layers come in rows
 def _flat(shape: Shape, count: int = 1) -> Matrices:
     return Matrices(count, shape[0] // count, math.prod(shape[1:]))
 

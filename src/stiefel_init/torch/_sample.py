@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from .. import _construct, _validate
+from .. import _members as _names
 from .._errors import StiefelError, unknown
-from . import _kernel
+from . import _kernel, _members
 from ._stream import normals
 
 WORKING = (torch.float64, torch.float32)  # what matrices are computed in
-_NAMES = {torch.float64: "float64", torch.float32: "float32"}
+_KINDS = {torch.float64: "float64", torch.float32: "float32"}
 DTYPES = (*WORKING, torch.bfloat16, torch.float16)
 
 # Which way is fastest where, as benchmarks/sampler.py measured it. On a CPU one matrix of up to 256
@@ -39,11 +40,13 @@ def sample(
     *,
     batch: int | tuple[int, ...] = (),
     method: str = "householder",
+    member: str = "uniform",
+    spread: float = 0.1,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""Draw W uniformly from Õ(m,n), as a tensor of shape (*batch, m, n); see `stiefel_init.sample`.
+    r"""Draw W from Õ(m,n), as a tensor of shape (*batch, m, n); see `stiefel_init.sample`.
 
     The whole batch is one call. `dtype` defaults to torch's default dtype, `device` to its default
     device; bfloat16 and float16 are drawn in float32 and rounded.
@@ -57,7 +60,7 @@ def sample(
     out = torch.empty(*batch, m, n, dtype=dtype, device=device)
     check_dtype(out, "dtype")
     check_generator(generator, out)
-    return fill_(out, method, generator)
+    return fill_(out, method, generator, member, spread)
 
 
 def check_dtype(tensor: Tensor, what: str) -> None:
@@ -76,14 +79,20 @@ def check_generator(generator: torch.Generator | None, tensor: Tensor) -> None:
         )
 
 
-def fill_(out: Tensor, method: str, generator: torch.Generator | None) -> Tensor:
+def fill_(
+    out: Tensor, method: str, generator: torch.Generator | None, member: str = "uniform", spread: float = 0.1
+) -> Tensor:
     """Fill the matrices of `out`, of shape (…, m, n) and detached, with independent members of Õ(m,n)."""
     if method not in _validate.METHODS:
         raise unknown("method", method, _validate.METHODS)
+    member, spread = _names.check(member, spread, method)
     if out.is_meta or out.numel() == 0:
         return out
     wide = out if out.shape[-2] <= out.shape[-1] else out.mT
-    if method != "householder":
+    member = _names.resolve(member, *wide.shape[-2:])
+    if member != "uniform":
+        _members.fill_(wide, member, spread, *_members.from_generator(out.device, generator))
+    elif method != "householder":
         wide.copy_(_paper(wide, method, generator))
     elif wide.ndim == 2:
         _matrix(wide, _from_generator(generator))
@@ -92,7 +101,9 @@ def fill_(out: Tensor, method: str, generator: torch.Generator | None) -> Tensor
     return out
 
 
-def fill_seeded_(out: Tensor, keys: np.ndarray, *, aligned: bool = True) -> Tensor:
+def fill_seeded_(
+    out: Tensor, keys: np.ndarray, *, aligned: bool = True, member: str = "uniform", spread: float = 0.1
+) -> Tensor:
     """Fill each matrix of `out`, of shape (…, m, n) and detached, with the one that belongs to its stream key.
 
     `keys` has shape (…, 2). With `aligned=False` the matrices are Haar semi-orthogonal, not tied to the ones.
@@ -100,7 +111,10 @@ def fill_seeded_(out: Tensor, keys: np.ndarray, *, aligned: bool = True) -> Tens
     if out.is_meta or out.numel() == 0:
         return out
     wide = out if out.shape[-2] <= out.shape[-1] else out.mT
-    if wide.ndim == 2:
+    member = _names.resolve(member, *wide.shape[-2:])
+    if member != "uniform":
+        _members.fill_(wide, member, spread, *_members.from_stream(out.device, keys.reshape(-1, 2)))
+    elif wide.ndim == 2:
         _matrix(wide, _from_stream(keys), aligned)
     else:
         flat = keys.reshape(-1, 2)
@@ -153,13 +167,14 @@ def _batch(out: Tensor, numbers: Callable[[slice], Numbers], aligned: bool = Tru
     dtype = out.dtype if out.dtype in WORKING else torch.float32
     direct = out.dtype == dtype and out.is_contiguous()
     members = (out if direct else torch.empty(out.shape, dtype=dtype, device=out.device)).view(-1, p, q)
+    block = min(_BATCHED_BLOCK.get(kind, _BATCHED_BLOCK_OTHER), max(16, p // 4))
     chunk = max(1, _BATCHED_BYTES.get(kind, _BATCHED_BYTES_OTHER) // (p * q * members.element_size()))
     for start in range(0, len(members), chunk):
         part = slice(start, start + chunk)
         if _kernel.fits(members):
             _kernel.fill_(members[part], numbers(part)(members[part], 0, p), aligned)
         else:
-            _compact_wy(members[part], _BATCHED_BLOCK.get(kind, _BATCHED_BLOCK_OTHER), numbers(part), aligned)
+            _compact_wy(members[part], block, numbers(part), aligned)
     if not direct:
         out.copy_(members.view(out.shape))
 
@@ -184,7 +199,7 @@ def _lapack(out: Tensor, numbers: Numbers) -> None:
     pivot = x.diagonal() + norm
     x /= pivot.unsqueeze(1)  # LAPACK wants v_j = 1, and takes it as said
     start = out if q == p else out.zero_()[:, :p]
-    torch.mul(torch.from_numpy(_construct.left_reflection(p, _NAMES[out.dtype])), norm.sign(), out=start)
+    torch.mul(torch.from_numpy(_construct.left_reflection(p, _KINDS[out.dtype])), norm.sign(), out=start)
     tau = pivot.div_(norm)
     if out.stride(0) == 1:  # a tall matrix, transposed: in LAPACK's order of columns as it lies
         torch.ormqr(x.mT, tau, out, left=False, transpose=True, out=out)

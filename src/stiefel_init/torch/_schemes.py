@@ -22,13 +22,15 @@ def stiefel_(
     *,
     batch_dims: int = 0,
     method: str = "householder",
+    member: str = "uniform",
+    spread: float = 0.1,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""Fill `tensor` with gain · W, W uniform on Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }.
+    r"""Fill `tensor` with gain · W, W from Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }.
 
     m = `tensor.shape[0]`, n = the product of the other dimensions. With `batch_dims`, that many
     leading dimensions count independent matrices, as in the stacked weights of experts or of an
-    ensemble, and m is the next. `method` as in `stiefel_init.sample`.
+    ensemble, and m is the next. `method`, `member` and `spread` as in `stiefel_init.sample`.
 
     >>> w = stiefel_(torch.empty(2, 3))
     >>> torch.allclose(w.sum(1), torch.tensor(1.5).sqrt())
@@ -43,7 +45,7 @@ def stiefel_(
             f"give at most {tensor.ndim - 2}."
         )
     matrix = _matrix(tensor, DTYPES, batch_dims)
-    fill_(matrix, method, generator)
+    fill_(matrix, method, generator, member, spread)
     if gain != 1:
         matrix *= gain
     return _write(tensor, matrix)

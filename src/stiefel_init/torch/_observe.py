@@ -1,0 +1,292 @@
+"""What passes through a model's layers in one forward pass: `Observer`, which `diagnose` runs the model under.
+
+Note [what follows a layer]
+    A hook on each layer sees its output. A torch-function mode sees every torch call after it, whether a module made
+    it or the user's own code, so an activation is recognised in one place: as a call, by its name, on a tensor that
+    carries a layer's mark. Normalization, dropout, pooling and reshaping pass the mark on. Everything else ends it,
+    so the sum of a skip connection belongs to no layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+ACTIVATIONS = frozenset(
+    "relu relu6 leaky_relu prelu rrelu elu selu celu gelu silu mish sigmoid tanh softplus softsign hardtanh hardswish "
+    "hardsigmoid logsigmoid threshold".split()
+)
+RECTIFIERS = frozenset({"relu", "relu6"})  # those whose unit is dead when nothing above 0 comes in
+_RESHAPES = frozenset(
+    "view reshape flatten unflatten transpose permute contiguous squeeze unsqueeze movedim swapaxes to float".split()
+)
+_PASS_ON = frozenset(
+    "batch_norm layer_norm group_norm instance_norm rms_norm local_response_norm dropout dropout1d dropout2d dropout3d "
+    "alpha_dropout feature_alpha_dropout max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d "
+    "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d "
+    "adaptive_max_pool3d boolean_dispatch".split()
+)
+_CONSUMERS = frozenset({"linear", "__get__", "dim", "size"})  # of an activation, that leave its gradient to one layer
+_SAMPLES = 1024  # rows of activations from which repeated units are told
+_INPUTS = 256  # inputs whose own mean and std a prediction starts from
+
+
+@dataclass(eq=False)
+class Seen:
+    """One call of one layer. The numbers are tensors on the layer's device until `diagnose` fetches them all."""
+
+    name: str
+    module: nn.Module
+    call: int
+    axis: int
+    """The dimension of the output that counts units."""
+    ndim: int
+    output: Tensor | None
+    """The output, until what follows it is known."""
+    edge: GradientEdge | None
+    units: int = 0
+    samples: int = 0
+    activation: str | None = None
+    parameters: dict[str, float] | None = None
+    """The activation's parameters as the theory names them; None where the theory does not cover it."""
+    entering: Tensor | None = None
+    """Mean, variance, active fraction and number of units never above 0, of what enters the activation."""
+    leaving: Tensor | None = None
+    """Mean, variance, mean variance of a unit over the inputs, and distinct units, of what leaves it."""
+    before: Seen | None = None
+    """The linear layer whose activations, and nothing else, are this linear layer's input."""
+    start: Tensor | None = None
+    """Otherwise, of a linear layer: every input's own mean and std."""
+    forked: bool = False
+    """Whether something besides the next layer uses the activations."""
+
+
+@dataclass
+class _Mark:
+    seen: Seen
+    activated: bool
+    plain: bool
+    """Nothing but reshaping lies between the layer, or its activation, and the tensor."""
+
+
+@dataclass
+class Observer(TorchFunctionMode):
+    """A context in which the calls of `layers` are seen, in the order they end."""
+
+    layers: Iterable[tuple[str, nn.Module]]
+    gradients: bool
+    """Whether to keep what the gradients by the layers' outputs are taken from."""
+    seen: list[Seen] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self._marks: Any = WeakTensorKeyDictionary()
+        self._calls: dict[nn.Module, int] = {}
+        self._handles: list[Any] = []
+
+    def __enter__(self) -> Observer:
+        for name, module in self.layers:
+            self._handles.append(module.register_forward_hook(self._hook(name or "model"), with_kwargs=True))
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for handle in self._handles:
+            handle.remove()
+        if error[0] is None:
+            for one in self.seen:
+                _settle(one)
+
+    def _hook(self, name: str) -> Callable[..., Any]:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Any:
+            result = first_tensor(output)
+            if result is None or not result.numel() or result.ndim == 0:
+                return None
+            replaced = None
+            if self.gradients and not result.requires_grad and torch.is_grad_enabled():
+                # A frozen layer on inputs without gradient. The clone lets what follows work in place.
+                result = result.detach().requires_grad_().clone()
+                replaced = result if isinstance(output, Tensor) else None
+            edge = get_gradient_edge(result) if self.gradients and result.requires_grad else None
+            self._calls[module] = call = self._calls.get(module, 0) + 1
+            one = Seen(name, module, call, _unit_axis(module, result), result.ndim, result.detach(), edge)
+            if isinstance(module, nn.Linear):
+                self._connect(one, first_tensor((args, tuple(kwargs.values()))))
+            self.seen.append(one)
+            self._marks[result] = _Mark(one, False, True)
+            return replaced
+
+        return hook
+
+    def _connect(self, one: Seen, source: Tensor | None) -> None:
+        """Find what the input of a linear layer is."""
+        if source is None:
+            return
+        mark = self._marks.get(source)
+        if mark is not None and mark.activated and mark.plain and not mark.seen.forked:
+            follows = mark.seen.parameters is not None and isinstance(mark.seen.module, nn.Linear)
+            if follows and not any(other.before is mark.seen for other in self.seen[-8:]):
+                one.before = mark.seen
+                return
+        with torch.no_grad():
+            rows = _matrix(source, -1, _INPUTS)
+            one.start = torch.stack((rows.mean(1), rows.std(1, correction=0)))
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        source = args[0] if args else kwargs.get("input")
+        mark = self._marks.get(source) if isinstance(source, Tensor) else None
+        name = getattr(func, "__name__", "")
+        if len(args) > 1 and isinstance(args[1], Tensor):
+            self._fork(args[1], name)
+        if mark is None:
+            return func(*args, **kwargs)
+        plain_name = name.rstrip("_")
+        if plain_name in ("clamp", "clamp_min") and _clamps_at_zero(args, kwargs):
+            plain_name = "relu"
+        if plain_name in ACTIVATIONS and not mark.activated and mark.seen.activation is None:
+            return self._activate(mark, plain_name, func, args, kwargs)
+        if plain_name in _RESHAPES or plain_name in _PASS_ON:
+            result = func(*args, **kwargs)
+            out = first_tensor(result)
+            if out is not None and out.is_floating_point():
+                plain = mark.plain and (plain_name in _RESHAPES or out is source)
+                self._marks[out] = _Mark(mark.seen, mark.activated, plain)
+            return result
+        self._fork(source, name)
+        if name.startswith("__i") or (name.endswith("_") and not name.endswith("__")) or name == "__setitem__":
+            _settle(mark.seen)
+            del self._marks[source]
+        return func(*args, **kwargs)
+
+    def _fork(self, tensor: Tensor, name: str) -> None:
+        mark = self._marks.get(tensor)
+        if mark is not None and mark.activated and name not in _CONSUMERS:
+            mark.seen.forked = True
+
+    def _activate(self, mark: _Mark, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+        one = mark.seen
+        source = args[0] if args else kwargs["input"]
+        entering = _unit_matrix(one, source)
+        with torch.no_grad():
+            one.entering = _entering(entering)
+        result = func(*args, **kwargs)
+        one.activation, one.output = name, None
+        one.parameters = _theory_parameters(name, args, kwargs)
+        with torch.no_grad():
+            one.leaving = _leaving(_unit_matrix(one, result), torch.finfo(result.dtype).eps)
+        self._marks[result] = _Mark(one, True, mark.plain)
+        return result
+
+
+def first_tensor(value: Any) -> Tensor | None:
+    """The first floating-point tensor in nested tuples, lists and mappings."""
+    if isinstance(value, Tensor):
+        return value if value.is_floating_point() else None
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, tuple | list):
+        return next((found for item in value if (found := first_tensor(item)) is not None), None)
+    return None
+
+
+def _unit_axis(module: nn.Module, output: Tensor) -> int:
+    """A convolution's units are its channels; any other layer's lie along the last dimension."""
+    if isinstance(module, nn.modules.conv._ConvNd):
+        return -1 - len(module.kernel_size)
+    for weight in module._parameters.values():
+        if weight is not None and weight.ndim > 2:
+            is_map = output.ndim == weight.ndim and output.shape[1] == weight.shape[0]
+            return 1 - output.ndim if is_map else -1
+    return -1
+
+
+def _unit_matrix(one: Seen, values: Tensor) -> Tensor:
+    """The values as (samples, units), in float64: the signal of a deep network may be too small to be squared."""
+    matrix = _matrix(values, one.axis if values.ndim == one.ndim else -1)
+    one.samples, one.units = matrix.shape
+    return matrix
+
+
+def _matrix(values: Tensor, axis: int, most: int | None = None) -> Tensor:
+    """(samples, units), at most about `most` samples, evenly spaced."""
+    rows = values.detach().movedim(axis, -1).reshape(-1, values.shape[axis])
+    if most is not None and len(rows) > most:
+        rows = rows[:: -(-len(rows) // most)]
+    if rows.device.type == "mps":  # it has no float64
+        rows = rows.cpu()
+    return rows.double()
+
+
+def _settle(one: Seen) -> None:
+    """Measure a layer's output that no activation follows."""
+    if one.output is None:
+        return
+    with torch.no_grad():
+        matrix = _unit_matrix(one, one.output)
+        if one.entering is None:
+            one.entering = _entering(matrix)
+        one.leaving = _leaving(matrix, torch.finfo(one.output.dtype).eps)
+    one.output = None
+
+
+def _entering(values: Tensor) -> Tensor:
+    variance, mean = torch.var_mean(values, correction=0)
+    fired = (values > 0).sum(0)
+    return torch.stack((mean, variance, fired.sum() / values.numel(), (fired == 0).sum().double()))
+
+
+def _leaving(values: Tensor, eps: float) -> Tensor:
+    variance, mean = torch.var_mean(values, 0, correction=0)
+    spread, centre = variance.mean(), mean.mean()
+    total = spread + mean.var(correction=0)
+    distinct = _distinct(values, mean, variance, eps)
+    return torch.stack((centre, total, spread, distinct))
+
+
+def _distinct(values: Tensor, mean: Tensor, variance: Tensor, eps: float) -> Tensor:
+    r"""k² / Σ_ij r_ij², with r the correlations of the k units that vary: k if all differ, 1 if all repeat one.
+
+    A unit varies if its deviation is above rounding, 64 eps of its values. 0 if none does.
+    """
+    varies = variance > (64 * eps) ** 2 * (variance + mean.square())
+    scale = torch.where(varies, variance.clamp(min=1e-300).rsqrt(), 0)
+    if len(values) > _SAMPLES:
+        values = values[:: -(-len(values) // _SAMPLES)]
+    unit = (values - mean).mul_(scale)
+    # The squares of the correlations add up to those of the smaller of the two Gram matrices.
+    gram = unit.mT @ unit if unit.shape[0] >= unit.shape[1] else unit @ unit.mT
+    count = varies.sum()
+    return count.square() * len(unit) ** 2 / gram.square().sum().clamp(min=1e-300) * (count > 0)
+
+
+def _clamps_at_zero(args: Any, kwargs: Any) -> bool:
+    low = kwargs.get("min", args[1] if len(args) > 1 else None)
+    high = kwargs.get("max", args[2] if len(args) > 2 else None)
+    return high is None and isinstance(low, int | float) and low == 0
+
+
+def _theory_parameters(name: str, args: Any, kwargs: Any) -> dict[str, float] | None:
+    """The activation's parameters under the theory's names, or None where it is not one of the theory's."""
+
+    def given(key: str, default: Any) -> Any:
+        return kwargs.get(key, args[1] if len(args) > 1 else default)
+
+    if name in ("relu", "selu"):
+        return {}
+    if name == "leaky_relu":
+        return {"negative_slope": float(given("negative_slope", 0.01))}
+    if name == "elu":
+        return {"alpha": float(given("alpha", 1.0))}
+    if name == "prelu":
+        slope = given("weight", None)
+        return {"a": float(slope.detach())} if isinstance(slope, Tensor) and slope.numel() == 1 else None
+    return None
