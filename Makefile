@@ -6,7 +6,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # Twice the cores' worth of threads in each of several test processes would only get in each other's way.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench docs clean
 .DEFAULT_GOAL := test
 
 $(VENV)/bin/pip:
@@ -14,8 +14,8 @@ $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(VENV)/bin/pip pyproject.toml constraints.txt
-	@echo "Installing stiefel-init and PyTorch into $(VENV) ..."
-	@$(INSTALL) '.[torch]'
+	@echo "Installing stiefel-init and its laboratory into $(VENV) ..."
+	@$(INSTALL) '.[lab]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/pip pyproject.toml constraints.txt
@@ -24,7 +24,7 @@ $(VENV)/.dev: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(VENV)/.demo
-	@$(BIN)/python examples/first_look.py
+	@$(BIN)/stiefel-init demo
 
 test: $(VENV)/.dev
 	@$(TEST_ENV) $(BIN)/python -m pytest -n auto -q
@@ -34,6 +34,9 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@$(BIN)/python benchmarks/sampler.py
+
+docs: $(VENV)/.dev
+	@$(BIN)/stiefel-init report --out docs && $(BIN)/python benchmarks/summary.py
 
 clean:
 	rm -rf $(VENV) build dist

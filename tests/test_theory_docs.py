@@ -127,7 +127,7 @@ def test_images_that_are_not_there_are_named(tmp_path: Path) -> None:
         module.load("mnist", tmp_path, 10)
 
 
-# Slips of the paper, as docs/theory.md lists them.
+# Slips of the paper, as docs/errata.md lists them.
 
 
 def test_slip_the_rectified_laws_parameters_are_not_its_moments() -> None:

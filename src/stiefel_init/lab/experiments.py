@@ -112,10 +112,9 @@ def _members(seeds: int, quick: bool) -> Iterator[Cell]:
     """Beyond the paper: which member of the set trains best. A quick one is on digits, without the other protocols."""
 
     def make(dataset: str, scheme: str, variant: str | None, depth: int, times: float = 1.0, **options: Any) -> Cell:
-        return Cell(
-            dataset, scheme, depth, variant=variant, rate=times * 1e-3 / math.sqrt(depth),
-            **{"epochs": MEMBER_QUICK_EPOCHS if quick else MEMBER_EPOCHS, "experiment": "members"} | options,
-        )  # fmt: skip
+        usual: dict[str, Any] = {"epochs": MEMBER_QUICK_EPOCHS if quick else MEMBER_EPOCHS, "experiment": "members"}
+        rate = times * 1e-3 / math.sqrt(depth)
+        return Cell(dataset, scheme, depth, variant=variant, rate=rate, **usual | options)
 
     datasets = ("digits",) if quick else IMAGES
     for seed, dataset, (scheme, variant) in itertools.product(range(seeds), datasets, MEMBERS):

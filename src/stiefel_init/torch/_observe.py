@@ -33,7 +33,6 @@ _PASS_ON = frozenset(
     "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d "
     "adaptive_max_pool3d boolean_dispatch".split()
 )
-_CONSUMERS = frozenset({"linear", "__get__", "dim", "size"})  # of an activation, that leave its gradient to one layer
 _SAMPLES = 1024  # rows of activations from which repeated units are told
 _INPUTS = 256  # inputs whose own mean and std a prediction starts from
 
@@ -64,8 +63,10 @@ class Seen:
     """The linear layer whose activations, and nothing else, are this linear layer's input."""
     start: Tensor | None = None
     """Otherwise, of a linear layer: every input's own mean and std."""
+    followed: bool = False
+    """Whether it is another layer's `before`."""
     forked: bool = False
-    """Whether something besides the next layer uses the activations."""
+    """Whether anything besides that layer uses the activations."""
 
 
 @dataclass
@@ -131,11 +132,13 @@ class Observer(TorchFunctionMode):
         if source is None:
             return
         mark = self._marks.get(source)
-        if mark is not None and mark.activated and mark.plain and not mark.seen.forked:
-            follows = mark.seen.parameters is not None and isinstance(mark.seen.module, nn.Linear)
-            if follows and not any(other.before is mark.seen for other in self.seen[-8:]):
-                one.before = mark.seen
-                return
+        if mark is not None and mark.activated:
+            below = mark.seen
+            if mark.plain and below.parameters is not None and isinstance(below.module, nn.Linear):
+                if not below.followed:
+                    below.followed, one.before = True, below
+                    return
+                below.forked = True
         with torch.no_grad():
             rows = _matrix(source, -1, _INPUTS)
             one.start = torch.stack((rows.mean(1), rows.std(1, correction=0)))
@@ -145,9 +148,8 @@ class Observer(TorchFunctionMode):
         source = args[0] if args else kwargs.get("input")
         mark = self._marks.get(source) if isinstance(source, Tensor) else None
         name = getattr(func, "__name__", "")
-        if len(args) > 1 and isinstance(args[1], Tensor):
-            self._fork(args[1], name)
         if mark is None:
+            self._fork(args[1:2])
             return func(*args, **kwargs)
         plain_name = name.rstrip("_")
         if plain_name in ("clamp", "clamp_min") and _clamps_at_zero(args, kwargs):
@@ -161,23 +163,27 @@ class Observer(TorchFunctionMode):
                 plain = mark.plain and (plain_name in _RESHAPES or out is source)
                 self._marks[out] = _Mark(mark.seen, mark.activated, plain)
             return result
-        self._fork(source, name)
         if name.startswith("__i") or (name.endswith("_") and not name.endswith("__")) or name == "__setitem__":
             _settle(mark.seen)
             del self._marks[source]
-        return func(*args, **kwargs)
-
-    def _fork(self, tensor: Tensor, name: str) -> None:
-        mark = self._marks.get(tensor)
-        if mark is not None and mark.activated and name not in _CONSUMERS:
             mark.seen.forked = True
+        result = func(*args, **kwargs)
+        if name != "linear" and isinstance(result, Tensor):
+            self._fork(args[:2])
+        return result
+
+    def _fork(self, operands: Iterable[Any]) -> None:
+        """Note that activations are used by something that is not a layer."""
+        for operand in operands:
+            mark = self._marks.get(operand) if isinstance(operand, Tensor) else None
+            if mark is not None and mark.activated:
+                mark.seen.forked = True
 
     def _activate(self, mark: _Mark, name: str, func: Any, args: Any, kwargs: Any) -> Any:
         one = mark.seen
         source = args[0] if args else kwargs["input"]
-        entering = _unit_matrix(one, source)
         with torch.no_grad():
-            one.entering = _entering(entering)
+            one.entering = _entering(_unit_matrix(one, source))
         result = func(*args, **kwargs)
         one.activation, one.output = name, None
         one.parameters = _theory_parameters(name, args, kwargs)

@@ -79,7 +79,8 @@ def predict(
     """The run's predictions, as far as they are finite; `gradient` is that measured at its last layer."""
     if not np.isfinite(start).all():
         return []
-    lee = is_lee and all(m.var_b == m.mean_b == 0 for m in maps)
+    activations = {(one.activation, *(one.parameters or {}).values()) for one in run if one.activation}
+    lee = is_lee and len(activations) < 2 and all(m.var_b == m.mean_b == 0 for m in maps)
     rows, slopes = _by_lee(run, start, maps) if lee else _by_moments(run, start, maps)
     if len(rows) < len(run) or gradient is None:
         return rows
