@@ -78,18 +78,18 @@ class Transformer(nn.Module):
 
 def transformer(device: str, synchronize: Callable[[], Any]) -> dict[str, float]:
     """From the meta device to initialized on the GPU: the first call of the process, then with warm libraries."""
+
+    def once(seed: int | None) -> float:
+        with torch.device("meta"):
+            model = Transformer()
+        seconds = seconds_of(lambda: initialize_(model, seed=seed, device=device), synchronize)
+        figures["parameters, millions"] = sum(p.numel() for p in model.parameters()) / 1e6
+        return seconds
+
     figures: dict[str, float] = {}
     for seed, way in ((None, "generator"), (0, "seed")):
-        for what in (f"first call, {way}, seconds", f"seconds, {way}"):
-            with torch.device("meta"):
-                model = Transformer()
-            figures["parameters, millions"] = sum(p.numel() for p in model.parameters()) / 1e6
-            torch.cuda.reset_peak_memory_stats()
-            figures[what] = seconds_of(lambda: initialize_(model, seed=seed, device=device), synchronize)  # noqa: B023
-            figures["peak memory / model"] = torch.cuda.max_memory_allocated() / sum(
-                p.nbytes for p in model.parameters()
-            )
-            del model
+        figures[f"first call, {way}, seconds"] = once(seed)
+        figures[f"seconds, {way}"] = once(seed)
     return figures
 
 

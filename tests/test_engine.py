@@ -6,7 +6,9 @@ Triton's interpreter runs where there is no GPU.
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -412,6 +414,24 @@ def test_other_failures_are_not_taken_for_a_lack_of_memory(monkeypatch: pytest.M
     monkeypatch.setattr(runner, "train", lambda cells, *rest: torch.zeros(2) @ torch.zeros(3))
     with pytest.raises(RuntimeError, match="size"):
         run(mine(4), datasets=MINE, device=DEVICE.type)
+
+
+def test_a_trained_stack_gives_its_memory_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = []
+    close = Stack.close
+
+    def watch(stack: Stack) -> None:
+        held.extend(weakref.ref(tensor) for tensor in (stack.parameters.flat, stack.data.features))
+        close(stack)
+
+    run(mine(1), datasets=MINE, device=DEVICE.type)  # PyTorch itself holds on to the very first optimizer
+    monkeypatch.setattr(Stack, "close", watch)
+    gc.disable()
+    try:
+        run(mine(2), datasets=MINE, device=DEVICE.type)
+    finally:
+        gc.enable()
+    assert [one() for one in held] == [None, None]
 
 
 def test_a_stack_holds_as_many_as_the_memory_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -731,8 +731,18 @@ BLOCKS = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_block_of_the_docs_runs(block: str) -> None:
+def test_block_of_the_docs_runs(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torchrun would run it with one process, which matters to the block that joins processes."""
+    if "init_process_group" in block and not torch.distributed.is_gloo_available():
+        pytest.skip("needs gloo")
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
+        monkeypatch.setenv(name, value)
     exec(compile(block, str(DOCS), "exec"), {})
+
+
+def test_the_plan_in_the_docs_is_what_the_first_block_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(BLOCKS[0], {})
+    assert capsys.readouterr().out == re.search(r"```text\n(.*?)```", DOCS.read_text(), re.DOTALL).group(1)
 
 
 def photographs() -> Tensor:

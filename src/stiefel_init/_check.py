@@ -77,16 +77,30 @@ def check(W: Any, *, tol: float | None = None) -> Membership:
         raise StiefelError(f"tol={tol!r} is not a tolerance; give a non-negative number or None.")
     if 0 in shape:
         return Membership(shape, 0.0, 0.0, 1.0, tol)
+    orthogonality, forward, backward, alignment = errors(w)
+    worst = [float(values.max()) for values in (orthogonality, forward, backward)]
+    # Python's max() may drop a NaN; a matrix with one must not pass.
+    misaligned = math.nan if any(map(math.isnan, worst[1:])) else max(worst[1:])
+    return Membership(shape, worst[0], misaligned, float(alignment.min()), tol)
+
+
+def errors(w: Any) -> tuple[Any, Any, Any, Any]:
+    """Of each matrix: max |WWᵀ - I| or max |WᵀW - I|, max |Wξ_n - ξ_m|, max |Wᵀξ_m - ξ_n|, and ξ_mᵀWξ_n.
+
+    `w`: a NumPy array or a PyTorch tensor of shape (…, m, n), not empty, in the precision to be computed in.
+    """
+    m, n = w.shape[-2:]
     gram = w @ w.mT if m <= n else w.mT @ w
     diagonal = np.einsum("...ii->...i", gram) if isinstance(gram, np.ndarray) else gram.diagonal(dim1=-2, dim2=-1)
     diagonal -= 1
-    forward = w.sum(-1) / math.sqrt(n)
-    backward = w.sum(-2) / math.sqrt(m)
-    alignment = forward.sum(-1) / math.sqrt(m)
-    errors = float(abs(forward - 1 / math.sqrt(m)).max()), float(abs(backward - 1 / math.sqrt(n)).max())
-    # Python's max() may drop a NaN; a matrix with one must not pass.
-    worst = math.nan if any(map(math.isnan, errors)) else max(errors)
-    return Membership(shape, float(abs(gram).max()), worst, float(alignment.min()), tol)
+    largest = (lambda a, axes: abs(a).max(axes)) if isinstance(w, np.ndarray) else (lambda a, axes: abs(a).amax(axes))
+    forward, backward = w.sum(-1) / math.sqrt(n), w.sum(-2) / math.sqrt(m)
+    return (
+        largest(gram, (-2, -1)),
+        largest(forward - 1 / math.sqrt(m), -1),
+        largest(backward - 1 / math.sqrt(n), -1),
+        forward.sum(-1) / math.sqrt(m),
+    )
 
 
 def _as_float64(W: Any) -> tuple[Any, float]:

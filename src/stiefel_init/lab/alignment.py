@@ -42,11 +42,11 @@ class Study:
     vectors: np.ndarray
     """The sorted entries of Wᵀ1, by which figure 1 places the matrices."""
     accuracy: dict[str, np.ndarray]
-    """Mean test accuracy in percent, for each mode."""
+    """Mean test accuracy in percent, for each mode; nan where a matrix was not trained in it."""
 
     def correlation(self, mode: str) -> tuple[float, float, float]:
         """Pearson's r over the Haar matrices, and its 95 % interval (Fisher)."""
-        haar = ~self.aligned
+        haar = ~self.aligned & np.isfinite(self.accuracy[mode])
         result = stats.pearsonr(self.alignment[haar], self.accuracy[mode][haar])
         low, high = result.confidence_interval(0.95)
         return float(result.statistic), float(low), float(high)
@@ -61,14 +61,19 @@ def study(
     trials: int = 100,
     seed: int = 0,
     modes: tuple[str, ...] = MODES,
+    tests: int | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Study:
-    """Train every matrix `trials` times in each mode. `dataset` is MNIST, or any with a fixed split and ten classes."""
+    """Train every matrix `trials` times in each mode.
+
+    `dataset` is MNIST, or any with a fixed split and ten classes; a network is tested on the first `tests` of its test
+    images, all if None.
+    """
     middle = torch.empty(matrices + members, WIDTH, WIDTH, device=device)
     for part, aligned in ((middle[:matrices], False), (middle[matrices:], True)):
         name = "figure1/members" if aligned else "figure1/matrices"
         fill_seeded_(part, _stream.fold(_stream.key(seed, name), np.arange(len(part))), aligned=aligned)
-    images = _Images(dataset, device)
+    images = _Images(dataset, device, tests)
     accuracy = {}
     for mode in modes:
         total = torch.zeros(len(middle), dtype=torch.float64, device=device)
@@ -91,12 +96,12 @@ def study(
 
 
 class _Images:
-    def __init__(self, dataset: Dataset, device: torch.device) -> None:
+    def __init__(self, dataset: Dataset, device: torch.device, tests: int | None) -> None:
         assert dataset.train_rows is not None
         self.x = torch.from_numpy(dataset.x[: dataset.train_rows]).to(device)
         self.scale = dataset.scale
-        self.test = torch.from_numpy(dataset.x[dataset.train_rows :]).to(device).float() / dataset.scale
-        self.test_y = torch.from_numpy(dataset.y[dataset.train_rows :]).to(device)
+        self.test = torch.from_numpy(dataset.x[dataset.train_rows :][:tests]).to(device).float() / dataset.scale
+        self.test_y = torch.from_numpy(dataset.y[dataset.train_rows :][:tests]).to(device)
         labels = dataset.y[: dataset.train_rows]
         self.rows = [np.flatnonzero(labels == label) for label in range(CLASSES)]
 

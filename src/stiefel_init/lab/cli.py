@@ -133,6 +133,43 @@ def train(
 
 
 @command(app)
+def diagnose(
+    model: Annotated[
+        str | None, typer.Argument(help="Your own model, FILE.py:NAME, a module or a function that builds one.")
+    ] = None,
+    depth: Annotated[int, typer.Option(min=1, help="Hidden layers.")] = 100,
+    width: Annotated[int, typer.Option(min=1, help="Units of each hidden layer.")] = 64,
+    scheme: Annotated[str, typer.Option(help="Initializations, comma-separated, or 'all'.")] = "all",
+    activation: Annotated[str, typer.Option(help="relu, leaky_relu, prelu, elu or selu.")] = "relu",
+    data: Annotated[
+        str, typer.Option(help="A data set by name, or the shape of one input of noise, such as 3x32x32.")
+    ] = "digits",
+    seed: Annotated[int, typer.Option(min=0, help="Decides the weights.")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="Directory to write the picture and the numbers to.")] = None,
+) -> None:
+    """Say where signal and gradient go before any training: of the six initializations, or of your own model.
+
+    [dim]stiefel-init diagnose --depth 100 --width 64 --scheme all --data digits --out DIR[/dim]
+
+    [dim]stiefel-init diagnose path/to/file.py:build_model --data mnist[/dim]
+    """
+    from . import diagnosis
+
+    batch = diagnosis.batch(data)
+    if model is not None:
+        found = {model: diagnosis.of_own_model(model, batch)}
+    else:
+        found = diagnosis.of_schemes(scheme, depth, width, activation, batch, seed)
+    if len(found) == 1:
+        print(*found.values())
+    else:
+        title = f"{depth} {activation} layers, {width} wide, on {batch.name}, before training"
+        _print_table(*diagnosis.comparison(found), title=title)
+    if out is not None:
+        print(f"\nWrote {' and '.join(map(str, diagnosis.write(found, out)))}.")
+
+
+@command(app)
 def reproduce(
     name: Annotated[
         str, typer.Argument(help="table1, table2, table3, table5, figure1, figure2, figure3, signal, or all.")

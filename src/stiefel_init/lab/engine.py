@@ -198,7 +198,9 @@ class Stack:
         return self.epochs.run()
 
     def close(self) -> None:
-        """Let go of graphs now: one left to the garbage collector may be destroyed while another is captured."""
+        """Let go of memory and graphs now: a graph may not be collected while another is captured."""
+        if isinstance(self.epochs, GraphEpochs):
+            self.epochs.steps.clear()  # which refer back to the epochs
         del self.epochs
 
     def evaluate(self) -> Tensor:

@@ -105,7 +105,7 @@ def write_study(study: Study, path: Path, plane: np.ndarray | None) -> None:
         writer.writerow(["member", "alignment", *(f"accuracy_{mode}" for mode in modes), "x", "y"])
         for i in range(len(study.alignment)):
             place = ("", "") if plane is None else (f"{plane[i, 0]:.3f}", f"{plane[i, 1]:.3f}")
-            scores = (f"{study.accuracy[mode][i]:.4f}" for mode in modes)
+            scores = ("" if np.isnan(study.accuracy[mode][i]) else f"{study.accuracy[mode][i]:.4f}" for mode in modes)
             writer.writerow([int(study.aligned[i]), f"{study.alignment[i]:.4f}", *scores, *place])
 
 
@@ -114,7 +114,11 @@ def read_study(path: Path) -> tuple[Study, np.ndarray | None]:
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     column = {name: [row[name] for row in rows] for name in rows[0]}
-    accuracy = {n.removeprefix("accuracy_"): np.array(v, float) for n, v in column.items() if n.startswith("accuracy_")}
+    accuracy = {
+        name.removeprefix("accuracy_"): np.array([text or "nan" for text in values], float)
+        for name, values in column.items()
+        if name.startswith("accuracy_")
+    }
     plane = np.array([column["x"], column["y"]], float).T if column["x"][0] else None
     study = Study(
         np.array(column["member"], int) == 1, np.array(column["alignment"], float), np.empty((0, 0)), accuracy

@@ -97,7 +97,8 @@ def run(
             if folder:
                 keep.write(folder, fresh)
             known |= {Cell.from_dict(record).key: record for record in fresh}
-            _free(where)
+            if where.type == "cuda":  # a collection takes longer than a small stack does on a CPU
+                _free(where)
     return [known[cell.key] for cell in cells]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -15,9 +16,10 @@ from torch.nn.parameter import is_lazy
 from .._errors import StiefelError
 from ._diagnosis import Diagnosis, Layer
 from ._observe import RECTIFIERS, Observer, Seen, first_tensor
-from ._predict import Prediction, _Map, linear_map, predict, runs
+from ._predict import Prediction, predict, runs
 from ._snapshot import unchanged
-from ._weights import Weights, describe, own_weights, weight_layers
+from ._statistics import norms
+from ._weights import Weights, own_weights, survey, weight_layers
 
 Loss = Callable[[Any, Any], Tensor]
 
@@ -51,10 +53,11 @@ def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss |
     layers = weight_layers(model)
     if not layers:
         raise StiefelError(f"{type(model).__name__} has no layer with weights; there is nothing to diagnose.")
-    if lazy := [name for name, parameter in model.named_parameters() if is_lazy(parameter)]:
-        raise StiefelError(f"{lazy[0]} is uninitialized, of a lazy layer; run one forward pass first.")
-    if meta := [name for name, parameter in model.named_parameters() if parameter.is_meta]:
-        raise StiefelError(f"{meta[0]} is on the meta device and has no values; initialize the model first.")
+    for name, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise StiefelError(f"{name} is uninitialized, of a lazy layer; run one forward pass first.")
+        if parameter.is_meta:
+            raise StiefelError(f"{name} is on the meta device and has no values; initialize the model first.")
     with unchanged(model, given), _as_written(targets is not None):
         observer = Observer(layers, targets is not None)
         with observer:
@@ -63,7 +66,7 @@ def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss |
             raise StiefelError(f"no layer of {type(model).__name__} with weights ran on these inputs; is it scripted?")
         value = None if targets is None else _loss(loss, outputs, targets)
         gradients = _gradients(value, observer.seen)
-    return Diagnosis(_rows(observer.seen, gradients), None if value is None else float(value.detach()))
+    return Diagnosis(_rows(observer, gradients), None if value is None else float(value.detach()))
 
 
 def _arguments(inputs: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
@@ -100,11 +103,9 @@ def _as_written(gradients: bool) -> Iterator[None]:
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with (
-            torch.compiler.set_stance("force_eager"),
-            torch.inference_mode(False),
-            torch.set_grad_enabled(gradients),
-        ):
+        # Nothing is compiled where torch has not loaded its compiler, which takes seconds.
+        stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+        with stance, torch.inference_mode(False), torch.set_grad_enabled(gradients):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
@@ -176,42 +177,25 @@ def _gradients(loss: Tensor | None, seen: Sequence[Seen]) -> list[tuple[float | 
     sources: list[Any] = [one.edge for one in seen if one.edge is not None]
     flat = [weight for group in weights.values() for weight in group]
     found = torch.autograd.grad(loss, [*sources, *flat], allow_unused=True)
-    lengths = _fetch([None if g is None else torch.linalg.vector_norm(g.detach(), dtype=torch.float64) for g in found])
-    by_output = iter(lengths[: len(sources)])
-    by_weight = iter(lengths[len(sources) :])
-    of_weights = {}
+    at = [index for index, gradient in enumerate(found) if gradient is not None]
+    lengths = dict(zip(at, norms([found[index].detach() for index in at])))
+    by_output, by_weight = iter(range(len(sources))), iter(range(len(sources), len(found)))
+    of_weights: dict[int, float | None] = {}
     for key, group in weights.items():
-        parts = [length for length in (next(by_weight) for _ in group) if length is not None]
+        parts = [lengths[index] for index in (next(by_weight) for _ in group) if index in lengths]
         of_weights[key] = math.hypot(*parts) if parts else None
-    return [(None if one.edge is None else next(by_output), of_weights[id(one.module)]) for one in seen]
+    return [(None if one.edge is None else lengths.get(next(by_output)), of_weights[id(one.module)]) for one in seen]
 
 
-def _fetch(tensors: Sequence[Tensor | None]) -> list[Any]:
-    """The values of tensors of one shape, in one transfer from each device."""
-    values: list[Any] = [None] * len(tensors)
-    places: dict[torch.device, list[int]] = {}
-    for index, tensor in enumerate(tensors):
-        if tensor is not None:
-            places.setdefault(tensor.device, []).append(index)
-    for indices in places.values():
-        stacked = torch.stack([tensors[index] for index in indices]).tolist()  # type: ignore[misc]
-        for index, value in zip(indices, stacked):
-            values[index] = value
-    return values
-
-
-def _rows(seen: Sequence[Seen], gradients: Sequence[tuple[float | None, float | None]]) -> tuple[Layer, ...]:
-    entering = _fetch([one.entering for one in seen])
-    leaving = _fetch([one.leaving for one in seen])
-    weights = {one.module: None for one in seen}
-    described: dict[nn.Module, Weights] = {module: describe(module) for module in weights}
-    predictions = _predictions(seen, gradients, described)
+def _rows(observer: Observer, gradients: Sequence[tuple[float | None, float | None]]) -> tuple[Layer, ...]:
+    seen, entering, leaving = observer.seen, observer.entering.results(), observer.leaving.results()
+    weights = survey(dict.fromkeys(one.module for one in seen))
+    predictions = _predictions(seen, gradients, weights)
     rows = []
-    for one, (mean, variance, active, never), (after, after_variance, spread, distinct), lengths in zip(
-        seen, entering, leaving, gradients
-    ):
-        std, told = _root(variance), described[one.module]
-        expected = predictions.get(id(one))
+    for one, (gradient, weight_gradient) in zip(seen, gradients):
+        mean, std, active, never = entering[id(one)]
+        mean_after, std_after, spread, distinct = leaving[id(one)]
+        told, expected = weights[one.module], predictions.get(id(one))
         rows.append(
             Layer(
                 layer=one.name,
@@ -226,12 +210,12 @@ def _rows(seen: Sequence[Seen], gradients: Sequence[tuple[float | None, float | 
                 alpha=mean / std if std > 0 else None,
                 active=None if one.activation is None else active,
                 dead=int(never) if one.activation in RECTIFIERS else None,
-                post_mean=after,
-                post_std=_root(after_variance),
-                spread=_root(spread),
+                post_mean=mean_after,
+                post_std=std_after,
+                spread=spread,
                 distinct=distinct if one.samples > 1 and distinct > 0 else None,
-                gradient=lengths[0],
-                weight_gradient=lengths[1],
+                gradient=gradient,
+                weight_gradient=weight_gradient,
                 zero_weights=told.zero,
                 scheme=told.scheme,
                 orthogonality_error=told.orthogonality_error,
@@ -242,27 +226,18 @@ def _rows(seen: Sequence[Seen], gradients: Sequence[tuple[float | None, float | 
     return tuple(rows)
 
 
-def _root(variance: float) -> float:
-    return math.sqrt(variance) if variance >= 0 else math.nan
-
-
 def _predictions(
     seen: Sequence[Seen],
     gradients: Sequence[tuple[float | None, float | None]],
-    described: Mapping[nn.Module, Weights],
+    weights: Mapping[nn.Module, Weights],
 ) -> dict[int, Prediction]:
-    linear = list(dict.fromkeys(one.module for one in seen if isinstance(one.module, nn.Linear)))
-    maps = dict(zip(linear, (_Map(*entries) for entries in _fetch([linear_map(layer) for layer in linear]))))
     lengths = {id(one): length for one, (length, _) in zip(seen, gradients)}
     result = {}
     for run in runs(seen):
-        assert run[0].start is not None
-        found = predict(
-            run,
-            run[0].start.cpu().numpy(),
-            [maps[one.module] for one in run],  # type: ignore[index]
-            all(described[one.module].scheme == "lee" for one in run),
-            lengths[id(run[-1])],
-        )
-        result.update(zip(map(id, run), found))
+        told = [weights[one.module] for one in run]
+        maps = [one.map for one in told if one.map is not None]
+        if run[0].start is not None and len(maps) == len(run):
+            is_lee = all(one.scheme == "lee" for one in told)
+            found = predict(run, run[0].start.cpu().numpy(), maps, is_lee, lengths[id(run[-1])])
+            result.update(zip(map(id, run), found))
     return result

@@ -83,6 +83,11 @@ class Layer:
         return self.layer if self.call == 1 else f"{self.layer} (call {self.call})"
 
     @property
+    def named(self) -> str:
+        """The label, as sentences have it."""
+        return f"layer {self.label}"
+
+    @property
     def size(self) -> float:
         """Root mean square of what leaves the activation."""
         return math.hypot(self.post_mean, self.post_std)

@@ -267,13 +267,19 @@ def _described(chosen: Matrices | Constant, scheme: str) -> tuple[str, str]:
 def _carry_out(tasks: list[_Task], seed: int | None) -> None:
     """Do all tasks; the parameters are looked up anew, since those on meta have been replaced."""
     tensors = [
-        torch.empty_like(place.tensor) if place.parametrization is not None else place.module._parameters[place.leaf]
+        torch.empty_like(place.tensor) if place.parametrization is not None else _parameter(place)
         for place, _, _ in tasks
     ]
     _fill(tasks, tensors, seed)
     for (place, _, _), tensor in zip(tasks, tensors):
         if place.parametrization is not None:
             setattr(place.module, place.leaf, tensor)
+
+
+def _parameter(place: _Place) -> Tensor:
+    found = place.module._parameters[place.leaf]
+    assert found is not None
+    return found
 
 
 def _fill(tasks: list[_Task], tensors: list[Tensor], seed: int | None) -> None:

@@ -9,6 +9,7 @@ Note [what follows a layer]
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
-from torch.utils.weak import WeakTensorKeyDictionary
+
+from ._statistics import Gatherer, double, entering, leaving
 
 ACTIVATIONS = frozenset(
     "relu relu6 leaky_relu prelu rrelu elu selu celu gelu silu mish sigmoid tanh softplus softsign hardtanh hardswish "
@@ -33,13 +35,12 @@ _PASS_ON = frozenset(
     "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d "
     "adaptive_max_pool3d boolean_dispatch".split()
 )
-_SAMPLES = 1024  # rows of activations from which repeated units are told
 _INPUTS = 256  # inputs whose own mean and std a prediction starts from
 
 
 @dataclass(eq=False)
 class Seen:
-    """One call of one layer. The numbers are tensors on the layer's device until `diagnose` fetches them all."""
+    """One call of one layer."""
 
     name: str
     module: nn.Module
@@ -55,14 +56,10 @@ class Seen:
     activation: str | None = None
     parameters: dict[str, float] | None = None
     """The activation's parameters as the theory names them; None where the theory does not cover it."""
-    entering: Tensor | None = None
-    """Mean, variance, active fraction and number of units never above 0, of what enters the activation."""
-    leaving: Tensor | None = None
-    """Mean, variance, mean variance of a unit over the inputs, and distinct units, of what leaves it."""
     before: Seen | None = None
     """The linear layer whose activations, and nothing else, are this linear layer's input."""
     start: Tensor | None = None
-    """Otherwise, of a linear layer: every input's own mean and std."""
+    """Otherwise, of a linear layer: its inputs' own means and stds."""
     followed: bool = False
     """Whether it is another layer's `before`."""
     forked: bool = False
@@ -88,7 +85,8 @@ class Observer(TorchFunctionMode):
 
     def __post_init__(self) -> None:
         super().__init__()
-        self._marks: Any = WeakTensorKeyDictionary()
+        self._marks: dict[int, tuple[weakref.ref[Tensor], _Mark]] = {}
+        self.entering, self.leaving = Gatherer(entering), Gatherer(leaving)
         self._calls: dict[nn.Module, int] = {}
         self._handles: list[Any] = []
 
@@ -104,10 +102,21 @@ class Observer(TorchFunctionMode):
             handle.remove()
         if error[0] is None:
             for one in self.seen:
-                _settle(one)
+                self._settle(one)
+
+    def _put(self, tensor: Tensor, mark: _Mark) -> None:
+        self._marks[id(tensor)] = weakref.ref(tensor), mark
+
+    def _mark(self, value: Any) -> _Mark | None:
+        reference, mark = self._marks.get(id(value), (None, None))
+        return mark if reference is not None and reference() is value else None
 
     def _hook(self, name: str) -> Callable[..., Any]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Any:
+            with torch._C.DisableTorchFunction():  # what is done here is not the model's
+                return see(module, args, kwargs, output)
+
+        def see(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Any:
             result = first_tensor(output)
             if result is None or not result.numel() or result.ndim == 0:
                 return None
@@ -122,7 +131,7 @@ class Observer(TorchFunctionMode):
             if isinstance(module, nn.Linear):
                 self._connect(one, first_tensor((args, tuple(kwargs.values()))))
             self.seen.append(one)
-            self._marks[result] = _Mark(one, False, True)
+            self._put(result, _Mark(one, False, True))
             return replaced
 
         return hook
@@ -131,7 +140,7 @@ class Observer(TorchFunctionMode):
         """Find what the input of a linear layer is."""
         if source is None:
             return
-        mark = self._marks.get(source)
+        mark = self._mark(source)
         if mark is not None and mark.activated:
             below = mark.seen
             if mark.plain and below.parameters is not None and isinstance(below.module, nn.Linear):
@@ -139,14 +148,15 @@ class Observer(TorchFunctionMode):
                     below.followed, one.before = True, below
                     return
                 below.forked = True
+        rows = _matrix(source, -1)
         with torch.no_grad():
-            rows = _matrix(source, -1, _INPUTS)
+            rows = double(rows[:: -(-len(rows) // _INPUTS)])
             one.start = torch.stack((rows.mean(1), rows.std(1, correction=0)))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         source = args[0] if args else kwargs.get("input")
-        mark = self._marks.get(source) if isinstance(source, Tensor) else None
+        mark = self._mark(source)
         name = getattr(func, "__name__", "")
         if mark is None:
             self._fork(args[1:2])
@@ -161,35 +171,46 @@ class Observer(TorchFunctionMode):
             out = first_tensor(result)
             if out is not None and out.is_floating_point():
                 plain = mark.plain and (plain_name in _RESHAPES or out is source)
-                self._marks[out] = _Mark(mark.seen, mark.activated, plain)
+                self._put(out, _Mark(mark.seen, mark.activated, plain))
             return result
         if name.startswith("__i") or (name.endswith("_") and not name.endswith("__")) or name == "__setitem__":
-            _settle(mark.seen)
-            del self._marks[source]
+            self._settle(mark.seen)
+            del self._marks[id(source)]
             mark.seen.forked = True
         result = func(*args, **kwargs)
         if name != "linear" and isinstance(result, Tensor):
             self._fork(args[:2])
         return result
 
+    def _settle(self, one: Seen) -> None:
+        """Measure a layer's output that no activation follows."""
+        if one.output is not None:
+            values, one.output = self._copy(one, one.output), None
+            self.entering.add(id(one), values)
+            self.leaving.add(id(one), values)
+
+    @staticmethod
+    def _copy(one: Seen, values: Tensor) -> Tensor:
+        """The values as (samples, units), safe from what the model does to them in place."""
+        matrix = _matrix(values, one.axis if values.ndim == one.ndim else -1)
+        one.samples, one.units = matrix.shape
+        return matrix.clone()
+
     def _fork(self, operands: Iterable[Any]) -> None:
         """Note that activations are used by something that is not a layer."""
         for operand in operands:
-            mark = self._marks.get(operand) if isinstance(operand, Tensor) else None
+            mark = self._mark(operand)
             if mark is not None and mark.activated:
                 mark.seen.forked = True
 
     def _activate(self, mark: _Mark, name: str, func: Any, args: Any, kwargs: Any) -> Any:
         one = mark.seen
-        source = args[0] if args else kwargs["input"]
-        with torch.no_grad():
-            one.entering = _entering(_unit_matrix(one, source))
+        self.entering.add(id(one), self._copy(one, args[0] if args else kwargs["input"]))
         result = func(*args, **kwargs)
         one.activation, one.output = name, None
         one.parameters = _theory_parameters(name, args, kwargs)
-        with torch.no_grad():
-            one.leaving = _leaving(_unit_matrix(one, result), torch.finfo(result.dtype).eps)
-        self._marks[result] = _Mark(one, True, mark.plain)
+        self.leaving.add(id(one), self._copy(one, result))
+        self._put(result, _Mark(one, True, mark.plain))
         return result
 
 
@@ -215,63 +236,11 @@ def _unit_axis(module: nn.Module, output: Tensor) -> int:
     return -1
 
 
-def _unit_matrix(one: Seen, values: Tensor) -> Tensor:
-    """The values as (samples, units), in float64: the signal of a deep network may be too small to be squared."""
-    matrix = _matrix(values, one.axis if values.ndim == one.ndim else -1)
-    one.samples, one.units = matrix.shape
-    return matrix
-
-
-def _matrix(values: Tensor, axis: int, most: int | None = None) -> Tensor:
-    """(samples, units), at most about `most` samples, evenly spaced."""
-    rows = values.detach().movedim(axis, -1).reshape(-1, values.shape[axis])
-    if most is not None and len(rows) > most:
-        rows = rows[:: -(-len(rows) // most)]
-    if rows.device.type == "mps":  # it has no float64
-        rows = rows.cpu()
-    return rows.double()
-
-
-def _settle(one: Seen) -> None:
-    """Measure a layer's output that no activation follows."""
-    if one.output is None:
-        return
-    with torch.no_grad():
-        matrix = _unit_matrix(one, one.output)
-        if one.entering is None:
-            one.entering = _entering(matrix)
-        one.leaving = _leaving(matrix, torch.finfo(one.output.dtype).eps)
-    one.output = None
-
-
-def _entering(values: Tensor) -> Tensor:
-    variance, mean = torch.var_mean(values, correction=0)
-    fired = (values > 0).sum(0)
-    return torch.stack((mean, variance, fired.sum() / values.numel(), (fired == 0).sum().double()))
-
-
-def _leaving(values: Tensor, eps: float) -> Tensor:
-    variance, mean = torch.var_mean(values, 0, correction=0)
-    spread, centre = variance.mean(), mean.mean()
-    total = spread + mean.var(correction=0)
-    distinct = _distinct(values, mean, variance, eps)
-    return torch.stack((centre, total, spread, distinct))
-
-
-def _distinct(values: Tensor, mean: Tensor, variance: Tensor, eps: float) -> Tensor:
-    r"""k² / Σ_ij r_ij², with r the correlations of the k units that vary: k if all differ, 1 if all repeat one.
-
-    A unit varies if its deviation is above rounding, 64 eps of its values. 0 if none does.
-    """
-    varies = variance > (64 * eps) ** 2 * (variance + mean.square())
-    scale = torch.where(varies, variance.clamp(min=1e-300).rsqrt(), 0)
-    if len(values) > _SAMPLES:
-        values = values[:: -(-len(values) // _SAMPLES)]
-    unit = (values - mean).mul_(scale)
-    # The squares of the correlations add up to those of the smaller of the two Gram matrices.
-    gram = unit.mT @ unit if unit.shape[0] >= unit.shape[1] else unit @ unit.mT
-    count = varies.sum()
-    return count.square() * len(unit) ** 2 / gram.square().sum().clamp(min=1e-300) * (count > 0)
+def _matrix(values: Tensor, axis: int) -> Tensor:
+    """(samples, units)."""
+    if values.ndim == 2 and axis == -1:
+        return values.detach()
+    return values.detach().movedim(axis, -1).reshape(-1, values.shape[axis])
 
 
 def _clamps_at_zero(args: Any, kwargs: Any) -> bool:

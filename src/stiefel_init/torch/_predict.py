@@ -4,10 +4,10 @@ A run of linear layers, each fed by nothing but the activations of the one befor
 mean μ and std σ over coordinates of each of (at most 256) inputs. A layer has y_i = Σ_j W_ij x_j + b_i, so with row sums
 r_i = Σ_j W_ij
 
-    mean of y = mean_i(μ r_i + b_i),      var of y = σ² · mean_i Σ_j W_ij² + var_i(μ r_i + b_i),
+    mean of y = μ · mean(r) + mean(b),      var of y = σ² · mean_i Σ_j W_ij² + μ² · var(r) + var(b)
 
-exactly, for independent coordinates. For a member of Õ(m,n) that is √(n/m)·μ and min(n/m, 1)·σ²; for the zero-mean
-schemes it is their mean-field map with this weight's own variance. Then y is taken as Gaussian, as in `propagate`.
+for independent coordinates, if biases and row sums are uncorrelated. For a member of Õ(m,n) that is √(n/m)·μ and min(n/m, 1)·σ². Weights drawn with mean
+zero get the mean and variance of r under that law, 0 and mean_i Σ_j W_ij²: the mean-field map. Then y is taken as Gaussian, as in `propagate`.
 A run in which all weights are Lee's goes by `propagate(scheme="lee")`.
 """
 
@@ -18,13 +18,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from scipy.special import ndtr
 
 from ..theory import propagate
-from ..theory._moments import backward, resolve
-from ..theory._propagate import _activate_each, _pooled
+from ..theory._moments import Activation, backward, moments, resolve, slopes
 from ._observe import Seen
+from ._weights import Map
 
 
 class Prediction(NamedTuple):
@@ -39,29 +38,6 @@ class Prediction(NamedTuple):
     gradient: float | None = None
 
 
-class _Map(NamedTuple):
-    """What a linear layer does to mean and std: moments of its row sums r and biases b."""
-
-    mean_r: float
-    var_r: float
-    mean_b: float
-    var_b: float
-    cov: float
-    energy: float
-    """mean_i Σ_j W_ij²: also the gain of Wᵀ on the square of a gradient in a random direction."""
-
-
-def linear_map(layer: nn.Linear) -> Tensor:
-    """The entries of `_Map`, as one tensor."""
-    weight = layer.weight.detach()
-    weight = weight.double() if weight.device.type != "mps" else weight.cpu().double()
-    sums = weight.sum(1)
-    bias = torch.zeros_like(sums) if layer.bias is None else layer.bias.detach().to(sums)
-    (var_r, mean_r), (var_b, mean_b) = (torch.var_mean(v, correction=0) for v in (sums, bias))
-    cov = ((sums - mean_r) * (bias - mean_b)).mean()
-    return torch.stack((mean_r, var_r, mean_b, var_b, cov, weight.square().sum() / len(weight)))
-
-
 def runs(seen: Sequence[Seen]) -> Iterator[list[Seen]]:
     """The linear layers, cut where one is not fed by the activations of the one before."""
     following = {id(one.before): one for one in seen if one.before is not None}
@@ -74,19 +50,19 @@ def runs(seen: Sequence[Seen]) -> Iterator[list[Seen]]:
 
 
 def predict(
-    run: Sequence[Seen], start: np.ndarray, maps: Sequence[_Map], is_lee: bool, gradient: float | None
+    run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map], is_lee: bool, gradient: float | None
 ) -> list[Prediction]:
-    """The run's predictions, as far as they are finite; `gradient` is that measured at its last layer."""
+    """The run's predictions, as far as they are finite; the gradient's start from that measured at its last layer."""
     if not np.isfinite(start).all():
         return []
     activations = {(one.activation, *(one.parameters or {}).values()) for one in run if one.activation}
     lee = is_lee and len(activations) < 2 and all(m.var_b == m.mean_b == 0 for m in maps)
-    rows, slopes = _by_lee(run, start, maps) if lee else _by_moments(run, start, maps)
+    rows, factors = _by_lee(run, start, maps) if lee else _by_moments(run, start, maps)
     if len(rows) < len(run) or gradient is None:
         return rows
     square = gradient**2
-    values: list[float | None] = [gradient]
-    for factor, (one, _), above in zip(reversed(slopes), reversed(list(pairwise(run))), reversed(maps)):
+    values: list[float | None] = [None]
+    for factor, (one, _), above in zip(reversed(factors), reversed(list(pairwise(run))), reversed(maps)):
         if one.forked:
             break
         square *= factor * above.energy
@@ -95,30 +71,54 @@ def predict(
     return [row._replace(gradient=value) for row, value in zip(rows, reversed(values))]
 
 
-def _by_moments(run: Sequence[Seen], start: np.ndarray, maps: Sequence[_Map]) -> tuple[list[Prediction], list[float]]:
+def _by_moments(run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map]) -> tuple[list[Prediction], list[float]]:
     mean, std = start
-    rows: list[Prediction] = []
-    squares = []
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
+    entered, left, factors = [], [], []  # per layer, of every input: mean and std, before and after; E f'²
+    with np.errstate(all="ignore"):
         for one, m in zip(run, maps):
-            units = mean**2 * m.var_r + 2 * mean * m.cov + m.var_b
-            std = np.sqrt(m.energy * std**2 + np.maximum(units, 0))
+            std = np.sqrt(m.energy * std * std + m.var_r * mean * mean + m.var_b)
             mean = mean * m.mean_r + m.mean_b
-            if not np.isfinite(mean + std).all():
-                break
-            pre_mean, pre_std = map(float, _pooled(mean, std))
-            row = Prediction(pre_mean, pre_std, float(np.divide(pre_mean, pre_std)))
-            if one.activation is not None and one.parameters is not None:
-                active, slope_square, mean, std = _activate_each(resolve(one.activation, one.parameters), mean, std)
-                row = row._replace(active=float(active))._replace(**_named(*_pooled(mean, std)))
-                squares.append(slope_square)
-            rows.append(row)
-    below = squares[: len(run) - 1]
-    return rows, backward(below, np.full(len(mean), 1 / len(mean)))
+            entered.append((mean, std))
+            if one.parameters is not None:
+                assert one.activation is not None
+                activation = resolve(one.activation, one.parameters)
+                slope, mean, std = _activate(activation, mean, std)
+                factors.append(slope)
+                left.append((mean, std))
+        before, after = (np.array(table).reshape(-1, 2, len(mean)) for table in (entered, left))
+        pre_mean, pre_std = _pooled(before)
+        post_mean, post_std = _pooled(after)
+        alphas = pre_mean / pre_std
+        active = ndtr(before[:, 0] / np.maximum(before[:, 1], 1e-300)).mean(1)
+    rows = []
+    for at, one in enumerate(run):
+        if not np.isfinite(before[at]).all():
+            break
+        row = Prediction(float(pre_mean[at]), float(pre_std[at]), float(alphas[at]))
+        if one.parameters is not None:
+            row = row._replace(active=float(active[at]), post_mean=float(post_mean[at]), post_std=float(post_std[at]))
+        rows.append(row)
+    return rows, backward(factors[: len(run) - 1], np.full(len(mean), 1 / len(mean)))
 
 
-def _by_lee(run: Sequence[Seen], start: np.ndarray, maps: Sequence[_Map]) -> tuple[list[Prediction], list[float]]:
-    mean, std = map(float, _pooled(*start))
+def _activate(activation: Activation, mean: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """E f'², mean and std of f, for every input's Gaussian."""
+    alpha = mean / std
+    if np.isfinite(alpha).all():
+        unit_mean, unit_variance = activation.moments(alpha, std)
+        return activation.slope_moment(alpha, std, 2), std * unit_mean, std * np.sqrt(unit_variance)
+    return slopes(activation, mean, std)[1], *moments(activation, mean, std)
+
+
+def _pooled(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and std, of each layer, of an equal mixture of the inputs' laws; squares must not underflow."""
+    scale = np.maximum(np.abs(table).max((1, 2), initial=0), 1e-300)
+    mean, std = (table / scale[:, None, None]).transpose(1, 0, 2)
+    return scale * mean.mean(1), scale * np.sqrt(mean.var(1) + (std * std).mean(1))
+
+
+def _by_lee(run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map]) -> tuple[list[Prediction], list[float]]:
+    mean, std = (float(value[0]) for value in _pooled(start[None]))
     widths = [run[0].module.in_features, *(one.module.out_features for one in run)]  # type: ignore[list-item]
     name, parameters = next(
         ((one.activation, one.parameters) for one in run if one.parameters is not None), ("relu", {})
@@ -130,14 +130,13 @@ def _by_lee(run: Sequence[Seen], start: np.ndarray, maps: Sequence[_Map]) -> tup
     for at, one in enumerate(run):
         row = Prediction(float(whole.pre_mean[at]), float(whole.pre_std[at]), float(whole.alpha[at]))
         if one.parameters is not None:
-            row = row._replace(active=float(whole.active[at]))
-            row = row._replace(**_named(whole.post_mean[at], whole.post_std[at]))
+            row = row._replace(
+                active=float(whole.active[at]),
+                post_mean=float(whole.post_mean[at]),
+                post_std=float(whole.post_std[at]),
+            )
         rows.append(row)
     if len(run) == 1:
         return rows, []
     below = propagate(widths[:-1], mean=mean, std=std, scheme="lee", activation=name, **parameters)
     return rows, [float(f) ** 2 / m.energy for f, m in zip(below.gradient_factor, maps)]
-
-
-def _named(mean: float, std: float) -> dict[str, float]:
-    return {"post_mean": float(mean), "post_std": float(std)}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,42 +17,67 @@ def unchanged(model: nn.Module, tensors: Iterable[Tensor]) -> Iterator[None]:
 
     That is: values of parameters and buffers, gradients, mode, hooks and plain attributes of every module; the
     generators of torch (on the devices of the model and of `tensors`), NumPy and Python. It costs one copy of the
-    parameters and buffers. The module's backward hooks are off meanwhile, as the backward pass is not the user's.
+    parameters and buffers. The modules' backward hooks are off meanwhile, as the backward pass is not the user's.
     """
-    state = [(module, dict(vars(module))) for module in model.modules()]
-    inner = [(own, dict(own)) for _, saved in state for own in saved.values() if isinstance(own, dict)]
+    attributes = [vars(module) for module in model.modules()]
+    dicts = attributes + [value for own in attributes for value in own.values() if isinstance(value, dict)]
+    saved = [(own, dict(own) if own else None) for own in dicts]  # most are empty
     held = [*model.parameters(), *model.buffers()]
-    kept = [(tensor, tensor.grad if tensor.is_leaf else None, tensor.detach().clone()) for tensor in held]
+    grads = [tensor.grad if tensor.is_leaf else None for tensor in held]
+    values = [_Values(group) for group in _alike(held)]
     numbers, python = np.random.get_state(), random.getstate()  # noqa: NPY002: the user's model may draw from it
     devices = {tensor.device for tensor in (*held, *tensors) if tensor.device.type == "cuda"}
     try:
         with torch.random.fork_rng(devices):
-            for module, _ in state:
-                module._backward_hooks.clear()
-                module._backward_pre_hooks.clear()
+            for own in attributes:
+                own["_backward_hooks"].clear()
+                own["_backward_pre_hooks"].clear()
             yield
     finally:
-        _put_back(state, inner)
-        with torch.no_grad():
-            for tensor, grad, values in kept:
-                if tensor.is_leaf:
-                    tensor.grad = grad
-                if not _same(tensor, values):
-                    tensor.data.copy_(values)
+        for own, before in saved:
+            if before is not None:
+                own.clear()
+                own.update(before)
+            elif own:
+                own.clear()
+        for group in values:
+            group.put_back()
+        for tensor, grad in zip(held, grads):
+            if tensor.is_leaf:
+                tensor.grad = grad
         np.random.set_state(numbers)  # noqa: NPY002
         random.setstate(python)
 
 
-def _put_back(state: list[tuple[nn.Module, dict[str, Any]]], inner: list[tuple[dict, dict]]) -> None:
-    for module, saved in state:
-        own = vars(module)
-        own.clear()
-        own.update(saved)
-    for own, saved in inner:
-        own.clear()
-        own.update(saved)
+def _alike(tensors: Iterable[Tensor]) -> Iterable[list[Tensor]]:
+    """Groups whose values fit into one flat tensor."""
+    groups: dict[object, list[Tensor]] = {}
+    for tensor in tensors:
+        plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided
+        groups.setdefault((tensor.dtype, tensor.device) if plain else id(tensor), []).append(tensor)
+    return groups.values()
 
 
-def _same(tensor: Tensor, values: Tensor) -> bool:
-    """Bit for bit, up to the sign of zeros; NaNs are taken as changed, and copied."""
-    return torch.equal(tensor.detach(), values)
+class _Values:
+    """The values of tensors of one dtype and device, copied, compared and put back all at once: models have many."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._tensors = tensors
+        self._copy = self._flat()
+
+    def _flat(self) -> Tensor:
+        if len(self._tensors) == 1:
+            return self._tensors[0].detach().clone()
+        return torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors])
+
+    def put_back(self) -> None:
+        with torch.no_grad():
+            if torch.equal(self._flat(), self._copy):
+                return
+            if len(self._tensors) == 1:
+                self._tensors[0].data.copy_(self._copy)
+                return
+            parts = self._copy.split([tensor.numel() for tensor in self._tensors])
+            for tensor, part in zip(self._tensors, parts):
+                if not torch.equal(tensor.detach().reshape(-1), part):
+                    tensor.data.copy_(part.view_as(tensor))

@@ -38,7 +38,9 @@ def judge(layers: Sequence[Layer]) -> tuple[tuple[Finding, ...], tuple[str, ...]
     judged = [layer for layer in layers if not layer.zero_weights] or list(layers)
     found = [_not_finite(judged)]
     if found[0] is None:
-        found = [_spread(judged), _gradient(judged), _repeated(judged), _dead(judged)]
+        # Below weights of zeros the gradient is 0, until they have taken their first step.
+        carried = judged if len(judged) == len(layers) else [layer for layer in judged if layer.gradient != 0]
+        found = [_spread(judged), _gradient(carried), _repeated(judged), _dead(judged)]
     findings = tuple(finding for finding in found if finding is not None)
     notes = [_few(layers), _zeros(layers)]
     sentences = [finding.sentence for finding in findings] + ([_advice(judged)] if findings else _healthy(judged))
@@ -48,7 +50,7 @@ def judge(layers: Sequence[Layer]) -> tuple[tuple[Finding, ...], tuple[str, ...]
 def _not_finite(layers: Sequence[Layer]) -> Finding | None:
     for layer in layers:
         if not math.isfinite(layer.pre_mean + layer.pre_std + layer.post_mean + layer.post_std):
-            return Finding("not finite", layer.label, f"The signal overflows: from {layer.label} on it is not finite.")
+            return Finding("not finite", layer.label, f"The signal overflows: from {layer.named} on it is not finite.")
     return None
 
 
@@ -71,22 +73,22 @@ def _spread(layers: Sequence[Layer]) -> Finding | None:
         return Finding(
             "signal dies",
             dark.label,
-            f"The signal dies in {dark.label}: none of its {dark.units} units fires for any input, and what follows is "
+            f"The signal dies in {dark.named}: none of its {dark.units} units fires for any input, and what follows is "
             "the same for all inputs.",
         )
     at = _last_run(layers, lambda one: one.spread * SPREAD < first.spread or one.spread < FADED * one.size)
     if at is not None:
         if last.spread * SPREAD < first.spread and last.post_std * SPREAD < first.post_std:
-            text = f"the activations are {_times(first.post_std / last.post_std)} smaller in {last.label} than in "
-            text += f"{first.label}{_per_layer(layers, last.post_std / first.post_std)}"
+            text = f"the activations are {_times(first.post_std / last.post_std)} smaller in {last.named} than in "
+            text += f"{first.named}{_per_layer(layers, last.post_std / first.post_std)}"
         else:
-            text = f"in {last.label} all inputs give the same, to {_share(last.spread, last.size)} of its activations"
-        return Finding("signal dies", at.label, f"The signal dies from {at.label} on: {text}.")
+            text = f"in {last.named} all inputs give the same, to {_share(last.spread, last.size)} of its activations"
+        return Finding("signal dies", at.label, f"The signal dies from {at.named} on: {text}.")
     at = _last_run(layers, lambda one: one.spread > SPREAD * first.spread)
     if at is not None:
-        text = f"the activations are {_times(last.post_std / first.post_std)} larger in {last.label} than in "
-        text += f"{first.label}{_per_layer(layers, last.post_std / first.post_std)}"
-        return Finding("signal explodes", at.label, f"The signal explodes from {at.label} on: {text}.")
+        text = f"the activations are {_times(last.post_std / first.post_std)} larger in {last.named} than in "
+        text += f"{first.named}{_per_layer(layers, last.post_std / first.post_std)}"
+        return Finding("signal explodes", at.label, f"The signal explodes from {at.named} on: {text}.")
     return None
 
 
@@ -97,20 +99,20 @@ def _gradient(layers: Sequence[Layer]) -> Finding | None:
     first, last = rows[0], rows[-1]
     low, high = first.gradient or 0.0, last.gradient or 0.0
     if not math.isfinite(low):
-        return Finding("gradient explodes", first.label, f"The gradient overflows before it reaches {first.label}.")
+        return Finding("gradient explodes", first.label, f"The gradient overflows before it reaches {first.named}.")
     if low * GRADIENT < high:
         at = next(one for one in reversed(rows) if (one.gradient or 0.0) * GRADIENT < high)
         if low == 0:
             gone = next(one for one in reversed(rows) if not one.gradient)
-            return Finding("gradient vanishes", at.label, f"The gradient vanishes: at {gone.label} nothing is left.")
-        text = f"at {first.label} it is {_times(high / low)} smaller than at {last.label}{_per_layer(rows, low / high)}"
-        return Finding("gradient vanishes", at.label, f"The gradient vanishes from {at.label} down: {text}.")
+            return Finding("gradient vanishes", at.label, f"The gradient vanishes: at {gone.named} nothing is left.")
+        text = f"at {first.named} it is {_times(high / low)} smaller than at {last.named}{_per_layer(rows, low / high)}"
+        return Finding("gradient vanishes", at.label, f"The gradient vanishes from {at.named} down: {text}.")
     if high * GRADIENT < low:
         at = next(one for one in reversed(rows) if (one.gradient or 0.0) > GRADIENT * high)
         if high == 0:
-            return Finding("gradient vanishes", last.label, f"The gradient at {last.label} is 0.")
-        text = f"at {first.label} it is {_times(low / high)} larger than at {last.label}{_per_layer(rows, low / high)}"
-        return Finding("gradient explodes", at.label, f"The gradient explodes from {at.label} down: {text}.")
+            return Finding("gradient vanishes", last.label, f"The gradient at {last.named} is 0.")
+        text = f"at {first.named} it is {_times(low / high)} larger than at {last.named}{_per_layer(rows, low / high)}"
+        return Finding("gradient explodes", at.label, f"The gradient explodes from {at.named} down: {text}.")
     return None
 
 
@@ -120,8 +122,9 @@ def _hidden(layers: Sequence[Layer]) -> list[Layer]:
 
 
 def _repeated(layers: Sequence[Layer]) -> Finding | None:
-    rows = [one for one in _hidden(layers) if one.distinct]
-    if len(rows) < 2 or min(rows[0].samples, rows[-1].samples) < ENOUGH:
+    rows = _hidden(layers)
+    # Units that do not vary at all are a signal that died, told above.
+    if len(rows) < 2 or min(rows[0].samples, rows[-1].samples) < ENOUGH or not (rows[0].distinct and rows[-1].distinct):
         return None
     first, last = rows[0], rows[-1]
 
@@ -134,8 +137,8 @@ def _repeated(layers: Sequence[Layer]) -> Finding | None:
     return Finding(
         "units repeat",
         at.label,
-        f"Units repeat one another from {at.label} on: the {last.units} of {last.label} differ as much as "
-        f"{last.distinct:.1f} independent ones would, those of {first.label} as much as {first.distinct:.1f}.",
+        f"Units repeat one another from {at.named} on: the {last.units} of {last.named} differ as much as "
+        f"{last.distinct:.1f} independent ones would, those of {first.named} as much as {first.distinct:.1f}.",
     )
 
 
@@ -145,7 +148,7 @@ def _dead(layers: Sequence[Layer]) -> Finding | None:
     if not rows or dead < DEAD * units:
         return None
     worst = max(rows, key=lambda one: (one.dead or 0) / one.units)
-    where = "" if len(rows) == 1 else f"; the most are in {worst.label}, {worst.dead} of {worst.units}"
+    where = "" if len(rows) == 1 else f"; the most are in {worst.named}, {worst.dead} of {worst.units}"
     return Finding(
         "units are dead",
         worst.label,
@@ -183,13 +186,13 @@ def _healthy(layers: Sequence[Layer]) -> list[str]:
     hidden = _hidden(layers)[-1]
     reasons = []
     if hidden is not first and first.spread > 0:
-        reasons.append(f"the signal of {hidden.label} is {_ratio(hidden.spread / first.spread)} that of {first.label}")
+        reasons.append(f"the signal of {hidden.named} is {_ratio(hidden.spread / first.spread)} that of {first.named}")
     if hidden.active is not None:
-        reasons.append(f"{_percent(hidden.active)} of the units of {hidden.label} fire for an input")
+        reasons.append(f"{_percent(hidden.active)} of the units of {hidden.named} fire for an input")
     rows = [one for one in layers if one.gradient]
     if len(rows) > 1:
         ratio = (rows[0].gradient or 0.0) / (rows[-1].gradient or 1.0)
-        reasons.append(f"the gradient at {rows[0].label} is {_ratio(ratio)} that at {rows[-1].label}")
+        reasons.append(f"the gradient at {rows[0].named} is {_ratio(ratio)} that at {rows[-1].named}")
     members = [one for one in layers if one.scheme is not None]
     if members and all(one.scheme == "stiefel" for one in members):
         reasons.append("all weights are members of Õ(m,n)")
@@ -197,8 +200,7 @@ def _healthy(layers: Sequence[Layer]) -> list[str]:
     rectified = [one for one in layers if one.dead is not None and one.samples >= ENOUGH]
     if rectified:
         dead, units = sum(one.dead or 0 for one in rectified), sum(one.units for one in rectified)
-        count = "Every unit fires" if not dead else f"{dead:,} of {units:,} units never fire, the others do,"
-        sentences.append(f"{count} for some input.")
+        sentences.append(f"{dead:,} of {units:,} units never fire." if dead else "Every unit fires for some input.")
     if last.gradient is None:
         sentences.append("The gradient was not looked at; give targets to see it.")
     return sentences
@@ -217,7 +219,9 @@ def _zeros(layers: Sequence[Layer]) -> str:
         return ""
     if len(names) == 1:
         return f"The weights of {names[0]} are all zero; if not on purpose, initialize them."
-    return f"The weights of {len(names)} layers, {names[0]} the first, are all zero; if not on purpose, initialize them."
+    return (
+        f"The weights of {len(names)} layers, {names[0]} the first, are all zero; if not on purpose, initialize them."
+    )
 
 
 def _per_layer(layers: Sequence[Layer], ratio: float) -> str:

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import itertools
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from .._check import check
+from .._check import errors, tolerance
 from ..theory import _lee
 from ._layers import Leave, Matrices, rule
+from ._statistics import Gatherer, double
 
 _LAYERS = (
     nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase,
     nn.Embedding, nn.EmbeddingBag,
 )  # fmt: skip
 _NOT_LAYERS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.PReLU)
+
+
+class Map(NamedTuple):
+    """What a linear layer does to the mean and std of its input, by its row sums r_i = Σ_j W_ij and biases b_i."""
+
+    mean_r: float
+    var_r: float
+    energy: float
+    """mean_i Σ_j W_ij²: also the gain of Wᵀ on the square of a gradient in a random direction."""
+    mean_b: float
+    var_b: float
 
 
 class Weights(NamedTuple):
@@ -26,10 +41,12 @@ class Weights(NamedTuple):
     """Of the first matrix, outputs × inputs."""
     zero: bool
     """Whether all entries are 0."""
-    scheme: str | None
+    scheme: str | None = None
     """`"stiefel"` for members of Õ(m,n), `"lee"`, `"orthogonal"`, or `"other"`; None where nothing is a matrix."""
     orthogonality_error: float | None = None
     alignment_error: float | None = None
+    map: Map | None = None
+    """Of a linear layer."""
 
 
 def weight_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -59,42 +76,101 @@ def _holds_weight(module: nn.Module) -> bool:
 
 def _named(module: nn.Module) -> dict[str, Tensor]:
     """The module's own weights of two or more dimensions, parametrized ones as computed."""
-    names = [*module._parameters, *(getattr(module, "parametrizations", None) or ())]
-    if isinstance(vars(module).get("weight"), Tensor):  # what weight norm of old and its kin compute
-        names.append("weight")
-    found = {name: getattr(module, name) for name in names}
-    return {k: v.detach() for k, v in found.items() if isinstance(v, Tensor) and _is_matrix(v)}
-
-
-def _is_matrix(weight: Tensor) -> bool:
-    return type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point() and weight.ndim >= 2
+    found: dict[str, Any] = dict(module._parameters)
+    for name in module._modules.get("parametrizations") or ():
+        found[name] = getattr(module, name)
+    if "weight" not in found:
+        found["weight"] = vars(module).get("weight")  # what weight norm of old and its kin compute
+    return {
+        name: weight.detach()
+        for name, weight in found.items()
+        if type(weight) in (Tensor, nn.Parameter) and weight.ndim >= 2 and weight.is_floating_point()
+    }
 
 
 def own_weights(module: nn.Module) -> list[nn.Parameter]:
     """The parameters whose gradient is that of the layer's weights."""
-    return [p for p in module.parameters() if p.requires_grad and p.ndim >= 2]
+    found = module.parameters() if module._modules else module._parameters.values()
+    return [p for p in found if p is not None and p.requires_grad and p.ndim >= 2]
 
 
-def describe(module: nn.Module) -> Weights:
-    """Hold the layer's weights against Õ(m,n)."""
-    named = _named(module)
-    if isinstance(module, nn.MultiheadAttention):
-        named["out_proj.weight"] = module.out_proj.weight.detach()
-    zero = not any(bool(weight.any()) for weight in named.values())
-    batches = [batch for name, weight in named.items() if (batch := _matrices(module, name, weight)) is not None]
-    if not batches:
+def survey(modules: Iterable[nn.Module]) -> dict[nn.Module, Weights]:
+    """Hold the weights of layers against Õ(m,n), weights of one shape together."""
+    gatherer, biases = Gatherer(_facts), Gatherer(_bias_facts)
+    keys = itertools.count()
+    held: dict[nn.Module, tuple[dict[str, Tensor], list[tuple[int, Tensor]]]] = {}
+    for module in modules:
+        named = _named(module)
+        if isinstance(module, nn.MultiheadAttention):
+            named["out_proj.weight"] = module.out_proj.weight.detach()
+        matrices = [
+            (next(keys), matrix)
+            for name, weight in named.items()
+            if (matrix := _matrices(module, name, weight)) is not None
+        ]
+        bias = getattr(module, "bias", None) if isinstance(module, nn.Linear) else None
+        for key, matrix in matrices:
+            gatherer.add(key, matrix)
+            if bias is not None:
+                biases.add(key, bias.detach())
+        held[module] = named, matrices
+    facts, of_bias = gatherer.results(), biases.results()
+    facts = {key: [*row, *of_bias.get(key, (0.0, 0.0))] for key, row in facts.items()}
+    return {module: _told(module, named, matrices, facts) for module, (named, matrices) in held.items()}
+
+
+def _facts(stack: Tensor) -> Tensor:
+    """Of (…, count, m, n): the worst errors, then mean and variance of the row sums, and the mean square of a row."""
+    w = double(stack)
+    orthogonality, forward, backward, _ = errors(w)
+    sums = w.sum(-1).flatten(1)
+    var, mean = torch.var_mean(sums, 1, correction=0)
+    energy = w.square_().sum((1, 2, 3)) / sums.shape[1]
+    return torch.stack((orthogonality.amax(1), torch.maximum(forward, backward).amax(1), mean, var, energy), 1)
+
+
+def _bias_facts(stack: Tensor) -> Tensor:
+    """Of (…, m): mean and variance."""
+    variance, mean = torch.var_mean(double(stack), 1, correction=0)
+    return torch.stack((mean, variance), 1)
+
+
+def _told(
+    module: nn.Module, named: dict[str, Tensor], matrices: list[tuple[int, Tensor]], facts: dict[int, list[float]]
+) -> Weights:
+    if not matrices:
         sizes = next(iter(named.values())).shape if named else ()
-        return Weights("×".join(map(str, sizes)), zero and bool(named), None)
-    results = [check(batch) for batch in batches]
-    shape = "×".join(map(str, batches[0].shape[-2:]))
-    if not all(result.orthogonality_error <= result.tolerance for result in results):
+        return Weights("×".join(map(str, sizes)), bool(named) and not any(bool(w.any()) for w in named.values()))
+    found = [facts[key] for key, _ in matrices]
+    tolerances = [tolerance(*matrix.shape[-2:], torch.finfo(matrix.dtype).eps) for _, matrix in matrices]
+    if not all(one[0] <= limit for one, limit in zip(found, tolerances)):
         scheme = "other"
-    elif all(map(_is_lee, batches)):
+    elif all(_is_lee(matrix) for _, matrix in matrices):
         scheme = "lee"
     else:
-        scheme = "stiefel" if all(results) else "orthogonal"
-    errors = ([r.orthogonality_error for r in results], [r.alignment_error for r in results])
-    return Weights(shape, zero, scheme, *(max(e) if all(x == x for x in e) else float("nan") for e in errors))
+        scheme = "stiefel" if all(one[1] <= limit for one, limit in zip(found, tolerances)) else "orthogonal"
+    worst = [max(e) if all(x == x for x in e) else math.nan for e in zip(*(one[:2] for one in found))]
+    return Weights(
+        "×".join(map(str, matrices[0][1].shape[-2:])),
+        all(one[4] == 0 for one in found),
+        scheme,
+        *worst,
+        _map(module, scheme, found[0]) if isinstance(module, nn.Linear) else None,
+    )
+
+
+def _map(module: nn.Linear, scheme: str, facts: list[float]) -> Map:
+    """The layer's map, without the noise of weights that were drawn with mean zero.
+
+    Row sums of independent weights of mean 0 and variance v have mean 0 and variance nv, up to chance. Of 100 layers
+    that chance would add up, though the network's own signal knows nothing of the row sums.
+    """
+    found = Map(*facts[2:])
+    m, expected = module.out_features, found.energy
+    drawn = abs(found.mean_r) < 4 * math.sqrt(expected / m) and abs(found.var_r / (expected or 1) - 1) < 4 * math.sqrt(
+        2 / m
+    )
+    return found._replace(mean_r=0.0, var_r=expected) if scheme in ("other", "orthogonal") and drawn else found
 
 
 def _is_lee(batch: Tensor) -> bool:
@@ -129,9 +205,12 @@ def _matrices(module: nn.Module, name: str, weight: Tensor) -> Tensor | None:
 
 def _read(chosen: Matrices, weight: Tensor) -> Tensor:
     """The inverse of `Matrices.write`."""
+    if chosen.count == chosen.scale == 1 and not chosen.tap and not chosen.order:
+        return weight.reshape(1, chosen.m, chosen.n)
     blocks = weight.unflatten(0, (chosen.count, -1))
     for place in reversed(chosen.tap):
         blocks = blocks.select(-1, place)
     if chosen.order:
         blocks = blocks.permute(0, *(1 + dimension for dimension in chosen.order))
-    return blocks.reshape(chosen.count, chosen.m, chosen.n) / chosen.scale
+    matrices = blocks.reshape(chosen.count, chosen.m, chosen.n)
+    return matrices if chosen.scale == 1 else matrices / chosen.scale

@@ -1,0 +1,221 @@
+"""Diagnoses for the command line: of the initializations side by side, and of a user's own model."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .._errors import StiefelError, unknown
+from ..torch import Diagnosis, diagnose, initialize_
+from .cells import ACTIVATIONS, SCHEMES
+from .data import NAMES, load, split
+from .pictures import COLOURS, _figure, _legend
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ROWS = 256
+_MODULES: dict[str, Any] = {
+    "relu": nn.ReLU, "leaky_relu": nn.LeakyReLU, "prelu": nn.PReLU, "elu": nn.ELU, "selu": nn.SELU,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Inputs to diagnose with: the first training rows of a data set, or noise."""
+
+    name: str
+    inputs: Tensor
+    targets: Tensor | None
+    """None for noise, whose gradient is that of the squared distance to noise."""
+    outputs: int
+    image: tuple[int, ...] | None = None
+    """The shape of one input as an image, where it has one."""
+
+
+def batch(data: str) -> Batch:
+    """The batch that `--data` names.
+
+    >>> batch("digits").inputs.shape, batch("3x8x8").inputs.shape
+    (torch.Size([256, 64]), torch.Size([256, 3, 8, 8]))
+    """
+    if data in NAMES:
+        dataset = load(data)
+        x, y, _, _ = split(dataset)
+        side = math.isqrt(dataset.features)
+        image = (1, side, side) if dataset.scale != 1 and side**2 == dataset.features else None
+        inputs = torch.from_numpy(np.ascontiguousarray(x[:ROWS], dtype=np.float32)) / dataset.scale
+        targets = torch.from_numpy(np.ascontiguousarray(y[:ROWS]))
+        return Batch(data, inputs, targets, dataset.outputs, image)
+    try:
+        shape = [int(part) for part in data.lower().replace("×", "x").split("x")]
+    except ValueError:
+        shape = []
+    if not shape or min(shape) < 1:
+        raise unknown("data", data, (*NAMES, "or a shape such as 3x32x32"))
+    noise = torch.randn(ROWS, *shape, generator=torch.Generator().manual_seed(0))
+    return Batch(f"noise {data}", noise, None, 10)
+
+
+def network(depth: int, width: int, activation: str, inputs: int, outputs: int) -> nn.Sequential:
+    """The paper's plain network, its layers named: `layer1`, `layer1_relu`, …, `output`."""
+    if activation not in ACTIVATIONS:
+        raise unknown("activation", activation, ACTIVATIONS)
+    result = nn.Sequential()
+    for number in range(1, depth + 1):
+        result.add_module(f"{number}", nn.Linear(inputs, width))
+        result.add_module(f"{number}_{activation}", _MODULES[activation]())
+        inputs = width
+    result.add_module("output", nn.Linear(inputs, outputs))
+    return result
+
+
+def of_schemes(
+    schemes: str, depth: int, width: int, activation: str, batch: Batch, seed: int = 0
+) -> dict[str, Diagnosis]:
+    """The diagnosis of each of `schemes`, comma-separated or `all`."""
+    names = list(SCHEMES) if schemes == "all" else [name.strip() for name in schemes.split(",") if name.strip()]
+    if not names:
+        raise unknown("scheme", schemes, SCHEMES)
+    inputs = batch.inputs.flatten(1)
+    found = {}
+    for name in names:
+        model = network(depth, width, activation, inputs.shape[1], batch.outputs)
+        initialize_(model, name, seed=seed)
+        found[name] = _diagnose(model, inputs, batch)
+    return found
+
+
+def _diagnose(model: nn.Module, inputs: Tensor, batch: Batch) -> Diagnosis:
+    if batch.targets is None:
+        return diagnose(model, inputs, inputs, loss=_to_noise)
+    targets = batch.targets
+    return diagnose(model, inputs, targets if targets.dtype == torch.int64 else targets.float())
+
+
+def _to_noise(outputs: Any, _: Any) -> Tensor:
+    if not isinstance(outputs, Tensor):
+        raise TypeError(f"the model returns a {type(outputs).__name__}, not a tensor")
+    return nn.functional.mse_loss(outputs, torch.randn_like(outputs))
+
+
+def of_own_model(place: str, batch: Batch) -> Diagnosis:
+    """The diagnosis of the model at `place`, FILE.py:NAME; a data set's images are given flat, or else as images."""
+    model = _load(place)
+    parameter = next(model.parameters(), None)
+    if parameter is not None:
+        model = model.cpu()
+    inputs = batch.inputs if parameter is None else batch.inputs.to(parameter.dtype)
+    try:
+        return _diagnose(model, inputs, batch)
+    except StiefelError:
+        if batch.image is None:
+            raise
+        try:
+            return _diagnose(model, inputs.unflatten(1, batch.image), batch)
+        except StiefelError as error:
+            raise StiefelError(f"as rows and as images of shape {batch.image}: {error}") from None
+
+
+def _load(place: str) -> nn.Module:
+    name, separator, attribute = place.rpartition(":")
+    path = Path(name).expanduser()
+    if not separator or not attribute or path.suffix != ".py":
+        raise StiefelError(f"model={place!r} is not FILE.py:NAME; write for example path/to/file.py:build_model.")
+    if not path.is_file():
+        raise StiefelError(f"{path} is not a file; give the path of the Python file that builds the model.")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.resolve().parent))  # its neighbours can be imported
+    try:
+        spec.loader.exec_module(module)
+        found = getattr(module, attribute, None)
+        if found is None:
+            raise StiefelError(f"{path} has no {attribute}; name a module or a function that builds one.")
+        if not isinstance(found, nn.Module) and callable(found):
+            found = found()
+    except StiefelError:
+        raise
+    except Exception as error:  # whatever the user's file raises
+        reason = (str(error).splitlines() or [""])[0].rstrip(".")
+        raise StiefelError(f"{place} raised {type(error).__name__} ({reason}); make it run without arguments.") from error
+    finally:
+        sys.path.pop(0)
+    if not isinstance(found, nn.Module):
+        raise StiefelError(f"{place} is a {type(found).__name__}; it must be, or build, a torch.nn.Module.")
+    return found
+
+
+def comparison(found: Mapping[str, Diagnosis]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: of each scheme, what is left in the last hidden layer, and the verdict."""
+    header = ["scheme", "active", "dead", "distinct", "std last/first", "gradient first/last", "verdict"]
+    rows = []
+    for name, one in found.items():
+        hidden = [layer for layer in one.layers if layer.activation is not None]
+        first, last = hidden[0], hidden[-1]
+        dead = sum(layer.dead or 0 for layer in hidden)
+        rows.append(
+            [
+                name,
+                f"{last.active:.3f}",
+                f"{dead / sum(layer.units for layer in hidden):.1%}" if last.dead is not None else "—",
+                "—" if last.distinct is None else f"{last.distinct:.1f}",
+                _ratio(last.post_std, first.post_std),
+                _ratio(first.gradient, last.gradient),
+                "healthy" if one.healthy else ", ".join(finding.kind for finding in one.findings),
+            ]
+        )
+    return header, rows
+
+
+def _ratio(part: float | None, whole: float | None) -> str:
+    return "—" if part is None or not whole else f"{part / whole:.2g}"
+
+
+def write(found: Mapping[str, Diagnosis], out: Path) -> list[Path]:
+    """The picture and the numbers, as files in `out`."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StiefelError(f"{out} cannot be made a directory ({error.strerror}); give another --out.") from None
+    picture, numbers = out / "diagnosis.png", out / "diagnosis.json"
+    figure = next(iter(found.values())).plot() if len(found) == 1 else _picture(found)
+    figure.savefig(picture, dpi=150)
+    content = {name: json.loads(one.to_json()) for name, one in found.items()}
+    numbers.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    return [picture, numbers]
+
+
+def _picture(found: Mapping[str, Diagnosis]) -> Figure:
+    """Std, active fraction, distinct units and gradient over the layers, one line for each scheme."""
+    figure, axes = _figure(4, size=(3.6, 3.2))
+    panels = (
+        ("post_std", "std of the activations", True),
+        ("active", "share of units that fire", False),
+        ("distinct", "distinct units", True),
+        ("gradient", "length of the gradient", True),
+    )
+    for axis, (name, title, logarithmic) in zip(axes[0], panels):
+        for scheme, one in found.items():
+            layers = [layer for layer in one.layers if layer.activation is not None]
+            values = np.array([getattr(layer, name) or math.nan for layer in layers], float)
+            axis.plot(np.arange(1, len(values) + 1), values, color=COLOURS[scheme], label=scheme, linewidth=1.8)
+        axis.set(title=title, xlabel="layer")
+        if logarithmic:
+            axis.set_yscale("log")
+        else:
+            axis.set_ylim(0, 1.03)
+    _legend(figure, axes[0, -1])
+    return figure
