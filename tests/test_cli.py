@@ -111,7 +111,7 @@ def test_train_on_digits(stiefel_init: Cli, tmp_path: Path) -> None:
     done = stiefel_init("train", *TINY, "--dataset", "digits", "--out", "study")
     assert done.code == 0
     assert "8 records are in study" in done.out
-    found = records.read(tmp_path / "study", lambda text: pytest.fail(text))
+    found = records.read(tmp_path / "study", pytest.fail)
     assert {(r["scheme"], r["depth"], r["seed"]) for r in found} == {
         (scheme, depth, seed) for scheme in ("stiefel", "he") for depth in (2, 3) for seed in (0, 1)
     }
@@ -130,7 +130,7 @@ def test_train_on_a_csv(target: str, task: str, stiefel_init: Cli, tmp_path: Pat
     words = ("train", *TINY, "--dataset", "customers.csv", "--target", target, "--alpha", "2", "--out", "study")
     done = stiefel_init(*words)
     assert done.code == 0
-    found = records.read(tmp_path / "study", lambda text: pytest.fail(text))
+    found = records.read(tmp_path / "study", pytest.fail)
     assert len(found) == 8
     assert {r["alpha"] for r in found} == {2.0}
     assert found[0]["dataset"].startswith("customers.csv@")
@@ -162,7 +162,7 @@ def test_all_stands_for_every_scheme_and_activation(stiefel_init: Cli, tmp_path:
     )
     done = stiefel_init("train", "--scheme", "all", "--activation", "all", "--batch", "0", *words)
     assert "30 records" in done.out, "6 schemes, 5 activations, one depth"
-    found = records.read(tmp_path / "study", lambda text: pytest.fail(text))
+    found = records.read(tmp_path / "study", pytest.fail)
     assert len({(r["scheme"], r["activation"]) for r in found}) == 30
     assert {r["batch"] for r in found} == {None}
 
@@ -301,7 +301,7 @@ def test_the_demo_makes_pictures_and_one_page_that_needs_nothing_else(stiefel_in
     page = (tmp_path / "demo" / "index.html").read_text()
     assert page.count('src="data:image/png;base64,') == page.count("<img") == 2
     assert not re.search(r"https?://|<script|<link|@import|url\(", page)
-    found = records.read(tmp_path / "demo", lambda text: pytest.fail(text))
+    found = records.read(tmp_path / "demo", pytest.fail)
     assert {(r["scheme"], r["depth"]) for r in found} == {(s, d) for s in SCHEMES for d in (10, 50, 100)}
     for record in found:
         assert f">{record['score']:.1f}</td>" in page, "the table holds the numbers of the records"
@@ -408,7 +408,7 @@ def test_ctrl_c_ends_cleanly(tmp_path: Path) -> None:
     while not (tmp_path / "study").exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
-    time.sleep(0.5)
+    time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130

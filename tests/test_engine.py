@@ -424,7 +424,6 @@ def test_a_trained_stack_gives_its_memory_back_at_once(monkeypatch: pytest.Monke
         held.extend(weakref.ref(tensor) for tensor in (stack.parameters.flat, stack.data.features))
         close(stack)
 
-    run(mine(1), datasets=MINE, device=DEVICE.type)  # PyTorch itself holds on to the very first optimizer
     monkeypatch.setattr(Stack, "close", watch)
     gc.disable()
     try:

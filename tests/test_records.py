@@ -304,7 +304,7 @@ def test_a_mistake_in_the_cells_makes_no_directory(tmp_path: Path) -> None:
 
 PROCESSES = multiprocessing.get_context("forkserver")
 # Each worker is a process of its own, forked from one that has imported what takes long.
-PROCESSES.set_forkserver_preload(["stiefel_init.lab.reproduce", "torch._dynamo", "pandas", "pytest"])
+PROCESSES.set_forkserver_preload(["stiefel_init.lab.reproduce", "pandas", "pytest"])
 MANY = 120
 
 

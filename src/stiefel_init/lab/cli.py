@@ -35,6 +35,9 @@ def command(parent: typer.Typer, name: str | None = None) -> Callable[[Callable[
         def run(*args: Any, **options: Any) -> None:
             try:
                 function(*args, **options)
+                sys.stdout.flush()
+            except BrokenPipeError:  # the reader, `head` say, has enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             except KeyboardInterrupt:
                 print("\nStopped. What was finished is kept; the same command goes on from there.", file=sys.stderr)
                 sys.exit(130)
@@ -145,7 +148,9 @@ def diagnose(
         str, typer.Option(help="A data set by name, or the shape of one input of noise, such as 3x32x32.")
     ] = "digits",
     seed: Annotated[int, typer.Option(min=0, help="Decides the weights.")] = 0,
-    out: Annotated[Path | None, typer.Option("--out", help="Directory to write the picture and the numbers to.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Directory to write the picture and the numbers to.")
+    ] = None,
 ) -> None:
     """Say where signal and gradient go before any training: of the six initializations, or of your own model.
 
@@ -323,9 +328,6 @@ def main(arguments: list[str] | None = None) -> None:
     except StiefelError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:  # the reader, `head` say, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
 
 
 if __name__ == "__main__":

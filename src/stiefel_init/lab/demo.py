@@ -9,8 +9,8 @@ from pathlib import Path
 from . import pictures, study
 from .cells import SCHEMES, Cell
 from .page import Page
-from .records import Record
-from .runner import run
+from .records import Record, prepare
+from .runner import pick_device, run
 from .signal import measure
 from .tasks import Tasks
 
@@ -22,6 +22,8 @@ CHANCE = 10.0
 
 def run_demo(out: Path, device: str, epochs: int) -> Path:
     """Train, print the table, and write learning-curves.png, signal.png and index.html; the page's path."""
+    pick_device(device)
+    prepare(out)
     cells = [
         Cell(DATASET, scheme, depth, epochs=epochs, batch=BATCH, rate=1e-3 / math.sqrt(depth), experiment="demo")
         for depth in DEPTHS

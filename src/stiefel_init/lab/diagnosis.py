@@ -62,13 +62,13 @@ def batch(data: str) -> Batch:
     except ValueError:
         shape = []
     if not shape or min(shape) < 1:
-        raise unknown("data", data, (*NAMES, "or a shape such as 3x32x32"))
+        raise StiefelError(f"data={data!r} is not known; choose one of {', '.join(NAMES)}, or a shape such as 3x32x32.")
     noise = torch.randn(ROWS, *shape, generator=torch.Generator().manual_seed(0))
     return Batch(f"noise {data}", noise, None, 10)
 
 
 def network(depth: int, width: int, activation: str, inputs: int, outputs: int) -> nn.Sequential:
-    """The paper's plain network, its layers named: `layer1`, `layer1_relu`, …, `output`."""
+    """The paper's plain network, its layers named `1`, `2`, …, `output`."""
     if activation not in ACTIVATIONS:
         raise unknown("activation", activation, ACTIVATIONS)
     result = nn.Sequential()
@@ -150,11 +150,13 @@ def _load(place: str) -> nn.Module:
         raise
     except Exception as error:  # whatever the user's file raises
         reason = (str(error).splitlines() or [""])[0].rstrip(".")
-        raise StiefelError(f"{place} raised {type(error).__name__} ({reason}); make it run without arguments.") from error
+        raise StiefelError(
+            f"{place} raised {type(error).__name__} ({reason}); make it run without arguments."
+        ) from error
     finally:
         sys.path.pop(0)
     if not isinstance(found, nn.Module):
-        raise StiefelError(f"{place} is a {type(found).__name__}; it must be, or build, a torch.nn.Module.")
+        raise StiefelError(f"{place} is of type {type(found).__name__}; it must be, or build, a torch.nn.Module.")
     return found
 
 

@@ -21,7 +21,7 @@ from .._errors import StiefelError
 from ..torch._stream import words
 from . import fused
 from .cells import Cell
-from .networks import LOSSES, Architecture, Network, Parameters, initial, optimizer, predict
+from .networks import LOSSES, Architecture, Network, Optimizer, Parameters, initial, predict
 
 EVALUATION_ROWS = 2048
 ENGINES = ("auto", "fused", "graph")
@@ -143,7 +143,7 @@ class GraphEpochs:
         self.correct_sum = torch.zeros(count, dtype=torch.int64, device=device)
         self.gradients = Parameters.of(torch.zeros_like(stack.parameters.flat), stack.net)
         rates = [cell.rate for cell in stack.cells]
-        self.optimizer = optimizer(stack.cells[0].optimizer, stack.parameters.flat, self.gradients.flat, rates)
+        self.optimizer = Optimizer(stack.cells[0].optimizer, stack.parameters.flat, self.gradients.flat, rates)
         sizes = {stack.batch: stack.size // stack.batch, stack.size % stack.batch: 1}
         self.steps = [(Step(self, rows), count) for rows, count in sizes.items() if rows]
         self.warm = False

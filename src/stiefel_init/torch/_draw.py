@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import _stream
+from .._members import MEMBERS
 from ._layers import Matrices
 from ._sample import WORKING, fill_, fill_seeded_
 from ._schemes import SCHEMES
@@ -85,7 +86,13 @@ def _draw(scheme: str, out: Tensor, keys: np.ndarray | None, receptive: int) -> 
     device is drawn from. fan_in is n, fan_out is m · receptive.
     """
     m, n = out.shape[1:]
-    if scheme == "lee":  # it draws nothing
+    name, _, spread = scheme.partition(" ")
+    if name in MEMBERS:
+        if keys is None:
+            fill_(out, "householder", None, name, float(spread or 0))
+        else:
+            fill_seeded_(out, keys, member=name, spread=float(spread or 0))
+    elif scheme == "lee":  # it draws nothing
         out.copy_(SCHEMES[scheme](torch.empty_like(out[0])))
     elif keys is None and scheme == "stiefel":
         fill_(out, "householder", None)

@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from .. import _validate
+from .. import _members, _validate
 from .._check import tolerance
 from .._errors import StiefelError, unknown
 from ._draw import EMBEDDING, Job, fill
@@ -34,6 +34,8 @@ def initialize_(
     skip: str | Iterable[str] = (),
     dry_run: bool = False,
     device: torch.device | str | None = None,
+    member: str = "uniform",
+    spread: float = 0.1,
 ) -> Plan:
     r"""Initialize all layers of `model` in place, and say what was done to each parameter.
 
@@ -53,6 +55,7 @@ def initialize_(
         skip: patterns, as in `fnmatch`, of the names of parameters to be left alone.
         dry_run: change nothing, only make the plan.
         device: where a model on the meta device gets its memory; torch's default device if not given.
+        member: which member of the set `"stiefel"` draws, and with which `spread`, as in `stiefel_init.sample`.
 
     >>> model = nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
     >>> print(initialize_(model, seed=0))
@@ -66,6 +69,11 @@ def initialize_(
         raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
     if scheme not in SCHEMES:
         raise unknown("scheme", scheme, SCHEMES)
+    member, spread = _members.check(member, spread, "householder")
+    if member != "uniform":
+        if scheme != "stiefel":
+            raise StiefelError(f"member={member!r} belongs to scheme='stiefel'; leave it out for scheme={scheme!r}.")
+        scheme = f"{member} {spread!r}" if member == "rotation" else member
     if conv not in CONV_MODES:
         raise unknown("conv", conv, CONV_MODES)
     if seed is not None:
@@ -257,11 +265,14 @@ def _described(chosen: Matrices | Constant, scheme: str) -> tuple[str, str]:
     if scheme == EMBEDDING:
         return "N(0, 1)", NEITHER
     m, n = chosen.m, chosen.n
+    name = scheme.partition(" ")[0]
+    if name in _members.MEMBERS and _members.resolve(name, min(m, n), max(m, n)) == "uniform":
+        scheme = "stiefel"
     many = f"{chosen.count} of " if chosen.count > 1 else ""
     centre = " at the centre" if chosen.tap else ""
     scale = f" / {1 / chosen.scale:.4g}" if chosen.scale != 1 else ""
     side = "rows" if m < n else "columns" if m > n else "both"
-    return f"{scheme} {many}{m}×{n}{centre}{scale}", side if scheme in MATRIX_SCHEMES else NEITHER
+    return f"{scheme} {many}{m}×{n}{centre}{scale}", side if name in MATRIX_SCHEMES else NEITHER
 
 
 def _carry_out(tasks: list[_Task], seed: int | None) -> None:

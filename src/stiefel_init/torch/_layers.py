@@ -10,7 +10,8 @@ from functools import lru_cache
 from torch import Tensor, nn
 
 CONV_MODES = ("delta", "flatten")
-MATRIX_SCHEMES = ("stiefel", "lee", "orthogonal")  # those for which a kernel must be read as a matrix
+# Those for which a kernel must be read as a matrix; a member of the set by name counts as a scheme of its own here.
+MATRIX_SCHEMES = ("stiefel", "lee", "orthogonal", "permutation", "rotation", "identity")
 Shape = tuple[int, ...]
 Range = tuple[int, int]
 
@@ -137,7 +138,7 @@ def _kernel(module: nn.modules.conv._ConvNd, shape: Shape, scheme: str, conv: st
     places = math.prod(kernel)
     axes = tuple(range(2, len(shape)))
     whole = (1, 0, *axes) if transposed else ()
-    if scheme not in MATRIX_SCHEMES:
+    if scheme.partition(" ")[0] not in MATRIX_SCHEMES:
         return Matrices(groups, outputs, inputs * places, receptive=places, order=whole)
     if places == 1 or (tuple(module.stride) == kernel and all(step == 1 for step in module.dilation)):
         if transposed:

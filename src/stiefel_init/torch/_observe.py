@@ -19,21 +19,78 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from ._statistics import Gatherer, double, entering, leaving
+from ._statistics import Gatherer, double, entering, leaving, some
 
 ACTIVATIONS = frozenset(
-    "relu relu6 leaky_relu prelu rrelu elu selu celu gelu silu mish sigmoid tanh softplus softsign hardtanh hardswish "
-    "hardsigmoid logsigmoid threshold".split()
+    [
+        "relu",
+        "relu6",
+        "leaky_relu",
+        "prelu",
+        "rrelu",
+        "elu",
+        "selu",
+        "celu",
+        "gelu",
+        "silu",
+        "mish",
+        "sigmoid",
+        "tanh",
+        "softplus",
+        "softsign",
+        "hardtanh",
+        "hardswish",
+        "hardsigmoid",
+        "logsigmoid",
+        "threshold",
+    ]
 )
 RECTIFIERS = frozenset({"relu", "relu6"})  # those whose unit is dead when nothing above 0 comes in
 _RESHAPES = frozenset(
-    "view reshape flatten unflatten transpose permute contiguous squeeze unsqueeze movedim swapaxes to float".split()
+    [
+        "view",
+        "reshape",
+        "flatten",
+        "unflatten",
+        "transpose",
+        "permute",
+        "contiguous",
+        "squeeze",
+        "unsqueeze",
+        "movedim",
+        "swapaxes",
+        "to",
+        "float",
+    ]
 )
 _PASS_ON = frozenset(
-    "batch_norm layer_norm group_norm instance_norm rms_norm local_response_norm dropout dropout1d dropout2d dropout3d "
-    "alpha_dropout feature_alpha_dropout max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d "
-    "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d "
-    "adaptive_max_pool3d boolean_dispatch".split()
+    [
+        "batch_norm",
+        "layer_norm",
+        "group_norm",
+        "instance_norm",
+        "rms_norm",
+        "local_response_norm",
+        "dropout",
+        "dropout1d",
+        "dropout2d",
+        "dropout3d",
+        "alpha_dropout",
+        "feature_alpha_dropout",
+        "max_pool1d",
+        "max_pool2d",
+        "max_pool3d",
+        "avg_pool1d",
+        "avg_pool2d",
+        "avg_pool3d",
+        "adaptive_avg_pool1d",
+        "adaptive_avg_pool2d",
+        "adaptive_avg_pool3d",
+        "adaptive_max_pool1d",
+        "adaptive_max_pool2d",
+        "adaptive_max_pool3d",
+        "boolean_dispatch",
+    ]
 )
 _INPUTS = 256  # inputs whose own mean and std a prediction starts from
 
@@ -150,7 +207,7 @@ class Observer(TorchFunctionMode):
                 below.forked = True
         rows = _matrix(source, -1)
         with torch.no_grad():
-            rows = double(rows[:: -(-len(rows) // _INPUTS)])
+            rows = double(some(rows, _INPUTS))
             one.start = torch.stack((rows.mean(1), rows.std(1, correction=0)))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -86,17 +86,30 @@ def leaving(values: Tensor) -> Tensor:
 def _distinct(centred: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     r"""k² / Σ_ij r_ij², with r the correlations of the k units that vary: k if all differ, 1 if all repeat one.
 
-    A unit varies if its deviation is above rounding, 64 eps of its values. 0 if none does.
+    A unit varies if its deviation is above rounding, 64 eps of its values. 0 if none does. Overwrites `centred`.
     """
-    varies = variance > (64 * torch.finfo(mean.dtype).eps) ** 2 * (variance + mean.square())
     if centred.shape[1] > _SAMPLES:
-        centred = centred[:, :: -(-centred.shape[1] // _SAMPLES)]
+        centred = some(centred, _SAMPLES, 1)
+        shift = centred.mean(1)
+        centred, mean = centred - shift.unsqueeze(1), mean + shift
+        variance = centred.square().mean(1)
+    varies = variance > (64 * torch.finfo(mean.dtype).eps) ** 2 * (variance + mean.square())
     unit = centred.mul_(torch.where(varies, variance, torch.inf).rsqrt_().unsqueeze(1)).float()
     rows, columns = unit.shape[1:]
     # The squares of the correlations add up to those of the smaller of the two Gram matrices.
     gram = unit.mT @ unit if rows >= columns else unit @ unit.mT
     squares = gram.square_().sum((1, 2)).to(mean).clamp_(min=1e-30)
     return (varies.sum(1) * rows).to(mean).square_() / squares
+
+
+def some(values: Tensor, most: int, dimension: int = 0) -> Tensor:
+    """At most `most` of the values along a dimension, spread evenly and in step with no period, as of image rows."""
+    length = values.shape[dimension]
+    if length <= most:
+        return values
+    golden = (math.sqrt(5) - 1) / 2
+    places = (torch.arange(most, dtype=torch.float64) * golden).frac().mul_(length).long()
+    return values.index_select(dimension, places.to(values.device))
 
 
 def norms(tensors: Sequence[Tensor]) -> list[float]:

@@ -59,9 +59,9 @@ def weight_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     for name, module in model.named_modules():
         if "parametrizations" in name.split("."):
             continue
-        if isinstance(module, _LAYERS):
-            found.append((name, module))
-        elif _holds_weight(module) and not any(map(_is_layer, list(module.modules())[1:])):
+        if isinstance(module, _LAYERS) or (
+            _holds_weight(module) and not any(map(_is_layer, list(module.modules())[1:]))
+        ):
             found.append((name, module))
     return found
 
