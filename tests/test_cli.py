@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -20,7 +21,7 @@ import pytest
 import torch
 import typer
 
-from stiefel_init.lab import cli, data, experiments, records, tasks
+from stiefel_init.lab import cli, data, experiments, progress, records, tasks
 from stiefel_init.lab.cells import SCHEMES, Cell
 from stiefel_init.lab.engine import Outcome
 from stiefel_init.lab.paper import published
@@ -423,6 +424,36 @@ def test_a_reader_that_has_enough(tmp_path: Path) -> None:
     process.stdout = None
     assert process.communicate(timeout=60)[1] == ""
     assert process.returncode == 0
+
+
+# Progress.
+
+
+def test_progress_in_plain_lines(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter((0.0, 5.0, 20.0, 25.0, 40.0))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    with progress.progress(8.0, "training") as advance:
+        advance(1.0, "2 of wine, depth 3")
+        advance(1.0, "2 of wine, depth 3")
+        advance(1.0)
+        advance(-1.0)  # a stack that has to be trained again
+    assert capsys.readouterr().err == (
+        "training: 25%, about 60 s left. 2 of wine, depth 3\ntraining: 25%, about 2 min left.\n"
+    )
+
+
+def test_progress_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    with progress.progress(4.0, "training") as advance:
+        advance(1.0, "2 of wine")
+    shown = sys.stderr.getvalue()
+    for word in ("training", "25%", "left", "2 of wine"):
+        assert word in shown
 
 
 # The library behind it.

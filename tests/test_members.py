@@ -13,6 +13,7 @@ from torch import nn
 import stiefel_init
 from stiefel_init import StiefelError, _stream
 from stiefel_init._members import MEMBERS
+from stiefel_init.theory import propagate
 from stiefel_init.torch import initialize_, sample, stiefel_
 from stiefel_init.torch._sample import fill_seeded_
 
@@ -183,3 +184,42 @@ class TestBadInput:
     def test_a_member_of_another_scheme(self) -> None:
         with pytest.raises(StiefelError, match="member='identity' belongs to scheme='stiefel'"):
             initialize_(nn.Linear(3, 3), "he", member="identity")
+
+
+@pytest.mark.parametrize("member", NON_NEGATIVE)
+@pytest.mark.parametrize("widths", [(64,) * 8, (64, 64, 32, 32, 64, 64, 128), (10, 64, 64)])
+def test_the_theory_of_members(widths: tuple[int, ...], member: str) -> None:
+    """`theory.propagate` against 200 networks; 64 inputs each leave a relative error of about 1 %."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(200):
+        x = rng.normal(0.3, 1.0, (64, widths[0]))
+        weights = [stiefel_init.sample(m, n, member=member, seed=rng) for n, m in itertools.pairwise(widths)]
+        rows, masks = [], []
+        for w in weights:
+            y = x @ w.T
+            x = np.maximum(y, 0)
+            masks.append(y > 0)
+            rows.append([masks[-1].mean(), x.mean(), x.var()])
+        g = rng.standard_normal(x.shape)
+        for row, w, mask in zip(rows[::-1], weights[::-1], masks[::-1]):
+            back = (g * mask) @ w
+            row.append((back**2).sum() / (g**2).sum())
+            g = back
+        found.append(rows)
+    active, mean, variance, gradient = np.mean(found, 0).T
+    p = propagate(widths, mean=0.3, std=1.0, member=member)
+    pairs = [(active, p.active), (mean, p.post_mean), (np.sqrt(variance), p.post_std)]
+    for measured, predicted in [*pairs, (np.sqrt(gradient), p.gradient_factor)]:
+        np.testing.assert_allclose(measured, predicted, rtol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"member": "best"}, "member='best'"), ({"member": "rotation"}, "no prediction"),
+     ({"member": "identity", "scheme": "he"}, "scheme='stiefel'"),
+     ({"member": "identity", "activation": "elu"}, "activation='relu'")],
+)  # fmt: skip
+def test_what_has_no_prediction(options: dict[str, str], words: str) -> None:
+    with pytest.raises(StiefelError, match=words):
+        propagate([4, 4], mean=0.0, std=1.0, **options)  # type: ignore[arg-type]

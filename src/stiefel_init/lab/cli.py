@@ -165,13 +165,14 @@ def diagnose(
         found = {model: diagnosis.of_own_model(model, batch)}
     else:
         found = diagnosis.of_schemes(scheme, depth, width, activation, batch, seed)
+    written = [] if out is None else diagnosis.write(found, out)
     if len(found) == 1:
         print(*found.values())
     else:
         title = f"{depth} {activation} layers, {width} wide, on {batch.name}, before training"
         _print_table(*diagnosis.comparison(found), title=title)
-    if out is not None:
-        print(f"\nWrote {' and '.join(map(str, diagnosis.write(found, out)))}.")
+    if written:
+        print(f"\nWrote {' and '.join(map(str, written))}.")
 
 
 @command(app)

@@ -2,6 +2,7 @@ r"""Signal and gradient layer by layer, before a network exists: `propagate`, an
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
+from .. import _members as _names
 from .. import _validate
 from .._errors import StiefelError, unknown
+from .._members import MEMBERS
 from . import _lee
 from ._moments import Activation, PiecewiseLinear, backward, deviation, finite, moments, resolve, slopes
 
@@ -78,7 +81,14 @@ class Propagation:
 
 
 def propagate(
-    widths: Any, *, mean: Any, std: Any, scheme: str = "stiefel", activation: str = "relu", **parameters: float
+    widths: Any,
+    *,
+    mean: Any,
+    std: Any,
+    scheme: str = "stiefel",
+    activation: str = "relu",
+    member: str = "uniform",
+    **parameters: float,
 ) -> Propagation:
     r"""Predict mean, spread, active fraction and gradient through y_ℓ = W_ℓ x_{ℓ-1}, x_ℓ = f(y_ℓ), before training.
 
@@ -102,6 +112,8 @@ def propagate(
             input: for data that are not noise, such as images, this is the accurate way.
         scheme: a name of `stiefel_init.torch.SCHEMES`.
         activation, parameters: as in `activation_moments`.
+        member: of `"stiefel"` under ReLU: `"permutation"` and `"identity"`, where they are not uniform, clip nothing
+            that is not negative, so from the second layer on nothing changes but by the shape of a layer.
 
     >>> p = propagate([784, 64, 64], mean=0.13, std=0.31)
     >>> p.alpha.round(3).tolist(), p.active.round(3).tolist()
@@ -110,12 +122,13 @@ def propagate(
     sizes = _widths(widths)
     inputs = _inputs(finite("mean", mean), deviation("std", std), scheme)
     function = resolve(activation, parameters)
+    kept = _kept(sizes, member, scheme, activation)
     start_mean, start_std = map(float, _pooled(*inputs))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         rows = (
             _lee.rows(sizes, start_mean, start_std, function)
             if scheme == "lee"
-            else _follow(scheme, sizes, *inputs, function)
+            else _follow(scheme, sizes, *inputs, function, kept)
         )
         pre_mean, pre_std, active, post_mean, post_std, factor = rows.T
         before = np.concatenate(([start_std], post_std[:-1]))
@@ -126,12 +139,35 @@ def propagate(
         )  # fmt: skip
 
 
-def _follow(scheme: str, widths: list[int], mean: Any, std: Any, activation: Activation) -> np.ndarray:
+def _kept(widths: list[int], member: Any, scheme: str, activation: str) -> list[bool]:
+    """For each layer whether it clips nothing: a non-negative member, on what ReLU has let through."""
+    if member not in MEMBERS:
+        raise unknown("member", member, MEMBERS)
+    if member == "uniform":
+        return [False] * (len(widths) - 1)
+    if member == "rotation":
+        raise StiefelError(
+            "member='rotation' has no prediction; small spreads are near 'identity', large near 'uniform'."
+        )
+    if scheme != "stiefel" or activation != "relu":
+        raise StiefelError(
+            f"member={member!r} is predicted for scheme='stiefel' and activation='relu', not {scheme!r} and "
+            f"{activation!r}."
+        )
+    shapes = itertools.pairwise(widths)
+    return [layer > 0 and _names.resolve(member, min(s), max(s)) != "uniform" for layer, s in enumerate(shapes)]
+
+
+def _follow(
+    scheme: str, widths: list[int], mean: Any, std: Any, activation: Activation, kept: list[bool]
+) -> np.ndarray:
     """For each layer: pre-activation mean and std, active fraction, post-activation mean and std, gradient factor."""
     result = np.full((len(widths) - 1, 6), math.nan)
     activate = _activate if isinstance(mean, float) else _activate_each
-    gains, slope_squares = [], []
-    for row, n, m in zip(result, widths, widths[1:]):
+    gains: list[float] = []
+    slope_squares: list[Any] = []
+    active = 1.0
+    for row, n, m, keeps in zip(result, widths, widths[1:], kept):
         if scheme == "stiefel":
             gain = min(n / m, 1.0)
             mean, std = mean * math.sqrt(n / m), std * math.sqrt(gain)
@@ -141,7 +177,14 @@ def _follow(scheme: str, widths: list[int], mean: Any, std: Any, activation: Act
         if not np.isfinite(mean + std).all():
             break
         row[:2] = _pooled(mean, std)
-        active, slope_square, mean, std = activate(activation, mean, std)
+        if keeps:
+            # A unit that sums k of them is active if one of them is. The gradient has passed this layer's mask when
+            # it comes to the one before, which then stops only what it alone would.
+            before, active = active, 1 - (1 - active) ** max(n // m, 1)
+            slope_squares[-1] = slope_squares[-1] * 0 + before / active
+            slope_square = mean * 0 + active
+        else:
+            active, slope_square, mean, std = activate(activation, mean, std)
         row[2:5] = active, *_pooled(mean, std)
         gains.append(gain)
         slope_squares.append(slope_square)

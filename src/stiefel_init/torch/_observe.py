@@ -219,8 +219,8 @@ class Observer(TorchFunctionMode):
             self._fork(args[1:2])
             return func(*args, **kwargs)
         plain_name = name.rstrip("_")
-        if plain_name in ("clamp", "clamp_min") and _clamps_at_zero(args, kwargs):
-            plain_name = "relu"
+        if plain_name in ("clamp", "clamp_min", "hardtanh"):
+            plain_name = _clamp(plain_name, *args[1:3], **kwargs)
         if plain_name in ACTIVATIONS and not mark.activated and mark.seen.activation is None:
             return self._activate(mark, plain_name, func, args, kwargs)
         if plain_name in _RESHAPES or plain_name in _PASS_ON:
@@ -300,10 +300,12 @@ def _matrix(values: Tensor, axis: int) -> Tensor:
     return values.detach().movedim(axis, -1).reshape(-1, values.shape[axis])
 
 
-def _clamps_at_zero(args: Any, kwargs: Any) -> bool:
-    low = kwargs.get("min", args[1] if len(args) > 1 else None)
-    high = kwargs.get("max", args[2] if len(args) > 2 else None)
-    return high is None and isinstance(low, int | float) and low == 0
+def _clamp(name: str, low: Any = None, high: Any = None, **kwargs: Any) -> str:
+    """The name of a clamp as an activation: `nn.ReLU6` is a hardtanh from 0, and y.clamp(min=0) a ReLU."""
+    low, high = kwargs.get("min", kwargs.get("min_val", low)), kwargs.get("max", kwargs.get("max_val", high))
+    if isinstance(low, int | float) and low == 0:
+        return "relu6" if name == "hardtanh" else "relu" if high is None else name
+    return name
 
 
 def _theory_parameters(name: str, args: Any, kwargs: Any) -> dict[str, float] | None:

@@ -1,0 +1,157 @@
+"""Write docs/performance.md from the records under benchmarks/records/.
+
+python benchmarks/summary.py [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PEER_BATCHES = {"orthogonal_ loop": "a loop of `orthogonal_`", "jax vmap": "`jax.vmap` of JAX's"}
+PEERS = ("stiefel_", "orthogonal_", "algorithm 1", "algorithm 2", "jax", "keras", "ortho_group", "matmul")
+PAGE = HERE.parent / "docs" / "performance.md"
+
+
+def record(name: str) -> dict[str, Any] | None:
+    path = HERE / "records" / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def table(header: list[str], rows: list[list[str]]) -> list[str]:
+    return [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}", *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def milliseconds(value: float | None) -> str:
+    return "—" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def machine(one: dict[str, Any]) -> str:
+    m = one["machine"]
+    return f"{m['device']}, {m['threads']} threads" if "H200" not in m["device"] else m["device"]
+
+
+def sampler() -> list[str]:
+    lines = [
+        "## Drawing a matrix",
+        "",
+        "`python benchmarks/sampler.py --write`; float32, milliseconds, one run each.",
+        "",
+    ]
+    for device in ("cpu", "cuda"):
+        one = record(f"sampler-{device}")
+        if one is None:
+            continue
+        peers = [peer for peer in PEERS if any(peer in row["milliseconds"] for row in one["matrices"])]
+        rows = [
+            [
+                "×".join(map(str, row["shape"])),
+                *(milliseconds(row["milliseconds"].get(peer)) for peer in peers),
+                f"{row['speedup']:.2f}", f"{row['speedup_algorithm2']:.2f}",
+                f"{row['orthogonality_error']:.0e}", f"{row['alignment_error']:.0e}", f"{row['extra_memory']:.1f}",
+            ]
+            for row in one["matrices"]
+        ]  # fmt: skip
+        header = [
+            "shape",
+            *peers,
+            "× orthogonal_",
+            "× algorithm 2",
+            "max \\|WWᵀ-I\\|",
+            "alignment error",
+            "extra memory",
+        ]
+        lines += [f"{machine(one)}:", "", *table(header, rows), ""]
+        lines += [
+            f"Geometric means: {one['geometric_mean']:.2f} × `orthogonal_`, {one['geometric_mean_algorithm2']:.2f} × "
+            "algorithm 2. Extra memory is in units of the result.", "",
+        ]  # fmt: skip
+        for batch in one["batches"]:
+            shape = "×".join(map(str, batch["shape"]))
+            ours = batch["milliseconds"]["sample"]
+            rest = ", ".join(
+                f"{value / ours:.3g} × faster than {PEER_BATCHES[name]}"
+                for name, value in batch["milliseconds"].items()
+                if name != "sample"
+            )
+            lines.append(f"- {batch['count']:,} matrices of {shape} in one call: {milliseconds(ours)} ms, {rest}.")
+        lines.append("")
+    return lines
+
+
+def engine() -> list[str]:
+    lines = [
+        "## Training", "",
+        "`python benchmarks/engine.py --write`; 784 → 64 × depth → 10, batches of 256, Adam, milliseconds for one step",
+        "of one network. [How the engines work](engine.md).", "",
+    ]  # fmt: skip
+    for device in ("cpu", "cuda"):
+        one = record(f"engine-{device}")
+        if one is None:
+            continue
+        rows = [
+            [
+                str(row["depth"]), row["way"], f"{row['milliseconds']:.4g}",
+                f"{row['speedup']:.0f}" if row["speedup"] and row["speedup"] >= 10 else f"{row['speedup']:.2f}"
+                if row["speedup"] else "—",
+                f"{row['flops_share']:.0%}", f"{row['memory_share']:.0%}" if row["memory_share"] else "—",
+                f"{row['peak_memory'] / 2**30:.2f} GiB" if row["peak_memory"] else "—",
+            ]
+            for row in sorted(one["steps"], key=lambda row: row["depth"])
+        ]  # fmt: skip
+        header = ["depth", "way, networks at once", "ms", "× plain loop", "of float32 rate", "of bandwidth", "memory"]
+        lines += [f"{machine(one)}:", "", *table(header, rows), ""]
+        if "few_shot_seconds" in one:
+            lines += [
+                f"Few-shot: 300 networks of depth 100, 100 steps each and the test on 10,000 images: "
+                f"{one['few_shot_seconds']:.2f} s.", "",
+            ]  # fmt: skip
+    return lines
+
+
+def models() -> list[str]:
+    lines = ["## Whole models", "", "`python benchmarks/initialize.py --write`.", ""]
+    for device in ("cpu", "cuda"):
+        one = record(f"initialize-{device}")
+        if one is None:
+            continue
+        rows = [[name, what, f"{value:,.4g}"] for name, row in one["rows"].items() for what, value in row.items()]
+        lines += [f"{machine(one)}:", "", *table(["what", "figure", "value"], rows), ""]
+    return lines
+
+
+def diagnosis() -> list[str]:
+    for name in ("diagnose-cpu", "diagnose"):
+        one = record(name)
+        if one is not None:
+            rows = [[key, f"{value:,.4g}"] for key, value in one.items() if isinstance(value, int | float)]
+            return ["## Diagnosis", "", f"`python benchmarks/diagnose.py --write`; {machine(one)}.", "",
+                    *table(["figure", "value"], rows), ""]  # fmt: skip
+    return []
+
+
+def page() -> str:
+    lines = [
+        "# Performance", "",
+        "Made by `make docs` from the records under `benchmarks/records/`. Ratios are of times in one run, since",
+        "machines are noisy; the same script gives you yours.", "",
+        *sampler(), *engine(), *models(), *diagnosis(),
+    ]  # fmt: skip
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="say whether the page is current, and write nothing")
+    if parser.parse_args().check:
+        sys.exit(0 if PAGE.read_text() == page() else f"{PAGE.name} is not current; run `make docs`.")
+    PAGE.write_text(page())
+    print(f"wrote {PAGE.relative_to(Path.cwd()) if PAGE.is_relative_to(Path.cwd()) else PAGE}")
+
+
+if __name__ == "__main__":
+    main()
