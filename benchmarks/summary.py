@@ -1,4 +1,4 @@
-"""Write docs/performance.md from the records under benchmarks/records/.
+"""Write docs/performance.md, and the README's figures, from the records under benchmarks/records/ and results/.
 
 python benchmarks/summary.py [--check]
 """
@@ -6,6 +6,7 @@ python benchmarks/summary.py [--check]
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ HERE = Path(__file__).parent
 PEER_BATCHES = {"orthogonal_ loop": "a loop of `orthogonal_`", "jax vmap": "`jax.vmap` of JAX's"}
 PEERS = ("stiefel_", "orthogonal_", "algorithm 1", "algorithm 2", "jax", "keras", "ortho_group", "matmul")
 PAGE = HERE.parent / "docs" / "performance.md"
+README = HERE.parent / "README.md"
+SCHEMES = ("stiefel", "lee", "he", "xavier", "orthogonal", "random")
 
 
 def record(name: str) -> dict[str, Any] | None:
@@ -144,13 +147,50 @@ def page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def readme() -> str:
+    """The README with its figures."""
+    found: dict[tuple[str, str, str], list[float]] = {}
+    with open(HERE.parent / "results" / "table1.csv", newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            found.setdefault((row["dataset"], row["depth"], row["scheme"]), []).append(float(row["score"] or 0))
+    rows = []
+    for dataset in ("mnist", "fashion-mnist"):
+        for depth in ("10", "50", "100"):
+            scores = [found[dataset, depth, scheme] for scheme in SCHEMES]
+            rows.append([f"{dataset}, {depth} layers", *(f"{sum(s) / len(s):.1f}" for s in scores)])
+    seeds = len(found["mnist", "100", "stiefel"])
+    lines = [
+        f"Test accuracy (%) after 100 epochs, mean of {seeds} seeds ([all results](docs/results.md)):", "",
+        *table(["", *SCHEMES], rows), "",
+    ]  # fmt: skip
+    speeds = [
+        f"{one['geometric_mean']:.1f} × as fast as `torch.nn.init.orthogonal_` on {where}"
+        for where, one in (("a CPU", record("sampler-cpu")), ("an H200", record("sampler-cuda")))
+        if one
+    ]
+    fused = [r for r in (record("engine-cuda") or {"steps": []})["steps"] if r["way"] == "fused engine, 132"]
+    lines.append(f"Drawing a matrix is {' and '.join(speeds)}, geometric mean over sizes from 64 to 4096 and more.")
+    deep = [r for r in fused if r["depth"] == 100]
+    if deep:
+        lines.append(
+            f"A training step of a network of 100 layers takes {1e3 * deep[0]['milliseconds']:.0f} µs on an H200, 132 "
+            f"networks at once: {deep[0]['speedup']:.0f} × the plain loop ([performance](docs/performance.md))."
+        )
+    text = README.read_text()
+    start = text.index("-->", text.index("<!-- figures")) + 4
+    return text[:start] + "\n".join(lines) + "\n" + text[text.index("<!-- end -->") :]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="say whether the page is current, and write nothing")
-    if parser.parse_args().check:
-        sys.exit(0 if PAGE.read_text() == page() else f"{PAGE.name} is not current; run `make docs`.")
-    PAGE.write_text(page())
-    print(f"wrote {PAGE.relative_to(Path.cwd()) if PAGE.is_relative_to(Path.cwd()) else PAGE}")
+    check = parser.parse_args().check
+    for path, text in ((PAGE, page()), (README, readme())):
+        if not check:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {path.name}")
+        elif path.read_text(encoding="utf-8") != text:
+            sys.exit(f"{path.name} is not current; run `make docs`.")
 
 
 if __name__ == "__main__":

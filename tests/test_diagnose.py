@@ -230,9 +230,7 @@ def test_lees_weights_are_known_and_predicted_as_such() -> None:
 )
 @pytest.mark.parametrize("conv", ["delta", "flatten"])
 def test_the_scheme_is_told_by_the_weights(scheme: str, known: str, conv: str) -> None:
-    model = nn.Sequential(
-        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.ConvTranspose2d(8, 6, 3), nn.Flatten(2), nn.LSTM(64, 12)
-    )
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.ConvTranspose2d(8, 6, 3), nn.Flatten(2), nn.LSTM(64, 12))
     initialize_(model, scheme, conv=conv, seed=0)
     attention = nn.MultiheadAttention(8, 2)
     initialize_(attention, scheme, seed=0)
@@ -736,7 +734,8 @@ def test_the_command_diagnoses_ones_own_model(tmp_path: Path) -> None:
     (tmp_path / "nets.py").write_text(
         "from size import CHANNELS\nfrom torch import nn\n\n"
         "def flat():\n    return nn.Sequential(nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 10))\n\n"
-        "def images():\n    return nn.Sequential(nn.Conv2d(1, CHANNELS, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))\n\n"
+        "def images():\n"
+        "    return nn.Sequential(nn.Conv2d(1, CHANNELS, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))\n\n"
         "colour = nn.Sequential(nn.Conv2d(3, CHANNELS, 3), nn.ReLU())\n\n"
         "def broken():\n    raise OSError('no disk')\n"
     )

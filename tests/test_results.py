@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +170,13 @@ def test_the_report_is_current(tmp_path: Path) -> None:
             fresh, old = (matplotlib.image.imread(p) for p in (path, committed))
             assert fresh.shape == old.shape, f"run `make docs`: {path.name}"
             assert np.abs(fresh - old).mean() < 1e-3, f"run `make docs`: {path.name}"
+
+
+def test_the_pages_of_figures_are_current() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "summary.py", "--check"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_publishing_and_loading_are_inverse(tmp_path: Path) -> None:

@@ -226,9 +226,12 @@ def report(
     ] = None,
 ) -> None:
     """Write what the records say of the paper: claims with verdicts, tables beside the published ones, pictures."""
-    from .report import write
+    from .report import write, write_members
 
-    for path in write(out, results):
+    written = write(out, results)
+    if (out / "members.md").exists():
+        written += write_members(out / "members.md", out, results)
+    for path in written:
         print(f"wrote {path}")
 
 

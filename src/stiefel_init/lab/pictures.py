@@ -142,6 +142,27 @@ def over_depth(records: Sequence[Record], datasets: Sequence[str], ylabel: str =
     return figure
 
 
+def members(records: Sequence[Record]) -> Figure:
+    """Score against depth for each kind of the study of members, with bands of one standard deviation."""
+    from .members import kind
+
+    figure, axes = _figure(1, size=(7.0, 4.0))
+    axis: Axes = axes[0, 0]
+    kinds = list(dict.fromkeys(kind(r) for r in records))
+    for number, name in enumerate(kinds):
+        chosen = [r for r in records if kind(r) == name]
+        depths = sorted({r["depth"] for r in chosen})
+        scores = [np.array([r["score"] or 0.0 for r in chosen if r["depth"] == d], float) for d in depths]
+        mean, std = np.array([s.mean() for s in scores]), np.array([s.std() for s in scores])
+        colour = f"C{number}"
+        style = "-" if chosen[0]["scheme"] == "stiefel" else "--"
+        axis.plot(depths, mean, style, color=colour, label=name, linewidth=1.6, marker="o", markersize=3)
+        axis.fill_between(depths, mean - std, mean + std, color=colour, alpha=0.12, linewidth=0)
+    axis.set(xlabel="depth", ylabel="test accuracy (%)", xscale="log", ylim=(0, 102))
+    _legend(figure, axis)
+    return figure
+
+
 def alignment(study: Study, plane: np.ndarray | None, mode: str = "shared") -> Figure:
     """Figure 1: alignment against accuracy and, with `plane`, the embedding coloured by each; members marked."""
     figure, axes = _figure(1 if plane is None else 3, size=(4.6, 3.8))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from . import pictures, results
+from . import members, pictures, results
 from .cells import ACTIVATIONS, SCHEMES
 from .claims import Claim, Scores, judge
 from .compare import Comparison, compare
@@ -42,6 +42,26 @@ def write(out: Path, directory: Path | None = None) -> list[Path]:
     path = out / "results.md"
     path.write_text(text, encoding="utf-8")
     return [path, *drawn.values()]
+
+
+def write_members(page: Path, out: Path, directory: Path | None = None) -> list[Path]:
+    """Put the study of members into the page between its marks, and draw its picture; both go into `out`."""
+    records = [r for r in results.load(directory) if r["experiment"].startswith("members")]
+    text = page.read_text(encoding="utf-8")
+    lines = []
+    drawn = []
+    for dataset in dict.fromkeys(r["dataset"] for r in records if r["alpha"] is None):
+        usual = [r for r in records if r["dataset"] == dataset and r["shots"] is None and members.times(r) == 1]
+        usual = [r for r in usual if r["activation"] == "relu"]
+        if len({r["depth"] for r in usual}) > 1:
+            drawn.append(_save(pictures.members(usual), out / f"members-{dataset}.png"))
+            lines += [f"![Accuracy over depth, {dataset}]({drawn[-1].name})", ""]
+    for title, header, rows in [*members.tables(records), members.duels(records)]:
+        lines += [f"**{title[0].upper()}{title[1:]}**", "", *_table(header, rows), ""]
+    start, end = text.index("<!-- evidence -->") + len("<!-- evidence -->\n"), text.index("<!-- end -->")
+    path = out / page.name
+    path.write_text(text[:start] + "\n".join(lines) + text[end:], encoding="utf-8")
+    return [path, *drawn]
 
 
 def _lines(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import StiefelError, unknown
-from . import experiments, pictures, results, study
+from . import experiments, members, pictures, results, study
 from .alignment import MODES, embed
 from .alignment import study as alignment_study
 from .cells import SCHEMES, Cell
@@ -73,7 +73,10 @@ def reproduce(
 
 def _show(name: str, records: Sequence[Record], out: Path, quick: bool, show: Show) -> None:
     label = f"{name}-quick" if quick else name
-    if name == "figure3":
+    if name == "members":
+        for title, header, rows in [*members.tables(records), members.duels(records)]:
+            show(header, rows, title=f"{label}: {title}")
+    elif name == "figure3":
         path = out / f"{label}.png"
         pictures.over_depth(records, experiments.IMAGES, "4-shot test accuracy (%)").savefig(path)
         print(f"wrote {path}")

@@ -41,7 +41,9 @@ def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss |
     >>> from stiefel_init.torch import initialize_
     >>> model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> plan = initialize_(model, seed=0)
-    >>> print(*diagnose(model, torch.linspace(0, 1, 256).view(32, 8)).verdict, sep="\n")
+    >>> found = diagnose(model, torch.rand(32, 8), torch.arange(32) % 2)
+    >>> found.healthy, [layer.layer for layer in found.layers]
+    (True, ['0', '2', '4'])
     """
     if not isinstance(model, nn.Module):
         raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
@@ -50,15 +52,18 @@ def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss |
     _check_inputs(given)
     if loss is not None and targets is None:
         raise StiefelError("loss was given without targets; give both, or neither.")
-    layers = weight_layers(model)
+    modules = list(model.named_modules())
+    layers = weight_layers(modules)
     if not layers:
         raise StiefelError(f"{type(model).__name__} has no layer with weights; there is nothing to diagnose.")
-    for name, parameter in model.named_parameters():
-        if is_lazy(parameter):
-            raise StiefelError(f"{name} is uninitialized, of a lazy layer; run one forward pass first.")
-        if parameter.is_meta:
-            raise StiefelError(f"{name} is on the meta device and has no values; initialize the model first.")
-    with unchanged(model, given), _as_written(targets is not None):
+    for name, module in modules:
+        for leaf, parameter in module._parameters.items():
+            where = f"{name}.{leaf}".lstrip(".")
+            if is_lazy(parameter):
+                raise StiefelError(f"{where} is uninitialized, of a lazy layer; run one forward pass first.")
+            if parameter is not None and parameter.is_meta:
+                raise StiefelError(f"{where} is on the meta device and has no values; initialize the model first.")
+    with unchanged([module for _, module in modules], given), _as_written(targets is not None):
         observer = Observer(layers, targets is not None)
         with observer:
             outputs = _forward(model, args, kwargs)
@@ -232,7 +237,7 @@ def _predictions(
     weights: Mapping[nn.Module, Weights],
 ) -> dict[int, Prediction]:
     lengths = {id(one): length for one, (length, _) in zip(seen, gradients)}
-    result = {}
+    result: dict[int, Prediction] = {}
     for run in runs(seen):
         told = [weights[one.module] for one in run]
         maps = [one.map for one in told if one.map is not None]

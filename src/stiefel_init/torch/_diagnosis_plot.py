@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from ._diagnosis import Diagnosis
 
 _MEASURED, _PREDICTED, _BAD = "#0072B2", "#222222", "#D55E00"
-_STYLE = {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "font.size": 10}
+_STYLE: Any = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "font.size": 10,
+}
 _NAMED = 12  # as many layers have their names on the axis
 
 

@@ -186,7 +186,7 @@ class Observer(TorchFunctionMode):
             self._calls[module] = call = self._calls.get(module, 0) + 1
             one = Seen(name, module, call, _unit_axis(module, result), result.ndim, result.detach(), edge)
             if isinstance(module, nn.Linear):
-                self._connect(one, first_tensor((args, tuple(kwargs.values()))))
+                self._connect(one, args[0] if args else first_tensor(kwargs))
             self.seen.append(one)
             self._put(result, _Mark(one, False, True))
             return replaced
@@ -242,16 +242,16 @@ class Observer(TorchFunctionMode):
     def _settle(self, one: Seen) -> None:
         """Measure a layer's output that no activation follows."""
         if one.output is not None:
-            values, one.output = self._copy(one, one.output), None
+            values, one.output = self._by_unit(one, one.output), None
             self.entering.add(id(one), values)
             self.leaving.add(id(one), values)
 
     @staticmethod
-    def _copy(one: Seen, values: Tensor) -> Tensor:
-        """The values as (samples, units), safe from what the model does to them in place."""
+    def _by_unit(one: Seen, values: Tensor) -> Tensor:
+        """The values as (samples, units)."""
         matrix = _matrix(values, one.axis if values.ndim == one.ndim else -1)
         one.samples, one.units = matrix.shape
-        return matrix.clone()
+        return matrix
 
     def _fork(self, operands: Iterable[Any]) -> None:
         """Note that activations are used by something that is not a layer."""
@@ -262,11 +262,11 @@ class Observer(TorchFunctionMode):
 
     def _activate(self, mark: _Mark, name: str, func: Any, args: Any, kwargs: Any) -> Any:
         one = mark.seen
-        self.entering.add(id(one), self._copy(one, args[0] if args else kwargs["input"]))
+        self.entering.add(id(one), self._by_unit(one, args[0] if args else kwargs["input"]))
         result = func(*args, **kwargs)
         one.activation, one.output = name, None
         one.parameters = _theory_parameters(name, args, kwargs)
-        self.leaving.add(id(one), self._copy(one, result))
+        self.leaving.add(id(one), self._by_unit(one, result))
         self._put(result, _Mark(one, True, mark.plain))
         return result
 

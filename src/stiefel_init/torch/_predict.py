@@ -1,21 +1,22 @@
 r"""What the theory says of the linear layers that `diagnose` saw: `predict`.
 
 A run of linear layers, each fed by nothing but the activations of the one before, starts at its measured input: the
-mean μ and std σ over coordinates of each of (at most 256) inputs. A layer has y_i = Σ_j W_ij x_j + b_i, so with row sums
-r_i = Σ_j W_ij
+mean μ and std σ, over coordinates, of each of at most 256 inputs. A layer makes y_i = Σ_j W_ij x_j + b_i of it, so with
+row sums r_i = Σ_j W_ij
 
     mean of y = μ · mean(r) + mean(b),      var of y = σ² · mean_i Σ_j W_ij² + μ² · var(r) + var(b)
 
-for independent coordinates, if biases and row sums are uncorrelated. For a member of Õ(m,n) that is √(n/m)·μ and min(n/m, 1)·σ². Weights drawn with mean
-zero get the mean and variance of r under that law, 0 and mean_i Σ_j W_ij²: the mean-field map. Then y is taken as Gaussian, as in `propagate`.
-A run in which all weights are Lee's goes by `propagate(scheme="lee")`.
+for independent coordinates, if biases and row sums are uncorrelated. For a member of Õ(m,n) that is √(n/m)·μ and
+min(n/m, 1)·σ². Weights drawn with mean zero get the mean and variance of r under that law, 0 and mean_i Σ_j W_ij²: the
+mean-field map. Then y is taken as Gaussian, as in `propagate`. A run in which all weights are Lee's goes by
+`propagate(scheme="lee")`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
@@ -55,7 +56,7 @@ def predict(
     """The run's predictions, as far as they are finite; the gradient's start from that measured at its last layer."""
     if not np.isfinite(start).all():
         return []
-    activations = {(one.activation, *(one.parameters or {}).values()) for one in run if one.activation}
+    activations = {_key(one) for one in run if one.activation is not None}
     lee = is_lee and len(activations) < 2 and all(m.var_b == m.mean_b == 0 for m in maps)
     rows, factors = _by_lee(run, start, maps) if lee else _by_moments(run, start, maps)
     if len(rows) < len(run) or gradient is None:
@@ -73,23 +74,26 @@ def predict(
 
 def _by_moments(run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map]) -> tuple[list[Prediction], list[float]]:
     mean, std = start
-    entered, left, factors = [], [], []  # per layer, of every input: mean and std, before and after; E f'²
+    entered, left = [], []  # of every layer and input: mean and std before the activation, and after it
+    known: dict[object, Activation] = {}
     with np.errstate(all="ignore"):
         for one, m in zip(run, maps):
             std = np.sqrt(m.energy * std * std + m.var_r * mean * mean + m.var_b)
             mean = mean * m.mean_r + m.mean_b
             entered.append((mean, std))
             if one.parameters is not None:
-                assert one.activation is not None
-                activation = resolve(one.activation, one.parameters)
-                slope, mean, std = _activate(activation, mean, std)
-                factors.append(slope)
+                activation = known.setdefault(_key(one), resolve(one.activation, one.parameters))
+                mean, std = _activate(activation, mean, std)
                 left.append((mean, std))
         before, after = (np.array(table).reshape(-1, 2, len(mean)) for table in (entered, left))
         pre_mean, pre_std = _pooled(before)
         post_mean, post_std = _pooled(after)
         alphas = pre_mean / pre_std
         active = ndtr(before[:, 0] / np.maximum(before[:, 1], 1e-300)).mean(1)
+        squares = np.empty((len(left), len(mean)))  # E f'²
+        for key, activation in known.items():
+            at = [index for index, one in enumerate(run) if one.parameters is not None and _key(one) == key]
+            squares[at] = slopes(activation, *before[at].transpose(1, 0, 2))[1]
     rows = []
     for at, one in enumerate(run):
         if not np.isfinite(before[at]).all():
@@ -98,16 +102,20 @@ def _by_moments(run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map]) -> 
         if one.parameters is not None:
             row = row._replace(active=float(active[at]), post_mean=float(post_mean[at]), post_std=float(post_std[at]))
         rows.append(row)
-    return rows, backward(factors[: len(run) - 1], np.full(len(mean), 1 / len(mean)))
+    return rows, backward(list(squares[: len(run) - 1]), np.full(len(mean), 1 / len(mean)))
 
 
-def _activate(activation: Activation, mean: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """E f'², mean and std of f, for every input's Gaussian."""
+def _key(one: Seen) -> object:
+    return one.activation, *(one.parameters or {}).values()
+
+
+def _activate(activation: Activation, mean: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and std of f, for every input's Gaussian; without `moments`' checks where none is needed, for speed."""
     alpha = mean / std
-    if np.isfinite(alpha).all():
-        unit_mean, unit_variance = activation.moments(alpha, std)
-        return activation.slope_moment(alpha, std, 2), std * unit_mean, std * np.sqrt(unit_variance)
-    return slopes(activation, mean, std)[1], *moments(activation, mean, std)
+    if not np.isfinite(alpha).all():
+        return moments(activation, mean, std)
+    unit_mean, unit_variance = activation.moments(alpha, std)
+    return std * unit_mean, std * np.sqrt(unit_variance)
 
 
 def _pooled(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -119,13 +127,13 @@ def _pooled(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _by_lee(run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map]) -> tuple[list[Prediction], list[float]]:
     mean, std = (float(value[0]) for value in _pooled(start[None]))
-    widths = [run[0].module.in_features, *(one.module.out_features for one in run)]  # type: ignore[list-item]
+    sizes: list[Any] = [run[0].module.in_features, *(one.module.out_features for one in run)]
+    name: Any
+    parameters: Any
     name, parameters = next(
         ((one.activation, one.parameters) for one in run if one.parameters is not None), ("relu", {})
     )
-    assert name is not None
-    assert parameters is not None
-    whole = propagate(widths, mean=mean, std=std, scheme="lee", activation=name, **parameters)
+    whole = propagate(sizes, mean=mean, std=std, scheme="lee", activation=name, **parameters)
     rows = []
     for at, one in enumerate(run):
         row = Prediction(float(whole.pre_mean[at]), float(whole.pre_std[at]), float(whole.alpha[at]))
@@ -138,5 +146,5 @@ def _by_lee(run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map]) -> tupl
         rows.append(row)
     if len(run) == 1:
         return rows, []
-    below = propagate(widths[:-1], mean=mean, std=std, scheme="lee", activation=name, **parameters)
+    below = propagate(sizes[:-1], mean=mean, std=std, scheme="lee", activation=name, **parameters)
     return rows, [float(f) ** 2 / m.energy for f, m in zip(below.gradient_factor, maps)]

@@ -12,20 +12,21 @@ from torch import Tensor, nn
 
 
 @contextmanager
-def unchanged(model: nn.Module, tensors: Iterable[Tensor]) -> Iterator[None]:
-    """Whatever happens inside, `model` leaves as it entered, and so do the states of all generators.
+def unchanged(modules: Sequence[nn.Module], tensors: Iterable[Tensor]) -> Iterator[None]:
+    """Whatever happens inside, the modules of a model leave as they entered, and so do the states of all generators.
 
     That is: values of parameters and buffers, gradients, mode, hooks and plain attributes of every module; the
-    generators of torch (on the devices of the model and of `tensors`), NumPy and Python. It costs one copy of the
+    generators of torch (on the devices of the modules and of `tensors`), NumPy and Python. It costs one copy of the
     parameters and buffers. The modules' backward hooks are off meanwhile, as the backward pass is not the user's.
     """
-    attributes = [vars(module) for module in model.modules()]
+    attributes = [vars(module) for module in modules]
     dicts = attributes + [value for own in attributes for value in own.values() if isinstance(value, dict)]
     saved = [(own, dict(own) if own else None) for own in dicts]  # most are empty
-    held = [*model.parameters(), *model.buffers()]
+    found = (tensor for own in attributes for kind in (own["_parameters"], own["_buffers"]) for tensor in kind.values())
+    held = list({id(tensor): tensor for tensor in found if tensor is not None}.values())
     grads = [tensor.grad if tensor.is_leaf else None for tensor in held]
     values = [_Values(group) for group in _alike(held)]
-    numbers, python = np.random.get_state(), random.getstate()  # noqa: NPY002: the user's model may draw from it
+    numbers, python = np.random.get_state(), random.getstate()  # noqa: NPY002 - the user's model may draw from it
     devices = {tensor.device for tensor in (*held, *tensors) if tensor.device.type == "cuda"}
     try:
         with torch.random.fork_rng(devices):

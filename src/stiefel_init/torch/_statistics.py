@@ -10,45 +10,59 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_STACK = 1 << 17  # numbers measured at once: their float64 copies stay in a processor's cache
+_STACK = 1 << 18  # numbers measured at once: their float64 copies stay in a processor's cache
+_MOST = 64  # tensors in a stack
 _SAMPLES = 1024  # rows of activations from which repeated units are told
 
 
 class Gatherer:
-    """Takes tensors and gives, for each, the row of numbers that `compute` makes of it.
+    """Takes copies of tensors and gives, for each, the row of numbers that `compute` makes of it.
 
-    `compute` gets a stack of tensors of one shape and dtype, to do with as it likes, and returns one row for each.
+    `compute` gets a stack of tensors of one shape and dtype, to do with as it likes, and returns one row for each. The
+    memory of a stack is used again for the next, while it is still in the processor's cache.
     """
 
-    def __init__(self, compute: Callable[[Tensor], Tensor]) -> None:
-        self._compute = compute
-        self._waiting: dict[Hashable, tuple[list[int], list[Tensor]]] = {}
+    def __init__(self, compute: Callable[[Tensor], Tensor], dtype: torch.dtype | None = None) -> None:
+        self._compute, self._dtype = compute, dtype
+        self._stacks: dict[Hashable, tuple[list[int], list[Tensor]]] = {}
         self._done: list[tuple[list[int], Tensor]] = []
 
     def add(self, key: int, values: Tensor) -> None:
-        """Take `values`, which must not change any more, for `key`."""
+        """Copy `values` for `key`."""
         group = values.shape, values.dtype, values.device
-        keys, tensors = self._waiting.setdefault(group, ([], []))
+        if group not in self._stacks:
+            count = min(max(1, _STACK // max(1, values.numel())), _MOST)
+            stack = values.new_empty((count, *values.shape), dtype=self._dtype or values.dtype)
+            self._stacks[group] = [], list(stack.unbind()) + [stack]
+        keys, places = self._stacks[group]
+        places[len(keys)].copy_(values)
         keys.append(key)
-        tensors.append(values)
-        if len(tensors) * values.numel() >= _STACK:
+        if len(keys) == len(places) - 1:
             self._run(group)
 
     def _run(self, group: Hashable) -> None:
-        keys, tensors = self._waiting.pop(group)
-        with torch.no_grad():
-            self._done.append((keys, self._compute(torch.stack(tensors))))
+        keys, places = self._stacks[group]
+        if keys:
+            self._done.append((keys[:], self._compute(places[-1][: len(keys)])))
+            keys.clear()
 
     def results(self) -> dict[int, Any]:
         """The numbers of each key."""
-        for group in list(self._waiting):
-            self._run(group)
+        with torch.no_grad():
+            for group in self._stacks:
+                self._run(group)
+        self._stacks.clear()
         return {key: row for keys, table in self._done for key, row in zip(keys, table.tolist())}
 
 
+def on_host(values: Tensor) -> Tensor:
+    """Where float64 is to be had: Apple's GPUs have none."""
+    return values.cpu() if values.device.type == "mps" else values
+
+
 def double(values: Tensor) -> Tensor:
-    """In float64, where the device has it."""
-    return values.cpu().double() if values.device.type == "mps" else values.double()
+    """In float64."""
+    return on_host(values).double()
 
 
 # Note [scale]
@@ -76,30 +90,41 @@ def leaving(values: Tensor) -> Tensor:
     values, scale = _scaled(values)
     mean = values.mean(1)
     centred = values.sub_(mean.unsqueeze(1))
-    variance = centred.square().mean(1)
+    variance, distinct = _distinct(centred, mean)
     spread, centre = variance.mean(1), mean.mean(1)
     std = (spread + (mean - centre.unsqueeze(1)).square_().mean(1)).sqrt_()
-    distinct = _distinct(centred, mean, variance).to(scale)
-    return torch.stack((centre * scale, std * scale, spread.sqrt_() * scale, distinct), 1)
+    return torch.stack((centre * scale, std * scale, spread.sqrt_() * scale, distinct.to(scale)), 1)
 
 
-def _distinct(centred: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    r"""k² / Σ_ij r_ij², with r the correlations of the k units that vary: k if all differ, 1 if all repeat one.
+def _distinct(centred: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    r"""The variance of every unit, and k² / Σ_ij r_ij², with r the correlations of the k units that vary.
 
-    A unit varies if its deviation is above rounding, 64 eps of its values. 0 if none does. Overwrites `centred`.
+    That is k if all differ, 1 if all repeat one, 0 if none varies: a unit does if its deviation is above rounding, 64
+    eps of its values. Many samples stand for more; and with fewer samples than units the squares of the correlations
+    are added up by samples, since ZᵀZ and ZZᵀ have the same sum of squares.
     """
-    if centred.shape[1] > _SAMPLES:
-        centred = some(centred, _SAMPLES, 1)
-        shift = centred.mean(1)
-        centred, mean = centred - shift.unsqueeze(1), mean + shift
-        variance = centred.square().mean(1)
+    samples, units = centred.shape[1:]
+    if units <= samples <= _SAMPLES:
+        gram = centred.mT @ centred
+        total = gram.diagonal(dim1=1, dim2=2)
+        inverse, count = _inverse(total / samples, mean)
+        inverse = inverse / samples
+        squares = (inverse.unsqueeze(1) @ gram.square() @ inverse.unsqueeze(2)).flatten()
+        return total / samples, count.square() / squares.clamp_(min=1e-30)
+    variance = centred.square().mean(1)
+    chosen = some(centred, _SAMPLES, 1)
+    shift = chosen.mean(1)
+    chosen = chosen - shift.unsqueeze(1)
+    inverse, count = _inverse(chosen.square().mean(1), mean + shift)
+    unit = chosen.mul_(inverse.sqrt().unsqueeze(1)).float()
+    gram = unit.mT @ unit if unit.shape[1] >= units else unit @ unit.mT
+    return variance, (count * unit.shape[1]).square_() / gram.square_().sum((1, 2)).to(mean).clamp_(min=1e-30)
+
+
+def _inverse(variance: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """1/variance of the units that vary and 0 of the others; and how many vary."""
     varies = variance > (64 * torch.finfo(mean.dtype).eps) ** 2 * (variance + mean.square())
-    unit = centred.mul_(torch.where(varies, variance, torch.inf).rsqrt_().unsqueeze(1)).float()
-    rows, columns = unit.shape[1:]
-    # The squares of the correlations add up to those of the smaller of the two Gram matrices.
-    gram = unit.mT @ unit if rows >= columns else unit @ unit.mT
-    squares = gram.square_().sum((1, 2)).to(mean).clamp_(min=1e-30)
-    return (varies.sum(1) * rows).to(mean).square_() / squares
+    return torch.where(varies, variance, torch.inf).reciprocal_(), varies.sum(1).to(mean)
 
 
 def some(values: Tensor, most: int, dimension: int = 0) -> Tensor:

@@ -166,8 +166,8 @@ def _advice(layers: Sequence[Layer]) -> str:
         )
     if schemes - {"stiefel", "lee"}:
         return (
-            "What to do: stiefel_init.torch.initialize_(model) draws every weight so that signal and gradient keep their "
-            "size; then diagnose again."
+            "What to do: stiefel_init.torch.initialize_(model) draws every weight so that signal and gradient keep "
+            "their size; then diagnose again."
         )
     if layers[0].alpha is not None and layers[0].alpha < 0.5:
         return (
@@ -175,8 +175,8 @@ def _advice(layers: Sequence[Layer]) -> str:
             "them, x = stiefel_init.theory.shift_for_alpha(x, 2.0)."
         )
     return (
-        "What to do: the weights are as they should be, so the cause lies elsewhere: look for biases, scales or missing "
-        "normalization at the layers named above, or add skip connections."
+        "What to do: the weights are as they should be, so the cause lies elsewhere: look for biases, scales or "
+        "missing normalization at the layers named above, or add skip connections."
     )
 
 
@@ -210,7 +210,8 @@ def _few(layers: Sequence[Layer]) -> str:
     samples = min(one.samples for one in layers)
     if samples >= ENOUGH:
         return ""
-    return f"With {samples} {'input' if samples == 1 else 'inputs'} dead and repeated units cannot be told; give {ENOUGH} or more."
+    inputs = "1 input" if samples == 1 else f"{samples} inputs"
+    return f"With {inputs} dead and repeated units cannot be told; give {ENOUGH} or more."
 
 
 def _zeros(layers: Sequence[Layer]) -> str:

@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize
 from .._check import errors, tolerance
 from ..theory import _lee
 from ._layers import Leave, Matrices, rule
-from ._statistics import Gatherer, double
+from ._statistics import Gatherer, on_host
 
 _LAYERS = (
     nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase,
@@ -49,14 +49,14 @@ class Weights(NamedTuple):
     """Of a linear layer."""
 
 
-def weight_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The modules of `model` that are layers: torch's own, and the user's that hold a weight of ≥ 2 dimensions.
+def weight_layers(modules: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
+    """Those of a model's named modules that are layers: torch's own, and the user's that hold a weight of ≥ 2 dimensions.
 
     A user's module with further layers inside it is no layer: what it holds itself, a table of positions say, acts
     among them.
     """
     found = []
-    for name, module in model.named_modules():
+    for name, module in modules:
         if "parametrizations" in name.split("."):
             continue
         if isinstance(module, _LAYERS) or (
@@ -77,7 +77,8 @@ def _holds_weight(module: nn.Module) -> bool:
 def _named(module: nn.Module) -> dict[str, Tensor]:
     """The module's own weights of two or more dimensions, parametrized ones as computed."""
     found: dict[str, Any] = dict(module._parameters)
-    for name in module._modules.get("parametrizations") or ():
+    steps: Any = module._modules.get("parametrizations") or ()
+    for name in steps:
         found[name] = getattr(module, name)
     if "weight" not in found:
         found["weight"] = vars(module).get("weight")  # what weight norm of old and its kin compute
@@ -96,7 +97,7 @@ def own_weights(module: nn.Module) -> list[nn.Parameter]:
 
 def survey(modules: Iterable[nn.Module]) -> dict[nn.Module, Weights]:
     """Hold the weights of layers against Õ(m,n), weights of one shape together."""
-    gatherer, biases = Gatherer(_facts), Gatherer(_bias_facts)
+    gatherer, biases = (Gatherer(compute, torch.float64) for compute in (_facts, _bias_facts))
     keys = itertools.count()
     held: dict[nn.Module, tuple[dict[str, Tensor], list[tuple[int, Tensor]]]] = {}
     for module in modules:
@@ -110,9 +111,9 @@ def survey(modules: Iterable[nn.Module]) -> dict[nn.Module, Weights]:
         ]
         bias = getattr(module, "bias", None) if isinstance(module, nn.Linear) else None
         for key, matrix in matrices:
-            gatherer.add(key, matrix)
+            gatherer.add(key, on_host(matrix))
             if bias is not None:
-                biases.add(key, bias.detach())
+                biases.add(key, on_host(bias.detach()))
         held[module] = named, matrices
     facts, of_bias = gatherer.results(), biases.results()
     facts = {key: [*row, *of_bias.get(key, (0.0, 0.0))] for key, row in facts.items()}
@@ -121,17 +122,16 @@ def survey(modules: Iterable[nn.Module]) -> dict[nn.Module, Weights]:
 
 def _facts(stack: Tensor) -> Tensor:
     """Of (…, count, m, n): the worst errors, then mean and variance of the row sums, and the mean square of a row."""
-    w = double(stack)
-    orthogonality, forward, backward, _ = errors(w)
-    sums = w.sum(-1).flatten(1)
+    orthogonality, forward, backward, _ = errors(stack)
+    sums = stack.sum(-1).flatten(1)
     var, mean = torch.var_mean(sums, 1, correction=0)
-    energy = w.square_().sum((1, 2, 3)) / sums.shape[1]
+    energy = stack.square_().sum((1, 2, 3)) / sums.shape[1]
     return torch.stack((orthogonality.amax(1), torch.maximum(forward, backward).amax(1), mean, var, energy), 1)
 
 
 def _bias_facts(stack: Tensor) -> Tensor:
     """Of (…, m): mean and variance."""
-    variance, mean = torch.var_mean(double(stack), 1, correction=0)
+    variance, mean = torch.var_mean(stack, 1, correction=0)
     return torch.stack((mean, variance), 1)
 
 
@@ -142,19 +142,22 @@ def _told(
         sizes = next(iter(named.values())).shape if named else ()
         return Weights("×".join(map(str, sizes)), bool(named) and not any(bool(w.any()) for w in named.values()))
     found = [facts[key] for key, _ in matrices]
-    tolerances = [tolerance(*matrix.shape[-2:], torch.finfo(matrix.dtype).eps) for _, matrix in matrices]
+    tolerances = [tolerance(w.shape[-2], w.shape[-1], torch.finfo(w.dtype).eps) for _, w in matrices]
     if not all(one[0] <= limit for one, limit in zip(found, tolerances)):
         scheme = "other"
     elif all(_is_lee(matrix) for _, matrix in matrices):
         scheme = "lee"
     else:
         scheme = "stiefel" if all(one[1] <= limit for one, limit in zip(found, tolerances)) else "orthogonal"
-    worst = [max(e) if all(x == x for x in e) else math.nan for e in zip(*(one[:2] for one in found))]
+    orthogonality, alignment = (
+        math.nan if any(map(math.isnan, errors)) else max(errors) for errors in zip(*(one[:2] for one in found))
+    )
     return Weights(
         "×".join(map(str, matrices[0][1].shape[-2:])),
         all(one[4] == 0 for one in found),
         scheme,
-        *worst,
+        orthogonality,
+        alignment,
         _map(module, scheme, found[0]) if isinstance(module, nn.Linear) else None,
     )
 
