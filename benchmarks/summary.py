@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -137,12 +138,33 @@ def diagnosis() -> list[str]:
     return []
 
 
+def alternatives() -> list[str]:
+    one = record("alternatives-cpu")
+    if one is None:
+        return []
+    rows = [
+        [
+            str(row["depth"]), row["network"],
+            f"{statistics.mean(row['scores']):.1f} ± {statistics.stdev(row['scores']):.1f}", f"{row['rate']:g}",
+            f"{row['milliseconds']:.1f}", f"{row['kept_bytes'] / 2**20:.1f} MiB",
+        ]
+        for row in one["rows"]
+    ]  # fmt: skip
+    header = ["depth", "network", "test accuracy (%)", "best rate", "ms a step", "kept for the backward pass"]
+    return [
+        "## What a user would pick instead", "",
+        f"`python benchmarks/alternatives.py --write`; digits, {one['epochs']} epochs, {len(one['rows'][0]['scores'])} "
+        f"seeds, the best of three rates (in units of 0.001/√depth); {machine(one)}.", "",
+        *table(header, rows), "",
+    ]  # fmt: skip
+
+
 def page() -> str:
     lines = [
         "# Performance", "",
         "Made by `make docs` from the records under `benchmarks/records/`. Ratios are of times in one run, since",
         "machines are noisy; the same script gives you yours.", "",
-        *sampler(), *engine(), *models(), *diagnosis(),
+        *sampler(), *engine(), *models(), *diagnosis(), *alternatives(),
     ]  # fmt: skip
     return "\n".join(lines).rstrip() + "\n"
 

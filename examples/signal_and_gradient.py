@@ -1,6 +1,6 @@
 """Six initializations over 100 ReLU layers: what the theory predicts (lines) and what images do (points).
 
-    python examples/signal_and_gradient.py                      # digits, if scikit-learn is installed
+    python examples/signal_and_gradient.py                      # MNIST where it is found, else digits
     python examples/signal_and_gradient.py --data DIR           # MNIST, from DIR/mnist/*.gz in idx format
     python examples/signal_and_gradient.py --data DIR --record  # also docs/: theory_numbers.json, tables, picture
 
@@ -29,9 +29,16 @@ DEPTH, WIDTH = 100, 64
 LAYERS = (1, 10, 50, 100)
 KINDS = ("measured", "pooled", "own")
 QUANTITIES = ("mean", "std", "active", "gradient")
+TEST_IMAGES = "t10k-images-idx3-ubyte.gz"
 DOCS = Path(__file__).parents[1] / "docs"
 MARKERS = dict(zip(SCHEMES, "osD^vX"))
 COLOURS = dict(zip(SCHEMES, ("#0b6e4f", "#c1666b", "#1f5fa8", "#8a4fa3", "#d98e04", "#5c5c5c")))
+
+
+def images(dataset: str, data: Path | None) -> Path | None:
+    """The file of test images, if it is there."""
+    path = None if data is None else data / dataset / TEST_IMAGES
+    return path if path is not None and path.is_file() else None
 
 
 def load(dataset: str, data: Path | None, count: int) -> torch.Tensor:
@@ -41,10 +48,10 @@ def load(dataset: str, data: Path | None, count: int) -> torch.Tensor:
 
         return torch.from_numpy(load_digits().data[:count] / 16)
     if data is None:
-        sys.exit(f"{dataset} needs --data DIR or STIEFEL_INIT_DATA, with {dataset}/t10k-images-idx3-ubyte.gz in it.")
-    path = data / dataset / "t10k-images-idx3-ubyte.gz"
-    if not path.is_file():
-        sys.exit(f"There is no {path}; give --data the folder that holds {dataset}/.")
+        sys.exit(f"{dataset} needs --data DIR or STIEFEL_INIT_DATA, with {dataset}/{TEST_IMAGES} in it.")
+    path = images(dataset, data)
+    if path is None:
+        sys.exit(f"There is no {data / dataset / TEST_IMAGES}; give --data the folder that holds {dataset}/.")
     pixels = np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8, offset=16)
     return torch.from_numpy(pixels.reshape(-1, 784)[:count] / 255)
 
@@ -277,13 +284,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     folder = os.environ.get("STIEFEL_INIT_DATA")
     parser.add_argument("--data", type=Path, default=Path(folder) if folder else None, help="folder of the idx files")
-    parser.add_argument("--dataset", choices=("mnist", "fashion-mnist", "digits"), help="mnist if there is --data")
+    parser.add_argument("--dataset", choices=("mnist", "fashion-mnist", "digits"), help="mnist, if it is found")
     parser.add_argument("--output", type=Path, default=Path("signal_and_gradient.png"))
     parser.add_argument("--networks", type=int, default=20)
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--record", action="store_true", help="measure anew what docs/theory.md reports")
     arguments = parser.parse_args()
-    dataset = arguments.dataset or ("mnist" if arguments.data else "digits")
+    dataset = arguments.dataset or "mnist"
+    if not (arguments.dataset or arguments.record or images(dataset, arguments.data)):
+        dataset = "digits"
+        print("MNIST was not found (--data DIR or STIEFEL_INIT_DATA names its folder): here are scikit-learn's digits.")
     result = compare(load(dataset, arguments.data, arguments.images), arguments.networks)
     picture(result, dataset, arguments.output)
     print(f"{dataset}: pixels have mean {result['mean']:.3f} and std {result['std']:.3f}; picture: {arguments.output}")

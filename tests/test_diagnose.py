@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,8 @@ import stiefel_init
 from stiefel_init import StiefelError
 from stiefel_init.lab.cli import app, main
 from stiefel_init.theory import propagate, shift_for_alpha
-from stiefel_init.torch import Diagnosis, diagnose, initialize_
+from stiefel_init.torch import Diagnosis, _verdict, diagnose, initialize_
+from stiefel_init.torch._diagnosis import COLUMNS
 
 DIGITS = load_digits()
 IMAGES = torch.tensor(DIGITS.data[:256] / 16, dtype=torch.float32)
@@ -775,3 +777,33 @@ def test_bad_input_ends_the_command_with_2_and_one_sentence(
     assert words in captured.err
     assert captured.err.count("\n") == 1
     assert captured.out == ""
+
+
+# docs/diagnose.md.
+
+PAGE = (Path(__file__).parents[1] / "docs" / "diagnose.md").read_text()
+
+
+def test_the_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture) -> None:
+    """Word for word, numbers to 2 %: they come out of 25 layers of rounding."""
+    blocks = re.findall(r"```python\n(.*?)```\n.*?```text\n(.*?)```", PAGE, re.DOTALL)
+    assert len(blocks) == 2
+    names: dict[str, Any] = {}
+    for code, shown in blocks:
+        exec(compile(code, "docs/diagnose.md", "exec"), names)
+        printed = capsys.readouterr().out.split()
+        assert len(printed) == len(shown.split())
+        for found, expected in zip(printed, shown.split()):
+            try:
+                assert float(found) == pytest.approx(float(expected), rel=0.02, abs=1e-6)
+            except ValueError:
+                assert found == expected
+
+
+def test_the_page_names_every_column_and_threshold() -> None:
+    for column in COLUMNS:
+        assert f"`{column}`" in PAGE or column.startswith("predicted_"), column
+    text = " ".join(PAGE.split())
+    assert (_verdict.SPREAD, _verdict.FADED, _verdict.GRADIENT) == (1000, 1 / 1000, 1000)
+    assert (_verdict.DEAD, _verdict.DISTINCT, _verdict.ENOUGH) == (0.25, 0.25, 16)
+    assert "with 16 samples or more" in text

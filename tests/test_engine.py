@@ -347,13 +347,15 @@ def test_a_stack_starts_from_the_very_matrices_of_sample() -> None:
 
 def test_the_other_schemes_have_their_laws() -> None:
     wide = {"width": 128, "depth": 2}  # 128 × 128 numbers: a standard deviation is off by 2 % once in 3,000 times
-    weight = {name: start(Cell("none", name, **wide)).weights[1][0].cpu() for name in ("orthogonal", "xavier", "he")}
+    start_of = {name: start(Cell("none", name, **wide)).weights for name in ("orthogonal", "xavier", "he")}
+    weight = {name: weights[1][0].cpu() for name, weights in start_of.items()}
     assert float((weight["orthogonal"] @ weight["orthogonal"].mT - torch.eye(128)).abs().max()) < 1e-5
     assert float(weight["orthogonal"].sum(0).std()) > 0.5, "not aligned"
     bound = math.sqrt(6 / 256)
     assert 0.99 * bound < float(weight["xavier"].abs().max()) <= bound
     assert float(weight["xavier"].std()) == pytest.approx(bound / math.sqrt(3), rel=0.02)
     assert float(weight["he"].std()) == pytest.approx(math.sqrt(2 / 128), rel=0.02)
+    assert float(start_of["he"][0].std()) == pytest.approx(math.sqrt(2 / 40), rel=0.04), "the inputs decide"
     for variant, std in ((None, 0.1), ("0.3", 0.3)):
         found = start(Cell("none", "random", variant=variant, **wide)).weights[1][0]
         assert float(found.std()) == pytest.approx(std, rel=0.02)

@@ -131,6 +131,18 @@ class TestNetwork:
         assert lengths[-1] > lengths[0]  # the last one has not been masked yet
 
 
+@pytest.mark.parametrize(("outputs", "part"), [(3, True), (4, False)])
+def test_copies_of_an_expanding_layer_part_if_the_last_layer_tells_them_apart(outputs: int, part: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, outputs)).double()
+    initialize_(model, member="identity")  # 8 → 4 has equal groups, 8 → 3 is uniform
+    nn.functional.cross_entropy(model(torch.rand(16, 4, dtype=torch.float64)), torch.arange(16) % outputs).backward()
+    gradient = model[0].weight.grad
+    assert gradient is not None
+    apart = (gradient[0::2] - gradient[1::2]).abs().max() > 1e-6
+    assert bool(apart) == part
+
+
 class TestInitialize:
     def test_members_and_the_plan(self) -> None:
         model = nn.Sequential(nn.Linear(10, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))

@@ -119,6 +119,18 @@ def test_signal_and_gradient_are_drawn(
     assert all(scheme in output for scheme in SCHEMES)
 
 
+def test_without_mnist_the_picture_is_drawn_of_digits(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STIEFEL_INIT_DATA", raising=False)
+    options = ["--networks", "1", "--images", "20", "--output", str(tmp_path / "picture.png")]
+    monkeypatch.setattr(sys, "argv", ["signal_and_gradient.py", *options])
+    example("signal_and_gradient").main()
+    output = capsys.readouterr().out
+    assert output.startswith("MNIST was not found")
+    assert "\ndigits: pixels have mean" in output
+
+
 def test_images_that_are_not_there_are_named(tmp_path: Path) -> None:
     module = example("signal_and_gradient")
     with pytest.raises(SystemExit, match="needs --data"):

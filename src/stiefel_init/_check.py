@@ -93,14 +93,21 @@ def errors(w: Any) -> tuple[Any, Any, Any, Any]:
     gram = w @ w.mT if m <= n else w.mT @ w
     diagonal = np.einsum("...ii->...i", gram) if isinstance(gram, np.ndarray) else gram.diagonal(dim1=-2, dim2=-1)
     diagonal -= 1
-    largest = (lambda a, axes: abs(a).max(axes)) if isinstance(w, np.ndarray) else (lambda a, axes: abs(a).amax(axes))
     forward, backward = w.sum(-1) / math.sqrt(n), w.sum(-2) / math.sqrt(m)
     return (
-        largest(gram, (-2, -1)),
-        largest(forward - 1 / math.sqrt(m), -1),
-        largest(backward - 1 / math.sqrt(n), -1),
+        _largest(gram, (-2, -1)),
+        _largest(forward - 1 / math.sqrt(m), -1),
+        _largest(backward - 1 / math.sqrt(n), -1),
         forward.sum(-1) / math.sqrt(m),
     )
+
+
+def _largest(a: Any, axes: int | tuple[int, ...]) -> Any:
+    """max |a| along axes, without a copy of a."""
+    if isinstance(a, np.ndarray):
+        return np.maximum(a.max(axes), -a.min(axes))
+    high, low = a.amax(axes), a.amin(axes)
+    return high.maximum(-low)
 
 
 def _as_float64(W: Any) -> tuple[Any, float]:

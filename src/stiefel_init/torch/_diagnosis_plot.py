@@ -58,14 +58,15 @@ def _panel(axis: Axes, diagnosis: Diagnosis, name: str, logarithmic: bool) -> No
     if logarithmic:  # nothing is drawn where there is nothing: a dead signal has no place on a logarithmic axis
         values, lines = (np.where(np.isfinite(v) & (v > 0), v, np.nan) for v in (values, lines))
         axis.set_yscale("log")
-        if np.nanmax(values, initial=0) < 1e3 * np.nanmin(values, initial=np.inf):
-            low, high = np.nanmin(values, initial=1), np.nanmax(values, initial=1)
-            axis.set_ylim(low / 3, high * 3)
+        both = np.concatenate((values, lines))
+        if not np.isnan(both).all() and np.nanmax(both) < 100 * np.nanmin(both):  # small changes are to look small
+            axis.set_ylim(np.nanmin(both) / 5, np.nanmax(both) * 5)
     else:
         axis.set_ylim(-0.02, 1.04)
     size = 5 if len(layers) <= 40 else 3
     axis.plot(at, values, "o", color=_MEASURED, markersize=size, label="measured")
-    axis.plot(at, lines, "-", color=_PREDICTED, linewidth=1.3, label="predicted")
+    if not np.isnan(lines).all():
+        axis.plot(at, lines, "-", color=_PREDICTED, linewidth=1.3, label="predicted")
     for finding in diagnosis.findings:
         places = [index for index, layer in enumerate(layers, 1) if layer.label == finding.layer]
         if places:

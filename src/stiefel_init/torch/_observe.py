@@ -95,7 +95,7 @@ _PASS_ON = frozenset(
 _INPUTS = 256  # inputs whose own mean and std a prediction starts from
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Seen:
     """One call of one layer."""
 
@@ -123,7 +123,7 @@ class Seen:
     """Whether anything besides that layer uses the activations."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _Mark:
     seen: Seen
     activated: bool

@@ -82,8 +82,9 @@ def _by_moments(run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map]) -> 
             mean = mean * m.mean_r + m.mean_b
             entered.append((mean, std))
             if one.parameters is not None:
-                activation = known.setdefault(_key(one), resolve(one.activation, one.parameters))
-                mean, std = _activate(activation, mean, std)
+                if (key := _key(one)) not in known:
+                    known[key] = resolve(one.activation, one.parameters)
+                mean, std = _activate(known[key], mean, std)
                 left.append((mean, std))
         before, after = (np.array(table).reshape(-1, 2, len(mean)) for table in (entered, left))
         pre_mean, pre_std = _pooled(before)
@@ -92,8 +93,8 @@ def _by_moments(run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map]) -> 
         active = ndtr(before[:, 0] / np.maximum(before[:, 1], 1e-300)).mean(1)
         squares = np.empty((len(left), len(mean)))  # E f'²
         for key, activation in known.items():
-            at = [index for index, one in enumerate(run) if one.parameters is not None and _key(one) == key]
-            squares[at] = slopes(activation, *before[at].transpose(1, 0, 2))[1]
+            same = [index for index, one in enumerate(run) if one.parameters is not None and _key(one) == key]
+            squares[same] = _slopes(activation, *before[same].transpose(1, 0, 2))
     rows = []
     for at, one in enumerate(run):
         if not np.isfinite(before[at]).all():
@@ -116,6 +117,12 @@ def _activate(activation: Activation, mean: np.ndarray, std: np.ndarray) -> tupl
         return moments(activation, mean, std)
     unit_mean, unit_variance = activation.moments(alpha, std)
     return std * unit_mean, std * np.sqrt(unit_variance)
+
+
+def _slopes(activation: Activation, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+    """E f'², likewise."""
+    alpha = mean / std
+    return activation.slope_moment(alpha, std, 2) if np.isfinite(alpha).all() else slopes(activation, mean, std)[1]
 
 
 def _pooled(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -33,7 +33,7 @@ class Gatherer:
         if group not in self._stacks:
             count = min(max(1, _STACK // max(1, values.numel())), _MOST)
             stack = values.new_empty((count, *values.shape), dtype=self._dtype or values.dtype)
-            self._stacks[group] = [], list(stack.unbind()) + [stack]
+            self._stacks[group] = [], [*stack.unbind(), stack]
         keys, places = self._stacks[group]
         places[len(keys)].copy_(values)
         keys.append(key)

@@ -50,7 +50,7 @@ class Weights(NamedTuple):
 
 
 def weight_layers(modules: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
-    """Those of a model's named modules that are layers: torch's own, and the user's that hold a weight of ≥ 2 dimensions.
+    """Those of a model's modules that are layers: torch's own, and the user's that hold a weight of ≥ 2 dimensions.
 
     A user's module with further layers inside it is no layer: what it holds itself, a table of positions say, acts
     among them.
@@ -121,12 +121,14 @@ def survey(modules: Iterable[nn.Module]) -> dict[nn.Module, Weights]:
 
 
 def _facts(stack: Tensor) -> Tensor:
-    """Of (…, count, m, n): the worst errors, then mean and variance of the row sums, and the mean square of a row."""
+    """Of (…, count, m, n): the worst errors, the first entry, mean and variance of row sums, mean square of a row."""
     orthogonality, forward, backward, _ = errors(stack)
     sums = stack.sum(-1).flatten(1)
     var, mean = torch.var_mean(sums, 1, correction=0)
+    corner = stack[:, 0, 0, 0].clone()
     energy = stack.square_().sum((1, 2, 3)) / sums.shape[1]
-    return torch.stack((orthogonality.amax(1), torch.maximum(forward, backward).amax(1), mean, var, energy), 1)
+    alignment = torch.maximum(forward, backward).amax(1)
+    return torch.stack((orthogonality.amax(1), alignment, corner, mean, var, energy), 1)
 
 
 def _bias_facts(stack: Tensor) -> Tensor:
@@ -145,7 +147,7 @@ def _told(
     tolerances = [tolerance(w.shape[-2], w.shape[-1], torch.finfo(w.dtype).eps) for _, w in matrices]
     if not all(one[0] <= limit for one, limit in zip(found, tolerances)):
         scheme = "other"
-    elif all(_is_lee(matrix) for _, matrix in matrices):
+    elif all(_is_lee(matrix, one[2]) for (_, matrix), one in zip(matrices, found)):
         scheme = "lee"
     else:
         scheme = "stiefel" if all(one[1] <= limit for one, limit in zip(found, tolerances)) else "orthogonal"
@@ -154,7 +156,7 @@ def _told(
     )
     return Weights(
         "×".join(map(str, matrices[0][1].shape[-2:])),
-        all(one[4] == 0 for one in found),
+        all(one[5] == 0 for one in found),
         scheme,
         orthogonality,
         alignment,
@@ -168,7 +170,7 @@ def _map(module: nn.Linear, scheme: str, facts: list[float]) -> Map:
     Row sums of independent weights of mean 0 and variance v have mean 0 and variance nv, up to chance. Of 100 layers
     that chance would add up, though the network's own signal knows nothing of the row sums.
     """
-    found = Map(*facts[2:])
+    found = Map(*facts[3:])
     m, expected = module.out_features, found.energy
     drawn = abs(found.mean_r) < 4 * math.sqrt(expected / m) and abs(found.var_r / (expected or 1) - 1) < 4 * math.sqrt(
         2 / m
@@ -176,9 +178,9 @@ def _map(module: nn.Linear, scheme: str, facts: list[float]) -> Map:
     return found._replace(mean_r=0.0, var_r=expected) if scheme in ("other", "orthogonal") and drawn else found
 
 
-def _is_lee(batch: Tensor) -> bool:
+def _is_lee(batch: Tensor, first: float) -> bool:
     m, n = batch.shape[-2:]
-    if m == n and float(batch[0, 0, 0]) != 1:  # not the identity, without looking further
+    if m == n and first != 1:  # not the identity, without looking further
         return False
     exact = torch.from_numpy(_lee.matrix(m, n)).to(batch)
     return bool(((batch - exact).abs() <= 4 * torch.finfo(batch.dtype).eps).all())
