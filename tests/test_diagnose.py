@@ -16,6 +16,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils import checkpoint
 from typer.testing import CliRunner
 
 import stiefel_init
@@ -339,6 +340,36 @@ def test_modules_of_the_users_own() -> None:
     (row,) = diagnose(model, {"x": x, "shift": shift}).layers
     assert (row.layer, row.kind, row.shape, row.activation, row.units) == ("own", "Own", "7×5", "relu", 7)
     agrees(row, pre_mean=(x @ model.own.matrix.T).mean().item())
+
+
+def test_a_packed_sequence() -> None:
+    packed = nn.utils.rnn.pack_sequence([torch.randn(5, 4), torch.randn(3, 4)])
+    (row,) = diagnose(nn.GRU(4, 6), packed).layers
+    assert (row.kind, row.units, row.samples) == ("GRU", 6, 8)
+
+
+def test_a_checkpointed_model() -> None:
+    class Net(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Tensor) -> Tensor:
+            return checkpoint.checkpoint(self.inner, x, use_reentrant=False)
+
+    inner = mlp(3)
+    rows = diagnose(Net(inner), IMAGES, LABELS).layers
+    assert [row.layer for row in rows] == ["inner.0", "inner.2", "inner.4", "inner.6"]
+    assert [row.gradient for row in rows] == [row.gradient for row in diagnose(inner, IMAGES, LABELS).layers]
+
+
+def test_a_compiled_model() -> None:
+    model = mlp(3)
+    compiled = torch.compile(model, backend="eager")
+    compiled(IMAGES)
+    rows = diagnose(compiled, IMAGES, LABELS).layers
+    assert [row.activation for row in rows] == ["relu"] * 3 + [None]
+    assert [row.gradient for row in rows] == [row.gradient for row in diagnose(model, IMAGES, LABELS).layers]
 
 
 def test_weights_that_are_computed() -> None:

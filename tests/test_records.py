@@ -42,7 +42,8 @@ def go(out: Path, count: int = 4, most: int = 2, warn=None) -> list[records.Reco
 
 
 def timeless(found: list[records.Record]) -> list[records.Record]:
-    return [{name: value for name, value in record.items() if name != "seconds"} for record in found]
+    """The records but for how long they took, and for the commit, which may be another while one works on the code."""
+    return [{**record, "seconds": None, "environment": {**record["environment"], "commit": None}} for record in found]
 
 
 def no_training(*args) -> None:

@@ -43,7 +43,7 @@ class Cell:
     batch: int | None = 256
     """Rows of a mini-batch; None trains on all rows at once."""
     rate: float = 1e-3
-    """Learning rate, as used."""
+    """Learning rate, as used; the paper's is 0.001/√depth, and deep networks need one that small."""
     optimizer: str = "adam"
     shots: int | None = None
     """Training images per class, drawn anew for each seed; None for all."""
@@ -91,6 +91,8 @@ class Cell:
             raise StiefelError(f"alpha={self.alpha!r} is not finite; the paper's values are -2, 0, 2 and 50.")
         if self.scheme == "lee" and self.variant not in (None, "direct"):
             raise StiefelError(f"variant={self.variant!r} is not known for lee; leave it out or give 'direct'.")
+        if self.scheme in ("he", "xavier") and self.variant is not None:
+            raise StiefelError(f"variant={self.variant!r}: {self.scheme} has one form only; leave it out.")
         if self.scheme == "stiefel" and self.variant is not None:
             member(self.variant)
         if self.scheme in ("random", "orthogonal") and self.variant is not None and not _is_positive(self.variant):

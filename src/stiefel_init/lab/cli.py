@@ -283,7 +283,7 @@ def data_where(name: Annotated[str, typer.Argument(help="A data set.")], data: D
 
 @command(app)
 def bench(
-    name: Annotated[str, typer.Argument(help="sampler or engine.")] = "sampler",
+    name: Annotated[str, typer.Argument(help="sampler, engine, initialize, diagnose, …")] = "sampler",
     device: DeviceOption = Device.auto,
     write: Annotated[bool, typer.Option("--write", help="Keep the figures under benchmarks/records/.")] = False,
 ) -> None:

@@ -77,7 +77,8 @@ def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss |
 def _arguments(inputs: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
     if isinstance(inputs, Mapping):
         return (), inputs
-    return (inputs, {}) if isinstance(inputs, tuple | list) else ((inputs,), {})
+    # A named tuple, such as a packed sequence, is one argument.
+    return (inputs, {}) if type(inputs) in (tuple, list) else ((inputs,), {})
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

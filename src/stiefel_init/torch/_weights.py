@@ -192,6 +192,8 @@ def _matrices(module: nn.Module, name: str, weight: Tensor) -> Tensor | None:
     A kernel with nothing but its centre is that matrix. Any other kernel is out × in·|kernel|, times √|kernel|: the
     reading in which `initialize_(conv="flatten")` makes a member of it.
     """
+    if type(module) is nn.Linear and weight.numel():  # most layers
+        return weight.unsqueeze(0)
     attention = isinstance(module, nn.MultiheadAttention) and name == "out_proj.weight"
     chosen = None if attention else rule(module, name, tuple(weight.shape), "stiefel", "delta")
     if isinstance(chosen, Leave) or 0 in weight.shape:
