@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from .cells import ACTIVATIONS
 from .claims import greater_p
+from .experiments import MEMBERS
 from .records import Record
 
 UNIFORM = "uniform"
@@ -65,7 +67,11 @@ def _table(
     columns = list(dict.fromkeys(column(r) for r in records))
     if all(isinstance(c, int | float) for c in columns):
         columns.sort(key=float)  # type: ignore[arg-type]
-    labelled = [(kind(r), r) for r in records] + [("lee at 0.001", r) for r in extra]
+    elif set(columns) <= set(ACTIVATIONS):
+        columns.sort(key=ACTIVATIONS.index)  # type: ignore[arg-type]
+    ranks = {one: rank for rank, one in enumerate(MEMBERS)}
+    in_order = sorted(records, key=lambda r: ranks.get((r["scheme"], r["variant"]), len(ranks)))
+    labelled = [(kind(r), r) for r in in_order] + [("lee at 0.001", r) for r in extra]
     rows = []
     for name in dict.fromkeys(label for label, _ in labelled):
         cells = [name]
