@@ -68,7 +68,7 @@ def _table(
     if all(isinstance(c, int | float) for c in columns):
         columns.sort(key=float)  # type: ignore[arg-type]
     elif set(columns) <= set(ACTIVATIONS):
-        columns.sort(key=ACTIVATIONS.index)  # type: ignore[arg-type]
+        columns.sort(key=ACTIVATIONS.index)
     ranks = {one: rank for rank, one in enumerate(MEMBERS)}
     in_order = sorted(records, key=lambda r: ranks.get((r["scheme"], r["variant"]), len(ranks)))
     labelled = [(kind(r), r) for r in in_order] + [("lee at 0.001", r) for r in extra]
