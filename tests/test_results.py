@@ -150,7 +150,7 @@ class TestClaims:
         noise = rng.standard_normal(500)
         for strength, verdict in ((2.0, claims.HOLDS), (0.1, claims.FAILS)):
             y = strength * x + noise
-            study = Study(np.zeros(500, bool), x, np.empty((0, 0)), {"shared": y, "independent": y})
+            study = Study(np.arange(500) > 490, x, np.empty((0, 0)), {"shared": y, "independent": y})
             assert claims.judge([], study)[5].verdict == verdict
 
     def test_without_records_nothing_is_claimed(self) -> None:

@@ -78,6 +78,8 @@ def _lines(
         "",
         *_table(["experiment", "networks", "device", "engine", "time of training"], _runs(environment)),
         "",
+        *(f"{name}: {one['note']}" for name, one in environment.items() if "note" in one),
+        *([""] if any("note" in one for one in environment.values()) else []),
         "## The claims",
         "",
         *_table(["claim", "verdict", "evidence"], [[c.claim, f"**{c.verdict}**", c.evidence] for c in claims]),
