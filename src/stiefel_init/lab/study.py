@@ -145,22 +145,29 @@ def _seconds_per_work(stack: Sequence[Cell], tasks: Tasks, device: object) -> fl
     return seconds / (per_row * state.batch)
 
 
+_SETTINGS = {"activation": "{}", "depth": "depth {}", "shots": "{}-shot", "alpha": "α {:g}"}
+
+
 def summary(records: Sequence[keep.Record]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: the score of each scheme at each depth, mean ± standard deviation over seeds."""
+    """Header and rows: the score of each scheme in each setting, mean ± standard deviation over seeds.
+
+    A row is named by what varies: activation, depth, shots, α.
+    """
     schemes = list(dict.fromkeys(r["scheme"] for r in records))
-    groups = list(dict.fromkeys((r["activation"], r["depth"]) for r in records))
-    several = len({activation for activation, _ in groups}) > 1
+    names = [name for name in _SETTINGS if name == "depth" or len({r[name] for r in records}) > 1]
     rows = []
-    for activation, depth in groups:
-        row = [f"{activation} {depth}" if several else str(depth)]
+    for setting in dict.fromkeys(tuple(r[name] for name in names) for r in records):
+        here = [r for r in records if tuple(r[name] for name in names) == setting]
+        known = [(name, value) for name, value in zip(names, setting) if value is not None]
+        alone = len(names) == 1
+        row = [str(setting[0]) if alone else ", ".join(_SETTINGS[name].format(value) for name, value in known)]
         for scheme in schemes:
-            key = activation, depth, scheme
-            scores = [r["score"] for r in records if (r["activation"], r["depth"], r["scheme"]) == key]
-            finite = np.array([s for s in scores if s is not None], float)
-            lost = sum(r["diverged"] is not None for r in records if (r["activation"], r["depth"], r["scheme"]) == key)
+            own = [r for r in here if r["scheme"] == scheme]
+            finite = np.array([r["score"] for r in own if r["score"] is not None], float)
+            lost = sum(r["diverged"] is not None for r in own)
             text = "—" if not len(finite) else f"{finite.mean():.1f}"
             if len(finite) > 1:
                 text += f" ± {finite.std(ddof=1):.1f}"
             row.append(text + (f" ({lost} diverged)" if lost else ""))
         rows.append(row)
-    return ["depth", *schemes], rows
+    return ["depth" if len(names) == 1 else "setting", *schemes], rows
