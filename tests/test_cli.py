@@ -481,3 +481,10 @@ def test_your_own_data_in_five_lines(capsys: pytest.CaptureFixture) -> None:
     assert set(score) == {"stiefel", "he", "xavier"}
     assert score["stiefel"] > 60, "far above the 37 % of the largest class"
     assert re.search(r"^50 +[\d.]+ ± [\d.]+ +[\d.]+ ± [\d.]+", out, re.MULTILINE)
+
+
+def test_without_its_packages_the_command_line_says_what_to_install() -> None:
+    script = "import sys; sys.modules['typer'] = None; from stiefel_init.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "error: the command line needs typer; pip install 'stiefel-init[lab]'.\n"

@@ -306,7 +306,7 @@ def _print_table(header: list[str], rows: list[list[str]], title: str = "") -> N
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title or None, title_justify="left", header_style="bold", pad_edge=False)
+    table = Table(header_style="bold", pad_edge=False)
     for index, column in enumerate(header):
         text = index == 0 or all(not _is_number(row[index]) for row in rows)
         table.add_column(column, justify="left" if text else "right", no_wrap=not text or index == 0)
@@ -314,6 +314,8 @@ def _print_table(header: list[str], rows: list[list[str]], title: str = "") -> N
         table.add_row(*row)
     # A pipe gets whole lines, whatever its width would be taken for.
     console = Console(width=None if sys.stdout.isatty() else 200)
+    if title:
+        console.print(title, style="italic", markup=False, highlight=False)
     console.print(table)
 
 
