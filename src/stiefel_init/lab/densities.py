@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from .. import sample
-from .pictures import _figure
+from .pictures import _figure, save
 
 WIDTHS = (5, 10, 100)
 DEGREES = 3
@@ -46,4 +46,4 @@ def draw(path: Path, samples: int = 1_000_000) -> Iterator[str]:
     axis.set(xlabel="value", ylabel="density", xlim=(low, high), ylim=(0, None))
     axis.set_title(f"One coordinate of Wx, W drawn from Õ(n,n); {samples:,} vectors each")
     axis.legend(frameon=False)
-    figure.savefig(path, dpi=120)
+    save(figure, path)

@@ -19,7 +19,8 @@ from .._errors import StiefelError, unknown
 from ..torch import Diagnosis, diagnose, initialize_
 from .cells import ACTIVATIONS, SCHEMES
 from .data import NAMES, load, split
-from .pictures import COLOURS, _figure, _legend
+from .pictures import COLOURS, _figure, _legend, save
+from .records import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -194,9 +195,9 @@ def write(found: Mapping[str, Diagnosis], out: Path) -> list[Path]:
         raise StiefelError(f"{out} cannot be made a directory ({error.strerror}); give another --out.") from None
     picture, numbers = out / "diagnosis.png", out / "diagnosis.json"
     figure = next(iter(found.values())).plot() if len(found) == 1 else _picture(found)
-    figure.savefig(picture, dpi=150)
+    save(figure, picture)
     content = {name: json.loads(one.to_json()) for name, one in found.items()}
-    numbers.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    write_whole(numbers, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
     return [picture, numbers]
 
 

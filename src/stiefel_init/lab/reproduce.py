@@ -78,7 +78,7 @@ def _show(name: str, records: Sequence[Record], out: Path, quick: bool, show: Sh
             show(header, rows, title=f"{label}: {title}")
     elif name == "figure3":
         path = out / f"{label}.png"
-        pictures.over_depth(records, experiments.IMAGES, "4-shot test accuracy (%)").savefig(path)
+        pictures.save(pictures.over_depth(records, experiments.IMAGES, "4-shot test accuracy (%)"), path)
         print(f"wrote {path}")
     elif quick:
         for dataset in dict.fromkeys(r["dataset"] for r in records):
@@ -105,7 +105,7 @@ def _figure1(out: Path, device: str, data: Path | None, quick: bool, show: Show)
         plane = None
         print("umap-learn is not installed, so figure 1's embedding is left out; pip install umap-learn to have it.")
     results.write_study(found, out / f"{label}.csv", plane)
-    pictures.alignment(found, plane).savefig(out / f"{label}.png", dpi=150)
+    pictures.save(pictures.alignment(found, plane), out / f"{label}.png")
     theirs = published("figure1")[0].value
     rows = []
     for mode in MODES:
@@ -135,7 +135,7 @@ def _signal(out: Path, data: Path | None, quick: bool) -> None:
     with progress(1.0, label) as advance:
         rows = survey(chosen, seeds=2 if quick else 10, progress=advance)
     results.write_rows(rows, out / f"{label}.csv")
-    pictures.survey(rows).savefig(out / f"{label}.png")
+    pictures.save(pictures.survey(rows), out / f"{label}.png")
     print(f"wrote {out / label}.csv and .png")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
 from collections import Counter
@@ -99,14 +100,19 @@ def _parse(row: dict[str, str]) -> Record:
 
 def write_study(study: Study, path: Path, plane: np.ndarray | None) -> None:
     """Figure 1's study as CSV: one line per matrix, with its place in the plane if there is one."""
-    modes = list(study.accuracy)
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["member", "alignment", *(f"accuracy_{mode}" for mode in modes), "x", "y"])
-        for i in range(len(study.alignment)):
-            place = ("", "") if plane is None else (f"{plane[i, 0]:.3f}", f"{plane[i, 1]:.3f}")
-            scores = ("" if np.isnan(study.accuracy[mode][i]) else f"{study.accuracy[mode][i]:.4f}" for mode in modes)
-            writer.writerow([int(study.aligned[i]), f"{study.alignment[i]:.4f}", *scores, *place])
+    rows = []
+    for i in range(len(study.alignment)):
+        scores = {
+            f"accuracy_{mode}": "" if np.isnan(values[i]) else f"{values[i]:.4f}"
+            for mode, values in study.accuracy.items()
+        }
+        place = ("", "") if plane is None else (f"{plane[i, 0]:.3f}", f"{plane[i, 1]:.3f}")
+        rows.append(
+            {"member": int(study.aligned[i]), "alignment": f"{study.alignment[i]:.4f}"}
+            | scores
+            | dict(zip("xy", place))
+        )
+    write_rows(rows, path)
 
 
 def read_study(path: Path) -> tuple[Study, np.ndarray | None]:
@@ -128,10 +134,11 @@ def read_study(path: Path) -> tuple[Study, np.ndarray | None]:
 
 def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """A table of numbers and names as CSV."""
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    keep.write_whole(path, text.getvalue().encode())
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
