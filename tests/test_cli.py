@@ -111,7 +111,7 @@ def csv_of(path: Path, rows: int = 60) -> Path:
 def test_train_on_digits(stiefel_init: Cli, tmp_path: Path) -> None:
     done = stiefel_init("train", *TINY, "--dataset", "digits", "--out", "study")
     assert done.code == 0
-    assert "8 records are in study" in done.out
+    assert "8 records and index.html are in study" in done.out
     found = records.read(tmp_path / "study", pytest.fail)
     assert {(r["scheme"], r["depth"], r["seed"]) for r in found} == {
         (scheme, depth, seed) for scheme in ("stiefel", "he") for depth in (2, 3) for seed in (0, 1)
@@ -488,3 +488,24 @@ def test_without_its_packages_the_command_line_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == "error: the command line needs typer; pip install 'stiefel-init[lab]'.\n"
+
+
+def test_a_study_ends_in_a_page_of_its_own(stiefel_init: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    for dataset, words in (("digits", "Test accuracy"), ("diabetes", "Root mean squared error")):
+        command = ["train", "--dataset", dataset, "--scheme", "stiefel,he", "--depth", "2,3", "--epochs", "1"]
+        assert stiefel_init(*command, "--seeds", "2", "--out", str(out / dataset)).code == 0
+        page = (out / dataset / "index.html").read_text()
+        assert words in page
+        assert page.count("data:image/png;base64,") == 1
+        assert not re.search(r'(src|href)="(?!data:)', page)
+
+
+def test_the_report_as_a_page(stiefel_init: Cli, tmp_path: Path) -> None:
+    assert stiefel_init("report", "--html", "--out", str(tmp_path)).code == 0
+    page = (tmp_path / "results.html").read_text()
+    assert "<strong>holds</strong>" in page
+    assert "Table 5" in page
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    assert "**" not in page
+    assert "|" not in re.sub(r"base64,[^\"]*", "", page)

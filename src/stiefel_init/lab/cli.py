@@ -129,10 +129,12 @@ def train(
         print(study.forecast(cells, device.value, own, data, out, stack))
         return
     from .runner import run
+    from .tasks import Tasks
 
     records = run(cells, out=out, device=device.value, datasets=own, directory=data, most=stack)
     _print_table(*study.summary(records), title=f"{records[0]['dataset']}, after {epochs} epochs")
-    print(f"\n{len(records)} records are in {out}.")
+    page = study.write_page(records, out, error=Tasks(own, data).dataset(cells[0].dataset).classes is None)
+    print(f"\n{len(records)} records and {page.name} are in {out}.")
 
 
 @command(app)
@@ -221,13 +223,17 @@ def compare(
 @command(app)
 def report(
     out: Annotated[Path, typer.Option("--out", help="Directory for results.md and its pictures.")] = Path("docs"),
+    html: Annotated[bool, typer.Option("--html", help="One page for a browser, results.html, instead.")] = False,
     results: Annotated[
         Path | None, typer.Option(help="Directory of records; our own, published ones if left out.")
     ] = None,
 ) -> None:
     """Write what the records say of the paper: claims with verdicts, tables beside the published ones, pictures."""
-    from .report import write, write_members
+    from .report import write, write_html, write_members
 
+    if html:
+        print(f"wrote {write_html(out, results)}")
+        return
     written = write(out, results)
     if (out / "members.md").exists():
         written += write_members(out / "members.md", out, results)

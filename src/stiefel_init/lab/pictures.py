@@ -49,8 +49,11 @@ def save(figure: Figure, path: Path) -> None:
     write_whole(path, buffer.getvalue())
 
 
-def learning_curves(records: Sequence[Record], title: str = "") -> Figure:
-    """Test score against the epoch: one panel for each depth, one line for each scheme, seeds as thin lines."""
+def learning_curves(records: Sequence[Record], title: str = "", *, error: bool = False) -> Figure:
+    """Test score against the epoch: one panel for each depth, one line for each scheme, seeds as thin lines.
+
+    With `error` the score is an error, not an accuracy.
+    """
     depths = sorted({record["depth"] for record in records})
     figure, axes = _figure(len(depths))
     for axis, depth in zip(axes[0], depths):
@@ -63,8 +66,8 @@ def learning_curves(records: Sequence[Record], title: str = "") -> Figure:
             for line in lines if len(lines) > 1 else []:
                 axis.plot(epochs, line, color=colour, alpha=0.25, linewidth=0.8)
             axis.plot(epochs, lines.mean(0), color=colour, label=scheme, linewidth=1.8)
-        axis.set(title=f"depth {depth}", xlabel="epoch", ylim=(0, 102))
-    axes[0, 0].set_ylabel("test accuracy (%)")
+        axis.set(title=f"depth {depth}", xlabel="epoch", ylim=(0, None if error else 102))
+    axes[0, 0].set_ylabel("root mean squared error" if error else "test accuracy (%)")
     _legend(figure, axes[0, -1])
     if title:
         figure.suptitle(title)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from .cells import ACTIVATIONS, SCHEMES
 from .claims import Claim, Scores, judge
 from .compare import Comparison, compare
 from .experiments import ALPHAS, DEPTHS, IMAGES, SHOTS, TABULAR_WIDTH
+from .page import Page
 from .paper import Published, published
-from .records import Record
+from .records import Record, prepare
 
 TABLES = ("table1", "table2", "table3", "table5")
 
@@ -62,6 +64,16 @@ def write_members(page: Path, out: Path, directory: Path | None = None) -> list[
     path = out / page.name
     path.write_text(text[:start] + "\n".join(lines) + text[end:], encoding="utf-8")
     return [path, *drawn]
+
+
+def write_html(out: Path, directory: Path | None = None) -> Path:
+    """The report as one self-contained page, results.html."""
+    with TemporaryDirectory() as folder:
+        text, *_ = write(Path(folder), directory)
+        page = Page("The paper, re-run")
+        page.markdown(text.read_text(encoding="utf-8"), Path(folder))
+    prepare(out)
+    return page.write(out / "results.html")
 
 
 def _lines(

@@ -171,3 +171,22 @@ def summary(records: Sequence[keep.Record]) -> tuple[list[str], list[list[str]]]
             row.append(text + (f" ({lost} diverged)" if lost else ""))
         rows.append(row)
     return ["depth" if len(names) == 1 else "setting", *schemes], rows
+
+
+def write_page(records: Sequence[keep.Record], out: Path, *, error: bool) -> Path:
+    """The study as one page, index.html: the table and the learning curves, of an accuracy or of an error."""
+    from . import pictures
+    from .page import Page
+
+    first = records[0]
+    page = Page(f"{first['dataset']}: {len(records)} networks")
+    what = "Root mean squared error" if error else "Test accuracy (%)"
+    page.heading(f"{what} after {first['epochs']} epochs, mean ± standard deviation over seeds")
+    page.table(*summary(records), best=min if error else max)
+    for activation in dict.fromkeys(r["activation"] for r in records):
+        page.heading(f"Learning curves, {activation}")
+        chosen = [r for r in records if r["activation"] == activation]
+        page.picture(pictures.learning_curves(chosen, error=error), f"{what} against the epoch, {activation}")
+    widths, optimizer, batch = first["width"], first["optimizer"], first["batch"] or "all rows"
+    page.text(f"Plain networks, hidden layers of {widths} units; {optimizer}, batches of {batch}.", "note")
+    return page.write(out / "index.html")
