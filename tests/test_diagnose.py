@@ -838,3 +838,18 @@ def test_the_page_names_every_column_and_threshold() -> None:
     assert (_verdict.SPREAD, _verdict.FADED, _verdict.GRADIENT) == (1000, 1 / 1000, 1000)
     assert (_verdict.DEAD, _verdict.DISTINCT, _verdict.ENOUGH) == (0.25, 0.25, 16)
     assert "with 16 samples or more" in text
+
+
+@pytest.mark.parametrize("member", ["permutation", "identity"])
+def test_members_that_clip_nothing_are_predicted_as_such(member: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(m for _ in range(20) for m in (nn.Linear(64, 64), nn.ReLU())), nn.Linear(64, 10))
+    initialize_(model, member=member, seed=0)
+    initialize_(model[0], seed=1)  # the first layer mixes, as a rectangular one would
+    found = diagnose(model, torch.randn(256, 64) + 0.3, torch.arange(256) % 10)
+    rows = found.layers[:-1]
+    for row in rows:
+        assert row.predicted_active == pytest.approx(row.active, abs=0.02)
+        assert row.predicted_pre_std == pytest.approx(row.pre_std, rel=0.03)
+        assert row.predicted_gradient == pytest.approx(row.gradient, rel=0.1)
+    assert rows[-1].predicted_active < 0.7  # where a uniform member would have woken the units up

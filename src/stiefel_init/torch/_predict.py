@@ -9,7 +9,8 @@ row sums r_i = Σ_j W_ij
 for independent coordinates, if biases and row sums are uncorrelated. For a member of Õ(m,n) that is √(n/m)·μ and
 min(n/m, 1)·σ². Weights drawn with mean zero get the mean and variance of r under that law, 0 and mean_i Σ_j W_ij²: the
 mean-field map. Then y is taken as Gaussian, as in `propagate`. A run in which all weights are Lee's goes by
-`propagate(scheme="lee")`.
+`propagate(scheme="lee")`. A non-negative member clips nothing that ReLU has let through: its output is its
+input's, and a unit that sums k others is off only if all of them are.
 """
 
 from __future__ import annotations
@@ -74,8 +75,11 @@ def predict(
 
 def _by_moments(run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map]) -> tuple[list[Prediction], list[float]]:
     mean, std = start
-    entered, left = [], []  # of every layer and input: mean and std before the activation, and after it
+    entered: list[Any] = []
+    left: list[Any] = []  # of every layer and input: mean and std before the activation, and after it
     known: dict[object, Activation] = {}
+    shares: list[np.ndarray] = []  # of active units, for every layer with an activation and every input
+    kept: list[int] = []  # those of them that clip nothing
     with np.errstate(all="ignore"):
         for one, m in zip(run, maps):
             std = np.sqrt(m.energy * std * std + m.var_r * mean * mean + m.var_b)
@@ -84,17 +88,24 @@ def _by_moments(run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map]) -> 
             if one.parameters is not None:
                 if (key := _key(one)) not in known:
                     known[key] = resolve(one.activation, one.parameters)
-                mean, std = _activate(known[key], mean, std)
+                if m.groups and left and one.activation == "relu" == run[len(left) - 1].activation:
+                    kept.append(len(left))
+                    shares.append(1 - (1 - shares[-1]) ** m.groups)
+                else:
+                    shares.append(ndtr(mean / np.maximum(std, 1e-300)))
+                    mean, std = _activate(known[key], mean, std)
                 left.append((mean, std))
         before, after = (np.array(table).reshape(-1, 2, len(mean)) for table in (entered, left))
         pre_mean, pre_std = _pooled(before)
         post_mean, post_std = _pooled(after)
         alphas = pre_mean / pre_std
-        active = ndtr(before[:, 0] / np.maximum(before[:, 1], 1e-300)).mean(1)
+        active = [share.mean() for share in shares]
         squares = np.empty((len(left), len(mean)))  # E f'²
         for key, activation in known.items():
             same = [index for index, one in enumerate(run) if one.parameters is not None and _key(one) == key]
             squares[same] = _slopes(activation, *before[same].transpose(1, 0, 2))
+        for at in kept:  # what comes down has passed this mask already when it comes to the one before
+            squares[at - 1], squares[at] = shares[at - 1] / np.maximum(shares[at], 1e-300), shares[at]
     rows = []
     for at, one in enumerate(run):
         if not np.isfinite(before[at]).all():

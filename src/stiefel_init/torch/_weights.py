@@ -32,6 +32,8 @@ class Map(NamedTuple):
     """mean_i Σ_j W_ij²: also the gain of Wᵀ on the square of a gradient in a random direction."""
     mean_b: float
     var_b: float
+    groups: int = 0
+    """Of a non-negative member of Õ(m,n) without biases: the inputs that a unit sums, at least 1; else 0."""
 
 
 class Weights(NamedTuple):
@@ -121,14 +123,14 @@ def survey(modules: Iterable[nn.Module]) -> dict[nn.Module, Weights]:
 
 
 def _facts(stack: Tensor) -> Tensor:
-    """Of (…, count, m, n): the worst errors, the first entry, mean and variance of row sums, mean square of a row."""
+    """Of (…, count, m, n): worst errors, first and least entry, mean and variance of row sums, mean square of a row."""
     orthogonality, forward, backward, _ = errors(stack)
     sums = stack.sum(-1).flatten(1)
     var, mean = torch.var_mean(sums, 1, correction=0)
-    corner = stack[:, 0, 0, 0].clone()
+    corner, least = stack[:, 0, 0, 0].clone(), stack.amin((1, 2, 3))
     energy = stack.square_().sum((1, 2, 3)) / sums.shape[1]
     alignment = torch.maximum(forward, backward).amax(1)
-    return torch.stack((orthogonality.amax(1), alignment, corner, mean, var, energy), 1)
+    return torch.stack((orthogonality.amax(1), alignment, corner, least, mean, var, energy), 1)
 
 
 def _bias_facts(stack: Tensor) -> Tensor:
@@ -156,21 +158,24 @@ def _told(
     )
     return Weights(
         "×".join(map(str, matrices[0][1].shape[-2:])),
-        all(one[5] == 0 for one in found),
+        all(one[6] == 0 for one in found),
         scheme,
         orthogonality,
         alignment,
-        _map(module, scheme, found[0]) if isinstance(module, nn.Linear) else None,
+        _map(module, scheme, found[0], tolerances[0]) if isinstance(module, nn.Linear) else None,
     )
 
 
-def _map(module: nn.Linear, scheme: str, facts: list[float]) -> Map:
+def _map(module: nn.Linear, scheme: str, facts: list[float], limit: float) -> Map:
     """The layer's map, without the noise of weights that were drawn with mean zero.
 
     Row sums of independent weights of mean 0 and variance v have mean 0 and variance nv, up to chance. Of 100 layers
     that chance would add up, though the network's own signal knows nothing of the row sums.
     """
-    found = Map(*facts[3:])
+    mean_r, var_r, energy, mean_b, var_b = facts[4:]
+    found = Map(mean_r, var_r, energy, mean_b, var_b)
+    if max(facts[:2]) <= limit and facts[3] >= -limit and found.mean_b == found.var_b == 0:
+        return found._replace(groups=max(module.in_features // module.out_features, 1))
     m, expected = module.out_features, found.energy
     drawn = abs(found.mean_r) < 4 * math.sqrt(expected / m) and abs(found.var_r / (expected or 1) - 1) < 4 * math.sqrt(
         2 / m
