@@ -147,6 +147,21 @@ def models() -> list[str]:
             continue
         rows = [[name, what, f"{value:,.4g}"] for name, row in one["rows"].items() for what, value in row.items()]
         lines += [f"{machine(one)}:", "", *table(["what", "figure", "value"], rows), ""]
+    real = record("real_models-cpu")
+    if real is not None:
+        names = ["parameters", "drawn", "constant", "left alone", "tied"]
+        rows = [
+            [
+                name, *(f"{row[key]:,}" for key in names), f"{row['init s']:.2f}",
+                "yes" if not row["unaccounted"] else ", ".join(row["unaccounted"]), "yes" if row["finite"] else "no",
+            ]
+            for name, row in real["models"].items() if "parameters" in row
+        ]  # fmt: skip
+        lines += [
+            "Models people use, from timm and transformers, by `python benchmarks/real_models.py --write`; "
+            f"{machine(real)}:", "",
+            *table(["model", *names, "seconds", "all accounted for", "output and gradient finite"], rows), "",
+        ]  # fmt: skip
     return lines
 
 
