@@ -219,16 +219,19 @@ def readme() -> str:
             rows.append([f"{dataset}, {depth} layers", *(f"{sum(s) / len(s):.1f}" for s in scores)])
     seeds = len(found["mnist", "100", "stiefel"])
     lines = [
-        f"Test accuracy (%) after 100 epochs, mean of {seeds} seeds ([all results](docs/results.md)):", "",
+        f"Test accuracy (%) after 100 epochs, mean of {seeds} seeds, each at the paper's learning rate, which is another "
+        "for lee ([all results](docs/results.md)):", "",
         *table(["", *SCHEMES], rows), "",
     ]  # fmt: skip
     speeds = [
-        f"{one['geometric_mean']:.1f} × as fast as `torch.nn.init.orthogonal_` on {where}"
+        f"{one['geometric_mean']:.1f} × on {where}"
         for where, one in (("a CPU", record("sampler-cpu")), ("an H200", record("sampler-cuda")))
         if one
     ]
     fused = [r for r in (record("engine-cuda") or {"steps": []})["steps"] if r["way"] == "fused engine, 132"]
-    lines.append(f"Drawing a matrix is {' and '.join(speeds)}, geometric mean over sizes from 64 to 4096 and more.")
+    lines.append(
+        f"Drawing a matrix against `torch.nn.init.orthogonal_`: {' and '.join(speeds)} as fast, over all sizes."
+    )
     deep = [r for r in fused if r["depth"] == 100]
     if deep:
         lines.append(
