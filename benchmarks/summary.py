@@ -229,9 +229,7 @@ def readme() -> str:
         if one
     ]
     fused = [r for r in (record("engine-cuda") or {"steps": []})["steps"] if r["way"] == "fused engine, 132"]
-    lines.append(
-        f"Drawing a matrix against `torch.nn.init.orthogonal_`: {' and '.join(speeds)} as fast, over all sizes."
-    )
+    lines.append(lines.append(f"Drawing a matrix, against `torch.nn.init.orthogonal_`: {', '.join(speeds)} as fast."))
     deep = [r for r in fused if r["depth"] == 100]
     if deep:
         lines.append(
