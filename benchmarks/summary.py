@@ -82,7 +82,154 @@ def sampler() -> list[str]:
                 for name, value in batch["milliseconds"].items()
                 if name != "sample"
             )
-            lines.append(f"Drawing a matrix, against `torch.nn.init.orthogonal_`: {', '.join(speeds)} as fast.")
+            lines.append(f"- {batch['count']:,} matrices of {shape} in one call: {milliseconds(ours)} ms, {rest}.")
+        lines.append("")
+    return lines
+
+
+def engine() -> list[str]:
+    lines = [
+        "## Training", "",
+        "`python benchmarks/engine.py --write`; 784 → 64 × depth → 10, batches of 256, Adam, milliseconds for one step",
+        "of one network. [How the engines work](engine.md).", "",
+    ]  # fmt: skip
+    for device in ("cpu", "cuda"):
+        one = record(f"engine-{device}")
+        if one is None:
+            continue
+        rows = [
+            [
+                str(row["depth"]), row["way"], f"{row['milliseconds']:.4g}",
+                f"{row['speedup']:.0f}" if row["speedup"] and row["speedup"] >= 10 else f"{row['speedup']:.2f}"
+                if row["speedup"] else "—",
+                f"{row['flops_share']:.0%}", f"{row['memory_share']:.0%}" if row["memory_share"] else "—",
+                f"{row['peak_memory'] / 2**30:.2f} GiB" if row["peak_memory"] else "—",
+            ]
+            for row in sorted(one["steps"], key=lambda row: row["depth"])
+        ]  # fmt: skip
+        header = ["depth", "way, networks at once", "ms", "× plain loop", "of float32 rate", "of bandwidth", "memory"]
+        lines += [f"{machine(one)}:", "", *table(header, rows), ""]
+        if "few_shot_seconds" in one:
+            lines += [
+                f"Few-shot: 300 networks of depth 100, 100 steps each and the test on 10,000 images: "
+                f"{one['few_shot_seconds']:.2f} s.", "",
+            ]  # fmt: skip
+    return lines
+
+
+def equivalence() -> list[str]:
+    one = record("equivalence-published")
+    if one is None:
+        return []
+    rows = [
+        [
+            test["cell"], f"{test['graph']:.2f}", f"{test['other']:.2f}", f"{test['welch']:.3f}", f"{test['ks']:.3f}",
+            f"{test['largest_difference']:.2f}",
+        ]
+        for test in one["tests"]
+    ]  # fmt: skip
+    least = min(min(test["welch"], test["ks"]) for test in one["tests"])
+    header = ["", "graph engine, CPU", "fused engine, H200", "p, Welch", "p, Kolmogorov–Smirnov", "largest difference"]
+    return [
+        "Do the engines train equally well? `python benchmarks/equivalence.py --published --write`: 4-shot networks on",
+        f"MNIST, {one['seeds']} seeds, 100 steps; the same cells by both engines. Test accuracy (%):", "",
+        *table(header, rows), "",
+        f"The smallest of the {2 * len(rows)} p-values is {least:.3f}; of {2 * len(rows)} tests of equal engines one "
+        f"falls below {0.05 / (2 * len(rows)):.4f} once in twenty times.", "",
+    ]  # fmt: skip
+
+
+def models() -> list[str]:
+    lines = ["## Whole models", "", "`python benchmarks/initialize.py --write`.", ""]
+    for device in ("cpu", "cuda"):
+        one = record(f"initialize-{device}")
+        if one is None:
+            continue
+        rows = [[name, what, f"{value:,.4g}"] for name, row in one["rows"].items() for what, value in row.items()]
+        lines += [f"{machine(one)}:", "", *table(["what", "figure", "value"], rows), ""]
+    real = record("real_models-cpu")
+    if real is not None:
+        names = ["parameters", "drawn", "constant", "left alone", "tied"]
+        rows = [
+            [
+                name, *(f"{row[key]:,}" for key in names), f"{row['init s']:.2f}",
+                "yes" if not row["unaccounted"] else ", ".join(row["unaccounted"]), "yes" if row["finite"] else "no",
+            ]
+            for name, row in real["models"].items() if "parameters" in row
+        ]  # fmt: skip
+        lines += [
+            "Models people use, from timm and transformers, by `python benchmarks/real_models.py --write`; "
+            f"{machine(real)}:", "",
+            *table(["model", *names, "seconds", "all accounted for", "output and gradient finite"], rows), "",
+        ]  # fmt: skip
+    return lines
+
+
+def diagnosis() -> list[str]:
+    for name in ("diagnose-cpu", "diagnose"):
+        one = record(name)
+        if one is not None:
+            rows = [[key, f"{value:,.4g}"] for key, value in one.items() if isinstance(value, int | float)]
+            return ["## Diagnosis", "", f"`python benchmarks/diagnose.py --write`; {machine(one)}.", "",
+                    *table(["figure", "value"], rows), ""]  # fmt: skip
+    return []
+
+
+def alternatives() -> list[str]:
+    one = record("alternatives-cpu")
+    if one is None:
+        return []
+    rows = [
+        [
+            str(row["depth"]), row["network"],
+            f"{statistics.mean(row['scores']):.1f} ± {statistics.stdev(row['scores']):.1f}", f"{row['rate']:g}",
+            f"{row['milliseconds']:.1f}", f"{row['kept_bytes'] / 2**20:.1f} MiB",
+        ]
+        for row in one["rows"]
+    ]  # fmt: skip
+    header = ["depth", "network", "test accuracy (%)", "best rate", "ms a step", "kept for the backward pass"]
+    return [
+        "## What a user would pick instead", "",
+        f"`python benchmarks/alternatives.py --write`; digits, {one['epochs']} epochs, {len(one['rows'][0]['scores'])} "
+        f"seeds, the best of three rates (in units of 0.001/√depth); {machine(one)}.", "",
+        *table(header, rows), "",
+    ]  # fmt: skip
+
+
+def page() -> str:
+    lines = [
+        "# Performance", "",
+        "Made by `make docs` from the records under `benchmarks/records/`. Ratios are of times in one run, since",
+        "machines are noisy; the same script gives you yours.", "",
+        *sampler(), *engine(), *equivalence(), *models(), *diagnosis(), *alternatives(),
+    ]  # fmt: skip
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def readme() -> str:
+    """The README with its figures."""
+    found: dict[tuple[str, str, str], list[float]] = {}
+    with open(HERE.parent / "results" / "table1.csv", newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            found.setdefault((row["dataset"], row["depth"], row["scheme"]), []).append(float(row["score"] or 0))
+    rows = []
+    for dataset in ("mnist", "fashion-mnist"):
+        for depth in ("10", "50", "100"):
+            scores = [found[dataset, depth, scheme] for scheme in SCHEMES]
+            rows.append([f"{dataset}, {depth} layers", *(f"{sum(s) / len(s):.1f}" for s in scores)])
+    seeds = len(found["mnist", "100", "stiefel"])
+    lines = [
+        f"Test accuracy (%) after 100 epochs, mean of {seeds} seeds, at the paper's learning rates, another one "
+        "for lee ([all results](docs/results.md)):", "",
+        *table(["", *SCHEMES], rows), "",
+    ]  # fmt: skip
+    speeds = [
+        f"{one['geometric_mean']:.1f} × on {where}"
+        for where, one in (("a CPU", record("sampler-cpu")), ("an H200", record("sampler-cuda")))
+        if one
+    ]
+    fused = [r for r in (record("engine-cuda") or {"steps": []})["steps"] if r["way"] == "fused engine, 132"]
+    lines.append(f"Drawing a matrix against `torch.nn.init.orthogonal_`: {' and '.join(speeds)} as fast.")
     deep = [r for r in fused if r["depth"] == 100]
     if deep:
         lines.append(
