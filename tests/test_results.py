@@ -77,6 +77,8 @@ class TestComparison:
         assert self.one(97.2, [96.0, 97.0, 98.0]).verdict == "agrees"
         assert self.one(90.0, [97.0, 97.1, 97.2]).verdict == "differs by +7.10"
         assert self.one(90.0, [97.0, 11.35, 97.2]).verdict.endswith("1 of 3 seeds collapse")
+        assert self.one(97.0, [96.0]).verdict == "one seed only (-1.00)"
+        assert not self.one(97.0, [97.0]).agrees
         assert self.one(11.35, [11.35, 11.35]).verdict == "agrees; every seed collapses"
 
     def test_means_of_fifty_are_held_to_standard_errors(self) -> None:

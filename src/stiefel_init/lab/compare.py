@@ -79,8 +79,15 @@ class Comparison:
         return 0 if floor is None else int((self.scores <= floor + COLLAPSED_WITHIN).sum())
 
     @property
+    def judged(self) -> bool:
+        """Whether there are seeds enough to say anything: two or more."""
+        return len(self.scores) > 1
+
+    @property
     def agrees(self) -> bool:
         """Whether the published number is one that our seeds would give."""
+        if not self.judged:
+            return False
         if self.published.std is not None:
             return self.standard_errors <= 3 or abs(self.difference) < 0.01
         low, high = self.single
@@ -90,6 +97,8 @@ class Comparison:
     def verdict(self) -> str:
         """In words."""
         n = len(self.scores)
+        if not self.judged:
+            return f"one seed only ({self.difference:+.2f})"
         if self.agrees:
             text = "agrees" if self.published.std is None else f"agrees ({self.standard_errors:.1f} SE)"
         else:

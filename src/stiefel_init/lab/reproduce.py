@@ -180,8 +180,8 @@ def comparison_tables(name: str | None, directory: Path | None) -> list[tuple[st
     for table in tables if name is None else (name,):
         comparisons = compare(table, records)
         if comparisons or name is not None:
-            agree = sum(one.agrees for one in comparisons)
-            title = f"{table}: {TITLES[table]}; {agree} of {len(comparisons)} published numbers agree with ours"
+            agree, judged = sum(one.agrees for one in comparisons), sum(one.judged for one in comparisons)
+            title = f"{table}: {TITLES[table]}; {agree} of {judged} published numbers agree with ours"
             found.append((title, *comparison_rows(comparisons)))
     return found
 
