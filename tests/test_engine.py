@@ -587,3 +587,10 @@ def test_equal_cells_have_equal_keys() -> None:
     assert Cell("wine", rate=1, alpha=2).key == Cell("wine", rate=1.0, alpha=2.0).key
     assert Cell("wine", depth=2, width=[3, 4]) == Cell("wine", depth=2, width=(3, 4))
     assert Architecture((4, 3, 2), "prelu").parameters == 4 * 3 + 3 + 3 * 2 + 2 + 1
+
+
+def test_the_rate_left_out_is_the_papers() -> None:
+    assert Cell("digits", depth=100).rate == pytest.approx(1e-4)
+    assert Cell("digits", depth=100) == Cell("digits", depth=100, rate=1e-4)
+    with pytest.raises(StiefelError, match="rate=0"):
+        Cell("digits", rate=0)

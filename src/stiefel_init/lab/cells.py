@@ -22,6 +22,9 @@ PROTOCOL = 1
 """Raised whenever a change to the code changes what a cell's outcome is beyond rounding."""
 
 
+_LEFT_OUT: Any = None
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """Everything that decides the outcome of one training: a plain network d → hidden … hidden → classes.
@@ -42,8 +45,8 @@ class Cell:
     """Passes over the training data; steps, when the data are one batch."""
     batch: int | None = 256
     """Rows of a mini-batch; None trains on all rows at once."""
-    rate: float = 1e-3
-    """Learning rate, as used; the paper's is 0.001/√depth, and deep networks need one that small."""
+    rate: float = _LEFT_OUT
+    """Learning rate; 0.001/√depth, the paper's, if left out. Deep networks need one that small."""
     optimizer: str = "adam"
     shots: int | None = None
     """Training images per class, drawn anew for each seed; None for all."""
@@ -75,6 +78,8 @@ class Cell:
                 raise unknown(name, getattr(self, name), valid)
         widths = self.width if isinstance(self.width, tuple) else (self.width,)
         _positive("depth", self.depth)
+        if self.rate is None:
+            object.__setattr__(self, "rate", 1e-3 / math.sqrt(self.depth))
         for width in widths:
             _positive("width", width)
         _positive("epochs", self.epochs)
