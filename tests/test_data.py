@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -417,13 +418,19 @@ def test_a_directory_that_is_not_there(tmp_path: Path, monkeypatch: pytest.Monke
         assert f"STIEFEL_INIT_DATA={str(tmp_path / 'nowhere')!r} is not a directory" in message(error)
 
 
-def test_a_file_that_may_not_be_read(tiny: formats.Arrays, tmp_path: Path) -> None:
-    write_idx(tmp_path, tiny)
-    (tmp_path / f"{FILES[1]}.gz").chmod(0)
-    if os.access(tmp_path / f"{FILES[1]}.gz", os.R_OK):
-        pytest.skip("this user may read everything")
-    with pytest.raises(StiefelError) as error:
-        data.load("mnist", directory=tmp_path)
+def test_a_file_that_may_not_be_read(tiny: formats.Arrays) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # one that every user may enter
+        Path(folder).chmod(0o755)
+        write_idx(Path(folder), tiny)
+        (Path(folder) / f"{FILES[1]}.gz").chmod(0)
+        user = os.geteuid()
+        if user == 0:
+            os.seteuid(65534)  # root may read everything
+        try:
+            with pytest.raises(StiefelError) as error:
+                data.load("mnist", directory=Path(folder))
+        finally:
+            os.seteuid(user)
     assert f"{FILES[1]}.gz cannot be read (Permission denied)" in message(error)
 
 

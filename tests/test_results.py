@@ -81,6 +81,11 @@ class TestComparison:
         assert not self.one(97.0, [97.0]).agrees
         assert self.one(11.35, [11.35, 11.35]).verdict == "agrees; every seed collapses"
 
+    def test_a_network_that_diverged_is_the_worst_there_is(self) -> None:
+        rows = [record(cell, None) for cell in experiments.cells("table5", 2) if cell.dataset in ("wine", "diabetes")]
+        found = {one.published.dataset: one.mean for one in compare("table5", rows)}
+        assert found == {"wine": 0.0, "diabetes": np.inf}
+
     def test_means_of_fifty_are_held_to_standard_errors(self) -> None:
         scores = [40.0, 42.0] * 25  # standard deviation 1.0102
         near = self.one(41.5, scores, std=1.0)

@@ -9,6 +9,7 @@ import numpy as np
 
 from .cells import ACTIVATIONS
 from .claims import greater_p
+from .compare import score
 from .experiments import MEMBERS
 from .records import Record
 
@@ -76,15 +77,11 @@ def _table(
     for name in dict.fromkeys(label for label, _ in labelled):
         cells = [name]
         for c in columns:
-            scores = [_score(r) for label, r in labelled if label == name and column(r) == c]
+            scores = [score(r) for label, r in labelled if label == name and column(r) == c]
             cells.append(f"{np.mean(scores):.1f} ± {np.std(scores, ddof=1):.1f}" if len(scores) > 1 else
                          f"{scores[0]:.1f}" if scores else "—")  # fmt: skip
         rows.append(cells)
     return title, ["", *map(str, columns)], rows
-
-
-def _score(record: Record) -> float:
-    return 0.0 if record["score"] is None else float(record["score"])
 
 
 def duels(records: Sequence[Record]) -> Table:
@@ -96,7 +93,7 @@ def duels(records: Sequence[Record]) -> Table:
         found = {
             name: np.array(
                 [
-                    _score(r) for r in usual
+                    score(r) for r in usual
                     if kind(r) == name and (r["dataset"], r["depth"], r["shots"] or 0) == (dataset, depth, shots)
                 ]
             )

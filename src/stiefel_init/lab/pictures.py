@@ -147,6 +147,7 @@ def over_depth(records: Sequence[Record], datasets: Sequence[str], ylabel: str =
 
 def members(records: Sequence[Record]) -> Figure:
     """Score against depth for each kind of the study of members, with bands of one standard deviation."""
+    from .compare import score
     from .members import kind
 
     figure, axes = _figure(1, size=(7.0, 4.0))
@@ -155,7 +156,7 @@ def members(records: Sequence[Record]) -> Figure:
     for number, name in enumerate(kinds):
         chosen = [r for r in records if kind(r) == name]
         depths = sorted({r["depth"] for r in chosen})
-        scores = [np.array([r["score"] or 0.0 for r in chosen if r["depth"] == d], float) for d in depths]
+        scores = [np.array([score(r) for r in chosen if r["depth"] == d], float) for d in depths]
         mean, std = np.array([s.mean() for s in scores]), np.array([s.std() for s in scores])
         colour = f"C{number}"
         style = "-" if chosen[0]["scheme"] == "stiefel" else "--"
