@@ -294,7 +294,7 @@ def memory_per_cell(cell: Cell, task: Task, device: torch.device) -> int:
     rows = min(cell.batch or task.size, task.size)
     evaluation = 4 * EVALUATION_ROWS * 3 * max(net.widths[1:])
     if fused.fits(cell, task.outputs, device):
-        training = fused.memory_per_cell(cell, rows, task.outputs)
+        training = fused.memory_per_cell(cell, rows, net.parameters)
     else:
         training = 4 * (net.parameters + rows * (sum(net.widths) + 4 * max(net.widths)))
     return 12 * net.parameters + max(training, evaluation) + 32 * task.size

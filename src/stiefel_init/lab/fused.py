@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MOST_WIDTH = 128
 MOST_OUTPUTS = 128
+BLOCK = 256
+"""Parameters for each program of `update`."""
 
 
 def takes(cell: Cell, outputs: int) -> bool:
@@ -41,7 +43,7 @@ class FusedEpochs:
         self.stack = stack
         cell, widths = stack.cells[0], stack.net.widths
         count, device = len(stack.cells), stack.order.device
-        rows = _tile_rows(stack.batch, widths[1])
+        rows = _tile_rows(stack.batch)
         block = _block(widths[1])
         self.tiles = -(-stack.batch // rows)
         self.depth = stack.net.layers - 1
@@ -50,27 +52,21 @@ class FusedEpochs:
         self.rates = torch.tensor([cell.rate for cell in stack.cells], device=device)
         flat = stack.parameters.flat
         self.moments = [torch.zeros(count, flat.stride(0), device=device) if self.adam else flat for _ in range(2)]
-        shape = count, self.depth, self.tiles * rows, block
-        self.kept, self.slopes = torch.empty(shape, device=device), torch.empty(shape, device=device)
-        self.ends = torch.empty(count, self.tiles * rows, _block(widths[-1]), device=device)
+        self.kept = torch.empty(count, self.depth, self.tiles * rows, block, device=device)
+        self.shares = torch.zeros(count, self.tiles, flat.stride(0), device=device)
         self.losses = torch.zeros(count, self.tiles, device=device)
         self.corrects = torch.zeros(count, self.tiles, dtype=torch.int64, device=device)
-        self.slope_sums = torch.zeros(count, self.depth, self.tiles, device=device)
         self.order = stack.order.to(torch.int32)
-        terms = 1 if cell.precision == "tf32" else 3
         self.shape: dict[str, Any] = {
             "INPUTS": widths[0], "WIDTH": widths[1], "CLASSES": widths[-1],
             "BH": block, "BD": min(32, _block(widths[0])), "BC": _block(widths[-1]), "ROWS": rows,
-            "ACTIVATION": ACTIVATIONS.index(stack.net.activation),
-            "TERMS": terms, "EXACT": stack.data.features.dtype == torch.uint8,
+            "ACTIVATION": ACTIVATIONS.index(stack.net.activation), "REGRESSION": stack.loss == "squared_error",
+            "PARTS": 2 if cell.precision == "tf32" else 3, "EXACT": stack.data.features.dtype == torch.uint8,
         }  # fmt: skip
-        # Found by measurement on an H200. Fewer registers for each program let four of them share a multiprocessor.
-        narrow = block <= 64
-        self.propagate_options = {"num_warps": 4 if narrow else 8, "num_stages": 1} | (
-            {"maxnreg": 128} if narrow else {}
-        )
-        self.update_options = {"num_warps": 4 if narrow else 8, "num_stages": 2 if terms == 3 and narrow else 1}
-        self.update_options |= {"maxnreg": 128} if narrow else {}
+        self.options: dict[str, Any] = {"num_warps": 4 if block <= 64 else 8, "num_stages": 1}
+        # Found by measurement on an H200: with fewer registers for each, four programs share a multiprocessor.
+        if block <= 64 and count * self.tiles > 2 * _multiprocessors(device):
+            self.options["maxnreg"] = 128
 
     def run(self) -> tuple[Tensor, Tensor]:
         """Train one epoch; the sums of the losses and of the correct predictions."""
@@ -92,20 +88,15 @@ class FusedEpochs:
         data = stack.data
         self.taken += 1
         strides = self.order.stride(0), flat.stride(0)
-        scale = 1 / data.scale
         kernels.propagate[(len(flat) * self.tiles,)](
-            flat, self.kept, self.slopes, self.ends, self.losses, self.corrects, self.slope_sums,
-            data.features, data.targets, self.order, start, stop, self.tiles, *strides, scale, self.depth,
-            REGRESSION=stack.loss == "squared_error", **self.shape, **self.propagate_options,
+            flat, self.shares, self.kept, self.losses, self.corrects, data.features, data.targets, self.order,
+            start, stop, self.tiles, *strides, 1 / data.scale, self.depth, **self.shape, **self.options,
         )  # fmt: skip
-        part = min(32, self.shape["BH"])
-        groups = -(-self.shape["INPUTS"] // self.shape["BD"])
-        jobs = (self.depth - 1) * (self.shape["BH"] // part) + 1 + groups
+        size = stack.net.parameters
         fix1, fix2 = 1 / (1 - 0.9**self.taken), (1 - 0.999**self.taken) ** -0.5
-        kernels.update[(jobs, len(flat))](
-            flat, *self.moments, self.kept, self.slopes, self.ends, self.slope_sums, data.features, self.order,
-            self.rates, start, stop, self.tiles, self.tiles, *strides, scale, fix1, fix2, self.depth,
-            BN=part, ADAM=self.adam, **self.shape, **self.update_options,
+        kernels.update[(-(-size // BLOCK), len(flat))](
+            flat, *self.moments, self.shares, self.rates, self.tiles, size, flat.stride(0), fix1, fix2,
+            BLOCK=BLOCK, ADAM=self.adam,
         )  # fmt: skip
 
 
@@ -114,12 +105,16 @@ def _block(size: int) -> int:
     return max(16, 1 << (size - 1).bit_length())
 
 
-def _tile_rows(batch: int, width: int) -> int:
-    most = 64 if width <= 64 else 32
-    return min(most, _block(batch))
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
-def memory_per_cell(cell: Cell, batch: int, outputs: int) -> int:
+def _tile_rows(batch: int) -> int:
+    return min(64, _block(batch))
+
+
+def memory_per_cell(cell: Cell, batch: int, parameters: int) -> int:
     """Bytes the fused engine takes for each network beyond its parameters and moments."""
-    rows = -(-batch // 64) * 64
-    return 4 * rows * (2 * cell.depth * _block(cell.hidden[0]) + _block(outputs))
+    rows = _tile_rows(batch)
+    tiles = -(-batch // rows)
+    return 4 * tiles * (rows * cell.depth * _block(cell.hidden[0]) + parameters)
