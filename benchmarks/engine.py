@@ -4,7 +4,7 @@
 
 A step is complete: gather the batch, forward, loss, backward, Adam. The network is 784 → 64 × depth → 10 on
 batches of 256. Its floor is 6 · parameters · 256 multiplications and additions at the device's float32 rate, and, for
-the fused engine, the bytes of its activations, derivatives, parameters and moments at the memory's rate.
+the fused engine, the bytes of its activations, gradients, parameters and moments at the memory's rate.
 """
 
 from __future__ import annotations
@@ -150,9 +150,9 @@ def work(depth: int) -> float:
 def traffic(depth: int) -> float:
     """Bytes the fused engine must move for one step of one network."""
     parameters = Architecture((INPUTS, *(WIDTH,) * depth, CLASSES), "relu").parameters
-    # Activations: written, read on the way back, read for the gradient. Derivatives: written and read.
+    # Activations: written, and read on the way back. Gradients: a share of each for every 64 rows, written and read.
     # Parameters: read forward and back, then with both moments read and written.
-    return 4.0 * (5 * BATCH * WIDTH * depth + 8 * parameters) + 2 * BATCH * INPUTS
+    return 4.0 * (2 * BATCH * WIDTH * depth + (2 * BATCH // 64 + 8) * parameters) + 2 * BATCH * INPUTS
 
 
 def ceilings(device: str) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -105,32 +105,70 @@ MEMBERS = (
 MEMBER_DEPTHS = (10, 30, 100, 300, 1000)
 MEMBER_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Times the paper's 0.001/√depth."""
-MEMBER_EPOCHS, MEMBER_QUICK_EPOCHS = 40, 20
+MEMBER_QUICK_EPOCHS = 20
+TUNING_SEED = 1000
+"""Of the networks that find each member's best rate; none of those that are compared has it."""
+RECOMMENDED = ("stiefel", "rotation 0.1")
+DEEPEST = {3_000: 10, 10_000: 5}
+"""Epochs of the deepest networks."""
+
+
+def member_epochs(depth: int) -> int:
+    """Epochs of the study of members: forty, for a thousand layers fifteen."""
+    return 40 if depth < 1000 else 15
+
+
+def _member(dataset: str, kind: tuple[str, str | None], depth: int, times: float = 1.0, **options: Any) -> Cell:
+    usual: dict[str, Any] = {"epochs": member_epochs(depth), "experiment": "members"}
+    return Cell(dataset, kind[0], depth, variant=kind[1], rate=times * 1e-3 / math.sqrt(depth), **usual | options)
 
 
 def _members(seeds: int, quick: bool) -> Iterator[Cell]:
     """Beyond the paper: which member of the set trains best. A quick one is on digits, without the other protocols."""
-
-    def make(dataset: str, scheme: str, variant: str | None, depth: int, times: float = 1.0, **options: Any) -> Cell:
-        usual: dict[str, Any] = {"epochs": MEMBER_QUICK_EPOCHS if quick else MEMBER_EPOCHS, "experiment": "members"}
-        rate = times * 1e-3 / math.sqrt(depth)
-        return Cell(dataset, scheme, depth, variant=variant, rate=rate, **usual | options)
-
-    datasets = ("digits",) if quick else IMAGES
-    for seed, dataset, (scheme, variant) in itertools.product(range(seeds), datasets, MEMBERS):
+    epochs: dict[str, Any] = {"epochs": MEMBER_QUICK_EPOCHS} if quick else {}
+    for seed, dataset, kind in itertools.product(range(seeds), ("digits",) if quick else IMAGES, MEMBERS):
         for depth in MEMBER_DEPTHS:
-            for times in MEMBER_RATES if not quick or depth == 100 else (1.0,):
-                yield make(dataset, scheme, variant, depth, times, seed=seed)
-            if scheme == "lee":  # the rate that the paper gives it
-                yield make(dataset, scheme, variant, depth, math.sqrt(depth), seed=seed)
+            for times in MEMBER_RATES if quick and depth == 100 else (1.0,):
+                yield _member(dataset, kind, depth, times, seed=seed, **epochs)
+            if kind[0] == "lee":  # the rate that the paper gives it
+                yield _member(dataset, kind, depth, math.sqrt(depth), seed=seed, **epochs)
         for k in SHOTS:
-            yield make(dataset, scheme, variant, 100, seed=seed, shots=k, batch=None, epochs=100)
+            yield _member(dataset, kind, 100, seed=seed, shots=k, batch=None, epochs=100)
         for activation in ACTIVATIONS[1:]:
-            yield make(dataset, scheme, variant, 100, seed=seed, activation=activation)
-    for seed, (scheme, variant), alpha in itertools.product(range(seeds), MEMBERS, (0.0, 2.0)):
+            yield _member(dataset, kind, 100, seed=seed, activation=activation, **epochs or {"epochs": 15})
+    for seed, kind, alpha in itertools.product(range(seeds), MEMBERS, (0.0, 2.0)):
         for dataset in ("wine", "cancer") if quick else TABULAR_WIDTH:
             width = TABULAR_WIDTH[dataset]
-            yield make(dataset, scheme, variant, 100, seed=seed, width=width, alpha=alpha, epochs=100)
+            yield _member(dataset, kind, 100, seed=seed, width=width, alpha=alpha, epochs=100)
+    if quick:
+        return
+    for seed, dataset in itertools.product(range(2 * seeds), IMAGES):  # the paper's hundred epochs
+        yield _member(dataset, RECOMMENDED, 100, seed=seed, epochs=100)
+        yield _member(dataset, ("stiefel", None), 100, seed=seed, epochs=100, experiment="table1")
+    for seed, dataset, kind in itertools.product(range(seeds), IMAGES, (RECOMMENDED, ("stiefel", "permutation"))):
+        yield _member(dataset, kind, 1000, seed=seed, epochs=40)
+    for depth, kind, times in itertools.product(DEEPEST, MEMBERS[1:4], (1.0, 4.0)):
+        yield _member("mnist", kind, depth, times, epochs=DEEPEST[depth])
+
+
+def member_rates() -> list[Cell]:
+    """The networks that find each member's best rate at each depth, in a third of the epochs."""
+    return [
+        _member(
+            dataset, kind, depth, times, seed=TUNING_SEED, epochs=member_epochs(depth) // 3, experiment="members-rates"
+        )
+        for dataset, kind, depth, times in itertools.product(IMAGES, MEMBERS, MEMBER_DEPTHS, MEMBER_RATES)
+    ]
+
+
+def members_at(best: Mapping[tuple[str, str, str | None, int], float], seeds: int | None = None) -> list[Cell]:
+    """The networks of the study at the best rates, by data set, scheme, variant and depth."""
+    return [
+        _member(dataset, (scheme, variant), depth, times, seed=seed)
+        for (dataset, scheme, variant, depth), times in best.items()
+        for seed in range(seeds or SEEDS["members"])
+        if times != 1
+    ]
 
 
 EXPERIMENTS: dict[str, Callable[[int, bool], Iterator[Cell]]] = {

@@ -9,8 +9,8 @@ import numpy as np
 
 from .cells import ACTIVATIONS
 from .claims import greater_p
-from .compare import score
-from .experiments import MEMBERS
+from .compare import ERRORS, score
+from .experiments import IMAGES, MEMBER_DEPTHS, MEMBER_QUICK_EPOCHS, MEMBERS, RECOMMENDED, member_epochs
 from .records import Record
 
 UNIFORM = "uniform"
@@ -32,34 +32,92 @@ def times(record: Record) -> float:
     return round(record["rate"] * 1e3 * math.sqrt(record["depth"]), 3)
 
 
+def best_rates(records: Sequence[Record]) -> dict[tuple[str, str, str | None, int], float]:
+    """By data set, scheme, variant and depth: the rate whose tuning network scored best, in units of 0.001/√depth."""
+    found: dict[tuple[str, str, str | None, int], tuple[float, float]] = {}
+    for r in records:
+        if r["experiment"] == "members-rates":
+            key = r["dataset"], r["scheme"], r["variant"], r["depth"]
+            found[key] = max(found.get(key, (-math.inf, 1.0)), (score(r), times(r)))
+    return {key: rate for key, (_, rate) in found.items()}
+
+
+def compared(records: Sequence[Record]) -> list[Record]:
+    """The networks that differ in nothing but member, depth, rate and seed."""
+    return [
+        r for r in records
+        if r["experiment"] in ("members", "members-quick") and r["alpha"] is r["shots"] is None
+        and r["activation"] == "relu" and r["depth"] in MEMBER_DEPTHS
+        and r["epochs"] == (MEMBER_QUICK_EPOCHS if r["experiment"] == "members-quick" else member_epochs(r["depth"]))
+    ]  # fmt: skip
+
+
+def at_best(records: Sequence[Record]) -> list[Record]:
+    """Those at the rate that the tuning found best for their member and depth."""
+    best = best_rates(records)
+    return [r for r in compared(records) if best.get((r["dataset"], r["scheme"], r["variant"], r["depth"])) == times(r)]
+
+
+def everything(records: Sequence[Record]) -> list[Table]:
+    """All tables of the study, the claims first."""
+    found = [claims(records)] if deepest(records) else []
+    return [*found, *tables(records), *(table for table in (duels(records), duels(records, best=True)) if table[2])]
+
+
 def tables(records: Sequence[Record]) -> list[Table]:
     """(title, header, rows) of what the records answer, one set of them for each data set."""
     found: list[Table] = []
-    plain = [r for r in records if r["alpha"] is None]
+    plain = [r for r in records if r["alpha"] is None and r["experiment"] != "table1"]
+    grid = compared(records)
     for dataset in dict.fromkeys(r["dataset"] for r in plain):
         own = [r for r in plain if r["dataset"] == dataset]
-        full = [r for r in own if r["shots"] is None and r["activation"] == "relu"]
+        full = [r for r in grid if r["dataset"] == dataset]
         fixed = [r for r in full if r["scheme"] == "lee" and times(r) == round(math.sqrt(r["depth"]), 3)]
         usual = [r for r in full if times(r) == 1]
-        epochs = usual[0]["epochs"]
+        if not usual:
+            continue
+        epochs = " or ".join(str(e) for e in sorted({r["epochs"] for r in usual}, reverse=True))
         found.append(
             _table(f"{dataset}, {epochs} epochs at 0.001/√depth; by depth", usual, lambda r: r["depth"], extra=fixed)
         )
-        grid = [r for r in full if r["depth"] == 100 and r not in fixed]
-        if len({times(r) for r in grid}) > 1:
-            found.append(_table(f"{dataset}, depth 100; by rate, in units of 0.001/√depth", grid, times))
+        best = [r for r in at_best(records) if r["dataset"] == dataset]
+        if best:
+            found.append(_table(f"{dataset}, each at its best rate of five; by depth", best, lambda r: r["depth"]))
+        tried = [r for r in own if r["experiment"] == "members-rates"] or [r for r in full if r not in fixed]
+        for depth in (100, 1000):
+            rates = [r for r in tried if r["depth"] == depth]
+            if len({times(r) for r in rates}) > 1:
+                what = f"{dataset}, depth {depth}, {rates[0]['epochs']} epochs; by rate, in units of 0.001/√depth"
+                found.append(_table(what, rates, times))
         few = [r for r in own if r["shots"] is not None]
         if few:
             found.append(_table(f"{dataset}, depth 100; by images of each class", few, lambda r: r["shots"]))
-        shaped = [r for r in own if r["shots"] is None and r["depth"] == 100 and times(r) == 1]
-        if len({r["activation"] for r in shaped}) > 1:
-            found.append(_table(f"{dataset}, depth 100; by activation", shaped, lambda r: r["activation"]))
-    tabular = [r for r in records if r["alpha"] is not None]
-    if tabular:
+        shaped = [r for r in own if r["shots"] is None and r["activation"] != "relu"]
+        if shaped:
+            epochs = shaped[0]["epochs"]
+            shaped += [r for r in usual if (r["depth"], r["epochs"]) == (100, epochs)]
+            what = f"{dataset}, depth 100, {epochs} epochs; by activation"
+            found.append(_table(what, shaped, lambda r: r["activation"]))
+    if deepest(records):
         found.append(
-            _table("tabular data, depth 100; by set and α", tabular, lambda r: f"{r['dataset']}, α {r['alpha']:g}")
+            _table(
+                "mnist, the deepest; by depth, epochs and rate in units of 0.001/√depth",
+                deepest(records),
+                lambda r: f"{r['depth']:,}, {r['epochs']} epochs, × {times(r):g}",
+            )
         )
+    tabular = [r for r in records if r["alpha"] is not None]
+    for error, what in ((False, "accuracy"), (True, "root mean squared error")):
+        rows = [r for r in tabular if (r["dataset"] in ERRORS) == error]
+        if rows:
+            title = f"tabular data, depth 100, {what}; by set and α"
+            found.append(_table(title, rows, lambda r: f"{r['dataset']}, α {r['alpha']:g}"))
     return found
+
+
+def deepest(records: Sequence[Record]) -> list[Record]:
+    """The networks deeper than the comparison goes, on MNIST."""
+    return [r for r in records if r["experiment"] == "members" and r["depth"] > MEMBER_DEPTHS[-1]]
 
 
 def _table(
@@ -84,21 +142,18 @@ def _table(
     return title, ["", *map(str, columns)], rows
 
 
-def duels(records: Sequence[Record]) -> Table:
-    """Each member against the uniform one at 0.001/√depth: difference of means, and p of Welch's tests both ways."""
+def duels(records: Sequence[Record], *, best: bool = False) -> Table:
+    """Each member against the uniform one: difference of means, and p of Welch's tests both ways.
+
+    At 0.001/√depth, few shots too; or at the best rate of each.
+    """
     rows = []
-    usual = [r for r in records if r["alpha"] is None and r["activation"] == "relu" and times(r) == 1]
-    settings = sorted({(r["dataset"], r["depth"], r["shots"] or 0) for r in usual if r["depth"] >= 100 or r["shots"]})
+    few = [r for r in records if r["shots"] is not None and r["experiment"].startswith("members")]
+    usual = at_best(records) if best else [r for r in compared(records) + few if times(r) == 1]
+    settings = sorted({(r["dataset"], r["depth"], r["shots"] or 0) for r in usual if r["depth"] >= 100})
     for dataset, depth, shots in settings:
-        found = {
-            name: np.array(
-                [
-                    score(r) for r in usual
-                    if kind(r) == name and (r["dataset"], r["depth"], r["shots"] or 0) == (dataset, depth, shots)
-                ]
-            )
-            for name in (UNIFORM, *CANDIDATES)
-        }  # fmt: skip
+        here = [r for r in usual if (r["dataset"], r["depth"], r["shots"] or 0) == (dataset, depth, shots)]
+        found = {name: _scores(here, name) for name in (UNIFORM, *CANDIDATES)}
         if any(len(values) < 2 for values in found.values()):
             continue
         where = f"{dataset}, depth {depth}" + (f", {shots}-shot" if shots else "")
@@ -107,4 +162,65 @@ def duels(records: Sequence[Record]) -> Table:
             rows.append(
                 [where, name, f"{a.mean() - b.mean():+.2f}", f"{greater_p(a, b):.3f}", f"{greater_p(b, a):.3f}"]
             )
-    return "against the uniform member", ["setting", "member", "difference", "p, better", "p, worse"], rows
+    title = "against the uniform member, " + ("each at its best rate" if best else "at 0.001/√depth")
+    return title, ["setting", "member", "difference", "p, better", "p, worse"], rows
+
+
+def _scores(records: Sequence[Record], name: str) -> np.ndarray:
+    return np.array([score(r) for r in records if kind(r) == name])
+
+
+def claims(records: Sequence[Record]) -> Table:
+    """What the study set out to show, each with its verdict and the numbers behind it."""
+    recommended = str(RECOMMENDED[1])
+    rows = []
+    long = [r for r in records if (r["depth"], r["epochs"], r["activation"]) == (100, 100, "relu")]
+    long = [r for r in long if r["shots"] is r["alpha"] is None and r["scheme"] == "stiefel"]
+    for dataset in IMAGES:
+        own = [r for r in long if r["dataset"] == dataset]
+        a, b = _scores(own, recommended), _scores(own, UNIFORM)
+        p = greater_p(b, a)
+        rows.append(_row(f"{recommended} is not worse than uniform: {dataset}, depth 100, 100 epochs", p >= 0.05, a, b,
+                         f"p = {p:.3f} that uniform is better"))  # fmt: skip
+    for depth in MEMBER_DEPTHS[-2:]:
+        for dataset in IMAGES:
+            own = [r for r in compared(records) if (r["dataset"], r["depth"]) == (dataset, depth) and times(r) == 1]
+            a, b = _scores(own, recommended), _scores(own, UNIFORM)
+            p = greater_p(a, b)
+            rows.append(_row(f"{recommended} is better than uniform: {dataset}, depth {depth}", p < 0.05, a, b,
+                             f"p = {p:.3f} that it is not"))  # fmt: skip
+    for dataset, least in zip(IMAGES, (96.0, 86.0)):
+        own = [r for r in records if (r["dataset"], r["depth"], r["epochs"]) == (dataset, 1000, 40)]
+        for name in dict.fromkeys(kind(r) for r in own):
+            values = _scores(own, name)
+            reached = int((values >= least).sum())
+            rows.append(
+                [
+                    f"a thousand layers, {name}: {dataset} at {least:g} % within 40 epochs",
+                    "holds" if reached == len(values) else "partly" if reached else "fails",
+                    f"{reached} of {len(values)} seeds; lowest {values.min():.2f}, mean {values.mean():.2f}",
+                ]
+            )
+    for depth in dict.fromkeys(r["depth"] for r in deepest(records)):
+        top = max((r for r in deepest(records) if r["depth"] == depth), key=score)
+        told = f"best {score(top):.2f} % after {top['epochs']} epochs, {kind(top)} at {times(top):g} × 0.001/√depth"
+        rows.append([f"{depth:,} layers reach 90 % on MNIST", "holds" if score(top) >= 90 else "fails", told])
+    return "claims", ["claim", "verdict", "evidence"], rows
+
+
+def _row(claim: str, holds: bool, a: np.ndarray, b: np.ndarray, told: str) -> list[str]:
+    numbers = f"{a.mean():.2f} ± {a.std(ddof=1):.2f} ({len(a)}) against {b.mean():.2f} ± {b.std(ddof=1):.2f} ({len(b)})"
+    return [claim, "holds" if holds else "fails", f"{numbers}; {told}"]
+
+
+def curves(records: Sequence[Record]) -> list[dict[str, object]]:
+    """The way of the networks of a thousand layers and more: their test accuracy by epoch."""
+    return [
+        {
+            "dataset": r["dataset"], "member": kind(r), "depth": r["depth"], "times": times(r), "epochs": r["epochs"],
+            "seed": r["seed"], "epoch": epoch, "score": value,
+        }
+        for r in records
+        if r["experiment"] == "members" and r["depth"] >= 1000
+        for epoch, value in zip(r["tested"], r["test_score"])
+    ]  # fmt: skip

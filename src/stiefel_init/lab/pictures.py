@@ -167,6 +167,33 @@ def members(records: Sequence[Record]) -> Figure:
     return figure
 
 
+def member_curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Test accuracy by epoch of networks of a thousand layers and more; bands from the lowest seed to the highest."""
+    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
+    figure, axes = _figure(len(datasets), size=(5.6, 3.8))
+    for axis, dataset in zip(axes[0], datasets):
+        longest: dict[int, int] = {}
+        for row in rows:
+            longest[row["depth"]] = max(longest.get(row["depth"], 0), row["epochs"])
+        own = [row for row in rows if row["dataset"] == dataset and row["epochs"] == longest[row["depth"]]]
+        kinds = list(dict.fromkeys((row["depth"], row["member"], row["times"]) for row in own))
+        for number, (depth, member, times) in enumerate(sorted(kinds)):
+            chosen = [row for row in own if (row["depth"], row["member"], row["times"]) == (depth, member, times)]
+            epochs = sorted({row["epoch"] for row in chosen})
+            scores = [np.array([row["score"] for row in chosen if row["epoch"] == epoch], float) for epoch in epochs]
+            label = f"{depth:,}, {member}" + (f", × {times:g}" if times != 1 else "")
+            style = {1000: "-", 3000: "--"}.get(depth, ":")
+            axis.plot(epochs, [s.mean() for s in scores], style, color=f"C{number % 10}", label=label, linewidth=1.6)
+            axis.fill_between(
+                epochs, [s.min() for s in scores], [s.max() for s in scores], color=f"C{number % 10}", alpha=0.12,
+                linewidth=0,
+            )  # fmt: skip
+        axis.set(xlabel="epoch", ylabel="test accuracy (%)", title=dataset, ylim=(0, 102))
+    handles = {label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels())}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
 def alignment(study: Study, plane: np.ndarray | None, mode: str = "shared") -> Figure:
     """Figure 1: alignment against accuracy and, with `plane`, the embedding coloured by each; members marked."""
     figure, axes = _figure(1 if plane is None else 3, size=(4.6, 3.8))

@@ -48,17 +48,22 @@ def write(out: Path, directory: Path | None = None) -> list[Path]:
 
 def write_members(page: Path, out: Path, directory: Path | None = None) -> list[Path]:
     """Put the study of members into the page between its marks, and draw its picture; both go into `out`."""
-    records = [r for r in results.load(directory) if r["experiment"].startswith("members")]
+    records = [
+        r for r in results.load(directory) if r["experiment"].startswith("members") or r["experiment"] == "table1"
+    ]
     text = page.read_text(encoding="utf-8")
     lines = []
     drawn = []
     for dataset in dict.fromkeys(r["dataset"] for r in records if r["alpha"] is None):
-        usual = [r for r in records if r["dataset"] == dataset and r["shots"] is None and members.times(r) == 1]
-        usual = [r for r in usual if r["activation"] == "relu"]
+        usual = [r for r in members.compared(records) if r["dataset"] == dataset and members.times(r) == 1]
         if len({r["depth"] for r in usual}) > 1:
             drawn.append(_save(pictures.members(usual), out / f"members-{dataset}.png"))
             lines += [f"![Accuracy over depth, {dataset}]({drawn[-1].name})", ""]
-    for title, header, rows in [*members.tables(records), members.duels(records)]:
+    ways = (directory or results.folder()) / "members-curves.csv"
+    if ways.exists():
+        drawn.append(_save(pictures.member_curves(results.read_rows(ways)), out / "members-curves.png"))
+        lines += [f"![Accuracy by epoch, a thousand layers and more]({drawn[-1].name})", ""]
+    for title, header, rows in members.everything(records):
         lines += [f"**{title[0].upper()}{title[1:]}**", "", *_table(header, rows), ""]
     start, end = text.index("<!-- evidence -->") + len("<!-- evidence -->\n"), text.index("<!-- end -->")
     path = out / page.name

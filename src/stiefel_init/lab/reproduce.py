@@ -45,6 +45,9 @@ def reproduce(
         cells = [
             c for one in names if one in experiments.EXPERIMENTS for c in experiments.cells(one, seeds, quick=quick)
         ]
+        if "members" in names and not quick:
+            cells += experiments.member_rates()
+            print("members: its networks at their best rates come on top; the rates are not known yet.")
         if cells:
             print(study.forecast(list(dict.fromkeys(cells)), device, {}, data, out, stack))
         for one in names:
@@ -60,21 +63,19 @@ def reproduce(
         elif one == "signal":
             _signal(out, data, quick)
         else:
-            records = run(
-                experiments.cells(one, seeds, quick=quick),
-                out=out,
-                device=device,
-                directory=data,
-                most=stack,
-                title=one,
-            )
-            _show(one, records, out, quick, show)
+            options: dict[str, Any] = {"out": out, "device": device, "directory": data, "most": stack, "title": one}
+            cells = experiments.cells(one, seeds, quick=quick)
+            tuned = []
+            if one == "members" and not quick:
+                tuned = run(experiments.member_rates(), **options | {"title": "members, best rates"})
+                cells += experiments.members_at(members.best_rates(tuned), seeds)
+            _show(one, tuned + run(cells, **options), out, quick, show)
 
 
 def _show(name: str, records: Sequence[Record], out: Path, quick: bool, show: Show) -> None:
     label = f"{name}-quick" if quick else name
     if name == "members":
-        for title, header, rows in [*members.tables(records), members.duels(records)]:
+        for title, header, rows in members.everything(records):
             show(header, rows, title=f"{label}: {title}")
     elif name == "figure3":
         path = out / f"{label}.png"
