@@ -149,7 +149,7 @@ def _activations(scores: Scores) -> Claim:
     total = len(IMAGES) * len(ACTIVATIONS)
     within = sum(loss < 1 for loss in losses.values())
     text = f"{within} of the {len(losses)} rows run (of {total}) lose less than a point; the most: {worst}, "
-    text += f"{losses[worst]:+.2f}. Seeds of a mean: {min(seeds)} to {max(seeds)}."
+    text += f"{losses[worst]:+.2f}. Means of {' to '.join(str(n) for n in sorted({min(seeds), max(seeds)}))} seeds."
     verdict = HOLDS if within == len(losses) == total else PARTLY if within else FAILS
     return Claim(claim, verdict, text)
 

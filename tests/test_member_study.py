@@ -1,0 +1,96 @@
+"""The study of members: which networks it trains, and that its statistics say what the numbers say."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from stiefel_init.lab import experiments, members, pictures
+from stiefel_init.lab.cells import Cell
+from stiefel_init.lab.records import Record
+
+
+def record(cell: Cell, score: float) -> Record:
+    return asdict(cell) | {"score": score, "diverged": None, "tested": [1, 2], "test_score": [score / 2, score]}
+
+
+def study(truth, noise: float = 0.3, seed: int = 0) -> list[Record]:
+    """Records of the whole study, of which the score of a cell is truth(cell) and noise."""
+    rng = np.random.default_rng(seed)
+    tuned = [record(cell, truth(cell) + noise * rng.normal()) for cell in experiments.member_rates()]
+    cells = experiments.cells("members") + experiments.members_at(members.best_rates(tuned))
+    return tuned + [record(cell, truth(cell) + noise * rng.normal()) for cell in dict.fromkeys(cells)]
+
+
+def rotation_wins(cell: Cell) -> float:
+    """Rotations are better the deeper; everything is best at twice the rate, but He at a quarter."""
+    bonus = 2.0 * np.log10(cell.depth / 10) if (cell.variant or "").startswith("rotation 0") else 0.0
+    wanted = 0.25 if cell.scheme == "he" else 2.0
+    times = cell.rate * 1e3 * np.sqrt(cell.depth)
+    level = 96.0 if cell.dataset == "mnist" else 86.0
+    return level + bonus - 3.0 * abs(np.log2(times / wanted))
+
+
+def test_the_tuning_seed_is_none_of_those_compared() -> None:
+    assert {cell.seed for cell in experiments.member_rates()} == {experiments.TUNING_SEED}
+    assert experiments.TUNING_SEED not in {cell.seed for cell in experiments.cells("members")}
+
+
+def test_every_member_is_compared_at_every_depth_with_equal_epochs() -> None:
+    records = members.compared([record(cell, 90.0) for cell in experiments.cells("members", 5)])
+    usual = [r for r in records if members.times(r) == 1]
+    for dataset in experiments.IMAGES:
+        for depth in experiments.MEMBER_DEPTHS:
+            here = [r for r in usual if (r["dataset"], r["depth"]) == (dataset, depth)]
+            assert {(r["scheme"], r["variant"]) for r in here} == set(experiments.MEMBERS)
+            assert len(here) == 5 * len(experiments.MEMBERS)
+            assert len({r["epochs"] for r in here}) == 1
+
+
+def test_best_rates_are_those_of_the_tuning_networks() -> None:
+    records = study(rotation_wins)
+    best = members.best_rates(records)
+    assert {times for (_, scheme, _, _), times in best.items() if scheme == "he"} == {0.25}
+    assert {times for (_, scheme, _, _), times in best.items() if scheme != "he"} == {2.0}
+    assert all(members.times(r) == (0.25 if r["scheme"] == "he" else 2.0) for r in members.at_best(records))
+    seeds = {r["seed"] for r in members.at_best(records)}
+    assert seeds == set(range(experiments.SEEDS["members"]))
+
+
+def test_the_claims_follow_the_numbers() -> None:
+    verdicts = {row[0]: row[1] for row in members.claims(study(rotation_wins))[2]}
+    assert all(verdicts[name] == "holds" for name in verdicts if "is better" in name or "not worse" in name)
+    assert verdicts["a thousand layers, rotation 0.1: mnist at 96 % within 40 epochs"] == "holds"
+    assert verdicts["a thousand layers, permutation: mnist at 96 % within 40 epochs"] == "fails"
+    assert verdicts["10,000 layers reach 90 % on MNIST"] == "holds"
+
+    def rotation_loses(cell: Cell) -> float:
+        return 80.0 if (cell.variant or "").startswith("rotation") else 89.0
+
+    verdicts = {row[0]: row[1] for row in members.claims(study(rotation_loses))[2]}
+    assert set(verdicts.values()) == {"fails", "holds"}
+    assert [name for name, verdict in verdicts.items() if verdict == "holds"] == [
+        "a thousand layers, permutation: fashion-mnist at 86 % within 40 epochs"
+    ]
+
+
+@pytest.mark.parametrize("best", [False, True])
+def test_duels_set_each_member_against_the_uniform_one(best: bool) -> None:
+    rows = members.duels(study(rotation_wins), best=best)[2]
+    found = {(row[0], row[1]): (float(row[2]), float(row[3]), float(row[4])) for row in rows}
+    for dataset in experiments.IMAGES:
+        difference, better, worse = found[f"{dataset}, depth 300", "rotation 0.1"]
+        assert difference == pytest.approx(2 * np.log10(30), abs=0.8)
+        assert better < 0.01 < 0.99 < worse
+        difference, better, _ = found[f"{dataset}, depth 300", "permutation"]
+        assert abs(difference) < 0.8
+        assert better > 0.001
+
+
+def test_the_curves_are_drawn_and_those_of_the_longest_training() -> None:
+    rows = members.curves(study(rotation_wins))
+    assert {row["depth"] for row in rows} == {1000, 3000, 10000}
+    figure = pictures.member_curves(rows)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert {"1,000, rotation 0.1", "10,000, permutation, × 4"} <= set(labels)
+    assert not any("uniform" in label for label in labels)  # trained for fifteen epochs, not forty
