@@ -47,9 +47,10 @@ def fold(k: np.ndarray, index: int | np.ndarray) -> np.ndarray:
 
 def threefry2x32(xp: Any, k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
     """Threefry-2x32 with 20 rounds of the uint32 counters (x0, x1) under the uint32 keys (k0, k1)."""
+    zeros = xp.zeros_like(x0 + x1 + k0 + k1)  # of the shape of all, in which every step runs through in one loop
+    k0, k1 = k0 + zeros, k1 + zeros
     schedule = k0, k1, k0 ^ k1 ^ xp.uint32(_PARITY)
     x0, x1 = x0 + k0, x1 + k1
-    x0, x1 = x0 + xp.zeros_like(x1), x1 + xp.zeros_like(x0)  # of one shape, so that they can be changed in place
     for group in range(5):
         for rotation in _ROTATIONS[group % 2]:
             x0 += x1
@@ -58,7 +59,8 @@ def threefry2x32(xp: Any, k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[A
             x1 |= left
             x1 ^= x0
         x0 += schedule[(group + 1) % 3]
-        x1 += schedule[(group + 2) % 3] + xp.uint32(group + 1)
+        x1 += schedule[(group + 2) % 3]
+        x1 += xp.uint32(group + 1)
     return x0, x1
 
 
