@@ -90,7 +90,8 @@ def frame(ops: Ops, draw: Callable[[int, int], Array], p: int, q: int, block: in
         b = v[..., :width].mT
         if stop < p:
             b = ops.xp.concatenate((b, qt[..., stop:, stop:] @ v[..., width:].mT), -2)
-        qt = ops.subtract_product(qt, start, ops.solve_right(lower, b), v)
+        b = ops.solve_right(lower, b)
+        qt = ops.subtract_product(qt, start, b, v)
         signs.insert(0, ops.xp.sign(norm))
     return qt, signs[0] if len(signs) == 1 else ops.xp.concatenate(signs, -1)
 

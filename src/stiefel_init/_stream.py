@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,7 +28,13 @@ _THREADED = 1 << 18  # below this many word pairs, starting threads costs more t
 
 def key(seed: int, name: str = "") -> np.ndarray:
     """The key of the stream that belongs to `seed` and `name`: two 32-bit words of a BLAKE2b hash."""
-    return np.frombuffer(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest(), "<u4").astype(np.uint32)
+    return keys(seed, (name,))[0]
+
+
+def keys(seed: int, names: Iterable[str]) -> np.ndarray:
+    """Those of all the names, of shape (names, 2)."""
+    hashes = (hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest() for name in names)
+    return np.frombuffer(b"".join(hashes), "<u4").astype(np.uint32).reshape(-1, 2)
 
 
 def fold(k: np.ndarray, index: int | np.ndarray) -> np.ndarray:
@@ -41,14 +47,20 @@ def fold(k: np.ndarray, index: int | np.ndarray) -> np.ndarray:
 
 def threefry2x32(xp: Any, k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
     """Threefry-2x32 with 20 rounds of the uint32 counters (x0, x1) under the uint32 keys (k0, k1)."""
+    zeros = xp.zeros_like(x0 + x1 + k0 + k1)  # of the shape of all, in which every step runs through in one loop
+    k0, k1 = k0 + zeros, k1 + zeros
     schedule = k0, k1, k0 ^ k1 ^ xp.uint32(_PARITY)
     x0, x1 = x0 + k0, x1 + k1
     for group in range(5):
         for rotation in _ROTATIONS[group % 2]:
-            x0 = x0 + x1
-            x1 = ((x1 << rotation) | (x1 >> (32 - rotation))) ^ x0
-        x0 = x0 + schedule[(group + 1) % 3]
-        x1 = x1 + schedule[(group + 2) % 3] + xp.uint32(group + 1)
+            x0 += x1
+            left = x1 << rotation
+            x1 >>= 32 - rotation
+            x1 |= left
+            x1 ^= x0
+        x0 += schedule[(group + 1) % 3]
+        x1 += schedule[(group + 2) % 3]
+        x1 += xp.uint32(group + 1)
     return x0, x1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -84,12 +85,15 @@ def initialize_(
         places = list(_places(modules))
         memory = memory_device(modules, [place.tensor for place in places], device)
         rows, tasks = _decide(places, _skipped(places, skip), scheme, conv)
-        mesh = common_mesh(task.place.tensor for task in tasks) if seed is None else None
+        mesh = common_mesh(place.tensor for place, _, _ in tasks) if seed is None else None
         if not dry_run:
             if memory is not None:
                 materialize_(model, memory)
             _carry_out(tasks, shared_seed(mesh) if mesh is not None else seed)
     return Plan(tuple(rows))
+
+
+_EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 
 
 class _Place(NamedTuple):
@@ -106,30 +110,36 @@ class _Place(NamedTuple):
     parametrization: parametrize.ParametrizationList | None = None
 
 
-class _Task(NamedTuple):
-    """What is done to a parameter."""
-
-    place: _Place
-    rule: Matrices | Constant
-    scheme: str
+_Task = tuple[_Place, Matrices | Constant, str]  # what is done to a parameter, and by which scheme
 
 
 def _places(modules: list[tuple[str, nn.Module]]) -> Iterator[_Place]:
     """All parameters under all their names, in the order of `named_parameters`."""
     for prefix, module in modules:
-        dot = f"{prefix}." if prefix else ""
-        origin = type(module).__module__
-        if origin.startswith("torch.ao.nn") and "quantized" in origin:
+        if _quantized(type(module)):  # type: ignore[arg-type]
             raise StiefelError(f"{prefix or 'model'} is a quantized layer; initialize the model before quantizing it.")
-        if "parametrizations" in module._modules:
+        parametrized = "parametrizations" in module._modules
+        if not (module._parameters or parametrized):
+            continue
+        dot = f"{prefix}." if prefix else ""
+        if parametrized:
             for leaf, steps in module.parametrizations.items():  # type: ignore[operator, union-attr]
                 value = getattr(module, leaf).detach()
                 yield _Place(dot + leaf, module, leaf, value, tuple(value.shape), id(steps), steps)
-        is_part = isinstance(module, parametrize.ParametrizationList)
+        part_of = id(module) if isinstance(module, parametrize.ParametrizationList) else 0
         for leaf, tensor in module._parameters.items():
             if tensor is not None:
-                shape = () if is_lazy(tensor) else tuple(tensor.shape)
-                yield _Place(dot + leaf, module, leaf, tensor, shape, id(module if is_part else tensor))
+                shape = () if _lazy(tensor) else tuple(tensor.shape)
+                yield _Place(dot + leaf, module, leaf, tensor, shape, part_of or id(tensor))
+
+
+@lru_cache
+def _quantized(kind: type[nn.Module]) -> bool:
+    return kind.__module__.startswith("torch.ao.nn") and "quantized" in kind.__module__
+
+
+def _lazy(tensor: Tensor) -> bool:
+    return type(tensor) is not nn.Parameter and is_lazy(tensor)
 
 
 def _skipped(places: list[_Place], skip: str | Iterable[str]) -> set[int]:
@@ -151,17 +161,16 @@ def _skipped(places: list[_Place], skip: str | Iterable[str]) -> set[int]:
 
 def _decide(places: list[_Place], skipped: set[int], scheme: str, conv: str) -> tuple[list[Row], list[_Task]]:
     """What is done to each parameter; or why it cannot be done."""
-    embeddings = {place.key: place for place in places if isinstance(place.module, nn.Embedding | nn.EmbeddingBag)}
+    embeddings = {place.key: place for place in places if isinstance(place.module, _EMBEDDINGS)}
     first: dict[int, _Place] = {}
     rows: list[Row] = []
     tasks: list[_Task] = []
     for place in places:
         key = place.key
-        if key in first:
+        if (known := first.setdefault(key, place)) is not place:
             how = "part of" if isinstance(place.module, parametrize.ParametrizationList) else "tied to"
-            rows.append(Row(place.name, place.shape, f"{how} {first[key].name}"))
+            rows.append(Row(place.name, place.shape, f"{how} {known.name}"))
             continue
-        first[key] = place
         # A weight that an embedding shares is an embedding, whichever of its names comes first.
         chosen = Leave("skipped") if key in skipped else _rule(place, embeddings.get(key, place), scheme, conv)
         reason, law = "", scheme
@@ -177,13 +186,13 @@ def _decide(places: list[_Place], skipped: set[int], scheme: str, conv: str) -> 
                 )
             chosen = chosen.otherwise
         rows.append(Row(place.name, place.shape, *_described(chosen, law), reason))
-        tasks.append(_Task(place, chosen, law))
+        tasks.append((place, chosen, law))
     return rows, tasks
 
 
 def _rule(place: _Place, owner: _Place, scheme: str, conv: str) -> Rule:
     name, tensor = place.name, place.tensor
-    if is_lazy(tensor):
+    if _lazy(tensor):
         raise StiefelError(
             f"{name} is uninitialized, a lazy layer's parameter without a shape; run one forward pass first."
         )
@@ -242,7 +251,7 @@ def _check_parametrization(place: _Place, chosen: Matrices | Constant, scheme: s
     value, device = torch.empty_like(place.tensor), place.tensor.device
     trial = deepcopy(place.parametrization)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        _fill([_Task(place, chosen, scheme)], [value], 0)
+        _fill([(place, chosen, scheme)], [value], 0)
         try:
             trial.right_inverse(value)
             same = torch.allclose(
@@ -258,6 +267,7 @@ def _check_parametrization(place: _Place, chosen: Matrices | Constant, scheme: s
         )
 
 
+@lru_cache
 def _described(chosen: Matrices | Constant, scheme: str) -> tuple[str, str]:
     """What is done and which side is orthonormal, for the plan."""
     if isinstance(chosen, Constant):

@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 Range = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # equal layers share one, so that it serves as a key by itself
 class Matrices:
     """Where a weight holds its m × n matrices: its first dimension is cut into `count` equal blocks of one each.
 
@@ -34,6 +34,11 @@ class Matrices:
     scale: float = 1.0
     zero_row: int | None = None
     """A row that stays zero: an embedding's padding."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the weight is one matrix, its first dimension the rows."""
+        return self.count == 1 and not self.tap and not self.order
 
     @property
     def law(self) -> tuple[object, ...]:
@@ -79,7 +84,7 @@ def _at(kernels: Tensor, tap: tuple[int, ...]) -> Tensor:
     return kernels
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Constant:
     """A parameter that is set to one value."""
 
@@ -101,14 +106,18 @@ ZEROS, ONES = Constant(0.0), Constant(1.0)
 
 def rule(module: nn.Module, name: str, shape: Shape, scheme: str, conv: str) -> Rule | None:
     """The rule of the module's own parameter `name`; None when it belongs to no layer known here."""
-    for kind, rule_of in _KINDS:
-        if isinstance(module, kind):
-            return rule_of(module, name, shape)
+    if (rule_of := _rule_of(type(module))) is not None:  # type: ignore[arg-type]
+        return rule_of(module, name, shape)
     if isinstance(module, nn.modules.conv._ConvNd):
         return _kernel(module, shape, scheme, conv) if name == "weight" else ZEROS if name == "bias" else None
     if type(module).__name__ == "Conv1D" and hasattr(module, "nf"):
         return _conv1d(name, shape)
     return None
+
+
+@lru_cache
+def _rule_of(kind: type[nn.Module]) -> Callable[[nn.Module, str, Shape], Rule | None] | None:
+    return next((rule_of for kinds, rule_of in _KINDS if issubclass(kind, kinds)), None)
 
 
 @lru_cache(maxsize=64)  # equal layers come in rows

@@ -185,7 +185,7 @@ def _squeezed(numbers: Numbers) -> Numbers:
 
 
 def _trapezoid(x: Tensor, first_ones: bool) -> Tensor:
-    x.triu_()
+    x[..., : x.shape[-2]].triu_()
     if first_ones:
         x.select(-2, 0).fill_(1)
     return x
@@ -231,7 +231,11 @@ class _Ops:
         return x
 
     def solve_right(self, lower: Tensor, b: Tensor) -> Tensor:
-        return torch.linalg.solve_triangular(lower, b, upper=False, left=False)
+        if b.ndim == 2 or b.shape[-2] == b.shape[-1] or b.is_cuda:
+            return torch.linalg.solve_triangular(lower, b, upper=False, left=False)
+        # On a CPU a batch is solved matrix by matrix, but multiplied all at once.
+        eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device).expand_as(lower)
+        return b @ torch.linalg.solve_triangular(lower, eye, upper=False, left=False)
 
     def subtract_product(self, qt: Tensor, start: int, b: Tensor, v: Tensor) -> Tensor:
         target = qt[..., start:, start:]

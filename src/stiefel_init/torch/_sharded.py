@@ -31,8 +31,10 @@ Box = tuple[Range, ...]
 
 def is_sharded(tensor: Tensor) -> bool:
     """Whether `tensor` is a DTensor."""
+    if type(tensor) is nn.Parameter:
+        return False
     module = sys.modules.get("torch.distributed.tensor")  # without it there are none
-    return type(tensor) is not nn.Parameter and module is not None and isinstance(tensor, module.DTensor)
+    return module is not None and isinstance(tensor, module.DTensor)
 
 
 def check_placements(name: str, tensor: Any) -> None:
