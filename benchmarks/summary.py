@@ -157,7 +157,8 @@ def equivalence() -> list[str]:
         ]
         lines += [
             "And over few shots, cell by cell? `python benchmarks/equivalence.py --published --write`: 4-shot",
-            f"networks on MNIST, {one['seeds']} seeds, 100 steps; the same cells by both engines. Test accuracy (%):", "",
+            f"networks on MNIST, {one['seeds']} seeds, 100 steps; the same cells by both engines. Test accuracy (%):",
+            "",
             *table(header, rows), "", *_least(one["tests"]),
         ]  # fmt: skip
     return lines
