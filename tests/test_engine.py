@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -174,6 +175,12 @@ def test_gradients_of_layers_of_different_widths() -> None:
 def test_gradients_of_a_deep_network() -> None:
     assert gradient_error(Cell("none", depth=100, width=16), [images(33)], "graph") < 2e-4
     assert gradient_error(Cell("none", depth=20, width=16), [images(33)], "fused") < 2e-5
+    assert gradient_error(Cell("none", depth=100, width=16), [images(33)], "fused") < 5e-5
+
+
+def test_gradients_in_two_parts() -> None:
+    error = gradient_error(Cell("none", depth=20, width=16, precision="tf32"), [images(33)], "fused")
+    assert 2e-5 < error < 1e-3  # coarser than float32, and a hundred times finer than tf32's own 4.5 %
 
 
 def reference_epoch(
@@ -493,6 +500,23 @@ def test_tf32_in_the_fused_engine() -> None:
     tasks = [images(37)]
     found = [train(mine(1, precision=name), tasks, DEVICE, engine="fused")[0][0] for name in ("float32", "tf32")]
     assert found[1].train_loss == pytest.approx(found[0].train_loss, rel=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("major", "shared", "narrow", "wide"),
+    [(7, 64, False, False), (8, 99, True, False), (8, 163, True, False), (9, 227, True, True)],
+)
+def test_the_fused_engine_goes_where_its_kernels_can_run(
+    major: int, shared: int, narrow: bool, wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = SimpleNamespace(major=major, shared_memory_per_block_optin=shared << 10)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    cuda = torch.device("cuda")
+    assert fused.fits(Cell("none", width=64), 10, cuda) is narrow
+    assert fused.fits(Cell("none", width=128), 10, cuda) is wide
+    assert not fused.fits(Cell("none", width=129), 10, cuda)
+    assert not fused.fits(Cell("none", width=64), 10, torch.device("cpu"))
 
 
 def test_the_fused_engine_says_what_it_cannot_train() -> None:

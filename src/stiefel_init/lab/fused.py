@@ -32,8 +32,12 @@ def takes(cell: Cell, outputs: int) -> bool:
 
 
 def fits(cell: Cell, outputs: int, device: torch.device) -> bool:
-    """Whether the fused engine is the one to train the cell there."""
-    return device.type == "cuda" and takes(cell, outputs)
+    """Whether the fused engine is the one to train the cell there: tensor cores for bfloat16, shared memory enough."""
+    if device.type != "cuda" or torch.version.cuda is None or not takes(cell, outputs):
+        return False
+    card = torch.cuda.get_device_properties(device)
+    needed = 74 << 10 if max(cell.hidden[0], outputs) <= 64 else 192 << 10  # as compiled for an H200
+    return card.major >= 8 and getattr(card, "shared_memory_per_block_optin", 0) >= needed
 
 
 class FusedEpochs:

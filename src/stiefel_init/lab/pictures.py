@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -148,13 +149,14 @@ def over_depth(records: Sequence[Record], datasets: Sequence[str], ylabel: str =
 def members(records: Sequence[Record]) -> Figure:
     """Score against depth for each kind of the study of members, with bands of one standard deviation."""
     from .compare import score
-    from .members import kind
+    from .members import KINDS, kind
 
     figure, axes = _figure(1, size=(7.0, 4.0))
     axis: Axes = axes[0, 0]
-    kinds = list(dict.fromkeys(kind(r) for r in records))
-    for number, name in enumerate(kinds):
+    for number, name in enumerate(KINDS):
         chosen = [r for r in records if kind(r) == name]
+        if not chosen:
+            continue
         depths = sorted({r["depth"] for r in chosen})
         scores = [np.array([score(r) for r in chosen if r["depth"] == d], float) for d in depths]
         mean, std = np.array([s.mean() for s in scores]), np.array([s.std() for s in scores])
@@ -163,34 +165,44 @@ def members(records: Sequence[Record]) -> Figure:
         axis.plot(depths, mean, style, color=colour, label=name, linewidth=1.6, marker="o", markersize=3)
         axis.fill_between(depths, mean - std, mean + std, color=colour, alpha=0.12, linewidth=0)
     axis.set(xlabel="depth", ylabel="test accuracy (%)", xscale="log", ylim=(0, 102))
+    depths = sorted({r["depth"] for r in records})
+    axis.set_xticks(depths, [f"{d:,}" for d in depths])
+    axis.set_xticks([], minor=True)
     _legend(figure, axis)
     return figure
 
 
 def member_curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Test accuracy by epoch of networks of a thousand layers and more; bands from the lowest seed to the highest."""
-    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
-    figure, axes = _figure(len(datasets), size=(5.6, 3.8))
-    for axis, dataset in zip(axes[0], datasets):
-        longest: dict[int, int] = {}
-        for row in rows:
-            longest[row["depth"]] = max(longest.get(row["depth"], 0), row["epochs"])
-        own = [row for row in rows if row["dataset"] == dataset and row["epochs"] == longest[row["depth"]]]
-        kinds = list(dict.fromkeys((row["depth"], row["member"], row["times"]) for row in own))
-        for number, (depth, member, times) in enumerate(sorted(kinds)):
-            chosen = [row for row in own if (row["depth"], row["member"], row["times"]) == (depth, member, times)]
+    """Test accuracy by epoch of networks of a thousand layers and more, a panel for each data set and depth.
+
+    Of trainings of different length, the longest that five networks or more had. Bands from the lowest seed to the
+    highest; other rates than 0.001/√depth are dashed.
+    """
+    from .members import KINDS
+
+    panels = list(dict.fromkeys((row["depth"], row["dataset"]) for row in rows))
+    panels.sort(key=lambda panel: panel[0])
+    figure, axes = _figure(len(panels), size=(4.4, 3.8))
+    for axis, (depth, dataset) in zip(axes[0], panels):
+        own = [row for row in rows if (row["depth"], row["dataset"]) == (depth, dataset)]
+        trained = Counter(row["epochs"] for row in own if row["epoch"] == row["epochs"])
+        longest = max(trained, key=lambda epochs: (trained[epochs] >= 5, epochs))
+        own = [row for row in own if row["epochs"] == longest]
+        for member, times in dict.fromkeys((row["member"], row["times"]) for row in own):
+            chosen = [row for row in own if (row["member"], row["times"]) == (member, times)]
             epochs = sorted({row["epoch"] for row in chosen})
             scores = [np.array([row["score"] for row in chosen if row["epoch"] == epoch], float) for epoch in epochs]
-            label = f"{depth:,}, {member}" + (f", × {times:g}" if times != 1 else "")
-            style = {1000: "-", 3000: "--"}.get(depth, ":")
-            axis.plot(epochs, [s.mean() for s in scores], style, color=f"C{number % 10}", label=label, linewidth=1.6)
-            axis.fill_between(
-                epochs, [s.min() for s in scores], [s.max() for s in scores], color=f"C{number % 10}", alpha=0.12,
-                linewidth=0,
-            )  # fmt: skip
-        axis.set(xlabel="epoch", ylabel="test accuracy (%)", title=dataset, ylim=(0, 102))
+            colour = f"C{KINDS.index(member)}"
+            label = member if times == 1 else None
+            style = "-" if times == 1 else "--"
+            axis.plot(epochs, [s.mean() for s in scores], style, color=colour, label=label, linewidth=1.6)
+            low, high = [s.min() for s in scores], [s.max() for s in scores]
+            axis.fill_between(epochs, low, high, color=colour, alpha=0.12, linewidth=0)
+        axis.set(xlabel="epoch", title=f"{dataset}, {depth:,} layers", ylim=(0, 102))
+        axis.locator_params(axis="x", integer=True)
+    axes[0, 0].set_ylabel("test accuracy (%)")
     handles = {label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels())}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(handles.values(), handles.keys(), loc="outside right center", frameon=False)
     return figure
 
 
