@@ -1,10 +1,11 @@
 """What a user would pick instead: the same depth and width with residual connections, with LayerNorm, with both.
 
     python benchmarks/alternatives.py [--dataset digits] [--data DIR] [--depths 30,100] [--seeds 5] [--epochs 20]
-        [--write]
+        [--times] [--write]
 
 Width 64, batches of 256, Adam at each one's best of three rates: 1, 4 and 16 times 0.001/√depth, which a seed of its
-own finds in a third of the epochs. The alternatives are initialized as He does; a residual layer is x + relu(Wx),
+own finds in a third of the epochs. The times of a step are taken in turns, all networks in one run; `--times` takes
+them anew for what was recorded. The alternatives are initialized as He does; a residual layer is x + relu(Wx),
 LayerNorm stands before the ReLU, and with both a layer is x + relu(W LayerNorm(x)) and the last one is normalized, as
 usual. Each network is an ordinary nn.Module in an ordinary loop, so that times and memory are those that a user would
 see.
@@ -13,14 +14,15 @@ see.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import statistics
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from _timing import machine, write_record
+from _timing import RECORDS, in_turns, machine, write_record
 from torch import Tensor, nn
 
 from stiefel_init.lab.data import Dataset, load
@@ -67,39 +69,62 @@ def network(depth: int, inputs: int, seed: int, **kind: Any) -> nn.Module:
     return model
 
 
+def step(model: nn.Module, adam: torch.optim.Optimizer, x: Tensor, y: Tensor) -> None:
+    """As a user writes it."""
+    adam.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    adam.step()
+
+
 def train(
     data: Dataset, depth: int, seed: int, epochs: int, times_rate: float, kind: dict[str, Any]
-) -> tuple[float, float, int]:
-    """(test accuracy in per cent, milliseconds per step, bytes kept for the backward pass)."""
+) -> tuple[float, int]:
+    """(test accuracy in per cent, bytes kept for the backward pass)."""
     x, y = torch.from_numpy(data.x).float() / data.scale, torch.from_numpy(data.y)
     order = torch.arange(len(x))
     if data.train_rows is None:
         order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
-    rows = data.train_rows or len(x) - len(x) // 5
-    own, test = order[:rows], order[rows:]
+    count = data.train_rows or len(x) - len(x) // 5
+    own, test = order[:count], order[count:]
     model = network(depth, x.shape[1], seed, **kind)
     adam = torch.optim.Adam(model.parameters(), lr=times_rate * 1e-3 / math.sqrt(depth))
     shuffle = torch.Generator().manual_seed(seed)
     kept = 0
 
-    def count(tensor: Tensor) -> Tensor:
+    def count_bytes(tensor: Tensor) -> Tensor:
         nonlocal kept
         kept += tensor.nbytes
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(count_bytes, lambda tensor: tensor):
         nn.functional.cross_entropy(model(x[own[:BATCH]]), y[own[:BATCH]])
-    times = []
     for _ in range(epochs):
         for rows in own[torch.randperm(len(own), generator=shuffle)].split(BATCH):
-            start = time.perf_counter()
-            adam.zero_grad()
-            nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
-            adam.step()
-            times.append(time.perf_counter() - start)
+            step(model, adam, x[rows], y[rows])
     with torch.no_grad():
         score = 100 * float((model(x[test]).argmax(1) == y[test]).double().mean())
-    return score, 1e3 * statistics.median(times), kept
+    return score, kept
+
+
+def milliseconds(data: Dataset, depth: int) -> dict[str, float]:
+    """Of one step of each kind, in turns."""
+    x, y = torch.from_numpy(data.x[:BATCH]).float() / data.scale, torch.from_numpy(data.y[:BATCH])
+    steps = {}
+    for name, kind in KINDS.items():
+        model = network(depth, x.shape[1], 0, **kind)
+        adam = torch.optim.Adam(model.parameters(), lr=1e-6)
+        steps[name] = partial(step, model, adam, x, y)
+    return {name: 1e3 * seconds for name, seconds in in_turns(steps, rounds=9).items()}
+
+
+def take_times(data: Dataset, record: dict[str, Any]) -> None:
+    """Put the times of a step into the rows of a record."""
+    for depth in dict.fromkeys(row["depth"] for row in record["rows"]):
+        found = milliseconds(data, depth)
+        for row in record["rows"]:
+            if row["depth"] == depth:
+                row["milliseconds"] = found[row["network"]]
+                print(f"depth {depth:>4}  {row['network']:<28}{row['milliseconds']:7.1f} ms a step")
 
 
 def main() -> None:
@@ -109,31 +134,36 @@ def main() -> None:
     parser.add_argument("--depths", default="30,100")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--times", action="store_true", help="take the times of the recorded networks anew")
     parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
     options = parser.parse_args()
+    name_of_record = f"alternatives-{options.dataset}-cpu"
     data = load(options.dataset, directory=options.data)
     record: dict[str, Any] = {
         "machine": machine("cpu"), "dataset": options.dataset, "epochs": options.epochs, "rows": [],
     }  # fmt: skip
-    for depth in map(int, options.depths.split(",")):
+    if options.times:
+        record = json.loads((RECORDS / f"{name_of_record}.json").read_text())
+    for depth in map(int, options.depths.split(",")) if not options.times else ():
         for name, kind in KINDS.items():
             third = -(-options.epochs // 3)
             tried = {rate: train(data, depth, TUNING_SEED, third, rate, kind)[0] for rate in RATES}
             best = max(RATES, key=lambda rate: tried[rate])
             runs = [train(data, depth, seed, options.epochs, best, kind) for seed in range(options.seeds)]
             scores = [run[0] for run in runs]
-            row = {
+            row: dict[str, Any] = {
                 "depth": depth, "rate": best, "network": name, "scores": [round(s, 2) for s in scores],
-                "milliseconds": statistics.median(run[1] for run in runs), "kept_bytes": runs[0][2],
+                "kept_bytes": runs[0][1],
             }  # fmt: skip
             record["rows"].append(row)
             print(
                 f"depth {depth:>4}  {name:<28}{statistics.mean(scores):6.1f} % ± {statistics.stdev(scores):4.1f}"
-                f" at rate {best:<4g}{row['milliseconds']:7.1f} ms a step {row['kept_bytes'] / 2**20:8.1f} MiB kept",
+                f" at rate {best:<4g}{row['kept_bytes'] / 2**20:8.1f} MiB kept",
                 flush=True,
             )
-        if options.write:
-            write_record(f"alternatives-{options.dataset}-cpu", record)
+    take_times(data, record)
+    if options.write:
+        write_record(name_of_record, record)
 
 
 if __name__ == "__main__":

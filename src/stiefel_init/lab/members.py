@@ -53,6 +53,18 @@ def compared(records: Sequence[Record]) -> list[Record]:
     ]  # fmt: skip
 
 
+def few_shots(records: Sequence[Record]) -> list[Record]:
+    """The networks that see few images; on MNIST and Fashion-MNIST the uniform member's are those of table 3."""
+    return [
+        r for r in records
+        if r["shots"] is not None
+        and (
+            (r["experiment"].startswith("members") and (kind(r) != UNIFORM or r["experiment"] == "members-quick"))
+            or (r["experiment"], r["depth"], kind(r)) == ("table3", 100, UNIFORM)
+        )
+    ]  # fmt: skip
+
+
 def at_best(records: Sequence[Record]) -> list[Record]:
     """Those at the rate that the tuning found best for their member and depth."""
     best = best_rates(records)
@@ -68,7 +80,7 @@ def everything(records: Sequence[Record]) -> list[Table]:
 def tables(records: Sequence[Record]) -> list[Table]:
     """(title, header, rows) of what the records answer, one set of them for each data set."""
     found: list[Table] = []
-    plain = [r for r in records if r["alpha"] is None and r["experiment"] != "table1"]
+    plain = [r for r in records if r["alpha"] is None and not r["experiment"].startswith("table")]
     grid = compared(records)
     for dataset in dict.fromkeys(r["dataset"] for r in plain):
         own = [r for r in plain if r["dataset"] == dataset]
@@ -90,7 +102,7 @@ def tables(records: Sequence[Record]) -> list[Table]:
             if len({times(r) for r in rates}) > 1:
                 what = f"{dataset}, depth {depth}, {rates[0]['epochs']} epochs; by rate, in units of 0.001/√depth"
                 found.append(_table(what, rates, times))
-        few = [r for r in own if r["shots"] is not None]
+        few = [r for r in few_shots(records) if r["dataset"] == dataset]
         if few:
             found.append(_table(f"{dataset}, depth 100; by images of each class", few, lambda r: r["shots"]))
         shaped = [r for r in own if r["shots"] is None and r["activation"] != "relu"]
@@ -149,8 +161,7 @@ def duels(records: Sequence[Record], *, best: bool = False) -> Table:
     At 0.001/√depth, few shots too; or at the best rate of each.
     """
     rows = []
-    few = [r for r in records if r["shots"] is not None and r["experiment"].startswith("members")]
-    usual = at_best(records) if best else [r for r in compared(records) + few if times(r) == 1]
+    usual = at_best(records) if best else [r for r in compared(records) + few_shots(records) if times(r) == 1]
     settings = sorted({(r["dataset"], r["depth"], r["shots"] or 0) for r in usual if r["depth"] >= 100})
     for dataset, depth, shots in settings:
         here = [r for r in usual if (r["dataset"], r["depth"], r["shots"] or 0) == (dataset, depth, shots)]

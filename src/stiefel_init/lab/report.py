@@ -48,9 +48,8 @@ def write(out: Path, directory: Path | None = None) -> list[Path]:
 
 def write_members(page: Path, out: Path, directory: Path | None = None) -> list[Path]:
     """Put the study of members into the page between its marks, and draw its picture; both go into `out`."""
-    records = [
-        r for r in results.load(directory) if r["experiment"].startswith("members") or r["experiment"] == "table1"
-    ]
+    shared = "table1", "table3"  # whose networks the study shares
+    records = [r for r in results.load(directory) if r["experiment"].startswith("members") or r["experiment"] in shared]
     text = page.read_text(encoding="utf-8")
     lines = []
     drawn = []
