@@ -117,6 +117,22 @@ def engine() -> list[str]:
     return lines
 
 
+def profile() -> list[str]:
+    one = record("profile-cuda")
+    if one is None:
+        return []
+    names = list(next(iter(one["launches"].values())))
+    rows = [
+        [precision, f"{launch['milliseconds']:.2f}", *(f"{launch[name]:.0f}%" for name in names[1:])]
+        for precision, launch in one["launches"].items()
+    ]
+    return [
+        "How busy one launch of the fused engine's `propagate` keeps the card, 132 networks of depth 100, as Nsight",
+        f"Compute sees it (`benchmarks/profile_engine.py`); {machine(one)}:", "",
+        *table(["", "ms", *names[1:]], rows), "",
+    ]  # fmt: skip
+
+
 def equivalence() -> list[str]:
     lines = []
     one = record("equivalence")
@@ -238,7 +254,7 @@ def page() -> str:
         "# Performance", "",
         "Made by `make docs` from the records under `benchmarks/records/`. Ratios are of times in one run, since",
         "machines are noisy; the same script gives you yours.", "",
-        *sampler(), *engine(), *equivalence(), *models(), *diagnosis(), *alternatives(),
+        *sampler(), *engine(), *profile(), *equivalence(), *models(), *diagnosis(), *alternatives(),
     ]  # fmt: skip
     return "\n".join(lines).rstrip() + "\n"
 
