@@ -197,7 +197,7 @@ def models() -> list[str]:
             continue
         rows = [[name, what, f"{value:,.4g}"] for name, row in one["rows"].items() for what, value in row.items()]
         lines += [f"{machine(one)}:", "", *table(["what", "figure", "value"], rows), ""]
-    real = record("real_models-cuda") or record("real_models-cpu")
+    real = record("real_models-cuda")
     if real is not None:
         names = ["parameters", "drawn", "constant", "left alone", "tied"]
         rows = [

@@ -50,7 +50,8 @@ class Page:
         self, header: Sequence[str], rows: Sequence[Sequence[str]], best: Callable[..., Any] | None = max
     ) -> None:
         """A table; the best number of each row, the largest unless `best` says otherwise, is set in bold."""
-        words = [all(_leading_number(row[i]) is None for row in rows) for i in range(len(header))]
+        columns = [[row[i] for row in rows] for i in range(len(header))]
+        words = [max(map(len, c), default=0) > 40 or all(_leading_number(x) is None for x in c) for c in columns]
         kinds = ["words" if left else "" for left in words]
         head = "".join(f'<th class="{kind}">{html.escape(name)}</th>' for kind, name in zip(kinds, header))
         body = []
