@@ -118,7 +118,8 @@ def milliseconds(data: Dataset, depth: int) -> dict[str, float]:
 
 
 def take_times(data: Dataset, record: dict[str, Any]) -> None:
-    """Put the times of a step into the rows of a record."""
+    """Put the times of a step into the rows of a record, and on what they were taken."""
+    record["machine"] = machine("cpu")
     for depth in dict.fromkeys(row["depth"] for row in record["rows"]):
         found = milliseconds(data, depth)
         for row in record["rows"]:

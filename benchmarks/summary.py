@@ -36,7 +36,8 @@ def milliseconds(value: float | None) -> str:
 
 def machine(one: dict[str, Any]) -> str:
     m = one["machine"]
-    return f"{m['device']}, {m['threads']} threads" if "H200" not in m["device"] else m["device"]
+    threads = f"{m.get('threads')} thread{'s' if m.get('threads') != 1 else ''}"
+    return f"{m['device']}, {threads}" if "H200" not in m["device"] else m["device"]
 
 
 def sampler() -> list[str]:
