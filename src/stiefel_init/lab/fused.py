@@ -13,7 +13,7 @@ try:
     import triton
 
     from . import kernels
-except ImportError:  # no Triton: the other engine serves every device
+except (ImportError, AttributeError):  # no Triton, or one before 3.3: the other engine serves every device
     triton = None
 
 if TYPE_CHECKING:
