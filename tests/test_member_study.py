@@ -7,7 +7,8 @@ import pytest
 
 from stiefel_init.lab import experiments, members, pictures
 from stiefel_init.lab.cells import Cell
-from stiefel_init.lab.records import Record
+from stiefel_init.lab.records import Record, read
+from stiefel_init.lab.reproduce import reproduce
 
 
 def record(cell: Cell, score: float) -> Record:
@@ -104,3 +105,34 @@ def test_the_curves_are_drawn_and_those_of_the_longest_training() -> None:
     assert len(figure.axes[3].lines) == 6  # three members at two rates
     labels = {text.get_text() for text in figure.legends[0].get_texts()}
     assert labels == {"rotation 0.1", "permutation", "identity", "rotation 0.03"}
+
+
+def test_the_study_finds_rates_first_and_then_compares_at_them(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = experiments.MEMBERS[:2]
+
+    def cell(kind: tuple[str, str | None], times: float, **options) -> Cell:
+        return experiments._member("digits", kind, 10, times, **options)
+
+    tuning = [
+        cell(kind, times, seed=experiments.TUNING_SEED, epochs=2, experiment="members-rates")
+        for kind in kinds
+        for times in (0.01, 4.0)  # of which the first learns next to nothing
+    ]
+    usual = [cell(kind, 1.0, seed=seed) for kind in kinds for seed in range(2)]
+    monkeypatch.setattr(experiments, "member_rates", lambda: tuning)
+    monkeypatch.setattr(experiments, "cells", lambda name, seeds, quick: list(usual))
+    shown = {}
+    reproduce(
+        "members", seeds=2, quick=False, device="cpu", out=tmp_path, data=None, stack=None, dry_run=False,
+        show=lambda header, rows, title: shown.update({title: rows}),
+    )  # fmt: skip
+    records = read(tmp_path, print)
+    at_best = [r for r in records if r["experiment"] == "members" and members.times(r) == 4]
+    assert sorted((members.kind(r), r["seed"]) for r in at_best) == [
+        ("permutation", 0), ("permutation", 1), ("uniform", 0), ("uniform", 1)
+    ]  # fmt: skip
+    assert len(records) == len(tuning) + len(usual) + len(at_best)
+    assert [row[0] for row in shown["members: digits, each at its best rate of five; by depth"]] == [
+        "uniform",
+        "permutation",
+    ]
