@@ -225,6 +225,8 @@ def _row(claim: str, records: Sequence[Record], *, worse: bool = False) -> list[
     numbers = f"{a.mean():.2f} ± {a.std(ddof=1):.2f} ({len(a)}) against {b.mean():.2f} ± {b.std(ddof=1):.2f} ({len(b)})"
     told = f"that it is worse is {'not ' if p >= 0.05 else ''}shown, p = {p:.3f}" if worse else f"p = {p:.3f}"
     verdict = "holds" if (p >= 0.05) == worse else "fails" if worse else "not shown"
+    if worse and verdict == "holds" and min(len(a), len(b)) < 10:  # few seeds show nothing easily
+        verdict = "open"
     return [claim, verdict, f"{numbers}; {told}"]
 
 
