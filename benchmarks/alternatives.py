@@ -26,11 +26,11 @@ from _timing import RECORDS, in_turns, machine, write_record
 from torch import Tensor, nn
 
 from stiefel_init.lab.data import Dataset, load
+from stiefel_init.lab.experiments import TUNING_SEED
 from stiefel_init.torch import initialize_
 
 WIDTH, BATCH = 64, 256
 RATES = (1.0, 4.0, 16.0)
-TUNING_SEED = 1000
 KINDS: dict[str, dict[str, Any]] = {
     "plain, uniform member": {"member": "uniform"},
     "plain, permutation": {"member": "permutation"},
@@ -144,6 +144,8 @@ def main() -> None:
         "machine": machine("cpu"), "dataset": options.dataset, "epochs": options.epochs, "rows": [],
     }  # fmt: skip
     if options.times:
+        if not (RECORDS / f"{name_of_record}.json").exists():
+            parser.error(f"--times, but there is no record of {options.dataset} yet; leave it out first.")
         record = json.loads((RECORDS / f"{name_of_record}.json").read_text())
     for depth in map(int, options.depths.split(",")) if not options.times else ():
         for name, kind in KINDS.items():

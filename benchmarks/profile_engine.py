@@ -65,7 +65,7 @@ def main() -> None:
         parser.error("--read needs --device, the name of the card that was profiled.")
     record: dict[str, Any] = {
         "machine": {"device": options.device},
-        "launches": {path.stem.removeprefix("ncu_"): read(path) for path in options.read},
+        "launches": {path.stem: read(path) for path in options.read},
     }
     print(record)
     if options.write:

@@ -1,6 +1,6 @@
 """The study of members: which networks it trains, and that its statistics say what the numbers say."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -91,6 +91,15 @@ def test_duels_set_each_member_against_the_uniform_one(best: bool) -> None:
         difference, better, _ = found[f"{dataset}, depth 300", "permutation"]
         assert abs(difference) < 0.8
         assert better > 0.001
+
+
+def test_a_network_that_two_studies_share_counts_once() -> None:
+    cell = experiments._member("wine", experiments.MEMBERS[0], 100, width=8, alpha=2.0, epochs=100)
+    twins = [record(replace(cell, experiment=name, seed=seed), 90.0 + 2 * seed)
+             for name in ("members", "members-quick") for seed in range(2)]  # fmt: skip
+    title, _, rows = members.tables(twins)[-1]
+    assert title.startswith("tabular")
+    assert rows == [["uniform", f"91.0 ± {np.std([90, 92], ddof=1):.1f}"]]
 
 
 def test_the_curves_are_drawn_and_those_of_the_longest_training() -> None:

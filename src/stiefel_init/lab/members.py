@@ -119,7 +119,10 @@ def tables(records: Sequence[Record]) -> list[Table]:
                 lambda r: f"{r['depth']:,}, {r['epochs']} epochs, × {times(r):g}",
             )
         )
-    tabular = [r for r in records if r["alpha"] is not None]
+    # The quick study has some of the same networks: each counts once.
+    tabular = list(
+        {(r["dataset"], kind(r), r["alpha"], r["seed"]): r for r in records if r["alpha"] is not None}.values()
+    )
     for error, what in ((False, "accuracy"), (True, "root mean squared error")):
         rows = [r for r in tabular if (r["dataset"] in ERRORS) == error]
         if rows:
