@@ -170,7 +170,6 @@ def members_at(best: Mapping[tuple[str, str, str | None, int], float], seeds: in
         _member(dataset, (scheme, variant), depth, times, seed=seed)
         for (dataset, scheme, variant, depth), times in best.items()
         for seed in range(seeds or SEEDS["members"])
-        if times != 1
     ]
 
 

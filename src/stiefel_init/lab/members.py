@@ -55,13 +55,11 @@ def compared(records: Sequence[Record]) -> list[Record]:
 
 def few_shots(records: Sequence[Record]) -> list[Record]:
     """The networks that see few images; on MNIST and Fashion-MNIST the uniform member's are those of table 3."""
+    shared = "table3", 100, UNIFORM
     return [
         r for r in records
         if r["shots"] is not None
-        and (
-            (r["experiment"].startswith("members") and (kind(r) != UNIFORM or r["experiment"] == "members-quick"))
-            or (r["experiment"], r["depth"], kind(r)) == ("table3", 100, UNIFORM)
-        )
+        and (r["experiment"].startswith("members") or (r["experiment"], r["depth"], kind(r)) == shared)
     ]  # fmt: skip
 
 

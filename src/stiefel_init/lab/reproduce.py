@@ -68,7 +68,7 @@ def reproduce(
             tuned = []
             if one == "members" and not quick:
                 tuned = run(experiments.member_rates(), **options | {"title": "members, best rates"})
-                cells += experiments.members_at(members.best_rates(tuned), seeds)
+                cells = list(dict.fromkeys(cells + experiments.members_at(members.best_rates(tuned), seeds)))
             _show(one, tuned + run(cells, **options), out, quick, show)
 
 
