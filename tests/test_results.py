@@ -12,6 +12,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from stiefel_init import StiefelError
 from stiefel_init.lab import claims, experiments, report, results
 from stiefel_init.lab.alignment import Study
 from stiefel_init.lab.cells import SCHEMES, Cell
@@ -202,3 +203,16 @@ def test_publishing_and_loading_are_inverse(tmp_path: Path) -> None:
 
 def _rounded(value: Any) -> Any:
     return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize("name", ["table1", "figure1", "signal", "members-curves"])
+@pytest.mark.parametrize("damage", ["cut", "header", "empty"])
+def test_a_damaged_file_of_results_is_named(name: str, damage: str, tmp_path: Path) -> None:
+    whole = (ROOT / "results" / f"{name}.csv").read_bytes()
+    path = tmp_path / f"{name}.csv"
+    header = whole[: whole.index(b"\n") + 1]
+    path.write_bytes(whole[:3000] + b"garbage,\n" if damage == "cut" else header if damage == "header" else b"")
+    reader = {"table1": lambda: results.load(tmp_path), "figure1": lambda: results.read_study(path)}
+    line = f"line {whole[:3000].count(bytes([10])) + 1}" if damage == "cut" else "holds no lines"
+    with pytest.raises(StiefelError, match=f"{name}.csv,? {line}"):
+        reader.get(name, lambda: results.read_rows(path))()

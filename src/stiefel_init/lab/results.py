@@ -7,7 +7,7 @@ import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -78,12 +78,31 @@ def load(directory: Path | None = None) -> list[Record]:
         raise StiefelError(f"--results {place} is not a directory; give one that holds records.")
     found = keep.read(place, lambda text: print(text, file=sys.stderr), touch=False)
     for path in sorted(place.glob("*.csv")):
-        with open(path, newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            if reader.fieldnames and set(COLUMNS) <= set(reader.fieldnames):
-                found += [_parse(row) for row in reader]
+        with open(path, newline="", encoding="utf-8", errors="replace") as file:
+            names = next(csv.reader(file), [])
+        if not names or set(COLUMNS) <= set(names):
+            found += _rows(path, _parse)
     if not found:
         raise StiefelError(f"{place} holds no records; run an experiment with --out {place} first.")
+    return found
+
+
+def _rows(path: Path, convert: Callable[[dict[str, str]], Any]) -> list[Any]:
+    """The lines of a CSV file, each converted; one that is not whole is named."""
+    found = []
+    with open(path, newline="", encoding="utf-8", errors="replace") as file:
+        reader = csv.DictReader(file)
+        for row in reader:
+            try:
+                if None in row or None in row.values():
+                    raise ValueError("a line that is too short or too long")
+                found.append(convert(row))
+            except (ValueError, KeyError) as error:
+                raise StiefelError(
+                    f"{path}, line {reader.line_num}, is damaged ({error}); restore the file."
+                ) from error
+    if not found:
+        raise StiefelError(f"{path} holds no lines; restore the file or remove it.")
     return found
 
 
@@ -117,19 +136,13 @@ def write_study(study: Study, path: Path, plane: np.ndarray | None) -> None:
 
 def read_study(path: Path) -> tuple[Study, np.ndarray | None]:
     """What `write_study` wrote; the vectors themselves are not kept."""
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    column = {name: [row[name] for row in rows] for name in rows[0]}
+    rows = _rows(path, lambda row: {name: float(text or "nan") for name, text in row.items()})
+    column = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     accuracy = {
-        name.removeprefix("accuracy_"): np.array([text or "nan" for text in values], float)
-        for name, values in column.items()
-        if name.startswith("accuracy_")
+        name.removeprefix("accuracy_"): values for name, values in column.items() if name.startswith("accuracy_")
     }
-    plane = np.array([column["x"], column["y"]], float).T if column["x"][0] else None
-    study = Study(
-        np.array(column["member"], int) == 1, np.array(column["alignment"], float), np.empty((0, 0)), accuracy
-    )
-    return study, plane
+    plane = None if np.isnan(column["x"][0]) else np.array([column["x"], column["y"]]).T
+    return Study(column["member"] == 1, column["alignment"], np.empty((0, 0)), accuracy), plane
 
 
 def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
@@ -143,8 +156,7 @@ def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """What `write_rows` wrote."""
-    with open(path, newline="", encoding="utf-8") as file:
-        return [{name: _number(text) for name, text in row.items()} for row in csv.DictReader(file)]
+    return _rows(path, lambda row: {name: _number(text) for name, text in row.items()})
 
 
 def _number(text: str) -> Any:
