@@ -1,4 +1,4 @@
-"""The fused engine: an epoch of a stack as launches of the kernels in `kernels`, two for each training step."""
+"""The fused engine: an epoch of a stack as launches of the kernels in `kernels`, one or two for each training step."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def fits(cell: Cell, outputs: int, device: torch.device) -> bool:
     if device.type != "cuda" or torch.version.cuda is None or not takes(cell, outputs):
         return False
     card = torch.cuda.get_device_properties(device)
-    needed = 74 << 10 if max(cell.hidden[0], outputs) <= 64 else 192 << 10  # as compiled for an H200
+    narrow = max(cell.hidden[0], outputs) <= 64
+    needed = (192 if not narrow else 74 if _parts(cell) == 3 else 162) << 10  # as compiled for an H200
     return card.major >= 8 and getattr(card, "shared_memory_per_block_optin", 0) >= needed
 
 
@@ -47,8 +48,8 @@ class FusedEpochs:
         self.stack = stack
         cell, widths = stack.cells[0], stack.net.widths
         count, device = len(stack.cells), stack.order.device
-        rows = _tile_rows(stack.batch)
-        block = _block(widths[1])
+        parts, block = _parts(cell), _block(widths[1])
+        rows = _tile_rows(cell, stack.batch)
         self.tiles = -(-stack.batch // rows)
         self.depth = stack.net.layers - 1
         self.adam = cell.optimizer == "adam"
@@ -56,7 +57,9 @@ class FusedEpochs:
         self.rates = torch.tensor([cell.rate for cell in stack.cells], device=device)
         flat = stack.parameters.flat
         self.moments = [torch.zeros(count, flat.stride(0), device=device) if self.adam else flat for _ in range(2)]
-        self.kept = torch.empty(count, self.depth, self.tiles * rows, block, device=device)
+        half = torch.float16 if parts == 1 else torch.float32
+        self.kept = torch.empty(count, self.tiles, self.depth, rows, block, dtype=half, device=device)
+        self.ups = torch.empty(count, self.tiles, self.depth, device=device)
         self.shares = torch.zeros(count, self.tiles, flat.stride(0), device=device)
         self.losses = torch.zeros(count, self.tiles, device=device)
         self.corrects = torch.zeros(count, self.tiles, dtype=torch.int64, device=device)
@@ -65,11 +68,15 @@ class FusedEpochs:
             "INPUTS": widths[0], "WIDTH": widths[1], "CLASSES": widths[-1],
             "BH": block, "BD": min(32, _block(widths[0])), "BC": _block(widths[-1]), "ROWS": rows,
             "ACTIVATION": ACTIVATIONS.index(stack.net.activation), "REGRESSION": stack.loss == "squared_error",
-            "PARTS": 2 if cell.precision == "tf32" else 3, "EXACT": stack.data.features.dtype == torch.uint8,
+            "PARTS": parts, "EXACT": stack.data.features.dtype == torch.uint8,
+            "WHOLE": parts == 1 and self.tiles == 1, "ADAM": self.adam,
         }  # fmt: skip
-        self.options: dict[str, Any] = {"num_warps": 4 if block <= 64 else 8, "num_stages": 1}
-        # Found by measurement on an H200: with fewer registers for each, four programs share a multiprocessor.
-        if block <= 64 and count * self.tiles > 2 * _multiprocessors(device):
+        # Found by measurement on an H200. What one part leaves free of shared memory holds the loads of the layers to
+        # come; of three parts, with fewer registers for each, four programs share a multiprocessor.
+        self.options: dict[str, Any] = {
+            "num_warps": 4 if block <= 64 and rows <= 64 else 8, "num_stages": 3 if parts == 1 and block <= 64 else 1
+        }  # fmt: skip
+        if parts == 3 and block <= 64 and count * self.tiles > 2 * _multiprocessors(device):
             self.options["maxnreg"] = 128
 
     def run(self) -> tuple[Tensor, Tensor]:
@@ -92,16 +99,18 @@ class FusedEpochs:
         data = stack.data
         self.taken += 1
         strides = self.order.stride(0), flat.stride(0)
+        fixes = 1 / (1 - 0.9**self.taken), (1 - 0.999**self.taken) ** -0.5
         kernels.propagate[(len(flat) * self.tiles,)](
-            flat, self.shares, self.kept, self.losses, self.corrects, data.features, data.targets, self.order,
-            start, stop, self.tiles, *strides, 1 / data.scale, self.depth, **self.shape, **self.options,
+            flat, *self.moments, self.rates, self.shares, self.kept, self.ups, self.losses, self.corrects,
+            data.features, data.targets, self.order, start, stop, self.tiles, *strides, 1 / data.scale, *fixes,
+            self.depth, **self.shape, **self.options,
         )  # fmt: skip
-        size = stack.net.parameters
-        fix1, fix2 = 1 / (1 - 0.9**self.taken), (1 - 0.999**self.taken) ** -0.5
-        kernels.update[(-(-size // BLOCK), len(flat))](
-            flat, *self.moments, self.shares, self.rates, self.tiles, size, flat.stride(0), fix1, fix2,
-            BLOCK=BLOCK, ADAM=self.adam,
-        )  # fmt: skip
+        if not self.shape["WHOLE"]:
+            size = stack.net.parameters
+            kernels.update[(-(-size // BLOCK), len(flat))](
+                flat, *self.moments, self.shares, self.rates, self.tiles, size, flat.stride(0), *fixes,
+                BLOCK=BLOCK, ADAM=self.adam,
+            )  # fmt: skip
 
 
 def _block(size: int) -> int:
@@ -113,12 +122,19 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
-def _tile_rows(batch: int) -> int:
-    return min(64, _block(batch))
+def _parts(cell: Cell) -> int:
+    """What the tensor cores get of a number: see the notes of `kernels`."""
+    return 1 if cell.precision == "tf32" else 3
+
+
+def _tile_rows(cell: Cell, batch: int) -> int:
+    """Rows of a tile, all of the batch where shared memory and registers hold it."""
+    return min(256 if _parts(cell) == 1 and _block(cell.hidden[0]) <= 64 else 64, _block(batch))
 
 
 def memory_per_cell(cell: Cell, batch: int, parameters: int) -> int:
     """Bytes the fused engine takes for each network beyond its parameters and moments."""
-    rows = _tile_rows(batch)
+    rows = _tile_rows(cell, batch)
     tiles = -(-batch // rows)
-    return 4 * tiles * (rows * cell.depth * _block(cell.hidden[0]) + parameters)
+    kept = rows * cell.depth * _block(cell.hidden[0]) * (2 if _parts(cell) == 1 else 4)
+    return tiles * (kept + 4 * parameters)
