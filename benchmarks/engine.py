@@ -147,12 +147,15 @@ def work(depth: int) -> float:
     return 6.0 * Architecture((INPUTS, *(WIDTH,) * depth, CLASSES), "relu").parameters * BATCH
 
 
-def traffic(depth: int) -> float:
+def traffic(depth: int, precision: str = "float32") -> float:
     """Bytes the fused engine must move for one step of one network."""
     parameters = Architecture((INPUTS, *(WIDTH,) * depth, CLASSES), "relu").parameters
-    # Activations: written, and read on the way back. Gradients: a share of each for every 64 rows, written and read.
-    # Parameters: read forward and back, then with both moments read and written.
-    return 4.0 * (2 * BATCH * WIDTH * depth + (2 * BATCH // 64 + 8) * parameters) + 2 * BATCH * INPUTS
+    # Activations: written, and read on the way back. Parameters: read forward and back, then with both moments read
+    # and written. Gradients of float32: a share of each for every 64 rows, written and read; of tf32: none leaves.
+    kept = 2.0 * BATCH * WIDTH * depth
+    if precision == "tf32":
+        return 2 * kept + 7 * 4 * parameters + 2 * BATCH * INPUTS
+    return 4 * (kept + (2 * BATCH // 64 + 8) * parameters) + 2 * BATCH * INPUTS
 
 
 def ceilings(device: str) -> tuple[float, float]:
@@ -183,7 +186,10 @@ def contenders(depth: int, data: Task, device: str) -> dict[str, tuple[int, Call
         if count * depth <= 60_000:
             ways[f"graph engine, {count}"] = count, lambda count=count: stack_step(count, depth, data, device, "graph")
         ways[f"fused engine, {count}"] = count, lambda count=count: stack_step(count, depth, data, device, "fused")
-    ways["fused engine tf32, 132"] = 132, lambda: stack_step(132, depth, data, device, "fused", "tf32")
+    for count in (1, 132, 528):
+        ways[f"fused engine tf32, {count}"] = (
+            count, lambda count=count: stack_step(count, depth, data, device, "fused", "tf32")
+        )  # fmt: skip
     if depth == 10:  # last, since it compiles for long
         ways["plain loop, torch.compile"] = 1, lambda: plain_step(depth, data, device, fused=True, compiled=True)
     return ways
@@ -241,7 +247,8 @@ def main() -> None:
             row = {
                 "depth": depth, "way": name, "milliseconds": 1e3 * seconds, "steps_per_second": 1 / seconds,
                 "flops_share": work(depth) / seconds / flops, "peak_memory": memory,
-                "memory_share": traffic(depth) / seconds / bandwidth if "fused engine" in name else None,
+                "memory_share": traffic(depth, "tf32" if "tf32" in name else "float32") / seconds / bandwidth
+                if "fused engine" in name else None,
                 "speedup": per_network["plain loop"] / seconds if "plain loop" in per_network else None,
             }  # fmt: skip
             rows.append(row)
