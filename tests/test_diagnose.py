@@ -603,10 +603,16 @@ def test_few_inputs_are_not_judged_for_dead_units() -> None:
     assert found.layers[0].distinct is None
 
 
-def test_the_advice_cures() -> None:
-    model = mlp(60, "xavier")
-    assert not diagnose(model, IMAGES, LABELS).healthy
-    initialize_(model, seed=0)
+@pytest.mark.parametrize(
+    ("depth", "member", "call"),
+    [(60, "uniform", "initialize_(model)"), (101, "permutation", 'initialize_(model, member="permutation")')],
+)
+def test_the_advice_cures(depth: int, member: str, call: str) -> None:
+    model = mlp(depth, "xavier")
+    found = diagnose(model, IMAGES, LABELS)
+    assert not found.healthy
+    assert call in found.verdict[-1]
+    initialize_(model, seed=0, member=member)
     assert diagnose(model, IMAGES, LABELS).healthy
 
 

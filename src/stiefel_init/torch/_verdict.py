@@ -17,6 +17,7 @@ FADED = 1e-3  # below this share of the activations' size, what tells inputs apa
 GRADIENT = 1e3  # the factor by which the gradient may fall or grow
 DEAD = 0.25  # the share of units that may never fire
 DISTINCT = 0.25  # the share of the first layer's distinct units that must be left in the last
+DEEP = 100  # the hidden layers from which on permutations train better than uniform members: docs/members.md
 ENOUGH = 16  # inputs from which dead and repeated units can be told
 _RELATED = RECTIFIERS | {"leaky_relu", "prelu", "elu", "selu", "celu", "gelu", "silu", "mish", "rrelu", "softplus"}
 
@@ -165,9 +166,10 @@ def _advice(layers: Sequence[Layer]) -> str:
             'stiefel_init.torch.initialize_(model, "orthogonal"); so do normalization layers and skip connections.'
         )
     if schemes - {"stiefel", "lee"}:
+        member = ', member="permutation"' if len(_hidden(layers)) > DEEP else ""
         return (
-            "What to do: stiefel_init.torch.initialize_(model) draws every weight so that signal and gradient keep "
-            "their size; then diagnose again."
+            f"What to do: stiefel_init.torch.initialize_(model{member}) draws every weight so that signal and gradient "
+            "keep their size; then diagnose again."
         )
     if layers[0].alpha is not None and layers[0].alpha < 0.5:
         return (
