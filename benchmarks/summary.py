@@ -129,7 +129,8 @@ def profile() -> list[str]:
     ]
     return [
         "How busy one launch of the fused engine's `propagate` keeps the card, 132 networks of depth 100, as Nsight",
-        f"Compute sees it (`benchmarks/profile_engine.py`); {machine(one)}:", "",
+        f"Compute saw it (`benchmarks/profile_engine.py`); {machine(one)}. The kernel has since changed around its",
+        "products, not in them:", "",
         *table(["", "ms", *names[1:]], rows), "",
     ]  # fmt: skip
 

@@ -113,7 +113,7 @@ def test_the_curves_are_drawn_and_those_of_the_longest_training() -> None:
     assert len(figure.axes[0].lines) == 2  # the two members that had forty epochs, not all those with fifteen
     assert len(figure.axes[3].lines) == 6  # three members at two rates
     labels = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert labels == {"rotation 0.1", "permutation", "identity", "rotation 0.03"}
+    assert labels == {"rotation 0.1", "permutation", "identity", "rotation 0.03", "4 × the rate"}
 
 
 def test_the_study_finds_rates_first_and_then_compares_at_them(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

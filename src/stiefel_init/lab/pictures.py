@@ -139,7 +139,8 @@ def over_depth(records: Sequence[Record], datasets: Sequence[str], ylabel: str =
             scores = [np.array([r["score"] for r in chosen if r["depth"] == d], float) for d in depths]
             mean, std = np.array([s.mean() for s in scores]), np.array([s.std() for s in scores])
             axis.plot(depths, mean, color=colour, label=scheme, linewidth=1.8, marker="o", markersize=3)
-            axis.fill_between(depths, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
+            low, high = np.maximum(mean - std, 0), np.minimum(mean + std, 100)
+            axis.fill_between(depths, low, high, color=colour, alpha=0.15, linewidth=0)
         axis.set(title=dataset, xlabel="depth", ylim=(0, None))
     axes[0, 0].set_ylabel(ylabel)
     _legend(figure, axes[0, -1])
@@ -147,12 +148,15 @@ def over_depth(records: Sequence[Record], datasets: Sequence[str], ylabel: str =
 
 
 def members(records: Sequence[Record]) -> Figure:
-    """Score against depth for each kind of the study of members, with bands of one standard deviation."""
+    """Score against depth for each kind of the study of members, and the ten best points once more.
+
+    Bands are one standard deviation.
+    """
     from .compare import score
     from .members import KINDS, kind
 
-    figure, axes = _figure(1, size=(7.0, 4.0))
-    axis: Axes = axes[0, 0]
+    figure, axes = _figure(2, size=(4.6, 4.0))
+    best = 0.0
     for number, name in enumerate(KINDS):
         chosen = [r for r in records if kind(r) == name]
         if not chosen:
@@ -160,15 +164,19 @@ def members(records: Sequence[Record]) -> Figure:
         depths = sorted({r["depth"] for r in chosen})
         scores = [np.array([score(r) for r in chosen if r["depth"] == d], float) for d in depths]
         mean, std = np.array([s.mean() for s in scores]), np.array([s.std() for s in scores])
+        best = max(best, float((mean + std).max()))
         colour = f"C{number}"
         style = "-" if chosen[0]["scheme"] == "stiefel" else "--"
-        axis.plot(depths, mean, style, color=colour, label=name, linewidth=1.6, marker="o", markersize=3)
-        axis.fill_between(depths, mean - std, mean + std, color=colour, alpha=0.12, linewidth=0)
-    axis.set(xlabel="depth", ylabel="test accuracy (%)", xscale="log", ylim=(0, 102))
+        for axis in axes[0]:
+            axis.plot(depths, mean, style, color=colour, label=name, linewidth=1.6, marker="o", markersize=3)
+            axis.fill_between(depths, mean - std, mean + std, color=colour, alpha=0.12, linewidth=0)
     depths = sorted({r["depth"] for r in records})
-    axis.set_xticks(depths, [f"{d:,}" for d in depths])
-    axis.set_xticks([], minor=True)
-    _legend(figure, axis)
+    for axis, limits in zip(axes[0], ((0, 102), (best - 10, best + 0.5))):
+        axis.set(xlabel="depth", xscale="log", ylim=limits)
+        axis.set_xticks(depths, [f"{d:,}" for d in depths])
+        axis.set_xticks([], minor=True)
+    axes[0, 0].set_ylabel("test accuracy (%)")
+    _legend(figure, axes[0, 0])
     return figure
 
 
@@ -178,11 +186,14 @@ def member_curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
     Of trainings of different length, the longest that five networks or more had. Bands from the lowest seed to the
     highest; other rates than 0.001/√depth are dashed.
     """
+    from matplotlib.lines import Line2D
+
     from .members import KINDS
 
     panels = list(dict.fromkeys((row["depth"], row["dataset"]) for row in rows))
     panels.sort(key=lambda panel: panel[0])
     figure, axes = _figure(len(panels), size=(4.4, 3.8))
+    others: set[float] = set()
     for axis, (depth, dataset) in zip(axes[0], panels):
         own = [row for row in rows if (row["depth"], row["dataset"]) == (depth, dataset)]
         trained = Counter(row["epochs"] for row in own if row["epoch"] == row["epochs"])
@@ -195,6 +206,7 @@ def member_curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
             colour = f"C{KINDS.index(member)}"
             label = member if times == 1 else None
             style = "-" if times == 1 else "--"
+            others |= {times} - {1}
             axis.plot(epochs, [s.mean() for s in scores], style, color=colour, label=label, linewidth=1.6)
             low, high = [s.min() for s in scores], [s.max() for s in scores]
             axis.fill_between(epochs, low, high, color=colour, alpha=0.12, linewidth=0)
@@ -202,6 +214,8 @@ def member_curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
         axis.locator_params(axis="x", integer=True)
     axes[0, 0].set_ylabel("test accuracy (%)")
     handles = {label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels())}
+    for times in sorted(others):
+        handles[f"{times:g} × the rate"] = Line2D([], [], color="black", linestyle="--")
     figure.legend(handles.values(), handles.keys(), loc="outside right center", frameon=False)
     return figure
 
