@@ -283,13 +283,14 @@ def readme() -> str:
         for where, one in (("a CPU", record("sampler-cpu")), ("an H200", record("sampler-cuda")))
         if one
     ]
-    fused = [r for r in (record("engine-cuda") or {"steps": []})["steps"] if r["way"] == "fused engine, 132"]
+    steps = {(r["way"], r["depth"]): r for r in (record("engine-cuda") or {"steps": []})["steps"]}
     lines.append(f"Drawing a matrix against `torch.nn.init.orthogonal_`: {' and '.join(speeds)} as fast.")
-    deep = [r for r in fused if r["depth"] == 100]
-    if deep:
+    deep, coarse = (steps.get((f"fused engine{what}, 132", 100)) for what in ("", " tf32"))
+    if deep and coarse:
         lines.append(
-            f"A training step of a network of 100 layers takes {1e3 * deep[0]['milliseconds']:.0f} µs on an H200, 132 "
-            f"networks at once: {deep[0]['speedup']:.0f} × the plain loop ([performance](docs/performance.md))."
+            f"A training step of a network of 100 layers takes {1e3 * deep['milliseconds']:.0f} µs on an H200, 132 "
+            f"networks at once, in tf32 {1e3 * coarse['milliseconds']:.0f} µs: {deep['speedup']:.0f} and "
+            f"{coarse['speedup']:.0f} × the plain loop ([performance](docs/performance.md))."
         )
     text = README.read_text()
     start = text.index("-->", text.index("<!-- figures")) + 4

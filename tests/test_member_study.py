@@ -104,7 +104,10 @@ def test_a_network_that_two_studies_share_counts_once() -> None:
 
 def test_the_curves_are_drawn_and_those_of_the_longest_training() -> None:
     rows = members.curves(study(permutation_wins))
-    assert {row["depth"] for row in rows} == {1000, 3000, 10000}
+    assert {row["depth"] for row in rows} == {100, 300, 1000, 3000, 10000}
+    learning = pictures.member_learning(rows)
+    assert [axis.get_title() for axis in learning.axes[1::3]] == ["mnist, 300 layers", "fashion-mnist, 300 layers"]
+    assert all(len(axis.lines) == len(experiments.MEMBERS) for axis in learning.axes)
     figure = pictures.member_curves(rows)
     titles = [axis.get_title() for axis in figure.axes]
     assert titles == [

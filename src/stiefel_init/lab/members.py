@@ -226,7 +226,8 @@ def _row(claim: str, records: Sequence[Record], *, worse: bool = False) -> list[
         return [claim, "open", f"{len(a)} and {len(b)} seeds"]
     p = greater_p(b, a) if worse else greater_p(a, b)
     numbers = f"{a.mean():.2f} ± {a.std(ddof=1):.2f} ({len(a)}) against {b.mean():.2f} ± {b.std(ddof=1):.2f} ({len(b)})"
-    told = f"that it is worse is {'not ' if p >= 0.05 else ''}shown, p = {p:.3f}" if worse else f"p = {p:.3f}"
+    small = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+    told = f"that it is worse is {'not ' if p >= 0.05 else ''}shown, {small}" if worse else small
     verdict = "holds" if (p >= 0.05) == worse else "fails" if worse else "not shown"
     if worse and verdict == "holds" and min(len(a), len(b)) < 10:  # few seeds show nothing easily
         verdict = "open"
@@ -234,13 +235,16 @@ def _row(claim: str, records: Sequence[Record], *, worse: bool = False) -> list[
 
 
 def curves(records: Sequence[Record]) -> list[dict[str, object]]:
-    """The way of the networks of a thousand layers and more: their test accuracy by epoch."""
+    """Test accuracy by epoch: the comparison at 0.001/√depth from a hundred layers on, and the deepest networks."""
+    chosen = [r for r in compared(records) if r["depth"] >= 100 and times(r) == 1]
+    seen = {id(r) for r in chosen}
+    chosen += [r for r in records if r["depth"] >= 1000 and id(r) not in seen]
     return [
         {
             "dataset": r["dataset"], "member": kind(r), "depth": r["depth"], "times": times(r), "epochs": r["epochs"],
             "seed": r["seed"], "epoch": epoch, "score": value,
         }
-        for r in records
-        if r["experiment"] == "members" and r["depth"] >= 1000
+        for r in chosen
+        if r["experiment"] == "members"
         for epoch, value in zip(r["tested"], r["test_score"])
     ]  # fmt: skip

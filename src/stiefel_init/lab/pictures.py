@@ -180,6 +180,28 @@ def members(records: Sequence[Record]) -> Figure:
     return figure
 
 
+def member_learning(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Test accuracy by epoch in the comparison of members: a row for each data set, a column for each depth.
+
+    Bands from the lowest seed to the highest. What is more than twenty points behind is not shown.
+    """
+    from .experiments import MEMBER_DEPTHS, member_epochs
+
+    usual = [r for r in rows if r["times"] == 1 and r["depth"] in MEMBER_DEPTHS]
+    usual = [r for r in usual if r["epochs"] == member_epochs(r["depth"])]
+    datasets, depths = list(dict.fromkeys(r["dataset"] for r in usual)), sorted({r["depth"] for r in usual})
+    figure, axes = _figure(len(depths), len(datasets), size=(4.2, 3.2))
+    for line, dataset in zip(axes, datasets):
+        for axis, depth in zip(line, depths):
+            own = [r for r in usual if (r["dataset"], r["depth"]) == (dataset, depth)]
+            _by_epoch(axis, own)
+            top = max(r["score"] for r in own)
+            axis.set(title=f"{dataset}, {depth:,} layers", xlabel="epoch", ylim=(top - 20, top + 1))
+        line[0].set_ylabel("test accuracy (%)")
+    _legend(figure, axes[0, 0])
+    return figure
+
+
 def member_curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Test accuracy by epoch of networks of a thousand layers and more, a panel for each data set and depth.
 
@@ -188,8 +210,7 @@ def member_curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """
     from matplotlib.lines import Line2D
 
-    from .members import KINDS
-
+    rows = [row for row in rows if row["depth"] >= 1000]
     panels = list(dict.fromkeys((row["depth"], row["dataset"]) for row in rows))
     panels.sort(key=lambda panel: panel[0])
     figure, axes = _figure(len(panels), size=(4.4, 3.8))
@@ -199,25 +220,31 @@ def member_curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
         trained = Counter(row["epochs"] for row in own if row["epoch"] == row["epochs"])
         longest = max(trained, key=lambda epochs: (trained[epochs] >= 5, epochs))
         own = [row for row in own if row["epochs"] == longest]
-        for member, times in dict.fromkeys((row["member"], row["times"]) for row in own):
-            chosen = [row for row in own if (row["member"], row["times"]) == (member, times)]
-            epochs = sorted({row["epoch"] for row in chosen})
-            scores = [np.array([row["score"] for row in chosen if row["epoch"] == epoch], float) for epoch in epochs]
-            colour = f"C{KINDS.index(member)}"
-            label = member if times == 1 else None
-            style = "-" if times == 1 else "--"
-            others |= {times} - {1}
-            axis.plot(epochs, [s.mean() for s in scores], style, color=colour, label=label, linewidth=1.6)
-            low, high = [s.min() for s in scores], [s.max() for s in scores]
-            axis.fill_between(epochs, low, high, color=colour, alpha=0.12, linewidth=0)
+        _by_epoch(axis, own)
+        others |= {row["times"] for row in own} - {1}
         axis.set(xlabel="epoch", title=f"{dataset}, {depth:,} layers", ylim=(0, 102))
-        axis.locator_params(axis="x", integer=True)
     axes[0, 0].set_ylabel("test accuracy (%)")
     handles = {label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels())}
     for times in sorted(others):
         handles[f"{times:g} × the rate"] = Line2D([], [], color="black", linestyle="--")
     figure.legend(handles.values(), handles.keys(), loc="outside right center", frameon=False)
     return figure
+
+
+def _by_epoch(axis: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+    """The mean of the seeds by epoch, and a band from the lowest to the highest, for each member and rate."""
+    from .members import KINDS
+
+    for member, times in sorted({(r["member"], r["times"]) for r in rows}, key=lambda p: (KINDS.index(p[0]), p[1])):
+        chosen = [r for r in rows if (r["member"], r["times"]) == (member, times)]
+        epochs = sorted({r["epoch"] for r in chosen})
+        scores = [np.array([r["score"] for r in chosen if r["epoch"] == epoch], float) for epoch in epochs]
+        colour, label = f"C{KINDS.index(member)}", member if times == 1 else None
+        style = "-" if times == 1 else "--"
+        axis.plot(epochs, [s.mean() for s in scores], style, color=colour, label=label, linewidth=1.6)
+        low, high = [s.min() for s in scores], [s.max() for s in scores]
+        axis.fill_between(epochs, low, high, color=colour, alpha=0.12, linewidth=0)
+    axis.locator_params(axis="x", integer=True)
 
 
 def alignment(study: Study, plane: np.ndarray | None, mode: str = "shared") -> Figure:

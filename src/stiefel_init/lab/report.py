@@ -60,10 +60,13 @@ def write_members(page: Path, out: Path, directory: Path | None = None) -> list[
             lines += [f"![Accuracy over depth, {dataset}]({drawn[-1].name})", ""]
     ways = (directory or results.folder()) / "members-curves.csv"
     if ways.exists():
-        drawn.append(_save(pictures.member_curves(results.read_rows(ways)), out / "members-curves.png"))
+        rows = results.read_rows(ways)
+        drawn.append(_save(pictures.member_learning(rows), out / "members-learning.png"))
+        lines += [f"![Accuracy by epoch, by data set and depth]({drawn[-1].name})", ""]
+        drawn.append(_save(pictures.member_curves(rows), out / "members-curves.png"))
         lines += [f"![Accuracy by epoch, a thousand layers and more]({drawn[-1].name})", ""]
-    for title, header, rows in members.everything(records):
-        lines += [f"**{title[0].upper()}{title[1:]}**", "", *_table(header, rows), ""]
+    for title, header, body in members.everything(records):
+        lines += [f"**{title[0].upper()}{title[1:]}**", "", *_table(header, body), ""]
     start, end = text.index("<!-- evidence -->") + len("<!-- evidence -->\n"), text.index("<!-- end -->")
     path = out / page.name
     path.write_text(text[:start] + "\n".join(lines) + text[end:], encoding="utf-8")

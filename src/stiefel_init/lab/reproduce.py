@@ -79,8 +79,9 @@ def _show(name: str, records: Sequence[Record], out: Path, quick: bool, show: Sh
             show(header, rows, title=f"{label}: {title}")
         if ways := members.curves(records):
             results.write_rows(ways, out / f"{label}-curves.csv")
+            pictures.save(pictures.member_learning(ways), out / f"{label}-learning.png")
             pictures.save(pictures.member_curves(ways), out / f"{label}-curves.png")
-            print(f"wrote {out / label}-curves.csv and .png")
+            print(f"wrote {out / label}-curves.csv, {label}-curves.png and {label}-learning.png")
     elif name == "figure3":
         path = out / f"{label}.png"
         pictures.save(pictures.over_depth(records, experiments.IMAGES, "4-shot test accuracy (%)"), path)
