@@ -198,6 +198,14 @@ class Tf32Product(torch.autograd.Function):
         return d @ w, d.T @ x, None
 
 
+def in_tf32(network: nn.Sequential, x: torch.Tensor, exact: bool = False) -> torch.Tensor:
+    """The network's outputs by products in tf32; exact inputs are whole numbers, as pixels are."""
+    for layer, module in enumerate(network):
+        linear = isinstance(module, nn.Linear)
+        x = Tf32Product.apply(x, module.weight, exact and layer == 0) + module.bias if linear else module(x)
+    return x
+
+
 def tf32_errors(cell: Cell, task: Task, scale: float = 1.0, rate: float = 64.0) -> tuple[float, float]:
     """Gradients of the fused engine's tf32: error against tf32's own, and against true ones; medians of networks."""
     cell = replace(cell, optimizer="sgd", rate=rate, batch=None, precision="tf32")
@@ -215,10 +223,7 @@ def tf32_errors(cell: Cell, task: Task, scale: float = 1.0, rate: float = 64.0) 
         LOSSES[task.loss](network(x), y).backward()
         true = flat(network, lambda parameter: parameter.grad.clone())
         network.zero_grad()
-        for layer, module in enumerate(network):
-            exact = layer == 0 and task.scale != 1  # pixels are whole numbers
-            x = Tf32Product.apply(x, module.weight, exact) + module.bias if layer % 2 == 0 else module(x)
-        LOSSES[task.loss](x, y).backward()
+        LOSSES[task.loss](in_tf32(network, x, exact=task.scale != 1), y).backward()
         tf32 = flat(network, lambda parameter: parameter.grad)
         found = of_stack(stack, index, moved)
         errors.append((worst(found, tf32), worst(found, true)))
@@ -245,14 +250,14 @@ def test_one_part_of_numbers_beyond_half_precision(scale: float, rate: float) ->
 
 
 def reference_epoch(
-    network: nn.Sequential, optimizer: torch.optim.Optimizer, stack: Stack, task: Task, index: int
+    network: nn.Sequential, optimizer: torch.optim.Optimizer, stack: Stack, task: Task, index: int, forward=None
 ) -> float:
     """One epoch of an ordinary training loop, on the batches of the stack; the mean loss."""
     total = 0.0
     for start in range(0, stack.size, stack.batch):
         stop = min(start + stack.batch, stack.size)
         x, y = batch_of(stack, task, index, start, stop)
-        loss = LOSSES[task.loss](network(x), y)
+        loss = LOSSES[task.loss](network(x) if forward is None else forward(network, x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -285,6 +290,30 @@ def test_training_is_that_of_an_ordinary_loop(optimizer: str, rates: tuple[float
     for index, network in enumerate(networks):
         found, expected = of_stack(stack, index, stack.parameters.flat), flat(network)
         assert max(float((a - b).abs().max()) for a, b in zip(found, expected)) < 1e-5
+
+
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu"])
+@pytest.mark.parametrize("depth", [1, 4])
+def test_training_in_one_part_is_that_of_a_loop_in_tf32(depth: int, activation: str) -> None:
+    task = table(37)
+    cells = [Cell("none", depth=depth, width=6, activation=activation, seed=seed, batch=16, rate=4e-3,
+                  precision="tf32") for seed in range(5)]  # fmt: skip
+    stack = stack_of(cells, [task] * 5, "fused")
+    scramble_(stack)
+    networks = [plain(stack, index) for index in range(5)]
+    optimizers = [torch.optim.Adam(network.parameters(), lr=4e-3) for network in networks]
+    start = stack.parameters.flat.clone()
+    errors = []
+    for epoch in range(2):
+        losses, _ = stack.epoch(epoch)
+        for index, (network, one) in enumerate(zip(networks, optimizers)):
+            expected = reference_epoch(network, one, stack, task, index, in_tf32)
+            assert float(losses[index]) / stack.size == pytest.approx(expected, rel=1e-3)
+    for index, network in enumerate(networks):
+        found, expected = of_stack(stack, index, stack.parameters.flat), flat(network)
+        errors.append(max(float((a - b).abs().max()) for a, b in zip(found, expected)))
+    assert np.median(errors) < 1e-5
+    assert float((stack.parameters.flat - start).abs().max()) > 1e-2
 
 
 def test_the_fused_engine_takes_the_steps_of_the_other() -> None:

@@ -312,9 +312,13 @@ def propagate(  # type: ignore[no-untyped-def]
     down, up = _scales(d, PARTS)
     hi, mid, lo = _parts(d * down, PARTS)
     first, second = 0.0, 0.0
-    if WHOLE and ADAM:  # the moments of the layer to come, loaded long before they are needed
-        first = tl.load(m + HIDDEN + tl.maximum(DEPTH - 2, 0) * NEXT + square, mask=inside)
-        second = tl.load(v + HIDDEN + tl.maximum(DEPTH - 2, 0) * NEXT + square, mask=inside)
+    if WHOLE and ADAM:  # the moments of the layer to come, loaded long before they are needed; a single layer has none
+        top = HIDDEN + (DEPTH - 2) * NEXT + square
+        there = square < (DEPTH - 1) * NEXT
+        if BH != WIDTH:
+            there = there & inside
+        first = tl.load(m + top, mask=there)
+        second = tl.load(v + top, mask=there)
     for i in range(DEPTH - 1):
         layer = DEPTH - 2 - i  # the one whose output is this one's input
         w = HIDDEN + layer * NEXT
