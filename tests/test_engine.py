@@ -130,12 +130,19 @@ SHAPES = [  # depth, width, rows: rows and widths that fill no tile, one tile, a
 ]
 
 
-def gradient_error(cell: Cell, tasks: Sequence[Task], engine: str) -> float:
-    """Of a step of plain gradient descent on all rows, against float64 autograd, over all networks of a stack."""
-    rate = 64.0  # a large step, so that the difference of two float32 numbers shows the gradient's digits
+def gradient_error(cell: Cell, tasks: Sequence[Task], engine: str, signal: float = 1.0) -> float:
+    """Of a step of plain gradient descent on all rows, against float64 autograd, over all networks of a stack.
+
+    With another signal than 1 the first layer's weights are multiplied by it, and there are no biases.
+    """
+    rate = 64.0 / signal  # a large step, so that the difference of two float32 numbers shows the gradient's digits
     cell = replace(cell, optimizer="sgd", rate=rate, batch=None)
     stack = stack_of([replace(cell, seed=seed) for seed in range(len(tasks))], tasks, engine)
     scramble_(stack)
+    if signal != 1:
+        stack.parameters.weights[0].mul_(signal)
+        for bias in stack.parameters.biases:
+            bias.zero_()
     references = [plain(stack, index) for index in range(len(tasks))]
     before = stack.parameters.flat.double().clone()
     losses, correct = stack.epochs.run()
@@ -176,6 +183,24 @@ def test_gradients_of_a_deep_network() -> None:
     assert gradient_error(Cell("none", depth=100, width=16), [images(33)], "graph") < 2e-4
     assert gradient_error(Cell("none", depth=20, width=16), [images(33)], "fused") < 2e-5
     assert gradient_error(Cell("none", depth=100, width=16), [images(33)], "fused") < 5e-5
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_gradients_of_a_faint_signal(activation: str, engine: str) -> None:
+    assert gradient_error(Cell("none", depth=3, width=6, activation=activation), [table(17)], engine, 1e-6) < 2e-5
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, in Triton's interpreter
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_what_is_not_a_number_shows_in_the_loss(activation: str, engine: str, precision: str) -> None:
+    cells = [Cell("none", depth=3, width=6, activation=activation, seed=seed, precision=precision) for seed in range(2)]
+    stack = stack_of(cells, [images(17)] * 2, engine)
+    stack.parameters.weights[1][0] = math.nan
+    losses, _ = stack.epochs.run()
+    assert losses.isnan().tolist() == [True, False]
 
 
 class Tf32Product(torch.autograd.Function):
@@ -241,6 +266,36 @@ def test_one_part_is_as_exact_as_tf32(activation: str, task) -> None:
 @pytest.mark.parametrize(("depth", "width", "rows"), [*SHAPES, (2, 9, 256), (2, 16, 300)])
 def test_one_part_of_every_shape(depth: int, width: int, rows: int) -> None:
     assert tf32_errors(Cell("none", depth=depth, width=width), table(rows))[0] < 1e-5
+
+
+def test_one_part_of_the_ends_of_a_scale() -> None:
+    """The largest number of a tile just below a power of two, and a tile of zeros."""
+    task = table(17)
+    for features in (np.clip(task.features, -1.5, 1.5), np.zeros_like(task.features)):
+        features[0, 0] = np.nextafter(np.float32(2), np.float32(0)) if features.any() else 0
+        assert tf32_errors(Cell("none", depth=2, width=6), replace(task, features=features))[0] < 1e-5
+
+
+def test_one_part_takes_the_whole_batch_or_shares_of_it() -> None:
+    """Both ways are one arithmetic: deep enough for several rounds of biases, each network at its own rate."""
+    cells = [Cell("none", "he", 18, 6, activation="prelu", seed=seed, rate=rate, batch=16, precision="tf32")
+             for seed, rate in enumerate((1e-3, 4e-3))]  # fmt: skip
+    stacks = [stack_of(cells, [images(37)] * 2, "fused") for _ in range(2)]
+    assert stacks[0].epochs.shape["WHOLE"]
+    stacks[1].epochs.shape["WHOLE"] = False
+    for epoch in range(2):
+        losses = [stack.epoch(epoch)[0] for stack in stacks]
+        assert torch.equal(losses[0], losses[1])
+    assert float((stacks[0].parameters.flat - stacks[1].parameters.flat).abs().max()) < 1e-7
+    assert float((stacks[0].parameters.slopes - 0.25).abs().min()) > 1e-4, "every slope has moved"
+
+
+def test_which_batches_are_whole() -> None:
+    for rows, precision, width, whole in (
+        (256, "tf32", 64, True), (257, "tf32", 64, False), (65, "tf32", 65, False), (10, "float32", 4, False)
+    ):  # fmt: skip
+        stack = stack_of([Cell("none", depth=2, width=width, batch=None, precision=precision)], [table(rows)], "fused")
+        assert stack.epochs.shape["WHOLE"] == whole, (rows, precision, width)
 
 
 @pytest.mark.parametrize(("scale", "rate"), [(30.0, 1e-6), (1e-3, 1e12)])
