@@ -92,7 +92,8 @@ def engine() -> list[str]:
     lines = [
         "## Training", "",
         "`python benchmarks/engine.py --write`; 784 → 64 × depth → 10, batches of 256, Adam, milliseconds for one step",
-        "of one network. [How the engines work](engine.md).", "",
+        "of one network. The rate is that of float32 matmuls outside the tensor cores, which tf32 may exceed. [How the",
+        "engines work](engine.md).", "",
     ]  # fmt: skip
     for device in ("cpu", "cuda"):
         one = record(f"engine-{device}")
@@ -221,9 +222,19 @@ def diagnosis() -> list[str]:
     for name in ("diagnose-cpu", "diagnose"):
         one = record(name)
         if one is not None:
-            rows = [[key, f"{value:,.4g}"] for key, value in one.items() if isinstance(value, int | float)]
-            return ["## Diagnosis", "", f"`python benchmarks/diagnose.py --write`; {machine(one)}.", "",
-                    *table(["figure", "value"], rows), ""]  # fmt: skip
+            rows = [
+                [str(row["depth"]), *(f"{ms:.1f}" for ms in row["milliseconds"].values()), f"{row['ratio']:.1f}"]
+                for row in one["diagnose"]
+            ]
+            times = one["propagate"]["milliseconds"]
+            return [
+                "## Diagnosis", "",
+                f"`python benchmarks/diagnose.py --write`; {machine(one)}. Plain networks {one['width']} wide, "
+                f"{one['batch']} inputs; milliseconds:", "",
+                *table(["layers", *one["diagnose"][0]["milliseconds"], "ratio"], rows), "",
+                f"`theory.propagate` through {one['propagate']['layers']:,} layers takes {min(times.values()):.0f} to "
+                f"{max(times.values()):.0f} ms, by scheme.", "",
+            ]  # fmt: skip
     return []
 
 

@@ -328,14 +328,17 @@ BAD = {
     "seeds": (("--seeds", "0"), "seeds=0"),
     "epochs": (("--epochs", "0"), "epochs=0"),
     "batch": (("--batch", "-1"), "batch=-1"),
-    "rate": (("--lr", "-1"), "rate=-"),
+    "rate": (("--lr", "-1"), "lr=-1.0 is not a learning rate"),
+    "no end of layers": (("--depth", "100000000"), "depth=100000000", "at most 100000"),
+    "no end of networks": (("--seeds", "100000000"), "600,000,000 networks", "at most 1,000,000"),
+    "dry run into a file": (("--dry-run", "--out", "customers.csv"), "customers.csv is a file"),
     "optimizer": (("--optimizer", "lion"), "optimizer='lion'"),
     "precision": (("--precision", "fp8"), "precision='fp8'"),
     "shots": (("--shots", "10000"), "shots=10000"),
     "alpha on pixels": (("--alpha", "2"), "digits has pixels"),
     "target of a known set": (("--target", "age"), "--target age"),
     "csv without target": (("--dataset", "customers.csv"), "--target"),
-    "csv that is not there": (("--dataset", "missing.csv", "--target", "age"), "missing.csv"),
+    "csv that is not there": (("--dataset", "missing.csv", "--target", "age"), "missing.csv is not there"),
     "column that is not there": (("--dataset", "customers.csv", "--target", "income"), "target='income'", "'churn'"),
     "out is a file": (("--out", "customers.csv"), "customers.csv is a file"),
     "out below a file": (("--out", "customers.csv/out"), "customers.csv/out"),
@@ -361,11 +364,44 @@ def test_a_device_that_is_not_there(command: tuple[str, ...], stiefel_init: Cli,
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", [("demo",), ("reproduce", "figure2", "--quick")])
+@pytest.mark.parametrize("command", [("demo",), ("reproduce", "figure2", "--quick"), ("report",)])
 def test_an_output_directory_that_is_a_file(command: tuple[str, ...], stiefel_init: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     refused(stiefel_init(*command, "--out", "file"), "file is a file")
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_experiment_that_cannot_begin_leaves_nothing(stiefel_init: Cli, tmp_path: Path) -> None:
+    refused(stiefel_init("reproduce", "table1", "--quick", "--data", "nowhere", "--out", "out"), "nowhere")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_inputs_that_fit_no_memory(stiefel_init: Cli) -> None:
+    refused(stiefel_init("diagnose", "--depth", "2", "--data", "1000000x1000000"), "1000000x1000000", "smaller")
+
+
+def test_records_of_no_table_are_compared_with_nothing(stiefel_init: Cli, tmp_path: Path) -> None:
+    stiefel_init("train", *TINY, "--dataset", "wine", "--out", "study")
+    refused(stiefel_init("compare", "--results", "study"), "holds no records of the paper's tables")
+
+
+def test_members_stand_beside_the_schemes(stiefel_init: Cli, tmp_path: Path) -> None:
+    words = ("--scheme", "stiefel,permutation,rotation,he", "--depth", "3", "--width", "8")
+    done = stiefel_init("train", *words, "--epochs", "1", "--device", "cpu", "--out", "study")
+    assert done.code == 0
+    found = {(r["scheme"], r["variant"]) for r in records.read(tmp_path / "study", pytest.fail)}
+    assert found == {("stiefel", None), ("stiefel", "permutation"), ("stiefel", "rotation 0.1"), ("he", None)}
+    header = next(line for line in done.out.splitlines() if "stiefel" in line)
+    assert re.findall(r"[a-z]+(?: 0.1)?", header) == ["depth", "stiefel", "permutation", "rotation 0.1", "he"]
+    done = stiefel_init("diagnose", *words, "--out", "page")
+    assert (done.code, done.err) == (0, "")
+    assert set(json.loads((tmp_path / "page/diagnosis.json").read_text())) == {
+        "stiefel",
+        "permutation",
+        "rotation",
+        "he",
+    }
+    refused(stiefel_init("diagnose", "--scheme", "permutations"), "scheme='permutations'", "'permutation'")
 
 
 def test_names_of_experiments(stiefel_init: Cli, tmp_path: Path) -> None:

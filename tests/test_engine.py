@@ -648,17 +648,18 @@ def test_tf32_in_the_fused_engine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("major", "shared", "narrow", "wide"),
-    [(7, 64, False, False), (8, 99, True, False), (8, 163, True, False), (9, 227, True, True)],
+    ("major", "shared", "narrow", "tf32", "wide"),
+    [(7, 64, *[False] * 3), (8, 99, True, False, False), (8, 163, True, True, False), (9, 227, *[True] * 3)],
 )
 def test_the_fused_engine_goes_where_its_kernels_can_run(
-    major: int, shared: int, narrow: bool, wide: bool, monkeypatch: pytest.MonkeyPatch
+    major: int, shared: int, narrow: bool, tf32: bool, wide: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card = SimpleNamespace(major=major, shared_memory_per_block_optin=shared << 10)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     cuda = torch.device("cuda")
     assert fused.fits(Cell("none", width=64), 10, cuda) is narrow
+    assert fused.fits(Cell("none", width=64, precision="tf32"), 10, cuda) is tf32
     assert fused.fits(Cell("none", width=128), 10, cuda) is wide
     assert not fused.fits(Cell("none", width=129), 10, cuda)
     assert not fused.fits(Cell("none", width=64), 10, torch.device("cpu"))

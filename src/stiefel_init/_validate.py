@@ -18,7 +18,7 @@ def size(name: str, value: Any) -> int:
     except TypeError:
         raise StiefelError(f"{name}={value!r} is not a whole number; give {name} as an int.") from None
     if number < 0:
-        raise StiefelError(f"{name}={number} is negative; sizes start at 0.")
+        raise StiefelError(f"{name}={number} is negative; give 0 or more.")
     return number
 
 

@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -17,6 +17,10 @@ SCHEMES = ("stiefel", "lee", "he", "xavier", "orthogonal", "random")
 ACTIVATIONS = ("relu", "leaky_relu", "prelu", "elu", "selu")
 OPTIMIZERS = ("adam", "sgd")
 PRECISIONS = ("float32", "tf32")
+MOST_DEPTH = 100_000
+"""Ten times the deepest network that we know to train."""
+MEMBERS = {"permutation": "permutation", "identity": "identity", "rotation": "rotation 0.1"}
+"""Members of the set that stand beside the schemes by name: which variant of `stiefel` each is."""
 
 PROTOCOL = 1
 """Raised whenever a change to the code changes what a cell's outcome is beyond rounding."""
@@ -78,6 +82,8 @@ class Cell:
                 raise unknown(name, getattr(self, name), valid)
         widths = self.width if isinstance(self.width, tuple) else (self.width,)
         _positive("depth", self.depth)
+        if self.depth > MOST_DEPTH:
+            raise StiefelError(f"depth={self.depth} is deeper than the laboratory goes; give at most {MOST_DEPTH}.")
         if self.rate is None:
             object.__setattr__(self, "rate", 1e-3 / math.sqrt(self.depth))
         for width in widths:
@@ -144,6 +150,11 @@ def _is_positive(text: str) -> bool:
         return 0 < float(text) < math.inf
     except (TypeError, ValueError):
         return False
+
+
+def initialization(record: Mapping[str, Any]) -> str:
+    """What a record's network was initialized with, by name: a member of the set, or the scheme."""
+    return record["variant"] if record["scheme"] == "stiefel" and record["variant"] else record["scheme"]
 
 
 def stack_key(cell: Cell) -> tuple:

@@ -88,7 +88,10 @@ def train(
     dataset: Annotated[
         str, typer.Option(help="A data set by name (stiefel-init data list), or a CSV file.")
     ] = "digits",
-    scheme: Annotated[str, typer.Option(help="Initializations, comma-separated, or 'all'.")] = "all",
+    scheme: Annotated[
+        str,
+        typer.Option(help="Initializations, comma-separated, or 'all' six; permutation, identity and rotation too."),
+    ] = "all",
     depth: Annotated[str, typer.Option(help="Hidden layers, comma-separated.")] = "10",
     width: Annotated[int, typer.Option(help="Units of each hidden layer.")] = 64,
     activation: Annotated[
@@ -103,7 +106,9 @@ def train(
     alpha: Annotated[
         float | None, typer.Option(help="Shift of standardized tabular features; the paper favours 2.")
     ] = None,
-    precision: Annotated[str, typer.Option(help="float32; or tf32, faster on a GPU and less exact.")] = "float32",
+    precision: Annotated[
+        str, typer.Option(help="float32; or tf32, less exact, and faster for many networks on a GPU.")
+    ] = "float32",
     target: Annotated[str | None, typer.Option(help="The column of a CSV to predict.")] = None,
     device: DeviceOption = Device.auto,
     out: OutOption = Path("stiefel-init-train"),
@@ -128,13 +133,14 @@ def train(
     if dry_run:
         print(study.forecast(cells, device.value, own, data, out, stack))
         return
+    from .progress import counted
     from .runner import run
     from .tasks import Tasks
 
     records = run(cells, out=out, device=device.value, datasets=own, directory=data, most=stack)
     _print_table(*study.summary(records), title=f"{records[0]['dataset']}, after {epochs} epochs")
     page = study.write_page(records, out, error=Tasks(own, data).dataset(cells[0].dataset).classes is None)
-    print(f"\n{len(records)} records and {page.name} are in {out}.")
+    print(f"\n{counted(len(records), 'record')} and {page.name} are in {out}.")
 
 
 @command(app)
@@ -144,7 +150,10 @@ def diagnose(
     ] = None,
     depth: Annotated[int, typer.Option(min=1, help="Hidden layers.")] = 100,
     width: Annotated[int, typer.Option(min=1, help="Units of each hidden layer.")] = 64,
-    scheme: Annotated[str, typer.Option(help="Initializations, comma-separated, or 'all'.")] = "all",
+    scheme: Annotated[
+        str,
+        typer.Option(help="Initializations, comma-separated, or 'all' six; permutation, identity and rotation too."),
+    ] = "all",
     activation: Annotated[str, typer.Option(help="relu, leaky_relu, prelu, elu or selu.")] = "relu",
     data: Annotated[
         str, typer.Option(help="A data set by name, or the shape of one input of noise, such as 3x32x32.")
@@ -180,7 +189,10 @@ def diagnose(
 @command(app)
 def reproduce(
     name: Annotated[
-        str, typer.Argument(help="table1, table2, table3, table5, figure1, figure2, figure3, signal, or all.")
+        str,
+        typer.Argument(
+            help="table1, table2, table3, table5, figure1, figure2, figure3, signal, all of these; or members."
+        ),
     ],
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds, or repeats; as we ran it if left out.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small version: minutes on a CPU, marked as such.")] = False,
@@ -190,7 +202,7 @@ def reproduce(
     stack: StackOption = None,
     dry_run: DryOption = False,
 ) -> None:
-    """Run an experiment of the paper and compare it with the published numbers."""
+    """Run an experiment of the paper and compare it with the published numbers; or the study of members."""
     from .reproduce import reproduce as run_experiments
 
     run_experiments(
@@ -216,7 +228,10 @@ def compare(
     """Hold records against the published numbers, cell by cell."""
     from .reproduce import comparison_tables
 
-    for title, header, rows in comparison_tables(name, results):
+    tables = list(comparison_tables(name, results))
+    if not tables:
+        raise StiefelError(f"{results} holds no records of the paper's tables; run stiefel-init reproduce first.")
+    for title, header, rows in tables:
         _print_table(header, rows, title=title)
 
 

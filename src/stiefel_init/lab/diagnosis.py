@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from .._errors import StiefelError, unknown
 from ..torch import Diagnosis, diagnose, initialize_
-from .cells import ACTIVATIONS, SCHEMES
+from .cells import ACTIVATIONS, MEMBERS, SCHEMES
 from .data import NAMES, load, split
 from .pictures import COLOURS, _figure, _legend, save
 from .records import write_whole
@@ -64,7 +64,12 @@ def batch(data: str) -> Batch:
         shape = []
     if not shape or min(shape) < 1:
         raise StiefelError(f"data={data!r} is not known; choose one of {', '.join(NAMES)}, or a shape such as 3x32x32.")
-    noise = torch.randn(ROWS, *shape, generator=torch.Generator().manual_seed(0))
+    try:
+        noise = torch.randn(ROWS, *shape, generator=torch.Generator().manual_seed(0))
+    except (RuntimeError, MemoryError):
+        raise StiefelError(
+            f"data={data!r}: {ROWS} inputs of that shape do not fit the memory; give a smaller."
+        ) from None
     return Batch(f"noise {data}", noise, None, 10)
 
 
@@ -84,15 +89,21 @@ def network(depth: int, width: int, activation: str, inputs: int, outputs: int) 
 def of_schemes(
     schemes: str, depth: int, width: int, activation: str, batch: Batch, seed: int = 0
 ) -> dict[str, Diagnosis]:
-    """The diagnosis of each of `schemes`, comma-separated or `all`."""
+    """The diagnosis of each of `schemes`, comma-separated or `all`; members of the set too, by name."""
     names = list(SCHEMES) if schemes == "all" else [name.strip() for name in schemes.split(",") if name.strip()]
     if not names:
         raise unknown("scheme", schemes, SCHEMES)
+    for name in names:
+        if name not in SCHEMES and name not in MEMBERS:
+            raise unknown("scheme", name, (*SCHEMES, *MEMBERS))
     inputs = batch.inputs.flatten(1)
     found = {}
     for name in names:
         model = network(depth, width, activation, inputs.shape[1], batch.outputs)
-        initialize_(model, name, seed=seed)
+        if name in MEMBERS:
+            initialize_(model, seed=seed, member=name)
+        else:
+            initialize_(model, name, seed=seed)
         found[name] = _diagnose(model, inputs, batch)
     return found
 
@@ -214,7 +225,13 @@ def _picture(found: Mapping[str, Diagnosis]) -> Figure:
         for scheme, one in found.items():
             layers = [layer for layer in one.layers if layer.activation is not None]
             values = np.array([getattr(layer, name) or math.nan for layer in layers], float)
-            axis.plot(np.arange(1, len(values) + 1), values, color=COLOURS[scheme], label=scheme, linewidth=1.8)
+            axis.plot(
+                np.arange(1, len(values) + 1),
+                values,
+                color=COLOURS[MEMBERS.get(scheme, scheme)],
+                label=scheme,
+                linewidth=1.8,
+            )
         axis.set(title=title, xlabel="layer")
         if logarithmic:
             axis.set_yscale("log")

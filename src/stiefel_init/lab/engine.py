@@ -183,9 +183,9 @@ class Stack:
         self.shuffle_keys = np.stack([_stream.key(cell.seed, "order") for cell in cells])
         if engine == "fused" and not fused.takes(cell, task.outputs):
             raise StiefelError(
-                f"engine='fused' takes at most {fused.MOST_DEPTH:,} hidden layers of one width up to "
-                f"{fused.MOST_WIDTH} and {fused.MOST_OUTPUTS} outputs, and needs Triton; depth={cell.depth}, "
-                f"width={cell.width} and {task.outputs} outputs need engine='graph'."
+                f"engine='fused' takes hidden layers of one width up to {fused.MOST_WIDTH} and at most "
+                f"{fused.MOST_OUTPUTS} outputs, and needs Triton; width={cell.width} and {task.outputs} outputs need "
+                "engine='graph'."
             )
         use_fused = engine == "fused" or (engine == "auto" and fused.fits(cell, task.outputs, device))
         self.epochs = fused.FusedEpochs(self) if use_fused else GraphEpochs(self)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 MOST_WIDTH = 128
 MOST_OUTPUTS = 128
-MOST_DEPTH = 100_000
-"""Deeper, and the kernels' offsets within a network would leave 32 bits."""
 BLOCK = 256
 """Parameters for each program of `update`."""
 
@@ -30,7 +28,7 @@ BLOCK = 256
 def takes(cell: Cell, outputs: int) -> bool:
     """Whether the kernels know the cell's architecture."""
     equal = len(set(cell.hidden)) == 1 and cell.hidden[0] <= MOST_WIDTH
-    return triton is not None and equal and outputs <= MOST_OUTPUTS and cell.depth <= MOST_DEPTH
+    return triton is not None and equal and outputs <= MOST_OUTPUTS
 
 
 def fits(cell: Cell, outputs: int, device: torch.device) -> bool:

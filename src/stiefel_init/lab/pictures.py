@@ -12,7 +12,7 @@ import matplotlib as mpl
 import numpy as np
 
 from .alignment import Study
-from .cells import SCHEMES
+from .cells import MEMBERS, SCHEMES, initialization
 from .records import Record, write_whole
 from .signal import Signal
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # One colour for each scheme in every picture, told apart by the colour-blind too (Okabe and Ito's palette).
 COLOURS = dict(zip(SCHEMES, ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#777777")))
+COLOURS |= dict(zip(MEMBERS.values(), ("#D55E00", "#F0E442", "#000000")))
 STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -59,7 +60,7 @@ def learning_curves(records: Sequence[Record], title: str = "", *, error: bool =
     figure, axes = _figure(len(depths))
     for axis, depth in zip(axes[0], depths):
         for scheme, colour in COLOURS.items():
-            chosen = [r for r in records if r["depth"] == depth and r["scheme"] == scheme]
+            chosen = [r for r in records if r["depth"] == depth and initialization(r) == scheme]
             if not chosen:
                 continue
             lines = np.array([[np.nan if value is None else value for value in r["test_score"]] for r in chosen])
@@ -107,7 +108,7 @@ def survey(rows: Sequence[Mapping[str, Any]]) -> Figure:
     panels = (("std", "spread of the pre-activations"), ("active", "share of active units"), ("gradient", "gradient"))
     for line, dataset in zip(axes, datasets):
         for axis, (name, label) in zip(line, panels):
-            for scheme, colour in COLOURS.items():
+            for scheme, colour in ((name, COLOURS[name]) for name in SCHEMES):
                 chosen = [row for row in rows if row["dataset"] == dataset and row["scheme"] == scheme]
                 layers = np.array([row["layer"] for row in chosen])
                 values = np.array([row[name] for row in chosen], float)
@@ -131,7 +132,7 @@ def over_depth(records: Sequence[Record], datasets: Sequence[str], ylabel: str =
     """Score against depth with bands of one standard deviation: one panel for each data set."""
     figure, axes = _figure(len(datasets), size=(5.0, 3.6))
     for axis, dataset in zip(axes[0], datasets):
-        for scheme, colour in COLOURS.items():
+        for scheme, colour in ((name, COLOURS[name]) for name in SCHEMES):
             chosen = [r for r in records if r["dataset"] == dataset and r["scheme"] == scheme]
             depths = sorted({r["depth"] for r in chosen})
             if not depths:

@@ -59,6 +59,11 @@ def _lines(total: float, title: str) -> Advance:
     return advance
 
 
+def counted(number: int, what: str) -> str:
+    """1 network, 2 networks."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def duration(seconds: float) -> str:
     """Seconds as people say them.
 

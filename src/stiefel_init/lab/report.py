@@ -30,7 +30,7 @@ def write(out: Path, directory: Path | None = None) -> list[Path]:
     study, plane = results.read_study(place / "figure1.csv") if (place / "figure1.csv").exists() else (None, None)
     signals = results.read_rows(place / "signal.csv") if (place / "signal.csv").exists() else []
     claims = judge(records, study, signals, _benchmarks())
-    out.mkdir(parents=True, exist_ok=True)
+    prepare(out)
     drawn = {"table1": _save(pictures.over_depth(_of(records, "table1"), IMAGES), out / "results-table1.png")}
     few = [r for r in records if r["experiment"] in ("table3", "figure3") and r["shots"] == 4]
     if few:

@@ -11,7 +11,7 @@ from .._errors import StiefelError, unknown
 from . import experiments, members, pictures, results, study
 from .alignment import MODES, embed
 from .alignment import study as alignment_study
-from .cells import SCHEMES, Cell
+from .cells import Cell
 from .compare import Comparison, compare
 from .paper import TITLES, published
 from .progress import progress
@@ -54,7 +54,20 @@ def reproduce(
             if one not in experiments.EXPERIMENTS:
                 print(f"{one} is not made of cells; it would be drawn or studied anew.")
         return
+    made = not out.exists()
     prepare(out)
+    try:
+        _each(names, seeds, quick, device, out, data, stack, show)
+    except StiefelError:
+        if made and not any(out.iterdir()):
+            out.rmdir()
+        raise
+
+
+def _each(
+    names: Sequence[str], seeds: int | None, quick: bool, device: str, out: Path, data: Path | None,
+    stack: int | None, show: Show,
+) -> None:  # fmt: skip
     for one in names:
         if one == "figure1":
             _figure1(out, device, data, quick, show)
@@ -195,6 +208,3 @@ def comparison_tables(name: str | None, directory: Path | None) -> list[tuple[st
 def cells_of(names: Sequence[str] = tuple(experiments.EXPERIMENTS), seeds: int | None = None) -> list[Cell]:
     """The distinct cells of several experiments."""
     return list(dict.fromkeys(cell for name in names for cell in experiments.cells(name, seeds)))
-
-
-assert set(SCHEMES) == set(pictures.COLOURS)

@@ -82,7 +82,7 @@ def run(
                 if len(stack) == 1:
                     raise StiefelError(
                         f"One network of depth {stack[0].depth} does not fit the memory of {where}; "
-                        "take a smaller batch or fewer layers."
+                        "take a smaller batch, or fewer or narrower layers."
                     ) from error
                 outcomes = None
             if outcomes is None:  # past the handler, where the failed stack's memory can be had again

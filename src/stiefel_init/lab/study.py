@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import sys
 import time
@@ -12,14 +13,17 @@ from pathlib import Path
 
 import numpy as np
 
-from .._errors import StiefelError
+from .._errors import StiefelError, unknown
 from . import records as keep
-from .cells import ACTIVATIONS, SCHEMES, Cell
+from .cells import ACTIVATIONS, MEMBERS, SCHEMES, Cell, initialization
 from .data import NAMES, Dataset, from_csv
 from .engine import Stack
-from .progress import duration
+from .progress import counted, duration
 from .runner import pick_device, plan, work
 from .tasks import Tasks
+
+MOST = 1_000_000
+"""Networks of one study."""
 
 
 def own_data(dataset: str, target: str | None) -> dict[str, Dataset]:
@@ -31,6 +35,8 @@ def own_data(dataset: str, target: str | None) -> dict[str, Dataset]:
         return {}
     if not path.suffix and not path.exists():
         return {}  # an unknown name: loading it says which are known
+    if not path.is_file():
+        raise StiefelError(f"--dataset {dataset} is not there; give a CSV file, or one of {', '.join(NAMES)}.")
     if target is None:
         raise StiefelError(f"--dataset {dataset} is a file; say with --target which column to predict.")
     found = from_csv(path, target)
@@ -54,31 +60,37 @@ def grid(
     alpha: float | None,
     precision: str,
 ) -> list[Cell]:
-    """The cells of a study; lists are comma-separated, and `all` stands for every scheme or activation."""
+    """The cells of a study; lists are comma-separated, and `all` stands for every scheme or activation.
+
+    Members of the set stand beside the schemes by name.
+    """
     if seeds < 1:
         raise StiefelError(f"seeds={seeds} is not a number of networks; give 1 or more.")
+    if batch < 0:
+        raise StiefelError(f"batch={batch} is negative; give the rows of a mini-batch, or 0 for all at once.")
+    if not 0 < lr < math.inf:
+        raise StiefelError(f"lr={lr} is not a learning rate; give a positive number.")
+    named = _names("scheme", schemes, SCHEMES)
+    for name in named:
+        if name not in SCHEMES and name not in MEMBERS:
+            raise unknown("scheme", name, (*SCHEMES, *MEMBERS))
+    settings = list(
+        itertools.product(
+            _names("activation", activations, ACTIVATIONS),
+            _numbers("depth", depths),
+            named,
+        )
+    )
+    if len(settings) * seeds > MOST:
+        raise StiefelError(f"That would be {len(settings) * seeds:,} networks; a study takes at most {MOST:,}.")
     return [
         Cell(
-            dataset,
-            scheme,
-            depth,
-            width,
-            activation,
-            seed,
-            epochs,
-            batch or None,
-            lr / math.sqrt(max(depth, 1)),
-            optimizer,
-            shots,
-            alpha,
-            None,
-            precision,
+            dataset, "stiefel" if scheme in MEMBERS else scheme, depth, width, activation, seed, epochs, batch or None,
+            lr / math.sqrt(max(depth, 1)), optimizer, shots, alpha, MEMBERS.get(scheme), precision,
         )
-        for activation in _names("activation", activations, ACTIVATIONS)
-        for depth in _numbers("depth", depths)
-        for scheme in _names("scheme", schemes, SCHEMES)
+        for activation, depth, scheme in settings
         for seed in range(seeds)
-    ]
+    ]  # fmt: skip
 
 
 def _names(what: str, text: str, every: Sequence[str]) -> list[str]:
@@ -106,13 +118,15 @@ def forecast(
 ) -> str:
     """What running the cells would do, and about how long it would take, from a few real steps of each stack."""
     where = pick_device(device)
+    if out.exists() and not out.is_dir():
+        raise StiefelError(f"--out {out} is a file; give a directory.")
     tasks = Tasks(datasets, directory)
     done = keep.finished(keep.read(out, warn, touch=False)) if out.is_dir() else set()
     stacks = plan(cells, tasks, where, done, most)
     left = sum(map(len, stacks))
     lines = [
-        f"{len(cells)} networks, {len(cells) - left} of them finished; "
-        f"{left} to train on {where}, in {len(stacks)} stacks."
+        f"{counted(len(cells), 'network')}, {len(cells) - left} of them finished; "
+        f"{left} to train on {where}, in {counted(len(stacks), 'stack')}."
     ]
     seconds = 0.0
     timed: dict[object, float] = {}
@@ -161,7 +175,7 @@ def summary(records: Sequence[keep.Record]) -> tuple[list[str], list[list[str]]]
 
     A row is named by what varies: activation, depth, shots, α.
     """
-    schemes = list(dict.fromkeys(r["scheme"] for r in records))
+    schemes = list(dict.fromkeys(initialization(r) for r in records))
     names = [name for name in _SETTINGS if name == "depth" or len({r[name] for r in records}) > 1]
     rows = []
     for setting in dict.fromkeys(tuple(r[name] for name in names) for r in records):
@@ -170,7 +184,7 @@ def summary(records: Sequence[keep.Record]) -> tuple[list[str], list[list[str]]]
         alone = len(names) == 1
         row = [str(setting[0]) if alone else ", ".join(_SETTINGS[name].format(value) for name, value in known)]
         for scheme in schemes:
-            own = [r for r in here if r["scheme"] == scheme]
+            own = [r for r in here if initialization(r) == scheme]
             finite = np.array([r["score"] for r in own if r["score"] is not None], float)
             lost = sum(r["diverged"] is not None for r in own)
             text = "—" if not len(finite) else f"{finite.mean():.1f}"
@@ -187,7 +201,7 @@ def write_page(records: Sequence[keep.Record], out: Path, *, error: bool) -> Pat
     from .page import Page
 
     first = records[0]
-    page = Page(f"{first['dataset']}: {len(records)} networks")
+    page = Page(f"{first['dataset']}: {counted(len(records), 'network')}")
     what = "Root mean squared error" if error else "Test accuracy (%)"
     page.heading(f"{what} after {first['epochs']} epochs, mean ± standard deviation over seeds")
     page.table(*summary(records), best=min if error else max)
