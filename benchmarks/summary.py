@@ -219,23 +219,22 @@ def models() -> list[str]:
 
 
 def diagnosis() -> list[str]:
-    for name in ("diagnose-cpu", "diagnose"):
-        one = record(name)
-        if one is not None:
-            rows = [
-                [str(row["depth"]), *(f"{ms:.1f}" for ms in row["milliseconds"].values()), f"{row['ratio']:.1f}"]
-                for row in one["diagnose"]
-            ]
-            times = one["propagate"]["milliseconds"]
-            return [
-                "## Diagnosis", "",
-                f"`python benchmarks/diagnose.py --write`; {machine(one)}. Plain networks {one['width']} wide, "
-                f"{one['batch']} inputs; milliseconds:", "",
-                *table(["layers", *one["diagnose"][0]["milliseconds"], "ratio"], rows), "",
-                f"`theory.propagate` through {one['propagate']['layers']:,} layers takes {min(times.values()):.0f} to "
-                f"{max(times.values()):.0f} ms, by scheme.", "",
-            ]  # fmt: skip
-    return []
+    one = record("diagnose-cpu")
+    if one is None:
+        return []
+    rows = [
+        [str(row["depth"]), *(f"{ms:.1f}" for ms in row["milliseconds"].values()), f"{row['ratio']:.1f}"]
+        for row in one["diagnose"]
+    ]
+    times = one["propagate"]["milliseconds"]
+    return [
+        "## Diagnosis", "",
+        f"`python benchmarks/diagnose.py --write`; {machine(one)}. Plain networks {one['width']} wide, "
+        f"{one['batch']} inputs; milliseconds:", "",
+        *table(["layers", *one["diagnose"][0]["milliseconds"], "ratio"], rows), "",
+        f"`theory.propagate` through {one['propagate']['layers']:,} layers takes {min(times.values()):.0f} to "
+        f"{max(times.values()):.0f} ms, by scheme.", "",
+    ]  # fmt: skip
 
 
 def alternatives() -> list[str]:

@@ -80,6 +80,17 @@ def test_the_claims_follow_the_numbers() -> None:
     ]
 
 
+def test_the_claims_rest_on_fresh_seeds_alone() -> None:
+    """The recommended member against the uniform one: equal on seeds that had no part in the choice, better before."""
+
+    def lucky(cell: Cell) -> float:
+        return 95.0 + 3.0 * (cell.variant == "permutation" and cell.experiment != "members-fresh")
+
+    verdicts = {row[0]: row[1] for row in members.claims(study(lucky))[2]}
+    assert {verdict for name, verdict in verdicts.items() if "not worse" in name} == {"holds"}
+    assert {verdict for name, verdict in verdicts.items() if "is better" in name} == {"not shown"}
+
+
 @pytest.mark.parametrize("best", [False, True])
 def test_duels_set_each_member_against_the_uniform_one(best: bool) -> None:
     rows = members.duels(study(permutation_wins), best=best)[2]

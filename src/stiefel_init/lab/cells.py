@@ -19,7 +19,7 @@ OPTIMIZERS = ("adam", "sgd")
 PRECISIONS = ("float32", "tf32")
 MOST_DEPTH = 100_000
 """Ten times the deepest network that we know to train."""
-MEMBERS = {"permutation": "permutation", "identity": "identity", "rotation": "rotation 0.1"}
+VARIANTS = {"permutation": "permutation", "identity": "identity", "rotation": "rotation 0.1"}
 """Members of the set that stand beside the schemes by name: which variant of `stiefel` each is."""
 
 PROTOCOL = 1
@@ -150,6 +150,22 @@ def _is_positive(text: str) -> bool:
         return 0 < float(text) < math.inf
     except (TypeError, ValueError):
         return False
+
+
+def initializations(text: str) -> list[str]:
+    """Schemes and members of the set, comma-separated; `all` stands for the schemes.
+
+    >>> initializations("stiefel, permutation")
+    ['stiefel', 'permutation']
+    """
+    names = list(SCHEMES) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+    known = (*SCHEMES, *VARIANTS)
+    if not names:
+        raise unknown("scheme", text, known)
+    for name in names:
+        if name not in known:
+            raise unknown("scheme", name, known)
+    return list(dict.fromkeys(names))
 
 
 def initialization(record: Mapping[str, Any]) -> str:

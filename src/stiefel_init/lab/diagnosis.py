@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from .._errors import StiefelError, unknown
 from ..torch import Diagnosis, diagnose, initialize_
-from .cells import ACTIVATIONS, MEMBERS, SCHEMES
+from .cells import ACTIVATIONS, VARIANTS, initializations
 from .data import NAMES, load, split
 from .pictures import COLOURS, _figure, _legend, save
 from .records import write_whole
@@ -90,20 +90,13 @@ def of_schemes(
     schemes: str, depth: int, width: int, activation: str, batch: Batch, seed: int = 0
 ) -> dict[str, Diagnosis]:
     """The diagnosis of each of `schemes`, comma-separated or `all`; members of the set too, by name."""
-    names = list(SCHEMES) if schemes == "all" else [name.strip() for name in schemes.split(",") if name.strip()]
-    if not names:
-        raise unknown("scheme", schemes, SCHEMES)
-    for name in names:
-        if name not in SCHEMES and name not in MEMBERS:
-            raise unknown("scheme", name, (*SCHEMES, *MEMBERS))
+    names = initializations(schemes)
     inputs = batch.inputs.flatten(1)
     found = {}
     for name in names:
         model = network(depth, width, activation, inputs.shape[1], batch.outputs)
-        if name in MEMBERS:
-            initialize_(model, seed=seed, member=name)
-        else:
-            initialize_(model, name, seed=seed)
+        scheme, member = ("stiefel", name) if name in VARIANTS else (name, "uniform")
+        initialize_(model, scheme, seed=seed, member=member)
         found[name] = _diagnose(model, inputs, batch)
     return found
 
@@ -225,13 +218,8 @@ def _picture(found: Mapping[str, Diagnosis]) -> Figure:
         for scheme, one in found.items():
             layers = [layer for layer in one.layers if layer.activation is not None]
             values = np.array([getattr(layer, name) or math.nan for layer in layers], float)
-            axis.plot(
-                np.arange(1, len(values) + 1),
-                values,
-                color=COLOURS[MEMBERS.get(scheme, scheme)],
-                label=scheme,
-                linewidth=1.8,
-            )
+            colour = COLOURS[VARIANTS.get(scheme, scheme)]
+            axis.plot(np.arange(1, len(values) + 1), values, color=colour, label=scheme, linewidth=1.8)
         axis.set(title=title, xlabel="layer")
         if logarithmic:
             axis.set_yscale("log")

@@ -109,8 +109,6 @@ MEMBER_QUICK_EPOCHS = 20
 TUNING_SEED = 1000
 """Of the networks that find each member's best rate; none of those that are compared has it."""
 RECOMMENDED = ("stiefel", "permutation")
-FRESH = {100: 100, 300: 40, 1000: 15}
-"""Depths and epochs of the networks that hold the recommended member against the uniform one once more."""
 DEEPEST = {3_000: 10, 10_000: 5}
 """Epochs of the deepest networks."""
 
@@ -118,6 +116,10 @@ DEEPEST = {3_000: 10, 10_000: 5}
 def member_epochs(depth: int) -> int:
     """Epochs of the study of members: forty, for a thousand layers fifteen."""
     return 40 if depth < 1000 else 15
+
+
+FRESH = {100: 100} | {depth: member_epochs(depth) for depth in (300, 1000)}
+"""Depths and epochs of the networks that hold the recommended member against the uniform one once more."""
 
 
 def _member(dataset: str, kind: tuple[str, str | None], depth: int, times: float = 1.0, **options: Any) -> Cell:

@@ -8,25 +8,26 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .cells import ACTIVATIONS
+from .cells import ACTIVATIONS, initialization
 from .claims import greater_p
 from .compare import ERRORS, score
 from .experiments import FRESH, IMAGES, MEMBER_DEPTHS, MEMBER_QUICK_EPOCHS, MEMBERS, RECOMMENDED, member_epochs
 from .records import Record
 
 UNIFORM = "uniform"
-NAMES = {
-    ("stiefel", None): UNIFORM, ("lee", None): "lee", ("he", None): "he", ("orthogonal", None): "orthogonal",
-    ("orthogonal", "1.4142135623730951"): "orthogonal, gain √2",
-}  # fmt: skip
-KINDS = tuple(NAMES.get(kind, str(kind[1])) for kind in MEMBERS)
 CANDIDATES = ("permutation", "identity", "rotation 0.03", "rotation 0.1")
 Table = tuple[str, list[str], list[list[str]]]
 
 
 def kind(record: Record) -> str:
     """What was compared: a member of the set by name, or another scheme."""
-    return NAMES.get((record["scheme"], record["variant"]), str(record["variant"]))
+    name = initialization(record)
+    if name == "orthogonal" and record["variant"] is not None:
+        return "orthogonal, gain √2"
+    return UNIFORM if name == "stiefel" else name
+
+
+KINDS = tuple(kind({"scheme": scheme, "variant": variant}) for scheme, variant in MEMBERS)
 
 
 def times(record: Record) -> float:

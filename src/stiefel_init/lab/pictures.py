@@ -12,7 +12,7 @@ import matplotlib as mpl
 import numpy as np
 
 from .alignment import Study
-from .cells import MEMBERS, SCHEMES, initialization
+from .cells import SCHEMES, VARIANTS, initialization
 from .records import Record, write_whole
 from .signal import Signal
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # One colour for each scheme in every picture, told apart by the colour-blind too (Okabe and Ito's palette).
 COLOURS = dict(zip(SCHEMES, ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#777777")))
-COLOURS |= dict(zip(MEMBERS.values(), ("#D55E00", "#F0E442", "#000000")))
+COLOURS |= dict(zip(VARIANTS.values(), ("#D55E00", "#F0E442", "#000000")))
 STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,

@@ -163,15 +163,20 @@ def finished(records: Iterable[Record]) -> set[str]:
     return {Cell.from_dict(record).key for record in records}
 
 
+def refuse_file(directory: Path) -> None:
+    """Say so where `directory` is a file."""
+    if directory.exists() and not directory.is_dir():
+        raise StiefelError(f"--out {directory} is a file; give a directory.")
+
+
 def prepare(directory: Path) -> Path:
     """`directory`, made if it is not there and tried for writing."""
+    refuse_file(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         probe = directory / f".probe.{os.getpid()}"
         probe.touch()
         probe.unlink()
-    except FileExistsError:
-        raise StiefelError(f"--out {directory} is a file; give a directory.") from None
     except OSError as error:
         raise StiefelError(f"--out {directory} cannot be written to ({error.strerror}); give another.") from error
     return directory

@@ -21,6 +21,7 @@ from .signal import survey
 from .tasks import Tasks
 
 Show = Callable[..., None]  # (header, rows, title=…)
+NO_ANSWER = "No record answers a published number; run the experiment without --quick first."
 QUICK_NOTE = "A quick run: fewer seeds, depths and epochs than the paper, so its numbers are not comparable."
 
 
@@ -54,20 +55,6 @@ def reproduce(
             if one not in experiments.EXPERIMENTS:
                 print(f"{one} is not made of cells; it would be drawn or studied anew.")
         return
-    made = not out.exists()
-    prepare(out)
-    try:
-        _each(names, seeds, quick, device, out, data, stack, show)
-    except StiefelError:
-        if made and not any(out.iterdir()):
-            out.rmdir()
-        raise
-
-
-def _each(
-    names: Sequence[str], seeds: int | None, quick: bool, device: str, out: Path, data: Path | None,
-    stack: int | None, show: Show,
-) -> None:  # fmt: skip
     for one in names:
         if one == "figure1":
             _figure1(out, device, data, quick, show)
@@ -116,6 +103,7 @@ def _figure1(out: Path, device: str, data: Path | None, quick: bool, show: Show)
         {"matrices": 200, "members": 20, "trials": 5} if quick else {"matrices": 5000, "members": 200, "trials": 100}
     )
     dataset = Tasks(directory=data).dataset("mnist")
+    prepare(out)
     with progress(1.0, label) as advance:
         found = alignment_study(dataset, pick_device(device), progress=advance, **size)
     try:
@@ -141,7 +129,7 @@ def _figure1(out: Path, device: str, data: Path | None, quick: bool, show: Show)
 def _figure2(out: Path, quick: bool) -> None:
     from .densities import draw
 
-    path = out / ("figure2-quick.png" if quick else "figure2.png")
+    path = prepare(out) / ("figure2-quick.png" if quick else "figure2.png")
     for line in draw(path, samples=100_000 if quick else 1_000_000):
         print(line)
     print(f"wrote {path}")
@@ -151,6 +139,7 @@ def _signal(out: Path, data: Path | None, quick: bool) -> None:
     label = "signal-quick" if quick else "signal"
     tasks = Tasks(directory=data)
     chosen = {name: tasks(Cell(name, "stiefel", 1)) for name in experiments.IMAGES}
+    prepare(out)
     with progress(1.0, label) as advance:
         rows = survey(chosen, seeds=2 if quick else 10, progress=advance)
     results.write_rows(rows, out / f"{label}.csv")
@@ -161,7 +150,7 @@ def _signal(out: Path, data: Path | None, quick: bool) -> None:
 def comparison_rows(comparisons: Sequence[Comparison]) -> tuple[list[str], list[list[str]]]:
     """Header and rows: each published number with ours."""
     if not comparisons:
-        raise StiefelError("No record answers a published number; run the experiment without --quick first.")
+        raise StiefelError(NO_ANSWER)
     rows = []
     for one in comparisons:
         p = one.published
@@ -202,9 +191,6 @@ def comparison_tables(name: str | None, directory: Path | None) -> list[tuple[st
             agree, judged = sum(one.agrees for one in comparisons), sum(one.judged for one in comparisons)
             title = f"{table}: {TITLES[table]}; {agree} of {judged} published numbers agree with ours"
             found.append((title, *comparison_rows(comparisons)))
+    if not found:
+        raise StiefelError(NO_ANSWER)
     return found
-
-
-def cells_of(names: Sequence[str] = tuple(experiments.EXPERIMENTS), seeds: int | None = None) -> list[Cell]:
-    """The distinct cells of several experiments."""
-    return list(dict.fromkeys(cell for name in names for cell in experiments.cells(name, seeds)))

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from .._errors import StiefelError, unknown
+from .._errors import StiefelError
 from . import records as keep
-from .cells import ACTIVATIONS, MEMBERS, SCHEMES, Cell, initialization
+from .cells import ACTIVATIONS, VARIANTS, Cell, initialization, initializations
 from .data import NAMES, Dataset, from_csv
 from .engine import Stack
 from .progress import counted, duration
@@ -70,23 +70,19 @@ def grid(
         raise StiefelError(f"batch={batch} is negative; give the rows of a mini-batch, or 0 for all at once.")
     if not 0 < lr < math.inf:
         raise StiefelError(f"lr={lr} is not a learning rate; give a positive number.")
-    named = _names("scheme", schemes, SCHEMES)
-    for name in named:
-        if name not in SCHEMES and name not in MEMBERS:
-            raise unknown("scheme", name, (*SCHEMES, *MEMBERS))
     settings = list(
         itertools.product(
             _names("activation", activations, ACTIVATIONS),
             _numbers("depth", depths),
-            named,
+            initializations(schemes),
         )
     )
     if len(settings) * seeds > MOST:
         raise StiefelError(f"That would be {len(settings) * seeds:,} networks; a study takes at most {MOST:,}.")
     return [
         Cell(
-            dataset, "stiefel" if scheme in MEMBERS else scheme, depth, width, activation, seed, epochs, batch or None,
-            lr / math.sqrt(max(depth, 1)), optimizer, shots, alpha, MEMBERS.get(scheme), precision,
+            dataset, "stiefel" if scheme in VARIANTS else scheme, depth, width, activation, seed, epochs, batch or None,
+            lr / math.sqrt(max(depth, 1)), optimizer, shots, alpha, VARIANTS.get(scheme), precision,
         )
         for activation, depth, scheme in settings
         for seed in range(seeds)
@@ -118,8 +114,7 @@ def forecast(
 ) -> str:
     """What running the cells would do, and about how long it would take, from a few real steps of each stack."""
     where = pick_device(device)
-    if out.exists() and not out.is_dir():
-        raise StiefelError(f"--out {out} is a file; give a directory.")
+    keep.refuse_file(out)
     tasks = Tasks(datasets, directory)
     done = keep.finished(keep.read(out, warn, touch=False)) if out.is_dir() else set()
     stacks = plan(cells, tasks, where, done, most)
