@@ -6,7 +6,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # Twice the cores' worth of threads in each of several test processes would only get in each other's way.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo test check bench docs results clean
 .DEFAULT_GOAL := test
 
 $(VENV)/bin/pip:
@@ -37,6 +37,10 @@ bench: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	@$(BIN)/stiefel-init report --out docs && $(BIN)/python benchmarks/summary.py
+
+# RECORDS is what `stiefel-init reproduce` wrote.
+results: $(VENV)/.dev
+	@$(BIN)/stiefel-init publish $(or $(RECORDS),stiefel-init-results) --out results
 
 clean:
 	rm -rf $(VENV) build dist

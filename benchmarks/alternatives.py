@@ -26,7 +26,7 @@ from _timing import RECORDS, in_turns, machine, write_record
 from torch import Tensor, nn
 
 from stiefel_init.lab.data import Dataset, load
-from stiefel_init.lab.experiments import TUNING_SEED
+from stiefel_init.lab.studies.member_cells import TUNING_SEED
 from stiefel_init.torch import initialize_
 
 WIDTH, BATCH = 64, 256

@@ -10,13 +10,15 @@ overhead beyond the forward and backward pass that it makes itself, both in unit
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
 import torch
 from _timing import in_turns, machine, write_record
 from torch import nn
 
-from stiefel_init.theory import SCHEMES, propagate
+from stiefel_init.lab.paper.protocol import SCHEMES
+from stiefel_init.theory import propagate
 from stiefel_init.torch import diagnose, initialize_
 
 WIDTH, BATCH, LAYERS = 64, 256, 1000
@@ -62,7 +64,7 @@ def main() -> None:
         print(f"depth {depth:>4}: {cells}; {ratio:.2f} times, {ratio - 1:.2f} beyond its own pass", flush=True)
 
     seconds = in_turns(
-        {s: lambda s=s: propagate([WIDTH] * (LAYERS + 1), mean=0.3, std=1.0, scheme=s) for s in SCHEMES}, rounds=5
+        {s: partial(propagate, [WIDTH] * (LAYERS + 1), mean=0.3, std=1.0, scheme=s) for s in SCHEMES}, rounds=5
     )
     record["propagate"] = {"layers": LAYERS, "milliseconds": {name: 1e3 * value for name, value in seconds.items()}}
     print(f"propagate, {LAYERS} layers: {', '.join(f'{k} {1e3 * v:.1f}' for k, v in seconds.items())}")

@@ -15,6 +15,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave torch its memory on a GPU
@@ -23,12 +24,15 @@ import numpy as np
 import torch
 from _timing import in_turns, machine, write_record
 
-from stiefel_init.lab.cells import Cell
-from stiefel_init.lab.engine import Stack, Task, train
-from stiefel_init.lab.networks import Architecture
+from stiefel_init.lab.paper.protocol import SCHEMES
+from stiefel_init.lab.train.cell import Cell, PrecisionName
+from stiefel_init.lab.train.engine import Engine
+from stiefel_init.lab.train.network import Architecture
+from stiefel_init.lab.train.stack import Stack
+from stiefel_init.lab.train.task import Task
+from stiefel_init.lab.train.training import EngineName, pick_engine, train
 
 INPUTS, WIDTH, CLASSES, BATCH, ROWS = 784, 64, 10, 256, 60_000
-SCHEMES = ("stiefel", "lee", "he", "xavier", "orthogonal", "random")
 Step = Callable[[], Any]
 
 
@@ -135,11 +139,21 @@ def jax_step(count: int, depth: int, data: Task) -> Step:
     return run
 
 
-def stack_step(count: int, depth: int, data: Task, device: str, engine: str, precision: str = "float32") -> Step:
+def trainer(
+    count: int, depth: int, data: Task, device: str, engine: EngineName, precision: PrecisionName = "float32"
+) -> Engine:
+    """An engine that trains `count` networks as one stack."""
+    own, where = cells(count, depth, precision=precision), torch.device(device)
+    return pick_engine(engine, own[0], data, where)(Stack(own, [data] * count, where))
+
+
+def stack_step(
+    count: int, depth: int, data: Task, device: str, engine: EngineName, precision: PrecisionName = "float32"
+) -> Step:
     """`count` networks as one stack of an engine."""
-    stack = Stack(cells(count, depth, precision=precision), [data] * count, torch.device(device), engine)
-    stack.epochs.first_steps(2)
-    return lambda: stack.epochs.first_steps(1)
+    training = trainer(count, depth, data, device, engine, precision)
+    training.first_steps(2)
+    return lambda: training.first_steps(1)
 
 
 def work(depth: int) -> float:
@@ -177,18 +191,18 @@ def contenders(depth: int, data: Task, device: str) -> dict[str, tuple[int, Call
         ways["plain loop, fused Adam"] = 1, lambda: plain_step(depth, data, device, fused=True)
     if device == "cpu":
         for count in (1, 6, 12):
-            ways[f"graph engine, {count}"] = count, lambda count=count: stack_step(count, depth, data, device, "graph")
+            ways[f"graph engine, {count}"] = count, partial(stack_step, count, depth, data, device, "graph")
         return ways
     if depth <= 100:
         ways["torch.func vmap, 12"] = 12, lambda: vmap_step(12, depth, data, device)
         ways["jax vmap + scan, 132"] = 132, lambda: jax_step(132, depth, data)
     for count in (1, 12, 60, 132, 240, 528) if depth == 100 else (1, 12, 132, 528):
         if count * depth <= 60_000:
-            ways[f"graph engine, {count}"] = count, lambda count=count: stack_step(count, depth, data, device, "graph")
-        ways[f"fused engine, {count}"] = count, lambda count=count: stack_step(count, depth, data, device, "fused")
+            ways[f"graph engine, {count}"] = count, partial(stack_step, count, depth, data, device, "graph")
+        ways[f"fused engine, {count}"] = count, partial(stack_step, count, depth, data, device, "fused")
     for count in (1, 132, 528):
         ways[f"fused engine tf32, {count}"] = (
-            count, lambda count=count: stack_step(count, depth, data, device, "fused", "tf32")
+            count, partial(stack_step, count, depth, data, device, "fused", "tf32")
         )  # fmt: skip
     if depth == 10:  # last, since it compiles for long
         ways["plain loop, torch.compile"] = 1, lambda: plain_step(depth, data, device, fused=True, compiled=True)

@@ -23,12 +23,19 @@ import numpy as np
 from _timing import machine, write_record
 from scipy import stats
 
-from stiefel_init.lab import experiments, results
-from stiefel_init.lab.cells import SCHEMES, Cell
-from stiefel_init.lab.runner import run
+from stiefel_init.lab.paper.protocol import SCHEMES
+from stiefel_init.lab.paper.table3 import Table3
+from stiefel_init.lab.results import Results
+from stiefel_init.lab.train.cell import Cell, PrecisionName
+from stiefel_init.lab.train.runner import run
+from stiefel_init.lab.train.training import EngineName
 
 DEPTHS = (50, 100)
-WAYS = {"graph": ("graph", "float32"), "fused": ("fused", "float32"), "fused tf32": ("fused", "tf32")}
+WAYS: dict[str, tuple[EngineName, PrecisionName]] = {
+    "graph": ("graph", "float32"),
+    "fused": ("fused", "float32"),
+    "fused tf32": ("fused", "tf32"),
+}
 
 
 def scores(way: str, seeds: int, epochs: int, data: Path | None) -> dict[str, list[float]]:
@@ -42,24 +49,22 @@ def scores(way: str, seeds: int, epochs: int, data: Path | None) -> dict[str, li
     ]
     found: dict[str, list[float]] = {}
     for record in run(cells, device="cuda", directory=data, engine=engine, title=way):
-        found.setdefault(f"depth {record['depth']}, {record['scheme']}", []).append(record["score"])
+        found.setdefault(f"depth {record.cell.depth}, {record.cell.scheme}", []).append(record.score)
     return found
 
 
 def published(seeds: int, data: Path | None) -> dict[str, dict[str, list[float]]]:
     """Test accuracies by depth and scheme, of 4-shot networks on MNIST: the graph engine's here, and the records'."""
     cells = [
-        cell for cell in experiments.cells("table3", seeds)
+        cell for cell in Table3().cells(seeds)
         if (cell.dataset, cell.shots) == ("mnist", 4) and cell.depth in DEPTHS
     ]  # fmt: skip
-    theirs = {Cell.from_dict(r): r["score"] for r in results.load() if r["experiment"] == "table3"}
-    by_cell = {(c.dataset, c.scheme, c.depth, c.shots, c.seed): score for c, score in theirs.items()}
+    theirs = Results().records
     found: dict[str, dict[str, list[float]]] = {"graph": {}, "fused": {}}
-    for r in run(cells, device="cpu", directory=data, engine="graph", title="graph"):
-        key = f"depth {r['depth']}, {r['scheme']}"
-        found["graph"].setdefault(key, []).append(r["score"])
-        place = r["dataset"], r["scheme"], r["depth"], r["shots"], r["seed"]
-        found["fused"].setdefault(key, []).append(by_cell[place])
+    for record in run(cells, device="cpu", directory=data, engine="graph", title="graph"):
+        key = f"depth {record.cell.depth}, {record.cell.scheme}"
+        found["graph"].setdefault(key, []).append(record.score)
+        found["fused"].setdefault(key, []).append(theirs[record.cell].score)
     return found
 
 

@@ -21,7 +21,7 @@ from torch import nn
 
 from stiefel_init import _stream
 from stiefel_init.torch import initialize_
-from stiefel_init.torch._stream import normals
+from stiefel_init.torch.sampling._stream import normals
 
 DEPTH, WIDTH = 100, 64
 TARGETS = {

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from _timing import write_record
 
@@ -27,15 +27,12 @@ FIGURES = {
 """Milliseconds of the launch, then per cent of what the card can do."""
 
 
-def launch(precision: str) -> None:
+def launch(precision: Literal["float32", "tf32"]) -> None:
     """A few steps of a stack, for the profiler to look at."""
     import torch
-    from engine import cells, task
+    from engine import task, trainer
 
-    from stiefel_init.lab.engine import Stack
-
-    stack = Stack(cells(132, 100, precision=precision), [task()] * 132, torch.device("cuda"), "fused")
-    stack.epochs.first_steps(3)
+    trainer(132, 100, task(), "cuda", "fused", precision).first_steps(3)
     torch.cuda.synchronize()
 
 

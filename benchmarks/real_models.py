@@ -69,7 +69,7 @@ def unaccounted(plan: Plan, before: dict[str, Tensor], after: dict[str, Tensor])
     for row in plan:
         old, new = before[row.name], after[row.name]
         if row.action == "left alone":
-            right = torch.equal(old, new) and row.reason
+            right = torch.equal(old, new) and bool(row.reason)
         elif row.action in CONSTANTS:
             right = bool((new == CONSTANTS[row.action]).all())
         else:  # drawn, or tied to what is

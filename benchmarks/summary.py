@@ -6,19 +6,22 @@ python benchmarks/summary.py [--check]
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
+from stiefel_init.lab.paper.protocol import SCHEMES
+from stiefel_init.lab.paper.table1 import Table1
+from stiefel_init.lab.report.tables import Table
+from stiefel_init.lab.results import Results
+
 HERE = Path(__file__).parent
 PEER_BATCHES = {"orthogonal_ loop": "a loop of `orthogonal_`", "jax vmap": "`jax.vmap` of JAX's"}
 PEERS = ("stiefel_", "orthogonal_", "algorithm 1", "algorithm 2", "jax", "keras", "ortho_group", "matmul")
 PAGE = HERE.parent / "docs" / "performance.md"
 README = HERE.parent / "README.md"
-SCHEMES = ("stiefel", "lee", "he", "xavier", "orthogonal", "random")
 
 
 def record(name: str) -> dict[str, Any] | None:
@@ -27,7 +30,7 @@ def record(name: str) -> dict[str, Any] | None:
 
 
 def table(header: list[str], rows: list[list[str]]) -> list[str]:
-    return [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}", *(f"| {' | '.join(row)} |" for row in rows)]
+    return Table("", header, rows).markdown()
 
 
 def milliseconds(value: float | None) -> str:
@@ -273,34 +276,32 @@ def page() -> str:
 
 def readme() -> str:
     """The README with its figures."""
-    found: dict[tuple[str, str, str], list[float]] = {}
-    with open(HERE.parent / "results" / "table1.csv", newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            found.setdefault((row["dataset"], row["depth"], row["scheme"]), []).append(float(row["score"] or 0))
+    one = Table1()
+    scores = one.scores(one.evidence(Results(HERE.parent / "results")) or [])
     rows = []
     for dataset in ("mnist", "fashion-mnist"):
-        for depth in ("10", "50", "100"):
-            scores = [found[dataset, depth, scheme] for scheme in SCHEMES]
-            rows.append([f"{dataset}, {depth} layers", *(f"{sum(s) / len(s):.1f}" for s in scores)])
-    seeds = len(found["mnist", "100", "stiefel"])
+        for depth in (10, 50, 100):
+            found = one.of_schemes(scores, dataset, depth)
+            rows.append([f"{dataset}, {depth} layers", *(f"{values.mean():.1f}" for values in found.values())])
+    seeds = len(scores(one.cell("mnist", "stiefel", 100)))
     lines = [
-        f"Test accuracy (%) after 100 epochs, mean of {seeds} seeds, at the paper's learning rates, another one "
-        "for lee ([all results](docs/results.md)):", "",
+        f"Test accuracy (%) after 100 epochs, mean of {seeds} seeds, at the paper's learning rates, which differ for "
+        "lee ([all results](docs/results.md)):", "",
         *table(["", *SCHEMES], rows), "",
     ]  # fmt: skip
     speeds = [
-        f"{one['geometric_mean']:.1f} × on {where}"
-        for where, one in (("a CPU", record("sampler-cpu")), ("an H200", record("sampler-cuda")))
-        if one
+        f"{timed['geometric_mean']:.1f}× ({where})"
+        for where, timed in (("CPU", record("sampler-cpu")), ("H200", record("sampler-cuda")))
+        if timed
     ]
     steps = {(r["way"], r["depth"]): r for r in (record("engine-cuda") or {"steps": []})["steps"]}
-    lines.append(f"Drawing a matrix against `torch.nn.init.orthogonal_`: {' and '.join(speeds)} as fast.")
+    lines.append(f"Drawing a matrix: {' and '.join(speeds)} as fast as `torch.nn.init.orthogonal_`.")
     deep, coarse = (steps.get((f"fused engine{what}, 132", 100)) for what in ("", " tf32"))
     if deep and coarse:
         lines.append(
-            f"A training step of a network of 100 layers takes {1e3 * deep['milliseconds']:.0f} µs on an H200, 132 "
-            f"networks at once, in tf32 {1e3 * coarse['milliseconds']:.0f} µs: {deep['speedup']:.0f} and "
-            f"{coarse['speedup']:.0f} × the plain loop ([performance](docs/performance.md))."
+            f"Training a network of 100 layers takes {1e3 * deep['milliseconds']:.0f} µs a step on an H200, 132 "
+            f"networks at once, and {1e3 * coarse['milliseconds']:.0f} µs in tf32: {deep['speedup']:.0f}× and "
+            f"{coarse['speedup']:.0f}× as fast as the plain loop ([performance](docs/performance.md))."
         )
     text = README.read_text()
     start = text.index("-->", text.index("<!-- figures")) + 4

@@ -15,6 +15,7 @@ import json
 import os
 import re
 import sys
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from stiefel_init.theory import SCHEMES, finite_width, propagate
-from stiefel_init.torch import SCHEMES as INITIALIZERS
+from stiefel_init.theory import finite_width, propagate
+from stiefel_init.torch import draw_
 
 DEPTH, WIDTH = 100, 64
 LAYERS = (1, 10, 50, 100)
@@ -31,6 +32,7 @@ KINDS = ("measured", "pooled", "own")
 QUANTITIES = ("mean", "std", "active", "gradient")
 TEST_IMAGES = "t10k-images-idx3-ubyte.gz"
 DOCS = Path(__file__).parents[1] / "docs"
+SCHEMES = ("stiefel", "lee", "he", "xavier", "orthogonal", "random")
 MARKERS = dict(zip(SCHEMES, "osD^vX"))
 COLOURS = dict(zip(SCHEMES, ("#0b6e4f", "#c1666b", "#1f5fa8", "#8a4fa3", "#d98e04", "#5c5c5c")))
 
@@ -68,8 +70,7 @@ def measure(scheme: str, inputs: torch.Tensor, widths: list[int], networks: int)
     for _ in range(1 if fixed else networks):
         x, tape, rows = inputs, [], []
         for n, m in pairwise(widths):
-            weight = torch.empty(m, n, dtype=torch.float64)
-            INITIALIZERS[scheme](weight, **({} if fixed else {"generator": generator}))
+            weight = draw_(torch.empty(m, n, dtype=torch.float64), scheme, generator=generator)
             y = x @ weight.T
             x = y.relu()
             tape.append((weight, y > 0))
@@ -129,7 +130,7 @@ def isotropic(networks: int = 25_600) -> list[dict[str, float]]:
             for _ in range(DEPTH):
                 weights = torch.empty(count, width, width, dtype=torch.float64)
                 for weight in weights:
-                    INITIALIZERS["stiefel"](weight, generator=generator)
+                    draw_(weight, generator=generator)
                 y = x @ weights.mT
                 x = y.relu()
             p = propagate([width] * (DEPTH + 1), mean=alpha, std=1.0)
@@ -173,7 +174,7 @@ def picture(result: dict[str, Any], name: str, path: Path) -> None:
         "active": "fraction of units that fire",
         "gradient": "length of the gradient, 1 at the top",
     }
-    style = {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3}
+    style: Any = {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3}
     with plt.rc_context(style):
         figure, axes = plt.subplots(1, 3, figsize=(14, 5.2), layout="constrained")
         for axis, (column, title) in zip(axes, panels.items()):
@@ -272,11 +273,15 @@ def taper_table(numbers: dict[str, Any]) -> str:
 TABLES = {"stiefel": stiefel_table, "schemes": scheme_table, "width": width_table, "taper": taper_table}
 
 
+def _constant(body: str, match: re.Match[str]) -> str:
+    return body
+
+
 def with_tables(text: str, numbers: dict[str, Any]) -> str:
     """`text` with the tables between its <!-- name --> … <!-- end --> marks made from the numbers."""
     for name, table in TABLES.items():
         body = f"<!-- {name} -->\n{table(numbers)}\n<!-- end -->"
-        text = re.sub(rf"<!-- {name} -->\n.*?<!-- end -->", lambda _, body=body: body, text, flags=re.DOTALL)
+        text = re.sub(rf"<!-- {name} -->\n.*?<!-- end -->", partial(_constant, body), text, flags=re.DOTALL)
     return text
 
 

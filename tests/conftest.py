@@ -1,51 +1,173 @@
-"""What the tests share: shapes, the plain textbook sampler, and every way the product draws a member."""
+"""What the tests share: shapes and names, the plain textbook sampler, the product's samplers, the test of their law."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+# Some virtual machines announce AMX tiles and end a program that uses them; oneDNN's bfloat16 products would.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+os.environ.setdefault("KERAS_BACKEND", "torch")  # read once, when Keras is first imported
 
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # the GPU kernels run on this CPU, statement by statement
 
 import stiefel_init
+import stiefel_init.schemes
 import stiefel_init.torch
 from stiefel_init import _stream
-from stiefel_init.torch import _sample
+from stiefel_init._validate import Method
+from stiefel_init.schemes import Stiefel
+from stiefel_init.torch.sampling import _householder, _source
+
+sys.path.append(str(Path(__file__).parent / "lab"))
+pytest_plugins = ("laboratory", "data_room")  # what the tests of the laboratory share
 
 # Zero and one first: that is where formulas break.
 SHAPES = [(0, 0), (0, 3), (3, 0), (1, 1), (1, 5), (5, 1), (2, 2), (2, 3), (3, 2), (7, 7), (6, 11), (11, 6), (64, 64)]
-METHODS = ("householder", "algorithm1", "algorithm2")
+METHODS: tuple[Method, ...] = ("householder", "algorithm1", "algorithm2")
+PAPER_SCHEMES = ("stiefel", "lee", "he", "xavier", "orthogonal", "random")  # those the paper compares
+ALL_SCHEMES = (*stiefel_init.schemes.names(), "rotation 1", "lee direct", "orthogonal 2")
 TORCH_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+FALSE_ALARM = 1e-6  # the probability with which a test of a law rejects the right one
+COUNT = 4000  # matrices drawn for it
 
 Sampler = Callable[[int, int, int, int], np.ndarray]  # (count, m, n, seed) -> (count, m, n)
 
 
-def plain_member(x: np.ndarray, signs: bool = True) -> np.ndarray:
+def one_sentence(error: pytest.ExceptionInfo) -> str:
+    """What an exception says, which must be one line that ends in a full stop."""
+    text = str(error.value)
+    assert "\n" not in text
+    assert text.endswith(".")
+    return text
+
+
+def plain_member(x: np.ndarray, *, signs: bool = True, aligned: bool = True) -> np.ndarray:
     """A p × q member from the Gaussian vectors in the rows of `x`, by the textbook: one dense reflection at a time.
 
-    With `signs=False` the sign correction is left out, which gives members that are not uniformly distributed.
+    With `aligned=False` it is a Haar semi-orthogonal matrix, which has no regard for the ones. With `signs=False` the
+    sign correction is left out, which gives matrices that are not uniformly distributed.
     """
     p, q = x.shape
     frame = np.eye(q)
     correction = np.ones(p)
     for j in range(p):
-        v = np.ones(q) if j == 0 else np.where(np.arange(q) < j, 0.0, x[j])
+        v = np.ones(q) if aligned and j == 0 else np.where(np.arange(q) < j, 0.0, x[j])
         correction[j] = np.copysign(1, v[j])
         v[j] += np.copysign(np.linalg.norm(v), v[j])
         frame = frame @ (np.eye(q) - 2 * np.outer(v, v) / (v @ v))
-    u = np.full(p, p**-0.5)
-    u[0] += 1
-    left = np.eye(p) - 2 * np.outer(u, u) / (u @ u)
+    left = -np.eye(p)
+    if aligned:
+        u = np.full(p, p**-0.5)
+        u[0] += 1
+        left = np.eye(p) - 2 * np.outer(u, u) / (u @ u)
     return left @ np.diag(correction if signs else np.ones(p)) @ frame[:, :p].T
 
 
-def _numpy(method: str) -> Sampler:
+def _directions(k: int) -> list[np.ndarray]:
+    """Unit vectors orthogonal to the ones: the projected first axis, where a wrong sign shows, and a generic one."""
+    vectors = [np.eye(k)[0], np.cos(np.arange(k) ** 2)]
+    return [(v - v.mean()) / np.linalg.norm(v - v.mean()) for v in vectors]
+
+
+def beta_pvalue(W: np.ndarray) -> float:
+    """(aᵀWb)² is Beta(1/2, (max(m,n)-2)/2), and aᵀWb is symmetric, for unit a ⟂ ξ_m, b ⟂ ξ_n: the least of 8 p-values.
+
+    With W = ξ_mξ_nᵀ + M V Nᵀ, V is a Haar semi-orthogonal (m-1)×(n-1) matrix.
+    """
+    m, n = W.shape[-2:]
+    worst = 1.0
+    for a in _directions(m):
+        for b in _directions(n):
+            t = np.einsum("i,kij,j->k", a, W, b)
+            worst = min(worst, stats.binomtest(int((t > 0).sum()), len(t)).pvalue)
+            if max(m, n) > 2:
+                worst = min(worst, stats.kstest(t**2, stats.beta(0.5, (max(m, n) - 2) / 2).cdf).pvalue)
+            else:
+                np.testing.assert_allclose(t**2, 1, atol=1e-12)
+    return worst
+
+
+def haar_pvalue(W: np.ndarray) -> float:
+    """(aᵀWb)² is Beta(1/2, (max(m,n)-1)/2), and aᵀWb is symmetric, for all unit a, b: the least of 18 p-values.
+
+    a and b are the first axes, where a wrong sign shows, the last ones, and the ones, which a member of Õ(m,n) keeps.
+    """
+    m, n = W.shape[-2:]
+    worst = 1.0
+    for a in (np.eye(m)[0], np.eye(m)[-1], np.full(m, m**-0.5)):
+        for b in (np.eye(n)[0], np.eye(n)[-1], np.full(n, n**-0.5)):
+            t = np.einsum("i,kij,j->k", a, W, b)
+            worst = min(worst, stats.binomtest(int((t > 0).sum()), len(t)).pvalue)
+            worst = min(worst, stats.kstest(t**2, stats.beta(0.5, (max(m, n) - 1) / 2).cdf).pvalue)
+    return worst
+
+
+def values(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """A copy of everything the model holds."""
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    """Whether two such copies are equal."""
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+class Picture(torch.nn.Module):
+    """A vision transformer's parameters: layers, and its own tokens and scales."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cls_token = torch.nn.Parameter(torch.full((1, 1, 8), 0.3))
+        self.patches = torch.nn.Conv2d(3, 8, 4, stride=4)
+        self.block = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.gamma = torch.nn.Parameter(torch.full((8,), 1e-5))
+        self.head = torch.nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = self.patches(x).flatten(2).mT
+        tokens = torch.cat((self.cls_token.expand(len(x), -1, -1), tokens), 1)
+        return self.head(self.gamma * self.block(tokens)[:, 0])
+
+
+_TORCH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": torch.relu,
+    "leaky_relu": torch.nn.LeakyReLU(),
+    "prelu": torch.nn.PReLU(dtype=torch.float64),
+    "elu": torch.nn.ELU(),
+    "selu": torch.nn.SELU(),
+}
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
+
+
+def quadrature(mean: float, std: float) -> tuple[torch.Tensor, np.ndarray]:
+    """Points y and weights of N(mean, std²): 40 to a panel, panels that end at 0 and are short where e^y bends."""
+    low, high = mean - 12 * std, mean + 12 * std
+    edges = np.unique(np.concatenate((np.linspace(low, high, 61), np.arange(-40.0, 1.0))).clip(low, high))
+    half = np.diff(edges)[:, None] / 2
+    y = (edges[:-1, None] + half * (1 + _NODES)).ravel()
+    return torch.from_numpy(y), (half * _WEIGHTS).ravel() * stats.norm(mean, std).pdf(y)
+
+
+def value_and_slope(activation: str, y: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
+    """Of an activation, as PyTorch has them."""
+    y = y.detach().requires_grad_()
+    x = _TORCH[activation](y)
+    (slope,) = torch.autograd.grad(x.sum(), y)
+    return x.detach(), slope.numpy()
+
+
+def _numpy(method: Method) -> Sampler:
     def draw(count: int, m: int, n: int, seed: int) -> np.ndarray:
         return stiefel_init.sample(m, n, batch=count, method=method, seed=np.random.default_rng(seed))
 
@@ -56,7 +178,7 @@ def _numpy_stream(count: int, m: int, n: int, seed: int) -> np.ndarray:
     return stiefel_init.sample(m, n, batch=count, seed=seed)
 
 
-def _torch(method: str) -> Sampler:
+def _torch(method: Method) -> Sampler:
     def draw(count: int, m: int, n: int, seed: int) -> np.ndarray:
         generator = torch.Generator().manual_seed(seed)
         out = stiefel_init.torch.sample(m, n, batch=count, method=method, dtype=torch.float64, generator=generator)
@@ -75,24 +197,39 @@ def _torch_path(fill: Callable[..., Any]) -> Sampler:
     return draw
 
 
+def _numbers(out: torch.Tensor, generator: torch.Generator) -> _householder.Numbers:
+    return _source._Fresh(out, out.dtype, 1, generator)._numbers(slice(0, len(out)))
+
+
 def _lapack(out: torch.Tensor, generator: torch.Generator) -> None:
     for member in out:
-        _sample._lapack(member, _sample._from_generator(generator))
+        _householder._lapack(member, _numbers(out, generator), aligned=True)
 
 
 def _blocks(out: torch.Tensor, generator: torch.Generator) -> None:
     for member in out:
-        _sample._compact_wy(member, 2, _sample._from_generator(generator))
+        _householder._compact_wy(member, 2, _numbers(out, generator), aligned=True)
 
 
 def _batched_blocks(out: torch.Tensor, generator: torch.Generator) -> None:
-    _sample._compact_wy(out, 2, _sample._from_generator(generator))
+    _householder._compact_wy(out, 2, _numbers(out, generator), aligned=True)
 
 
 def _torch_stream(count: int, m: int, n: int, seed: int) -> np.ndarray:
     out = torch.empty(count, m, n, dtype=torch.float64)
-    return _sample.fill_seeded_(out, _stream.fold(_stream.key(seed, "torch"), np.arange(count))).numpy()
+    keys = _stream.fold(_stream.key(seed, "torch"), np.arange(count))
+    return _source.fill_(out, Stiefel(), keys=keys).numpy()
 
+
+def _filler(scheme: str) -> Callable[..., torch.Tensor]:
+    return lambda tensor, **options: stiefel_init.torch.draw_(tensor, scheme, **options)
+
+
+# Every way to fill a tensor in place: the paper's schemes by functions of their own, and all by `draw_`.
+FILLERS: dict[str, Callable[..., torch.Tensor]] = {
+    **{f"{name}_": getattr(stiefel_init.torch, f"{name}_") for name in PAPER_SCHEMES},
+    **{scheme: _filler(scheme) for scheme in ALL_SCHEMES},
+}
 
 SAMPLERS: dict[str, Sampler] = {
     **{f"numpy-{method}": _numpy(method) for method in METHODS},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +16,7 @@ from stiefel_init import StiefelError, check, sample
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
-def test_jax_arrays(dtype) -> None:
+def test_jax_arrays(dtype: Any) -> None:
     W = jnp.asarray(sample(5, 8, seed=0), dtype)
     assert check(W).ok
     assert not check(-W).ok
@@ -76,7 +77,7 @@ def test_the_tolerance_follows_one_rule() -> None:
 def test_result_is_frozen_and_reads_as_one_line() -> None:
     result = check(sample(64, 784, batch=3, seed=0))
     with pytest.raises(dataclasses.FrozenInstanceError):
-        result.alignment = 0.0
+        result.alignment = 0.0  # type: ignore[misc]
     assert str(result).startswith("3 of 64×784: in the set (")
     assert "\n" not in str(result)
     assert "NOT in the set" in str(check(-np.eye(2)))
@@ -99,13 +100,13 @@ def test_empty_matrices_are_members(shape: tuple[int, ...]) -> None:
         ("abc", "dtype"),
     ],
 )
-def test_bad_input_is_named(W, words: str) -> None:
+def test_bad_input_is_named(W: Any, words: str) -> None:
     with pytest.raises(StiefelError) as error:
         check(W)
     assert words in str(error.value)
 
 
 @pytest.mark.parametrize("tol", [-1, math.nan, math.inf, "small"])
-def test_bad_tolerance_is_named(tol) -> None:
+def test_bad_tolerance_is_named(tol: Any) -> None:
     with pytest.raises(StiefelError, match="tol="):
         check(np.eye(2), tol=tol)

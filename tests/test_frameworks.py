@@ -1,4 +1,4 @@
-"""One seed, one answer: NumPy, PyTorch, JAX and Keras give the same matrix; and the docs' snippets run."""
+"""One seed, one answer: every scheme gives the same weights in NumPy, PyTorch, JAX and Keras; the docs' code runs."""
 
 from __future__ import annotations
 
@@ -10,49 +10,58 @@ import sys
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
-
-os.environ.setdefault("KERAS_BACKEND", "torch")  # read once, when Keras is first imported
+from typing import Any
 
 import jax
 import keras
 import numpy as np
 import pytest
 import torch
+from conftest import ALL_SCHEMES
+from torch import nn
 
-from stiefel_init import _stream, sample
-from stiefel_init.jax import stiefel
-from stiefel_init.keras import Stiefel
-from stiefel_init.torch import _sample, initialize_
+from stiefel_init import _stream, draw, sample, schemes
+from stiefel_init.jax import initializer, stiefel
+from stiefel_init.keras import Initializer
+from stiefel_init.torch import draw_, initialize_
+from stiefel_init.torch.sampling._source import fill_
 
 LIMIT = {"float32": 5e-6, "float64": 1e-12}
-Draw = Callable[[int, int, tuple[int, ...], int, str, str], np.ndarray]  # m, n, batch, seed, name, dtype
+Draw = Callable[[str, int, int, tuple[int, ...], int, str, str], np.ndarray]  # scheme, m, n, batch, seed, name, dtype
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras and NumPy 2
 
 
-def _numpy(m: int, n: int, batch: tuple[int, ...], seed: int, name: str, dtype: str) -> np.ndarray:
-    return sample(m, n, batch=batch, seed=seed, name=name, dtype=dtype)
+def _numpy(scheme: str, m: int, n: int, batch: tuple[int, ...], seed: int, name: str, dtype: str) -> np.ndarray:
+    return draw(scheme, m, n, batch=batch, seed=seed, name=name, dtype=dtype)
 
 
-def _torch(m: int, n: int, batch: tuple[int, ...], seed: int, name: str, dtype: str) -> np.ndarray:
+def _torch(scheme: str, m: int, n: int, batch: tuple[int, ...], seed: int, name: str, dtype: str) -> np.ndarray:
     keys = _stream.fold(_stream.key(seed, name), np.arange(math.prod(batch)).reshape(batch))
-    return _sample.fill_seeded_(torch.empty(*batch, m, n, dtype=getattr(torch, dtype)), keys).numpy()
+    return fill_(torch.empty(*batch, m, n, dtype=getattr(torch, dtype)), schemes.get(scheme), keys=keys).numpy()
+
+
+def _torch_in_place(
+    scheme: str, m: int, n: int, batch: tuple[int, ...], seed: int, name: str, dtype: str
+) -> np.ndarray:
+    out = torch.empty(*batch, m, n, dtype=getattr(torch, dtype))
+    return draw_(out, scheme, seed=seed, name=name, batch_dims=len(batch)).numpy()
 
 
 def _jax(jit: bool) -> Draw:
-    def draw(m: int, n: int, batch: tuple[int, ...], seed: int, name: str, dtype: str) -> np.ndarray:
-        init = stiefel(batch_axis=tuple(range(len(batch))), seed=seed, name=name)
+    def drawn(scheme: str, m: int, n: int, batch: tuple[int, ...], seed: int, name: str, dtype: str) -> np.ndarray:
+        init = initializer(scheme, batch_axis=tuple(range(len(batch))), seed=seed, name=name)
         with jax.enable_x64(dtype == "float64"):
             shape = (*batch, n, m)
             kernel = jax.jit(lambda: init(None, shape, dtype))() if jit else init(None, shape, dtype)
         return np.asarray(kernel).mT
 
-    return draw
+    return drawn
 
 
-def _keras(m: int, n: int, batch: tuple[int, ...], seed: int, name: str, dtype: str) -> np.ndarray:
+def _keras(scheme: str, m: int, n: int, batch: tuple[int, ...], seed: int, name: str, dtype: str) -> np.ndarray:
     """A batch lies side by side in the outputs, as a convolution's groups do; the name is the call's number."""
     groups = math.prod(batch)
-    init = Stiefel(seed=seed, groups=groups)
+    init = Initializer(scheme, seed=seed, groups=groups)
     for _ in range(int(name)):
         init((1, groups))
     with jax.enable_x64(dtype == "float64"):
@@ -63,10 +72,20 @@ def _keras(m: int, n: int, batch: tuple[int, ...], seed: int, name: str, dtype: 
 FRAMEWORKS: dict[str, Draw] = {
     "numpy": _numpy,
     "torch": _torch,
+    "torch in place": _torch_in_place,
     "jax": _jax(False),
     "jax.jit": _jax(True),
     "keras": _keras,
 }
+
+
+def agree(drawn: dict[str, np.ndarray], shape: tuple[int, ...], dtype: str) -> None:
+    """All are of the shape and dtype, and the same to rounding of their largest entry, or of 1 if that is less."""
+    limit = LIMIT[dtype] * max(1.0, *(float(abs(one).max()) for one in drawn.values()))
+    for one, other in combinations(drawn, 2):
+        assert drawn[one].shape == drawn[other].shape == shape
+        assert drawn[one].dtype == drawn[other].dtype == dtype
+        assert abs(drawn[one] - drawn[other]).max() <= limit, (one, other)
 
 
 @pytest.mark.parametrize("dtype", LIMIT)
@@ -83,28 +102,98 @@ FRAMEWORKS: dict[str, Draw] = {
         (513, 300, (2,), 5, "0"),
     ],
 )
-def test_any_two_frameworks_agree(m: int, n: int, batch: tuple, seed: int, name: str, dtype: str) -> None:
-    drawn = {framework: draw(m, n, batch, seed, name, dtype) for framework, draw in FRAMEWORKS.items()}
-    for one, other in combinations(drawn, 2):
-        assert drawn[one].shape == drawn[other].shape == (*batch, m, n)
-        assert drawn[one].dtype == drawn[other].dtype == dtype
-        assert abs(drawn[one] - drawn[other]).max() <= LIMIT[dtype], (one, other)
+def test_any_two_frameworks_agree(m: int, n: int, batch: tuple[int, ...], seed: int, name: str, dtype: str) -> None:
+    drawn = {framework: one("stiefel", m, n, batch, seed, name, dtype) for framework, one in FRAMEWORKS.items()}
+    agree(drawn, (*batch, m, n), dtype)
+
+
+SHAPES = [(1, 1), (1, 5), (5, 1), (3, 12), (12, 3), (3, 5), (64, 784)]
+
+
+@pytest.mark.parametrize("scheme", ALL_SCHEMES)
+@pytest.mark.parametrize(("shape", "dtype"), [*((shape, "float32") for shape in SHAPES), ((12, 3), "float64")], ids=str)
+def test_every_scheme_is_the_same_in_every_framework(scheme: str, shape: tuple[int, int], dtype: str) -> None:
+    names = [name for name in FRAMEWORKS if name != "jax.jit"]
+    agree({name: FRAMEWORKS[name](scheme, *shape, (2,), 3, "1", dtype) for name in names}, (2, *shape), dtype)
+
+
+@pytest.mark.parametrize("scheme", ALL_SCHEMES)
+def test_every_scheme_is_the_same_in_half_precision_to_its_rounding(scheme: str) -> None:
+    exact = draw(scheme, 12, 6, seed=4, name="0")
+    halves: dict[str, Any] = {
+        "torch": draw_(torch.empty(12, 6, dtype=torch.bfloat16), scheme, seed=4, name="0").float(),
+        "jax": initializer(scheme, seed=4, name="0")(None, (6, 12), "bfloat16").astype("float32").T,
+        "keras": keras.ops.convert_to_numpy(
+            keras.ops.cast(Initializer(scheme, seed=4)((6, 12), "bfloat16"), "float32")
+        ).T,
+    }
+    for name, half in halves.items():
+        np.testing.assert_allclose(np.asarray(half), exact, rtol=2**-8, atol=5e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("seeds", [((0, "a"), (1, "a")), ((0, "a"), (0, "b")), ((0, ""), (0, "0"))], ids=str)
-def test_another_seed_or_name_is_another_matrix(seeds: tuple) -> None:
-    for draw in (_numpy, _torch, _jax(False)):
-        first, second = (draw(8, 8, (), *pair, "float32") for pair in seeds)
+def test_another_seed_or_name_is_another_matrix(seeds: tuple[tuple[int, str], ...]) -> None:
+    for one in (_numpy, _torch, _jax(False)):
+        first, second = (one("stiefel", 8, 8, (), seed, name, "float32") for seed, name in seeds)
         assert abs(first - second).max() > 0.01
 
 
 def test_a_torch_model_and_jax_kernels_of_the_same_names() -> None:
-    layers = torch.nn.ModuleDict({"first": torch.nn.Linear(9, 6), "conv": torch.nn.Conv2d(4, 8, 3)})
+    layers = nn.ModuleDict({"first": nn.Linear(9, 6), "conv": nn.Conv2d(4, 8, 3)})
     initialize_(layers, seed=6)
     first = stiefel(seed=6, name="first.weight", in_axis=1, out_axis=0)(None, (6, 9))
     conv = stiefel(seed=6, name="conv.weight", in_axis=1, out_axis=0)(None, (8, 4, 3, 3))
-    np.testing.assert_allclose(layers["first"].weight.detach(), first, rtol=0, atol=5e-6)
-    np.testing.assert_allclose(layers["conv"].weight.detach(), conv, rtol=0, atol=5e-6)
+    np.testing.assert_allclose(layers.get_parameter("first.weight").detach(), first, rtol=0, atol=5e-6)
+    np.testing.assert_allclose(layers.get_parameter("conv.weight").detach(), conv, rtol=0, atol=5e-6)
+
+
+# inputs, outputs, groups, window
+Kernel = tuple[int, int, int, tuple[int, ...]]
+KERNELS: list[Kernel] = [
+    (8, 4, 1, (3, 4)),
+    (4, 12, 2, (3, 2)),
+    (6, 6, 6, (3,)),
+]
+
+
+def torch_kernel(scheme: str, inputs: int, outputs: int, groups: int, window: tuple[int, ...]) -> np.ndarray:
+    """The kernel of `initialize_`, (outputs, inputs / groups, *window), whose name is "weight"."""
+    kind: Any = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[len(window) - 1]
+    layer = kind(inputs, outputs, window, groups=groups, stride=1, padding=1)
+    initialize_(layer, scheme, seed=7)
+    return layer.weight.detach().numpy()
+
+
+def jax_kernel(name: str, scheme: str, inputs: int, outputs: int, groups: int, window: tuple[int, ...]) -> np.ndarray:
+    """The same with JAX, from its kernel (*window, inputs / groups, groups, outputs / groups)."""
+    init = initializer(scheme, in_axis=-3, batch_axis=-2, seed=7, name=name)
+    kernel = np.asarray(init(None, (*window, inputs // groups, groups, outputs // groups)))
+    return np.moveaxis(kernel.reshape(*window, inputs // groups, outputs), (-1, -2), (0, 1))
+
+
+def keras_kernel(scheme: str, inputs: int, outputs: int, groups: int, window: tuple[int, ...]) -> np.ndarray:
+    """The same with Keras, from its kernel (*window, inputs / groups, outputs), whose name is "0"."""
+    kernel = Initializer(scheme, seed=7, groups=groups)((*window, inputs // groups, outputs))
+    return np.moveaxis(keras.ops.convert_to_numpy(kernel), (-1, -2), (0, 1))
+
+
+@pytest.mark.parametrize("scheme", ALL_SCHEMES)
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_every_scheme_fills_convolution_kernels_alike(scheme: str, kernel: Kernel) -> None:
+    same_kernels(scheme, kernel)
+
+
+def same_kernels(scheme: str, kernel: Kernel) -> None:
+    """PyTorch, JAX and Keras give the same kernel, PyTorch in both its ways where it is all of it drawn."""
+    inputs, outputs, groups, window = kernel
+    shape = (outputs, inputs // groups, *window)
+    ours = torch_kernel(scheme, *kernel)
+    agree({"torch": ours, "jax": jax_kernel("weight", scheme, *kernel)}, shape, "float32")
+    agree({"keras": keras_kernel(scheme, *kernel), "jax": jax_kernel("0", scheme, *kernel)}, shape, "float32")
+    if schemes.get(scheme).entrywise or math.prod(window) == 1:
+        stacked = torch.empty(groups, outputs // groups, *shape[1:])
+        draw_(stacked, scheme, seed=7, name="weight", batch_dims=1)
+        agree({"torch": ours, "draw_": stacked.numpy().reshape(shape)}, shape, "float32")
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -114,7 +203,7 @@ def test_the_number_of_threads_does_not_matter(threads: int, tmp_path: Path) -> 
         import numpy as np, torch
         from test_frameworks import FRAMEWORKS
         torch.set_num_threads(int(sys.argv[1]))
-        np.savez(sys.argv[2], **{k: draw(700, 600, (), 8, "0", "float32") for k, draw in FRAMEWORKS.items()})
+        np.savez(sys.argv[2], **{k: one("stiefel", 700, 600, (), 8, "0", "float32") for k, one in FRAMEWORKS.items()})
     """
     variables = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     eigen = f"--xla_cpu_multi_thread_eigen={'false' if threads == 1 else 'true'}"

@@ -1,4 +1,4 @@
-"""`stiefel_init.jax.stiefel`: the contract of JAX's initializers, the set, its law, and the libraries built on JAX."""
+"""`stiefel_init.jax`: the contract of JAX's initializers, the set, the schemes' laws, and libraries built on JAX."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import SHAPES
+from conftest import COUNT, FALSE_ALARM, SHAPES, beta_pvalue, haar_pvalue, one_sentence
 from flax import nnx
 from scipy import stats
-from test_bad_input import one_sentence
-from test_law import COUNT, FALSE_ALARM, beta_pvalue
 
-from stiefel_init import StiefelError, check, sample
+from stiefel_init import StiefelError, check, sample, schemes
 from stiefel_init import jax as stiefel_jax
-from stiefel_init.jax import stiefel
+from stiefel_init.jax import initializer, stiefel
 
 KEY = jax.random.key(0)
+OTHERS = [scheme for scheme in schemes.names() if scheme != "stiefel"]
 
 
 def matrix(kernel: Any) -> np.ndarray:
@@ -90,6 +89,36 @@ def test_a_key_is_used_as_jax_uses_keys() -> None:
     assert abs(init(KEY, (8, 8)) - init(jax.random.key(1), (8, 8))).max() > 0.01
 
 
+@pytest.mark.parametrize("scheme", OTHERS)
+def test_every_scheme_has_the_contract_of_jaxs_initializers(scheme: str) -> None:
+    """Seed or key, under jit and vmap, in every dtype; the gain multiplies; a key is used as JAX uses keys."""
+    init = initializer(scheme)
+    fixed = scheme in ("lee", "identity")
+    plain = init(KEY, (8, 8))
+    assert (plain.shape, plain.dtype) == ((8, 8), jnp.float32)
+    assert jnp.isfinite(plain).all()
+    np.testing.assert_array_equal(init(KEY, (8, 8)), plain)
+    assert bool((init(jax.random.key(1), (8, 8)) == plain).all()) == fixed
+    keys = jax.random.split(KEY, 3)
+    many = jax.jit(jax.vmap(lambda key: init(key, (8, 8))))(keys)
+    np.testing.assert_allclose(many, [init(key, (8, 8)) for key in keys], atol=2e-6)
+    np.testing.assert_allclose(initializer(scheme, 2.0)(KEY, (8, 8)), 2 * plain, rtol=1e-6, atol=1e-7)
+    assert init(KEY, (8, 0)).shape == (8, 0)
+    half = init(KEY, (8, 8), jnp.bfloat16)
+    assert half.dtype == jnp.bfloat16
+    np.testing.assert_allclose(half.astype(jnp.float32), plain, rtol=2**-8, atol=1e-6)
+
+
+def test_stiefel_is_the_initializer_of_that_name() -> None:
+    for seed in (None, 0):
+        expected = initializer("stiefel", 1.5, in_axis=-1, out_axis=-2, seed=seed, name="w")(KEY, (6, 9))
+        for init in (
+            stiefel(1.5, in_axis=-1, out_axis=-2, seed=seed, name="w"),
+            initializer(schemes.Stiefel(), 1.5, in_axis=-1, out_axis=-2, seed=seed, name="w"),
+        ):
+            np.testing.assert_array_equal(init(KEY, (6, 9)), expected)
+
+
 def primitives(jaxpr: Any) -> Iterator[Any]:
     """All equations of a jaxpr, those of the functions it calls too."""
     for equation in jaxpr.eqns:
@@ -128,10 +157,53 @@ def test_the_law_is_uniform(shape: tuple[int, int], seed: int | None) -> None:
         assert stats.binomtest(int((np.linalg.det(W) > 0).sum()), COUNT).pvalue > FALSE_ALARM
 
 
-def test_a_generator_that_returns_zeros_still_gives_members(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("shape", [(3, 3), (2, 5), (5, 2)], ids=str)
+def test_orthogonal_is_haar(shape: tuple[int, int]) -> None:
+    m, n = shape
+    W = matrix(initializer("orthogonal", batch_axis=0)(KEY, (COUNT, n, m))).astype(np.float64)
+    assert haar_pvalue(W) > FALSE_ALARM / 18
+    assert beta_pvalue(W) < 1e-12  # and has no regard for the ones
+    if m == n:
+        assert stats.binomtest(int((np.linalg.det(W) > 0).sum()), COUNT).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("scheme", "law"),
+    [
+        ("he", stats.norm(0, math.sqrt(2 / 180))),
+        ("xavier", stats.uniform(-math.sqrt(6 / 378), 2 * math.sqrt(6 / 378))),
+        ("random 0.5", stats.norm(0, 0.5)),
+    ],
+)
+def test_entrywise_schemes_fill_a_window_with_its_fans(scheme: str, law: Any) -> None:
+    """A kernel of 3 × 3 places, 20 inputs and 22 outputs: its fans are 180 and 198."""
+    kernel = np.asarray(initializer(scheme)(KEY, (3, 3, 20, 22))).ravel()
+    assert stats.kstest(kernel, law.cdf).pvalue > FALSE_ALARM
+
+
+def test_permutations_from_a_key_are_equally_likely() -> None:
+    """All 24 of 4 units: χ²."""
+    W = matrix(initializer("permutation", batch_axis=0)(KEY, (COUNT, 4, 4)))
+    counts = np.unique(W.argmax(2) @ (4 ** np.arange(4)), return_counts=True)[1]
+    assert len(counts) == 24
+    assert ((counts - COUNT / 24) ** 2 / (COUNT / 24)).sum() < stats.chi2(23).isf(FALSE_ALARM)
+
+
+def test_rotations_from_a_key_turn_by_their_spread() -> None:
+    """3 × 3: a turn about the ones by θ ~ N(0, spread²/3); Kolmogorov–Smirnov."""
+    W = matrix(initializer("rotation 0.3", batch_axis=0)(KEY, (COUNT, 3, 3))).astype(np.float64)
+    assert check(W.astype(np.float32)).ok
+    theta = np.arcsin((W - W.mT)[:, [2, 0, 1], [1, 2, 0]].sum(1) / math.sqrt(12))
+    assert stats.kstest(theta, stats.norm(0, 0.3 / math.sqrt(3)).cdf).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_a_generator_that_returns_zeros_still_gives_members(aligned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax.random, "normal", lambda key, shape, dtype: jnp.zeros(shape, dtype))
-    members = jax.jit(lambda: stiefel_jax._members(stiefel_jax._from_key, KEY, (2,), 3, 3, jnp.float32))
-    assert check(members()).ok
+    source = stiefel_jax._Fresh(3, 3, 2, 1, np.dtype(np.float32), KEY)
+    found = check(jax.jit(lambda: source.semi_orthogonal(aligned=aligned))())
+    assert found.orthogonality_error <= found.tolerance
+    assert found.ok or not aligned
 
 
 @pytest.mark.parametrize(
@@ -176,8 +248,8 @@ def test_a_convolution_is_an_isometry_that_keeps_the_ones() -> None:
     images = jnp.concatenate((jax.random.normal(KEY, (5, 8, 8, 4)), jnp.ones((1, 8, 8, 4))))
     around = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="wrap")
     out = jax.lax.conv_general_dilated(around, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-    lengths = [jnp.sqrt((x**2).sum((1, 2, 3))) for x in (out, images)]
-    np.testing.assert_allclose(*lengths, rtol=1e-5)
+    after, before = (jnp.sqrt((x**2).sum((1, 2, 3))) for x in (out, images))
+    np.testing.assert_allclose(after, before, rtol=1e-5)
     np.testing.assert_allclose(out[-1], math.sqrt(4 / 6), rtol=1e-5)
 
 
@@ -189,14 +261,20 @@ def test_members_of_a_batch_differ(seed: int | None) -> None:
 
 
 @pytest.mark.parametrize("seed", [None, 3])
-def test_jax_at_its_strictest(seed: int | None) -> None:
+@pytest.mark.parametrize("scheme", ["stiefel", *OTHERS])
+def test_jax_at_its_strictest(scheme: str, seed: int | None) -> None:
     with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"), jax.debug_nans(True):
-        assert check(matrix(stiefel(batch_axis=0, seed=seed)(KEY, (3, 5, 4), jnp.bfloat16))).ok
+        shape = (3, 5, 4) if scheme == "stiefel" else (3, 8, 4)
+        W = matrix(initializer(scheme, batch_axis=0, seed=seed)(KEY, shape, jnp.bfloat16))
+        assert check(W).ok or scheme not in ("stiefel", "permutation", "identity", "rotation")
+        assert np.isfinite(W.astype(np.float32)).all()
 
 
 @pytest.mark.parametrize(
     ("options", "arguments", "words"),
     [
+        ({"scheme": "glorot"}, None, ["scheme='glorot'", "'stiefel'"]),
+        ({"scheme": "rotation -1"}, None, ["spread=-1"]),
         ({"gain": math.nan}, None, ["gain=nan"]),
         ({"gain": "two"}, None, ["gain='two'"]),
         ({"seed": -1}, None, ["seed=-1"]),
@@ -218,9 +296,11 @@ def test_jax_at_its_strictest(seed: int | None) -> None:
     ],
 )
 def test_bad_input_is_told_in_one_sentence(options: dict, arguments: tuple | None, words: list[str]) -> None:
-    with pytest.raises(StiefelError) as error:
-        stiefel(**options)(*(arguments or (KEY, (2, 3))))
-    assert all(word in one_sentence(error) for word in words)
+    builders: tuple[Any, ...] = (initializer,) if "scheme" in options else (initializer, stiefel)
+    for build in builders:
+        with pytest.raises(StiefelError) as error:
+            build(**options)(*(arguments or (KEY, (2, 3))))
+        assert all(word in one_sentence(error) for word in words)
 
 
 def test_flax_linen() -> None:

@@ -1,4 +1,4 @@
-"""`stiefel_init.keras.Stiefel` in real layers and models, on the JAX and the PyTorch backend of Keras."""
+"""`stiefel_init.keras` in real layers and models, on the JAX and the PyTorch backend of Keras."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("KERAS_BACKEND", "torch")  # read once, when Keras is first imported
-
 import keras
 import numpy as np
 import pytest
-from conftest import SHAPES
+import torch
+from conftest import ALL_SCHEMES, FALSE_ALARM, SHAPES, one_sentence
+from scipy import stats
 from sklearn.datasets import load_digits
-from test_bad_input import one_sentence
 
-from stiefel_init import StiefelError, check, sample
-from stiefel_init.keras import Stiefel
+from stiefel_init import StiefelError, check, draw, sample, schemes
+from stiefel_init.keras import Initializer, Stiefel
+from stiefel_init.torch import draw_
 
 BACKEND = keras.backend.backend()
 # Keras' own arrays do not know NumPy 2's `copy` yet.
@@ -70,6 +70,55 @@ def test_the_call_number_is_the_name_of_the_matrix(dtype: str, atol: float) -> N
             kernel = matrix(init((n, m), dtype))
         assert kernel.dtype == dtype
         np.testing.assert_allclose(kernel, 2 * sample(m, n, seed=5, name=str(call), dtype=dtype), rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("scheme", ALL_SCHEMES)
+def test_every_scheme_by_its_name(scheme: str) -> None:
+    """Call k is the matrix named k; without a seed each call is new; the gain multiplies."""
+    init = Initializer(scheme, 2.0, seed=5)
+    for call, (m, n) in enumerate([(6, 9), (6, 12), (8, 8)]):
+        np.testing.assert_allclose(matrix(init((n, m))), 2 * draw(scheme, m, n, seed=5, name=str(call)), atol=1e-5)
+    fresh = Initializer(scheme)
+    fixed = scheme in ("lee", "lee direct", "identity")
+    assert np.array_equal(values(fresh((12, 6))), values(fresh((12, 6)))) == fixed
+    assert values(fresh((0, 6))).shape == (0, 6)
+
+
+@pytest.mark.parametrize("scheme", ALL_SCHEMES)
+def test_every_scheme_is_saved_by_its_text(scheme: str) -> None:
+    init = Initializer(scheme, 1.5, seed=3, groups=2)
+    config = init.get_config()
+    assert (config["gain"], config["seed"], config["groups"]) == (1.5, 3, 2)
+    again = keras.initializers.get(keras.initializers.serialize(init))
+    assert isinstance(again, Initializer)
+    assert again.get_config() == init.clone().get_config() == config
+    assert again.scheme == init.scheme
+    np.testing.assert_array_equal(values(again((6, 8))), values(init((6, 8))))
+
+
+def test_stiefel_is_the_initializer_of_that_name() -> None:
+    for shape in ((9, 6), (3, 3, 4, 6)):
+        own, named = Stiefel(1.5, seed=2, groups=2), Initializer("stiefel", 1.5, seed=2, groups=2)
+        np.testing.assert_array_equal(values(own(shape)), values(named(shape)))
+    assert Initializer().get_config()["scheme"] == "stiefel"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "law"),
+    [
+        ("he", stats.norm(0, math.sqrt(2 / 90))),
+        ("xavier", stats.uniform(-math.sqrt(6 / 198), 2 * math.sqrt(6 / 198))),
+        ("random 0.5", stats.norm(0, 0.5)),
+    ],
+)
+def test_schemes_that_draw_entry_by_entry_fill_the_window_with_its_fans(scheme: str, law: Any) -> None:
+    """3 × 3 places, 10 inputs and 12 outputs a group: fans 90 and 108. Kolmogorov–Smirnov."""
+    keras.utils.set_random_seed(0)
+    layer = keras.layers.Conv2D(24, 3, groups=2, kernel_initializer=Initializer(scheme, groups=2))
+    layer.build((None, 5, 5, 20))
+    kernel = values(layer.kernel)
+    assert kernel.shape == (3, 3, 10, 24)
+    assert stats.kstest(kernel.ravel(), law.cdf).pvalue > FALSE_ALARM
 
 
 def jax_with_float64() -> Any:
@@ -130,6 +179,19 @@ def test_a_depthwise_convolution_passes_every_channel() -> None:
     three = keras.layers.DepthwiseConv2D(3, padding="same", depth_multiplier=3, depthwise_initializer=init)
     np.testing.assert_allclose(values(one(x)), x, atol=1e-6)
     np.testing.assert_allclose(values(three(x)), x.repeat(3, -1) / math.sqrt(3), atol=1e-6)
+
+
+@pytest.mark.parametrize("scheme", ALL_SCHEMES)
+def test_a_depthwise_kernel_has_a_matrix_for_each_channel(scheme: str) -> None:
+    """(3, 6 channels, 2 outputs each): entry by entry with the fans of its window, or at its centre."""
+    kernel = values(Initializer(scheme, seed=1, groups="depthwise")((3, 6, 2)))
+    if schemes.get(scheme).entrywise:
+        window = draw_(torch.empty(6, 2, 1, 3), scheme, seed=1, name="0", batch_dims=1)[:, :, 0]
+        np.testing.assert_allclose(kernel, window.permute(2, 0, 1), rtol=1e-5, atol=1e-6)
+    else:
+        matrices = draw(scheme, 2, 1, batch=6, seed=1, name="0")
+        np.testing.assert_allclose(kernel[1], matrices[..., 0], atol=1e-6)
+        assert not kernel[[0, 2]].any()
 
 
 def test_each_group_of_a_convolution_has_its_own_matrix() -> None:
@@ -193,6 +255,8 @@ def test_a_plain_network_of_thirty_layers_learns() -> None:
 @pytest.mark.parametrize(
     ("options", "arguments", "words"),
     [
+        ({"scheme": "glorot"}, ((2, 3),), ["scheme='glorot'", "'stiefel'"]),
+        ({"scheme": "orthogonal inf"}, ((2, 3),), ["gain=inf"]),
         ({"gain": math.inf}, ((2, 3),), ["gain=inf"]),
         ({"seed": -1}, ((2, 3),), ["seed=-1"]),
         ({"seed": 0.5}, ((2, 3),), ["seed=0.5"]),
@@ -205,6 +269,8 @@ def test_a_plain_network_of_thirty_layers_learns() -> None:
     ],
 )
 def test_bad_input_is_told_in_one_sentence(options: dict, arguments: tuple, words: list[str]) -> None:
-    with pytest.raises(StiefelError) as error:
-        Stiefel(**options)(*arguments)
-    assert all(word in one_sentence(error) for word in words)
+    kinds: tuple[Any, ...] = (Initializer,) if "scheme" in options else (Initializer, Stiefel)
+    for kind in kinds:
+        with pytest.raises(StiefelError) as error:
+            kind(**options)(*arguments)
+        assert all(word in one_sentence(error) for word in words)

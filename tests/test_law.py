@@ -1,42 +1,21 @@
 """Every sampler draws the uniform law of Õ(m,n), and a sampler without the sign correction is caught.
 
-With W = ξ_mξ_nᵀ + M V Nᵀ, V is a Haar semi-orthogonal (m-1)×(n-1) matrix. Every test below rejects a right
-sampler with probability at most FALSE_ALARM, in the randomness of the fixed seed.
+Every test below rejects a right sampler with probability at most FALSE_ALARM, in the randomness of the fixed seed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
-from conftest import SAMPLERS, Sampler, plain_member
+from conftest import COUNT, FALSE_ALARM, SAMPLERS, Sampler, beta_pvalue, plain_member
 from scipy import stats
 
 import stiefel_init
 
-FALSE_ALARM = 1e-6
-COUNT = 4000
 SHAPES = [(2, 2), (3, 3), (2, 5), (5, 2), (4, 7), (6, 6)]
-
-
-def directions(k: int) -> list[np.ndarray]:
-    """Unit vectors orthogonal to the ones: the projected first axis, where a wrong sign shows, and a generic one."""
-    vectors = [np.eye(k)[0], np.cos(np.arange(k) ** 2)]
-    return [(v - v.mean()) / np.linalg.norm(v - v.mean()) for v in vectors]
-
-
-def beta_pvalue(W: np.ndarray) -> float:
-    """(aᵀWb)² is Beta(1/2, (max(m,n)-2)/2), and aᵀWb is symmetric, for unit a ⟂ ξ_m, b ⟂ ξ_n."""
-    m, n = W.shape[-2:]
-    worst = 1.0
-    for a in directions(m):
-        for b in directions(n):
-            t = np.einsum("i,kij,j->k", a, W, b)
-            worst = min(worst, stats.binomtest(int((t > 0).sum()), len(t)).pvalue)
-            if max(m, n) > 2:
-                worst = min(worst, stats.kstest(t**2, stats.beta(0.5, (max(m, n) - 2) / 2).cdf).pvalue)
-            else:
-                np.testing.assert_allclose(t**2, 1, atol=1e-12)
-    return worst
+Statistic = Callable[[np.ndarray], np.ndarray]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -68,7 +47,12 @@ def test_invariant_under_multiplication_by_fixed_members(sampler: Sampler, shape
     m, n = shape
     left, right = stiefel_init.sample(m, m, seed=10), stiefel_init.sample(n, n, seed=11)
     here, there = sampler(COUNT, m, n, 4), left @ sampler(COUNT, m, n, 5) @ right
-    for statistic in (lambda W: W[:, 0, 0], lambda W: W.max((1, 2)), lambda W: (W**4).sum((1, 2))):
+    statistics: tuple[Statistic, ...] = (
+        lambda W: W[:, 0, 0],
+        lambda W: W.max((1, 2)),
+        lambda W: (W**4).sum((1, 2)),
+    )
+    for statistic in statistics:
         assert stats.ks_2samp(statistic(here), statistic(there)).pvalue > FALSE_ALARM / 3
 
 
@@ -76,7 +60,13 @@ def test_invariant_under_multiplication_by_fixed_members(sampler: Sampler, shape
 @pytest.mark.parametrize("shape", [(2, 5), (6, 6)], ids=str)
 def test_agrees_with_the_papers_algorithm_1(name: str, shape: tuple[int, int]) -> None:
     ours, theirs = SAMPLERS[name](COUNT, *shape, 6), SAMPLERS["numpy-algorithm1"](COUNT, *shape, 7)
-    for statistic in (lambda W: W[:, 0, 0], lambda W: W[:, -1, 0], lambda W: W.max((1, 2)), lambda W: W.min((1, 2))):
+    statistics: tuple[Statistic, ...] = (
+        lambda W: W[:, 0, 0],
+        lambda W: W[:, -1, 0],
+        lambda W: W.max((1, 2)),
+        lambda W: W.min((1, 2)),
+    )
+    for statistic in statistics:
         assert stats.ks_2samp(statistic(ours), statistic(theirs)).pvalue > FALSE_ALARM / 4
 
 

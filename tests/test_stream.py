@@ -1,4 +1,4 @@
-"""The Gaussian stream: known answers, one matrix whatever block is asked for, and the normal law."""
+"""The random streams: known answers, one matrix whatever block is asked for, and the laws of what is made of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import pytest
 from scipy import stats
 
 from stiefel_init import _stream
+
+Block = tuple[tuple[int, int], tuple[int, int]]  # rows, columns
 
 # Known-answer vectors of Threefry-2x32, 20 rounds, published with the Random123 library: counter, key, result.
 KNOWN = [
@@ -24,11 +26,11 @@ def test_published_known_answers(counter: tuple, key: tuple, result: tuple) -> N
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("block", [((0, 0), (0, 0)), ((0, 1), (0, 1)), ((3, 9), (1, 2)), ((5, 40), (7, 30))], ids=str)
-def test_a_block_is_that_block_of_the_whole(block: tuple, dtype: type) -> None:
+def test_a_block_is_that_block_of_the_whole(block: Block, dtype: type) -> None:
     rows, columns = block
     key = _stream.key(1, "w")
     whole = _stream.normals(key, (0, 40), (0, 30), dtype)
-    np.testing.assert_array_equal(_stream.normals(key, *block, dtype), whole[slice(*rows), slice(*columns)])
+    np.testing.assert_array_equal(_stream.normals(key, rows, columns, dtype), whole[slice(*rows), slice(*columns)])
 
 
 def test_threads_do_not_change_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +61,7 @@ def test_box_muller_keeps_the_ends_of_the_range() -> None:
     expected = np.sqrt(-2 * np.log((ends.astype(np.longdouble) + 0.5) / 2**32))
     for dtype in (np.float32, np.float64):
         radius, sine = _stream.box_muller(np, ends, zero, dtype)
-        np.testing.assert_allclose(radius, expected.astype(np.float64), rtol=4 * np.finfo(dtype).eps)
+        np.testing.assert_allclose(radius, expected.astype(np.float64), rtol=4 * float(np.finfo(dtype).eps))
         assert (sine == 0).all()
         assert radius.dtype == dtype
 
@@ -78,3 +80,35 @@ def test_many_keys_at_once_give_what_each_gives_alone() -> None:
     for place in np.ndindex(2, 3):
         np.testing.assert_array_equal(together[place], _stream.normals(keys[place], (1, 5), (3, 10), np.float64))
     assert _stream.words(keys, (0, 2), (0, 5)).shape == (2, 3, 2, 5, 2)
+
+
+def test_uniform_numbers_fill_the_open_interval_evenly() -> None:
+    """Kolmogorov–Smirnov and two correlations, each rejecting a right stream with probability at most 1e-6."""
+    u = _stream.uniforms(_stream.fold(_stream.key(6, "w"), np.arange(4)), 100, 701)
+    assert u.shape == (4, 100, 701)
+    assert (np.abs(u) < 1).all()
+    assert stats.kstest(u.ravel(), stats.uniform(-1, 2).cdf).pvalue > 1e-6
+    limit = stats.norm.isf(1e-6 / 2) / 3 / np.sqrt(u.size - u.shape[-1])  # each product has variance 1/9
+    assert abs((u[..., :-1] * u[..., 1:]).mean()) < 1.01 * limit
+    assert abs((u[:, :-1] * u[:, 1:]).mean()) < 1.01 * limit
+
+
+def test_uniform_numbers_are_the_signed_words_of_the_stream() -> None:
+    keys = _stream.fold(_stream.key(7, "w"), np.arange(2))
+    words = _stream.words(keys, (0, 3), (0, 3)).reshape(2, 3, 6)[..., :5].astype(np.int64)
+    signed = np.where(words < 2**31, words, words - 2**32)
+    np.testing.assert_array_equal(_stream.uniforms(keys, 3, 5), (signed + 0.5) / 2**31)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 7, 1000])
+def test_orders_are_permutations(size: int) -> None:
+    orders = _stream.orders(_stream.fold(_stream.key(8, "w"), np.arange(3)), size)
+    np.testing.assert_array_equal(np.sort(orders), np.tile(np.arange(size), (3, 1)))
+
+
+def test_orders_are_equally_likely() -> None:
+    """χ² over the 24 orders of 4: rejects a right stream with probability 1e-6."""
+    orders = _stream.orders(_stream.fold(_stream.key(9, "w"), np.arange(24_000)), 4)
+    counts = np.unique(orders @ (4 ** np.arange(4)), return_counts=True)[1]
+    assert len(counts) == 24
+    assert ((counts - 1000) ** 2 / 1000).sum() < stats.chi2(23).isf(1e-6)

@@ -1,20 +1,26 @@
-"""Members of Õ(m,n) with NumPy: `sample`."""
+"""Weight matrices with NumPy: `sample` for members of Õ(m,n), `draw` for every scheme of the registry."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs
 
-from . import _construct, _members, _stream, _validate
+from . import _construct, _stream, _validate
 from ._errors import StiefelError, unknown
 from ._structure import cholesky_factor
+from ._validate import Method
+from .schemes import Identity, Permutation, Rotation, Scheme, SchemeName, Source, Stiefel, get
+
+Member = Literal["uniform", "permutation", "rotation", "identity"]
+MEMBERS: tuple[Member, ...] = get_args(Member)
+Seed = int | np.random.Generator | None
 
 _ROWS = 64  # rows of Gaussian numbers drawn at once; only the upper trapezoid is needed
-Draw = Callable[[int, int, int, int], np.ndarray]  # (row, stop, column, stop) -> that block of a Gaussian matrix
+Block = Callable[[int, int, int, int], np.ndarray]  # (row, stop, column, stop) -> that block of a Gaussian matrix
 
 
 def sample(
@@ -22,82 +28,234 @@ def sample(
     n: int,
     *,
     batch: int | tuple[int, ...] = (),
-    method: str = "householder",
-    member: str = "uniform",
+    method: Method = "householder",
+    member: Member = "uniform",
     spread: float = 0.1,
-    seed: int | np.random.Generator | None = None,
+    seed: Seed = None,
     name: str = "",
     dtype: Any = np.float64,
 ) -> np.ndarray:
     r"""Draw W from Õ(m,n) = { W : WWᵀ = I_m (m ≤ n) or WᵀW = I_n (m ≥ n),  W ξ_n = ξ_m }.
 
-    ξ_k = (1,…,1)/√k, so W is semi-orthogonal and carries the all-ones direction to the all-ones
-    direction. m outputs and n inputs, in any relation: Õ(1,n) = {ξ_nᵀ} and Õ(m,1) = {ξ_m} hold one
-    matrix each; with m = 0 or n = 0 the result is empty.
+    ξ_k = (1,…,1)/√k, so W is semi-orthogonal and carries the all-ones direction to the all-ones direction. m outputs
+    and n inputs, in any relation: Õ(1,n) = {ξ_nᵀ} and Õ(m,1) = {ξ_m} hold one matrix each; with m = 0 or n = 0 the
+    result is empty.
 
     Args:
-        batch: shape of a batch of independent matrices, drawn in one call.
-        method: `"householder"` forms W from random reflections, without a factorization;
-            `"algorithm1"` and `"algorithm2"` are the paper's, by QR. All three draw the same law.
-        member: `"uniform"` on the set, as in the paper; or `"permutation"`, a random permutation matrix;
-            `"rotation"`, a random rotation by `spread`, near the identity for a small one; `"identity"`.
-            A rectangular one has equal groups in place of single entries, if one side divides the other,
-            and is uniform if not.
-        seed: `None` for fresh entropy; a `numpy.random.Generator` to draw from it; or an int. With
-            an int, `"householder"` gives the matrix that belongs to (seed, name, place in the batch),
-            the same to rounding in every framework and on every device.
-        name: which of the matrices of that seed; a parameter's name, say.
+        m: Outputs.
+        n: Inputs.
+        batch: Shape of a batch of independent matrices, drawn in one call.
+        method: `"householder"` forms W from random reflections, without a factorization; `"algorithm1"` and
+            `"algorithm2"` are the paper's, by QR. All three draw the same law.
+        member: `"uniform"` on the set, as in the paper; or `"permutation"`, a random permutation matrix; `"rotation"`,
+            a random rotation by `spread`, near the identity for a small one; `"identity"`. A rectangular one has equal
+            groups in place of single entries, if one side divides the other, and is uniform if not.
+        spread: Size of a random rotation.
+        seed: `None` for fresh entropy; a `numpy.random.Generator` to draw from it; or an int. With an int,
+            `"householder"` gives the matrix that belongs to (seed, name, place in the batch), the same to rounding in
+            every framework and on every device.
+        name: Which of the matrices of that seed; a parameter's name, say.
         dtype: float16, float32 or float64.
 
     Returns:
         An array of shape (*batch, m, n).
 
+    Raises:
+        StiefelError: for a size, method, member, seed or dtype that is none.
+
     >>> W = sample(2, 3, seed=0)
     >>> np.allclose(W @ W.T, np.eye(2)), np.allclose(W.sum(axis=1), np.sqrt(3 / 2))
     (True, True)
     """
-    m, n, batch = _validate.size("m", m), _validate.size("n", n), _validate.shape("batch", batch)
-    kind = _dtype(dtype)
-    work = np.dtype(np.float32) if kind == np.float16 else kind
+    scheme = member_scheme(member, spread, method)
+    if method == "householder":
+        return draw(scheme, m, n, batch=batch, seed=seed, name=name, dtype=dtype)
+    m, n, batch, kind = *_sizes(m, n, batch), _dtype(dtype)
+    wide = _paper(method, _generator(seed), math.prod(batch), min(m, n), max(m, n)) if m and n else np.empty((0, 0, 0))
+    return np.ascontiguousarray(wide if m <= n else wide.mT, kind).reshape(*batch, m, n)
+
+
+def member_scheme(member: Any, spread: Any, method: str = "householder") -> Scheme:
+    """The scheme that a member of the set is.
+
+    Raises:
+        StiefelError: for an unknown member or method, or a method that does not draw that member.
+    """
     if method not in _validate.METHODS:
         raise unknown("method", method, _validate.METHODS)
-    p, q = min(m, n), max(m, n)
-    member, spread = _members.check(member, spread, method)
-    member = _members.resolve(member, p, q)
-    out = np.empty((*batch, p, q), kind)
-    flat = out.reshape(math.prod(batch), p, q)
-    if out.size:
-        if member == "identity":
-            flat[...] = _members.from_order(np.arange(q), p, kind)
-        elif member == "permutation":
-            orders = _orders(seed, name, q)
-            for index in range(len(flat)):
-                flat[index] = _members.from_order(orders(index), p, kind)
-        elif member == "rotation":
-            draws = _streams(seed, name, len(flat), np.dtype(np.float64))
-            for index in range(len(flat)):
-                flat[index] = _members.rotation(draws(index)(0, p - 1, 0, p - 1), spread, p, q)
-        elif method == "householder":
-            draws = _streams(seed, name, len(flat), work)
-            for index in range(len(flat)):
-                flat[index] = _householder(draws(index), p, q, work)
-        else:
-            flat[...] = _paper(method, _generator(seed), len(flat), p, q)
-    return out if m <= n else np.ascontiguousarray(out.mT)
+    if member not in MEMBERS:
+        raise unknown("member", member, MEMBERS)
+    spread = Rotation(spread)  # said to be wrong whatever the member
+    if member != "uniform" and method != "householder":
+        raise StiefelError(f"method={method!r} draws uniform members only; leave it out for member={member!r}.")
+    return {"uniform": Stiefel(), "permutation": Permutation(), "identity": Identity(), "rotation": spread}[member]
 
 
-def _householder(draw: Draw, p: int, q: int, dtype: np.dtype) -> np.ndarray:
+def draw(
+    scheme: SchemeName | Scheme,
+    m: int,
+    n: int,
+    *,
+    batch: int | tuple[int, ...] = (),
+    seed: Seed = None,
+    name: str = "",
+    dtype: Any = np.float64,
+) -> np.ndarray:
+    """Draw m × n weight matrices of any scheme.
+
+    Args:
+        scheme: A name of `stiefel_init.schemes.names()`, or a `Scheme`.
+        m: Outputs.
+        n: Inputs.
+        batch: Shape of a batch of independent matrices.
+        seed: `None` for fresh entropy; a `numpy.random.Generator`; or an int, with which the matrix belongs to
+            (seed, name, place in the batch) and is the same to rounding in every framework and on every device.
+        name: Which of the matrices of that seed; a parameter's name, say.
+        dtype: float16, float32 or float64.
+
+    Returns:
+        An array of shape (*batch, m, n).
+
+    Raises:
+        StiefelError: for a scheme, size, seed or dtype that is none.
+
+    >>> round(float(draw("he", 64, 1000, seed=0).std()), 3)  # √(2/1000)
+    0.045
+    """
+    return of_kernel(get(scheme), m, n, 1, batch, seed, name, dtype)
+
+
+def of_kernel(
+    scheme: Scheme, m: int, n: int, places: int, batch: int | tuple[int, ...], seed: Seed, name: str, dtype: Any
+) -> np.ndarray:
+    """`draw`, for matrices of which a row's n entries are the `places` of a kernel for each input."""
+    m, n, batch, kind = *_sizes(m, n, batch), _dtype(dtype)
+    count = math.prod(batch)
+    source = _source(seed, name, m, n, count, np.dtype(np.float32) if kind == np.float16 else kind)
+    source.fan_out = m * places
+    if not (m and n and count):
+        return np.empty((*batch, m, n), kind)
+    return np.require(scheme.draw(source), kind, ["C", "W"]).reshape(*batch, m, n)
+
+
+def _sizes(m: Any, n: Any, batch: Any) -> tuple[int, int, tuple[int, ...]]:
+    return _validate.size("m", m), _validate.size("n", n), _validate.shape("batch", batch)
+
+
+class _Source(ABC):
+    """`schemes.Source` with NumPy, from the blocks of one Gaussian matrix for each matrix drawn."""
+
+    xp: Any = np
+
+    def __init__(self, m: int, n: int, count: int, dtype: np.dtype) -> None:
+        self.m, self.n, self.fan_out, self.count, self.dtype = m, n, m, count, dtype
+        self.draws = 0
+
+    @abstractmethod
+    def blocks(self, index: int) -> Block:
+        """The Gaussian matrix of matrix `index`."""
+
+    def begin(self) -> None:
+        """Called before each draw, which is to have numbers of its own."""
+        self.draws += 1
+
+    def normals(self, rows: int, columns: int) -> np.ndarray:
+        self.begin()
+        return np.stack([self.blocks(index)(0, rows, 0, columns) for index in range(self.count)])
+
+    def semi_orthogonal(self, *, aligned: bool) -> np.ndarray:
+        self.begin()
+        p, q = min(self.m, self.n), max(self.m, self.n)
+        wide = np.empty((self.count, p, q), self.dtype)
+        for index in range(self.count):
+            wide[index] = _householder(self.blocks(index), p, q, self.dtype, aligned)
+        return wide if self.m <= self.n else wide.mT
+
+    def array(self, values: np.ndarray) -> np.ndarray:
+        return values.astype(self.dtype) if values.dtype.kind == "f" else values
+
+    def expm(self, a: np.ndarray) -> np.ndarray:
+        from scipy.linalg import expm  # loaded when needed: it takes longer than all the rest
+
+        return expm(a) if a.size else a
+
+
+class _Seeded(_Source):
+    """The streams of the given keys, of shape (count, 2)."""
+
+    def __init__(self, m: int, n: int, keys: np.ndarray, dtype: np.dtype) -> None:
+        super().__init__(m, n, len(keys), dtype)
+        self.keys = self.own = keys
+
+    def begin(self) -> None:
+        self.own = _stream.fold(self.keys, self.draws) if self.draws else self.keys
+        super().begin()
+
+    def blocks(self, index: int) -> Block:
+        key = self.own[index]
+        return lambda row, stop, column, end: _stream.normals(key, (row, stop), (column, end), self.dtype)
+
+    def uniforms(self, rows: int, columns: int) -> np.ndarray:
+        self.begin()
+        return _stream.uniforms(self.own, rows, columns).astype(self.dtype)
+
+    def orders(self, size: int) -> np.ndarray:
+        self.begin()
+        return _stream.orders(self.own, size)
+
+    def precise(self) -> Source:
+        found = _Seeded(self.m, self.n, self.keys, np.dtype(np.float64))
+        found.fan_out, found.draws = self.fan_out, self.draws
+        return found
+
+
+class _Fresh(_Source):
+    """A generator of NumPy's."""
+
+    def __init__(self, m: int, n: int, count: int, dtype: np.dtype, rng: np.random.Generator) -> None:
+        super().__init__(m, n, count, dtype)
+        self.rng = rng
+
+    def blocks(self, index: int) -> Block:
+        return lambda row, stop, column, end: (
+            self.rng.standard_normal((stop - row, end - column), self.dtype) + self.dtype.type(_construct.NEVER_ZERO)
+        )
+
+    def uniforms(self, rows: int, columns: int) -> np.ndarray:
+        return self.rng.uniform(-1, 1, (self.count, rows, columns)).astype(self.dtype)
+
+    def orders(self, size: int) -> np.ndarray:
+        return self.rng.permuted(np.tile(np.arange(size), (self.count, 1)), axis=1)
+
+    def precise(self) -> Source:
+        found = _Fresh(self.m, self.n, self.count, np.dtype(np.float64), self.rng)
+        found.fan_out = self.fan_out
+        return found
+
+
+def _source(seed: Any, name: str, m: int, n: int, count: int, dtype: np.dtype) -> Source:
+    if isinstance(seed, np.random.Generator | None):
+        return _Fresh(m, n, count, dtype, _generator(seed))
+    key = _stream.key(_validate.size("seed", seed), name)
+    return _Seeded(m, n, _stream.fold(key, np.arange(count)), dtype)
+
+
+def _householder(block: Block, p: int, q: int, dtype: np.dtype, aligned: bool) -> np.ndarray:
     """Note [a member from reflectors], the product of the reflections applied by LAPACK's ormqr."""
     x = np.zeros((p, q), dtype)
     for start in range(0, p, _ROWS):
         stop = min(start + _ROWS, p)
-        x[start:stop, start:] = np.triu(draw(start, stop, start, q))
-    x[0] = 1
+        x[start:stop, start:] = np.triu(block(start, stop, start, q))
+    if aligned:
+        x[0] = 1
     norm = _construct.signed_norm(np, x, np.sqrt(np.einsum("ij,ij->i", x, x)))
     pivot = x.diagonal() + norm
     x /= pivot[:, None]  # LAPACK wants v_j = 1, and takes it as said
     start_from = np.zeros((p, q), dtype)
-    start_from[:, :p] = _construct.left_reflection(p, dtype.name) * np.sign(norm)
+    left = _construct.left_reflection(p, dtype.name) if aligned else -np.eye(p, dtype=dtype)
+    start_from[:, :p] = left * np.sign(norm)
+    from scipy.linalg import get_lapack_funcs
+
     (ormqr,) = get_lapack_funcs(("ormqr",), (x,))
     columns = max(64 * p, 1)  # LAPACK's workspace: the block size times the columns of the result
     w, _, info = ormqr("L", "N", x.T, pivot / norm, start_from.T, lwork=columns, overwrite_c=True)
@@ -115,33 +273,6 @@ def _paper(method: str, rng: np.random.Generator, count: int, p: int, q: int) ->
     if method == "algorithm1":
         return _construct.algorithm1(np, xi, normal, p, q)
     return _construct.algorithm2(np, xi, normal, cholesky_factor(p), p, q)
-
-
-def _streams(seed: Any, name: str, count: int, dtype: np.dtype) -> Callable[[int], Draw]:
-    """For each matrix of a batch, where its Gaussian numbers come from."""
-    if isinstance(seed, np.random.Generator) or seed is None:
-        rng = _generator(seed)
-
-        def fresh(row: int, stop: int, column: int, end: int) -> np.ndarray:
-            return rng.standard_normal((stop - row, end - column), dtype) + dtype.type(_construct.NEVER_ZERO)
-
-        return lambda index: fresh
-    key = _stream.key(_validate.size("seed", seed), name)
-
-    def of(index: int) -> Draw:
-        own = _stream.fold(key, index)
-        return lambda row, stop, column, end: _stream.normals(own, (row, stop), (column, end), dtype)
-
-    return of
-
-
-def _orders(seed: Any, name: str, count: int) -> Callable[[int], np.ndarray]:
-    """For each matrix of a batch, its permutation of `count` columns."""
-    if isinstance(seed, np.random.Generator) or seed is None:
-        rng = _generator(seed)
-        return lambda index: rng.permutation(count)
-    key = _stream.key(_validate.size("seed", seed), name)
-    return lambda index: _members.order(_stream.fold(key, index), count)
 
 
 def _generator(seed: Any) -> np.random.Generator:

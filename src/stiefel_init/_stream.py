@@ -84,6 +84,19 @@ def words(keys: np.ndarray, rows: tuple[int, int], pairs: tuple[int, int]) -> np
     return out
 
 
+def uniforms(keys: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """float64 numbers on (-1, 1), of shape (…, rows, columns): (word + ½)/2³¹ of the words taken as signed."""
+    found = words(keys, (0, rows), (0, (columns + 1) // 2))
+    flat = found.reshape(*found.shape[:-2], -1)[..., :columns]
+    return (flat.view(np.int32) + 0.5) * 2.0**-31
+
+
+def orders(keys: np.ndarray, size: int) -> np.ndarray:
+    """Permutations of 0 … size-1, of shape (…, size): each is sorted by the 64-bit words of its key."""
+    lots = words(keys, (0, 1), (0, size))[..., 0, :, :].astype(np.uint64)
+    return np.argsort(lots[..., 0] << np.uint64(32) | lots[..., 1], axis=-1, kind="stable")
+
+
 def normals(keys: np.ndarray, rows: tuple[int, int], columns: tuple[int, int], dtype: Any) -> np.ndarray:
     """The block [rows[0]:rows[1], columns[0]:columns[1]] of the Gaussian matrix of each key, with NumPy.
 

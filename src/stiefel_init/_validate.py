@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from typing import Any, Literal, get_args
 
 from ._errors import StiefelError
 
-METHODS = ("householder", "algorithm1", "algorithm2")
+Method = Literal["householder", "algorithm1", "algorithm2"]
+METHODS: tuple[Method, ...] = get_args(Method)
 
 
 def size(name: str, value: Any) -> int:
@@ -29,12 +30,15 @@ def shape(name: str, value: Any) -> tuple[int, ...]:
     return (size(name, value),)
 
 
-def gain(value: Any) -> float:
-    """`value` as a finite float."""
+def number(
+    name: str, value: Any, *, at_least: float = -math.inf, above: float = -math.inf, hint: str = "give a finite float"
+) -> float:
+    """`value` as a finite float in its range."""
     try:
-        number = float(value)
+        found = math.nan if isinstance(value, str | bytes | bool) else float(value)
     except (TypeError, ValueError):
-        raise StiefelError(f"gain={value!r} is not a number; give a finite float.") from None
-    if not math.isfinite(number):
-        raise StiefelError(f"gain={number} is not finite; give a finite float.")
-    return number
+        found = math.nan
+    if not (math.isfinite(found) and found >= at_least and found > above):
+        bound = f" ≥ {at_least:g}" if at_least > -math.inf else f" > {above:g}" if above > -math.inf else ""
+        raise StiefelError(f"{name}={value!r} is not a finite number{bound}; {hint}.")
+    return found

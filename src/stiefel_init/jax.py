@@ -1,9 +1,10 @@
-"""JAX: `stiefel`, an initializer with the contract of `jax.nn.initializers`, for Flax, Equinox and plain JAX."""
+"""JAX: initializers with the contract of `jax.nn.initializers`, for Flax, Equinox and plain JAX."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -13,8 +14,9 @@ import numpy as np
 
 from . import _construct, _stream, _validate
 from ._errors import StiefelError
+from .schemes import Scheme, SchemeName, Source, Stiefel, get
 
-__all__ = ["Initializer", "stiefel"]
+__all__ = ["Initializer", "initializer", "stiefel"]
 
 _DTYPES = ("float64", "float32", "bfloat16", "float16")
 Axes = int | Sequence[int]
@@ -24,6 +26,64 @@ class Initializer(Protocol):
     """The contract of `jax.nn.initializers`: an array of the given shape and dtype from a random key."""
 
     def __call__(self, key: jax.Array | None, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array: ...
+
+
+def initializer(
+    scheme: SchemeName | Scheme = "stiefel",
+    gain: float = 1.0,
+    *,
+    in_axis: Axes = -2,
+    out_axis: Axes = -1,
+    batch_axis: Axes = (),
+    seed: int | None = None,
+    name: str = "",
+) -> Initializer:
+    r"""Build an initializer that draws gain · W, W an m × n matrix of the scheme.
+
+    n and m are the sizes of the kernel's input and output axes; the kernel holds W with its axes in their places, so
+    that of a dense layer, of shape (n, m), is Wᵀ. It runs under `jit` and `vmap`.
+
+    Args:
+        scheme: A name of `stiefel_init.schemes.names()`, or a `Scheme`.
+        gain: What W is multiplied by.
+        in_axis: The axes of the inputs; several count as one, in the order given.
+        out_axis: The axes of the outputs, likewise.
+        batch_axis: Axes that index independent matrices. Any axis that is named nowhere is one of a convolution's
+            window. Schemes that draw entry by entry fill it, with its fans. Of the others W lies at its centre, index
+            (k - 1) // 2 of k, and all else is zero, so the convolution acts on each pixel as W does.
+        seed: `None` to draw from the key, as every JAX initializer does. With an int the key is not used (it may be
+            `None`), and W is the matrix that belongs to (seed, name, place in the batch): to rounding,
+            `stiefel_init.draw(scheme, m, n, seed=seed, name=name)`.
+        name: Which of the matrices of that seed. Two kernels with one seed need two names.
+
+    Returns:
+        `init(key, shape, dtype=jnp.float32)`. bfloat16 and float16 are computed in float32 and rounded.
+
+    Raises:
+        StiefelError: for a scheme, gain or seed that is none; `init` raises it for keys, shapes, axes and dtypes.
+
+    >>> kernel = initializer("he")(jax.random.key(0), (50, 64))
+    >>> round(float(kernel.std()), 1)  # √(2/50)
+    0.2
+    """
+    chosen = get(scheme)
+    gain = _validate.number("gain", gain)
+    stream = None if seed is None else _stream.key(_validate.size("seed", seed), name)
+
+    def init(key: jax.Array | None, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
+        shape, dtype = _validate.shape("shape", tuple(shape)), _dtype(dtype)
+        batch, outs, ins, window = _axes(shape, batch_axis, out_axis, in_axis)
+        if stream is None and key is None:
+            raise StiefelError("key=None; give a jax.random.key, or an int seed.")
+        if 0 in shape:
+            return jnp.zeros(shape, dtype)
+        axes = (batch, outs, (*ins, *window), ()) if chosen.entrywise else (batch, outs, ins, window)
+        places = math.prod(shape[axis] for axis in window) if chosen.entrywise else 1
+        count = math.prod(shape[axis] for axis in batch)
+        streams = key if stream is None else _stream.fold(stream, np.arange(count))
+        return _kernel(chosen, stream is not None, streams, gain, shape, axes, places, dtype)
+
+    return init
 
 
 def stiefel(
@@ -37,44 +97,26 @@ def stiefel(
 ) -> Initializer:
     r"""Build an initializer that draws gain · W, W uniform on Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }.
 
-    n and m are the sizes of the kernel's input and output axes; the kernel holds W with its axes in
-    their places, so that of a dense layer, of shape (n, m), is Wᵀ. It runs under `jit` and `vmap`.
-
     Args:
-        in_axis, out_axis: the axes of the inputs and of the outputs; several count as one, in the order given.
-        batch_axis: axes that index independent matrices. Any axis that is named nowhere is one of a
-            convolution's window: W lies at its centre, index (k - 1) // 2 of k, and all else is zero, so
-            the convolution acts on each pixel as W does.
-        seed: `None` to draw from the key, as every JAX initializer does. With an int the key is not
-            used (it may be `None`), and W is the matrix that belongs to (seed, name, place in the
-            batch): to rounding, `stiefel_init.sample(m, n, seed=seed, name=name)`.
-        name: which of the matrices of that seed. Two kernels with one seed need two names.
+        gain: What W is multiplied by.
+        in_axis: As in `initializer`, and so are the others.
+        out_axis: The axes of the outputs.
+        batch_axis: Axes that index independent matrices.
+        seed: `None` to draw from the key; an int for the matrix that belongs to (seed, name, place in the batch).
+        name: Which of the matrices of that seed.
 
     Returns:
-        `init(key, shape, dtype=jnp.float32)`. bfloat16 and float16 are computed in float32 and rounded.
+        `init(key, shape, dtype=jnp.float32)`.
+
+    Raises:
+        StiefelError: as `initializer` does.
 
     >>> init = stiefel()
     >>> kernel = init(jax.random.key(0), (3, 2))
     >>> bool(jnp.allclose(jnp.ones(3) @ kernel, (3 / 2) ** 0.5))
     True
     """
-    gain = _validate.gain(gain)
-    stream = None if seed is None else _stream.key(_validate.size("seed", seed), name)
-
-    def init(key: jax.Array | None, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
-        shape, dtype = _validate.shape("shape", tuple(shape)), _dtype(dtype)
-        axes = _axes(shape, batch_axis, out_axis, in_axis)
-        if stream is None and key is None:
-            raise StiefelError("key=None; give a jax.random.key, or an int seed to stiefel().")
-        if 0 in shape:
-            return jnp.zeros(shape, dtype)
-        if stream is None:
-            return _kernel(_from_key, key, gain, shape, axes, dtype)
-        batch = tuple(shape[axis] for axis in axes[0])
-        keys = _stream.fold(stream, np.arange(math.prod(batch)).reshape(batch))
-        return _kernel(_from_stream, keys, gain, shape, axes, dtype)
-
-    return init
+    return initializer(Stiefel(), gain, in_axis=in_axis, out_axis=out_axis, batch_axis=batch_axis, seed=seed, name=name)
 
 
 def _dtype(dtype: Any) -> np.dtype:
@@ -93,13 +135,13 @@ def _axes(shape: tuple[int, ...], *named: Axes) -> tuple[tuple[int, ...], ...]:
     rank = len(shape)
     if rank < 2:
         raise StiefelError(f"shape={shape} has {rank} axes; a kernel needs two or more.")
-    found = []
+    groups = []
     for what, axes in zip(("batch_axis", "out_axis", "in_axis"), named):
         listed = tuple(axes) if isinstance(axes, Sequence) else (axes,)
         if not all(isinstance(axis, int) and -rank <= axis < rank for axis in listed):
             raise StiefelError(f"{what}={axes!r} names an axis that a kernel of shape {shape} does not have.")
-        found.append(tuple(axis % rank for axis in listed))
-    batch, outs, ins = found
+        groups.append(tuple(axis % rank for axis in listed))
+    batch, outs, ins = groups
     if not outs or not ins or len({*batch, *outs, *ins}) < len(batch + outs + ins):
         raise StiefelError(
             f"batch_axis={named[0]!r}, out_axis={named[1]!r}, in_axis={named[2]!r} overlap or are empty for a kernel "
@@ -108,21 +150,126 @@ def _axes(shape: tuple[int, ...], *named: Axes) -> tuple[tuple[int, ...], ...]:
     return batch, outs, ins, tuple(axis for axis in range(rank) if axis not in batch + outs + ins)
 
 
-# Gaussian numbers for each p × q matrix of a batch: (key or keys, batch, p, q, dtype)
-Numbers = Callable[[Any, tuple[int, ...], int, int, Any], jax.Array]
+@partial(jax.jit, static_argnames=("scheme", "seeded", "shape", "axes", "places", "dtype"))
+def _kernel(
+    scheme: Scheme,
+    seeded: bool,
+    streams: Any,
+    gain: float,
+    shape: tuple[int, ...],
+    axes: tuple[tuple[int, ...], ...],
+    places: int,
+    dtype: Any,
+) -> jax.Array:
+    """gain · W, laid into a kernel whose batch, output, input and window axes are given."""
+    batch, outs, ins = (tuple(shape[axis] for axis in group) for group in axes[:3])
+    work = dtype if dtype == jnp.float64 else jnp.dtype(jnp.float32)
+    source = (_Seeded if seeded else _Fresh)(math.prod(outs), math.prod(ins), math.prod(batch), places, work, streams)
+    w = (gain * scheme.draw(source)).astype(dtype)
+    window = axes[3]
+    w = w.reshape(*batch, *outs, *ins, *(1 for _ in window)).transpose(np.argsort(sum(axes, ())))
+    return jnp.pad(w, [((k - 1) // 2, k // 2) if axis in window else (0, 0) for axis, k in enumerate(shape)])
 
 
-def _from_key(key: jax.Array, batch: tuple[int, ...], p: int, q: int, dtype: Any) -> jax.Array:
-    return jax.random.normal(key, (*batch, p, q), dtype) + _construct.NEVER_ZERO
+class _Source(ABC):
+    """`schemes.Source` with JAX; `streams` are the stream keys, of shape (count, 2), or a key of jax.random."""
+
+    xp: Any = jnp
+
+    def __init__(self, m: int, n: int, count: int, places: int, dtype: np.dtype, streams: Any) -> None:
+        self.m, self.n, self.count, self.fan_out, self.dtype, self.streams = m, n, count, m * places, dtype, streams
+        self.draws = 0
+
+    @abstractmethod
+    def own(self) -> Any:
+        """The streams of the next draw, which is to have numbers of its own."""
+
+    @abstractmethod
+    def normals(self, rows: int, columns: int) -> jax.Array: ...
+    @abstractmethod
+    def uniforms(self, rows: int, columns: int) -> jax.Array: ...
+    @abstractmethod
+    def orders(self, size: int) -> jax.Array: ...
+
+    def semi_orthogonal(self, *, aligned: bool) -> jax.Array:
+        """Note [a member from reflectors]."""
+        p, q = min(self.m, self.n), max(self.m, self.n)
+        x = jnp.triu(self.normals(p, q))
+        if aligned:
+            x = x.at[:, 0, :].set(1)
+        # At most four blocks, since XLA takes a fifth of a second to compile each; under 256 rows one is fastest.
+        block = max(256, -(-p // 4))
+        ops = _Ops((self.count,), self.dtype)
+        with jax.default_matmul_precision("highest"):
+            qt, signs = _construct.frame(ops, lambda start, stop: x[:, start:stop, start:], p, q, block)
+        wide = signs[..., None] * qt
+        if aligned:
+            # (I - 2uuᵀ/uᵀu) S Qᵀ: every row but the first gets the same multiple of uᵀ S Qᵀ added, in which the first
+            # row of S Qᵀ is known to be -ξ_q.
+            total = wide.sum(-2, keepdims=True)
+            root = 1 / math.sqrt(p)
+            shift = root / (1 + root) * (1 / math.sqrt(q) - root * total)
+            wide = jnp.concatenate((-root * total, wide[:, 1:] + shift), -2)
+        else:
+            wide = -wide
+        return wide if self.m <= self.n else wide.mT
+
+    def array(self, values: np.ndarray) -> jax.Array:
+        return jnp.asarray(values, self.dtype if values.dtype.kind == "f" else None)
+
+    def expm(self, a: jax.Array) -> jax.Array:
+        return jax.vmap(jax.scipy.linalg.expm)(a) if a.size else a
+
+    def precise(self) -> Source:
+        return self
 
 
-def _from_stream(keys: jax.Array, batch: tuple[int, ...], p: int, q: int, dtype: Any) -> jax.Array:
-    """`_stream.normals` with JAX."""
-    k0, k1 = (keys[..., word, None, None] for word in range(2))
-    shape = (*batch, p, (q + 1) // 2)
-    row, pair = (jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in (len(batch), len(batch) + 1))
-    entries = _stream.box_muller(jnp, *_stream.threefry2x32(jnp, k0, k1, pair, row), dtype)
-    return jnp.stack(entries, -1).reshape(*batch, p, -1)[..., :q]
+class _Seeded(_Source):
+    def own(self) -> Any:
+        streams, index = self.streams, jnp.uint32(self.draws)
+        self.draws += 1
+        if self.draws == 1:
+            return streams
+        zero = jnp.zeros_like(streams[:, 0])
+        return jnp.stack(_stream.threefry2x32(jnp, streams[:, 0], streams[:, 1], zero + index, zero), -1)
+
+    def _words(self, rows: int, pairs: int) -> tuple[jax.Array, jax.Array]:
+        """`_stream.words` with JAX: the two words of each pair, of shape (count, rows, pairs) each."""
+        streams = self.own()
+        k0, k1 = (streams[:, word, None, None] for word in range(2))
+        row, pair = (jax.lax.broadcasted_iota(jnp.uint32, (self.count, rows, pairs), axis) for axis in (1, 2))
+        return _stream.threefry2x32(jnp, k0, k1, pair, row)
+
+    def _in_rows(self, pairs: tuple[jax.Array, jax.Array], columns: int) -> jax.Array:
+        count, rows, width = pairs[0].shape
+        return jnp.stack(pairs, -1).reshape(count, rows, 2 * width)[..., :columns]
+
+    def normals(self, rows: int, columns: int) -> jax.Array:
+        return self._in_rows(_stream.box_muller(jnp, *self._words(rows, (columns + 1) // 2), self.dtype), columns)
+
+    def uniforms(self, rows: int, columns: int) -> jax.Array:
+        words = self._in_rows(self._words(rows, (columns + 1) // 2), columns)
+        return (words.view(jnp.int32).astype(self.dtype) + 0.5) * 2.0**-31
+
+    def orders(self, size: int) -> jax.Array:
+        high, low = self._words(1, size)
+        return jnp.lexsort((low[:, 0], high[:, 0]), axis=-1)
+
+
+class _Fresh(_Source):
+    def own(self) -> Any:
+        self.draws += 1
+        return self.streams if self.draws == 1 else jax.random.fold_in(self.streams, self.draws - 1)
+
+    def normals(self, rows: int, columns: int) -> jax.Array:
+        return jax.random.normal(self.own(), (self.count, rows, columns), self.dtype) + _construct.NEVER_ZERO
+
+    def uniforms(self, rows: int, columns: int) -> jax.Array:
+        return jax.random.uniform(self.own(), (self.count, rows, columns), self.dtype, -1, 1)
+
+    def orders(self, size: int) -> jax.Array:
+        rows = jnp.broadcast_to(jnp.arange(size), (self.count, size))
+        return jax.random.permutation(self.own(), rows, axis=1, independent=True)
 
 
 class _Ops:
@@ -154,39 +301,3 @@ class _Ops:
     @staticmethod
     def _on_diagonal(x: jax.Array) -> jax.Array:
         return jnp.eye(x.shape[-2], x.shape[-1], dtype=bool)
-
-
-@partial(jax.jit, static_argnames=("numbers", "shape", "axes", "dtype"))
-def _kernel(
-    numbers: Numbers, source: Any, gain: float, shape: tuple[int, ...], axes: tuple[tuple[int, ...], ...], dtype: Any
-) -> jax.Array:
-    """gain · members of the set, laid into a kernel whose batch, output, input and window axes are given."""
-    batch, outs, ins = (tuple(shape[axis] for axis in group) for group in axes[:3])
-    work = dtype if dtype == jnp.float64 else jnp.float32
-    w = (gain * _members(numbers, source, batch, math.prod(outs), math.prod(ins), work)).astype(dtype)
-    window = axes[3]
-    w = w.reshape(*batch, *outs, *ins, *(1 for _ in window)).transpose(np.argsort(sum(axes, ())))
-    return jnp.pad(w, [((k - 1) // 2, k // 2) if axis in window else (0, 0) for axis, k in enumerate(shape)])
-
-
-def _members(numbers: Numbers, source: Any, batch: tuple[int, ...], m: int, n: int, dtype: Any) -> jax.Array:
-    """Note [a member from reflectors]: independent members of Õ(m,n), of shape (*batch, m, n)."""
-    p, q = min(m, n), max(m, n)
-
-    x = jnp.triu(numbers(source, batch, p, q, dtype)).at[..., 0, :].set(1)
-
-    def draw(start: int, stop: int) -> jax.Array:
-        return x[..., start:stop, start:]
-
-    # At most four blocks, since XLA takes a fifth of a second to compile each; under 256 rows one is fastest.
-    block = max(256, -(-p // 4))
-    with jax.default_matmul_precision("highest"):
-        qt, signs = _construct.frame(_Ops(batch, dtype), draw, p, q, block)
-    # (I - 2uuᵀ/uᵀu) S Qᵀ: every row but the first gets the same multiple of uᵀ S Qᵀ added, in which
-    # the first row of S Qᵀ is known to be -ξ_q.
-    sqt = signs[..., None] * qt
-    total = sqt.sum(-2, keepdims=True)
-    root = 1 / math.sqrt(p)
-    shift = root / (1 + root) * (1 / math.sqrt(q) - root * total)
-    w = jnp.concatenate((-root * total, sqt[..., 1:, :] + shift), -2)
-    return w if m <= n else w.mT

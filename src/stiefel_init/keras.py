@@ -1,52 +1,64 @@
-"""Keras 3: `Stiefel`, an initializer for the kernels of Dense and Conv layers, on every backend of Keras."""
+"""Keras 3: initializers for the kernels of Dense and Conv layers, on every backend of Keras."""
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
-import keras  # type: ignore[import-untyped]
+import keras
 import numpy as np
 
 from . import _validate
 from ._errors import StiefelError
-from ._sample import sample
+from ._sample import of_kernel
+from .schemes import SchemeName, get
 
-__all__ = ["Stiefel"]
+__all__ = ["Initializer", "Stiefel"]
 
 _DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 
 @keras.saving.register_keras_serializable(package="stiefel_init")
-class Stiefel(keras.initializers.Initializer):  # type: ignore[misc]
-    r"""Draws gain · W, W uniform on Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }, for m outputs and n inputs.
+class Initializer(keras.initializers.Initializer):  # type: ignore[misc]
+    r"""Draws gain · W, W an m × n matrix of the scheme, for m outputs and n inputs.
 
-    The kernel of a Dense layer, of shape (n, m), is Wᵀ. That of a Conv layer, of shape (…, n, m), has Wᵀ at
-    the centre of its window, index (k - 1) // 2 of k, and zeros elsewhere: the layer acts on each pixel
-    as W does. The kernels of attention layers, of shape (inputs, heads, size), look like those of Conv1D
-    and are not meant here.
+    The kernel of a Dense layer, of shape (n, m), is Wᵀ. In that of a Conv layer, of shape (…, n, m), schemes that draw
+    entry by entry fill the window; the others have Wᵀ at its centre, index (k - 1) // 2 of k, and zeros elsewhere, so
+    the layer acts on each pixel as W does. The kernels of attention layers, of shape (inputs, heads, size), look like
+    those of Conv1D and are not meant here.
 
     Args:
-        gain: what W is multiplied by.
-        seed: `None` for a matrix that is new on every call and follows `keras.utils.set_random_seed`; or an
-            int: then call number k = 0, 1, … of this object gives, to rounding,
-            `stiefel_init.sample(m, n, seed=seed, name=str(k))`, the same on every backend. So the layers that
-            share one `Stiefel(seed=0)` differ, unlike with Keras' own initializers, and the same program gives
-            the same weights. Keras calls once for each kernel of a model that has its Input, and again where
-            it must find out shapes first. An object made from a config begins at call 0.
-        groups: how many independent matrices, of m / groups outputs each, lie side by side in the kernel: the
-            `groups` of a Conv layer, 4 for an LSTM and 3 for a GRU layer (one matrix for each gate). Or
-            `"depthwise"`, for the kernel (…, channels, multiplier) of a DepthwiseConv layer: one matrix for
-            each channel, so that every channel passes as it is, times 1/√multiplier.
+        scheme: A name of `stiefel_init.schemes.names()`.
+        gain: What W is multiplied by.
+        seed: `None` for a matrix that is new on every call and follows `keras.utils.set_random_seed`; or an int: then
+            call number k = 0, 1, … of this object gives, to rounding,
+            `stiefel_init.draw(scheme, m, n, seed=seed, name=str(k))`, the same on every backend. So the layers that
+            share one `Initializer(seed=0)` differ, unlike with Keras' own initializers, and the same program gives the
+            same weights. Keras calls once for each kernel of a model that has its Input, and again where it must find
+            out shapes first. An object made from a config begins at call 0.
+        groups: How many independent matrices, of m / groups outputs each, lie side by side in the kernel: the `groups`
+            of a Conv layer, 4 for an LSTM and 3 for a GRU layer (one matrix for each gate). Or `"depthwise"`, for the
+            kernel (…, channels, multiplier) of a DepthwiseConv layer: one matrix for each channel.
 
-    >>> kernel = Stiefel()((3, 2))
-    >>> [round(float(total), 4) for total in keras.ops.sum(kernel, axis=0)]  # √(3/2): ones go to ones
-    [1.2247, 1.2247]
+    Raises:
+        StiefelError: for options that are none, and when called for shapes and dtypes that are none.
+
+    >>> kernel = Initializer("identity")((3, 3))
+    >>> keras.ops.convert_to_numpy(kernel).tolist() == np.eye(3).tolist()
+    True
     """
 
-    def __init__(self, gain: float = 1.0, seed: int | None = None, groups: int | str = 1) -> None:
-        self.gain = _validate.gain(gain)
+    def __init__(
+        self,
+        scheme: SchemeName = "stiefel",
+        gain: float = 1.0,
+        seed: int | None = None,
+        groups: int | Literal["depthwise"] = 1,
+    ) -> None:
+        self.scheme = get(scheme)
+        self.gain = _validate.number("gain", gain)
         self.seed = None if seed is None else _validate.size("seed", seed)
         if groups != "depthwise" and _validate.size("groups", groups) == 0:
             raise StiefelError('groups=0 is not a number of matrices; give an int from 1 on, or "depthwise".')
@@ -62,14 +74,19 @@ class Stiefel(keras.initializers.Initializer):  # type: ignore[misc]
             raise StiefelError(f"dtype={dtype!r} is not supported; use one of {', '.join(_DTYPES)}.")
         kernel = np.zeros(shape, "float64" if kind == "float64" else "float32")
         *window, rows, columns = shape
-        matrices = self._matrices(rows, columns, kernel.dtype)
+        filled = window if self.scheme.entrywise else ()
+        matrices = self.gain * self._matrices(rows, columns, math.prod(filled), kernel.dtype)
         if kernel.size:
-            centre = tuple((k - 1) // 2 for k in window)
-            kernel[centre] = self.gain * matrices.transpose(2, 0, 1).reshape(rows, columns)
+            # (groups, outputs, inputs, *places) to (*places, inputs, groups · outputs)
+            groups, outputs = matrices.shape[:2]
+            apart = matrices.reshape(groups, outputs, -1, *filled)
+            order = (*range(3, apart.ndim), 2, 0, 1)
+            centre = () if self.scheme.entrywise else tuple((k - 1) // 2 for k in window)
+            kernel[centre] = apart.transpose(order).reshape(*filled, rows, columns)
         return keras.ops.convert_to_tensor(kernel, dtype=kind)
 
-    def _matrices(self, rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
-        """The next members of the set, of shape (groups, m, n), for the rows × columns at a kernel's centre."""
+    def _matrices(self, rows: int, columns: int, places: int, dtype: np.dtype) -> np.ndarray:
+        """The next matrices, of shape (groups, m, n · places), for a kernel with rows × columns at each place."""
         if self.groups == "depthwise":
             batch, m, n = rows, columns, 1
         else:
@@ -79,7 +96,30 @@ class Stiefel(keras.initializers.Initializer):  # type: ignore[misc]
                 raise StiefelError(f"groups={batch} does not divide the {columns} outputs of a kernel of this layer.")
         seed, name = (random.getrandbits(63), "") if self.seed is None else (self.seed, str(self._calls))
         self._calls += 1
-        return sample(m, n, batch=batch, seed=seed, name=name, dtype=dtype)
+        return of_kernel(self.scheme, m, n * places, places, batch, seed, name, dtype)
 
     def get_config(self) -> dict[str, Any]:
-        return {"gain": self.gain, "seed": self.seed, "groups": self.groups}
+        """The arguments, as Keras saves them."""
+        return {"scheme": str(self.scheme), "gain": self.gain, "seed": self.seed, "groups": self.groups}
+
+
+@keras.saving.register_keras_serializable(package="stiefel_init")
+class Stiefel(Initializer):
+    r"""`Initializer("stiefel")`: W uniform on Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }.
+
+    Args:
+        gain: What W is multiplied by.
+        seed: As in `Initializer`.
+        groups: As in `Initializer`.
+
+    >>> kernel = Stiefel()((3, 2))
+    >>> [round(float(total), 4) for total in keras.ops.sum(kernel, axis=0)]  # √(3/2): ones go to ones
+    [1.2247, 1.2247]
+    """
+
+    def __init__(self, gain: float = 1.0, seed: int | None = None, groups: int | Literal["depthwise"] = 1) -> None:
+        super().__init__("stiefel", gain, seed, groups)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments, as Keras saves them."""
+        return {name: value for name, value in super().get_config().items() if name != "scheme"}

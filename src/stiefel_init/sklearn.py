@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
 import sklearn
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 
-from ._sample import sample
+from ._sample import draw
 
 __all__ = ["StiefelMLPClassifier", "StiefelMLPRegressor"]
 
@@ -23,21 +24,40 @@ for _mlp in (MLPClassifier, MLPRegressor):
         )
 
 
-class _StartsInTheSet:
+class _Started:
+    """Mixed into one of scikit-learn's perceptrons: its arguments and `scheme`, which draws the first weights."""
+
+    scheme: Any
     _random_state: np.random.RandomState
+
+    def __init_subclass__(cls) -> None:
+        """Give the class its parent's signature with `scheme` added, which scikit-learn reads parameters from."""
+        parent = cls.__mro__[2].__init__  # type: ignore[misc]
+
+        def __init__(self: Any, *args: Any, scheme: Any = "stiefel", **options: Any) -> None:
+            parent(self, *args, **options)
+            self.scheme = scheme
+
+        known = signature(parent)
+        added = Parameter("scheme", Parameter.KEYWORD_ONLY, default="stiefel")
+        __init__.__signature__ = known.replace(parameters=[*known.parameters.values(), added])  # type: ignore[attr-defined]
+        cls.__init__ = __init__  # type: ignore[method-assign]
 
     def _init_coef(self, fan_in: int, fan_out: int, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
         seed = int(self._random_state.randint(2**63 - 1, dtype=np.int64))
-        weights = sample(fan_out, fan_in, seed=seed, dtype=dtype)
+        weights = draw(self.scheme, fan_out, fan_in, seed=seed, dtype=dtype)
         return np.ascontiguousarray(weights.T), np.zeros(fan_out, dtype)
 
 
-class StiefelMLPClassifier(_StartsInTheSet, MLPClassifier):  # type: ignore[misc]
+class StiefelMLPClassifier(_Started, MLPClassifier):  # type: ignore[misc]
     r"""`sklearn.neural_network.MLPClassifier` whose layers start on Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }.
 
-    Every layer's `coefs_[i]`, of shape (n, m), starts as the transpose of a fresh W drawn uniformly from the
-    set with `random_state`, and `intercepts_[i]` at zero. All else, parameters and methods, is scikit-learn's.
-    A deep network wants small steps: the paper's are `learning_rate_init=0.001 / depth**0.5`.
+    Every layer's `coefs_[i]`, of shape (n, m), starts as the transpose of a fresh W of the scheme, drawn with
+    `random_state`, and `intercepts_[i]` at zero. All else, parameters and methods, is scikit-learn's. A deep network
+    wants small steps: the paper's are `learning_rate_init=0.001 / depth**0.5`.
+
+    Args:
+        scheme: A name of `stiefel_init.schemes.names()`; the others as in `MLPClassifier`.
 
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
@@ -46,5 +66,9 @@ class StiefelMLPClassifier(_StartsInTheSet, MLPClassifier):  # type: ignore[misc
     """
 
 
-class StiefelMLPRegressor(_StartsInTheSet, MLPRegressor):  # type: ignore[misc]
-    """`sklearn.neural_network.MLPRegressor` with the start of `StiefelMLPClassifier`."""
+class StiefelMLPRegressor(_Started, MLPRegressor):  # type: ignore[misc]
+    """`sklearn.neural_network.MLPRegressor` with the start of `StiefelMLPClassifier`.
+
+    Args:
+        scheme: A name of `stiefel_init.schemes.names()`; the others as in `MLPRegressor`.
+    """

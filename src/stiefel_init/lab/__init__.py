@@ -12,18 +12,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .cells import ACTIVATIONS, SCHEMES, Cell
     from .data import Dataset, from_arrays, from_csv, load
-    from .runner import run
-    from .study import summary
+    from .experiment import Experiment, Options, Trained
+    from .report.summary import summary
+    from .report.tables import Table
+    from .train.cell import Cell
+    from .train.record import Record
+    from .train.runner import run
 
-__all__ = ["ACTIVATIONS", "SCHEMES", "Cell", "Dataset", "from_arrays", "from_csv", "load", "run", "summary"]
+__all__ = [
+    "Cell", "Dataset", "Experiment", "Options", "Record", "Table", "Trained", "from_arrays", "from_csv", "load", "run",
+    "summary",
+]  # fmt: skip
 
 _HOME = {
-    **dict.fromkeys(("ACTIVATIONS", "SCHEMES", "Cell"), "cells"),
     **dict.fromkeys(("Dataset", "from_arrays", "from_csv", "load"), "data"),
-    "run": "runner",
-    "summary": "study",
+    **dict.fromkeys(("Experiment", "Options", "Trained"), "experiment"),
+    "Cell": "train.cell",
+    "Record": "train.record",
+    "Table": "report.tables",
+    "run": "train.runner",
+    "summary": "report.summary",
 }
 
 

@@ -22,6 +22,25 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Deep ReLU networks that train from the first step: initialize, diagnose, and re-run the paper.",
 )
+Plugin = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin",
+        exists=False,
+        help="A Python file that registers your own schemes, data sets, activations or experiments.",
+    ),
+]
+
+
+@app.callback()
+def load_plugins(plugin: Plugin = None) -> None:
+    """Import the files that register what is the user's own."""
+    from .plugins import load_file
+
+    for path in plugin or ():
+        load_file(path)
+
+
 data_app = typer.Typer(no_args_is_help=True, help="The data sets: list them, fetch them, say where they are.")
 app.add_typer(data_app, name="data")
 
@@ -39,7 +58,7 @@ def command(parent: typer.Typer, name: str | None = None) -> Callable[[Callable[
             except BrokenPipeError:  # the reader, `head` say, has enough
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             except KeyboardInterrupt:
-                print("\nStopped. What was finished is kept; the same command goes on from there.", file=sys.stderr)
+                print("\nStopped. Finished work is kept; rerun the command to resume.", file=sys.stderr)
                 sys.exit(130)
 
         return function
@@ -55,7 +74,23 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
-OutOption = Annotated[Path, typer.Option("--out", help="Directory for records and pictures; a run goes on from it.")]
+class Optimizer(StrEnum):
+    """How weights are updated."""
+
+    adam = "adam"
+    sgd = "sgd"
+
+
+class Precision(StrEnum):
+    """What products are computed in."""
+
+    float32 = "float32"
+    tf32 = "tf32"
+
+
+OutOption = Annotated[
+    Path, typer.Option("--out", help="Directory for records and pictures; rerun with the same one to resume.")
+]
 DeviceOption = Annotated[Device, typer.Option(help="auto takes a GPU where there is one.")]
 DataOption = Annotated[
     Path | None,
@@ -64,6 +99,7 @@ DataOption = Annotated[
 StackOption = Annotated[
     int | None, typer.Option("--stack", min=1, help="Networks to train at once; as many as memory allows if left out.")
 ]
+ResultsOption = Annotated[Path | None, typer.Option(help="Directory of records; our own, published ones if left out.")]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Say what would run and how long it may take, then stop.")]
 
 
@@ -77,7 +113,7 @@ def demo(
 
     Needs no network and, on two cores, about a minute.
     """
-    from .demo import run_demo
+    from .studies.demo import run_demo
 
     page = run_demo(out, device.value, epochs)
     print(f"\nOpen {page} in a browser.")
@@ -101,14 +137,14 @@ def train(
     epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 20,
     batch: Annotated[int, typer.Option(help="Rows of a mini-batch; 0 for all at once.")] = 256,
     lr: Annotated[float, typer.Option(help="Learning rate, divided by the square root of the depth.")] = 1e-3,
-    optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "adam",
+    optimizer: Annotated[Optimizer, typer.Option(help="How weights are updated.")] = Optimizer.adam,
     shots: Annotated[int | None, typer.Option(help="Training images per class; all if left out.")] = None,
     alpha: Annotated[
         float | None, typer.Option(help="Shift of standardized tabular features; the paper favours 2.")
     ] = None,
     precision: Annotated[
-        str, typer.Option(help="float32; or tf32, less exact, and faster for many networks on a GPU.")
-    ] = "float32",
+        Precision, typer.Option(help="tf32 is less exact, and faster for many networks on a GPU.")
+    ] = Precision.float32,
     target: Annotated[str | None, typer.Option(help="The column of a CSV to predict.")] = None,
     device: DeviceOption = Device.auto,
     out: OutOption = Path("stiefel-init-train"),
@@ -116,30 +152,32 @@ def train(
     stack: StackOption = None,
     dry_run: DryOption = False,
 ) -> None:
-    """Train your own study in one line; run it again and it goes on where it stopped.
+    """Train your own study in one line; rerun the command to resume.
 
     [dim]stiefel-init train --dataset digits --scheme all --depth 5,10,50 --seeds 3 --epochs 20 --out DIR[/dim]
 
     [dim]stiefel-init train --dataset customers.csv --target churn --scheme stiefel,he --depth 30 --alpha 2[/dim]
     """
-    from . import study
+    from .studies import own
 
-    own = study.own_data(dataset, target)
-    cells = study.grid(
-        dataset=next(iter(own), dataset), schemes=scheme, depths=depth, width=width, activations=activation,
-        seeds=seeds, epochs=epochs, batch=batch, lr=lr, optimizer=optimizer, shots=shots, alpha=alpha,
-        precision=precision,
+    datasets = own.own_data(dataset, target)
+    cells = own.grid(
+        dataset=next(iter(datasets), dataset), schemes=scheme, depths=depth, width=width, activations=activation,
+        seeds=seeds, epochs=epochs, batch=batch, lr=lr, optimizer=optimizer.value, shots=shots, alpha=alpha,
+        precision=precision.value,
     )  # fmt: skip
     if dry_run:
-        print(study.forecast(cells, device.value, own, data, out, stack))
+        from .train.forecast import forecast
+
+        print(forecast(cells, device.value, datasets, data, out, stack))
         return
     from .progress import counted
-    from .runner import run
-    from .tasks import Tasks
+    from .report.summary import summary
+    from .train.runner import run
 
-    records = run(cells, out=out, device=device.value, datasets=own, directory=data, most=stack)
-    _print_table(*study.summary(records), title=f"{records[0]['dataset']}, after {epochs} epochs")
-    page = study.write_page(records, out, error=Tasks(own, data).dataset(cells[0].dataset).classes is None)
+    records = run(cells, out=out, device=device.value, datasets=datasets, directory=data, most=stack)
+    summary(records, title=f"{records[0].cell.dataset}, {records[0].metric.label}, after {epochs} epochs").show()
+    page = own.page(records, out)
     print(f"\n{counted(len(records), 'record')} and {page.name} are in {out}.")
 
 
@@ -158,7 +196,7 @@ def diagnose(
     data: Annotated[
         str, typer.Option(help="A data set by name, or the shape of one input of noise, such as 3x32x32.")
     ] = "digits",
-    seed: Annotated[int, typer.Option(min=0, help="Decides the weights.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed for the weights.")] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", help="Directory to write the picture and the numbers to.")
     ] = None,
@@ -181,7 +219,7 @@ def diagnose(
         print(*found.values())
     else:
         title = f"{depth} {activation} layers, {width} wide, on {batch.name}, before training"
-        _print_table(*diagnosis.comparison(found), title=title)
+        diagnosis.comparison(found, title).show()
     if written:
         print(f"\nWrote {' and '.join(map(str, written))}.")
 
@@ -202,55 +240,85 @@ def reproduce(
     stack: StackOption = None,
     dry_run: DryOption = False,
 ) -> None:
-    """Run an experiment of the paper and compare it with the published numbers; or the study of members."""
-    from .reproduce import reproduce as run_experiments
+    """Run an experiment of the paper and compare it with the published numbers; or one of our studies."""
+    from .experiment import Options, Trained
+    from .experiments import chosen
+    from .train.runner import pick_device
 
-    run_experiments(
-        name,
-        seeds=seeds,
-        quick=quick,
-        device=device.value,
-        out=out,
-        data=data,
-        stack=stack,
-        dry_run=dry_run,
-        show=_print_table,
-    )
+    experiments = chosen(name)
+    pick_device(device.value)
+    options = Options(out, seeds, quick, device.value, data, stack)
+    if not dry_run:
+        for experiment in experiments:
+            experiment.run(options)
+        return
+    trained = [one for one in experiments if isinstance(one, Trained)]
+    cells = [cell for one in trained for cell in one.cells(one.count(options), quick=quick)]
+    if cells:
+        from .train.forecast import forecast
+
+        print(forecast(list(dict.fromkeys(cells)), device.value, {}, data, out, stack))
+    for one in experiments:
+        if not isinstance(one, Trained):
+            print(f"{one.name} is not made of networks that are kept; it would be measured or drawn anew.")
 
 
 @command(app)
 def compare(
     name: Annotated[str | None, typer.Argument(help="table1, table2, table3 or table5; all if left out.")] = None,
-    results: Annotated[
-        Path | None, typer.Option(help="Directory of records; our own, published ones if left out.")
-    ] = None,
+    results: ResultsOption = None,
 ) -> None:
-    """Hold records against the published numbers, cell by cell."""
-    from .reproduce import comparison_tables
+    """Compare records with the published numbers, cell by cell."""
+    from .paper.comparisons import comparisons
+    from .results import Results
 
-    for title, header, rows in comparison_tables(name, results):
-        _print_table(header, rows, title=title)
+    for table in comparisons(name, Results(results)):
+        table.show()
 
 
 @command(app)
 def report(
     out: Annotated[Path, typer.Option("--out", help="Directory for results.md and its pictures.")] = Path("docs"),
     html: Annotated[bool, typer.Option("--html", help="One page for a browser, results.html, instead.")] = False,
-    results: Annotated[
-        Path | None, typer.Option(help="Directory of records; our own, published ones if left out.")
-    ] = None,
+    results: ResultsOption = None,
 ) -> None:
     """Write what the records say of the paper: claims with verdicts, tables beside the published ones, pictures."""
-    from .report import write, write_html, write_members
+    from .experiments import experiments
+    from .report import pages
+    from .results import Results
 
-    if html:
-        print(f"wrote {write_html(out, results)}")
-        return
-    written = write(out, results)
-    if (out / "members.md").exists():
-        written += write_members(out / "members.md", out, results)
-    for path in written:
+    found, known = Results(results), experiments().values()
+    for path in [pages.write_html(out, found, known)] if html else pages.write(out, found, known):
         print(f"wrote {path}")
+
+
+@command(app)
+def publish(
+    records: Annotated[Path, typer.Argument(help="Directory of records that `reproduce` made.")],
+    out: Annotated[Path, typer.Option("--out", help="Directory of published results.")] = Path("results"),
+) -> None:
+    """Publish records: a CSV for each experiment, and environment.json, which says how they were run."""
+    from .experiment import Trained
+    from .experiments import experiments
+    from .files import prepare
+    from .progress import counted
+    from .results import Results
+    from .results import publish as write
+
+    source, known = Results(records), experiments().values()
+    before = Results(out).records if out.is_dir() and any(out.glob("*.csv")) else {}
+    found = {**before, **source.records}  # what is published already stays, unless it was run anew
+    own = {
+        one.label(quick): one.select(found, quick=quick)
+        for quick in (False, True)
+        for one in known
+        if isinstance(one, Trained)
+    }
+    for path in write(source, own, [name for one in known for name in one.files], prepare(out)):
+        print(f"wrote {path}")
+    left = source.records.keys() - {record.cell for group in own.values() for record in group}
+    if left:
+        print(f"{counted(len(left), 'network')} of {records} belong to no experiment and were left out.")
 
 
 @command(app)
@@ -261,25 +329,26 @@ def paper(
     as_json: Annotated[bool, typer.Option("--json", help="Records instead of tables.")] = False,
 ) -> None:
     """Print the published numbers."""
-    from . import paper as published
+    from .paper import published
 
     if as_json:
         print(json.dumps([one.to_dict() for one in published.published(name)], indent=1))
         return
     for table in published.TABLES if name is None else (name,):
-        _print_table(*published.layout(table), title=f"{table}: {published.TITLES[table]}")
+        published.layout(table).show()
 
 
 @command(data_app, "list")
 def data_list(data: DataOption = None) -> None:
     """The data sets, and where each would come from now."""
     from .data import describe
+    from .report.tables import Table
 
     rows = [
         [one.name, one.task, f"{one.rows:,}", str(one.features), str(one.classes or "—"), one.where or "not here yet"]
         for one in describe(directory=data)
     ]
-    _print_table(["name", "task", "rows", "features", "classes", "where"], rows)
+    Table("", ["name", "task", "rows", "features", "classes", "where"], rows).show()
 
 
 @command(data_app, "get")
@@ -287,8 +356,8 @@ def data_get(name: Annotated[str, typer.Argument(help="A data set, or 'all'.")],
     """Fetch a data set into the cache and verify it."""
     from .data import NAMES, get
 
-    for one in NAMES if name == "all" else (name,):
-        print(f"{one}: {get(one, directory=data)}")
+    for chosen in NAMES if name == "all" else (name,):
+        print(f"{chosen}: {get(chosen, directory=data)}")
 
 
 @command(data_app, "where")
@@ -306,7 +375,7 @@ def bench(
     write: Annotated[bool, typer.Option("--write", help="Keep the figures under benchmarks/records/.")] = False,
 ) -> None:
     """Run a benchmark of the source tree: times against every peer, in one run."""
-    from .runner import pick_device
+    from .train.runner import pick_device
 
     folder = Path(__file__).parents[3] / "benchmarks"
     script = folder / f"{name}.py"
@@ -320,38 +389,22 @@ def bench(
     runpy.run_path(str(script), run_name="__main__")
 
 
-def _print_table(header: list[str], rows: list[list[str]], title: str = "") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(header_style="bold", pad_edge=False)
-    for index, column in enumerate(header):
-        text = index == 0 or all(not _is_number(row[index]) for row in rows)
-        table.add_column(column, justify="left" if text else "right", no_wrap=not text or index == 0)
-    for row in rows:
-        table.add_row(*row)
-    # A pipe gets whole lines, whatever its width would be taken for.
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    if title:
-        console.print(title, style="italic", markup=False, highlight=False)
-    console.print(table)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text.split("±")[0].replace(",", "").replace("%", ""))
-    except ValueError:
-        return False
-    return True
+# The base of typer's own complaints, which it does not export.
+_UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line: exit code 0, 2 for bad input told in one sentence, 130 for Ctrl-C."""
     try:
-        app(args=arguments, prog_name="stiefel-init")
+        app(args=arguments, prog_name="stiefel-init", standalone_mode=False)
+        sys.exit(0)
     except StiefelError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sentence = str(error)
+    except _UsageError as error:
+        sentence = error.format_message()
+    if sentence:  # none where a command is missing, and the help was the answer
+        print(f"error: {sentence}", file=sys.stderr)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

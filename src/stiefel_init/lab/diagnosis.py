@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .._errors import StiefelError, unknown
+from .._errors import StiefelError
+from ..theory._moments import resolve
 from ..torch import Diagnosis, diagnose, initialize_
-from .cells import ACTIVATIONS, VARIANTS, initializations
-from .data import NAMES, load, split
-from .pictures import COLOURS, _figure, _legend, save
-from .records import write_whole
+from .data import load, names, split
+from .files import prepare, write_whole
+from .plugins import load_file
+from .report import plots
+from .report.tables import Table
+from .studies.own import schemes_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,7 +52,7 @@ def batch(data: str) -> Batch:
     >>> batch("digits").inputs.shape, batch("3x8x8").inputs.shape
     (torch.Size([256, 64]), torch.Size([256, 3, 8, 8]))
     """
-    if data in NAMES:
+    if data in names():
         dataset = load(data)
         x, y, _, _ = split(dataset)
         side = math.isqrt(dataset.features)
@@ -63,7 +65,9 @@ def batch(data: str) -> Batch:
     except ValueError:
         shape = []
     if not shape or min(shape) < 1:
-        raise StiefelError(f"data={data!r} is not known; choose one of {', '.join(NAMES)}, or a shape such as 3x32x32.")
+        raise StiefelError(
+            f"data={data!r} is not known; choose one of {', '.join(names())}, or a shape such as 3x32x32."
+        )
     try:
         noise = torch.randn(ROWS, *shape, generator=torch.Generator().manual_seed(0))
     except (RuntimeError, MemoryError):
@@ -73,14 +77,25 @@ def batch(data: str) -> Batch:
     return Batch(f"noise {data}", noise, None, 10)
 
 
+class _Own(nn.Module):
+    """An activation that was given to `theory.register_activation`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.function: Any = resolve(name, {})
+
+    def forward(self, y: Tensor) -> Tensor:
+        """f(y)."""
+        return self.function(y, torch)
+
+
 def network(depth: int, width: int, activation: str, inputs: int, outputs: int) -> nn.Sequential:
     """The paper's plain network, its layers named `1`, `2`, …, `output`."""
-    if activation not in ACTIVATIONS:
-        raise unknown("activation", activation, ACTIVATIONS)
+    build = _MODULES.get(activation) or partial(_Own, activation)
     result = nn.Sequential()
     for number in range(1, depth + 1):
         result.add_module(f"{number}", nn.Linear(inputs, width))
-        result.add_module(f"{number}_{activation}", _MODULES[activation]())
+        result.add_module(f"{number}_{activation}", build())
         inputs = width
     result.add_module("output", nn.Linear(inputs, outputs))
     return result
@@ -90,14 +105,12 @@ def of_schemes(
     schemes: str, depth: int, width: int, activation: str, batch: Batch, seed: int = 0
 ) -> dict[str, Diagnosis]:
     """The diagnosis of each of `schemes`, comma-separated or `all`; members of the set too, by name."""
-    names = initializations(schemes)
     inputs = batch.inputs.flatten(1)
     found = {}
-    for name in names:
+    for scheme in schemes_of(schemes):
         model = network(depth, width, activation, inputs.shape[1], batch.outputs)
-        scheme, member = ("stiefel", name) if name in VARIANTS else (name, "uniform")
-        initialize_(model, scheme, seed=seed, member=member)
-        found[name] = _diagnose(model, inputs, batch)
+        initialize_(model, scheme, seed=seed)
+        found[str(scheme)] = _diagnose(model, inputs, batch)
     return found
 
 
@@ -134,57 +147,47 @@ def of_own_model(place: str, batch: Batch) -> Diagnosis:
 
 def _load(place: str) -> nn.Module:
     name, separator, attribute = place.rpartition(":")
-    path = Path(name).expanduser()
+    path = Path(name)
     if not separator or not attribute or path.suffix != ".py":
         raise StiefelError(f"model={place!r} is not FILE.py:NAME; write for example path/to/file.py:build_model.")
-    if not path.is_file():
-        raise StiefelError(f"{path} is not a file; give the path of the Python file that builds the model.")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.resolve().parent))  # its neighbours can be imported
-    try:
-        spec.loader.exec_module(module)
-        found = getattr(module, attribute, None)
-        if found is None:
-            raise StiefelError(f"{path} has no {attribute}; name a module or a function that builds one.")
-        if not isinstance(found, nn.Module) and callable(found):
+    found = getattr(load_file(path), attribute, None)
+    if found is None:
+        raise StiefelError(f"{path} has no {attribute}; name a module or a function that builds one.")
+    if not isinstance(found, nn.Module) and callable(found):
+        try:
             found = found()
-    except StiefelError:
-        raise
-    except Exception as error:  # whatever the user's file raises
-        reason = (str(error).splitlines() or [""])[0].rstrip(".")
-        raise StiefelError(
-            f"{place} raised {type(error).__name__} ({reason}); make it run without arguments."
-        ) from error
-    finally:
-        sys.path.pop(0)
+        except Exception as error:  # whatever the user's function raises
+            reason = (str(error).splitlines() or [""])[0].rstrip(".")
+            raise StiefelError(
+                f"{place} raised {type(error).__name__} ({reason}); make it run without arguments."
+            ) from error
     if not isinstance(found, nn.Module):
         raise StiefelError(f"{place} is of type {type(found).__name__}; it must be, or build, a torch.nn.Module.")
     return found
 
 
-def comparison(found: Mapping[str, Diagnosis]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: of each scheme, what is left in the last hidden layer, and the verdict."""
+def comparison(found: Mapping[str, Diagnosis], title: str = "") -> Table:
+    """Of each scheme, what is left in the last hidden layer, and the verdict."""
     header = ["scheme", "active", "dead", "distinct", "std last/first", "gradient first/last", "verdict"]
     rows = []
-    for name, one in found.items():
-        hidden = [layer for layer in one.layers if layer.activation is not None]
+    for name, diagnosis in found.items():
+        hidden = [layer for layer in diagnosis.layers if layer.activation is not None]
+        # An activation of the user's own is not recognised; then every layer but the output is a hidden one.
+        hidden = hidden or list(diagnosis.layers[:-1])
         first, last = hidden[0], hidden[-1]
         dead = sum(layer.dead or 0 for layer in hidden)
         rows.append(
             [
                 name,
-                f"{last.active:.3f}",
+                "—" if last.active is None else f"{last.active:.3f}",
                 f"{dead / sum(layer.units for layer in hidden):.1%}" if last.dead is not None else "—",
                 "—" if last.distinct is None else f"{last.distinct:.1f}",
                 _ratio(last.post_std, first.post_std),
                 _ratio(first.gradient, last.gradient),
-                "healthy" if one.healthy else ", ".join(finding.kind for finding in one.findings),
+                "healthy" if diagnosis.healthy else ", ".join(finding.kind for finding in diagnosis.findings),
             ]
         )
-    return header, rows
+    return Table(title, header, rows)
 
 
 def _ratio(part: float | None, whole: float | None) -> str:
@@ -193,21 +196,17 @@ def _ratio(part: float | None, whole: float | None) -> str:
 
 def write(found: Mapping[str, Diagnosis], out: Path) -> list[Path]:
     """The picture and the numbers, as files in `out`."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StiefelError(f"{out} cannot be made a directory ({error.strerror}); give another --out.") from None
-    picture, numbers = out / "diagnosis.png", out / "diagnosis.json"
+    picture, numbers = prepare(out) / "diagnosis.png", out / "diagnosis.json"
     figure = next(iter(found.values())).plot() if len(found) == 1 else _picture(found)
-    save(figure, picture)
+    plots.save(figure, picture)
     content = {name: json.loads(one.to_json()) for name, one in found.items()}
-    write_whole(numbers, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
+    write_whole(numbers, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
     return [picture, numbers]
 
 
 def _picture(found: Mapping[str, Diagnosis]) -> Figure:
     """Std, active fraction, distinct units and gradient over the layers, one line for each scheme."""
-    figure, axes = _figure(4, size=(3.6, 3.2))
+    drawn, axes = plots.figure(4, size=(3.6, 3.2))
     panels = (
         ("post_std", "std of the activations", True),
         ("active", "share of units that fire", False),
@@ -218,12 +217,12 @@ def _picture(found: Mapping[str, Diagnosis]) -> Figure:
         for scheme, one in found.items():
             layers = [layer for layer in one.layers if layer.activation is not None]
             values = np.array([getattr(layer, name) or math.nan for layer in layers], float)
-            colour = COLOURS[VARIANTS.get(scheme, scheme)]
-            axis.plot(np.arange(1, len(values) + 1), values, color=colour, label=scheme, linewidth=1.8)
+            places = np.arange(1, len(values) + 1)
+            axis.plot(places, values, color=plots.colour(scheme), label=scheme, linewidth=1.8)
         axis.set(title=title, xlabel="layer")
         if logarithmic:
             axis.set_yscale("log")
         else:
             axis.set_ylim(0, 1.03)
-    _legend(figure, axes[0, -1])
-    return figure
+    plots.legend(drawn, axes[0, -1])
+    return drawn

@@ -1,90 +1,204 @@
-"""Published results: what the docs stand on, as small CSV files that diff, and as the records they came from."""
+"""Published results: records as small CSV files that diff, and loading them with the identity of every network."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+import math
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from .. import schemes
+from .._errors import StiefelError, unknown
+from .files import write_whole
+from .train import record as keep
+from .train.cell import Cell
+from .train.record import Environment, Record
+from .train.task import METRICS
 
-from .._errors import StiefelError
-from . import records as keep
-from .alignment import Study
-from .cells import Cell
-from .records import Record
-
-COLUMNS = (
-    "experiment", "dataset", "scheme", "variant", "depth", "activation", "shots", "alpha", "precision", "epochs",
-    "rate", "seed",
-)  # fmt: skip
-OUTCOME = ("score", "diverged")
-_NUMBERS = {
-    "depth": int, "shots": int, "alpha": float, "epochs": int, "rate": float, "seed": int, "score": float,
-    "diverged": int,
+ENVIRONMENT = "environment.json"
+IDENTITY = tuple(field.name for field in fields(Cell))
+COLUMNS = (*IDENTITY, "metric", "score", "diverged")
+_NUMBERS: dict[str, Callable[[str], Any]] = {
+    "depth": int, "seed": int, "epochs": int, "batch": int, "shots": int, "protocol": int, "diverged": int,
+    "rate": float, "alpha": float, "score": float,
+    "width": lambda text: tuple(map(int, text.split())) if " " in text else int(text),
 }  # fmt: skip
 
 
 def folder() -> Path:
-    """Where the results lie: beside this module in an installed package, at the root of a source tree."""
+    """Where the published results lie: beside this module in an installed package, at the root of a source tree."""
     for place in (Path(__file__).parent / "results", Path(__file__).parents[3] / "results"):
         if place.is_dir():
             return place
     raise StiefelError("The published results are not installed here; give a directory of records with --results.")
 
 
-def publish(records: Sequence[Record], directory: Path) -> list[Path]:
-    """Write the records as EXPERIMENT.csv, one line per network, and what they were run with as environment.json."""
-    directory.mkdir(parents=True, exist_ok=True)
+class Results:
+    """A directory of results: published CSV files, or the JSON Lines of a run, or both."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.place = directory or folder()
+        if not self.place.is_dir():
+            raise StiefelError(f"--results {self.place} is not a directory; give one that holds records.")
+
+    @cached_property
+    def records(self) -> dict[Cell, Record]:
+        """All records, each network once, by their cells."""
+        found: dict[Cell, Record] = {}
+        tables = [path for path in sorted(self.place.glob("*.csv")) if path.is_file()]
+        for path in tables:
+            names = _header(path)
+            if names and not set(COLUMNS) <= set(names):
+                continue
+            if strange := _strange(path):
+                print(f"The table {path} is left out, as it holds networks not known here: {strange}", file=sys.stderr)
+            else:
+                found |= {record.cell: record for record in _rows(path, _parse)}
+        found |= keep.read(self.place, lambda text: print(text, file=sys.stderr), touch=False)
+        if not found and not tables:
+            raise StiefelError(f"{self.place} holds no records; run an experiment with --out {self.place} first.")
+        return found
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        """The rows of NAME.csv, numbers as numbers; none if the file is not there."""
+        path = self.place / f"{name}.csv"
+        return _rows(path, lambda row: {key: _number(text) for key, text in row.items()}) if path.exists() else []
+
+    @cached_property
+    def environments(self) -> dict[str, Any]:
+        """What each experiment was run with."""
+        path = self.place / ENVIRONMENT
+        if not path.exists():
+            return {}
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(found, dict) or not all(map(_is_told, found.values())):
+                raise ValueError("it does not say of each experiment its networks, seconds and environments")
+        except (OSError, ValueError, RecursionError) as error:
+            raise StiefelError(f"{path} is damaged ({error}); restore it.") from error
+        return found
+
+
+def publish(
+    source: Results, experiments: Mapping[str, Sequence[Record]], tables: Iterable[str], out: Path
+) -> list[Path]:
+    """Make published results of a run: each experiment's records as NAME.csv, one line per network, and its tables.
+
+    Args:
+        source: The run.
+        experiments: The records of each. A network that several share goes to the first of them.
+        tables: Names of CSV files of the run that are not records of networks; those that are there are published.
+        out: Where to. What it has of other experiments stays.
+
+    Returns:
+        What was written: the tables, and environment.json, which says what each was run with.
+    """
     written = []
-    environments = {}
-    for experiment in sorted({r["experiment"] for r in records}):
-        rows = [r for r in records if r["experiment"] == experiment]
-        rows.sort(key=lambda r: tuple(str(r[name] if r[name] is not None else "").rjust(12) for name in COLUMNS))
-        path = directory / f"{experiment}.csv"
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([*COLUMNS, *OUTCOME])
-            for r in rows:
-                writer.writerow([_text(r[name]) for name in (*COLUMNS, *OUTCOME)])
-        written.append(path)
-        machines = Counter(json.dumps(r["environment"], sort_keys=True) for r in rows)
-        environments[experiment] = {
-            "networks": len(rows),
-            "seconds": round(sum(r["seconds"] for r in rows), 1),
-            "epochs": sorted({r["epochs"] for r in rows}),
-            "environments": [json.loads(machine) | {"networks": count} for machine, count in machines.items()],
-        }
-    path = directory / "environment.json"
-    known = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps(dict(sorted((known | environments).items())), indent=1) + "\n", encoding="utf-8")
-    return [*written, path]
+    environments = Results(out).environments
+    taken: set[Cell] = set()
+    for name, records in experiments.items():
+        own = sorted((record for record in records if record.cell not in taken), key=_order)
+        taken |= {record.cell for record in own}
+        if own:
+            rows = [dict(zip(COLUMNS, map(_text, _values(record)))) for record in own]
+            written.append(write_table(rows, out / f"{name}.csv"))
+            environments[name] = _told(own, source.environments.get(name) or environments.get(name))
+    for name in tables:
+        if source.table(name):  # which also says what is wrong with it
+            written.append(write_whole(out / f"{name}.csv", (source.place / f"{name}.csv").read_bytes()))
+            environments |= {key: entry for key, entry in source.environments.items() if key == name}
+    return [*written, _write_environments(out, environments)]
+
+
+def note_environment(directory: Path, name: str, environment: Environment, seconds: float, networks: int) -> None:
+    """Say in a directory's environment.json what a table that is not made of records was run with."""
+    entry = {
+        "networks": networks,
+        "seconds": round(seconds, 1),
+        "environments": [{**environment, "networks": networks}],
+    }
+    _write_environments(directory, Results(directory).environments | {name: entry})
+
+
+def _write_environments(directory: Path, environments: Mapping[str, Any]) -> Path:
+    return write_whole(directory / ENVIRONMENT, json.dumps(dict(sorted(environments.items())), indent=1) + "\n")
+
+
+def _told(records: Sequence[Record], before: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """What records were run with; those that come from a table do not say, but its entry `before` does."""
+    fresh = [record for record in records if record.environment or before is None]
+    nothing: Mapping[str, Any] = {"seconds": 0.0, "environments": []}
+    kept = before if before is not None and len(fresh) < len(records) else nothing
+    if not fresh:
+        return kept
+    seconds = round(kept["seconds"] + sum(record.seconds for record in fresh), 1)
+    counts = [*kept["environments"], *_counted(record.environment for record in fresh)]
+    return {**kept, "networks": len(records), "seconds": seconds, "environments": counts}
+
+
+def _is_told(one: Any) -> bool:
+    return (
+        isinstance(one, dict)
+        and isinstance(one.get("networks"), int)
+        and isinstance(one.get("seconds"), int | float)
+        and isinstance(one.get("environments"), list)
+        and all(isinstance(e, dict) and isinstance(e.get("networks"), int) for e in one["environments"])
+        and all("device" in e and "engine" in e for e in one["environments"])
+    )
+
+
+def _counted(environments: Iterable[Environment]) -> list[dict[str, Any]]:
+    counts = Counter(json.dumps(dict(environment), sort_keys=True) for environment in environments)
+    return [json.loads(text) | {"networks": count} for text, count in counts.items()]
+
+
+def _order(record: Record) -> tuple[str, ...]:
+    return tuple(str("" if value is None else value).rjust(12) for value in record.cell.identity().values())
+
+
+def _values(record: Record) -> list[Any]:
+    score = record.score if math.isfinite(record.score) else None
+    return [*record.cell.identity().values(), record.metric.name, score, record.diverged]
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else f"{value:.7g}" if isinstance(value, float) else str(value)
+    """Exact: a float as Python writes it back, a list with spaces."""
+    return "" if value is None else " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def load(directory: Path | None = None) -> list[Record]:
-    """Records of a directory: published CSV files, or the JSON Lines of a run."""
-    place = directory or folder()
-    if not place.is_dir():
-        raise StiefelError(f"--results {place} is not a directory; give one that holds records.")
-    found = keep.read(place, lambda text: print(text, file=sys.stderr), touch=False)
-    for path in sorted(place.glob("*.csv")):
-        with open(path, newline="", encoding="utf-8", errors="replace") as file:
-            names = next(csv.reader(file), [])
-        if not names or set(COLUMNS) <= set(names):
-            found += _rows(path, _parse)
-    if not found:
-        raise StiefelError(f"{place} holds no records; run an experiment with --out {place} first.")
-    return found
+def _parse(row: dict[str, str]) -> Record:
+    values: dict[str, Any] = {name: _NUMBERS.get(name, str)(text) if text else None for name, text in row.items()}
+    if values["dataset"] is None or values["rate"] is None:
+        raise ValueError("a line without a data set or a rate")
+    metric = METRICS[values["metric"]]
+    score = values["score"]
+    cell = Cell(**{name: values[name] for name in IDENTITY})
+    return Record(cell, metric, metric.worst if score is None else score, values["diverged"])
+
+
+def _header(path: Path) -> list[str]:
+    with open(path, newline="", encoding="utf-8", errors="replace") as file, contextlib.suppress(csv.Error):
+        return next(csv.reader(file), [])
+    return ["no table"]
+
+
+def _strange(path: Path) -> str:
+    """Why a table's networks are not known here: a scheme or an activation that is not registered; or nothing."""
+    with open(path, newline="", encoding="utf-8", errors="replace") as file, contextlib.suppress(csv.Error):
+        for row in csv.DictReader(file):
+            name = (row["scheme"] or "").split()[:1]
+            if name and re.fullmatch(r"[A-Za-z][\w-]*", name[0]) and name[0] not in schemes.names():
+                return str(unknown("scheme", row["scheme"], schemes.names()))
+    return ""
 
 
 def _rows(path: Path, convert: Callable[[dict[str, str]], Any]) -> list[Any]:
@@ -92,71 +206,26 @@ def _rows(path: Path, convert: Callable[[dict[str, str]], Any]) -> list[Any]:
     found = []
     with open(path, newline="", encoding="utf-8", errors="replace") as file:
         reader = csv.DictReader(file)
-        for row in reader:
-            try:
+        try:
+            for row in reader:
                 if None in row or None in row.values():
                     raise ValueError("a line that is too short or too long")
                 found.append(convert(row))
-            except (ValueError, KeyError) as error:
-                raise StiefelError(
-                    f"{path}, line {reader.line_num}, is damaged ({error}); restore the file."
-                ) from error
+        except (ValueError, KeyError, csv.Error) as error:
+            reason = str(error).rstrip(".")
+            raise StiefelError(f"{path}, line {reader.line_num}, is damaged ({reason}); restore the file.") from error
     if not found:
         raise StiefelError(f"{path} holds no lines; restore the file or remove it.")
     return found
 
 
-_DEFAULTS = {f.name: f.default for f in fields(Cell) if f.default is not MISSING}
-
-
-def _parse(row: dict[str, str]) -> Record:
-    values: dict[str, Any] = dict(_DEFAULTS)
-    for name, text in row.items():
-        kind = _NUMBERS.get(name, str)
-        values[name] = kind(text) if text else None
-    return values
-
-
-def write_study(study: Study, path: Path, plane: np.ndarray | None) -> None:
-    """Figure 1's study as CSV: one line per matrix, with its place in the plane if there is one."""
-    rows = []
-    for i in range(len(study.alignment)):
-        scores = {
-            f"accuracy_{mode}": "" if np.isnan(values[i]) else f"{values[i]:.4f}"
-            for mode, values in study.accuracy.items()
-        }
-        place = ("", "") if plane is None else (f"{plane[i, 0]:.3f}", f"{plane[i, 1]:.3f}")
-        rows.append(
-            {"member": int(study.aligned[i]), "alignment": f"{study.alignment[i]:.4f}"}
-            | scores
-            | dict(zip("xy", place))
-        )
-    write_rows(rows, path)
-
-
-def read_study(path: Path) -> tuple[Study, np.ndarray | None]:
-    """What `write_study` wrote; the vectors themselves are not kept."""
-    rows = _rows(path, lambda row: {name: float(text or "nan") for name, text in row.items()})
-    column = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    accuracy = {
-        name.removeprefix("accuracy_"): values for name, values in column.items() if name.startswith("accuracy_")
-    }
-    plane = None if np.isnan(column["x"][0]) else np.array([column["x"], column["y"]]).T
-    return Study(column["member"] == 1, column["alignment"], np.empty((0, 0)), accuracy), plane
-
-
-def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
+def write_table(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
     """A table of numbers and names as CSV."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    keep.write_whole(path, text.getvalue().encode())
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """What `write_rows` wrote."""
-    return _rows(path, lambda row: {name: _number(text) for name, text in row.items()})
+    return write_whole(path, text.getvalue())
 
 
 def _number(text: str) -> Any:

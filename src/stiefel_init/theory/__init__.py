@@ -4,22 +4,30 @@ NumPy and SciPy alone. `docs/theory.md` has the derivations, the assumptions and
 """
 
 from ._bounds import FAVOURED_ALPHA, alignment_optimum, berry_esseen_bound, max_entry_bound, shift_for_alpha
-from ._moments import ACTIVATIONS, activation_moments, rectified_moments, slope_moments
-from ._propagate import SCHEMES, FiniteWidth, Propagation, finite_width, propagate
+from ._moments import (
+    ACTIVATIONS,
+    activation_moments,
+    activations,
+    rectified_moments,
+    register_activation,
+    slope_moments,
+)
+from ._propagate import FiniteWidth, Propagation, finite_width, propagate
 
 __all__ = [
     "ACTIVATIONS",
     "FAVOURED_ALPHA",
-    "SCHEMES",
     "FiniteWidth",
     "Propagation",
     "activation_moments",
+    "activations",
     "alignment_optimum",
     "berry_esseen_bound",
     "finite_width",
     "max_entry_bound",
     "propagate",
     "rectified_moments",
+    "register_activation",
     "shift_for_alpha",
     "slope_moments",
 ]

@@ -1,12 +1,4 @@
-r"""The initialization of Lee et al. (2024), one fixed matrix per shape: its entries, and what it does to a signal.
-
-Note [the matrix]
-    W = Q_m I_{m×n} Q_nᵀ with Q_k R_k = 11ᵀ + εI_k, diag R_k > 0. Column j of Q_k is, up to its length,
-
-        -(k + ε)  in rows i < j,      ε(j + ε) + (j - 1)(k + ε)  in row j,      ε  in rows i > j:
-
-    the span of the first j columns of 11ᵀ + εI_k is { v : v_i = c for i > j,  v_1 + … + v_j = (j + ε)c }, the column
-    lies in it, and is orthogonal to the one before it. When m = n, W is the identity.
+"""What the initialization of Lee et al. (2024), one fixed matrix per shape, does to a signal.
 
 Note [runs]
     A rectangular layer mixes its inputs; the square layers after it change nothing, so through such a run a unit is
@@ -21,30 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..schemes import Lee
 from ._moments import REACH, Activation, backward, density
 
-EPSILON = 0.1
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _PANEL = 3.0  # standard deviations to 16 points
 _BENDS = np.arange(-39.0, 1.0, 3.0)  # further ends of panels: 0, where activations bend, and the scale of e^y
-
-
-def matrix(m: int, n: int) -> np.ndarray:
-    """W of Note [the matrix], m × n."""
-    if m == n:
-        return np.eye(m)
-    p = min(m, n)
-    return _orthonormal(m, p) @ _orthonormal(n, p).T
-
-
-def _orthonormal(k: int, columns: int) -> np.ndarray:
-    """The first columns of Q_k."""
-    j = np.arange(1, columns + 1)
-    diagonal = EPSILON * (j + EPSILON) + (j - 1) * (k + EPSILON)
-    length = np.sqrt((j - 1) * (k + EPSILON) ** 2 + diagonal**2 + (k - j) * EPSILON**2)
-    above = np.triu(np.ones((k, columns)), 1)
-    below = np.tril(np.ones((k, columns)), -1)
-    return (np.eye(k, columns) * diagonal - above * (k + EPSILON) + below * EPSILON) / length
 
 
 def rows(widths: Sequence[int], mean: float, std: float, activation: Activation) -> np.ndarray:
@@ -61,7 +35,7 @@ def rows(widths: Sequence[int], mean: float, std: float, activation: Activation)
         count = np.ones(units, int)
         count[-1] += m - units
         if m != n:
-            w = matrix(m, n)[:units]
+            w = Lee().matrix(m, n)[:units]
             unit_mean, unit_variance = w @ unit_mean, w**2 @ unit_variance
         points, weights = _mixture(unit_mean, np.sqrt(unit_variance))
         values = _run(points, count / m @ weights, activation, min(n / m, 1.0), result[start:stop])

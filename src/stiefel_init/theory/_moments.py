@@ -20,8 +20,9 @@ Note [closed forms and where they cancel]
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from scipy.special import erfcx, ndtr
@@ -29,6 +30,8 @@ from scipy.special import erfcx, ndtr
 from .._errors import StiefelError, unknown
 
 Array = np.ndarray
+ActivationName = Literal["relu", "leaky_relu", "prelu", "elu", "selu"] | str
+"""One of `ACTIVATIONS`, or a name given to `register_activation`."""
 
 _TAIL = -2.0  # below this α the ReLU's moments come from the half line
 _SMALL_STD = 0.5  # below this σ the ELU's do
@@ -137,6 +140,37 @@ class ExponentialLinear:
         return self.scale**k * (ndtr(alpha) + self.a**k * tilted(alpha, std, k))
 
 
+Pointwise = Callable[[Any, Any], Any]  # (y, the array namespace of y) -> an array like y
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """Any f and its slope; the moments by quadrature over both half lines, so that f may bend at 0."""
+
+    f: Pointwise
+    df: Pointwise
+
+    def __call__(self, y: Any, xp: Any = np) -> Any:
+        return self.f(y, xp)
+
+    def slope(self, y: Any, xp: Any = np) -> Any:
+        return self.df(y, xp)
+
+    def moments(self, alpha: Any, std: Any) -> tuple[Any, Any]:
+        mean = _expected(self, alpha, std)
+        return mean / std, _expected(lambda y: (self(y) - np.asarray(mean)[..., None]) ** 2, alpha, std) / std**2
+
+    def slope_moment(self, alpha: Any, std: Any, k: int) -> Any:
+        return _expected(lambda y: self.slope(y) ** k, alpha, std)
+
+
+def _expected(function: Callable[[Any], Any], alpha: Any, std: Any) -> Any:
+    """E h(σ(α + g))."""
+    scale = np.asarray(std)[..., None]
+    (x, _, w), (x_below, _, w_below) = half_line(-np.asarray(alpha)), half_line(alpha)
+    return np.vecdot(w, function(scale * x)) + np.vecdot(w_below, function(-scale * x_below))
+
+
 def _exponential_part(alpha: Any, std: Any) -> tuple[Any, Any]:
     """(E q/σ, Var q/σ²) of q = 1 - e^{min(y, 0)}."""
     small = np.less(std, _SMALL_STD)
@@ -171,33 +205,58 @@ def _exponential_part_small(alpha: Any, std: Any) -> tuple[Any, Any]:
     return mean, np.exp(-2 * std * bulk) * spread
 
 
-_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
-_PARAMETERS: dict[str, dict[str, float]] = {
-    "relu": {},
-    "leaky_relu": {"negative_slope": 0.01},
-    "prelu": {"a": 0.25},
-    "elu": {"alpha": 1.0},
-    "selu": {},
+LEAKY_SLOPE, PRELU_START = 0.01, 0.25
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+_REGISTRY: dict[str, tuple[Callable[..., Activation], dict[str, float]]] = {
+    "relu": (lambda: PiecewiseLinear(0.0), {}),
+    "leaky_relu": (PiecewiseLinear, {"negative_slope": LEAKY_SLOPE}),
+    "prelu": (PiecewiseLinear, {"a": PRELU_START}),
+    "elu": (ExponentialLinear, {"alpha": 1.0}),
+    "selu": (lambda: ExponentialLinear(SELU_ALPHA, SELU_SCALE), {}),
 }
-ACTIVATIONS = tuple(_PARAMETERS)
-"""The activations known here; parameters and their defaults are named as in PyTorch, PReLU's slope `a`."""
+ACTIVATIONS: tuple[ActivationName, ...] = ("relu", "leaky_relu", "prelu", "elu", "selu")
+"""The paper's activations; parameters and their defaults are named as in PyTorch, PReLU's slope `a`."""
 
 
-def resolve(name: Any, parameters: dict[str, Any]) -> Activation:
+def register_activation(name: str, f: Pointwise, slope: Pointwise) -> None:
+    """Make an activation of your own known by name: to `propagate` and its like, and to the laboratory.
+
+    Args:
+        name: A word.
+        f: f(y, xp), with y an array of NumPy or PyTorch and xp its namespace, so that one formula serves both.
+        slope: Its derivative, likewise; at a kink, the left one.
+
+    Raises:
+        StiefelError: if the name is not a word, or one of `ACTIVATIONS`.
+
+    >>> register_activation("tanh", lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2)
+    >>> round(float(activation_moments(0.0, 1.0, "tanh")[1]), 4)
+    0.6279
+    """
+    if not isinstance(name, str) or not name.isidentifier():
+        raise StiefelError(f"name={name!r} cannot name an activation; use letters, digits and '_'.")
+    if name in ACTIVATIONS:
+        raise StiefelError(f"name={name!r} is taken; choose another.")
+    _REGISTRY[name] = (lambda: Function(f, slope), {})
+
+
+def activations() -> tuple[str, ...]:
+    """The names of all activations known here."""
+    return tuple(_REGISTRY)
+
+
+def resolve(name: Any, parameters: Mapping[str, Any]) -> Activation:
     """The activation of that name, its parameters set."""
-    if not isinstance(name, str) or name not in _PARAMETERS:
-        raise unknown("activation", name, ACTIVATIONS)
-    values = dict(_PARAMETERS[name])
+    if not isinstance(name, str) or name not in _REGISTRY:
+        raise unknown("activation", name, _REGISTRY)
+    build, defaults = _REGISTRY[name]
+    values = dict(defaults)
     for key, value in parameters.items():
         if key not in values:
             takes = f"it takes {', '.join(map(repr, values))}" if values else "it takes none"
             raise StiefelError(f"{key}={value!r} is not a parameter of activation={name!r}; {takes}.")
         values[key] = float(finite(key, value))
-    if name == "selu":
-        return ExponentialLinear(_SELU_ALPHA, _SELU_SCALE)
-    if name == "elu":
-        return ExponentialLinear(values["alpha"])
-    return PiecewiseLinear(next(iter(values.values()), 0.0))
+    return build(*values.values())
 
 
 def finite(name: str, value: Any) -> Array:
@@ -277,7 +336,9 @@ def rectified_moments(mean: Any, std: Any) -> tuple[Array, Array]:
     return activation_moments(mean, std)
 
 
-def activation_moments(mean: Any, std: Any, activation: str = "relu", **parameters: float) -> tuple[Array, Array]:
+def activation_moments(
+    mean: Any, std: Any, activation: ActivationName = "relu", **parameters: float
+) -> tuple[Array, Array]:
     r"""Mean and standard deviation of f(y) for y ~ N(mean, std²).
 
     f is `"relu"`, `"leaky_relu"` (`negative_slope=0.01`), `"prelu"` (`a=0.25`), `"elu"` (`alpha=1.0`) or `"selu"`,
@@ -292,7 +353,7 @@ def activation_moments(mean: Any, std: Any, activation: str = "relu", **paramete
     return moments(resolve(activation, parameters), finite("mean", mean), deviation("std", std))
 
 
-def slope_moments(mean: Any, std: Any, activation: str = "relu", **parameters: float) -> tuple[Array, Array]:
+def slope_moments(mean: Any, std: Any, activation: ActivationName = "relu", **parameters: float) -> tuple[Array, Array]:
     r"""E f'(y) and E f'(y)² for y ~ N(mean, std²): what a layer's activation does to the gradient.
 
     For the ReLU both are Φ(mean/std), the active fraction. Activations and accuracy as in `activation_moments`;

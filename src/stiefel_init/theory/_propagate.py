@@ -2,35 +2,36 @@ r"""Signal and gradient layer by layer, before a network exists: `propagate`, an
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
 
-from .. import _members as _names
 from .. import _validate
-from .._errors import StiefelError, unknown
-from .._members import MEMBERS
+from .._errors import StiefelError
+from .._sample import Member, member_scheme
+from .._text import columns
+from ..schemes import Law, Lee, Orthogonal, Scheme, SchemeName, Stiefel, get
 from . import _lee
-from ._moments import Activation, PiecewiseLinear, backward, deviation, finite, moments, resolve, slopes
+from ._moments import (
+    Activation,
+    ActivationName,
+    PiecewiseLinear,
+    backward,
+    deviation,
+    finite,
+    moments,
+    resolve,
+    slopes,
+)
 
-# Var W_ij of the schemes whose weights have mean zero, m outputs and n inputs.
-_WEIGHT_VARIANCE: dict[str, Callable[[int, int], float]] = {
-    "he": lambda m, n: 2 / n,
-    "xavier": lambda m, n: 2 / (m + n),
-    "orthogonal": lambda m, n: 1 / max(m, n),
-    "random": lambda m, n: 0.1**2,
-}
-SCHEMES = ("stiefel", "lee", *_WEIGHT_VARIANCE)
 _COLUMNS = (
     "layer", "fan_in", "fan_out", "pre_mean", "pre_std", "alpha", "active", "post_mean", "post_std", "variance_ratio",
     "gradient_factor",
 )  # fmt: skip
-_SHOWN = 24  # rows that str() prints; of more, the first and the last half of this
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -57,6 +58,8 @@ class Propagation:
     """post_std² over that of the layer before, of the first layer over the input's."""
     gradient_factor: np.ndarray
     """√( E‖∂L/∂x_{ℓ-1}‖² / E‖∂L/∂x_ℓ‖² ); the product over layers is what reaches the input."""
+    chosen: Scheme
+    """The scheme itself."""
 
     def __len__(self) -> int:
         return len(self.layer)
@@ -69,14 +72,8 @@ class Propagation:
         return f"<Propagation: {self.scheme}, {self.activation}, {len(self)} layers>"
 
     def __str__(self) -> str:
-        cells = [[name.replace("_", " ") for name in _COLUMNS]]
-        table = list(zip(*self.to_dict().values()))
-        half = _SHOWN // 2
-        kept = table if len(table) <= _SHOWN else [*table[:half], None, *table[-half:]]
-        for row in kept:
-            cells.append(["…"] * len(_COLUMNS) if row is None else [*map(str, row[:3]), *(f"{v:.4g}" for v in row[3:])])
-        size = [max(map(len, column)) for column in zip(*cells)]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, size)) for line in cells]
+        rows = [[*map(str, row[:3]), *(f"{v:.4g}" for v in row[3:])] for row in zip(*self.to_dict().values())]
+        lines = columns([name.replace("_", " ") for name in _COLUMNS], rows, left=0)
         return "\n".join([f"{self.scheme}, {self.activation}, input N({self.mean:g}, {self.std:g}²)", *lines])
 
 
@@ -85,9 +82,9 @@ def propagate(
     *,
     mean: Any,
     std: Any,
-    scheme: str = "stiefel",
-    activation: str = "relu",
-    member: str = "uniform",
+    scheme: SchemeName | Scheme = "stiefel",
+    activation: ActivationName = "relu",
+    member: Member = "uniform",
     **parameters: float,
 ) -> Propagation:
     r"""Predict mean, spread, active fraction and gradient through y_ℓ = W_ℓ x_{ℓ-1}, x_ℓ = f(y_ℓ), before training.
@@ -106,78 +103,79 @@ def propagate(
     A signal beyond float64's range is nan.
 
     Args:
-        mean, std: of the coordinates of an input, taken as independent over coordinates and inputs; or two arrays
-            with every input's own mean and std over its coordinates, `x.mean(1)` and `x.std(1)`. Under all schemes
-            but `"lee"`, whose weights single out no direction but that of the ones, nothing else matters of an
-            input: for data that are not noise, such as images, this is the accurate way.
-        scheme: a name of `stiefel_init.torch.SCHEMES`.
-        activation, parameters: as in `activation_moments`.
-        member: of `"stiefel"` under ReLU: `"permutation"` and `"identity"`, where they are not uniform, clip nothing
-            that is not negative, so from the second layer on nothing changes but by the shape of a layer.
+        widths: N₀, …, N_L.
+        mean: Of the coordinates of an input, taken as independent over coordinates and inputs; or an array with every
+            input's own mean over its coordinates, `x.mean(1)`. Under all schemes but `"lee"`, whose weights single
+            out no direction but that of the ones, nothing else matters of an input: for data that are not noise, such
+            as images, this is the accurate way.
+        std: Likewise, `x.std(1)`.
+        scheme: A name of `stiefel_init.schemes`. `"permutation"` and `"identity"`, where they are not uniform, clip
+            nothing that is not negative: under ReLU, from the second layer on, nothing changes but by the shape of a
+            layer. They are predicted for ReLU alone, and rotations not at all.
+        activation: As in `activation_moments`.
+        member: Of `"stiefel"`: another way to name these schemes.
+        parameters: Of the activation.
+
+    Returns:
+        One entry per layer in every array.
+
+    Raises:
+        StiefelError: for widths, moments or names that are none, and for schemes without a prediction.
 
     >>> p = propagate([784, 64, 64], mean=0.13, std=0.31)
     >>> p.alpha.round(3).tolist(), p.active.round(3).tolist()
     ([1.468, 1.597], [0.929, 0.945])
     """
     sizes = _widths(widths)
-    inputs = _inputs(finite("mean", mean), deviation("std", std), scheme)
+    chosen = get(scheme)
+    if member != "uniform":
+        if chosen != Stiefel():
+            raise StiefelError(f"member={member!r} belongs to scheme='stiefel'; leave it out for {str(scheme)!r}.")
+        chosen = member_scheme(member, 0.1)
+    if isinstance(chosen, Lee) and chosen != Lee():
+        raise StiefelError(f"scheme={str(chosen)!r} has no prediction; 'lee', its product form with ε = 0.1, has one.")
+    inputs = _inputs(finite("mean", mean), deviation("std", std), chosen)
     function = resolve(activation, parameters)
-    kept = _kept(sizes, member, scheme, activation)
+    laws = [] if isinstance(chosen, Lee) else _laws(chosen, sizes, activation)
     start_mean, start_std = map(float, _pooled(*inputs))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        rows = (
-            _lee.rows(sizes, start_mean, start_std, function)
-            if scheme == "lee"
-            else _follow(scheme, sizes, *inputs, function, kept)
-        )
+        rows = _follow(laws, sizes, *inputs, function) if laws else _lee.rows(sizes, start_mean, start_std, function)
         pre_mean, pre_std, active, post_mean, post_std, factor = rows.T
         before = np.concatenate(([start_std], post_std[:-1]))
         return Propagation(
-            scheme, activation, start_mean, start_std,
+            str(chosen), activation, start_mean, start_std,
             np.arange(1, len(sizes)), np.array(sizes[:-1]), np.array(sizes[1:]),
             pre_mean, pre_std, pre_mean / pre_std, active, post_mean, post_std, (post_std / before) ** 2, factor,
+            chosen,
         )  # fmt: skip
 
 
-def _kept(widths: list[int], member: Any, scheme: str, activation: str) -> list[bool]:
-    """For each layer whether it clips nothing: a non-negative member, on what ReLU has let through."""
-    if member not in MEMBERS:
-        raise unknown("member", member, MEMBERS)
-    if member == "uniform":
-        return [False] * (len(widths) - 1)
-    if member == "rotation":
-        raise StiefelError(
-            "member='rotation' has no prediction; small spreads are near 'identity', large near 'uniform'."
-        )
-    if scheme != "stiefel" or activation != "relu":
-        raise StiefelError(
-            f"member={member!r} is predicted for scheme='stiefel' and activation='relu', not {scheme!r} and "
-            f"{activation!r}."
-        )
-    shapes = itertools.pairwise(widths)
-    return [layer > 0 and _names.resolve(member, min(s), max(s)) != "uniform" for layer, s in enumerate(shapes)]
+def _laws(scheme: Scheme, widths: list[int], activation: str) -> list[Law]:
+    """The law of each layer. The first layer's input may be negative, so there every member clips."""
+    laws = [scheme.law(m, n) for n, m in pairwise(widths)]
+    if activation != "relu" and any(law.non_negative for law in laws):
+        raise StiefelError(f"scheme={str(scheme)!r} is predicted for activation='relu', not {activation!r}.")
+    return [laws[0]._replace(non_negative=False), *laws[1:]]
 
 
-def _follow(
-    scheme: str, widths: list[int], mean: Any, std: Any, activation: Activation, kept: list[bool]
-) -> np.ndarray:
+def _follow(laws: list[Law], widths: list[int], mean: Any, std: Any, activation: Activation) -> np.ndarray:
     """For each layer: pre-activation mean and std, active fraction, post-activation mean and std, gradient factor."""
     result = np.full((len(widths) - 1, 6), math.nan)
     activate = _activate if isinstance(mean, float) else _activate_each
     gains: list[float] = []
     slope_squares: list[Any] = []
     active = 1.0
-    for row, n, m, keeps in zip(result, widths, widths[1:], kept):
-        if scheme == "stiefel":
+    for row, n, m, law in zip(result, widths, widths[1:], laws):
+        if law.aligned:
             gain = min(n / m, 1.0)
             mean, std = mean * math.sqrt(n / m), std * math.sqrt(gain)
         else:
-            gain = n * _WEIGHT_VARIANCE[scheme](m, n)
+            gain = n * law.variance
             mean, std = mean * 0.0, math.sqrt(gain) * np.hypot(mean, std)
         if not np.isfinite(mean + std).all():
             break
         row[:2] = _pooled(mean, std)
-        if keeps:
+        if law.non_negative:
             # A unit that sums k of them is active if one of them is. The gradient has passed this layer's mask when
             # it comes to the one before, which then stops only what it alone would.
             before, active = active, 1 - (1 - active) ** max(n // m, 1)
@@ -216,12 +214,10 @@ def _pooled(mean: Any, std: Any) -> tuple[Any, Any]:
     return mean.mean(), scale * np.sqrt(np.var(mean / scale) + np.mean((std / scale) ** 2))
 
 
-def _inputs(mean: np.ndarray, std: np.ndarray, scheme: Any) -> tuple[Any, Any]:
-    if not isinstance(scheme, str) or scheme not in SCHEMES:
-        raise unknown("scheme", scheme, SCHEMES)
+def _inputs(mean: np.ndarray, std: np.ndarray, scheme: Scheme) -> tuple[Any, Any]:
     if mean.ndim == std.ndim == 0:
         return float(mean), float(std)
-    if scheme == "lee":
+    if isinstance(scheme, Lee):
         raise StiefelError("scheme='lee' treats coordinates differently, so give one mean and one std for all inputs.")
     if mean.shape != std.shape or mean.ndim != 1 or not mean.size:
         raise StiefelError(
@@ -283,12 +279,13 @@ def finite_width(propagation: Propagation) -> FiniteWidth:
     if p.activation != "relu":
         raise StiefelError(f"activation={p.activation!r} has no finite-width term here; propagate with 'relu'.")
     none = np.zeros(len(p))
-    if p.scheme == "lee":
+    scheme = p.chosen
+    if isinstance(scheme, Lee):
         return FiniteWidth(none, none, none, none)
-    if p.scheme == "stiefel":
+    if scheme.law(1, 1).aligned:
         order = 1 / np.minimum.accumulate(p.fan_out)
         return FiniteWidth(none, p.std * order, p.std * order * np.sqrt(1 + np.log(p.layer)), order)
-    kept = 2 / np.maximum(p.fan_in, p.fan_out) if p.scheme == "orthogonal" else none
+    kept = 2 / np.maximum(p.fan_in, p.fan_out) if isinstance(scheme, Orthogonal) else none
     variance = np.cumsum(5 / p.fan_out - kept) / 4
     relative = 2 * (1 + variance) / p.fan_out
     return FiniteWidth(-variance, relative * p.post_mean, relative * p.post_std, none)

@@ -4,12 +4,13 @@
 `from_csv` and `from_arrays` take a user's own data; `split` gives what a network is trained and tested on.
 """
 
-from .catalog import NAMES
+from .catalog import CATALOG, NAMES
 from .dataset import Dataset, Split, split
-from .library import Listing, describe, get, load, where
+from .library import Listing, describe, get, load, names, register, where
 from .own import from_arrays, from_csv
 
 __all__ = [
+    "CATALOG",
     "NAMES",
     "Dataset",
     "Listing",
@@ -19,6 +20,8 @@ __all__ = [
     "from_csv",
     "get",
     "load",
+    "names",
+    "register",
     "split",
     "where",
 ]

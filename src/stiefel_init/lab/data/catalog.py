@@ -58,6 +58,8 @@ class Entry:
     """sha256 of each array, as `digest` computes it."""
     scale: float = 1.0
     fixed_split: bool = False
+    floor: float | None = None
+    """Test accuracy (%) of always answering the class that a collapsed network settles on."""
     embedded: bool = False
     """Whether scikit-learn carries it; then it has neither files nor further sources."""
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -103,6 +105,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             classes=10,
             scale=255.0,
             fixed_split=True,
+            floor=11.35,
             digests={
                 "x_train": "d8383ed230826411a950572e9aa106aa0cf7024520159f30115c48a680131ed3",
                 "y_train": "837e74eeaf636b8081ba484616b1b9db11e156b4bff49dd40b0be0b93969084c",
@@ -132,6 +135,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             classes=10,
             scale=255.0,
             fixed_split=True,
+            floor=10.0,
             digests={
                 "x_train": "7a3526415eac57ae03dc40db73e19279ffb80b80417c3b83d129c2f21191df0b",
                 "y_train": "360b383018792831520c7d2fd5b0144cf724933ddf4ed2b8ca90f0895998d38f",
@@ -156,6 +160,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             rows=48_842,
             features=14,
             classes=2,
+            floor=76.07,
             digests={
                 "x_train": "50996c19ec90241d215bf4eb7dc3f2dc41cd5b08a0681e9d9f54d235429c830e",
                 "y_train": "94aaf6e1f847e318ce9d1badfc67f49ef9e4040c7ec995ecaf3e3c3e649eec3c",
@@ -180,6 +185,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             rows=569,
             features=30,
             classes=2,
+            floor=63.16,
             digests={
                 "x": "340ff7dd2919e007dff7c654008b5cfc37d16756ac7f0b5cf88f20212899b991",
                 "y": "4a7be118331480efcc46480a958bcb9d54a872be1626c67e3a31837dc73ea643",
@@ -191,6 +197,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             rows=768,
             features=8,
             classes=2,
+            floor=64.94,
             digests={
                 "x": "d1d03fdae5ddb4b65b63c653ea46676c05b50857b391d5069bf68552441a9ab7",
                 "y": "8f3329e329cd38d792781de0b76598280bf91c11a516e2773942b61799de1e8c",
@@ -207,6 +214,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             rows=351,
             features=34,
             classes=2,
+            floor=64.79,
             digests={
                 "x": "792e6b1f91efaa8181d541659fe1706228206822d13a360a89d62613f4649f57",
                 "y": "92390bedf632d813697ca859d5a5c7ad374e0b59eef496fafbb1456ccddfef82",
@@ -223,6 +231,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             rows=178,
             features=13,
             classes=3,
+            floor=38.89,
             digests={
                 "x": "d770c60893292b89e1955018936029af60b328ea5ce02ead2c9716dbb7b0a093",
                 "y": "e60bb286f92e4b480eec1c51c410e8ec944919c4e91a1b37107b66a7c5f24f09",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -37,6 +39,36 @@ def _stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+_REGISTERED: dict[str, Callable[[], Dataset]] = {}
+
+
+def register(name: str, build: Callable[[], Dataset]) -> None:
+    """Make a data set of your own known by name to `load` and to the command line.
+
+    Args:
+        name: Letters, digits, '.', '_' and '-'.
+        build: Called when the set is first asked for; `from_csv` and `from_arrays` make what it should return.
+
+    Raises:
+        StiefelError: if the name is not such a word, or that of one of the nine sets.
+
+    >>> from stiefel_init.lab.data import from_arrays
+    >>> register("parity", lambda: from_arrays(np.arange(40.0).reshape(20, 2), [0, 1] * 10))
+    >>> load("parity").classes
+    2
+    """
+    if not isinstance(name, str) or not re.fullmatch(r"[\w][\w.-]*", name):
+        raise StiefelError(f"name={name!r} cannot name a data set; use letters, digits, '.', '_' and '-'.")
+    if name in CATALOG:
+        raise StiefelError(f"name={name!r} is taken; choose another.")
+    _REGISTERED[name] = build
+
+
+def names() -> tuple[str, ...]:
+    """The names of all data sets known here: the nine, and those registered."""
+    return (*NAMES, *_REGISTERED)
+
+
 def load(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log = _stderr) -> Dataset:
     """The set `name`, verified by content hash, from the first source that has it.
 
@@ -49,6 +81,8 @@ def load(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log
     >>> digits.x.shape, digits.classes, digits.train_rows
     ((1797, 64), 10, 1437)
     """
+    if name in _REGISTERED:
+        return _registered(name)
     entry = _entry(name)
     arrays, source = _find(name, entry, directory, log)
     if source == "network":
@@ -65,6 +99,8 @@ def get(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log 
     >>> get("digits")
     'scikit-learn'
     """
+    if name in _REGISTERED:
+        return "registered"
     entry = _entry(name)
     if entry.embedded:
         return EMBEDDED
@@ -88,6 +124,8 @@ def where(name: str, *, directory: str | os.PathLike[str] | None = None) -> str 
     >>> where("wine")
     'scikit-learn'
     """
+    if name in _REGISTERED:
+        return "registered"
     entry = _entry(name)
     if entry.embedded:
         return EMBEDDED
@@ -102,21 +140,40 @@ def where(name: str, *, directory: str | os.PathLike[str] | None = None) -> str 
 
 
 def describe(*, directory: str | os.PathLike[str] | None = None) -> list[Listing]:
-    """A line about every set, for a listing.
+    """A line about every set, for a listing; what was registered is built for it.
 
     >>> [line.name for line in describe() if line.where == "scikit-learn"]
     ['cancer', 'wine', 'diabetes', 'digits']
     """
-    return [
+    known = [
         Listing(name, entry.task, entry.rows, entry.features, entry.classes, where(name, directory=directory))
         for name, entry in CATALOG.items()
+    ]
+    own = {name: load(name) for name in _REGISTERED}
+    return known + [
+        Listing(name, one.task, len(one.x), one.features, one.classes, "registered") for name, one in own.items()
     ]
 
 
 def _entry(name: str) -> Entry:
-    if name not in NAMES:
-        raise unknown("dataset", name, NAMES)
+    if name not in CATALOG:
+        raise unknown("dataset", name, names())
     return CATALOG[name]
+
+
+def _registered(name: str) -> Dataset:
+    try:
+        found = _REGISTERED[name]()
+    except StiefelError:
+        raise
+    except Exception as error:  # whatever the user's function raises
+        reason = (str(error).splitlines() or [""])[0].rstrip(".")
+        raise StiefelError(f"dataset={name!r} raised {type(error).__name__} ({reason}); make it build.") from error
+    if not isinstance(found, Dataset):
+        raise StiefelError(
+            f"dataset={name!r} is of type {type(found).__name__}; build it with from_arrays or from_csv."
+        )
+    return replace(found, name=name)
 
 
 def _directory(directory: str | os.PathLike[str] | None) -> Path | None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import io
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
+from .. import files
 from .catalog import differences
 from .formats import Arrays
 
@@ -52,17 +51,8 @@ def read(path: Path, digests: Mapping[str, str]) -> Arrays:
     except Exception as error:  # a damaged archive makes zipfile, zlib and NumPy raise nearly anything
         damage = f"{type(error).__name__}: {error}"
     if damage:
-        raise DamagedError(f"{path} is damaged ({damage}){_set_aside(path)}")
+        raise DamagedError(f"{path} is damaged ({damage}) and {files.set_aside(path)}")
     return arrays
-
-
-def _set_aside(path: Path) -> str:
-    aside = path.with_name(path.name + ".damaged")
-    try:
-        os.replace(path, aside)
-    except OSError as error:
-        return f" and cannot be set aside ({error.strerror})"
-    return f" and was set aside as {aside.name}"
 
 
 def write(path: Path, arrays: Arrays) -> None:
@@ -70,14 +60,4 @@ def write(path: Path, arrays: Arrays) -> None:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(buffer.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+    files.replace(path, buffer.getvalue())

@@ -1,0 +1,73 @@
+"""Files that are there as a whole or not at all, and directories to write them to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import threading
+from pathlib import Path
+
+from .._errors import StiefelError
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name, sync it and rename it: whatever happens, it is complete or as it was.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:  # Ctrl-C too leaves nothing half-written
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def write_whole(path: Path, content: bytes | str) -> Path:
+    """`replace`, for the command line.
+
+    Raises:
+        StiefelError: if it cannot be written.
+    """
+    try:
+        replace(path, content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise StiefelError(
+            f"{path} could not be written ({error.strerror}); free some space or choose another --out, and run again: "
+            "finished work is kept."
+        ) from error
+    return path
+
+
+def set_aside(path: Path) -> str:
+    """Rename a damaged file to NAME.damaged, and say so in the rest of a sentence."""
+    aside = path.with_name(path.name + ".damaged")
+    try:
+        os.replace(path, aside)
+    except OSError as error:  # another process may have been faster
+        return f"cannot be set aside ({error.strerror})"
+    return f"was set aside as {aside.name}"
+
+
+def refuse_file(directory: Path) -> None:
+    """Refuse a `directory` that is a file."""
+    if directory.exists() and not directory.is_dir():
+        raise StiefelError(f"--out {directory} is a file; give a directory.")
+
+
+def prepare(directory: Path) -> Path:
+    """`directory`, made if it is not there and tried for writing."""
+    refuse_file(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise StiefelError(f"--out {directory} cannot be written to ({error.strerror}); give another.") from error
+    return directory

@@ -1,0 +1,17 @@
+"""The paper's tables and figures as experiments, its published numbers, and how ours compare with them."""
+
+from ..experiment import register
+from .algorithms import Algorithms
+from .figure1 import Figure1
+from .figure2 import Figure2
+from .figure3 import Figure3
+from .signal import Signals
+from .table1 import Table1
+from .table2 import Table2
+from .table3 import Table3
+from .table5 import Table5
+
+EXPERIMENTS = tuple(
+    map(register, (Table1(), Table2(), Table3(), Figure3(), Table5(), Figure1(), Figure2(), Signals(), Algorithms()))
+)
+"""In the order of the report."""

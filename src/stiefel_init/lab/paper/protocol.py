@@ -1,0 +1,24 @@
+"""What the paper's experiments have in common.
+
+Images: pixels/255, 784 → 64 × D → 10, Adam, batches of 256, 100 epochs, rate 0.001/√D; the paper keeps Lee's at 0.001.
+Few shots: all k images per class are one batch, 100 steps, tested on all 10,000. Tabular: see `lab.data.split`.
+"""
+
+from __future__ import annotations
+
+import math
+
+SCHEMES = ("stiefel", "lee", "he", "xavier", "orthogonal", "random")
+"""The initializations that the paper compares, in its order."""
+IMAGES = ("mnist", "fashion-mnist")
+DEPTHS = tuple(range(10, 101, 10))
+SHOTS = (1, 2, 4, 8)
+ALPHAS = (-2.0, 0.0, 2.0, 50.0)
+TABULAR_WIDTH = {"adult": 8, "cancer": 16, "pima": 4, "ionosphere": 16, "wine": 8, "diabetes": 8}
+"""Units of a hidden layer, for each of the tabular sets."""
+EPOCHS = 100
+
+
+def rate(scheme: str, depth: int) -> float:
+    """The paper's learning rate: 0.001/√depth, but 0.001 for Lee."""
+    return 1e-3 if scheme == "lee" else 1e-3 / math.sqrt(depth)

@@ -1,0 +1,75 @@
+"""Table 1: accuracy by depth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ..data import CATALOG
+from ..experiment import Claim
+from ..report import plots
+from ..train.cell import Cell
+from ..train.record import Record
+from .compare import COLLAPSED_WITHIN
+from .protocol import DEPTHS, EPOCHS, IMAGES, SCHEMES, rate
+from .published import Published
+from .statistics import Duels
+from .table import PaperTable
+
+QUICK_EPOCHS = 2
+
+
+class Table1(PaperTable):
+    """Plain networks of 10 to 100 layers on MNIST and Fashion-MNIST."""
+
+    name = "table1"
+    title = "Table 1: depth"
+    labels = ("data set", "depth")
+    seeds = 10
+
+    def cell(self, dataset: str, scheme: str, depth: int, **setting: Any) -> Cell:
+        """A hundred epochs at the paper's rate."""
+        return Cell(dataset, scheme, depth, epochs=EPOCHS, rate=rate(scheme, depth))
+
+    def row(self, number: Published) -> tuple[str, ...]:
+        """A data set and a depth."""
+        return number.dataset, str(number.depth)
+
+    def quick(self, cell: Cell) -> Cell | None:
+        """Three depths, two epochs."""
+        return replace(cell, epochs=QUICK_EPOCHS) if cell.depth in (10, 50, 100) else None
+
+    def pictures(self, evidence: Sequence[Record]) -> dict[str, Any]:
+        """Accuracy over depth."""
+        return {"results-table1": plots.over_depth(evidence)}
+
+    def claims(self, evidence: Sequence[Record] | None) -> list[Claim]:
+        """That it is the best when deep, and that it does not collapse."""
+        scores = self.scores(evidence or ())
+        duels = Duels.of(
+            [
+                (f"{dataset}, depth {depth}", self.of_schemes(scores, dataset, depth))
+                for dataset, depth in product(IMAGES, range(40, 101, 10))
+            ]
+        )
+        lost, ended = {}, 0
+        for scheme in SCHEMES:
+            above = [
+                scores(self.cell(dataset, scheme, depth)) - (CATALOG[dataset].floor or 0)
+                for dataset, depth in product(IMAGES, DEPTHS)
+            ]
+            values = np.concatenate(above)
+            lost[scheme] = int((~(values > COLLAPSED_WITHIN)).sum())
+            ended = len(values) if scheme == "stiefel" else ended
+        claim = "No collapse up to depth 100 (table 1)"
+        if not ended:
+            collapse = Claim(claim, "not tested", "No records.")
+        else:
+            others = ", ".join(f"{scheme} {lost[scheme]}" for scheme in SCHEMES[1:])
+            text = f"{lost['stiefel']} of {ended} stiefel networks end at chance; of as many each: {others}."
+            collapse = Claim(claim, "does not hold" if lost["stiefel"] else "holds", text)
+        return [Claim("The best initialization at every depth from 40 on (table 1)", *duels.verdict()), collapse]

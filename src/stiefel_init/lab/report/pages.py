@@ -1,0 +1,146 @@
+"""The pages of the docs that are made from records: `results.md` as a whole, others between their marks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..._errors import StiefelError
+from ..experiment import Experiment
+from ..files import prepare, write_whole
+from ..paper.compare import Comparison
+from ..paper.protocol import SCHEMES
+from ..paper.table import PaperTable
+from ..results import Results
+from . import plots
+from .page import write_page
+from .tables import Table, plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+START, END = "<!-- evidence -->\n", "<!-- end -->"
+DPI = 110
+
+
+def write(out: Path, results: Results, experiments: Iterable[Experiment]) -> list[Path]:
+    """Write results.md and its pictures into `out`, and fill the other pages that are there; what was written."""
+    found = _evidence(results, experiments)
+    text, pictures = _results(results, found)
+    written = [write_whole(prepare(out) / "results.md", text)]
+    for experiment, evidence in found.items():
+        page = out / f"{experiment.page}.md"
+        if experiment.page not in (None, "results") and evidence is not None and page.exists():
+            pictures |= experiment.pictures(evidence)
+            before, _, rest = page.read_text(encoding="utf-8").partition(START)
+            if END not in rest:
+                raise StiefelError(f"{page} has no marks {START.strip()} and {END} to write between; restore them.")
+            lines = "\n".join(experiment.section(evidence))
+            written.append(write_whole(page, f"{before}{START}{lines}\n{END}{rest.partition(END)[2]}"))
+    return written + [plots.save(figure, out / f"{name}.png", DPI) for name, figure in pictures.items()]
+
+
+def write_html(out: Path, results: Results, experiments: Iterable[Experiment]) -> Path:
+    """The report as one self-contained page, results.html."""
+    text, pictures = _results(results, _evidence(results, experiments))
+    title, _, body = text.partition("\n")
+    drawn = {f"{name}.png": figure for name, figure in pictures.items()}
+    return write_page(prepare(out) / "results.html", title.removeprefix("# "), body, drawn)
+
+
+def _evidence(results: Results, experiments: Iterable[Experiment]) -> dict[Experiment, Any]:
+    return {experiment: experiment.evidence(results) for experiment in experiments}
+
+
+def _results(results: Results, found: dict[Experiment, Any]) -> tuple[str, dict[str, Figure]]:
+    """The text of results.md, and its pictures by name."""
+    here = {e: evidence for e, evidence in found.items() if e.page == "results" and evidence is not None}
+    if not here:
+        raise StiefelError(f"{results.place} holds no results of the paper; run an experiment with `reproduce` first.")
+    claims = [
+        [claim.claim, f"**{claim.verdict}**", claim.evidence]
+        for experiment, evidence in found.items()
+        for claim in experiment.claims(evidence)
+    ]
+    tables = {e: e.compare(evidence) for e, evidence in here.items() if isinstance(e, PaperTable)}
+    lines = [
+        "# The paper, re-run",
+        "",
+        "Every number here is computed from the records under `results/` by `stiefel-init report`; do not edit it.",
+        "`stiefel-init compare` prints each published number beside ours, `stiefel-init reproduce NAME` runs it again.",
+        "",
+        *_what_was_run(results.environments),
+        "## The claims",
+        "",
+        *Table("", ["claim", "verdict", "evidence"], claims).markdown(),
+        "",
+        "One confound runs through the comparison of schemes: the paper trains Lee's initialization at the fixed rate",
+        "0.001 and every other one at 0.001/√depth, and so do these runs. Where Lee falls behind with depth, the rate",
+        "may be the reason, not the initialization; the study of [members](members.md) compares them at equal rates.",
+        "",
+        "A published number of tables 1, 2 and 5 is one run; it *agrees* if it lies in the 95 % interval in which one",
+        "more run of ours would fall. Those of table 3 are means of 50; they agree within 3 combined standard errors.",
+        "",
+        *_agreement(tables),
+        "",
+        *_furthest(tables),
+        "",
+    ]
+    pictures: dict[str, Figure] = {}
+    for experiment, evidence in here.items():
+        lines += experiment.section(evidence)
+        pictures |= experiment.pictures(evidence)
+    return "\n".join(lines).rstrip() + "\n", pictures
+
+
+def _what_was_run(environments: dict[str, Any]) -> list[str]:
+    if not environments:
+        return []
+    rows = []
+    for name, one in environments.items():
+        counts: dict[str, int] = {}
+        for environment in one["environments"]:
+            device = str(environment["device"])
+            counts[device] = counts.get(device, 0) + environment["networks"]
+        devices = " and ".join(f"{name} ({count:,})" if len(counts) > 1 else name for name, count in counts.items())
+        engines = ", ".join(dict.fromkeys(str(environment["engine"]) for environment in one["environments"]))
+        rows.append([plain(name), f"{one['networks']:,}", plain(devices), plain(engines), f"{one['seconds']:,.0f} s"])
+    notes = [f"{plain(name)}: {plain(one['note'])}" for name, one in environments.items() if "note" in one]
+    table = Table("", ["experiment", "networks", "device", "engine", "time of training"], rows)
+    return ["## What was run", "", *table.markdown(), "", *notes, *([""] if notes else [])]
+
+
+def _agreement(tables: dict[PaperTable, list[Comparison]]) -> list[str]:
+    rows = []
+    for table, found in tables.items():
+        cells = [f"{table.name}: agree"]
+        for scheme in (*SCHEMES, None):
+            own = [one for one in found if one.judged and scheme in (None, one.published.scheme)]
+            cells.append(f"{sum(one.agrees for one in own)} of {len(own)}" if own else "—")
+        rows.append(cells)
+    return Table("", ["", *SCHEMES, "all"], rows).markdown() if rows else []
+
+
+def _furthest(tables: dict[PaperTable, list[Comparison]]) -> list[str]:
+    """How far the numbers for `stiefel` are from ours."""
+    own = {table.name: _of_stiefel(found) for table, found in tables.items()}
+    lines = []
+    if one := own.get("table1"):
+        worst = max(one, key=lambda c: abs(c.difference))
+        near = sum(abs(c.difference) <= 0.6 for c in one)
+        lines.append(
+            f"Of table 1's {len(one)} numbers for `stiefel`, {near} are within 0.6 points of our mean; the furthest "
+            f"({worst.published.dataset}, depth {worst.published.depth}) differs by {worst.difference:+.2f}."
+        )
+    if few := own.get("table3"):
+        near = sum(c.standard_errors <= 3 for c in few)
+        lines.append(
+            f"Of table 3's {len(few)}, {near} are within 3 combined standard errors; the furthest is at "
+            f"{max(c.standard_errors for c in few):.1f}."
+        )
+    return lines
+
+
+def _of_stiefel(found: Sequence[Comparison]) -> list[Comparison]:
+    return [one for one in found if one.published.scheme == "stiefel"]

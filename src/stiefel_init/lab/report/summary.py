@@ -1,0 +1,50 @@
+"""The scores of a study in one table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..train.record import Record
+from .tables import Table
+
+_SETTINGS = {"activation": "{}", "depth": "depth {}", "shots": "{}-shot", "alpha": "α {:g}"}
+
+
+def summary(records: Sequence[Record], title: str = "") -> Table:
+    """The score of each scheme in each setting, mean ± standard deviation over seeds.
+
+    Args:
+        records: Of one data set. A row is named by what varies: activation, depth, shots, α.
+        title: The table's.
+
+    Returns:
+        A table that can be shown in a terminal, as Markdown and on a page.
+
+    >>> from stiefel_init.lab import Cell, run
+    >>> print(*summary(run([Cell("digits", "lee", 1, epochs=1)], device="cpu")).header)
+    depth lee
+    """
+    schemes = list(dict.fromkeys(record.cell.scheme for record in records))
+    names = [name for name in _SETTINGS if name == "depth" or len({getattr(r.cell, name) for r in records}) > 1]
+    settings: dict[tuple[object, ...], list[Record]] = {}
+    for record in records:
+        settings.setdefault(tuple(getattr(record.cell, name) for name in names), []).append(record)
+    rows = []
+    for setting, here in settings.items():
+        parts = [_SETTINGS[name].format(value) for name, value in zip(names, setting) if value is not None]
+        row = [str(setting[0]) if len(names) == 1 else ", ".join(parts)]
+        row += [_cell([record for record in here if record.cell.scheme == scheme]) for scheme in schemes]
+        rows.append(row)
+    return Table(title, ["depth" if len(names) == 1 else "setting", *map(str, schemes)], rows)
+
+
+def _cell(records: Sequence[Record]) -> str:
+    finite = np.array([record.score for record in records if math.isfinite(record.score)])
+    lost = sum(record.diverged is not None for record in records)
+    text = "—" if not len(finite) else f"{finite.mean():.1f}"
+    if len(finite) > 1:
+        text += f" ± {finite.std(ddof=1):.1f}"
+    return text + (f" ({lost} diverged)" if lost else "")

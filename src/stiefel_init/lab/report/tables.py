@@ -1,0 +1,74 @@
+"""Tables: one form for the terminal, for Markdown and for HTML pages."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, a header, and rows of text."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def _is_text(self, column: int) -> bool:
+        return column == 0 or not any(_leading_number(row[column]) is not None for row in self.rows)
+
+    def markdown(self) -> list[str]:
+        """The lines of the table, without its title."""
+        sides = ["---" if self._is_text(column) else "---:" for column in range(len(self.header))]
+        return [_line(self.header), f"|{'|'.join(sides)}|", *map(_line, self.rows)]
+
+    def marked(self, best: Callable[[Iterable[float]], float] = max) -> Table:
+        """The table with the best number of each row, the largest unless said otherwise, in bold."""
+        rows = []
+        for row in self.rows:
+            numbers = [_leading_number(cell) for cell in row[1:]]
+            known = [number for number in numbers if number is not None]
+            top = best(known) if known else None
+            cells = (f"**{c}**" if n is not None and n == top else c for c, n in zip(row[1:], numbers))
+            rows.append([row[0], *cells])
+        return replace(self, rows=rows)
+
+    def show(self) -> None:
+        """Print it to the terminal; a pipe gets whole lines, whatever its width would be taken for."""
+        from rich.console import Console
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        table = RichTable(header_style="bold", pad_edge=False)
+        for index, column in enumerate(self.header):
+            text = self._is_text(index)
+            table.add_column(Text(column), justify="left" if text else "right", no_wrap=not text or index == 0)
+        for row in self.rows:
+            table.add_row(*map(Text, row))
+        console = Console(width=None if sys.stdout.isatty() else 200)
+        if self.title:
+            console.print(self.title, style="italic", markup=False, highlight=False)
+        console.print(table)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _leading_number(text: str) -> float | None:
+    try:
+        return float(re.split(r"[ ±(%]", text.strip("*"))[0].strip("*").replace(",", ""))
+    except ValueError:
+        return None
+
+
+def plain(text: object) -> str:
+    """Text from a file as Markdown shows it: no markup, link, picture or cell border of its own.
+
+    >>> plain("![x](y) a|b")
+    '!\\\\[x\\\\](y) a\\\\|b'
+    """
+    line = " ".join(str(text).split())
+    return "".join(f"\\{character}" if character in "\\[]|*_`~<>&" else character for character in line)

@@ -1,0 +1,60 @@
+"""Activations of a stack and their derivatives, in place where the derivative can be told from the output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...theory import ACTIVATIONS
+from ...theory._moments import LEAKY_SLOPE, SELU_ALPHA, SELU_SCALE, resolve
+
+_aten = torch.ops.aten
+
+
+class Applied(NamedTuple):
+    """An activation as the graph engine applies it; `slope` is PReLU's, of shape (E, 1, 1), else None."""
+
+    forward: Callable[[Tensor, Tensor | None], Tensor]
+    """(pre-activations, slope) -> activations; in place, unless the input is kept."""
+    backward: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    """(derivative by the activations, what was kept, slope) -> derivative by the pre-activations."""
+    keeps_input: bool = False
+    """Whether the backward pass needs the pre-activations; else the activations do."""
+
+
+def _prelu(y: Tensor, slope: Tensor | None) -> Tensor:
+    assert slope is not None
+    return torch.where(y > 0, y, y * slope)
+
+
+def _prelu_backward(delta: Tensor, y: Tensor, slope: Tensor | None) -> Tensor:
+    assert slope is not None
+    return torch.where(y > 0, delta, delta * slope)
+
+
+_BUILT_IN: dict[str, Applied] = {
+    "relu": Applied(lambda y, _: y.relu_(), lambda d, x, _: _aten.threshold_backward(d, x, 0)),
+    "leaky_relu": Applied(
+        lambda y, _: torch.nn.functional.leaky_relu_(y, LEAKY_SLOPE),
+        lambda d, x, _: _aten.leaky_relu_backward(d, x, LEAKY_SLOPE, True),
+    ),
+    "prelu": Applied(_prelu, _prelu_backward, keeps_input=True),  # its slope may turn negative
+    "elu": Applied(
+        lambda y, _: torch.nn.functional.elu_(y), lambda d, x, _: _aten.elu_backward(d, 1.0, 1.0, 1.0, True, x)
+    ),
+    "selu": Applied(
+        lambda y, _: torch.selu_(y), lambda d, x, _: _aten.elu_backward(d, SELU_ALPHA, SELU_SCALE, 1.0, True, x)
+    ),
+}
+assert tuple(_BUILT_IN) == ACTIVATIONS
+
+
+def applied(name: str) -> Applied:
+    """The activation of that name: one of the paper's, or one given to `theory.register_activation`."""
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    function: Any = resolve(name, {})
+    return Applied(lambda y, _: function(y, torch), lambda d, y, _: d * function.slope(y, torch), keeps_input=True)

@@ -1,0 +1,154 @@
+"""The fused engine: an epoch of a stack as launches of the kernels in `kernels`, one or two for each training step."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ...theory import ACTIVATIONS
+from .cell import Cell
+from .network import Architecture
+from .stack import Stack
+from .task import Task
+
+try:
+    import triton
+
+    from . import kernels
+except (ImportError, AttributeError):  # no Triton, or one before 3.3: the other engine serves every device
+    triton = None
+
+MOST_WIDTH = 128
+MOST_OUTPUTS = 128
+BLOCK = 256
+"""Parameters for each program of `update`."""
+
+
+class FusedEngine:
+    """Trains stacks of networks with hidden layers of one width."""
+
+    name: ClassVar[str] = "fused"
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        cell, widths = stack.cells[0], stack.net.widths
+        count, device = len(stack.cells), stack.order.device
+        parts, block = _parts(cell), _block(widths[1])
+        rows = _tile_rows(cell, stack.batch)
+        self.tiles = -(-stack.batch // rows)
+        self.depth = stack.net.layers - 1
+        self.adam = cell.optimizer == "adam"
+        self.taken = 0
+        self.rates = torch.tensor([cell.rate for cell in stack.cells], device=device)
+        flat = stack.parameters.flat
+        self.moments = [torch.zeros(count, flat.stride(0), device=device) if self.adam else flat for _ in range(2)]
+        half = torch.float16 if parts == 1 else torch.float32
+        self.kept = torch.empty(count, self.tiles, self.depth, rows, block, dtype=half, device=device)
+        self.ups = torch.empty(count, self.tiles, self.depth, device=device)
+        self.shares = torch.zeros(count, self.tiles, flat.stride(0), device=device)
+        self.losses = torch.zeros(count, self.tiles, device=device)
+        self.corrects = torch.zeros(count, self.tiles, dtype=torch.int64, device=device)
+        self.order = stack.order.to(torch.int32)
+        self.shape: dict[str, Any] = {
+            "INPUTS": widths[0], "WIDTH": widths[1], "CLASSES": widths[-1], "ROWS": rows,
+            "TILE_HIDDEN": block, "TILE_INPUTS": min(32, _block(widths[0])), "TILE_CLASSES": _block(widths[-1]),
+            "ACTIVATION": ACTIVATIONS.index(stack.net.activation), "REGRESSION": stack.loss == "squared_error",
+            "PARTS": parts, "EXACT": stack.data.features.dtype == torch.uint8,
+            "WHOLE": parts == 1 and self.tiles == 1, "ADAM": self.adam,
+        }  # fmt: skip
+        # Found by measurement on an H200. What one part leaves free of shared memory holds the loads of the layers to
+        # come; of three parts, with fewer registers for each, four programs share a multiprocessor.
+        self.options: dict[str, Any] = {
+            "num_warps": 4 if block <= 64 and rows <= 64 else 8, "num_stages": 3 if parts == 1 and block <= 64 else 1
+        }  # fmt: skip
+        if parts == 3 and block <= 64 and count * self.tiles > 2 * _multiprocessors(device):
+            self.options["maxnreg"] = 128
+
+    @staticmethod
+    def refuses(cell: Cell, task: Task) -> str | None:
+        """Why the kernels cannot train the cell's architecture."""
+        if triton is None:
+            return "engine='fused' needs Triton 3.3 or newer; use engine='graph'."
+        if cell.activation not in ACTIVATIONS:
+            return f"engine='fused' has no kernel for activation={cell.activation!r}; use engine='graph'."
+        if len(set(cell.hidden)) > 1 or cell.hidden[0] > MOST_WIDTH or task.outputs > MOST_OUTPUTS:
+            return (
+                f"engine='fused' takes hidden layers of one width up to {MOST_WIDTH} and at most {MOST_OUTPUTS} "
+                f"outputs; width={cell.width} and {task.outputs} outputs need engine='graph'."
+            )
+        return None
+
+    @staticmethod
+    def suits(cell: Cell, task: Task, device: torch.device) -> bool:
+        """Whether the card has tensor cores for bfloat16, and shared memory enough."""
+        if device.type != "cuda" or torch.version.cuda is None or FusedEngine.refuses(cell, task) is not None:
+            return False
+        card = torch.cuda.get_device_properties(device)
+        narrow = max(cell.hidden[0], task.outputs) <= 64
+        needed = (192 if not narrow else 74 if _parts(cell) == 3 else 162) << 10  # as compiled for an H200
+        return card.major >= 8 and getattr(card, "shared_memory_per_block_optin", 0) >= needed
+
+    @staticmethod
+    def memory(cell: Cell, task: Task) -> int:
+        """Bytes of kept activations and of the tiles' shares of the gradient."""
+        batch = min(cell.batch or task.size, task.size)
+        rows = _tile_rows(cell, batch)
+        kept = rows * cell.depth * _block(cell.hidden[0]) * (2 if _parts(cell) == 1 else 4)
+        return -(-batch // rows) * (kept + 4 * Architecture.of(cell, task).parameters)
+
+    def epoch(self) -> tuple[Tensor, Tensor]:
+        """Train one epoch; the sums of the losses and of the correct predictions."""
+        self.order.copy_(self.stack.order)
+        self.losses.zero_()
+        self.corrects.zero_()
+        for start in range(0, self.stack.size, self.stack.batch):
+            self.step(start, min(start + self.stack.batch, self.stack.size))
+        return self.losses.sum(1), self.corrects.sum(1)
+
+    def first_steps(self, count: int) -> None:
+        """Take `count` steps from the beginning of the data."""
+        for _ in range(count):
+            self.step(0, self.stack.batch)
+
+    def step(self, start: int, stop: int) -> None:
+        """Train on the rows order[start:stop]."""
+        stack, flat = self.stack, self.stack.parameters.flat
+        data = stack.data
+        self.taken += 1
+        strides = self.order.stride(0), flat.stride(0)
+        fixes = 1 / (1 - 0.9**self.taken), (1 - 0.999**self.taken) ** -0.5
+        kernels.propagate[(len(flat) * self.tiles,)](
+            flat, *self.moments, self.rates, self.shares, self.kept, self.ups, self.losses, self.corrects,
+            data.features, data.targets, self.order, start, stop, self.tiles, *strides, 1 / data.scale, *fixes,
+            self.depth, **self.shape, **self.options,
+        )  # fmt: skip
+        if not self.shape["WHOLE"]:
+            size = stack.net.parameters
+            kernels.update[(-(-size // BLOCK), len(flat))](
+                flat, *self.moments, self.shares, self.rates, self.tiles, size, flat.stride(0), *fixes,
+                BLOCK=BLOCK, ADAM=self.adam,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        """Nothing is captured, so nothing holds memory but the engine itself."""
+
+
+def _block(size: int) -> int:
+    """The size of the tiles that hold `size` numbers: a power of two, at least what a tensor core takes."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
+def _parts(cell: Cell) -> int:
+    """What the tensor cores get of a number: see the notes of `kernels`."""
+    return 1 if cell.precision == "tf32" else 3
+
+
+def _tile_rows(cell: Cell, batch: int) -> int:
+    """Rows of a tile, all of the batch where shared memory and registers hold it."""
+    return min(256 if _parts(cell) == 1 and _block(cell.hidden[0]) <= 64 else 64, _block(batch))

@@ -1,0 +1,105 @@
+"""The graph engine: any stack on any device; on a GPU every training step is captured and replayed as a CUDA graph."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from .cell import Cell
+from .network import LOSSES, Architecture, Network, Parameters
+from .optimizer import Optimizer
+from .stack import Stack
+from .task import Task
+
+
+class GraphEngine:
+    """Trains any stack on any device, by batched matmuls."""
+
+    name: ClassVar[str] = "graph"
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        count, device = len(stack.cells), stack.order.device
+        self.position = torch.zeros((), dtype=torch.int64, device=device)
+        self.loss_sum = torch.zeros(count, device=device)
+        self.correct_sum = torch.zeros(count, dtype=torch.int64, device=device)
+        self.gradients = Parameters.of(torch.zeros_like(stack.parameters.flat), stack.net)
+        rates = [cell.rate for cell in stack.cells]
+        self.optimizer = Optimizer(stack.cells[0].optimizer, stack.parameters.flat, self.gradients.flat, rates)
+        sizes = {stack.batch: stack.size // stack.batch, stack.size % stack.batch: 1}
+        self.steps = [(Step(self, rows), count) for rows, count in sizes.items() if rows]
+        self.warm = False
+
+    @staticmethod
+    def refuses(cell: Cell, task: Task) -> None:
+        """It trains every cell."""
+
+    @staticmethod
+    def suits(cell: Cell, task: Task, device: torch.device) -> bool:
+        """On every device."""
+        return True
+
+    @staticmethod
+    def memory(cell: Cell, task: Task) -> int:
+        """Bytes of gradients, activations and a batch."""
+        net = Architecture.of(cell, task)
+        rows = min(cell.batch or task.size, task.size)
+        return 4 * (net.parameters + rows * (sum(net.widths) + 4 * max(net.widths)))
+
+    def epoch(self) -> tuple[Tensor, Tensor]:
+        """Train one epoch; the sums of the losses and of the correct predictions."""
+        self.position.zero_()
+        self.loss_sum.zero_()
+        self.correct_sum.zero_()
+        for step, count in self.steps:
+            for _ in range(count):
+                step()
+        return self.loss_sum, self.correct_sum
+
+    def first_steps(self, count: int) -> None:
+        """Take `count` steps from the beginning of the data."""
+        self.position.zero_()
+        for _ in range(count):
+            self.steps[0][0]()
+            self.position.zero_()
+
+    def close(self) -> None:
+        """Let go of the graphs now: one may not be collected while another is captured."""
+        self.steps.clear()  # which refer back to the engine
+
+
+class Step:
+    """One training step on batches of `rows` rows, written once and, on a GPU, captured and replayed as a graph."""
+
+    def __init__(self, engine: GraphEngine, rows: int) -> None:
+        self.engine, self.rows = engine, rows
+        stack = engine.stack
+        self.network = Network(stack.parameters, stack.net, rows, engine.gradients)
+        self.graph: Any = None
+
+    def __call__(self) -> None:
+        if self.graph is not None:
+            self.graph.replay()
+        elif self.engine.position.is_cuda and self.engine.warm:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self._run()
+            self.graph.replay()
+        else:
+            self._run()
+            # This first step also set up what a graph may not: optimizer state and library handles.
+            self.engine.warm = True
+
+    def _run(self) -> None:
+        engine, stack = self.engine, self.engine.stack
+        place = engine.position + torch.arange(self.rows, device=engine.position.device)
+        rows = stack.order.index_select(1, place)
+        x, y = stack.data.inputs(stack.data.features[rows]), stack.data.targets[rows]
+        loss, correct, slope = LOSSES[stack.loss](self.network.forward(x), y)
+        engine.loss_sum += loss
+        engine.correct_sum += correct
+        self.network.backward(x, slope)
+        engine.optimizer.step()
+        engine.position += self.rows

@@ -1,0 +1,119 @@
+"""What a program knows about its memory, and how it loads from it. README.md has the map."""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+
+class Config(NamedTuple):
+    """What `propagate` is compiled for. Every field is a constant.
+
+    A Config may be passed on but not assigned or returned: Triton would turn its constants into tensors.
+    """
+
+    INPUTS: Any
+    WIDTH: Any
+    """Units of each hidden layer."""
+    CLASSES: Any
+    """Outputs of the network; 1 for regression."""
+    TILE_INPUTS: Any
+    """Inputs that are multiplied at a time."""
+    TILE_HIDDEN: Any
+    """WIDTH rounded up to a power of two, at least 16; the padding is zeros."""
+    TILE_CLASSES: Any
+    """CLASSES, likewise."""
+    ROWS: Any
+    """Rows of the batch for each program; a power of two, at least 16."""
+    ACTIVATION: Any
+    REGRESSION: Any
+    """Squared error instead of cross-entropy."""
+    PARTS: Any
+    """3 for float32, 1 for the precision of tf32."""
+    EXACT: Any
+    """The inputs are pixels, which a single part holds."""
+    WHOLE: Any
+    """The tile is the whole batch: apply the optimizer here, not in `update`."""
+    ADAM: Any
+    """Adam instead of gradient descent."""
+    FIRST_LAYER: Any
+    """Parameters of the first layer."""
+    HIDDEN_LAYER: Any
+    """Parameters of each hidden layer after it."""
+    WEIGHT_SCALE: Any
+    """What hidden weights are multiplied by before they are split into parts."""
+
+
+class Batch(NamedTuple):
+    """The data, and the batch within a network's order of them."""
+
+    features: Any
+    """Pointer to the features, (all rows, INPUTS)."""
+    targets: Any
+    """Pointer to the targets, (all rows,)."""
+    scale: Any
+    """What the features are multiplied by, after the first product: 1/255 for pixels."""
+    start: Any
+    stop: Any
+    """The batch is order[start:stop]."""
+
+
+class Tile(NamedTuple):
+    """The rows a program works on, and the memory that is its own."""
+
+    rows: Any
+    """(ROWS,) Row numbers in the data."""
+    live: Any
+    """(ROWS,) False where the tile reaches past the end of the batch."""
+    kept: Any
+    """(ROWS, TILE_HIDDEN) Pointers to what layer 0 keeps for the backward pass."""
+    scales_up: Any
+    """Pointer to the factor that undoes the scaling of what layer 0 keeps; one for each layer."""
+    share: Any
+    """Pointer to the tile's share of the gradient."""
+
+
+class Layout(NamedTuple):
+    """Offsets into a network's parameters, which its moments and shares of the gradient have in common."""
+
+    depth: Any
+    """Hidden layers."""
+    head: Any
+    """Where the weights of the output layer start."""
+    slopes: Any
+    """Where PReLU's slopes start."""
+    units: Any
+    """(TILE_HIDDEN,) 0, 1, 2, …"""
+    is_unit: Any
+    """(TILE_HIDDEN,) False on the padding."""
+    square: Any
+    """(TILE_HIDDEN²,) Offsets within a hidden layer's weights."""
+    in_square: Any
+    """(TILE_HIDDEN²,) False on the padding; None if there is none."""
+
+
+@triton.jit
+def load_inputs(features, tile, columns, INPUTS: tl.constexpr):
+    """The tile's rows of some columns of the data as float32, (ROWS, TILE_INPUTS); zero where not live."""
+    mask = tile.live[:, None] & (columns < INPUTS)[None, :]
+    return tl.load(features + tile.rows[:, None] * INPUTS + columns[None, :], mask=mask, other=0).to(tl.float32)
+
+
+@triton.jit
+def load_weights(at, WIDTH: tl.constexpr, TILE: tl.constexpr):
+    """A hidden layer's weights, (TILE_HIDDEN, TILE_HIDDEN): outputs by inputs."""
+    i = tl.arange(0, TILE)
+    if TILE == WIDTH:
+        return tl.load(at + i[:, None] * WIDTH + i[None, :])
+    mask = (i < WIDTH)[:, None] & (i < WIDTH)[None, :]
+    return tl.load(at + i[:, None] * WIDTH + i[None, :], mask=mask, other=0.0)
+
+
+@triton.jit
+def load_biases(at, SIZE: tl.constexpr, TILE: tl.constexpr):
+    """A layer's biases, (1, TILE)."""
+    i = tl.arange(0, TILE)
+    return tl.load(at + i, mask=i < SIZE, other=0.0)[None, :]

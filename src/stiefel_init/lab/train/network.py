@@ -1,0 +1,157 @@
+"""Networks as stacks: parameters with a leading model axis, their first values, and their gradients by hand.
+
+A stack of E networks of one architecture keeps all parameters in one array of shape (E, P). Layer l's
+weights are a view of shape (E, m, n); a product for all networks at once is one batched matmul.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ... import _stream
+from ...theory._moments import PRELU_START
+from ...torch.sampling._source import fill_
+from .activation import applied
+from .cell import Cell
+from .task import LossName, Task
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """widths: inputs, hidden units of each layer, outputs."""
+
+    widths: tuple[int, ...]
+    activation: str
+
+    @classmethod
+    def of(cls, cell: Cell, task: Task) -> Architecture:
+        """The network of a cell on its task."""
+        return cls((task.inputs, *cell.hidden, task.outputs), cell.activation)
+
+    @property
+    def layers(self) -> int:
+        """Weight layers: hidden ones and the output."""
+        return len(self.widths) - 1
+
+    @property
+    def sizes(self) -> list[int]:
+        """Parameters of each kind, in the order they lie: W_1, b_1, …, W_L, b_L, then the slopes of PReLU."""
+        sizes = [size for n, m in zip(self.widths, self.widths[1:]) for size in (m * n, m)]
+        return [*sizes, self.layers - 1] if self.activation == "prelu" else sizes
+
+    @property
+    def parameters(self) -> int:
+        """P, the parameters of one network."""
+        return sum(self.sizes)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Views into one array of shape (E, P)."""
+
+    flat: Tensor
+    weights: list[Tensor]
+    biases: list[Tensor]
+    slopes: Tensor | None
+
+    def slope(self, layer: int) -> Tensor | None:
+        """PReLU's slope of a hidden layer, of shape (E, 1, 1)."""
+        return None if self.slopes is None else self.slopes[:, layer, None, None]
+
+    @classmethod
+    def of(cls, flat: Tensor, net: Architecture) -> Parameters:
+        """The views of `flat` that belong to the layers of `net`."""
+        parts = list(flat.split(net.sizes, dim=1))
+        slopes = parts.pop() if net.activation == "prelu" else None
+        weights = [part.unflatten(1, (m, n)) for part, n, m in zip(parts[::2], net.widths, net.widths[1:])]
+        return cls(flat, weights, parts[1::2], slopes)
+
+
+def initial(cells: Sequence[Cell], net: Architecture, device: torch.device) -> Parameters:
+    """The parameters the cells start from. A cell's depend on its scheme and seed, not on its neighbours."""
+    rounded = -(-net.parameters // 64) * 64  # so that every network's parameters start on a boundary of memory
+    parameters = Parameters.of(torch.zeros(len(cells), rounded, device=device)[:, : net.parameters], net)
+    if parameters.slopes is not None:
+        parameters.slopes.fill_(PRELU_START)
+    for layer, weight in enumerate(parameters.weights):
+        keys = np.stack([_stream.key(cell.seed, f"{layer}.weight") for cell in cells])
+        for scheme in dict.fromkeys(cell.scheme for cell in cells):
+            where = [i for i, cell in enumerate(cells) if cell.scheme == scheme]
+            # Member 0 of the key's batch: the very matrix that stiefel_init.draw(scheme, m, n, seed=…, name=…) gives.
+            # Under protocol 1 schemes that draw entry by entry take the key itself.
+            own = keys[where] if scheme.entrywise else _stream.fold(keys[where], 0)
+            drawn = torch.empty(len(where), *weight.shape[1:], device=device)
+            weight[where] = fill_(drawn, scheme, keys=own)
+    return parameters
+
+
+class Network:
+    """Forward and backward passes of a stack on batches of one size, with all memory taken once."""
+
+    def __init__(self, parameters: Parameters, net: Architecture, rows: int, gradients: Parameters) -> None:
+        self.parameters, self.net, self.gradients = parameters, net, gradients
+        flat = parameters.flat
+        self.outputs = [flat.new_empty(len(flat), rows, m) for m in net.widths[1:]]
+        self.activation = applied(net.activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The outputs for inputs of shape (E, rows, d). What the backward pass needs of hidden layers is kept."""
+        return _forward(self.parameters, self.net, x, self.outputs)
+
+    def backward(self, x: Tensor, delta: Tensor) -> None:
+        """Fill the gradients, given the inputs and the loss's derivative by the outputs, which is overwritten."""
+        p, g = self.parameters, self.gradients
+        for layer in reversed(range(self.net.layers)):
+            source = x if layer == 0 else self._activated(layer - 1)
+            torch.bmm(delta.mT, source, out=g.weights[layer])
+            torch.sum(delta, 1, out=g.biases[layer])
+            if layer:
+                delta = torch.bmm(delta, p.weights[layer])
+                delta = self._through_activation(delta, layer - 1)
+
+    def _activated(self, layer: int) -> Tensor:
+        kept = self.outputs[layer]
+        return self.activation.forward(kept, self.parameters.slope(layer)) if self.activation.keeps_input else kept
+
+    def _through_activation(self, delta: Tensor, layer: int) -> Tensor:
+        kept = self.outputs[layer]
+        if self.gradients.slopes is not None:
+            torch.sum((delta * kept.clamp(max=0)).flatten(1), 1, out=self.gradients.slopes[:, layer])
+        return self.activation.backward(delta, kept, self.parameters.slope(layer))
+
+
+def predict(parameters: Parameters, net: Architecture, x: Tensor) -> Tensor:
+    """The outputs of the stack for inputs of shape (E, rows, d), keeping nothing."""
+    return _forward(parameters, net, x, [None] * net.layers)
+
+
+def _forward(p: Parameters, net: Architecture, x: Tensor, outputs: Sequence[Tensor | None]) -> Tensor:
+    activate = applied(net.activation).forward
+    for layer, out in enumerate(outputs):
+        y = torch.baddbmm(p.biases[layer].unsqueeze(1), x, p.weights[layer].mT, out=out)
+        x = y if layer == net.layers - 1 else activate(y, p.slope(layer))
+    return x
+
+
+def _cross_entropy(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(loss, correct predictions) of each network over the batch, and the derivative of the mean loss."""
+    log_p = torch.log_softmax(outputs, -1)
+    chosen = log_p.gather(-1, targets.unsqueeze(-1))
+    slope = log_p.exp().scatter_add_(-1, targets.unsqueeze(-1), chosen.new_full((1, 1, 1), -1).expand_as(chosen))
+    correct = (outputs.argmax(-1) == targets).sum(1)
+    return -chosen.sum((1, 2)), correct, slope.div_(outputs.shape[1])
+
+
+def _squared_error(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    error = outputs - targets.unsqueeze(-1)
+    loss = error.square().sum((1, 2))
+    return loss, torch.zeros_like(loss, dtype=torch.int64), error.mul_(2 / outputs.shape[1])
+
+
+Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+LOSSES: dict[LossName, Loss] = {"cross_entropy": _cross_entropy, "squared_error": _squared_error}

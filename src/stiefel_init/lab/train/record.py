@@ -1,0 +1,175 @@
+"""Records: what became of each cell, as JSON Lines that survive a kill, a copy and a diff.
+
+A finished stack is one file, one line per cell: `pandas.read_json(path, lines=True)` reads it. It is written under a
+temporary name, synced and renamed, so a file is whole or not there. Every line says which line of how many it is and
+carries a checksum, so a file that was cut or altered is noticed, named and set aside.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ... import __version__
+from ..._errors import StiefelError
+from ..data import CATALOG
+from ..files import set_aside, write_whole
+from .cell import Cell, digest
+from .source import commit, source_hash
+from .task import ACCURACY, METRICS, RMSE, Metric
+from .training import Outcome
+
+Environment = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What became of one cell."""
+
+    cell: Cell
+    metric: Metric
+    score: float
+    """The test score after the last epoch; of a network that diverged, the worst there is."""
+    diverged: int | None = None
+    """The first epoch whose training loss was not finite."""
+    train_loss: tuple[float, ...] = ()
+    train_score: tuple[float, ...] = ()
+    tested: tuple[int, ...] = ()
+    """The epochs after which the test score was taken."""
+    test_score: tuple[float, ...] = ()
+    seconds: float = 0.0
+    """Its share of the stack's time."""
+    environment: Environment = field(default_factory=dict)
+    """Where it was trained, and with what."""
+
+    @classmethod
+    def of(cls, cell: Cell, metric: Metric, outcome: Outcome, seconds: float, where: Environment) -> Record:
+        """The record of an outcome; numbers as its file will hold them."""
+        values = {name: _rounded(value) for name, value in asdict(outcome).items()}
+        return _from(cell, metric, values | {"seconds": _rounded(seconds), "environment": dict(where)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON can say it: the fields of the cell, then the others; what is not finite is null."""
+        values = {name: getattr(self, name) for name in self.__slots__ if name not in ("cell", "metric")}
+        return {**self.cell.identity(), "metric": self.metric.name, **{k: _rounded(v) for k, v in values.items()}}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Record:
+        """What `to_dict` gave; of old records too, which do not name their metric."""
+        name = values.get("metric")
+        return _from(Cell.from_dict(values), _old_metric(values) if name is None else METRICS[name], values)
+
+
+def _from(cell: Cell, metric: Metric, values: Mapping[str, Any]) -> Record:
+    score = values.get("score")
+    lists: dict[str, Any] = {
+        name: tuple(math.nan if entry is None else entry for entry in values.get(name, ()))
+        for name in ("train_loss", "train_score", "tested", "test_score")
+    }
+    return Record(
+        cell, metric, metric.worst if score is None else float(score), values.get("diverged"), **lists,
+        seconds=values.get("seconds") or 0.0, environment=values.get("environment", {}),
+    )  # fmt: skip
+
+
+def _old_metric(values: Mapping[str, Any]) -> Metric:
+    """Of a known data set its task tells; of others, that a regression's training score is the root of its loss.
+
+    Of a network that diverged at once both are null, where a classification has an accuracy still.
+    """
+    if (entry := CATALOG.get(values["dataset"])) is not None:
+        return ACCURACY if entry.task == "classification" else RMSE
+    losses, scores = values.get("train_loss", ()), values.get("train_score", ())
+    pairs = [(loss, score) for loss, score in zip(losses, scores) if None not in (loss, score)]
+    if not pairs:
+        return RMSE if scores and set(scores) == {None} else ACCURACY
+    roots = all(math.isclose(score, math.sqrt(max(loss, 0)), rel_tol=1e-5) for loss, score in pairs)
+    return RMSE if roots else ACCURACY
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers to seven significant digits; what is not finite as null, which JSON can say."""
+    if isinstance(value, list | tuple):
+        return [_rounded(entry) for entry in value]
+    if isinstance(value, float):
+        return float(f"{value:.7g}") if math.isfinite(value) else None
+    return value
+
+
+def environment(device: torch.device, engine: str) -> dict[str, Any]:
+    """Where a record comes from: the machine, the versions, and the package's source."""
+    return {
+        "engine": engine,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})",
+        "stiefel_init": __version__,
+        "commit": commit(),
+        "source": source_hash(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def write(directory: Path, records: Sequence[Record]) -> Path:
+    """Write the records of one stack, all or nothing, and return the file."""
+    lines = []
+    for index, record in enumerate(records):
+        body = {**record.to_dict(), "line": [index + 1, len(records)]}
+        lines.append(json.dumps({**body, "check": _checksum(body)}) + "\n")
+    return write_whole(directory / f"networks-{digest(record.cell for record in records)}.jsonl", "".join(lines))
+
+
+def read(directory: Path, warn: Callable[[str], None], *, touch: bool = True) -> dict[Cell, Record]:
+    """All records of a directory, by their cells.
+
+    A damaged file is named through `warn`, set aside as NAME.damaged, and left out; with `touch=False` it is only named
+    and left out. So is a sound file with networks that are not known here, of a scheme that was not registered say.
+    """
+    records: dict[Cell, Record] = {}
+    for path in sorted(directory.glob("*.jsonl")):
+        try:
+            lines = _sound_lines(path)
+        except StiefelError as error:
+            aside = f"It {set_aside(path)}; its cells will be trained again." if touch else "It is left out."
+            warn(f"{error} {aside}")
+            continue
+        try:
+            records |= {record.cell: record for record in map(Record.from_dict, lines)}
+        except (StiefelError, KeyError, TypeError, ValueError) as error:
+            warn(f"The record file {path} is left out, as it holds networks not known here: {error}")
+    return records
+
+
+def _sound_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of one file, every one verified."""
+    found = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StiefelError(f"The record file {path} cannot be read ({error}).") from error
+    for number, line in enumerate(lines, 1):
+        try:
+            values = json.loads(line)
+            check, place = values.pop("check"), values["line"]
+            sound = check == _checksum(values) and place == [number, len(lines)]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            sound = False
+        if not sound:
+            raise StiefelError(f"The record file {path} is damaged at line {number} of {len(lines)}.")
+        found.append(values)
+    if not found:
+        raise StiefelError(f"The record file {path} is empty.")
+    return found
+
+
+def _checksum(values: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"

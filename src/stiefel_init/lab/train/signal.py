@@ -1,0 +1,58 @@
+"""The signal of untrained stacks, layer by layer: `measure`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from .activation import applied
+from .cell import Cell
+from .network import LOSSES, Architecture, Parameters, initial
+from .task import Task
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Per cell and hidden layer, at initialization: arrays of shape (cells, depth)."""
+
+    mean: np.ndarray
+    """Mean of the pre-activations over inputs and units."""
+    std: np.ndarray
+    """Their standard deviation."""
+    active: np.ndarray
+    """The share of them that is positive."""
+    variance_ratio: np.ndarray
+    """Variance of a layer's activations over that of the layer before; of the first, over the inputs'."""
+    gradient: np.ndarray
+    """Length of the loss's gradient by the pre-activations."""
+
+
+def measure(cells: Sequence[Cell], task: Task, rows: int = 256) -> Signal:
+    """Send the first `rows` training rows through the untrained networks of the cells, which share an architecture."""
+    net = Architecture.of(cells[0], task)
+    # Some schemes shrink the signal below what float32 can square, so the measurement is made in float64.
+    parameters = Parameters.of(initial(cells, net, torch.device("cpu")).flat.double(), net)
+    x = torch.from_numpy(task.features[:rows]).double().div(task.scale).expand(len(cells), -1, -1)
+    targets = torch.from_numpy(task.targets[:rows]).expand(len(cells), -1)
+    before: list[torch.Tensor] = []
+    after = [x]
+    for layer in range(net.layers - 1):
+        pre = torch.baddbmm(parameters.biases[layer].unsqueeze(1), after[-1], parameters.weights[layer].mT)
+        before.append(pre.requires_grad_() if layer == 0 else pre)
+        after.append(applied(net.activation).forward(pre.clone(), parameters.slope(layer)))
+    out = torch.baddbmm(parameters.biases[-1].unsqueeze(1), after[-1], parameters.weights[-1].mT)
+    loss = LOSSES[task.loss](out, targets)[0].sum() / x.shape[1]
+    slopes = torch.autograd.grad(loss, before)
+    with torch.no_grad():
+        pre = torch.stack(before, 1).flatten(2)
+        variance = torch.stack([h.flatten(1).var(1) for h in after], 1)
+        return Signal(
+            pre.mean(2).numpy(),
+            pre.std(2).numpy(),
+            (pre > 0).double().mean(2).numpy(),
+            (variance[:, 1:] / variance[:, :-1]).numpy(),
+            torch.stack([slope.flatten(1).norm(dim=1) for slope in slopes], 1).numpy(),
+        )

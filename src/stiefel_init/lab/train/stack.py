@@ -1,0 +1,101 @@
+"""A stack: networks of one architecture in training, with their parameters and data on one device.
+
+A cell's outcome depends on its identity alone: its weights, the order of its data and its few shots come from streams
+keyed by its seed, and the networks of a stack share nothing but the launches. An `Engine` trains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ... import _stream
+from ...torch.sampling._stream import words
+from .cell import Cell
+from .network import Architecture, Parameters, initial, predict
+from .task import Task
+
+EVALUATION_ROWS = 2048
+
+
+class Data:
+    """The tasks of a stack on its device: each array once, however many cells share it."""
+
+    def __init__(self, tasks: Sequence[Task], device: torch.device) -> None:
+        self.device = device
+        self.scale = tasks[0].scale
+        first_row: dict[int, int] = {}
+        features: list[np.ndarray] = []
+        targets: list[np.ndarray] = []
+        for task in tasks:
+            if id(task.features) not in first_row:
+                first_row[id(task.features)] = sum(len(part) for part in features)
+                features.append(task.features)
+                targets.append(task.targets)
+        self.features = torch.from_numpy(np.concatenate(features)).to(device)
+        self.targets = torch.from_numpy(np.concatenate(targets)).to(device)
+        rows = [first_row[id(t.features)] + (np.arange(t.size) if t.rows is None else t.rows) for t in tasks]
+        self.rows = torch.from_numpy(np.stack(rows)).to(device)
+        self.tests: list[tuple[list[int], Tensor, Tensor]] = []
+        by_test: dict[int, list[int]] = {}
+        for index, task in enumerate(tasks):
+            by_test.setdefault(id(task.test_features), []).append(index)
+        for own in by_test.values():
+            task = tasks[own[0]]
+            arrays = torch.from_numpy(task.test_features).to(device), torch.from_numpy(task.test_targets).to(device)
+            self.tests.append((own, *arrays))
+
+    def inputs(self, features: Tensor) -> Tensor:
+        """Stored features as the network takes them."""
+        return features.to(torch.float32) / self.scale if self.scale != 1 else features.to(torch.float32)
+
+
+class Stack:
+    """Cells of one architecture in training."""
+
+    def __init__(self, cells: Sequence[Cell], tasks: Sequence[Task], device: torch.device) -> None:
+        cell, task = cells[0], tasks[0]
+        self.cells, self.loss = cells, task.loss
+        self.net = Architecture.of(cell, task)
+        self.data = Data(tasks, device)
+        self.parameters = initial(cells, self.net, device)
+        self.size = task.size
+        self.batch = min(cell.batch or self.size, self.size)
+        self.order = self.data.rows.clone()
+        self._keys = np.stack([_stream.key(cell.seed, "order") for cell in cells])
+
+    def shuffle(self, epoch: int) -> None:
+        """Put the rows into the order of an epoch, counted from 0."""
+        if self.batch < self.size:
+            lots = words(self._keys, (epoch, epoch + 1), self.size, self.order.device).squeeze(1)
+            self.order.copy_(self.data.rows.gather(1, lots.argsort(dim=1, stable=True)))
+
+    def evaluate(self) -> Tensor:
+        """The test score of each cell: accuracy in percent, or root mean squared error."""
+        score = torch.empty(len(self.cells), dtype=torch.float64, device=self.order.device)
+        for own, features, targets in self.data.tests:
+            part = self.parameters
+            if len(own) < len(self.cells):
+                part = Parameters.of(part.flat[own], self.net)
+            total = torch.zeros(len(own), dtype=torch.float64, device=score.device)
+            for start in range(0, len(features), EVALUATION_ROWS):
+                x = self.data.inputs(features[start : start + EVALUATION_ROWS])
+                y = targets[start : start + EVALUATION_ROWS]
+                out = predict(part, self.net, x.expand(len(own), -1, -1))
+                if self.loss == "cross_entropy":
+                    total += (out.argmax(-1) == y).sum(1)
+                else:
+                    total += (out.squeeze(-1) - y).double().square().sum(1)
+            mean = total / len(features)
+            score[own] = 100 * mean if self.loss == "cross_entropy" else mean.sqrt()
+        return score
+
+
+def memory_per_cell(cell: Cell, task: Task, training: int) -> int:
+    """Bytes one cell takes: parameters, gradients and moments, its order, and what training or testing needs."""
+    net = Architecture.of(cell, task)
+    evaluation = 4 * EVALUATION_ROWS * 3 * max(net.widths[1:])
+    return 12 * net.parameters + max(training, evaluation) + 32 * task.size

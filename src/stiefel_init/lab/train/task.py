@@ -1,0 +1,123 @@
+"""What a cell learns from, and how it is scored: `Task`, `Metric`, and `Tasks`, which makes them from data sets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ... import _stream
+from ..._errors import StiefelError
+from ..data import Dataset, load, split
+from .cell import Cell
+
+LossName = Literal["cross_entropy", "squared_error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What a score is."""
+
+    name: str
+    label: str
+    less_is_better: bool = False
+
+    @property
+    def worst(self) -> float:
+        """The score of a network that diverged."""
+        return math.inf if self.less_is_better else 0.0
+
+    def better(self, score: float) -> float:
+        """The score as a number of which more is better."""
+        return -score if self.less_is_better else score
+
+
+ACCURACY = Metric("accuracy", "test accuracy (%)")
+RMSE = Metric("rmse", "root mean squared error", less_is_better=True)
+METRICS = {metric.name: metric for metric in (ACCURACY, RMSE)}
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What one cell learns from. Rows of `features` are divided by `scale` before they enter the network."""
+
+    features: np.ndarray
+    targets: np.ndarray
+    test_features: np.ndarray
+    test_targets: np.ndarray
+    outputs: int
+    loss: LossName
+    scale: float = 1.0
+    rows: np.ndarray | None = None
+    """The training rows to use; None for all."""
+
+    @property
+    def size(self) -> int:
+        """Training rows."""
+        return len(self.features) if self.rows is None else len(self.rows)
+
+    @property
+    def inputs(self) -> int:
+        """Features of a row."""
+        return self.features.shape[1]
+
+    @property
+    def metric(self) -> Metric:
+        """How networks are scored on it."""
+        return ACCURACY if self.loss == "cross_entropy" else RMSE
+
+
+class Tasks:
+    """The tasks of cells, each array made once, so that cells which share one share its memory."""
+
+    def __init__(self, datasets: Mapping[str, Dataset] | None = None, directory: Path | None = None) -> None:
+        self._given = dict(datasets or {})
+        self._directory = directory
+        self._whole = lru_cache(maxsize=None)(self._make)
+        self._few = lru_cache(maxsize=None)(self._choose)
+
+    def __call__(self, cell: Cell) -> Task:
+        """What `cell` learns from."""
+        dataset = self.dataset(cell.dataset)
+        if dataset.train_rows is not None:  # one split for all
+            if cell.alpha is not None:
+                raise StiefelError(
+                    f"alpha={cell.alpha} shifts tabular features; {cell.dataset} has pixels, leave it out."
+                )
+            whole = self._whole(cell.dataset, None, 0.0)
+        else:
+            whole = self._whole(cell.dataset, cell.seed, cell.alpha or 0.0)
+        return whole if cell.shots is None else self._few(whole, cell.dataset, cell.seed, cell.shots)
+
+    def dataset(self, name: str) -> Dataset:
+        """The data set of that name: one of the user's own, or one of the laboratory's."""
+        if name not in self._given:
+            self._given[name] = load(name, directory=self._directory)
+        return self._given[name]
+
+    def _make(self, name: str, seed: int | None, alpha: float) -> Task:
+        dataset = self.dataset(name)
+        parts = split(dataset, seed or 0, alpha=alpha)
+        loss: LossName = "cross_entropy" if dataset.task == "classification" else "squared_error"
+        x, y, x_test, y_test = (np.ascontiguousarray(part) for part in parts)
+        return Task(x, y, x_test, y_test, dataset.outputs, loss, dataset.scale)
+
+    def _choose(self, whole: Task, dataset: str, seed: int, shots: int) -> Task:
+        """The same task on `shots` random training rows of each class."""
+        if whole.loss != "cross_entropy":
+            raise StiefelError(f"shots={shots} needs classes; {dataset} is a regression.")
+        lots = _stream.words(_stream.key(seed, "shots"), (0, 1), (0, (len(whole.targets) + 1) // 2)).ravel()
+        rows = []
+        for label in range(whole.outputs):
+            of_class = np.flatnonzero(whole.targets == label)
+            if len(of_class) < shots:
+                raise StiefelError(
+                    f"shots={shots}, but class {label} of {dataset} has only {len(of_class)} training rows."
+                )
+            rows.append(of_class[np.argsort(lots[of_class], kind="stable")[:shots]])
+        return replace(whole, rows=np.concatenate(rows))

@@ -1,0 +1,120 @@
+"""Training a stack: `train` picks the engine, runs the epochs and returns each network's outcome."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from ..._errors import StiefelError
+from .cell import Cell
+from .engine import Engine
+from .fused import FusedEngine
+from .graph import GraphEngine
+from .stack import Stack
+from .task import Task
+
+EngineName = Literal["auto", "fused", "graph"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+_ENGINES: tuple[type[Engine], ...] = (FusedEngine, GraphEngine)
+TESTS = 20
+"""About how often a training is tested on the way."""
+
+
+def pick_engine(name: EngineName, cell: Cell, task: Task, device: torch.device) -> type[Engine]:
+    """The engine of that name, or for `"auto"` the first that suits the cell and the device.
+
+    Raises:
+        StiefelError: if the engine cannot train the cell.
+    """
+    for engine in _ENGINES:
+        if name == "auto" and engine.suits(cell, task, device):
+            return engine
+        if name == engine.name:
+            if (reason := engine.refuses(cell, task)) is not None:
+                raise StiefelError(reason)
+            return engine
+    raise AssertionError(f"the graph engine suits everything, {name} too")
+
+
+@dataclass
+class Outcome:
+    """What became of one cell. Accuracies in percent; for regression, root mean squared errors."""
+
+    score: float = math.nan
+    """Test accuracy, or test RMSE, after the last epoch."""
+    train_loss: list[float] = field(default_factory=list)
+    """Mean training loss of each epoch; of few shots, of the last step alone."""
+    train_score: list[float] = field(default_factory=list)
+    tested: list[int] = field(default_factory=list)
+    """The epochs after which the test score was taken: all of a short training, every fifth of a hundred."""
+    test_score: list[float] = field(default_factory=list)
+    diverged: int | None = None
+    """The first epoch whose training loss was not finite."""
+
+
+def train(
+    cells: Sequence[Cell],
+    tasks: Sequence[Task],
+    device: torch.device,
+    progress: Callable[[int], None] = lambda epoch: None,
+    engine: EngineName = "auto",
+) -> tuple[list[Outcome], str]:
+    """Train the cells as one stack; their outcomes, and the engine's name.
+
+    They must agree in all that `stack_key` holds and in the shapes of their tasks.
+    """
+    kind = pick_engine(engine, cells[0], tasks[0], device)
+    with _precision(cells[0].precision, device):
+        stack = Stack(cells, tasks, device)
+        trainer = kind(stack)
+        outcomes = [Outcome() for _ in cells]
+        epochs, few = cells[0].epochs, cells[0].shots is not None
+        every = max(1, epochs // TESTS)
+        try:
+            for epoch in range(1, epochs + 1):
+                stack.shuffle(epoch - 1)
+                loss, correct = trainer.epoch()
+                last = epoch == epochs
+                if last or not few:  # a few shots are steps, not epochs: only where they end is of interest
+                    _note(outcomes, stack, epoch, loss, correct)
+                    if last or epoch % every == 0:
+                        _test(outcomes, stack, epoch)
+                progress(epoch)
+        finally:
+            trainer.close()
+        return outcomes, kind.name
+
+
+def _note(outcomes: list[Outcome], stack: Stack, epoch: int, loss: Tensor, correct: Tensor) -> None:
+    mean = (loss.double() / stack.size).tolist()
+    right = (100 * correct.double() / stack.size).tolist()
+    for outcome, one_loss, one_right in zip(outcomes, mean, right):
+        outcome.train_loss.append(one_loss)
+        outcome.train_score.append(one_right if stack.loss == "cross_entropy" else math.sqrt(max(one_loss, 0)))
+        if outcome.diverged is None and not math.isfinite(one_loss):
+            outcome.diverged = epoch
+
+
+def _test(outcomes: list[Outcome], stack: Stack, epoch: int) -> None:
+    for outcome, score in zip(outcomes, stack.evaluate().tolist()):
+        outcome.tested.append(epoch)
+        outcome.test_score.append(score)
+        outcome.score = score
+
+
+@contextmanager
+def _precision(name: str, device: torch.device) -> Iterator[None]:
+    """Products in float32 or in tf32, for the time of a stack."""
+    backend: Any = {"cuda": torch.backends.cuda, "cpu": torch.backends.mkldnn}[device.type]
+    before = backend.matmul.fp32_precision
+    backend.matmul.fp32_precision = "ieee" if name == "float32" else "tf32"
+    try:
+        yield
+    finally:
+        backend.matmul.fp32_precision = before

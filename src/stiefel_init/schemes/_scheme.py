@@ -1,0 +1,160 @@
+"""`Scheme`, an initialization as a value, and the registry of all of them."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+
+from .._errors import StiefelError, unknown
+from ._source import Array, Source
+
+SchemeName = (
+    Literal["stiefel", "lee", "he", "xavier", "orthogonal", "random", "permutation", "identity", "rotation"] | str
+)
+"""A name of the registry, with its parameters if they are not the usual ones: `"rotation 0.03"`."""
+
+
+class Law(NamedTuple):
+    """How a scheme's m × n weights act on a signal; what `theory.propagate` follows."""
+
+    aligned: bool = False
+    """Members of Õ(m,n): √(n/m) times the mean, √min(n/m, 1) times the standard deviation."""
+    variance: float = 0.0
+    """Otherwise: Var W_ij of weights with mean zero."""
+    non_negative: bool = False
+    """Members without a negative entry, which clip nothing that a ReLU has let through."""
+
+
+@dataclass(frozen=True)
+class Scheme(ABC):
+    """An initialization: a law of m × n weight matrices, and how to draw from it.
+
+    A subclass is a frozen dataclass. Its fields are the parameters of the law, each a number or a word with a default;
+    `register` makes it known by name to `initialize_`, `diagnose`, the command line and every framework.
+
+    >>> @register
+    ... @dataclass(frozen=True)
+    ... class Small(Scheme):
+    ...     name = "small"
+    ...     entrywise = True
+    ...     std: float = 0.02
+    ...
+    ...     def draw(self, source: Source) -> Array:
+    ...         return self.std * source.normals(source.m, source.n)
+    >>> get("small 0.5"), forget("small")
+    (Small(std=0.5), None)
+    """
+
+    name: ClassVar[str]
+    entrywise: ClassVar[bool] = False
+    """Whether entries are drawn one by one, so that a convolution's kernel is filled whole; else it holds a matrix."""
+
+    @abstractmethod
+    def draw(self, source: Source) -> Array:
+        """Matrices of shape (count, m, n) from the source's streams."""
+
+    def law(self, m: int, n: int) -> Law:
+        """How m × n weights act on a signal.
+
+        Raises:
+            StiefelError: if the scheme has no such law.
+        """
+        raise StiefelError(f"scheme={str(self)!r} has no prediction; give it a method `law`, or measure with diagnose.")
+
+    def resolve(self, m: int, n: int) -> Scheme:
+        """What the scheme amounts to for m × n matrices: itself, unless no such member exists for this shape."""
+        return self
+
+    def __str__(self) -> str:
+        """The text that `get` reads: the name, and those parameters that are not the usual ones."""
+        parts = [self.name]
+        for place, field in enumerate(fields(self)):
+            value = getattr(self, field.name)
+            if value != field.default:
+                parts.append(_text(value) if place == 0 else f"{field.name}={_text(value)}")
+        return " ".join(parts)
+
+
+def _text(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+_Kind = TypeVar("_Kind", bound=type[Scheme])
+_REGISTRY: dict[str, type[Scheme]] = {}
+
+
+def register(kind: _Kind) -> _Kind:
+    """Make a scheme known by its name.
+
+    Args:
+        kind: a subclass of `Scheme`, a frozen dataclass that has a `name`. Serves as a decorator.
+
+    Returns:
+        `kind` itself.
+
+    Raises:
+        StiefelError: if the name is not a word, or another scheme has it.
+    """
+    name = getattr(kind, "name", None)
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][\w-]*", name):
+        raise StiefelError(f"name={name!r} of {kind.__name__} cannot name a scheme; use letters, digits, '_' and '-'.")
+    known = _REGISTRY.get(name)
+    if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise StiefelError(f"name={name!r} is taken by {known.__module__}.{known.__qualname__}; choose another.")
+    _REGISTRY[name] = kind
+    return kind
+
+
+def forget(name: str) -> None:
+    """Remove a scheme from the registry."""
+    _REGISTRY.pop(name, None)
+
+
+def names() -> tuple[str, ...]:
+    """The names of all schemes."""
+    return tuple(_REGISTRY)
+
+
+def get(scheme: SchemeName | Scheme) -> Scheme:
+    """The scheme that a text names.
+
+    Args:
+        scheme: a name, followed by parameters where they are not the usual ones: the first by its value, any by
+            `key=value`. A `Scheme` is returned as it is.
+
+    Returns:
+        The scheme, a frozen value; `str()` of it gives the text back.
+
+    Raises:
+        StiefelError: for an unknown name, parameter or value.
+
+    >>> get("rotation 0.3"), str(get("orthogonal gain=2")), str(get("he"))
+    (Rotation(spread=0.3), 'orthogonal 2', 'he')
+    """
+    if isinstance(scheme, Scheme):
+        return scheme
+    name, *rest = (scheme.split() if isinstance(scheme, str) else ()) or ("",)
+    kind = _REGISTRY.get(name)
+    if kind is None:
+        raise unknown("scheme", scheme, _REGISTRY)
+    parameters = fields(kind)
+    given: dict[str, Any] = {}
+    for place, part in enumerate(rest):
+        key, equals, text = part.rpartition("=")
+        if not equals and place == 0 and parameters:
+            key = parameters[0].name
+        field = next((field for field in parameters if field.name == key), None)
+        if field is None:
+            takes = ", ".join(f"{field.name}={_text(field.default)}" for field in parameters)
+            raise StiefelError(f"scheme={scheme!r} has {part!r}; {name} takes {takes or 'no parameters'}.")
+        given[key] = _value(scheme, text, field.default)
+    return kind(**given)
+
+
+def _value(scheme: str, text: str, default: Any) -> Any:
+    try:
+        return type(default)(text)
+    except ValueError:
+        raise StiefelError(f"scheme={scheme!r} has {text!r} where a number is expected.") from None

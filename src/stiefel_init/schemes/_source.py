@@ -1,0 +1,48 @@
+"""What a scheme draws from: `Source`, which each framework implements for its own arrays."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+Array = Any
+
+
+class Source(Protocol):
+    """Independent random streams for `count` matrices of m rows and n columns, as arrays of one framework.
+
+    A seeded source gives the same numbers, to rounding, in every framework and on every device. They come in the
+    precision that matrices are computed in: float64 for float64, float32 for everything else.
+    """
+
+    xp: Any
+    """The array namespace: `numpy`, `torch` or `jax.numpy`."""
+    count: int
+    m: int
+    """Outputs."""
+    n: int
+    """The fan-in: inputs, for the whole kernel of a convolution times its places."""
+    fan_out: int
+    """Outputs, for the whole kernel of a convolution times its places."""
+
+    def normals(self, rows: int, columns: int) -> Array:
+        """N(0, 1) numbers of shape (count, rows, columns)."""
+
+    def uniforms(self, rows: int, columns: int) -> Array:
+        """Numbers uniform on (-1, 1), of shape (count, rows, columns)."""
+
+    def orders(self, size: int) -> Array:
+        """Random permutations of 0 … size-1, of shape (count, size)."""
+
+    def semi_orthogonal(self, *, aligned: bool) -> Array:
+        """Matrices of shape (count, m, n): uniform on Õ(m,n) if `aligned`, else Haar semi-orthogonal."""
+
+    def array(self, values: np.ndarray) -> Array:
+        """`values` as an array of the framework."""
+
+    def expm(self, a: Array) -> Array:
+        """The matrix exponential of each of a batch of square matrices."""
+
+    def precise(self) -> Source:
+        """The same streams in float64, where the framework has it."""

@@ -1,0 +1,64 @@
+r"""The deterministic initialization of Lee et al. (2024), one fixed matrix per shape.
+
+Note [Lee's matrix]
+    Q_k R_k = 11ᵀ + εI_k with diag R_k > 0. Column j of Q_k is, up to its length,
+
+        -(k + ε)  in rows i < j,      ε(j + ε) + (j - 1)(k + ε)  in row j,      ε  in rows i > j:
+
+    the span of the first j columns of 11ᵀ + εI_k is { v : v_i = c for i > j,  v_1 + … + v_j = (j + ε)c }, the column
+    lies in it, and is orthogonal to the one before it. The first p columns of 11ᵀ + εI_q are the q × p matrix
+    11ᵀ + εI, so the same columns serve both readings of the paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from .. import _validate
+from .._errors import unknown
+from ._scheme import Scheme, register
+from ._source import Array, Source
+
+Variant = Literal["product", "direct"]
+VARIANTS: tuple[Variant, ...] = get_args(Variant)
+
+
+@register
+@dataclass(frozen=True)
+class Lee(Scheme):
+    """W = Q_m I_{m×n} Q_nᵀ, the identity when m = n; or, `"direct"`, the orthonormal factor of 11ᵀ + εI_{m×n}.
+
+    Lee, Kim, Yang, Choi: Improved weight initialization for deep and narrow feedforward neural network (2024).
+    """
+
+    name = "lee"
+    variant: Variant = "product"
+    epsilon: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.variant not in VARIANTS:
+            raise unknown("variant", self.variant, VARIANTS)
+        _validate.number("epsilon", self.epsilon, above=0, hint="the paper of Lee et al. uses 0.1")
+
+    def draw(self, source: Source) -> Array:
+        matrix = source.array(self.matrix(source.m, source.n))
+        return source.xp.broadcast_to(matrix, (source.count, source.m, source.n))
+
+    def matrix(self, m: int, n: int) -> np.ndarray:
+        """W, in float64."""
+        p, q = min(m, n), max(m, n)
+        if self.variant == "direct":
+            wide = self._orthonormal(q, p).T
+            return wide if m < n else wide.T
+        return np.eye(m) if m == n else self._orthonormal(m, p) @ self._orthonormal(n, p).T
+
+    def _orthonormal(self, k: int, columns: int) -> np.ndarray:
+        """The first columns of Q_k."""
+        j = np.arange(1, columns + 1)
+        diagonal = self.epsilon * (j + self.epsilon) + (j - 1) * (k + self.epsilon)
+        length = np.sqrt((j - 1) * (k + self.epsilon) ** 2 + diagonal**2 + (k - j) * self.epsilon**2)
+        above, below = np.triu(np.ones((k, columns)), 1), np.tril(np.ones((k, columns)), -1)
+        return (np.eye(k, columns) * diagonal - above * (k + self.epsilon) + below * self.epsilon) / length

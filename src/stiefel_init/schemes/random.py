@@ -1,0 +1,28 @@
+"""Gaussian weights of one size, whatever the shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import _validate
+from ._scheme import Law, Scheme, register
+from ._source import Array, Source
+
+
+@register
+@dataclass(frozen=True)
+class Random(Scheme):
+    """W_ij ~ N(0, std²); the paper does not define its `Random`, and 0.1 comes closest to its numbers."""
+
+    name = "random"
+    entrywise = True
+    std: float = 0.1
+
+    def __post_init__(self) -> None:
+        _validate.number("std", self.std, at_least=0, hint="it is a standard deviation")
+
+    def draw(self, source: Source) -> Array:
+        return self.std * source.normals(source.m, source.n)
+
+    def law(self, m: int, n: int) -> Law:
+        return Law(variance=self.std**2)

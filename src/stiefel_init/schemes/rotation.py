@@ -1,0 +1,47 @@
+"""Random rotations near the identity."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .. import _construct, _validate
+from .._errors import StiefelError
+from ._grouped import Grouped
+from ._scheme import Law, register
+from ._source import Array, Source
+
+
+@register
+@dataclass(frozen=True)
+class Rotation(Grouped):
+    """R G, G the identity's p × q form and R = H diag(1, exp(A - Aᵀ)) H, A_ij ~ N(0, spread²/2p).
+
+    R is a random rotation that fixes the ones direction; H is the reflection that swaps e_1 and -ξ_p. A small spread
+    is near the identity, one of 1 or more behaves like the uniform member.
+    """
+
+    name = "rotation"
+    spread: float = 0.1
+
+    def __post_init__(self) -> None:
+        _validate.number("spread", self.spread, at_least=0, hint="0.1 is a small rotation")
+
+    def wide(self, source: Source, p: int, q: int) -> Array:
+        source = source.precise()
+        a = source.normals(p - 1, p - 1) * (self.spread / math.sqrt(2 * p))
+        inner = source.expm(a - a.mT)
+        inner = 1.5 * inner - 0.5 * inner @ (inner.mT @ inner)  # a Newton step: orthogonal to rounding
+        # With H = [-ξ, B]: R = ξξᵀ + B exp(A - Aᵀ) Bᵀ.
+        basis = source.array(_construct.left_reflection(p, "float64")[:, 1:])
+        turned = (basis @ inner @ basis.mT + 1 / p) * math.sqrt(p / q)
+        return source.xp.broadcast_to(turned[..., None], (*turned.shape, q // p)).reshape(-1, p, q)
+
+    def law(self, m: int, n: int) -> Law:
+        raise StiefelError(
+            f"scheme={str(self)!r} has no prediction; small spreads are near 'identity', large ones near 'stiefel'."
+        )
+
+    def __str__(self) -> str:
+        """Always with its spread, which is what tells two rotations apart."""
+        return f"{self.name} {self.spread:g}" if float(f"{self.spread:g}") == self.spread else super().__str__()

@@ -1,0 +1,250 @@
+"""Why a network does not train: `diagnose`."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.parameter import is_lazy
+
+from ..._errors import StiefelError
+from ._diagnosis import Diagnosis
+from ._layer import Layer
+from ._observe import RECTIFIERS, Observer, Seen, first_tensor
+from ._predict import Prediction, predict, runs
+from ._snapshot import unchanged
+from ._statistics import norms
+from ._weights import Weights, own_weights, survey, weight_layers
+
+Loss = Callable[[Any, Any], Tensor]
+
+
+def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss | None = None) -> Diagnosis:
+    r"""Send one batch through `model` and say where its signal and gradient go wrong, and what to do about it.
+
+    The result has one row for each call of each layer with weights, in the order they ran, and a verdict in plain
+    sentences. The model runs in the mode it is in, training or not, and is left exactly as it was, also when its
+    forward raises: parameters, buffers, gradients, mode, hooks, and the states of the random generators.
+
+    Args:
+        inputs: a tensor, a tuple or list of what the forward takes, or a dict of it by name. Use a real batch, of 16
+            inputs or more, and best of 256.
+        targets: with them the gradient is measured.
+        loss: `loss(outputs, targets)`, a scalar. By default cross-entropy for whole-number targets, which are then
+            classes, and the mean squared error for targets that are floats.
+
+    >>> from stiefel_init.torch import initialize_
+    >>> model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> plan = initialize_(model, seed=0)
+    >>> found = diagnose(model, torch.rand(32, 8), torch.arange(32) % 2)
+    >>> found.healthy, [layer.layer for layer in found.layers]
+    (True, ['0', '2', '4'])
+    """
+    if not isinstance(model, nn.Module):
+        raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
+    args, kwargs = _arguments(inputs)
+    given = list(_tensors((args, kwargs)))
+    _check_inputs(given)
+    if loss is not None and targets is None:
+        raise StiefelError("loss was given without targets; give both, or neither.")
+    modules = list(model.named_modules())
+    layers = weight_layers(modules)
+    if not layers:
+        raise StiefelError(f"{type(model).__name__} has no layer with weights; there is nothing to diagnose.")
+    for name, module in modules:
+        for leaf, parameter in module._parameters.items():
+            where = f"{name}.{leaf}".lstrip(".")
+            if is_lazy(parameter):
+                raise StiefelError(f"{where} is uninitialized, of a lazy layer; run one forward pass first.")
+            if parameter is not None and parameter.is_meta:
+                raise StiefelError(f"{where} is on the meta device and has no values; initialize the model first.")
+    with unchanged([module for _, module in modules], given), _as_written(targets is not None):
+        observer = Observer(layers, targets is not None)
+        with observer:
+            outputs = _forward(model, args, kwargs)
+        if not observer.seen:
+            raise StiefelError(f"no layer of {type(model).__name__} with weights ran on these inputs; is it scripted?")
+        value = None if targets is None else _loss(loss, outputs, targets)
+        gradients = _gradients(value, observer.seen)
+    return Diagnosis(_rows(observer, gradients), None if value is None else float(value.detach()))
+
+
+def _arguments(inputs: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    if isinstance(inputs, Mapping):
+        return (), inputs
+    # A named tuple, such as a packed sequence, is one argument.
+    return (inputs, {}) if type(inputs) in (tuple, list) else ((inputs,), {})
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _tensors(list(value.values()))
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _check_inputs(given: Sequence[Tensor]) -> None:
+    if not given:
+        raise StiefelError("inputs hold no tensor; give a batch as a tensor, a tuple of them, or a dict by name.")
+    for tensor in given:
+        shape = tuple(tensor.shape)
+        if not tensor.numel():
+            raise StiefelError(f"inputs of shape {shape} are empty; give a batch of at least one input.")
+        if tensor.is_floating_point() and not bool((finite := tensor.isfinite()).all()):
+            bad = float(tensor[~finite][0])
+            raise StiefelError(f"inputs of shape {shape} have the entry {bad}; remove what is not finite.")
+
+
+@contextmanager
+def _as_written(gradients: bool) -> Iterator[None]:
+    """Run modules as their Python code says: no compiled or fused paths around the layers."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        # Nothing is compiled where torch has not loaded its compiler, which takes seconds.
+        stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+        with stance, torch.inference_mode(False), torch.set_grad_enabled(gradients):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def _forward(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    try:
+        return model(*args, **kwargs)
+    except Exception as error:  # whatever the user's forward raises
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in _tensors((args, kwargs)))
+        raise StiefelError(
+            f"the forward of {type(model).__name__} raised {_reason(error)} on inputs of shape {shapes}; give inputs "
+            "that model(inputs) takes."
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__} ({text[0].rstrip('.')})" if text else type(error).__name__
+
+
+def _loss(loss: Loss | None, outputs: Any, targets: Any) -> Tensor:
+    if loss is None:
+        value = _default_loss(first_tensor(outputs), targets)
+    else:
+        try:
+            value = loss(outputs, targets)
+        except Exception as error:  # whatever the user's loss raises
+            raise StiefelError(f"loss raised {_reason(error)}; give loss(outputs, targets).") from error
+    if not isinstance(value, Tensor) or value.numel() != 1 or not value.is_floating_point():
+        what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise StiefelError(f"loss returned {what}; it must be one number, so take its mean.")
+    if not value.requires_grad:
+        raise StiefelError("the loss has no gradient; something in the model or the loss detaches it from the layers.")
+    return value.reshape(())
+
+
+def _default_loss(outputs: Tensor | None, targets: Any) -> Tensor:
+    if outputs is None or not isinstance(targets, Tensor):
+        what = "the model's output" if outputs is None else f"targets, a {type(targets).__name__},"
+        raise StiefelError(f"{what} is not a tensor of numbers; give loss=, a function of outputs and targets.")
+    shapes = f"targets of shape {tuple(targets.shape)} and outputs of shape {tuple(outputs.shape)}"
+    if targets.is_floating_point():
+        if not bool(targets.isfinite().all()):
+            raise StiefelError("targets have an entry that is not finite; remove it.")
+        if targets.numel() != outputs.numel() or targets.shape[:1] != outputs.shape[:1]:
+            raise StiefelError(f"{shapes} cannot be subtracted; give targets of the outputs' shape, or loss=.")
+        return F.mse_loss(outputs, targets.to(outputs).view_as(outputs))
+    if targets.is_complex() or outputs.ndim < 1:
+        raise StiefelError(f"{shapes} and of dtype {targets.dtype} suit no default loss; give loss=.")
+    labels = targets.long()
+    if outputs.ndim > 1 and outputs.shape[:1] + outputs.shape[2:] == labels.shape:
+        scores = outputs.movedim(1, -1)
+    elif outputs.shape[:-1] == labels.shape:
+        scores = outputs
+    else:
+        raise StiefelError(f"{shapes} do not fit as classes and their scores; give one class per output, or loss=.")
+    classes, low, high = scores.shape[-1], int(labels.min()), int(labels.max())
+    if low < 0 or high >= classes or classes < 2:
+        raise StiefelError(f"targets go from {low} to {high} and the model scores {classes} classes; give loss=.")
+    return F.cross_entropy(scores.flatten(0, -2), labels.flatten())
+
+
+def _gradients(loss: Tensor | None, seen: Sequence[Seen]) -> list[tuple[float | None, float | None]]:
+    """For each call, the length of the gradient by the layer's output, and by its weights."""
+    if loss is None:
+        return [(None, None)] * len(seen)
+    weights = {id(one.module): own_weights(one.module) for one in seen}
+    sources: list[Any] = [one.edge for one in seen if one.edge is not None]
+    flat = [weight for group in weights.values() for weight in group]
+    found = torch.autograd.grad(loss, [*sources, *flat], allow_unused=True)
+    at = [index for index, gradient in enumerate(found) if gradient is not None]
+    lengths = dict(zip(at, norms([found[index].detach() for index in at])))
+    by_output, by_weight = iter(range(len(sources))), iter(range(len(sources), len(found)))
+    of_weights: dict[int, float | None] = {}
+    for key, group in weights.items():
+        parts = [lengths[index] for index in (next(by_weight) for _ in group) if index in lengths]
+        of_weights[key] = math.hypot(*parts) if parts else None
+    return [(None if one.edge is None else lengths.get(next(by_output)), of_weights[id(one.module)]) for one in seen]
+
+
+def _rows(observer: Observer, gradients: Sequence[tuple[float | None, float | None]]) -> tuple[Layer, ...]:
+    seen, entering, leaving = observer.seen, observer.entering.results(), observer.leaving.results()
+    weights = survey(dict.fromkeys(one.module for one in seen))
+    predictions = _predictions(seen, gradients, weights)
+    rows = []
+    for one, (gradient, weight_gradient) in zip(seen, gradients):
+        mean, std, active, never = entering[id(one)]
+        mean_after, std_after, spread, distinct = leaving[id(one)]
+        told, expected = weights[one.module], predictions.get(id(one))
+        rows.append(
+            Layer(
+                layer=one.name,
+                call=one.call,
+                kind=type(one.module).__name__,
+                shape=told.shape,
+                activation=one.activation,
+                units=one.units,
+                samples=one.samples,
+                pre_mean=mean,
+                pre_std=std,
+                alpha=mean / std if std > 0 else None,
+                active=None if one.activation is None else active,
+                dead=int(never) if one.activation in RECTIFIERS else None,
+                post_mean=mean_after,
+                post_std=std_after,
+                spread=spread,
+                distinct=distinct if one.samples > 1 and distinct > 0 else None,
+                gradient=gradient,
+                weight_gradient=weight_gradient,
+                zero_weights=told.zero,
+                scheme=told.scheme,
+                orthogonality_error=told.orthogonality_error,
+                alignment_error=told.alignment_error,
+                **({} if expected is None else {f"predicted_{k}": v for k, v in expected._asdict().items()}),
+            )
+        )
+    return tuple(rows)
+
+
+def _predictions(
+    seen: Sequence[Seen],
+    gradients: Sequence[tuple[float | None, float | None]],
+    weights: Mapping[nn.Module, Weights],
+) -> dict[int, Prediction]:
+    lengths = {id(one): length for one, (length, _) in zip(seen, gradients)}
+    result: dict[int, Prediction] = {}
+    for run in runs(seen):
+        told = [weights[one.module] for one in run]
+        maps = [one.map for one in told if one.map is not None]
+        if run[0].start is not None and len(maps) == len(run):
+            is_lee = all(one.scheme == "lee" for one in told)
+            found = predict(run, run[0].start.cpu().numpy(), maps, is_lee, lengths[id(run[-1])])
+            result.update(zip(map(id, run), found))
+    return result

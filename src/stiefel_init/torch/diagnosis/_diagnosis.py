@@ -1,0 +1,152 @@
+"""The result of `diagnose`: `Diagnosis`, as sentences, table, picture, HTML and JSON."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ..._errors import StiefelError
+from ..._text import columns
+from ._layer import COLUMNS, Layer
+from ._verdict import Finding, judge
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_PRINTED = {
+    "label": "layer", "shape": "weight", "activation": "activation", "pre_mean": "mean", "pre_std": "std", "alpha": "α",
+    "active": "active", "dead": "dead", "post_mean": "mean after", "post_std": "std after", "distinct": "distinct",
+    "gradient": "gradient", "orthogonality_error": "orth. error", "alignment_error": "align. error",
+    "predicted_pre_std": "std predicted", "predicted_active": "active predicted",
+    "predicted_gradient": "gradient predicted",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagnosis:
+    """What `diagnose` found: `layers` in the order they ran, `findings` and `verdict`, the worst first.
+
+    It prints as sentences and a table, and shows itself in notebooks.
+    """
+
+    layers: tuple[Layer, ...]
+    loss: float | None = None
+    """The loss, if targets were given."""
+
+    @cached_property
+    def _judged(self) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+        return judge(self.layers)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is wrong: kind, layer and sentence; empty for a healthy network."""
+        return self._judged[0]
+
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """Sentences: what is wrong and what to do about it, or why the network is healthy."""
+        return self._judged[1]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One dict for each layer, with the fields of `Layer`."""
+        return [asdict(layer) for layer in self.layers]
+
+    @property
+    def table(self) -> Any:
+        """The layers as a pandas DataFrame; where pandas is not installed, `records()`."""
+        try:
+            import pandas
+        except ImportError:
+            return self.records()
+        frame = pandas.DataFrame(self.records(), columns=list(COLUMNS))
+        texts = ("layer", "kind", "shape", "activation", "scheme")
+        numbers = [name for name in COLUMNS if name not in texts and frame[name].dtype == object]
+        return frame.astype(dict.fromkeys(numbers, float))
+
+    def to_json(self) -> str:
+        """Verdict, findings and layers as JSON; numbers that are not finite become null."""
+        content = {
+            "healthy": self.healthy,
+            "verdict": self.verdict,
+            "findings": [finding._asdict() for finding in self.findings],
+            "loss": self.loss,
+            "layers": self.records(),
+        }
+        return json.dumps(_strict(content), ensure_ascii=False, indent=1)
+
+    def __repr__(self) -> str:
+        return f"<Diagnosis: {len(self)} layers, {'healthy' if self.healthy else self.findings[0].kind}>"
+
+    def __str__(self) -> str:
+        header, rows = self._cells()
+        return "\n".join([*self.verdict, "", *columns(header, rows, left=self._texts(header))])
+
+    def _repr_html_(self) -> str:
+        header, rows = self._cells()
+        texts = self._texts(header)
+        mark = "#2e7d32" if self.healthy else "#b3261e"
+        sentences = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in self.verdict)
+        named = {finding.layer for finding in self.findings}
+        body = []
+        for row in rows:
+            cells = (
+                f'<td style="text-align:{"left" if at < texts else "right"}">{html.escape(cell)}</td>'
+                for at, cell in enumerate(row)
+            )
+            weight = "bold" if row[0] in named else "normal"
+            body.append(f'<tr style="font-weight:{weight}">{"".join(cells)}</tr>')
+        return (
+            f'<div><ul style="border-left:4px solid {mark};list-style:none;padding-left:0.8em">{sentences}</ul>'
+            f'<div style="max-height:24em;overflow:auto"><table><thead><tr>'
+            f"{''.join(f'<th>{html.escape(name)}</th>' for name in header)}</tr></thead>"
+            f"<tbody>{''.join(body)}</tbody></table></div></div>"
+        )
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        """The printed columns, less those that are empty throughout."""
+        values = {name: [getattr(layer, name) for layer in self.layers] for name in _PRINTED}
+        shown = [name for name in _PRINTED if any(value is not None for value in values[name])]
+        return [_PRINTED[name] for name in shown], [list(row) for row in zip(*(map(_text, values[n]) for n in shown))]
+
+    @staticmethod
+    def _texts(header: list[str]) -> int:
+        return sum(name in ("layer", "weight", "activation") for name in header)
+
+    def plot(self) -> Figure:
+        """A matplotlib figure over the layers: size, active units, distinct units, gradient; predictions as lines.
+
+        Nothing is shown or kept by pyplot; a notebook shows the figure, `plot().savefig(path)` writes it.
+        """
+        try:
+            from ._plot import plot
+        except ImportError as error:
+            raise StiefelError(f"plot() needs matplotlib ({error}); run pip install matplotlib.") from None
+        return plot(self.layers, self.findings, self.verdict[0])
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "—"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return str(value)
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

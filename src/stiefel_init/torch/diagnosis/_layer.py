@@ -1,0 +1,77 @@
+"""What a diagnosis tells of each layer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One call of one layer. What cannot be measured or predicted is None."""
+
+    layer: str
+    call: int
+    """1, and more for a layer that is called again."""
+    kind: str
+    """The layer's class."""
+    shape: str
+    """Of its weight, outputs × inputs."""
+    activation: str | None
+    """The activation that follows it, directly or after a normalization, dropout, pooling or reshaping."""
+    units: int
+    """Of the activation, or of the output where none follows: channels of a convolution, else the last dimension."""
+    samples: int
+    """Values of each unit: inputs, times places of an image or sequence."""
+    pre_mean: float
+    """Mean and std, over units and samples, of what enters the activation; without one, of the output."""
+    pre_std: float
+    alpha: float | None
+    """pre_mean / pre_std."""
+    active: float | None
+    """The share of what enters the activation that is above 0."""
+    dead: int | None
+    """Under a ReLU or ReLU6: units that are above 0 for no sample."""
+    post_mean: float
+    """Mean and std, over units and samples, of what leaves the activation; without one, of the output."""
+    post_std: float
+    spread: float
+    """Root mean square, over units, of a unit's std over samples: what is left of the differences between inputs."""
+    distinct: float | None
+    """k² / Σ r_ij² over the correlations r of the k units that vary: k when all differ, 1 when all repeat one."""
+    gradient: float | None
+    """Length of the loss's gradient by the layer's output."""
+    weight_gradient: float | None
+    """Length of the loss's gradient by the layer's weights, all its calls together."""
+    zero_weights: bool
+    scheme: str | None
+    """`"stiefel"` for members of Õ(m,n), `"lee"`, `"orthogonal"` or `"other"`."""
+    orthogonality_error: float | None
+    """As in `stiefel_init.check`, the worst of the layer's matrices."""
+    alignment_error: float | None
+    predicted_pre_mean: float | None = None
+    """What the theory says of these columns, for linear layers."""
+    predicted_pre_std: float | None = None
+    predicted_alpha: float | None = None
+    predicted_active: float | None = None
+    predicted_post_mean: float | None = None
+    predicted_post_std: float | None = None
+    predicted_gradient: float | None = None
+
+    @property
+    def label(self) -> str:
+        """The name, with the number of a repeated call."""
+        return self.layer if self.call == 1 else f"{self.layer} (call {self.call})"
+
+    @property
+    def named(self) -> str:
+        """The label, as sentences have it."""
+        return f"layer {self.label}"
+
+    @property
+    def size(self) -> float:
+        """Root mean square of what leaves the activation."""
+        return math.hypot(self.post_mean, self.post_std)
+
+
+COLUMNS = tuple(field.name for field in fields(Layer))

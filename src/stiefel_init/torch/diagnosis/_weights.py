@@ -1,0 +1,228 @@
+"""The layers that have weights, and those weights as the matrices they are; for `diagnose`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from ..._check import errors, tolerance
+from ...schemes import Lee
+from ..initialize._layers import Leave, Matrices, rule
+from ._statistics import Gatherer, on_host
+
+_LAYERS = (
+    nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase,
+    nn.Embedding, nn.EmbeddingBag,
+)  # fmt: skip
+_NOT_LAYERS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.PReLU)
+
+
+class Map(NamedTuple):
+    """What a linear layer does to the mean and std of its input, by its row sums r_i = Σ_j W_ij and biases b_i."""
+
+    mean_r: float
+    var_r: float
+    energy: float
+    """mean_i Σ_j W_ij²: also the gain of Wᵀ on the square of a gradient in a random direction."""
+    mean_b: float
+    var_b: float
+    groups: int = 0
+    """Of a non-negative member of Õ(m,n) without biases: the inputs that a unit sums, at least 1; else 0."""
+
+
+class Weights(NamedTuple):
+    """What is told of a layer's weights; the errors are the worst of its matrices."""
+
+    shape: str
+    """Of the first matrix, outputs × inputs."""
+    zero: bool
+    """Whether all entries are 0."""
+    scheme: str | None = None
+    """`"stiefel"` for members of Õ(m,n), `"lee"`, `"orthogonal"`, or `"other"`; None where nothing is a matrix."""
+    orthogonality_error: float | None = None
+    alignment_error: float | None = None
+    map: Map | None = None
+    """Of a linear layer."""
+
+
+def weight_layers(modules: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
+    """Those of a model's modules that are layers: torch's own, and the user's that hold a weight of ≥ 2 dimensions.
+
+    A user's module with further layers inside it is no layer: what it holds itself, a table of positions say, acts
+    among them.
+    """
+    found = []
+    for name, module in modules:
+        if "parametrizations" in name.split("."):
+            continue
+        if isinstance(module, _LAYERS) or (
+            _holds_weight(module) and not any(map(_is_layer, list(module.modules())[1:]))
+        ):
+            found.append((name, module))
+    return found
+
+
+def _is_layer(module: nn.Module) -> bool:
+    return isinstance(module, _LAYERS) or _holds_weight(module)
+
+
+def _holds_weight(module: nn.Module) -> bool:
+    return not isinstance(module, (*_NOT_LAYERS, parametrize.ParametrizationList)) and bool(_named(module))
+
+
+def _named(module: nn.Module) -> dict[str, Tensor]:
+    """The module's own weights of two or more dimensions, parametrized ones as computed."""
+    found: dict[str, Any] = dict(module._parameters)
+    steps: Any = module._modules.get("parametrizations") or ()
+    for name in steps:
+        found[name] = getattr(module, name)
+    if "weight" not in found:
+        found["weight"] = vars(module).get("weight")  # what weight norm of old and its kin compute
+    return {
+        name: weight.detach()
+        for name, weight in found.items()
+        if type(weight) in (Tensor, nn.Parameter) and weight.ndim >= 2 and weight.is_floating_point()
+    }
+
+
+def own_weights(module: nn.Module) -> list[nn.Parameter]:
+    """The parameters whose gradient is that of the layer's weights."""
+    found = module.parameters() if module._modules else module._parameters.values()
+    return [p for p in found if p is not None and p.requires_grad and p.ndim >= 2]
+
+
+def survey(modules: Iterable[nn.Module]) -> dict[nn.Module, Weights]:
+    """Hold the weights of layers against Õ(m,n), weights of one shape together."""
+    gatherer, biases = (Gatherer(compute, torch.float64) for compute in (_facts, _bias_facts))
+    keys = itertools.count()
+    held: dict[nn.Module, tuple[dict[str, Tensor], list[tuple[int, Tensor]]]] = {}
+    for module in modules:
+        named = _named(module)
+        if isinstance(module, nn.MultiheadAttention):
+            named["out_proj.weight"] = module.out_proj.weight.detach()
+        matrices = [
+            (next(keys), matrix)
+            for name, weight in named.items()
+            if (matrix := _matrices(module, name, weight)) is not None
+        ]
+        bias = getattr(module, "bias", None) if isinstance(module, nn.Linear) else None
+        for key, matrix in matrices:
+            gatherer.add(key, on_host(matrix))
+            if bias is not None:
+                biases.add(key, on_host(bias.detach()))
+        held[module] = named, matrices
+    facts, of_bias = gatherer.results(), biases.results()
+    facts = {key: [*row, *of_bias.get(key, (0.0, 0.0))] for key, row in facts.items()}
+    return {module: _told(module, named, matrices, facts) for module, (named, matrices) in held.items()}
+
+
+def _facts(stack: Tensor) -> Tensor:
+    """Of (…, count, m, n): worst errors, first and least entry, mean and variance of row sums, mean square of a row."""
+    orthogonality, forward, backward, _ = errors(stack)
+    sums = stack.sum(-1).flatten(1)
+    var, mean = torch.var_mean(sums, 1, correction=0)
+    corner, least = stack[:, 0, 0, 0].clone(), stack.amin((1, 2, 3))
+    energy = stack.square_().sum((1, 2, 3)) / sums.shape[1]
+    alignment = torch.maximum(forward, backward).amax(1)
+    return torch.stack((orthogonality.amax(1), alignment, corner, least, mean, var, energy), 1)
+
+
+def _bias_facts(stack: Tensor) -> Tensor:
+    """Of (…, m): mean and variance."""
+    variance, mean = torch.var_mean(stack, 1, correction=0)
+    return torch.stack((mean, variance), 1)
+
+
+def _told(
+    module: nn.Module, named: dict[str, Tensor], matrices: list[tuple[int, Tensor]], facts: dict[int, list[float]]
+) -> Weights:
+    if not matrices:
+        sizes = next(iter(named.values())).shape if named else ()
+        return Weights("×".join(map(str, sizes)), bool(named) and not any(bool(w.any()) for w in named.values()))
+    found = [facts[key] for key, _ in matrices]
+    tolerances = [tolerance(w.shape[-2], w.shape[-1], torch.finfo(w.dtype).eps) for _, w in matrices]
+    if not all(one[0] <= limit for one, limit in zip(found, tolerances)):
+        scheme = "other"
+    elif all(_is_lee(matrix, one[2]) for (_, matrix), one in zip(matrices, found)):
+        scheme = "lee"
+    else:
+        scheme = "stiefel" if all(one[1] <= limit for one, limit in zip(found, tolerances)) else "orthogonal"
+    orthogonality, alignment = (
+        math.nan if any(map(math.isnan, errors)) else max(errors) for errors in zip(*(one[:2] for one in found))
+    )
+    return Weights(
+        "×".join(map(str, matrices[0][1].shape[-2:])),
+        all(one[6] == 0 for one in found),
+        scheme,
+        orthogonality,
+        alignment,
+        _map(module, scheme, found[0], tolerances[0]) if isinstance(module, nn.Linear) else None,
+    )
+
+
+def _map(module: nn.Linear, scheme: str, facts: list[float], limit: float) -> Map:
+    """The layer's map, without the noise of weights that were drawn with mean zero.
+
+    Row sums of independent weights of mean 0 and variance v have mean 0 and variance nv, up to chance. Of 100 layers
+    that chance would add up, though the network's own signal knows nothing of the row sums.
+    """
+    mean_r, var_r, energy, mean_b, var_b = facts[4:]
+    found = Map(mean_r, var_r, energy, mean_b, var_b)
+    if max(facts[:2]) <= limit and facts[3] >= -limit and found.mean_b == found.var_b == 0:
+        return found._replace(groups=max(module.in_features // module.out_features, 1))
+    m, expected = module.out_features, found.energy
+    drawn = abs(found.mean_r) < 4 * math.sqrt(expected / m) and abs(found.var_r / (expected or 1) - 1) < 4 * math.sqrt(
+        2 / m
+    )
+    return found._replace(mean_r=0.0, var_r=expected) if scheme in ("other", "orthogonal") and drawn else found
+
+
+def _is_lee(batch: Tensor, first: float) -> bool:
+    m, n = batch.shape[-2:]
+    if m == n and first != 1:  # not the identity, without looking further
+        return False
+    exact = torch.from_numpy(Lee().matrix(m, n)).to(batch)
+    return bool(((batch - exact).abs() <= 4 * torch.finfo(batch.dtype).eps).all())
+
+
+def _matrices(module: nn.Module, name: str, weight: Tensor) -> Tensor | None:
+    """The matrices of a weight, (count, m, n); None where it is none, as in an embedding.
+
+    A kernel with nothing but its centre is that matrix. Any other kernel is out × in·|kernel|, times √|kernel|: the
+    reading in which `initialize_(conv="flatten")` makes a member of it.
+    """
+    if type(module) is nn.Linear and weight.numel():  # most layers
+        return weight.unsqueeze(0)
+    attention = isinstance(module, nn.MultiheadAttention) and name == "out_proj.weight"
+    chosen = None if attention else rule(module, name, tuple(weight.shape), "delta")
+    if isinstance(chosen, Leave) or 0 in weight.shape:
+        return None
+    if not isinstance(chosen, Matrices):
+        if isinstance(module, _LAYERS) and not attention:
+            return None
+        return weight.flatten(1).unsqueeze(0)
+    matrices = _read(chosen, weight)
+    if chosen.tap and int(matrices.count_nonzero()) < int(weight.count_nonzero()):
+        chosen = rule(module, name, tuple(weight.shape), "flatten")
+        assert isinstance(chosen, Matrices)
+        matrices = _read(chosen, weight)
+    return matrices
+
+
+def _read(chosen: Matrices, weight: Tensor) -> Tensor:
+    """The inverse of `Matrices.write`."""
+    if chosen.count == chosen.scale == 1 and not chosen.tap and not chosen.order:
+        return weight.reshape(1, chosen.m, chosen.n)
+    blocks = weight.unflatten(0, (chosen.count, -1))
+    for place in reversed(chosen.tap):
+        blocks = blocks.select(-1, place)
+    if chosen.order:
+        blocks = blocks.permute(0, *(1 + dimension for dimension in chosen.order))
+    matrices = blocks.reshape(chosen.count, chosen.m, chosen.n)
+    return matrices if chosen.scale == 1 else matrices / chosen.scale

@@ -1,0 +1,90 @@
+"""The drawing of a model's matrices, all of a shape at once, from the device's generator or from seeded streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ... import _stream
+from ...schemes import Scheme
+from ..sampling._source import fill_
+from ._layers import Matrices
+
+_TOGETHER = 1 << 24  # entries drawn at once, so that a model is not held twice
+
+
+class Job(NamedTuple):
+    """A weight to be filled with matrices of a scheme; with a seed they belong to `name`."""
+
+    name: str
+    weight: Tensor
+    matrices: Matrices
+    scheme: Scheme
+
+
+def fill(jobs: Iterable[Job], seed: int | None) -> None:
+    """Fill the weights, which are on one device, those of equal matrices together."""
+    groups: dict[tuple[object, ...], list[Job]] = {}
+    for job in jobs:
+        groups.setdefault((job.scheme, _law(job.matrices), job.weight.dtype), []).append(job)
+    for group in groups.values():
+        for part in _parts(group):
+            count = sum(job.matrices.count for job in part)
+            keys = None if seed is None else stream_keys(seed, part)
+            weight = part[0].weight
+            drawn = members(part[0], count, keys, weight.dtype, weight.device)
+            # In one call each: on a GPU a launch for every layer would take longer than the drawing.
+            if around := [job.weight for job in part if job.matrices.tap]:
+                torch._foreach_zero_(around)
+            torch._foreach_copy_(*_places(part, drawn))
+
+
+@lru_cache
+def _law(matrices: Matrices) -> tuple[object, ...]:
+    return matrices.law
+
+
+def _places(jobs: list[Job], drawn: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Where the jobs' matrices go, and what goes there."""
+    if all(job.matrices.whole and job.weight.ndim == 2 for job in jobs):
+        return [job.weight for job in jobs], list(drawn.unbind())
+    parts = drawn.split([job.matrices.count for job in jobs])
+    blocks = [job.matrices.blocks(own, job.weight.shape) for job, own in zip(jobs, parts)]
+    return [job.matrices.places(job.weight) for job in jobs], blocks
+
+
+def stream_keys(seed: int, jobs: list[Job]) -> np.ndarray:
+    """The stream keys of all the jobs' matrices: matrix i of a weight is member i of the batch (seed, name)."""
+    counts = np.array([job.matrices.count for job in jobs])
+    before = np.cumsum(counts) - counts
+    names = np.repeat(_stream.keys(seed, (job.name for job in jobs)), counts, axis=0)
+    return _stream.fold(names, np.arange(len(names)) - np.repeat(before, counts))
+
+
+def members(job: Job, count: int, keys: np.ndarray | None, dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    """`count` matrices such as the job's."""
+    matrices = job.matrices
+    out = torch.empty(count, matrices.m, matrices.n, dtype=dtype, device=device)
+    fill_(out, job.scheme, keys=keys, places=matrices.receptive)
+    if matrices.scale != 1:
+        out *= matrices.scale
+    if matrices.zero_row is not None:
+        out[:, matrices.zero_row] = 0
+    return out
+
+
+def _parts(jobs: list[Job]) -> Iterator[list[Job]]:
+    part: list[Job] = []
+    entries = 0
+    for job in jobs:
+        entries += job.weight.numel()
+        if part and entries > _TOGETHER:
+            yield part
+            part, entries = [], job.weight.numel()
+        part.append(job)
+    yield part

@@ -1,0 +1,150 @@
+"""`schemes.Source` with PyTorch: from seeded streams, or from torch's own generators."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ... import _construct, _stream
+from ...schemes import Scheme, Source
+from . import _householder
+from ._householder import Numbers
+from ._stream import normals, words
+from ._tensors import WORKING
+
+
+def fill_(
+    out: Tensor,
+    scheme: Scheme,
+    *,
+    generator: torch.Generator | None = None,
+    keys: np.ndarray | None = None,
+    places: int = 1,
+) -> Tensor:
+    """Fill the matrices of `out`, of shape (…, m, n) and detached, with independent ones of the scheme.
+
+    Args:
+        out: Any layout of memory, any dtype that the initializers take.
+        scheme: What to draw.
+        generator: Of `out`'s device; the global one if None.
+        keys: Instead, the stream keys of the matrices, of shape (matrices, 2).
+        places: Kernel places among a row's n entries: fan_in is n, fan_out is m · places.
+
+    Returns:
+        `out`.
+    """
+    if out.is_meta or not out.numel():
+        return out
+    dtype = out.dtype if out.dtype in WORKING else torch.float32
+    source = _Fresh(out, dtype, places, generator) if keys is None else _Seeded(out, dtype, places, keys)
+    drawn = scheme.draw(source)
+    if drawn is not source.made:
+        out.copy_(drawn.reshape(out.shape))
+    return out
+
+
+class _Source(ABC):
+    """What both sources share. Semi-orthogonal matrices are made in `out` itself, without a copy."""
+
+    xp: Any = torch
+
+    def __init__(self, out: Tensor, dtype: torch.dtype, places: int) -> None:
+        self.out, self.dtype, self.places = out, dtype, places
+        self.m, self.n = out.shape[-2:]
+        self.count = out.numel() // (self.m * self.n)
+        self.fan_out = self.m * places
+        self.draws = 0
+        self.made: Tensor | None = None  # what was drawn in `out` itself
+
+    def _begin(self) -> None:
+        """Called before each draw, which is to have numbers of its own."""
+        self.draws += 1
+
+    @abstractmethod
+    def _numbers(self, part: slice) -> Numbers:
+        """The Gaussian numbers of a part of the batch."""
+
+    def semi_orthogonal(self, *, aligned: bool) -> Tensor:
+        self._begin()
+        direct = self.draws == 1 and self.out.dtype == self.dtype
+        out = self.out if direct else torch.empty(self.out.shape, dtype=self.dtype, device=self.out.device)
+        _householder.fill_(out, self._numbers, aligned=aligned)
+        made = out.reshape(self.count, self.m, self.n)
+        if direct:
+            self.made = made
+        return made
+
+    def array(self, values: np.ndarray) -> Tensor:
+        found = torch.from_numpy(values)
+        return found.to(self.out.device, self.dtype if found.is_floating_point() else None)
+
+    def expm(self, a: Tensor) -> Tensor:
+        return torch.linalg.matrix_exp(a) if a.numel() else a
+
+
+class _Seeded(_Source):
+    """The streams of the given keys."""
+
+    def __init__(self, out: Tensor, dtype: torch.dtype, places: int, keys: np.ndarray) -> None:
+        super().__init__(out, dtype, places)
+        self.keys = self.own = keys.reshape(-1, 2)
+
+    def _begin(self) -> None:
+        self.own = _stream.fold(self.keys, self.draws) if self.draws else self.keys
+        super()._begin()
+
+    def _numbers(self, part: slice) -> Numbers:
+        keys = self.own[part]
+        return lambda like, start, stop: normals(keys, (start, stop), (start, like.shape[-1]), like.dtype, like.device)
+
+    def normals(self, rows: int, columns: int) -> Tensor:
+        self._begin()
+        return normals(self.own, (0, rows), (0, columns), self.dtype, self.out.device)
+
+    def uniforms(self, rows: int, columns: int) -> Tensor:
+        self._begin()
+        return ((words(self.own, (0, rows), columns, self.out.device).double() + 0.5) * 2.0**-31).to(self.dtype)
+
+    def orders(self, size: int) -> Tensor:
+        self._begin()
+        return self.array(_stream.orders(self.own, size))
+
+    def precise(self) -> Source:
+        found = _Seeded(self.out, torch.float64, self.places, self.keys)
+        found.draws = self.draws
+        return found
+
+
+class _Fresh(_Source):
+    """A generator of torch's; None for the global one."""
+
+    def __init__(self, out: Tensor, dtype: torch.dtype, places: int, generator: torch.Generator | None) -> None:
+        super().__init__(out, dtype, places)
+        self.generator = generator
+
+    def _numbers(self, part: slice) -> Numbers:
+        def numbers(like: Tensor, start: int, stop: int) -> Tensor:
+            x = like.new_empty((*like.shape[:-2], stop - start, like.shape[-1] - start))
+            return x.normal_(_construct.NEVER_ZERO, generator=self.generator)
+
+        return numbers
+
+    def _empty(self, *shape: int) -> Tensor:
+        return torch.empty(self.count, *shape, dtype=self.dtype, device=self.out.device)
+
+    def normals(self, rows: int, columns: int) -> Tensor:
+        return self._empty(rows, columns).normal_(generator=self.generator)
+
+    def uniforms(self, rows: int, columns: int) -> Tensor:
+        return self._empty(rows, columns).uniform_(-1, 1, generator=self.generator)
+
+    def orders(self, size: int) -> Tensor:
+        lots = torch.empty(self.count, size, dtype=torch.int64, device=self.out.device)
+        return lots.random_(generator=self.generator).argsort(-1)
+
+    def precise(self) -> Source:
+        return _Fresh(self.out, torch.float64, self.places, self.generator)

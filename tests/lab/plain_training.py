@@ -1,0 +1,191 @@
+"""Stacks and engines against plain PyTorch: small tasks, networks as anyone would write them, and ordinary loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.fused import FusedEngine
+from stiefel_init.lab.train.graph import GraphEngine
+from stiefel_init.lab.train.stack import Stack
+from stiefel_init.lab.train.task import Task
+from stiefel_init.lab.train.training import EngineName
+
+TaskMaker = Callable[..., Task]
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+ENGINES: tuple[EngineName, ...] = ("graph", "fused")
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "leaky_relu": lambda: nn.LeakyReLU(0.01),
+    "prelu": lambda: nn.PReLU(1, 0.25),
+    "elu": nn.ELU,
+    "selu": nn.SELU,
+}
+LOSSES: dict[str, Callable[..., torch.Tensor]] = {
+    "cross_entropy": nn.functional.cross_entropy,
+    "squared_error": lambda out, y: nn.functional.mse_loss(out.squeeze(-1), y),
+}
+SHAPES = [  # depth, width, rows: rows and widths that fill no tile, one tile, and more than one
+    (1, 4, 1),
+    (2, 5, 17),
+    (3, 16, 16),
+    (3, 33, 70),
+    (2, 70, 35),
+]
+
+
+def images(rows: int, inputs: int = 21, classes: int = 5, seed: int = 0) -> Task:
+    """Classes that can be learned, as pixels from 0 to 255."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, rows + 40)
+    y[:classes] = np.arange(classes)
+    x = np.clip(rng.normal(60, 30, (rows + 40, inputs)) + 110 * (np.arange(inputs) % classes == y[:, None]), 0, 255)
+    x = x.astype(np.uint8)
+    return Task(x[:rows], y[:rows], x[rows:], y[rows:], classes, "cross_entropy", 255.0)
+
+
+def table(rows: int, inputs: int = 7, seed: int = 0) -> Task:
+    """A regression on real features."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows + 40, inputs)).astype(np.float32)
+    y = (x[:, 0] * x[:, 1] + x[:, 2]).astype(np.float32)
+    return Task(x[:rows], y[:rows], x[rows:], y[rows:], 1, "squared_error")
+
+
+def graph(cells: Sequence[Cell], tasks: Sequence[Task]) -> GraphEngine:
+    """The graph engine with a stack of the cells."""
+    return GraphEngine(Stack(cells, tasks, DEVICE))
+
+
+def fused(cells: Sequence[Cell], tasks: Sequence[Task]) -> FusedEngine:
+    """The fused engine with a stack of the cells."""
+    return FusedEngine(Stack(cells, tasks, DEVICE))
+
+
+def engine_of(name: EngineName, cells: Sequence[Cell], tasks: Sequence[Task]) -> GraphEngine | FusedEngine:
+    """The engine of that name with a stack of the cells."""
+    return fused(cells, tasks) if name == "fused" else graph(cells, tasks)
+
+
+def epoch(engine: GraphEngine | FusedEngine, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Train an epoch in its own order."""
+    engine.stack.shuffle(number)
+    return engine.epoch()
+
+
+def scramble_(stack: Stack, seed: int = 0) -> None:
+    """Weights of no scheme, biases that are not zero, slopes of both signs: nothing may hide behind a zero."""
+    generator = torch.Generator().manual_seed(seed)
+    p = stack.parameters
+    for weight, bias in zip(p.weights, p.biases):
+        weight.copy_(torch.randn(weight.shape, generator=generator) * math.sqrt(2 / weight.shape[2]))
+        bias.copy_(torch.randn(bias.shape, generator=generator) * 0.1)
+    if p.slopes is not None:
+        p.slopes.copy_(torch.rand(p.slopes.shape, generator=generator) - 0.4)
+
+
+def plain(stack: Stack, index: int, dtype: torch.dtype = torch.float64) -> nn.Sequential:
+    """Network `index` of the stack, as anyone would write it."""
+    p = stack.parameters
+    layers: list[nn.Module] = []
+    for layer, (n, m) in enumerate(pairwise(stack.net.widths)):
+        linear = nn.Linear(n, m, dtype=dtype)
+        linear.weight.data.copy_(p.weights[layer][index])
+        linear.bias.data.copy_(p.biases[layer][index])
+        layers.append(linear)
+        if layer < stack.net.layers - 1:
+            activation = MODULES[stack.net.activation]().to(dtype)
+            if p.slopes is not None:
+                assert isinstance(activation, nn.PReLU)
+                activation.weight.data.fill_(p.slopes[index, layer].item())
+            layers.append(activation)
+    return nn.Sequential(*layers)
+
+
+def flat(network: nn.Sequential, *, gradients: bool = False) -> list[torch.Tensor]:
+    """The network's parameters, or their gradients, in the order in which a stack keeps them."""
+    linear = [parameter for layer in network if isinstance(layer, nn.Linear) for parameter in layer.parameters()]
+    slopes = [parameter for layer in network if isinstance(layer, nn.PReLU) for parameter in layer.parameters()]
+    found = [parameter.grad if gradients else parameter for parameter in linear + slopes]
+    return [tensor.detach().clone().flatten() for tensor in found if tensor is not None]
+
+
+def of_stack(stack: Stack, index: int, values: torch.Tensor) -> list[torch.Tensor]:
+    """The values of a stack that belong to one of its networks, kind by kind and layer by layer."""
+    sizes = stack.net.sizes
+    if stack.net.activation == "prelu":
+        sizes = [*sizes[:-1], *[1] * sizes[-1]]
+    return list(values[index].cpu().double().split(sizes))
+
+
+def batch_of(stack: Stack, task: Task, index: int, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows the stack trains on, in the order of its network `index`."""
+    first = stack.data.rows[index].min().item() if task.rows is None else 0
+    rows = stack.order[index, start:stop].cpu().numpy() - first
+    x = torch.from_numpy(task.features[rows]).double() / task.scale
+    y = torch.from_numpy(task.targets[rows])
+    return x, y if y.dtype == torch.int64 else y.double()
+
+
+def worst(found: Sequence[torch.Tensor], true: Sequence[torch.Tensor]) -> float:
+    """The largest error over all parameters, each relative to the largest entry of its kind and layer."""
+    assert len(found) == len(true)
+    return max(float((a - b).abs().max() / b.abs().max().clamp(min=1e-30)) for a, b in zip(found, true))
+
+
+class Tf32Product(torch.autograd.Function):
+    """x·wᵀ of operands rounded to tf32's 11 bits, forward and backward; exact inputs are left as they are."""
+
+    @staticmethod
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        mantissa, exponent = torch.frexp(x)
+        return torch.ldexp(torch.round(mantissa * 2048) / 2048, exponent)
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, exact: bool) -> torch.Tensor:
+        x, w = x if exact else Tf32Product.rounded(x), Tf32Product.rounded(w)
+        ctx.save_for_backward(x, w)
+        return x @ w.T
+
+    @staticmethod
+    def backward(ctx: Any, d: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        (x, w), d = ctx.saved_tensors, Tf32Product.rounded(d)
+        return d @ w, d.T @ x, None
+
+
+def in_tf32(network: nn.Sequential, x: torch.Tensor, exact: bool = False) -> torch.Tensor:
+    """The network's outputs by products in tf32; exact inputs are whole numbers, as pixels are."""
+    for layer, module in enumerate(network):
+        if isinstance(module, nn.Linear):
+            x = Tf32Product.apply(x, module.weight, exact and layer == 0) + module.bias
+        else:
+            x = module(x)
+    return x
+
+
+def reference_epoch(
+    network: nn.Sequential,
+    optimizer: torch.optim.Optimizer,
+    stack: Stack,
+    task: Task,
+    index: int,
+    forward: Callable[[nn.Sequential, torch.Tensor], torch.Tensor] = nn.Sequential.__call__,
+) -> float:
+    """One epoch of an ordinary training loop, on the batches of the stack; the mean loss."""
+    total = 0.0
+    for start in range(0, stack.size, stack.batch):
+        stop = min(start + stack.batch, stack.size)
+        x, y = batch_of(stack, task, index, start, stop)
+        loss = LOSSES[task.loss](forward(network, x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.item() * (stop - start)
+    return total / stack.size

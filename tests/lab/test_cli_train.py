@@ -1,0 +1,138 @@
+"""`stiefel-init train` and `demo`: what is trained, what is kept, and the pages that come of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from laboratory import TINY, Cli, csv_of, refused
+
+from stiefel_init.lab.paper.protocol import SCHEMES
+from stiefel_init.lab.train.record import Record, read
+from stiefel_init.lab.train.task import METRICS
+
+
+def kept(folder: Path) -> list[Record]:
+    """The records in a folder, of which none is damaged."""
+    return list(read(folder, pytest.fail).values())
+
+
+def test_train_on_digits(stiefel_init: Cli, tmp_path: Path) -> None:
+    done = stiefel_init("train", *TINY, "--dataset", "digits", "--out", "study")
+    assert done.code == 0
+    assert "8 records and index.html are in study" in done.out
+    found = kept(tmp_path / "study")
+    assert {(str(r.cell.scheme), r.cell.depth, r.cell.seed) for r in found} == {
+        (scheme, depth, seed) for scheme in ("stiefel", "he") for depth in (2, 3) for seed in (0, 1)
+    }
+    assert {r.cell.rate for r in found} == {1e-3 / 2**0.5, 1e-3 / 3**0.5}
+    mean = np.mean([r.score for r in found if (str(r.cell.scheme), r.cell.depth) == ("stiefel", 2)])
+    assert f"{mean:.1f} ± " in done.out
+
+    again = stiefel_init("train", *TINY, "--dataset", "digits", "--out", "study")
+    assert again.out == done.out
+    assert len(list((tmp_path / "study").glob("*.jsonl"))) == 2, "nothing was trained twice"
+
+
+@pytest.mark.parametrize(("target", "task"), [("churn", "classification"), ("price", "regression")])
+def test_train_on_a_csv(target: str, task: str, stiefel_init: Cli, tmp_path: Path) -> None:
+    csv_of(tmp_path / "customers.csv")
+    words = ("train", *TINY, "--dataset", "customers.csv", "--target", target, "--alpha", "2", "--out", "study")
+    done = stiefel_init(*words)
+    assert done.code == 0
+    found = kept(tmp_path / "study")
+    assert len(found) == 8
+    assert {r.cell.alpha for r in found} == {2.0}
+    assert found[0].cell.dataset.startswith("customers.csv@")
+    assert all(0 <= r.score <= 100 for r in found)
+    assert {r.metric for r in found} == {METRICS["rmse" if task == "regression" else "accuracy"]}
+    if task == "regression":
+        assert found[0].train_score == pytest.approx(np.sqrt(found[0].train_loss), rel=1e-5)
+
+    csv_of(tmp_path / "customers.csv", rows=70)
+    stiefel_init(*words)
+    assert len({r.cell.dataset for r in kept(tmp_path / "study")}) == 2, "another content, other data"
+
+
+def test_all_stands_for_every_scheme_and_activation(stiefel_init: Cli, tmp_path: Path) -> None:
+    words = (
+        "--dataset",
+        "wine",
+        "--depth",
+        "2,2",
+        "--width",
+        "4",
+        "--epochs",
+        "1",
+        "--device",
+        "cpu",
+        "--out",
+        "study",
+    )
+    done = stiefel_init("train", "--scheme", "all", "--activation", "all", "--batch", "0", *words)
+    assert "30 records" in done.out, "6 schemes, 5 activations, one depth"
+    found = kept(tmp_path / "study")
+    assert len({(str(r.cell.scheme), r.cell.activation) for r in found}) == 30
+    assert {r.cell.batch for r in found} == {None}
+
+
+def test_a_dry_run_trains_and_writes_nothing(stiefel_init: Cli, tmp_path: Path) -> None:
+    done = stiefel_init("train", *TINY, "--dataset", "digits", "--out", "study", "--dry-run")
+    assert done.code == 0
+    assert done.out.startswith("8 networks, 0 of them finished; 8 to train on cpu, in 2 stacks.\n")
+    assert re.search(r"likely to take about \d+ s\.", done.out)
+    assert "Nothing was run or written." in done.out
+    assert list(tmp_path.iterdir()) == []
+    stiefel_init("train", *TINY, "--dataset", "digits", "--out", "study")
+    assert "8 of them finished; 0 to train" in stiefel_init("train", *TINY, "--out", "study", "--dry-run").out
+
+
+def test_members_stand_beside_the_schemes(stiefel_init: Cli, tmp_path: Path) -> None:
+    words = ("--scheme", "stiefel,permutation,rotation,he", "--depth", "3", "--width", "8")
+    done = stiefel_init("train", *words, "--epochs", "1", "--device", "cpu", "--out", "study")
+    assert done.code == 0
+    found = {str(r.cell.scheme) for r in kept(tmp_path / "study")}
+    assert found == {"stiefel", "permutation", "rotation 0.1", "he"}
+    header = next(line for line in done.out.splitlines() if "stiefel" in line)
+    assert re.findall(r"[a-z]+(?: 0.1)?", header) == ["depth", "stiefel", "permutation", "rotation 0.1", "he"]
+    done = stiefel_init("diagnose", *words, "--out", "page")
+    assert (done.code, done.err) == (0, "")
+    numbers = json.loads((tmp_path / "page/diagnosis.json").read_text())
+    assert list(numbers) == ["stiefel", "permutation", "rotation 0.1", "he"]
+    assert len({json.dumps(one) for one in numbers.values()}) == 4, "each is its own"
+    refused(stiefel_init("diagnose", "--scheme", "permutations"), "scheme='permutations'", "'permutation'")
+
+
+def test_a_study_ends_in_a_page_of_its_own(stiefel_init: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    for dataset, words in (("digits", "Test accuracy"), ("diabetes", "Root mean squared error")):
+        command = ["train", "--dataset", dataset, "--scheme", "stiefel,he", "--depth", "2,3", "--epochs", "1"]
+        assert stiefel_init(*command, "--seeds", "2", "--out", str(out / dataset)).code == 0
+        page = (out / dataset / "index.html").read_text()
+        assert words in page
+        assert page.count("data:image/png;base64,") == 1
+        assert not re.search(r'(src|href)="(?!data:)', page)
+
+
+def test_the_demo_makes_pictures_and_one_page_that_needs_nothing_else(stiefel_init: Cli, tmp_path: Path) -> None:
+    done = stiefel_init("demo", "--epochs", "1", "--device", "cpu", "--out", "demo")
+    assert done.code == 0
+    assert "Open demo/index.html in a browser." in done.out
+    for name in ("learning-curves.png", "signal.png"):
+        assert (tmp_path / "demo" / name).read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "demo" / "index.html").read_text()
+    assert page.count('src="data:image/png;base64,') == page.count("<img") == 2
+    assert not re.search(r"https?://|<script|<link|@import|url\(", page)
+    found = kept(tmp_path / "demo")
+    assert {(str(r.cell.scheme), r.cell.depth) for r in found} == {(s, d) for s in SCHEMES for d in (10, 50, 100)}
+    for record in found:
+        assert f">{record.score:.1f}<" in page, "the table holds the numbers of the records"
+    at_chance = [
+        s for s in SCHEMES if next(r.score for r in found if (str(r.cell.scheme), r.cell.depth) == (s, 10)) < 20
+    ]
+    if at_chance:  # one epoch is not enough for all, and the page may not say otherwise
+        assert "every initialization learns; at 100" not in page
+        assert f"{at_chance[-1]} {'is' if len(at_chance) == 1 else 'are'} at chance; at 100" in page

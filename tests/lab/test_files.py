@@ -1,0 +1,126 @@
+"""Files are there as a whole or not at all, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import one_sentence
+from laboratory import file_names, small_cells, train_small
+
+from stiefel_init import StiefelError
+from stiefel_init.lab import files
+from stiefel_init.lab.report import plots
+from stiefel_init.lab.report.page import write_page
+from stiefel_init.lab.train import record as keep
+
+
+def test_a_file_is_complete_and_synced_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = []
+    replace_file, sync = os.replace, os.fsync
+
+    def watch(source: Path, target: Path) -> None:
+        assert len(keep._sound_lines(Path(source))) == 4
+        assert not Path(target).exists()
+        assert not Path(source).match("*.jsonl"), "no reader takes it for a record"
+        events.append("rename")
+        replace_file(source, target)
+
+    def synced(file: int) -> None:
+        events.append("sync")
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", watch)
+    train_small(tmp_path, most=4)
+    assert events == ["sync", "rename"]
+    assert len(file_names(tmp_path)) == 1
+
+
+def test_ctrl_c_while_writing_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(file: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        train_small(tmp_path)
+    assert file_names(tmp_path) == []
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """Files may hold 600 bytes; what goes beyond fails as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (600, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_full_disk_is_told_in_one_sentence_and_leaves_nothing_half_written(tmp_path: Path) -> None:
+    with pytest.raises(StiefelError, match=r"could not be written \(File too large\)"):
+        train_small(tmp_path)
+    figure, axes = plots.figure(1)
+    axes[0, 0].plot([0, 1])
+    with pytest.raises(StiefelError, match="could not be written"):
+        plots.save(figure, tmp_path / "picture.png")
+    with pytest.raises(StiefelError, match="could not be written"):
+        write_page(tmp_path / "index.html", "A page", "long " * 500, {})
+    assert file_names(tmp_path) == []
+
+
+def test_what_was_finished_before_the_disk_was_full_is_kept(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    first = train_small(tmp_path, 2)
+    request.getfixturevalue("full_disk")
+    with pytest.raises(StiefelError):
+        train_small(tmp_path, 4)
+    found = keep.read(tmp_path, lambda text: pytest.fail(text))
+    assert list(found.values()) == first
+    assert list(found) == small_cells(2)
+
+
+@pytest.mark.parametrize("moment", ["fsync", "replace"])
+def test_a_file_that_cannot_be_replaced_stays_as_it_was(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = files.write_whole(tmp_path / "table.csv", "old\n")
+
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, moment, full)
+    with pytest.raises(StiefelError) as error:
+        files.write_whole(path, "new and longer\n")
+    assert f"{path} could not be written (No space left on device)" in one_sentence(error)
+    assert path.read_text() == "old\n"
+    assert file_names(tmp_path) == ["table.csv"]
+    with pytest.raises(OSError, match="No space left"):
+        files.replace(path, b"new")
+
+
+def test_text_is_written_as_utf8_and_bytes_as_they_are(tmp_path: Path) -> None:
+    assert files.write_whole(tmp_path / "a", "Õ(m,n)\r\n").read_bytes() == b"\xc3\x95(m,n)\r\n"
+    assert files.write_whole(tmp_path / "a", b"\x00\xff").read_bytes() == b"\x00\xff"
+
+
+def test_a_directory_is_made_once_and_tried_for_writing(tmp_path: Path) -> None:
+    out = tmp_path / "a" / "b"
+    assert files.prepare(out) == files.prepare(out) == out
+    assert file_names(out) == []
+    (out / "file").write_text("mine")
+    for directory in (out / "file", out / "file" / "below"):
+        with pytest.raises(StiefelError) as error:
+            files.prepare(directory)
+        assert str(directory) in one_sentence(error)
+    assert (out / "file").read_text() == "mine"
+
+
+def test_what_is_damaged_is_set_aside_under_a_name_that_tells(tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(b"half")
+    assert files.set_aside(tmp_path / "a.npz") == "was set aside as a.npz.damaged"
+    assert file_names(tmp_path) == ["a.npz.damaged"]
+    assert files.set_aside(tmp_path / "a.npz") == "cannot be set aside (No such file or directory)"

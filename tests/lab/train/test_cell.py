@@ -1,0 +1,111 @@
+"""Cells: equal for equal networks, and refused where no network is meant."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from stiefel_init import StiefelError
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.schemes import Lee, Orthogonal, Rotation
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"depth": 0}, "depth=0"),
+        ({"depth": True}, "depth=True"),
+        ({"width": -1}, "width=-1"),
+        ({"width": (3, 4)}, "names 2 layers, but depth=10"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"batch": 0}, "batch=0"),
+        ({"shots": 0}, "shots=0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"rate": 0}, "rate=0"),
+        ({"rate": math.nan}, "rate=nan"),
+        ({"rate": "fast"}, "rate='fast'"),
+        ({"alpha": math.inf}, "alpha=inf"),
+        ({"alpha": "two"}, "alpha='two'"),
+        ({"scheme": "kaiming"}, "scheme='kaiming' is not known"),
+        ({"activation": "tangent"}, "activation='tangent' is not known"),
+        ({"optimizer": "lbfgs"}, "optimizer='lbfgs' is not known"),
+        ({"precision": "fp8"}, "precision='fp8' is not known"),
+        ({"scheme": "lee other"}, "variant='other'"),
+        ({"scheme": "random big"}, "has 'big' where a number is expected"),
+        ({"scheme": "random -1"}, "std=-1.0"),
+    ],
+)
+def test_cells_that_cannot_be(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(StiefelError, match=words):
+        Cell("digits", **options)
+
+
+def test_equal_cells_have_equal_keys() -> None:
+    assert Cell("wine", rate=1, alpha=2).key == Cell("wine", rate=1.0, alpha=2.0).key
+    as_json_has_it: Any = [3, 4]
+    assert Cell("wine", depth=2, width=as_json_has_it) == Cell("wine", depth=2, width=(3, 4))
+
+
+def test_the_rate_left_out_is_the_papers() -> None:
+    assert Cell("digits", depth=100).rate == pytest.approx(1e-4)
+    assert Cell("digits", depth=100) == Cell("digits", depth=100, rate=1e-4)
+    with pytest.raises(StiefelError, match="rate=0"):
+        Cell("digits", rate=0)
+
+
+def test_a_scheme_may_be_given_as_text() -> None:
+    assert Cell("wine", "rotation 0.1") == Cell("wine", Rotation(0.1)) == Cell("wine", "rotation")
+    assert Cell("wine", "orthogonal 1.4142135623730951").scheme == Orthogonal(math.sqrt(2))
+    assert Cell("wine", "lee direct").scheme == Lee("direct")
+    assert len({Cell("wine", name).key for name in ("rotation 0.1", "rotation 0.03", "lee", "lee direct")}) == 4
+
+
+def test_a_setting_is_what_all_seeds_share() -> None:
+    cell = Cell("wine", "he", 50, seed=7, alpha=2.0)
+    assert cell.setting == replace(cell, seed=0)
+    assert cell.setting == replace(cell, seed=8).setting
+    assert cell.setting != replace(cell, seed=7, alpha=0.0).setting
+
+
+def test_rates_are_told_in_units_of_the_papers() -> None:
+    assert Cell("wine", depth=300).times == 1
+    assert Cell("wine", depth=100, rate=4e-4).times == 4
+    assert Cell("wine", depth=1000, rate=0.25e-3 / math.sqrt(1000)).times == 0.25
+
+
+CELLS = [
+    Cell("wine"),
+    Cell("digits", "rotation 0.03", 3, (8, 16, 8), "prelu", 12, 7, None, 1 / 3, "sgd", 4, None, "tf32"),
+    Cell("wine", "orthogonal 1.4142135623730951", 7, alpha=-2),
+    Cell("größe\u2028, of a user|.csv@1a2b", "lee direct", 100, alpha=0),
+]
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=range(len(CELLS)))
+def test_an_identity_gives_its_cell_back(cell: Cell) -> None:
+    again = Cell.from_dict(json.loads(json.dumps(cell.identity())))
+    assert again == cell
+    assert (again.key, hash(again)) == (cell.key, hash(cell))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "variant", "text"),
+    [
+        ("stiefel", None, "stiefel"),
+        ("stiefel", "permutation", "permutation"),
+        ("stiefel", "identity", "identity"),
+        ("stiefel", "rotation 0.1", "rotation 0.1"),
+        ("stiefel", "rotation 0.03", "rotation 0.03"),
+        ("lee", None, "lee"),
+        ("lee", "direct", "lee direct"),
+        ("orthogonal", "1.4142135623730951", "orthogonal 1.4142135623730951"),
+        ("random", "0.3", "random 0.3"),
+    ],
+)
+def test_variants_of_version_0_1_are_schemes_of_their_own(scheme: str, variant: str | None, text: str) -> None:
+    old = {**Cell("wine", depth=3).identity(), "scheme": scheme, "variant": variant, "experiment": "members-rates"}
+    assert Cell.from_dict(old) == Cell("wine", text, 3)

@@ -1,0 +1,342 @@
+"""Records: what they hold, kept over runs, verified when read, and read from version 0.1 too."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from laboratory import MINE, file_names, small_cells, timeless, train_small
+
+from stiefel_init import StiefelError
+from stiefel_init.lab.results import Results
+from stiefel_init.lab.train import record as keep
+from stiefel_init.lab.train import runner
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.forecast import forecast
+from stiefel_init.lab.train.record import Record
+from stiefel_init.lab.train.runner import run
+from stiefel_init.lab.train.task import ACCURACY, RMSE
+from stiefel_init.lab.train.training import Outcome, train
+from stiefel_init.schemes import forget
+
+LINUX = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+
+
+def no_training(*args: Any) -> None:
+    raise AssertionError("trained again")
+
+
+# What a record holds.
+
+
+def test_a_stack_is_one_file_that_pandas_reads_in_one_line(tmp_path: Path) -> None:
+    found = train_small(tmp_path, 4, most=2)
+    assert len(file_names(tmp_path)) == 2
+    assert all(name.startswith("networks-") and name.endswith(".jsonl") for name in file_names(tmp_path))
+    frame = pd.concat(pd.read_json(path, lines=True) for path in sorted(tmp_path.glob("*.jsonl")))
+    assert sorted(frame["seed"]) == [0, 1, 2, 3]
+    for record in found:
+        row = frame[frame["seed"] == record.cell.seed].iloc[0]
+        assert row["score"] == pytest.approx(record.score)
+        assert row["train_loss"] == pytest.approx(record.train_loss)
+        assert (row["dataset"], row["scheme"], row["depth"], row["metric"]) == ("mine", "stiefel", 2, "accuracy")
+
+
+def test_every_record_tells_where_it_comes_from(tmp_path: Path) -> None:
+    train_small(tmp_path)
+    lines = [json.loads(line) for path in tmp_path.glob("*.jsonl") for line in path.read_text().splitlines()]
+    assert len(lines) == 4
+    for line in lines:
+        environment = line["environment"]
+        names = {"engine", "device", "stiefel_init", "commit", "source", "python", "torch", "numpy"}
+        assert set(environment) == names
+        assert environment["engine"] == "graph"
+        assert environment["device"].startswith("cpu")
+        assert len(environment["source"]) == 40
+        assert line["precision"] == "float32"
+        assert line["protocol"] == small_cells(1)[0].protocol
+
+
+def test_what_is_not_finite_is_null(tmp_path: Path) -> None:
+    wild = [Cell("wine", "he", depth=2, width=5, epochs=3, rate=1e30, optimizer="sgd")]
+    found = run(wild, out=tmp_path, device="cpu")[0]
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    line = json.loads(next(tmp_path.glob("*.jsonl")).read_text(), parse_constant=refuse)
+    assert found.diverged == line["diverged"] == 1 + next(i for i, v in enumerate(line["train_loss"]) if v is None)
+    assert str(keep.read(tmp_path, no_training)) == str({wild[0]: found}), "by its text, since nan is not itself"
+
+
+def test_a_network_that_diverged_has_the_worst_score_there_is(tmp_path: Path) -> None:
+    lost = Outcome(math.nan, [math.nan], [math.nan], [1], [math.nan], 1)
+    for metric, worst in ((ACCURACY, 0.0), (RMSE, math.inf)):
+        record = Record.of(small_cells(1)[0], metric, lost, 1.0, {})
+        assert (record.score, record.diverged) == (metric.worst, 1) == (worst, 1)
+        assert record.to_dict()["score"] == (None if metric is RMSE else 0.0)
+        assert Record.from_dict(json.loads(json.dumps(record.to_dict()))).score == worst
+    assert metric.better(3.0) > metric.better(4.0)
+    assert ACCURACY.better(4.0) > ACCURACY.better(3.0)
+
+
+def test_a_record_is_what_its_file_says() -> None:
+    cell = Cell("wine", "rotation 0.03", 3, (8, 4, 2), batch=None, rate=1 / 3, alpha=2.0)
+    outcome = Outcome(2 / 3, [1 / 3, math.inf], [0.1, 1e-9 / 7], [1, 2], [0.0, 2 / 3], 2)
+    record = Record.of(cell, RMSE, outcome, 1 / 7, {"device": "here"})
+    again = Record.from_dict(json.loads(json.dumps(record.to_dict())))
+    assert str(again) == str(record)
+    assert again.cell == cell, "the rate has all its digits"
+    assert (again.score, again.train_score, again.seconds) == (0.6666667, (0.1, 1.428571e-10), 0.1428571)
+    assert again.train_loss[0] == 0.3333333
+    assert math.isnan(again.train_loss[1])
+
+
+def test_what_is_read_is_what_was_returned(tmp_path: Path) -> None:
+    odd = [replace(cell, dataset="größe\u2028\udc80.csv", width=(5, 3)) for cell in small_cells(2)]
+    first = run(odd, out=tmp_path, device="cpu", datasets={odd[0].dataset: MINE["mine"]})
+    again = run(odd, out=tmp_path, device="cpu", datasets={odd[0].dataset: MINE["mine"]})
+    assert first == again
+    assert first[0].cell.width == (5, 3)
+
+
+# Going on.
+
+
+def test_finished_cells_are_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = train_small(tmp_path)
+    before = file_names(tmp_path)
+    monkeypatch.setattr(runner, "train", no_training)
+    assert train_small(tmp_path) == first
+    assert file_names(tmp_path) == before
+
+
+def test_only_new_cells_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_small(tmp_path, 3)
+    trained: list[Cell] = []
+
+    def watch(stack: Sequence[Cell], *rest: Any) -> tuple[list[Outcome], str]:
+        trained.extend(stack)
+        return train(stack, *rest)
+
+    monkeypatch.setattr(runner, "train", watch)
+    assert len(train_small(tmp_path, 5)) == 5
+    assert [cell.seed for cell in trained] == [3, 4]
+
+
+def test_results_of_two_machines_merge_by_copying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [*small_cells(3), *small_cells(3, scheme="he")]
+    for name, part in (("a", both[:3]), ("b", both[3:])):
+        run(part, out=tmp_path / name, device="cpu", datasets=MINE)
+    for path in (tmp_path / "b").glob("*.jsonl"):
+        os.replace(path, tmp_path / "a" / path.name)
+    monkeypatch.setattr(runner, "train", no_training)
+    found = run(both, out=tmp_path / "a", datasets=MINE)
+    assert [str(record.cell.scheme) for record in found] == ["stiefel"] * 3 + ["he"] * 3
+
+
+# Damage.
+
+
+def cut(text: str) -> str:
+    return text[: len(text) // 2]
+
+
+def lose_a_line(text: str) -> str:
+    return "".join(text.splitlines(keepends=True)[:-1])
+
+
+def swap_lines(text: str) -> str:
+    return "".join(reversed(text.splitlines(keepends=True)))
+
+
+def change_a_score(text: str) -> str:
+    record = json.loads(text.splitlines()[0])
+    return text.replace(f'"score": {record["score"]}', f'"score": {record["score"] + 1}', 1)
+
+
+DAMAGES: dict[str, Callable[[str], str]] = {
+    "cut": cut,
+    "line lost": lose_a_line,
+    "lines swapped": swap_lines,
+    "number changed": change_a_score,
+    "empty": lambda text: "",
+    "no record": lambda text: '{"a": 1}\n[2]\n',
+    "no text": lambda text: "\udcff\udcfe",
+    "a deep nest": lambda text: "[" * 100_000 + "]" * 100_000 + "\n",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_file_is_named_set_aside_and_made_again(damage: Callable[[str], str], tmp_path: Path) -> None:
+    first = train_small(tmp_path)
+    victim = sorted(tmp_path.glob("*.jsonl"))[0]
+    text = victim.read_text()
+    broken = damage(text).encode(errors="surrogateescape")
+    assert broken != text.encode()
+    victim.write_bytes(broken)
+    told: list[str] = []
+    again = train_small(tmp_path, warn=told.append)
+    assert timeless(again) == timeless(first)
+    assert len(told) == 1
+    assert str(victim) in told[0]
+    aside = victim.with_name(victim.name + ".damaged")
+    assert aside.name in told[0]
+    assert aside.read_bytes() == broken
+    assert len(keep.read(tmp_path, no_training)) == 4
+
+
+def test_damage_is_told_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train_small(tmp_path)
+    victim = sorted(tmp_path.glob("*.jsonl"))[0]
+    victim.write_text("{}")
+    train_small(tmp_path)
+    assert victim.name in capsys.readouterr().err
+
+
+def test_looking_at_records_names_damage_and_moves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train_small(tmp_path)
+    victim = sorted(tmp_path.glob("*.jsonl"))[0]
+    victim.write_text("{}")
+    before = file_names(tmp_path)
+    text = forecast(small_cells(4), "cpu", MINE, None, tmp_path, 2)
+    assert text.startswith("4 networks, 2 of them finished; 2 to train")
+    assert victim.name in capsys.readouterr().err
+    assert len(Results(tmp_path).records) == 2
+    assert victim.name in capsys.readouterr().err
+    assert file_names(tmp_path) == before
+
+
+def test_another_process_may_have_set_the_damage_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "networks-0.jsonl").write_text("{}")
+
+    def gone(source: Path, target: Path) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(os, "replace", gone)
+    told: list[str] = []
+    assert keep.read(tmp_path, told.append) == {}
+    assert "cannot be set aside (No such file or directory)" in told[0]
+
+
+# Networks that are not known here.
+
+
+def test_networks_of_an_unknown_scheme_are_left_out_and_left_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_small(tmp_path)
+    sound = next(iter(keep.read(tmp_path, no_training).values()))
+    values = {**sound.to_dict(), "scheme": "mine 0.5", "line": [1, 1]}
+    path = tmp_path / "networks-foreign.jsonl"
+    path.write_text(json.dumps({**values, "check": keep._checksum(values)}) + "\n")
+    before = file_names(tmp_path)
+    told: list[str] = []
+    assert len(keep.read(tmp_path, told.append)) == 4
+    assert file_names(tmp_path) == before, "it may be sound where the scheme is registered"
+    (sentence,) = told
+    assert str(path) in sentence
+    assert "scheme='mine 0.5' is not known" in sentence
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+
+
+def test_records_of_a_registered_scheme_come_back_with_it(tmp_path: Path, own_scheme: str) -> None:
+    cells = [replace(cell, scheme=f"{own_scheme} 0.5") for cell in small_cells(2)]
+    first = run(cells, out=tmp_path, device="cpu", datasets=MINE)
+    assert list(keep.read(tmp_path, no_training).values()) == first
+    forget(own_scheme)
+    told: list[str] = []
+    assert keep.read(tmp_path, told.append) == {}
+    assert f"scheme='{own_scheme} 0.5' is not known" in told[0]
+
+
+# Version 0.1.
+
+OLD = Path(__file__).parent / "records_of_version_0_1"
+USUAL: dict[str, Any] = {"depth": 2, "width": 4, "epochs": 2, "batch": 16}
+PRICES, CHURN = "prices.csv@1a2b3c4d", "churn.csv@5e6f7a8b"
+LOST_REGRESSION = Cell(PRICES, "he", **USUAL, rate=1e30, optimizer="sgd")
+
+
+def test_records_of_version_0_1_have_their_identity_and_metric() -> None:
+    found = keep.read(OLD, no_training, touch=False)
+    lost = found.pop(LOST_REGRESSION)
+    assert (lost.score, lost.diverged) == (lost.metric.worst, 1)
+    assert {cell: (record.metric, record.score) for cell, record in found.items()} == {
+        Cell(PRICES, "stiefel", **USUAL): (RMSE, 90.61388),
+        Cell(PRICES, "he", **USUAL, seed=1, alpha=2.0): (RMSE, 126.493),
+        Cell(CHURN, "rotation 0.1", **USUAL): (ACCURACY, 75.0),
+        Cell(CHURN, "orthogonal 1.4142135623730951", **USUAL): (ACCURACY, 75.0),
+        Cell(CHURN, "he", **USUAL, rate=1e30, optimizer="sgd"): (ACCURACY, 50.0),
+        Cell("digits", "lee direct", 2, 4, "elu", epochs=2): (ACCURACY, 10.27778),
+        Cell("diabetes", "stiefel", 2, 8, epochs=2, alpha=-2.0): (RMSE, 169.9955),
+        Cell("wine", "permutation", 2, (4, 3), epochs=2, batch=None, shots=2): (ACCURACY, 11.11111),
+    }
+    prices = found[Cell(PRICES, "stiefel", **USUAL)]
+    assert prices.train_loss == (12136.66, 12133.86)
+    assert (prices.tested, prices.test_score) == ((1, 2), (90.62905, 90.61388))
+    assert prices.seconds == 0.00598133
+    assert prices.environment["commit"] == "f7657b991232"
+    assert found[Cell(CHURN, "he", **USUAL, rate=1e30, optimizer="sgd")].diverged == 1
+
+
+def test_a_regression_of_version_0_1_that_diverged_at_once_is_a_regression_still() -> None:
+    """Its losses and scores are all null; of a classification's, the scores are not."""
+    found = keep.read(OLD, no_training, touch=False)[LOST_REGRESSION]
+    assert (found.metric, found.score) == (RMSE, math.inf)
+
+
+def test_a_run_of_version_0_1_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in OLD.glob("*.jsonl"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    cells = [
+        Cell("digits", "lee direct", 2, 4, "elu", epochs=2),
+        Cell("diabetes", depth=2, width=8, epochs=2, alpha=-2),
+    ]
+    monkeypatch.setattr(runner, "train", no_training)
+    assert [record.score for record in run(cells, out=tmp_path, device="cpu")] == [10.27778, 169.9955]
+
+
+def test_records_of_version_0_1_lie_beside_new_ones(tmp_path: Path) -> None:
+    """The same network, trained by both versions, is one network."""
+    for path in OLD.glob("table5-*.jsonl"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    old = keep.read(tmp_path, no_training)
+    keep.write(tmp_path, list(old.values()))
+    assert len(file_names(tmp_path)) == 2
+    assert keep.read(tmp_path, no_training) == old
+    assert len(Results(tmp_path).records) == 1
+
+
+# Where to.
+
+
+def test_an_output_directory_that_is_a_file_or_cannot_be(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    with pytest.raises(StiefelError, match="file is a file; give a directory"):
+        train_small(file)
+    with pytest.raises(StiefelError, match=r"cannot be written to \(Not a directory\)"):
+        train_small(file / "below")
+    assert file.read_text() == "mine"
+
+
+@LINUX
+def test_an_output_directory_that_is_not_writable() -> None:
+    with pytest.raises(StiefelError, match="/proc/stiefel cannot be written to"):
+        train_small(Path("/proc/stiefel"))
+
+
+def test_a_mistake_in_the_cells_makes_no_directory(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(StiefelError, match="nothing-known"):
+        run([Cell("nothing-known")], out=out, device="cpu")
+    assert not out.exists()

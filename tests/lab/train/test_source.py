@@ -1,0 +1,143 @@
+"""Which source a record was made with: the hash that git has for the package's folder, and the commit that has it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from laboratory import ROOT
+
+from stiefel_init.lab.train import source
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+PACKAGE = ROOT / "src" / "stiefel_init"
+
+
+def git(folder: Path, *words: str) -> str:
+    """What git answers, whatever the user's own settings are."""
+    mine = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    who = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "core.autocrlf=false")
+    command = ["git", *who, *words]
+    done = subprocess.run(command, cwd=folder, env={**os.environ, **mine}, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def commit_all(folder: Path) -> None:
+    if not (folder / ".git").exists():
+        git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "all")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A folder in a repository, with names that sort differently as files and as folders."""
+    folder = tmp_path / "package"
+    contents = {
+        "__init__.py": b"", "a.py": b"1\n", "a-b.csv": b"x,y\r\n", "a/x.py": b"2\n", "a/b/c.py": b"3\n",
+        "a0": b"\x00\xff", "Z.py": b"no newline", "z/paper.csv": b"4\n",
+    }  # fmt: skip
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    (tmp_path / ".gitignore").write_text("__pycache__/\n*.pyc\n")
+    commit_all(tmp_path)
+    return folder
+
+
+def test_the_hash_of_a_folder_is_the_one_that_git_gives_it(small: Path) -> None:
+    assert source.source_hash.__wrapped__(small) == git(small, "rev-parse", "HEAD:./")
+    assert source._tree(small / "a").hex() == git(small, "rev-parse", "HEAD:./a")
+
+
+def test_what_python_leaves_behind_does_not_count(small: Path) -> None:
+    before = source._tree(small)
+    for name in ("__pycache__/a.cpython-311.pyc", "a/__pycache__/x.cpython-311.pyc", "a.pyc"):
+        (small / name).parent.mkdir(exist_ok=True)
+        (small / name).write_bytes(b"compiled")
+    assert source._tree(small) == before
+
+
+def test_a_folder_that_is_left_of_an_older_version_does_not_count(small: Path) -> None:
+    """git keeps no empty folders; what Python compiled there once is no source."""
+    before = source._tree(small)
+    (small / "gone" / "__pycache__").mkdir(parents=True)
+    (small / "gone" / "__pycache__" / "old.cpython-311.pyc").write_bytes(b"compiled")
+    (small / "empty").mkdir()
+    assert git(small, "status", "--porcelain") == ""
+    assert source._tree(small) == before
+
+
+@pytest.mark.parametrize("change", ["content", "name", "new file", "file gone"])
+def test_every_change_of_the_source_is_another_hash(change: str, small: Path) -> None:
+    before = source._tree(small)
+    if change == "content":
+        (small / "a" / "b" / "c.py").write_bytes(b"4\n")
+    elif change == "name":
+        (small / "a.py").rename(small / "b.py")
+    elif change == "new file":
+        (small / "new.py").write_bytes(b"")
+    else:
+        (small / "a" / "x.py").unlink()
+    assert source._tree(small) != before
+    commit_all(small.parent)
+    assert source._tree(small).hex() == git(small, "rev-parse", "HEAD:./")
+
+
+def told(place: Path) -> tuple[str, str | None]:
+    """(source_hash, commit) as the package at `place` tells them."""
+    code = "from stiefel_init.lab.train.source import commit, source_hash; print(source_hash(), commit())"
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code], cwd="/", env={**os.environ, "PYTHONPATH": str(place)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found, commit = done.stdout.split()
+    return found, None if commit == "None" else commit
+
+
+def copied(place: Path) -> Path:
+    """The package, copied to a folder of its own."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
+    return Path(shutil.copytree(PACKAGE, place / "stiefel_init", ignore=ignored))
+
+
+def test_a_package_in_a_source_tree_names_the_commit_that_has_its_files(tmp_path: Path) -> None:
+    package = copied(tmp_path / "src")
+    commit_all(tmp_path)
+    found, commit = told(tmp_path / "src")
+    assert found == git(tmp_path, "rev-parse", "HEAD:src/stiefel_init")
+    assert commit == git(tmp_path, "rev-parse", "--short=12", "HEAD")
+    (package / "_errors.py").write_bytes((package / "_errors.py").read_bytes() + b"# changed\n")
+    changed, commit = told(tmp_path / "src")
+    assert changed != found
+    assert commit is None, "the files are not those of the commit"
+
+
+def test_a_package_that_lies_in_someone_elses_repository_names_no_commit(tmp_path: Path) -> None:
+    (tmp_path / "analysis.py").write_text("import stiefel_init\n")
+    (tmp_path / ".gitignore").write_text("venv/\n")
+    commit_all(tmp_path)
+    ignored, untracked = tmp_path / "venv", tmp_path / "vendored"
+    for place in (ignored, untracked):
+        copied(place)
+        assert told(place)[1] is None
+    assert told(ignored)[0] == told(untracked)[0] == source._tree(ignored / "stiefel_init").hex()
+
+
+def test_without_a_repository_the_hash_is_known_all_the_same(tmp_path: Path) -> None:
+    copied(tmp_path)
+    found, commit = told(tmp_path)
+    assert len(found) == 40
+    assert commit is None
+
+
+def test_an_installed_package_has_the_hash_of_its_source(tmp_path: Path) -> None:
+    """A wheel has the published results inside, which are no source."""
+    package = copied(tmp_path)
+    before = told(tmp_path)[0]
+    shutil.copytree(ROOT / "results", package / "lab" / "results")
+    assert told(tmp_path)[0] == before

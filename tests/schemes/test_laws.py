@@ -1,0 +1,260 @@
+"""The law of each scheme, in NumPy and PyTorch, seeded and not: what is drawn is what the scheme says.
+
+Every test rejects a right sampler with probability at most FALSE_ALARM, in the randomness of the fixed seed; each says
+what a wrong one would have to differ by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from conftest import COUNT, FALSE_ALARM, Sampler, beta_pvalue, haar_pvalue, plain_member
+from scipy import stats
+
+from stiefel_init import check, draw
+from stiefel_init.torch import draw_
+
+Draw = Callable[[str, int, int, int, int], np.ndarray]  # (scheme, count, m, n, seed) -> (count, m, n)
+
+
+def _numpy(scheme: str, count: int, m: int, n: int, seed: int) -> np.ndarray:
+    return draw(scheme, m, n, batch=count, seed=np.random.default_rng(seed))
+
+
+def _stream(scheme: str, count: int, m: int, n: int, seed: int) -> np.ndarray:
+    return draw(scheme, m, n, batch=count, seed=seed)
+
+
+def _torch(scheme: str, count: int, m: int, n: int, seed: int) -> np.ndarray:
+    out = torch.empty(count, m, n, dtype=torch.float64)
+    return draw_(out, scheme, batch_dims=1, generator=torch.Generator().manual_seed(seed)).numpy()
+
+
+def _torch_stream(scheme: str, count: int, m: int, n: int, seed: int) -> np.ndarray:
+    return draw_(torch.empty(count, m, n, dtype=torch.float64), scheme, batch_dims=1, seed=seed, name="w").numpy()
+
+
+DRAWS: dict[str, Draw] = {"numpy": _numpy, "numpy-stream": _stream, "torch": _torch, "torch-stream": _torch_stream}
+
+
+@pytest.fixture(params=DRAWS, scope="module")
+def sampled(request: pytest.FixtureRequest) -> Draw:
+    """NumPy and PyTorch, each from its own generators and from the seeded stream."""
+    return DRAWS[request.param]
+
+
+# The entrywise ones: a wrong fan, factor or family moves the distribution function by more than the √(7.3/count) that
+# so many entries allow, 0.02 of 20,000.
+
+ENTRYWISE = {
+    "he": lambda m, n: stats.norm(0, math.sqrt(2 / n)),
+    "xavier": lambda m, n: stats.uniform(-math.sqrt(6 / (m + n)), 2 * math.sqrt(6 / (m + n))),
+    "random": lambda m, n: stats.norm(0, 0.1),
+    "random 0.03": lambda m, n: stats.norm(0, 0.03),
+}
+
+
+@pytest.mark.parametrize("scheme", ENTRYWISE)
+@pytest.mark.parametrize("shape", [(200, 300), (300, 200), (1, 5), (5, 1)], ids=str)
+def test_entries_are_independent_and_of_their_law(sampled: Draw, shape: tuple[int, int], scheme: str) -> None:
+    m, n = shape
+    law = ENTRYWISE[scheme](m, n)
+    W = sampled(scheme, 4000 if m * n < 10 else 4, m, n, 1)
+    assert stats.kstest(W.ravel(), law.cdf).pvalue > FALSE_ALARM
+    z = W / law.std()
+    limit = stats.norm.isf(FALSE_ALARM / 2 / 3)  # three correlations below
+    neighbours = [(z[:, :, :-1], z[:, :, 1:]), (z[:, :-1], z[:, 1:]), (z[:-1], z[1:])]
+    for a, b in neighbours:
+        if a.size:
+            assert abs((a * b).sum()) < limit * math.sqrt(a.size)
+
+
+@pytest.mark.parametrize("shape", [(20, 30), (30, 20)], ids=str)
+def test_a_wrong_fan_would_be_noticed(shape: tuple[int, int]) -> None:
+    """He with the fan-out for the fan-in, Xavier with its bound for its standard deviation."""
+    m, n = shape
+    he, xavier = (_stream(scheme, 500, m, n, 1).ravel() for scheme in ("he", "xavier"))
+    assert stats.kstest(he, ENTRYWISE["he"](n, m).cdf).pvalue < 1e-30
+    assert stats.kstest(xavier, stats.uniform(-0.2, 0.4).cdf).pvalue < 1e-30
+    assert stats.kstest(xavier, stats.norm(0, math.sqrt(2 / 50)).cdf).pvalue < 1e-30
+
+
+# The orthogonal one: Haar.
+
+
+def _one_by_one(count: int, m: int, n: int, seed: int) -> np.ndarray:
+    generator = torch.Generator().manual_seed(seed)
+    matrices = torch.empty(count, m, n, dtype=torch.float64)
+    for matrix in matrices:
+        draw_(matrix, "orthogonal", generator=generator)
+    return matrices.numpy()
+
+
+def _by_scheme(name: str) -> Sampler:
+    return lambda count, m, n, seed: DRAWS[name]("orthogonal", count, m, n, seed)
+
+
+HAAR: dict[str, Sampler] = {**{name: _by_scheme(name) for name in DRAWS}, "torch one by one": _one_by_one}
+SHAPES = [(2, 2), (3, 3), (2, 5), (5, 2), (6, 6)]
+
+
+@pytest.mark.parametrize("name", HAAR)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_orthogonal_is_haar(shape: tuple[int, int], name: str) -> None:
+    """(aᵀWb)² is Beta for first axes and for the ones, and in square ones both determinants are equally likely."""
+    W = HAAR[name](COUNT, *shape, 1)
+    assert all(check(w).orthogonality_error < 1e-14 for w in W[:50])
+    assert haar_pvalue(W) > FALSE_ALARM / 18  # as many tests inside
+    if shape[0] == shape[1]:
+        assert stats.binomtest(int((np.linalg.det(W) > 0).sum()), COUNT).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("name", HAAR)
+@pytest.mark.parametrize("shape", [(3, 3), (2, 5), (5, 2)], ids=str)
+def test_orthogonal_has_no_regard_for_the_ones(shape: tuple[int, int], name: str) -> None:
+    m, n = shape
+    W = HAAR[name](COUNT, m, n, 2)
+    sums = W.sum((1, 2)) / math.sqrt(m * n)
+    assert abs(sums.mean()) < stats.norm.isf(FALSE_ALARM / 2) * sums.std() / math.sqrt(COUNT)
+    assert sums.var() == pytest.approx(1 / max(m, n), rel=0.15)  # six standard errors, √(2/COUNT) each, and more
+    assert not any(check(w).ok for w in W[:200])
+    assert beta_pvalue(W) < 1e-12  # it is not the uniform law of the set
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (5, 2), (6, 6)], ids=str)
+def test_orthogonal_is_the_law_of_torchs_own(shape: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(6)
+    theirs = np.stack(
+        [
+            torch.nn.init.orthogonal_(torch.empty(shape, dtype=torch.float64), generator=generator).numpy()
+            for _ in range(COUNT)
+        ]
+    )
+    statistics: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
+        lambda W: W[:, 0, 0],
+        lambda W: W[:, -1, 0],
+        lambda W: W.max((1, 2)),
+        lambda W: W.sum((1, 2)),
+    )
+    for name in DRAWS:
+        ours = HAAR[name](COUNT, *shape, 5)
+        for statistic in statistics:
+            assert stats.ks_2samp(statistic(ours), statistic(theirs)).pvalue > FALSE_ALARM / 4
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2, 5), (4, 7)], ids=str)
+def test_without_the_sign_correction_orthogonal_would_be_noticed(shape: tuple[int, int]) -> None:
+    x = np.random.default_rng(8).standard_normal((COUNT, *shape))
+    right, wrong = (np.stack([plain_member(row, aligned=False, signs=signs) for row in x]) for signs in (True, False))
+    assert haar_pvalue(right) > FALSE_ALARM / 18
+    assert haar_pvalue(wrong) < 1e-30
+    assert haar_pvalue(-right) > FALSE_ALARM / 18
+
+
+@pytest.mark.parametrize("gain", [2.0, -0.5, 0.0, math.sqrt(2)])
+def test_the_gain_of_orthogonal_multiplies(sampled: Draw, gain: float) -> None:
+    for m, n in ((3, 5), (5, 3), (4, 4)):
+        np.testing.assert_allclose(
+            sampled(f"orthogonal {gain!r}", 3, m, n, 4), gain * sampled("orthogonal", 3, m, n, 4)
+        )
+
+
+# Members that exist where one side divides the other.
+
+
+@pytest.mark.parametrize("shape", [(2, 6), (6, 2), (3, 3)], ids=str)
+def test_permutations_put_every_column_in_every_group_alike(sampled: Draw, shape: tuple[int, int]) -> None:
+    """Each of the 90, 90 and 6 arrangements is equally likely: χ²."""
+    W = sampled("permutation", COUNT, *shape, 1)
+    wide = W if shape[0] <= shape[1] else W.mT
+    p, q = wide.shape[1:]
+    arrangements = math.factorial(q) // math.factorial(q // p) ** p
+    assert len({tuple(w.ravel()) for w in wide}) == arrangements
+    counts = np.unique(wide.argmax(1) @ (p ** np.arange(q)), return_counts=True)[1]
+    expected = COUNT / arrangements
+    assert ((counts - expected) ** 2 / expected).sum() < stats.chi2(arrangements - 1).isf(FALSE_ALARM)
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (4, 1), (3, 3), (2, 6), (6, 2)], ids=str)
+def test_the_identity_is_written_out(sampled: Draw, shape: tuple[int, int]) -> None:
+    p, q = min(shape), max(shape)
+    expected = np.kron(np.eye(p), np.ones((1, q // p))) / math.sqrt(q // p)
+    for w in sampled("identity", 2, *shape, 1):
+        np.testing.assert_allclose(w if shape[0] == p else w.T, expected, rtol=1e-15)
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.3])
+def test_rotations_have_gaussian_angles_of_their_spread(sampled: Draw, spread: float) -> None:
+    """3 × 3: a turn about the ones by θ ~ N(0, spread²/3), for A_12 - A_21 has variance 2·spread²/(2·3).
+
+    Kolmogorov–Smirnov; a spread that is off by a tenth is told apart below.
+    """
+    W = sampled(f"rotation {spread}", COUNT, 3, 3, 1)
+    assert check(W).ok
+    theta = np.arcsin(((W - W.mT)[:, [2, 0, 1], [1, 2, 0]]).sum(1) / math.sqrt(12))
+    np.testing.assert_allclose(np.cos(theta), (np.trace(W, axis1=1, axis2=2) - 1) / 2, atol=1e-12)
+    assert stats.kstest(theta, stats.norm(0, spread / math.sqrt(3)).cdf).pvalue > FALSE_ALARM
+    assert stats.kstest(theta, stats.norm(0, 1.2 * spread / math.sqrt(3)).cdf).pvalue < FALSE_ALARM
+
+
+@pytest.mark.parametrize("shape", [(3, 6), (6, 3), (2, 8)], ids=str)
+def test_a_rectangular_rotation_turns_the_identity(sampled: Draw, shape: tuple[int, int]) -> None:
+    """Its groups have equal entries, and taken together they are the square rotation's."""
+    p, q = min(shape), max(shape)
+    W = sampled("rotation 0.3", 50, *shape, 1)
+    wide = W if shape[0] == p else W.mT
+    grouped = wide.reshape(50, p, p, q // p)
+    np.testing.assert_allclose(grouped, grouped[..., :1].repeat(q // p, -1), atol=1e-14)
+    square = grouped[..., 0] * math.sqrt(q // p)
+    assert check(square).ok
+    assert (np.linalg.det(square) > 0).all()
+
+
+def test_a_large_rotation_forgets_where_it_started(sampled: Draw) -> None:
+    """3 × 3: the angle of spread 30 is uniform; of spread 0.3 it is not."""
+    for spread, uniform in ((30, True), (0.3, False)):
+        W = sampled(f"rotation {spread}", COUNT, 3, 3, 1)
+        sine = ((W - W.mT)[:, [2, 0, 1], [1, 2, 0]]).sum(1) / math.sqrt(12)
+        theta = np.arctan2(sine, (np.trace(W, axis1=1, axis2=2) - 1) / 2)
+        assert (stats.kstest(theta, stats.uniform(-math.pi, 2 * math.pi).cdf).pvalue > FALSE_ALARM) == uniform
+
+
+@pytest.mark.parametrize("scheme", ["permutation", "identity", "rotation", "rotation 1"])
+@pytest.mark.parametrize("shape", [(2, 5), (5, 2), (4, 6)], ids=str)
+def test_where_no_side_divides_the_other_the_uniform_member_is_drawn(
+    sampled: Draw, shape: tuple[int, int], scheme: str
+) -> None:
+    np.testing.assert_array_equal(sampled(scheme, 5, *shape, 1), sampled("stiefel", 5, *shape, 1))
+
+
+def test_stiefel_is_uniform_on_the_set(sampled: Draw) -> None:
+    W = sampled("stiefel", COUNT, 2, 5, 1)
+    assert check(W).ok
+    assert beta_pvalue(W) > FALSE_ALARM / 8
+    assert haar_pvalue(W) < 1e-30  # which is not Haar
+
+
+# Lee's matrices are fixed.
+
+
+def _positive_q(a: np.ndarray) -> np.ndarray:
+    q, r = np.linalg.qr(a)
+    return q * np.sign(np.diag(r))
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 3.0])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 6), (6, 1), (2, 7), (7, 2), (10, 64), (64, 10), (5, 5)], ids=str)
+def test_lees_matrices_are_those_by_factorization(sampled: Draw, shape: tuple[int, int], epsilon: float) -> None:
+    """Q_m I Q_nᵀ; and directly, the orthonormal factor of 11ᵀ + εI itself, for m < n of its transpose."""
+    m, n = shape
+    left, right = (_positive_q(np.ones((k, k)) + epsilon * np.eye(k)) for k in shape)
+    for w in sampled(f"lee epsilon={epsilon}", 2, m, n, 1):
+        np.testing.assert_allclose(w, left @ np.eye(m, n) @ right.T, atol=1e-12)
+    direct = np.ones(shape) + epsilon * np.eye(m, n)
+    expected = _positive_q(direct) if m >= n else _positive_q(direct.T).T
+    for w in sampled(f"lee direct epsilon={epsilon}", 2, m, n, 1):
+        np.testing.assert_allclose(w, expected, atol=1e-12)

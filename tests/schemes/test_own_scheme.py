@@ -1,0 +1,261 @@
+"""A scheme of one's own, registered once: known by name everywhere, with the same weights for one seed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_iris
+from test_frameworks import FRAMEWORKS, KERNELS, Kernel, agree, same_kernels
+from torch import nn
+
+from stiefel_init import StiefelError, check, draw, schemes
+from stiefel_init.jax import initializer
+from stiefel_init.keras import Initializer
+from stiefel_init.schemes import Law, Scheme, Source
+from stiefel_init.sklearn import StiefelMLPClassifier, StiefelMLPRegressor
+from stiefel_init.theory import finite_width, propagate
+from stiefel_init.torch import diagnose, draw_, initialize_
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras and NumPy 2
+
+
+@dataclass(frozen=True)
+class Even(Scheme):
+    """Entry by entry, with both fans: U(±size·√(6/(fan_in + fan_out)))."""
+
+    name = "even"
+    entrywise = True
+    size: float = 1.0
+
+    def draw(self, source: Source) -> Any:
+        bound = self.size * math.sqrt(6 / (source.n + source.fan_out))
+        return bound * source.precise().uniforms(source.m, source.n)
+
+    def law(self, m: int, n: int) -> Law:
+        return Law(variance=2 * self.size**2 / (m + n))
+
+
+@dataclass(frozen=True)
+class Flipped(Scheme):
+    """A matrix: a member of Õ(m,n) with its rows in reverse order, times √(2m/(m + fan_out))."""
+
+    name = "flipped"
+
+    def draw(self, source: Source) -> Any:
+        rows = source.xp.flip(source.semi_orthogonal(aligned=True), (1,))
+        return math.sqrt(2 * source.m / (source.m + source.fan_out)) * rows
+
+    def law(self, m: int, n: int) -> Law:
+        return Law(aligned=True)
+
+
+@dataclass(frozen=True)
+class Mixed(Scheme):
+    """A matrix of many parts: Haar times a diagonal, a shuffled column order, a product and constants."""
+
+    name = "mixed"
+    share: float = 0.25
+
+    def draw(self, source: Source) -> Any:
+        m, n = source.m, source.n
+        columns = source.semi_orthogonal(aligned=False) * source.array(np.arange(n) % 3 - 1.0)
+        order = source.orders(n)[:, None, :] == source.array(np.arange(n))[:, None]
+        scale = source.array(np.full((1, 1, 1), self.share / math.sqrt(n)))
+        return columns @ (order * scale) + self.share * source.array(np.eye(m, n))
+
+
+@dataclass(frozen=True)
+class Sparse(Scheme):
+    """Entry by entry from two draws: N(0, 1/fan_in), half of it zero."""
+
+    name = "sparse"
+    entrywise = True
+
+    def draw(self, source: Source) -> Any:
+        kept = source.uniforms(source.m, source.n) < 0
+        return kept * source.normals(source.m, source.n) * math.sqrt(1 / source.n)
+
+
+OWN = (Even, Flipped, Mixed, Sparse)
+TEXTS = ("even", "even 0.5", "flipped", "mixed", "sparse")
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    for kind in OWN:
+        schemes.register(kind)
+    yield
+    for kind in OWN:
+        schemes.forget(kind.name)
+
+
+@pytest.mark.parametrize("scheme", TEXTS)
+@pytest.mark.parametrize("shape", [(1, 1), (4, 12), (7, 5)], ids=str)
+def test_a_seed_gives_the_same_matrices_in_every_framework(scheme: str, shape: tuple[int, int]) -> None:
+    names = [name for name in FRAMEWORKS if name != "jax.jit"]
+    agree({name: FRAMEWORKS[name](scheme, *shape, (2,), 3, "1", "float32") for name in names}, (2, *shape), "float32")
+
+
+@pytest.mark.parametrize("scheme", TEXTS)
+@pytest.mark.parametrize("shape", [(1, 5), (12, 4), (7, 5)], ids=str)
+def test_one_matrix_alone_is_the_first_of_a_batch(scheme: str, shape: tuple[int, int]) -> None:
+    names = [name for name in FRAMEWORKS if name not in ("jax", "jax.jit")]
+    agree({name: FRAMEWORKS[name](scheme, *shape, (), 3, "1", "float64") for name in names}, shape, "float64")
+    first = draw(scheme, *shape, batch=2, seed=3, name="1")[0]
+    np.testing.assert_array_equal(draw(scheme, *shape, seed=3, name="1"), first)
+
+
+@pytest.mark.parametrize("scheme", TEXTS)
+@pytest.mark.parametrize("kernel", KERNELS[:2], ids=str)
+def test_convolution_kernels_are_the_same_too(scheme: str, kernel: Kernel) -> None:
+    same_kernels(scheme, kernel)
+
+
+@pytest.mark.parametrize("scheme", TEXTS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_every_dtype_of_torch_is_the_same_to_rounding(scheme: str, dtype: torch.dtype) -> None:
+    exact = draw(scheme, 8, 12, batch=3, seed=1, name="w")
+    for found in (
+        draw_(torch.empty(3, 8, 12, dtype=dtype), scheme, seed=1, name="w", batch_dims=1),
+        draw_(torch.empty(12, 8, 3, dtype=dtype).permute(2, 1, 0), scheme, seed=1, name="w", batch_dims=1),
+    ):
+        assert found.dtype == dtype
+        eps = torch.finfo(dtype).eps
+        np.testing.assert_allclose(found.double(), exact, rtol=2 * eps, atol=max(2 * eps, 1e-12))
+
+
+@pytest.mark.parametrize("scheme", TEXTS)
+def test_a_whole_model_has_the_weights_of_its_names(scheme: str) -> None:
+    model = nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 4)).double()
+    plan = initialize_(model, scheme, seed=2)
+    assert plan["0.weight"].action == f"{scheme} 9×6"
+    for name in ("0.weight", "2.weight"):
+        weight = model.get_parameter(name).detach()
+        m, n = weight.shape
+        np.testing.assert_allclose(weight, draw(scheme, m, n, seed=2, name=name), rtol=0, atol=1e-12)
+    before = model.get_parameter("0.weight").clone()
+    initialize_(model, scheme)
+    assert not torch.equal(model.get_parameter("0.weight"), before)
+
+
+@pytest.mark.parametrize("scheme", TEXTS)
+def test_scikit_learns_perceptrons_start_with_it(scheme: str) -> None:
+    x, y = load_iris(return_X_y=True)
+    options: dict[str, Any] = {"hidden_layer_sizes": (9, 6), "learning_rate_init": 1e-300, "max_iter": 1, "alpha": 0}
+    for kind, outputs in ((StiefelMLPClassifier, 3), (StiefelMLPRegressor, 1)):
+        with pytest.warns(match="Maximum iterations"):
+            model = kind(scheme=scheme, random_state=5, **options).fit(x, y)
+        state = np.random.RandomState(5)
+        for W, (n, m) in zip(model.coefs_, [(4, 9), (9, 6), (6, outputs)], strict=True):
+            seed = int(state.randint(2**63 - 1, dtype=np.int64))
+            np.testing.assert_allclose(W.T, draw(scheme, m, n, seed=seed), rtol=1e-12, atol=1e-200)
+
+
+@pytest.mark.parametrize("scheme", TEXTS)
+def test_keras_saves_it_by_its_text(scheme: str, tmp_path: Path) -> None:
+    init = Initializer(scheme, 2.0, seed=3)
+    config = keras.initializers.serialize(init)
+    assert json.loads(json.dumps(config))["config"]["scheme"] == scheme
+    again = keras.initializers.get(config)
+    first, second = (keras.ops.convert_to_numpy(one((6, 9))) for one in (init, again))
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(first.T, 2 * draw(scheme, 9, 6, seed=3, name="0"), rtol=0, atol=1e-5)
+    layer = keras.layers.Dense(9, kernel_initializer=Initializer(scheme, seed=3))
+    model = keras.Sequential([keras.Input((6,)), layer])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.layers[0].kernel_initializer.get_config()["scheme"] == scheme
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_a_value_serves_as_well_as_its_name_and_needs_no_registration(kind: type[Scheme]) -> None:
+    scheme = kind()
+    expected = draw(str(scheme), 6, 9, seed=1, name="weight")
+    schemes.forget(kind.name)
+    found: dict[str, Any] = {
+        "draw": draw(scheme, 6, 9, seed=1, name="weight"),
+        "draw_": draw_(torch.empty(6, 9), scheme, seed=1, name="weight"),
+        "jax": initializer(scheme, seed=1, name="weight")(None, (9, 6)).T,
+    }
+    layer = nn.Linear(9, 6)
+    initialize_(layer, scheme, seed=1)
+    found["initialize_"] = layer.weight.detach()
+    for name, weights in found.items():
+        np.testing.assert_allclose(weights, expected, rtol=0, atol=5e-6, err_msg=name)
+
+
+def test_when_it_is_forgotten_no_framework_knows_it() -> None:
+    schemes.forget("even")
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: draw("even", 3, 3),
+        lambda: draw_(torch.empty(3, 3), "even"),
+        lambda: initialize_(nn.Linear(3, 3), "even"),
+        lambda: initializer("even"),
+        lambda: Initializer("even"),
+        lambda: propagate([3, 3], mean=0, std=1, scheme="even"),
+        lambda: StiefelMLPClassifier(scheme="even").fit(*load_iris(return_X_y=True)),
+    )
+    for call in calls:
+        with pytest.raises(StiefelError, match="scheme='even' is not known"):
+            call()
+
+
+def test_its_law_is_what_the_theory_follows() -> None:
+    even, xavier = (propagate([30, 20, 20], mean=0.3, std=1.0, scheme=scheme) for scheme in ("even", "xavier"))
+    flipped, stiefel = (propagate([30, 20, 20], mean=0.3, std=1.0, scheme=scheme) for scheme in ("flipped", "stiefel"))
+    for own, known in ((even, xavier), (flipped, stiefel)):
+        for name, column in known.to_dict().items():
+            np.testing.assert_array_equal(getattr(own, name), column, err_msg=name)
+        for name in ("log_shift", "mean", "std", "active"):
+            np.testing.assert_array_equal(getattr(finite_width(own), name), getattr(finite_width(known), name))
+    assert (even.scheme, str(flipped).splitlines()[0]) == ("even", "flipped, relu, input N(0.3, 1²)")
+    half = propagate([30, 20], mean=0.3, std=1.0, scheme="even 0.5")
+    assert half.pre_std[0] == pytest.approx(even.pre_std[0] / 2)
+    with pytest.raises(StiefelError, match="scheme='mixed' has no prediction; give it a method `law`"):
+        propagate([3, 3], mean=0, std=1, scheme="mixed")
+
+
+def test_a_prediction_of_a_value_that_is_not_registered_has_a_finite_width_term() -> None:
+    schemes.forget("even")
+    own = propagate([30, 20], mean=0.3, std=1.0, scheme=Even())
+    known = propagate([30, 20], mean=0.3, std=1.0, scheme="xavier")
+    np.testing.assert_array_equal(finite_width(own).std, finite_width(known).std)
+
+
+def test_a_network_that_starts_with_it_is_diagnosed() -> None:
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3))
+    initialize_(model, "flipped", seed=0)
+    x = torch.rand(64, 16, generator=torch.Generator().manual_seed(0))
+    assert diagnose(model, x, torch.arange(64) % 3).healthy
+    assert all(check(model.get_parameter(f"{i}.weight")).ok for i in (0, 2, 4))
+
+
+def test_two_draws_of_one_scheme_have_the_law_of_independent_ones() -> None:
+    """Half of the entries are kept whatever their value: mean 0 within 5 standard errors, variance 1/(2n) within 2 %.
+
+    With numbers of the mask in the values, as when one stream is read twice, the mean is off by 60 standard errors.
+    """
+    generator = torch.Generator().manual_seed(0)
+    drawn = {
+        "numpy": draw("sparse", 300, 300, seed=np.random.default_rng(0)),
+        "numpy, seeded": draw("sparse", 300, 300, seed=0),
+        "torch": draw_(torch.empty(300, 300, dtype=torch.float64), "sparse", generator=generator).numpy(),
+        "torch, seeded": draw_(torch.empty(300, 300, dtype=torch.float64), "sparse", seed=0).numpy(),
+        "jax": np.asarray(initializer("sparse")(jax.random.key(0), (300, 300))),
+        "jax, seeded": np.asarray(initializer("sparse", seed=0)(None, (300, 300))),
+    }
+    for name, W in drawn.items():
+        z = W * math.sqrt(300)
+        assert abs(z.mean()) < 5 * math.sqrt(0.5) / 300, name
+        assert z.var() == pytest.approx(0.5, rel=0.02), name
+        assert (W != 0).mean() == pytest.approx(0.5, abs=0.01), name

@@ -1,0 +1,229 @@
+"""Activations of one's own: registered by name, their moments by quadrature, followed by `propagate`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+from conftest import PAPER_SCHEMES, one_sentence, quadrature
+from scipy import stats
+
+from stiefel_init import StiefelError, sample
+from stiefel_init.theory import (
+    ACTIVATIONS,
+    _moments,
+    activation_moments,
+    activations,
+    finite_width,
+    propagate,
+    register_activation,
+    slope_moments,
+)
+
+
+@pytest.fixture(autouse=True)
+def unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(_moments, "_REGISTRY", dict(_moments._REGISTRY))
+
+
+@pytest.fixture
+def own() -> None:
+    """The hyperbolic tangent; the ReLU and the ELU once more; |y|, which bends at 0; and a constant."""
+    register_activation("hyperbolic", lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2)
+    register_activation("my_relu", lambda y, xp: xp.where(y > 0, y, 0 * y), lambda y, xp: 1.0 * (y > 0))
+    register_activation(
+        "my_elu",
+        lambda y, xp: xp.where(y > 0, y, xp.expm1(xp.where(y > 0, 0 * y, y))),
+        lambda y, xp: xp.exp(xp.where(y > 0, 0 * y, y)),
+    )
+    register_activation("absolute", lambda y, xp: xp.abs(y), lambda y, xp: xp.where(y > 0, 1.0, -1.0))
+    register_activation("three", lambda y, xp: 3 + 0 * y, lambda y, xp: 0 * y)
+
+
+def exact(mean: float, std: float) -> dict[str, float]:
+    """Moments of the hyperbolic tangent and of its slope, in 30 digits."""
+    with mp.workdps(30):
+        mu, s = mp.mpf(mean), mp.mpf(std)
+        zero = -mu / s  # where the tangent changes sign, over a width of 1/σ
+        cuts = [-14, zero - 10 / s, zero - 3 / s, zero - 1 / s, zero, zero + 1 / s, zero + 3 / s, zero + 10 / s, 14]
+        panels = sorted({min(max(mp.mpf(cut), mp.mpf(-14)), mp.mpf(14)) for cut in cuts})
+
+        def expected(function: Any) -> Any:
+            return mp.quad(lambda g: function(mp.tanh(mu + s * g)) * mp.npdf(g), panels)
+
+        center = expected(lambda t: t)
+        return {
+            "mean": float(center),
+            "std": float(mp.sqrt(expected(lambda t: (t - center) ** 2))),
+            "first": float(expected(lambda t: 1 - t**2)),
+            "second": float(expected(lambda t: (1 - t**2) ** 2)),
+        }
+
+
+@pytest.mark.parametrize("std", [0.01, 0.3, 1.0, 3.0, 10.0])
+@pytest.mark.parametrize("mean", [0.0, 0.3, -2.0, 5.0])
+@pytest.mark.usefixtures("own")
+def test_moments_of_the_hyperbolic_tangent_are_within_1e_9_of_the_exact_ones(mean: float, std: float) -> None:
+    truth = exact(mean, std)
+    found = [*activation_moments(mean, std, "hyperbolic"), *slope_moments(mean, std, "hyperbolic")]
+    assert dict(zip(truth, map(float, found), strict=True)) == pytest.approx(truth, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("known", ["relu", "elu"])
+@pytest.mark.usefixtures("own")
+def test_quadrature_gives_what_the_closed_forms_give(known: str) -> None:
+    """To 1e-12 of σ or of 1 for |α| ≤ 9: further out the mass that the ReLU sees is less than rounding."""
+    alpha = np.linspace(-9, 9, 37)
+    for std in (1e-3, 0.4, 1.0, 7.0):
+        expected = [*activation_moments(alpha * std, std, known), *slope_moments(alpha * std, std, known)]
+        name = f"my_{known}"
+        found = [*activation_moments(alpha * std, std, name), *slope_moments(alpha * std, std, name)]
+        for a, b, scale in zip(found, expected, (std, std, 1, 1)):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12 * scale)
+
+
+@pytest.mark.usefixtures("own")
+def test_a_bend_at_zero_is_no_trouble() -> None:
+    alpha = np.linspace(-9, 9, 19)
+    folded = stats.foldnorm(np.abs(alpha), scale=2.0)
+    mean, std = activation_moments(2 * alpha, 2.0, "absolute")
+    np.testing.assert_allclose(mean, folded.mean(), rtol=1e-12)
+    np.testing.assert_allclose(std, folded.std(), rtol=1e-9)
+    first, second = slope_moments(2 * alpha, 2.0, "absolute")
+    np.testing.assert_allclose(first, 2 * stats.norm.cdf(alpha) - 1, atol=1e-12)
+    np.testing.assert_allclose(second, 1, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("own")
+def test_a_constant_has_its_value_and_nothing_else() -> None:
+    mean, std = activation_moments([-2.0, 0.0, 5.0], 1.0, "three")
+    np.testing.assert_allclose(mean, 3, rtol=1e-12)
+    np.testing.assert_allclose(std, 0, atol=1e-7)
+    np.testing.assert_array_equal(slope_moments([-2.0, 0.0, 5.0], 1.0, "three"), 0)
+
+
+@pytest.mark.usefixtures("own")
+def test_without_spread_it_is_applied_to_a_number() -> None:
+    y = np.array([-3.0, 0.0, 0.5])
+    mean, std = activation_moments(y, 0.0, "hyperbolic")
+    np.testing.assert_array_equal(mean, np.tanh(y))
+    np.testing.assert_array_equal(std, 0)
+    first, second = slope_moments(y, 0.0, "hyperbolic")
+    np.testing.assert_allclose(first, 1 - np.tanh(y) ** 2)
+    np.testing.assert_allclose(second, (1 - np.tanh(y) ** 2) ** 2)
+
+
+@pytest.mark.usefixtures("own")
+def test_arguments_broadcast() -> None:
+    mean, std = activation_moments(np.zeros((3, 1)), np.array([0.5, 1.0, 2.0, 0.0]), "hyperbolic")
+    assert mean.shape == std.shape == (3, 4)
+    alone = [float(activation_moments(0.0, s, "hyperbolic")[1]) for s in (0.5, 1.0, 2.0, 0.0)]
+    np.testing.assert_allclose(std, np.tile(alone, (3, 1)))
+    assert all(moment.shape == (3, 4) for moment in slope_moments(np.zeros((3, 1)), np.ones(4), "hyperbolic"))
+
+
+@pytest.mark.parametrize("scheme", [scheme for scheme in PAPER_SCHEMES if scheme != "lee"])
+@pytest.mark.usefixtures("own")
+def test_propagate_follows_it_as_it_follows_the_products_own(scheme: str) -> None:
+    widths = [30, 20, 20, 40]
+    for mean, std in ((0.4, 0.9), (np.array([0.1, 0.7]), np.array([1.0, 0.3]))):
+        own, known = (
+            propagate(widths, mean=mean, std=std, scheme=scheme, activation=name) for name in ("my_relu", "relu")
+        )
+        for name, column in known.to_dict().items():
+            np.testing.assert_allclose(getattr(own, name), column, rtol=1e-9, err_msg=name)
+    p = propagate(widths, mean=0.4, std=0.9, scheme=scheme, activation="hyperbolic")
+    np.testing.assert_allclose(
+        (p.post_mean, p.post_std), activation_moments(p.pre_mean, p.pre_std, "hyperbolic"), rtol=1e-9, atol=1e-15
+    )
+    assert str(p).startswith(f"{scheme}, hyperbolic, input N(0.4, 0.9²)")
+
+
+@pytest.mark.usefixtures("own")
+def test_under_lee_it_is_applied_again_and_again() -> None:
+    p = propagate([7] * 4, mean=0.3, std=1.0, scheme="lee", activation="hyperbolic")
+    y, weights = quadrature(0.3, 1.0)
+    x, slope = y.numpy(), 1.0
+    for layer in range(3):
+        slope, x = slope * (1 - np.tanh(x) ** 2), np.tanh(x)
+        assert p.post_mean[layer] == pytest.approx(weights @ x, rel=1e-9)
+        assert p.post_std[layer] == pytest.approx(math.sqrt(weights @ (x - weights @ x) ** 2), rel=1e-9)
+    assert np.prod(p.gradient_factor**2) == pytest.approx(weights @ np.square(slope), rel=1e-7)
+
+
+@pytest.mark.usefixtures("own")
+def test_the_prediction_is_what_a_network_does() -> None:
+    """Three layers of 400 units, 50 inputs: post-activation std and gradient within 3 %."""
+    rng = np.random.default_rng(0)
+    p = propagate([400] * 4, mean=0.3, std=1.0, activation="hyperbolic")
+    x = rng.normal(0.3, 1.0, (50, 400))
+    weights = [sample(400, 400, seed=layer) for layer in range(3)]
+    slopes = []
+    for layer, W in enumerate(weights):
+        y = x @ W.T
+        x = np.tanh(y)
+        slopes.append(1 - x**2)
+        assert x.std() == pytest.approx(p.post_std[layer], rel=0.03)
+        assert (y > 0).mean() == pytest.approx(p.active[layer], abs=0.02)
+    gradient = rng.standard_normal(x.shape)
+    for layer in (2, 1, 0):
+        back = (gradient * slopes[layer]) @ weights[layer]
+        assert np.linalg.norm(back) / np.linalg.norm(gradient) == pytest.approx(p.gradient_factor[layer], rel=0.03)
+        gradient = back
+
+
+def test_names_are_known_once_registered_and_the_last_definition_counts() -> None:
+    before = activations()
+    assert before[: len(ACTIVATIONS)] == ACTIVATIONS
+    assert "doubled" not in before
+    register_activation("doubled", lambda y, xp: 3 * y, lambda y, xp: 3 + 0 * y)
+    register_activation("doubled", lambda y, xp: 2 * y, lambda y, xp: 2 + 0 * y)
+    assert activations() == (*before, "doubled")
+    mean, std = activation_moments(0.5, 1.5, "doubled")
+    assert (float(mean), float(std)) == pytest.approx((1.0, 3.0), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_the_products_own_names_are_taken(name: str) -> None:
+    with pytest.raises(StiefelError) as error:
+        register_activation(name, lambda y, xp: y, lambda y, xp: 1 + 0 * y)
+    assert f"name={name!r} is taken" in one_sentence(error)
+    assert float(activation_moments(-1.0, 0.0, name)[0]) != -1.0
+
+
+@pytest.mark.parametrize("name", ["", "two words", "1st", "a-b", "a.b", None, 3])
+def test_names_that_are_no_words_are_refused(name: Any) -> None:
+    before = activations()
+    with pytest.raises(StiefelError) as error:
+        register_activation(name, lambda y, xp: y, lambda y, xp: 1 + 0 * y)
+    assert f"name={name!r}" in one_sentence(error)
+    assert activations() == before
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: activation_moments(0, 1, "hyperbolic", a=1), ["a=1", "'hyperbolic'", "it takes none"]),
+        (lambda: activation_moments(math.nan, 1, "hyperbolic"), ["mean", "nan"]),
+        (lambda: activation_moments(0, -1, "hyperbolic"), ["std", "-1"]),
+        (lambda: activation_moments(0, 1, "unheard"), ["activation='unheard'", "'relu'", "'hyperbolic'"]),
+        (
+            lambda: propagate([4, 4], mean=0, std=1, scheme="identity", activation="hyperbolic"),
+            ["scheme='identity'", "'hyperbolic'"],
+        ),
+        (
+            lambda: finite_width(propagate([4, 4], mean=0, std=1, activation="hyperbolic")),
+            ["activation='hyperbolic'", "'relu'"],
+        ),
+    ],
+)
+@pytest.mark.usefixtures("own")
+def test_bad_input_is_told_in_one_sentence(call: Any, words: list[str]) -> None:
+    with pytest.raises(StiefelError) as error:
+        call()
+    sentence = one_sentence(error)
+    assert all(word in sentence for word in words), sentence

@@ -1,0 +1,125 @@
+"""The optimum of alignment, the bounds of theorems 4 and 5, the shift for an α; and bad input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import one_sentence
+from scipy import integrate, stats
+from scipy.special import ndtr
+
+from stiefel_init import StiefelError, sample
+from stiefel_init.theory import (
+    FAVOURED_ALPHA,
+    alignment_optimum,
+    berry_esseen_bound,
+    max_entry_bound,
+    shift_for_alpha,
+)
+
+
+def test_the_optimum_is_attained_by_members_only() -> None:
+    for m, n in ((1, 1), (3, 8), (8, 3), (6, 6)):
+        assert sample(m, n, seed=0).sum() == pytest.approx(alignment_optimum(m, n))
+        q = torch.nn.init.orthogonal_(
+            torch.empty(m, n, dtype=torch.float64), generator=torch.Generator().manual_seed(0)
+        )
+        assert float(q.sum()) < alignment_optimum(m, n) + 1e-12
+
+
+@pytest.mark.parametrize(("m", "n"), [(8, 1000), (1000, 8), (64, 784), (300, 300)], ids=str)
+def test_theorem_4_no_entry_exceeds_the_bound_and_the_bound_is_not_idle(m: int, n: int) -> None:
+    """At c = 3 a draw exceeds it with probability below 2mn·Φ(-3√log q) < 1e-6; all of 20 reach 40 % of it."""
+    bound = max_entry_bound(m, n, 3)
+    largest = np.array([np.abs(sample(m, n, seed=seed)).max() for seed in range(20)])
+    assert (largest < bound).all()
+    assert (largest > 0.4 * bound).all()
+    assert bound == max_entry_bound(n, m, 3)
+
+
+def test_theorem_5_bounds_the_distance_from_gaussian_of_a_known_law() -> None:
+    """m = 1: Wx is the sum of n χ²(3) over √n, so its law is χ²(3n): no simulation is needed."""
+    third = 2.1638  # E|z|³ of a standardized χ²(3)
+    found, _ = integrate.quad(lambda x: abs((x - 3) / math.sqrt(6)) ** 3 * stats.chi2(3).pdf(x), 0, 200, limit=200)
+    assert third == pytest.approx(found, abs=5e-4)
+    distance, bound = [], []
+    for n in (100, 10_000, 1_000_000):
+        x = np.linspace(-5, 5, 20_001)
+        distance.append(np.abs(stats.chi2(3 * n).cdf(3 * n + x * math.sqrt(6 * n)) - ndtr(x)).max())
+        bound.append(berry_esseen_bound(np.full((1, n), 1 / math.sqrt(n)), third))
+    assert (np.array(distance) < bound).all()
+    assert bound[-1] < 1
+    np.testing.assert_allclose(np.divide(bound[:-1], bound[1:]), 10)
+    np.testing.assert_allclose(np.divide(distance[:-1], distance[1:]), 10, rtol=0.02)
+
+
+def test_theorem_5_constant_and_columns() -> None:
+    W = sample(3, 50, seed=0)
+    lengths = np.sqrt((W**2).sum(0))
+    assert berry_esseen_bound(W, 2.0) == pytest.approx((42 * 3**0.25 + 16) * 2 * (lengths**3).sum())
+    assert berry_esseen_bound(W, 2.0) >= 58 * 2 * 3 * math.sqrt(3 / 50)
+
+
+def test_theorem_5_coordinates_of_a_skewed_input_become_gaussian_at_the_rate_of_its_skewness() -> None:
+    """χ²(3), m = 4 fixed: the distance falls like 1/√n at least; sampling error below 0.006 (1e-6)."""
+    rng = np.random.default_rng(0)
+    distance = []
+    for n in (6, 60):
+        W = sample(4, n, seed=1)
+        z = (rng.chisquare(3, (200_000, n)) @ W.T - 3 * math.sqrt(n / 4)) / math.sqrt(6)
+        assert np.abs(np.cov(z.T) - np.eye(4)).max() < 0.05
+        distance.append(max(stats.kstest(column, ndtr).statistic for column in z.T))
+    assert distance[0] > 0.04
+    assert distance[1] < distance[0] / math.sqrt(10) + 0.006
+
+
+def test_shifted_data_have_the_alpha_asked_for() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(5, 3, (200, 7))
+    z = (x - x.mean(0)) / x.std(0)
+    for alpha in (-2, 0, FAVOURED_ALPHA, 50):
+        shifted = shift_for_alpha(z, alpha)
+        assert shifted.mean() / shifted.std() == pytest.approx(alpha, abs=1e-12)
+        np.testing.assert_allclose(shifted, z + alpha, atol=1e-12)  # the paper's way: standardize, then add α
+    raw = shift_for_alpha(x)
+    assert raw.mean() / raw.std() == pytest.approx(2)
+    np.testing.assert_allclose(raw - x, (raw - x)[0, 0])
+    assert shift_for_alpha(x.astype(np.float32)).dtype == np.float32
+    assert shift_for_alpha([[1, 2], [3, 4]]).dtype == np.float64
+
+
+BAD: list[tuple] = [
+    (alignment_optimum, (0, 3), {}, ["m=0"]),
+    (alignment_optimum, (3, "4"), {}, ["n='4'"]),
+    (max_entry_bound, (3, 4, 2), {}, ["c=2", "above 2"]),
+    (max_entry_bound, (3, 4, math.inf), {}, ["c=inf"]),
+    (max_entry_bound, (3, -4, 3), {}, ["n=-4"]),
+    (berry_esseen_bound, (np.ones(3), 2), {}, ["(3,)"]),
+    (berry_esseen_bound, (sample(5, 3, seed=0), 2), {}, ["(5, 3)", "m ≤ n"]),
+    (berry_esseen_bound, (np.ones((2, 3)), 2), {}, ["orthonormal rows"]),
+    (berry_esseen_bound, (np.full((2, 3), np.nan), 2), {}, ["orthonormal rows"]),
+    (berry_esseen_bound, ("W", 2), {}, ["str"]),
+    (berry_esseen_bound, (np.eye(3), 0.5), {}, ["third_moment=0.5"]),
+    (berry_esseen_bound, (np.eye(3), math.nan), {}, ["third_moment=nan"]),
+    (shift_for_alpha, ([1.0, 2.0],), {}, ["(2,)", "(samples, features)"]),
+    (shift_for_alpha, (np.empty((0, 3)),), {}, ["(0, 3)"]),
+    (shift_for_alpha, ([[1.0, math.nan]],), {}, ["missing values"]),
+    (shift_for_alpha, ([[3.0, 3.0]],), {}, ["3.0 everywhere"]),
+    (shift_for_alpha, ([["a", "b"]],), {}, ["list"]),
+    (shift_for_alpha, ([[1.0, 2.0]], math.nan), {}, ["alpha=nan"]),
+]
+
+
+@pytest.mark.parametrize(("call", "arguments", "options", "words"), BAD)
+def test_bad_input_is_told_in_one_sentence(
+    call: Callable[..., Any], arguments: tuple, options: dict, words: list[str]
+) -> None:
+    with pytest.raises(StiefelError) as error:
+        call(*arguments, **options)
+    sentence = one_sentence(error)
+    assert all(word in sentence for word in words), sentence

@@ -1,0 +1,158 @@
+"""All kinds of models under `diagnose`: shared, forked, compiled, frozen and the user's own layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from diagnosed import IMAGES, LABELS, Residual, agrees, firing, mlp, plain
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils import checkpoint
+
+from stiefel_init.torch import diagnose
+
+
+def test_a_shared_layer_has_a_row_for_each_call_and_one_gradient() -> None:
+    torch.manual_seed(0)
+    model, x, y = Residual(), torch.randn(64, 20), torch.randint(3, (64,))
+    rows = diagnose(model, x, y).layers
+    assert [row.label for row in rows] == [
+        "inner", "outer", "inner (call 2)", "outer (call 2)", "inner (call 3)", "outer (call 3)", "head",
+    ]  # fmt: skip
+    h = x + model.outer(F.relu(model.inner(x)))
+    second = model.inner(h)
+    agrees(rows[2], **plain(second, second.relu()), **firing(second))
+    agrees(rows[1], **plain(model.outer(F.relu(model.inner(x))), model.outer(F.relu(model.inner(x)))))
+    (total,) = torch.autograd.grad(F.cross_entropy(model(x), y), model.inner.weight)
+    for row in rows[:6:2]:
+        agrees(row, weight_gradient=float(total.norm()))
+    assert len({row.gradient for row in rows[:6:2]}) == 3
+
+
+def test_an_activation_that_a_skip_connection_also_uses_has_no_predicted_gradient() -> None:
+    class Net(nn.Module):
+        def __init__(self, skip: bool) -> None:
+            super().__init__()
+            self.skip, self.a, self.b = skip, nn.Linear(9, 9), nn.Linear(9, 9)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = F.relu(self.a(x))
+            return h + self.b(h) if self.skip else self.b(h)
+
+    for skip in (False, True):
+        first, second = diagnose(Net(skip), torch.randn(32, 9), torch.randn(32, 9)).layers
+        assert (first.predicted_gradient is None) == skip
+        assert second.predicted_pre_std is not None
+
+
+def test_a_transformer() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.positions = nn.Embedding(50, 16), nn.Parameter(torch.randn(1, 8, 16))
+            self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2)
+            self.head = nn.Linear(16, 50, bias=False)
+            self.head.weight = self.embedding.weight  # tied
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            return self.head(self.encoder(self.embedding(tokens) + self.positions))
+
+    torch.manual_seed(0)
+    model, tokens = Model(), torch.randint(50, (16, 8))
+    names = [
+        "embedding", "encoder.layers.0.self_attn", "encoder.layers.0.linear1", "encoder.layers.0.linear2",
+        "encoder.layers.1.self_attn", "encoder.layers.1.linear1", "encoder.layers.1.linear2", "head",
+    ]  # fmt: skip
+    found = diagnose(model, tokens, tokens)  # next-token style: a class for each place
+    assert [row.layer for row in found.layers] == names
+    assert all(row.gradient for row in found.layers)
+    assert found.layers[2].activation == "relu"
+    assert found.layers[0].scheme is None
+    assert found.loss == pytest.approx(float(found.loss or 0))
+    assert found.healthy
+    evaluated = diagnose(model.eval(), tokens)  # where torch would take its fused path around the layers
+    assert [row.layer for row in evaluated.layers] == names
+
+
+def test_modules_of_the_users_own() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.matrix = nn.Parameter(torch.randn(7, 5))
+
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            return {"values": x @ self.matrix.T}
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = Own()
+
+        def forward(self, x: Tensor, *, shift: Tensor) -> Tensor:
+            return F.relu(self.own(x)["values"]) + shift
+
+    model, x, shift = Net(), torch.randn(20, 5), torch.zeros(7)
+    (row,) = diagnose(model, {"x": x, "shift": shift}).layers
+    assert (row.layer, row.kind, row.shape, row.activation, row.units) == ("own", "Own", "7×5", "relu", 7)
+    agrees(row, pre_mean=(x @ model.own.matrix.T).mean().item())
+
+
+def test_a_packed_sequence() -> None:
+    packed = nn.utils.rnn.pack_sequence([torch.randn(5, 4), torch.randn(3, 4)])
+    (row,) = diagnose(nn.GRU(4, 6), packed).layers
+    assert (row.kind, row.units, row.samples) == ("GRU", 6, 8)
+
+
+def test_a_checkpointed_model() -> None:
+    class Net(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Tensor) -> Tensor:
+            return checkpoint.checkpoint(self.inner, x, use_reentrant=False)
+
+    inner = mlp(3)
+    rows = diagnose(Net(inner), IMAGES, LABELS).layers
+    assert [row.layer for row in rows] == ["inner.0", "inner.2", "inner.4", "inner.6"]
+    assert [row.gradient for row in rows] == [row.gradient for row in diagnose(inner, IMAGES, LABELS).layers]
+
+
+def test_a_compiled_model() -> None:
+    model = mlp(3)
+    compiled: Any = torch.compile(model, backend="eager")
+    compiled(IMAGES)
+    rows = diagnose(compiled, IMAGES, LABELS).layers
+    assert [row.activation for row in rows] == ["relu"] * 3 + [None]
+    assert [row.gradient for row in rows] == [row.gradient for row in diagnose(model, IMAGES, LABELS).layers]
+
+
+def test_weights_that_are_computed() -> None:
+    model = nn.Sequential(nn.utils.parametrizations.orthogonal(nn.Linear(6, 6)), nn.ReLU(), nn.Linear(6, 2))
+    first, last = diagnose(model, torch.randn(20, 6), torch.randint(2, (20,))).layers
+    assert (first.layer, last.layer) == ("0", "2")
+    assert first.scheme == "orthogonal"
+    assert first.weight_gradient
+
+
+@pytest.mark.parametrize("frozen", [0, 2])
+def test_frozen_layers_have_gradients_by_their_outputs(frozen: int) -> None:
+    model = nn.Sequential(nn.Linear(6, 6), nn.ReLU(inplace=True), nn.Linear(6, 2))
+    x, y = torch.randn(20, 6), torch.randint(2, (20,))
+    expected = [row.gradient for row in diagnose(model, x, y).layers]
+    model[frozen].requires_grad_(False)
+    rows = diagnose(model, x, y).layers
+    assert [row.gradient for row in rows] == pytest.approx(expected)
+    assert rows[frozen // 2].weight_gradient is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_precisions(dtype: torch.dtype) -> None:
+    model, x = mlp(3), IMAGES
+    expected = diagnose(model, x, LABELS).layers[-1]
+    row = diagnose(model.to(dtype), x.to(dtype), LABELS).layers[-1]
+    assert row.pre_std == pytest.approx(expected.pre_std, rel=0.05)
+    assert row.gradient == pytest.approx(expected.gradient, rel=0.05)
+    assert row.scheme == ("other" if dtype == torch.float64 else "stiefel")  # float32's members are not float64's

@@ -1,0 +1,127 @@
+"""What `diagnose` concludes of healthy and sick networks, and that its advice cures."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from diagnosed import IMAGES, LABELS, Residual, exploding, kinds, mlp
+from torch import nn
+
+from stiefel_init._sample import Member
+from stiefel_init.theory import shift_for_alpha
+from stiefel_init.torch import diagnose, initialize_
+
+
+def test_a_deep_stiefel_network_is_healthy_and_told_why() -> None:
+    found = diagnose(mlp(100), IMAGES, LABELS)
+    assert found.healthy
+    assert found.verdict[0].startswith("The network is healthy: the signal of layer 198 is 0.5")
+    assert "99.9 % of the units of layer 198 fire" in found.verdict[0]
+    assert "members of Õ(m,n)" in found.verdict[0]
+    assert found.verdict[1] == "Every unit fires for some input."
+    assert repr(found) == "<Diagnosis: 101 layers, healthy>"
+
+
+def test_a_deep_he_network_repeats_itself_and_has_dead_units() -> None:
+    found = diagnose(mlp(100, "he"), IMAGES, LABELS)
+    assert kinds(found) == ["units repeat", "units are dead"]
+    rows = found.layers[:-1]
+    dead = sum(row.dead or 0 for row in rows)
+    assert found.verdict[1].startswith(f"{dead:,} of 6,400 units never fire")
+    assert f"as much as {rows[-1].distinct:.1f} independent ones" in found.verdict[0]
+    assert "stiefel_init.torch.initialize_(model)" in found.verdict[-1]
+
+
+def test_a_deep_xavier_network_dies_and_its_gradient_too() -> None:
+    found = diagnose(mlp(100, "xavier"), IMAGES, LABELS)
+    assert kinds(found)[:2] == ["signal dies", "gradient vanishes"]
+    spread = {row.layer: row.spread for row in found.layers}
+    at = found.findings[0].layer
+    before = str(int(at) - 2)
+    assert spread[at] < 1e-3 * spread["0"] <= spread[before]
+    gradients = [row.gradient or 0.0 for row in found.layers]
+    factor = (gradients[0] / gradients[-1]) ** 0.01
+    assert f"a factor {factor:.2g} per layer" in found.verdict[1]
+    assert "stiefel_init.torch.initialize_(model)" in found.verdict[-1]
+
+
+def test_a_shallow_he_network_is_healthy() -> None:
+    assert diagnose(mlp(4, "he"), IMAGES, LABELS).healthy
+
+
+def test_torchs_own_initialization_ends_in_a_constant() -> None:
+    """Biases keep the activations' size, so that only the differences between inputs show that the signal is gone."""
+    torch.manual_seed(0)
+    layers = [module for _ in range(30) for module in (nn.Linear(64, 64), nn.ReLU())]
+    found = diagnose(nn.Sequential(*layers, nn.Linear(64, 10)), IMAGES, LABELS)
+    assert kinds(found)[:2] == ["signal dies", "gradient vanishes"]
+    assert "all inputs give the same" in found.verdict[0]
+    assert found.layers[-2].post_std > 0.1 * found.layers[0].post_std
+
+
+def test_an_exploding_network() -> None:
+    found = diagnose(exploding(2.0), IMAGES, LABELS)
+    assert kinds(found)[0] == "signal explodes"
+    spread = {row.layer: row.spread for row in found.layers}
+    at = found.findings[0].layer
+    assert spread[at] > 1e3 * spread["0"] >= spread[str(int(at) - 2)]
+    assert "gradient explodes" in kinds(diagnose(exploding(2.0), IMAGES, torch.rand(256, 10)))
+
+
+def test_a_network_that_overflows() -> None:
+    found = diagnose(exploding(1e3), IMAGES, LABELS)
+    assert kinds(found) == ["not finite"]
+    first = next(row for row in found.layers if not np.isfinite(row.pre_std + row.post_std))
+    assert found.findings[0].layer == first.layer
+    json.loads(found.to_json(), parse_constant=lambda name: pytest.fail(name))
+
+
+def test_a_layer_that_is_dead_for_all_inputs() -> None:
+    model = mlp(6)
+    with torch.no_grad():
+        model[4].bias -= 100
+    found = diagnose(model, IMAGES, LABELS)
+    assert kinds(found)[0] == "signal dies"
+    assert found.findings[0].layer == "4"
+    assert "none of its 64 units fires" in found.verdict[0]
+
+
+def test_inputs_too_low_for_the_units_to_fire_are_told_to_be_shifted() -> None:
+    model, x = mlp(10), IMAGES - 3
+    found = diagnose(model, x, LABELS)
+    assert kinds(found)[0] == "signal dies"
+    assert "shift_for_alpha(x, 2.0)" in found.verdict[-1]
+    shifted = torch.tensor(shift_for_alpha(x.numpy(), 2.0), dtype=torch.float32)
+    assert diagnose(model, shifted, LABELS).healthy
+
+
+def test_layers_of_zeros_are_a_choice_that_is_mentioned() -> None:
+    model = Residual()
+    nn.init.zeros_(model.outer.weight)
+    nn.init.zeros_(model.outer.bias)
+    found = diagnose(model, torch.randn(64, 20), torch.randint(3, (64,)))
+    assert found.healthy
+    assert "The weights of 3 layers, outer the first, are all zero" in found.verdict[-1]
+
+
+def test_few_inputs_are_not_judged_for_dead_units() -> None:
+    found = diagnose(mlp(5, "he"), IMAGES[:1], LABELS[:1])
+    assert found.healthy
+    assert "With 1 input dead and repeated units cannot be told" in found.verdict[-1]
+    assert found.layers[0].distinct is None
+
+
+@pytest.mark.parametrize(
+    ("depth", "member", "call"),
+    [(60, "uniform", "initialize_(model)"), (101, "permutation", 'initialize_(model, member="permutation")')],
+)
+def test_the_advice_cures(depth: int, member: Member, call: str) -> None:
+    model = mlp(depth, "xavier")
+    found = diagnose(model, IMAGES, LABELS)
+    assert not found.healthy
+    assert call in found.verdict[-1]
+    initialize_(model, seed=0, member=member)
+    assert diagnose(model, IMAGES, LABELS).healthy
