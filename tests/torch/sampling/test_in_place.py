@@ -287,7 +287,7 @@ def test_a_batch_is_one_call_of_independent_matrices() -> None:
 @pytest.mark.parametrize(("shape", "batch"), [((600, 600), ()), ((200, 400), ()), ((400, 200), ()), ((64, 64), (900,))])
 def test_peak_memory_stays_below_the_result_and_three_times_it(shape: tuple[int, int], batch: tuple[int, ...]) -> None:
     size = sample(*shape, batch=batch).nbytes
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as record:
         sample(*shape, batch=batch)
     events = [e for e in record.profiler.kineto_results.events() if e.name() == "[memory]"]
     live = np.cumsum([e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())])

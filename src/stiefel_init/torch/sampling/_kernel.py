@@ -8,8 +8,6 @@ program carries for itself.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -35,8 +33,7 @@ def fill_(out: Tensor, x: Tensor, aligned: bool) -> None:
     target = out if out.is_contiguous() else torch.empty(out.shape, dtype=out.dtype, device=out.device)
     columns = max(16, triton.next_power_of_2(q))
     _kernel[(out.numel() // (p * q), triton.cdiv(p, ROWS - 1))](
-        x, target, p, q, 1 / math.sqrt(p), 1 / math.sqrt(q),
-        ALIGNED=aligned, ROWS=ROWS, COLUMNS=columns, num_warps=1 if columns <= 256 else columns // 128,
+        x, target, p, q, ALIGNED=aligned, ROWS=ROWS, COLUMNS=columns, num_warps=1 if columns <= 256 else columns // 128,
     )  # fmt: skip
     if target is not out:
         out.copy_(target)
@@ -55,8 +52,7 @@ if triton is not None:
 
     @triton.jit
     def _kernel(  # type: ignore[no-untyped-def]
-        x_pointer, out_pointer, p, q, root_p, root_q,
-        ALIGNED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+        x_pointer, out_pointer, p, q, ALIGNED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     ):  # fmt: skip
         matrix = tl.program_id(0).to(tl.int64)
         x_pointer += matrix * p * q
@@ -66,6 +62,9 @@ if triton is not None:
         row = tl.program_id(1) * (ROWS - 1) + slot
         extra = slot == ROWS - 1
         zero = tl.zeros((COLUMNS,), out_pointer.dtype.element_ty)
+        # Not handed in: Triton takes a Python float in single precision.
+        root_p = 1 / tl.sqrt(tl.zeros((), zero.dtype) + p)
+        root_q = 1 / tl.sqrt(tl.zeros((), zero.dtype) + q)
         sign = tl.where(column < p, _sign(zero, x_pointer, q, column, column < p, ALIGNED), zero)
         a = tl.where(row[:, None] == column[None, :], 1.0, 0.0).to(zero.dtype)
         a = tl.where(extra[:, None], (sign * root_p)[None, :], a)
