@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--depths", default="30,100")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--times", action="store_true", help="take the times of the recorded networks anew")
+    parser.add_argument("--times", action="store_true", help="time the recorded networks again")
     parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
     options = parser.parse_args()
     name_of_record = f"alternatives-{options.dataset}-cpu"

@@ -3,13 +3,13 @@
     python benchmarks/equivalence.py [--data DIR] [--seeds 10] [--epochs 10] [--write]
     python benchmarks/equivalence.py --published [--data DIR] [--seeds 20] [--write]
 
-The graph engine in float32 is the reference; the fused engine is held against it in its default precision and in tf32.
+The graph engine in float32 is the reference; the fused engine is compared with it in its default precision and in tf32.
 For each depth and scheme: Welch's t-test and the Kolmogorov–Smirnov test of the two samples of accuracies. With twelve
 pairs, the smallest p-value of two equal engines falls below 0.05/12 = 0.004 once in twenty runs.
 
 With `--published` no GPU is needed: few-shot cells of table 3, which the fused engine trained on an H200 for
 results/, are trained again here by the graph engine. They start from the same weights and see the same images, so
-they are held against each other cell by cell too.
+they are also compared cell by cell.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
-    parser.add_argument("--published", action="store_true", help="hold the published few-shot records against a CPU's")
+    parser.add_argument("--published", action="store_true", help="compare the published few-shot records with a CPU's")
     options = parser.parse_args()
     if options.published:
         found = published(options.seeds, options.data)

@@ -18,7 +18,7 @@ from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.results import Results
 
 HERE = Path(__file__).parent
-PEER_BATCHES = {"orthogonal_ loop": "a loop of `orthogonal_`", "jax vmap": "`jax.vmap` of JAX's"}
+PEER_BATCHES = {"orthogonal_ loop": "a loop of `orthogonal_`", "jax vmap": "JAX's under `jax.vmap`"}
 PEERS = ("stiefel_", "orthogonal_", "algorithm 1", "algorithm 2", "jax", "keras", "ortho_group", "matmul")
 PAGE = HERE.parent / "docs" / "performance.md"
 README = HERE.parent / "README.md"
@@ -75,14 +75,14 @@ def sampler() -> list[str]:
         ]
         lines += [f"{machine(one)}:", "", *table(header, rows), ""]
         lines += [
-            f"Geometric means: {one['geometric_mean']:.2f} × `orthogonal_`, {one['geometric_mean_algorithm2']:.2f} × "
-            "algorithm 2. Extra memory is in units of the result.", "",
+            f"Geometric mean of the speedups: {one['geometric_mean']:.2f}× `orthogonal_`, "
+            f"{one['geometric_mean_algorithm2']:.2f}× algorithm 2. Extra memory is in units of the result.", "",
         ]  # fmt: skip
         for batch in one["batches"]:
             shape = "×".join(map(str, batch["shape"]))
             ours = batch["milliseconds"]["sample"]
             rest = ", ".join(
-                f"{value / ours:.3g} × faster than {PEER_BATCHES[name]}"
+                f"{value / ours:.3g}× as fast as {PEER_BATCHES[name]}"
                 for name, value in batch["milliseconds"].items()
                 if name != "sample"
             )
@@ -94,9 +94,9 @@ def sampler() -> list[str]:
 def engine() -> list[str]:
     lines = [
         "## Training", "",
-        "`python benchmarks/engine.py --write`; 784 → 64 × depth → 10, batches of 256, Adam, milliseconds for one step",
-        "of one network. The rate is that of float32 matmuls outside the tensor cores, which tf32 may exceed. [How the",
-        "engines work](engine.md).", "",
+        "`python benchmarks/engine.py --write`; 784 → 64 × depth → 10, batch size 256, Adam, milliseconds per step and",
+        "network. The float32 rate is that of matmuls outside the tensor cores; tf32 may exceed it. [How the engines",
+        "work](engine.md).", "",
     ]  # fmt: skip
     for device in ("cpu", "cuda"):
         one = record(f"engine-{device}")
@@ -116,7 +116,7 @@ def engine() -> list[str]:
         lines += [f"{machine(one)}:", "", *table(header, rows), ""]
         if "few_shot_seconds" in one:
             lines += [
-                f"Few-shot: 300 networks of depth 100, 100 steps each and the test on 10,000 images: "
+                f"Few-shot: 300 networks of depth 100, 100 steps each, and a test on 10,000 images: "
                 f"{one['few_shot_seconds']:.2f} s.", "",
             ]  # fmt: skip
     return lines
@@ -132,9 +132,9 @@ def profile() -> list[str]:
         for precision, launch in one["launches"].items()
     ]
     return [
-        "How busy one launch of the fused engine's `propagate` keeps the card, 132 networks of depth 100, as Nsight",
-        f"Compute saw it (`benchmarks/profile_engine.py`); {machine(one)}. The kernel has since changed around its",
-        "products, not in them:", "",
+        "How busy one launch of the fused engine's `propagate` keeps the card, for 132 networks of depth 100, measured",
+        f"by Nsight Compute (`benchmarks/profile_engine.py`); {machine(one)}. The kernel has changed since, but not",
+        "its products:", "",
         *table(["", "ms", *names[1:]], rows), "",
     ]  # fmt: skip
 
@@ -178,8 +178,8 @@ def equivalence() -> list[str]:
             "largest difference",
         ]
         lines += [
-            "And over few shots, cell by cell? `python benchmarks/equivalence.py --published --write`: 4-shot",
-            f"networks on MNIST, {one['seeds']} seeds, 100 steps; the same cells by both engines. Test accuracy (%):",
+            "And with few shots, cell by cell? `python benchmarks/equivalence.py --published --write`: 4-shot",
+            f"networks on MNIST, {one['seeds']} seeds, 100 steps; the same cells in both engines. Test accuracy (%):",
             "",
             *table(header, rows), "", *_least(one["tests"]),
         ]  # fmt: skip
@@ -190,8 +190,8 @@ def _least(tests: list[dict[str, Any]]) -> list[str]:
     count = 2 * len(tests)
     least = min(min(test["welch"], test["ks"]) for test in tests)
     return [
-        f"The smallest of the {count} p-values is {least:.3f}; of {count} tests of equal engines one falls below "
-        f"{0.05 / count:.4f} once in twenty times.", "",
+        f"The smallest of the {count} p-values is {least:.3f}; if the engines were equal, one of {count} would fall "
+        f"below {0.05 / count:.4f} one time in twenty.", "",
     ]  # fmt: skip
 
 
@@ -214,7 +214,7 @@ def models() -> list[str]:
             for name, row in real["models"].items() if "parameters" in row
         ]  # fmt: skip
         lines += [
-            "Models people use, from timm and transformers, by `python benchmarks/real_models.py --write`; "
+            "Real models from timm and transformers, `python benchmarks/real_models.py --write`; "
             f"{machine(real)}:", "",
             *table(["model", *names, "seconds", "all accounted for", "output and gradient finite"], rows), "",
         ]  # fmt: skip
@@ -254,21 +254,21 @@ def alternatives() -> list[str]:
             ]
             for row in one["rows"]
         ]  # fmt: skip
-        header = ["depth", "network", "test accuracy (%)", "best rate", "ms a step", "kept for the backward pass"]
+        header = ["depth", "network", "test accuracy (%)", "best rate", "ms per step", "kept for the backward pass"]
         lines += [
             f"{dataset}, {one['epochs']} epochs, {len(one['rows'][0]['scores'])} seeds, the best of three rates (in "
             f"units of 0.001/√depth); {machine(one)}:", "", *table(header, rows), "",
         ]  # fmt: skip
     if lines:
-        lines = ["## What a user would pick instead", "", "`python benchmarks/alternatives.py --write`.", "", *lines]
+        lines = ["## What you would use instead", "", "`python benchmarks/alternatives.py --write`.", "", *lines]
     return lines
 
 
 def page() -> str:
     lines = [
         "# Performance", "",
-        "Made by `make docs` from the records under `benchmarks/records/`. Ratios are of times in one run, since",
-        "machines are noisy; the same script gives you yours.", "",
+        "Made by `make docs` from the records under `benchmarks/records/`. Machines are noisy, so ratios compare times",
+        "from one run; the same scripts measure yours.", "",
         *sampler(), *engine(), *profile(), *equivalence(), *models(), *diagnosis(), *alternatives(),
     ]  # fmt: skip
     return "\n".join(lines).rstrip() + "\n"

@@ -293,7 +293,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("signal_and_gradient.png"))
     parser.add_argument("--networks", type=int, default=20)
     parser.add_argument("--images", type=int, default=1000)
-    parser.add_argument("--record", action="store_true", help="measure anew what docs/theory.md reports")
+    parser.add_argument("--record", action="store_true", help="measure again what docs/theory.md reports")
     arguments = parser.parse_args()
     dataset = arguments.dataset or "mnist"
     if not (arguments.dataset or arguments.record or images(dataset, arguments.data)):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import inspect
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,11 @@ from scipy import stats
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # the GPU kernels run on this CPU, statement by statement
 
+try:
+    from triton.runtime import interpreter as _interpreter
+except ImportError:
+    _interpreter = None
+
 import stiefel_init
 import stiefel_init.schemes
 import stiefel_init.torch
@@ -30,6 +38,33 @@ from stiefel_init.torch.sampling import _householder, _source
 
 sys.path.append(str(Path(__file__).parent / "lab"))
 pytest_plugins = ("laboratory", "data_room")  # what the tests of the laboratory share
+
+
+def pytest_collection() -> None:
+    """Nothing that is imported or collected becomes garbage, so nobody need look for it."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Now the tests run."""
+    gc.enable()
+
+
+@cache
+def _builtins_of(package: Any) -> list[str]:
+    return [name for name, member in inspect.getmembers(package) if _interpreter.tl.core.is_builtin(member)]
+
+
+def _patch_builtin(package: Any, *rest: Any) -> None:
+    for name in _builtins_of(package):
+        member = getattr(package, name)
+        if _interpreter.tl.core.is_builtin(member):
+            _interpreter._patch_attr(package, name, member, *rest)
+
+
+# Triton's interpreter looks through all of its language for builtins whenever a kernel calls a function; once will do.
+if all(hasattr(_interpreter, name) for name in ("_patch_builtin", "_patch_attr", "tl")):
+    _interpreter._patch_builtin = _patch_builtin
 
 # Zero and one first: that is where formulas break.
 SHAPES = [(0, 0), (0, 3), (3, 0), (1, 1), (1, 5), (5, 1), (2, 2), (2, 3), (3, 2), (7, 7), (6, 11), (11, 6), (64, 64)]

@@ -167,7 +167,7 @@ def test_an_experiment(mine: Mine, stiefel_init: Cli, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
     done = stiefel_init(*words)
     assert done.code == 0
-    assert "A quick run" in done.out
+    assert "a quick run" in done.out
     own = experiments.chosen(mine.experiment)[0]
     assert isinstance(own, Trained)
     cells = own.cells(own.quick_seeds, quick=True)

@@ -18,13 +18,17 @@ from ._errors import StiefelError
 #     most like the square root of the number of terms in a product; 8 covers the constant of every
 #     sampler here and of LAPACK's QR.
 def tolerance(m: int, n: int, eps: float) -> float:
-    """2 · eps + 8 · √max(m,n) · min(eps, eps of float32): the error up to which a matrix is a member."""
+    """2 · eps + 8 · √max(m,n) · min(eps, eps of float32): the largest error a member may have."""
     return 2 * eps + 8 * math.sqrt(max(m, n)) * min(eps, float(np.finfo(np.float32).eps))
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """How far a matrix, or the worst of a batch, is from Õ(m,n)."""
+    """How far a matrix, or the worst of a batch, is from Õ(m,n).
+
+    >>> print(check(np.eye(2)))
+    2×2: in the set (orthogonality error 0.0e+00, alignment error 0.0e+00, alignment 1.000000, tolerance 3.0e-15)
+    """
 
     shape: tuple[int, ...]
     orthogonality_error: float
@@ -57,10 +61,18 @@ class Membership:
 def check(W: Any, *, tol: float | None = None) -> Membership:
     r"""Measure how far W is from Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }.
 
-    W: a NumPy, PyTorch or JAX array of any float dtype, of shape (…, m, n); of a batch the worst
-    counts. The errors are computed in float64, on W's own device for PyTorch. `tol` defaults to
-    2 · eps + 8 · √max(m,n) · min(eps, eps of float32), with eps that of W's dtype: what rounding
-    the entries can do plus what the arithmetic can. Empty matrices are members.
+    The errors are computed in float64; a PyTorch tensor stays on its device. Empty matrices are members.
+
+    Args:
+        W: A NumPy, PyTorch or JAX array of any float dtype, of shape (…, m, n). For a batch, the worst matrix counts.
+        tol: The largest error allowed. Defaults to 2 · eps + 8 · √max(m,n) · min(eps, eps of float32), with the eps of
+            W's dtype: rounding of the entries plus rounding in the arithmetic.
+
+    Returns:
+        The errors; true in a boolean context if W is a member.
+
+    Raises:
+        StiefelError: if W is not a matrix of floats, or `tol` is not a number ≥ 0.
 
     >>> from stiefel_init import sample
     >>> check(sample(64, 784, seed=0)).ok, check(np.eye(3)).ok, check(-np.eye(3)).ok
@@ -74,11 +86,11 @@ def check(W: Any, *, tol: float | None = None) -> Membership:
     if tol is None:
         tol = tolerance(m, n, eps)
     elif not (isinstance(tol, int | float) and 0 <= tol < math.inf):
-        raise StiefelError(f"tol={tol!r} is not a tolerance; give a non-negative number or None.")
+        raise StiefelError(f"tol={tol!r} is not a tolerance; give a number ≥ 0, or None.")
     if 0 in shape:
         return Membership(shape, 0.0, 0.0, 1.0, tol)
     orthogonality, forward, backward, alignment = errors(w)
-    worst = [float(values.max()) for values in (orthogonality, forward, backward)]
+    worst = [abs(float(values.max())) for values in (orthogonality, forward, backward)]
     # Python's max() may drop a NaN; a matrix with one must not pass.
     misaligned = math.nan if any(map(math.isnan, worst[1:])) else max(worst[1:])
     return Membership(shape, worst[0], misaligned, float(alignment.min()), tol)
@@ -122,7 +134,7 @@ def _as_float64(W: Any) -> tuple[Any, float]:
     w = np.asarray(W)
     if w.dtype.kind == "f":
         return w.astype(np.float64), float(np.finfo(w.dtype).eps)
-    if w.dtype.kind == "V":  # bfloat16 and its kin, as JAX hands them over
+    if w.dtype.kind == "V":  # bfloat16 and its kin, as JAX passes them
         import ml_dtypes  # always there with JAX, whose dtypes these are
 
         return w.astype(np.float64), float(ml_dtypes.finfo(w.dtype).eps)

@@ -1,7 +1,7 @@
 r"""The mathematics of Õ(m,n), written once over array namespaces.
 
 `xp` is `numpy`, `torch` or `jax.numpy`. With p = min(m,n) and q = max(m,n) a member is built as
-its p × q form and transposed when m > n, so everything below speaks of p rows and q columns.
+its p × q form and transposed when m > n, so everything below has p rows and q columns.
 
 Note [a member from reflectors]
     Let x_1 = (1,…,1) ∈ R^q and let x_j ∈ R^{q-j+1}, j = 2…p, be standard Gaussian vectors.
@@ -51,7 +51,7 @@ def signed_norm(xp: Any, x: Array, length: Array) -> Array:
 
 @lru_cache(maxsize=4)
 def left_reflection(p: int, dtype: str) -> np.ndarray:
-    """I - 2uuᵀ/uᵀu for u = e_1 + ξ_p; kept, since equal layers come in rows. Not to be written to."""
+    """I - 2uuᵀ/uᵀu for u = e_1 + ξ_p. Cached, as layer shapes repeat: do not write to it."""
     u = np.full(p, 1 / math.sqrt(p))
     u[0] += 1
     return (np.eye(p) - np.outer(u, u) / (1 + 1 / math.sqrt(p))).astype(dtype)

@@ -7,7 +7,14 @@ from typing import Any
 
 
 class StiefelError(ValueError):
-    """Bad input, told in one sentence: what was wrong, its value, what to do."""
+    """Bad input, in one sentence: what was wrong, its value, what to do.
+
+    >>> from stiefel_init import sample
+    >>> sample(-1, 3)
+    Traceback (most recent call last):
+    ...
+    stiefel_init._errors.StiefelError: m=-1 is negative; give 0 or more.
+    """
 
 
 def unknown(what: str, value: Any, valid: Iterable[str]) -> StiefelError:

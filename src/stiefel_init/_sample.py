@@ -37,31 +37,30 @@ def sample(
 ) -> np.ndarray:
     r"""Draw W from Õ(m,n) = { W : WWᵀ = I_m (m ≤ n) or WᵀW = I_n (m ≥ n),  W ξ_n = ξ_m }.
 
-    ξ_k = (1,…,1)/√k, so W is semi-orthogonal and carries the all-ones direction to the all-ones direction. m outputs
-    and n inputs, in any relation: Õ(1,n) = {ξ_nᵀ} and Õ(m,1) = {ξ_m} hold one matrix each; with m = 0 or n = 0 the
-    result is empty.
+    ξ_k = (1,…,1)/√k, so W is semi-orthogonal and maps the all-ones direction to itself. Any m and n will do:
+    Õ(1,n) = {ξ_nᵀ} and Õ(m,1) = {ξ_m} hold one matrix each; with m = 0 or n = 0 the result is empty.
 
     Args:
         m: Outputs.
         n: Inputs.
         batch: Shape of a batch of independent matrices, drawn in one call.
-        method: `"householder"` forms W from random reflections, without a factorization; `"algorithm1"` and
-            `"algorithm2"` are the paper's, by QR. All three draw the same law.
-        member: `"uniform"` on the set, as in the paper; or `"permutation"`, a random permutation matrix; `"rotation"`,
-            a random rotation by `spread`, near the identity for a small one; `"identity"`. A rectangular one has equal
-            groups in place of single entries, if one side divides the other, and is uniform if not.
+        method: `"householder"` builds W from random reflections, without a factorization; `"algorithm1"` and
+            `"algorithm2"` are the paper's, by QR. All three have the same distribution.
+        member: `"uniform"` on the set, as in the paper; `"permutation"`, a random permutation matrix; `"rotation"`, a
+            random rotation of size `spread`, close to the identity if that is small; or `"identity"`. Rectangular ones
+            have equal groups instead of single entries if one side divides the other, and are uniform otherwise.
         spread: Size of a random rotation.
-        seed: `None` for fresh entropy; a `numpy.random.Generator` to draw from it; or an int. With an int,
-            `"householder"` gives the matrix that belongs to (seed, name, place in the batch), the same to rounding in
-            every framework and on every device.
-        name: Which of the matrices of that seed; a parameter's name, say.
+        seed: `None` for fresh entropy; a `numpy.random.Generator` to draw from; or an int. With an int,
+            `"householder"` returns the matrix that belongs to (seed, name, index in the batch): the same, up to
+            rounding, in every framework and on every device.
+        name: Tells matrices with the same seed apart; a parameter's name, say.
         dtype: float16, float32 or float64.
 
     Returns:
         An array of shape (*batch, m, n).
 
     Raises:
-        StiefelError: for a size, method, member, seed or dtype that is none.
+        StiefelError: for an invalid size, method, member, seed or dtype.
 
     >>> W = sample(2, 3, seed=0)
     >>> np.allclose(W @ W.T, np.eye(2)), np.allclose(W.sum(axis=1), np.sqrt(3 / 2))
@@ -76,16 +75,16 @@ def sample(
 
 
 def member_scheme(member: Any, spread: Any, method: str = "householder") -> Scheme:
-    """The scheme that a member of the set is.
+    """The scheme that draws a member of the set.
 
     Raises:
-        StiefelError: for an unknown member or method, or a method that does not draw that member.
+        StiefelError: for an unknown member or method, or a method that cannot draw that member.
     """
     if method not in _validate.METHODS:
         raise unknown("method", method, _validate.METHODS)
     if member not in MEMBERS:
         raise unknown("member", member, MEMBERS)
-    spread = Rotation(spread)  # said to be wrong whatever the member
+    spread = Rotation(spread)  # checked whatever the member
     if member != "uniform" and method != "householder":
         raise StiefelError(f"method={method!r} draws uniform members only; leave it out for member={member!r}.")
     return {"uniform": Stiefel(), "permutation": Permutation(), "identity": Identity(), "rotation": spread}[member]
@@ -101,26 +100,26 @@ def draw(
     name: str = "",
     dtype: Any = np.float64,
 ) -> np.ndarray:
-    """Draw m × n weight matrices of any scheme.
+    """Draw m × n weight matrices with any scheme.
 
     Args:
         scheme: A name of `stiefel_init.schemes.names()`, or a `Scheme`.
         m: Outputs.
         n: Inputs.
         batch: Shape of a batch of independent matrices.
-        seed: `None` for fresh entropy; a `numpy.random.Generator`; or an int, with which the matrix belongs to
-            (seed, name, place in the batch) and is the same to rounding in every framework and on every device.
-        name: Which of the matrices of that seed; a parameter's name, say.
+        seed: `None` for fresh entropy; a `numpy.random.Generator`; or an int: then the matrix belongs to (seed, name,
+            index in the batch) and is the same, up to rounding, in every framework and on every device.
+        name: Tells matrices with the same seed apart; a parameter's name, say.
         dtype: float16, float32 or float64.
 
     Returns:
         An array of shape (*batch, m, n).
 
     Raises:
-        StiefelError: for a scheme, size, seed or dtype that is none.
+        StiefelError: for an invalid scheme, size, seed or dtype.
 
-    >>> round(float(draw("he", 64, 1000, seed=0).std()), 3)  # √(2/1000)
-    0.045
+    >>> draw("identity", 2, 4).round(4).tolist()
+    [[0.7071, 0.7071, 0.0, 0.0], [0.0, 0.0, 0.7071, 0.7071]]
     """
     return of_kernel(get(scheme), m, n, 1, batch, seed, name, dtype)
 
@@ -128,7 +127,7 @@ def draw(
 def of_kernel(
     scheme: Scheme, m: int, n: int, places: int, batch: int | tuple[int, ...], seed: Seed, name: str, dtype: Any
 ) -> np.ndarray:
-    """`draw`, for matrices of which a row's n entries are the `places` of a kernel for each input."""
+    """`draw` for a convolution: each row's n entries are a kernel of `places` entries for each input."""
     m, n, batch, kind = *_sizes(m, n, batch), _dtype(dtype)
     count = math.prod(batch)
     source = _source(seed, name, m, n, count, np.dtype(np.float32) if kind == np.float16 else kind)
@@ -156,7 +155,7 @@ class _Source(ABC):
         """The Gaussian matrix of matrix `index`."""
 
     def begin(self) -> None:
-        """Called before each draw, which is to have numbers of its own."""
+        """Called before each draw, so that no two share numbers."""
         self.draws += 1
 
     def normals(self, rows: int, columns: int) -> np.ndarray:
@@ -185,32 +184,32 @@ class _Seeded(_Source):
 
     def __init__(self, m: int, n: int, keys: np.ndarray, dtype: np.dtype) -> None:
         super().__init__(m, n, len(keys), dtype)
-        self.keys = self.own = keys
+        self.keys = self.current = keys
 
     def begin(self) -> None:
-        self.own = _stream.fold(self.keys, self.draws) if self.draws else self.keys
+        self.current = _stream.fold(self.keys, self.draws) if self.draws else self.keys
         super().begin()
 
     def blocks(self, index: int) -> Block:
-        key = self.own[index]
+        key = self.current[index]
         return lambda row, stop, column, end: _stream.normals(key, (row, stop), (column, end), self.dtype)
 
     def uniforms(self, rows: int, columns: int) -> np.ndarray:
         self.begin()
-        return _stream.uniforms(self.own, rows, columns).astype(self.dtype)
+        return _stream.uniforms(self.current, rows, columns).astype(self.dtype)
 
     def orders(self, size: int) -> np.ndarray:
         self.begin()
-        return _stream.orders(self.own, size)
+        return _stream.orders(self.current, size)
 
     def precise(self) -> Source:
-        found = _Seeded(self.m, self.n, self.keys, np.dtype(np.float64))
-        found.fan_out, found.draws = self.fan_out, self.draws
-        return found
+        source = _Seeded(self.m, self.n, self.keys, np.dtype(np.float64))
+        source.fan_out, source.draws = self.fan_out, self.draws
+        return source
 
 
 class _Fresh(_Source):
-    """A generator of NumPy's."""
+    """A NumPy generator."""
 
     def __init__(self, m: int, n: int, count: int, dtype: np.dtype, rng: np.random.Generator) -> None:
         super().__init__(m, n, count, dtype)
@@ -228,9 +227,9 @@ class _Fresh(_Source):
         return self.rng.permuted(np.tile(np.arange(size), (self.count, 1)), axis=1)
 
     def precise(self) -> Source:
-        found = _Fresh(self.m, self.n, self.count, np.dtype(np.float64), self.rng)
-        found.fan_out = self.fan_out
-        return found
+        source = _Fresh(self.m, self.n, self.count, np.dtype(np.float64), self.rng)
+        source.fan_out = self.fan_out
+        return source
 
 
 def _source(seed: Any, name: str, m: int, n: int, count: int, dtype: np.dtype) -> Source:
@@ -250,7 +249,7 @@ def _householder(block: Block, p: int, q: int, dtype: np.dtype, aligned: bool) -
         x[0] = 1
     norm = _construct.signed_norm(np, x, np.sqrt(np.einsum("ij,ij->i", x, x)))
     pivot = x.diagonal() + norm
-    x /= pivot[:, None]  # LAPACK wants v_j = 1, and takes it as said
+    x /= pivot[:, None]  # LAPACK assumes v_j = 1
     start_from = np.zeros((p, q), dtype)
     left = _construct.left_reflection(p, dtype.name) if aligned else -np.eye(p, dtype=dtype)
     start_from[:, :p] = left * np.sign(norm)

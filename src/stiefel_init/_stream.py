@@ -2,8 +2,8 @@ r"""(seed, name) → random numbers that are the same on every framework and dev
 
 The numbers are a function of a 64-bit key and a position (row, column): word pair k of row i is
 Threefry-2x32-20 of the counter (k, i) (Salmon, Moraes, Dror, Shaw 2011), and the Box–Muller
-transform makes of it the Gaussian entries 2k and 2k+1 of that row. Any sub-block of the infinite
-matrix can be had without the rest, in any order, on any number of threads. `xp` is `numpy` or
+transform turns it into the Gaussian entries 2k and 2k+1 of that row. Any sub-block of the infinite
+matrix can be computed without the rest, in any order, on any number of threads. `xp` is `numpy` or
 `jax.numpy`; the Triton kernels of `stiefel_init.torch` compute the same function.
 """
 
@@ -32,7 +32,7 @@ def key(seed: int, name: str = "") -> np.ndarray:
 
 
 def keys(seed: int, names: Iterable[str]) -> np.ndarray:
-    """Those of all the names, of shape (names, 2)."""
+    """The keys of all the names, of shape (names, 2)."""
     hashes = (hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest() for name in names)
     return np.frombuffer(b"".join(hashes), "<u4").astype(np.uint32).reshape(-1, 2)
 
@@ -86,8 +86,8 @@ def words(keys: np.ndarray, rows: tuple[int, int], pairs: tuple[int, int]) -> np
 
 def uniforms(keys: np.ndarray, rows: int, columns: int) -> np.ndarray:
     """float64 numbers on (-1, 1), of shape (…, rows, columns): (word + ½)/2³¹ of the words taken as signed."""
-    found = words(keys, (0, rows), (0, (columns + 1) // 2))
-    flat = found.reshape(*found.shape[:-2], -1)[..., :columns]
+    pairs = words(keys, (0, rows), (0, (columns + 1) // 2))
+    flat = pairs.reshape(*pairs.shape[:-2], -1)[..., :columns]
     return (flat.view(np.int32) + 0.5) * 2.0**-31
 
 
@@ -123,8 +123,8 @@ def _fill(out: np.ndarray, keys: np.ndarray, rows: tuple[int, int], first: int, 
 
     def fill(top: int, bottom: int, left: int, right: int) -> None:
         x0 = np.arange(first + left, first + right, dtype=np.uint32)
-        own, line = owner[top:bottom, :, None], index[top:bottom, None]
-        pair = transform(*threefry2x32(np, own[:, 0], own[:, 1], np.broadcast_to(x0, (bottom - top, len(x0))), line))
+        key, line = owner[top:bottom, :, None], index[top:bottom, None]
+        pair = transform(*threefry2x32(np, key[:, 0], key[:, 1], np.broadcast_to(x0, (bottom - top, len(x0))), line))
         lines[top:bottom, left:right, 0], lines[top:bottom, left:right, 1] = pair
 
     def chunks() -> Iterator[tuple[int, int, int, int]]:

@@ -1,14 +1,14 @@
-"""Tables of text in columns, for what prints itself."""
+"""Text tables, for objects that print themselves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-SHOWN = 24  # rows of a long table that are printed: the first and the last half of this
+SHOWN = 24  # a longer table prints the first and last 12 rows
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int | None = None) -> Iterable[str]:
-    """The lines of a table, the first `left` columns (all, if None) set to the left and the others to the right."""
+    """The lines of a table: the first `left` columns (all, if None) left-aligned, the others right-aligned."""
     half = SHOWN // 2
     kept = rows if left is None or len(rows) <= SHOWN else [*rows[:half], ["…"] * len(header), *rows[-half:]]
     sizes = [max(map(len, column)) for column in zip(header, *kept)]

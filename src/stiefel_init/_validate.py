@@ -35,10 +35,10 @@ def number(
 ) -> float:
     """`value` as a finite float in its range."""
     try:
-        found = math.nan if isinstance(value, str | bytes | bool) else float(value)
+        result = math.nan if isinstance(value, str | bytes | bool) else float(value)
     except (TypeError, ValueError):
-        found = math.nan
-    if not (math.isfinite(found) and found >= at_least and found > above):
+        result = math.nan
+    if not (math.isfinite(result) and result >= at_least and result > above):
         bound = f" ≥ {at_least:g}" if at_least > -math.inf else f" > {above:g}" if above > -math.inf else ""
         raise StiefelError(f"{name}={value!r} is not a finite number{bound}; {hint}.")
-    return found
+    return result

@@ -23,7 +23,12 @@ Axes = int | Sequence[int]
 
 
 class Initializer(Protocol):
-    """The contract of `jax.nn.initializers`: an array of the given shape and dtype from a random key."""
+    """The contract of `jax.nn.initializers`: an array of the given shape and dtype from a random key.
+
+    >>> init: Initializer = stiefel()
+    >>> init(jax.random.key(0), (3, 2)).shape
+    (3, 2)
+    """
 
     def __call__(self, key: jax.Array | None, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array: ...
 
@@ -38,29 +43,29 @@ def initializer(
     seed: int | None = None,
     name: str = "",
 ) -> Initializer:
-    r"""Build an initializer that draws gain · W, W an m × n matrix of the scheme.
+    r"""Build an initializer that draws gain · W, where W is an m × n matrix of the scheme.
 
-    n and m are the sizes of the kernel's input and output axes; the kernel holds W with its axes in their places, so
-    that of a dense layer, of shape (n, m), is Wᵀ. It runs under `jit` and `vmap`.
+    n and m are the sizes of the kernel's input and output axes, so the kernel of a dense layer, of shape (n, m), is Wᵀ.
+    It works under `jit` and `vmap`.
 
     Args:
         scheme: A name of `stiefel_init.schemes.names()`, or a `Scheme`.
-        gain: What W is multiplied by.
-        in_axis: The axes of the inputs; several count as one, in the order given.
-        out_axis: The axes of the outputs, likewise.
-        batch_axis: Axes that index independent matrices. Any axis that is named nowhere is one of a convolution's
-            window. Schemes that draw entry by entry fill it, with its fans. Of the others W lies at its centre, index
-            (k - 1) // 2 of k, and all else is zero, so the convolution acts on each pixel as W does.
-        seed: `None` to draw from the key, as every JAX initializer does. With an int the key is not used (it may be
-            `None`), and W is the matrix that belongs to (seed, name, place in the batch): to rounding,
+        gain: Factor on W.
+        in_axis: Input axes; several are flattened in the order given.
+        out_axis: Output axes, likewise.
+        batch_axis: Axes that index independent matrices. All remaining axes are a convolution's window. Entrywise
+            schemes fill the whole window, using its fans. The others put W at its centre, index (k - 1) // 2 of k, and
+            zeros elsewhere, so that the convolution applies W to each pixel.
+        seed: `None` to draw from the key, as every JAX initializer does. With an int the key is ignored (it may be
+            `None`), and W belongs to (seed, name, index in the batch): up to rounding it is
             `stiefel_init.draw(scheme, m, n, seed=seed, name=name)`.
-        name: Which of the matrices of that seed. Two kernels with one seed need two names.
+        name: Tells matrices with the same seed apart. Two kernels with one seed need two names.
 
     Returns:
         `init(key, shape, dtype=jnp.float32)`. bfloat16 and float16 are computed in float32 and rounded.
 
     Raises:
-        StiefelError: for a scheme, gain or seed that is none; `init` raises it for keys, shapes, axes and dtypes.
+        StiefelError: for an invalid scheme, gain or seed; from `init`, for an invalid key, shape, axis or dtype.
 
     >>> kernel = initializer("he")(jax.random.key(0), (50, 64))
     >>> round(float(kernel.std()), 1)  # √(2/50)
@@ -98,18 +103,18 @@ def stiefel(
     r"""Build an initializer that draws gain · W, W uniform on Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }.
 
     Args:
-        gain: What W is multiplied by.
-        in_axis: As in `initializer`, and so are the others.
-        out_axis: The axes of the outputs.
-        batch_axis: Axes that index independent matrices.
-        seed: `None` to draw from the key; an int for the matrix that belongs to (seed, name, place in the batch).
-        name: Which of the matrices of that seed.
+        gain: Factor on W.
+        in_axis: As in `initializer`.
+        out_axis: As in `initializer`.
+        batch_axis: As in `initializer`.
+        seed: As in `initializer`.
+        name: As in `initializer`.
 
     Returns:
         `init(key, shape, dtype=jnp.float32)`.
 
     Raises:
-        StiefelError: as `initializer` does.
+        StiefelError: as in `initializer`.
 
     >>> init = stiefel()
     >>> kernel = init(jax.random.key(0), (3, 2))
@@ -181,8 +186,8 @@ class _Source(ABC):
         self.draws = 0
 
     @abstractmethod
-    def own(self) -> Any:
-        """The streams of the next draw, which is to have numbers of its own."""
+    def next_streams(self) -> Any:
+        """The streams of the next draw, so that no two draws share numbers."""
 
     @abstractmethod
     def normals(self, rows: int, columns: int) -> jax.Array: ...
@@ -225,7 +230,7 @@ class _Source(ABC):
 
 
 class _Seeded(_Source):
-    def own(self) -> Any:
+    def next_streams(self) -> Any:
         streams, index = self.streams, jnp.uint32(self.draws)
         self.draws += 1
         if self.draws == 1:
@@ -235,7 +240,7 @@ class _Seeded(_Source):
 
     def _words(self, rows: int, pairs: int) -> tuple[jax.Array, jax.Array]:
         """`_stream.words` with JAX: the two words of each pair, of shape (count, rows, pairs) each."""
-        streams = self.own()
+        streams = self.next_streams()
         k0, k1 = (streams[:, word, None, None] for word in range(2))
         row, pair = (jax.lax.broadcasted_iota(jnp.uint32, (self.count, rows, pairs), axis) for axis in (1, 2))
         return _stream.threefry2x32(jnp, k0, k1, pair, row)
@@ -257,19 +262,19 @@ class _Seeded(_Source):
 
 
 class _Fresh(_Source):
-    def own(self) -> Any:
+    def next_streams(self) -> Any:
         self.draws += 1
         return self.streams if self.draws == 1 else jax.random.fold_in(self.streams, self.draws - 1)
 
     def normals(self, rows: int, columns: int) -> jax.Array:
-        return jax.random.normal(self.own(), (self.count, rows, columns), self.dtype) + _construct.NEVER_ZERO
+        return jax.random.normal(self.next_streams(), (self.count, rows, columns), self.dtype) + _construct.NEVER_ZERO
 
     def uniforms(self, rows: int, columns: int) -> jax.Array:
-        return jax.random.uniform(self.own(), (self.count, rows, columns), self.dtype, -1, 1)
+        return jax.random.uniform(self.next_streams(), (self.count, rows, columns), self.dtype, -1, 1)
 
     def orders(self, size: int) -> jax.Array:
         rows = jnp.broadcast_to(jnp.arange(size), (self.count, size))
-        return jax.random.permutation(self.own(), rows, axis=1, independent=True)
+        return jax.random.permutation(self.next_streams(), rows, axis=1, independent=True)
 
 
 class _Ops:

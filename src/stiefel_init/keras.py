@@ -1,4 +1,4 @@
-"""Keras 3: initializers for the kernels of Dense and Conv layers, on every backend of Keras."""
+"""Keras 3: initializers for the kernels of Dense and Conv layers, on every backend."""
 
 from __future__ import annotations
 
@@ -22,32 +22,31 @@ _DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 @keras.saving.register_keras_serializable(package="stiefel_init")
 class Initializer(keras.initializers.Initializer):  # type: ignore[misc]
-    r"""Draws gain · W, W an m × n matrix of the scheme, for m outputs and n inputs.
+    r"""Draws gain · W, where W is an m × n matrix of the scheme for m outputs and n inputs.
 
-    The kernel of a Dense layer, of shape (n, m), is Wᵀ. In that of a Conv layer, of shape (…, n, m), schemes that draw
-    entry by entry fill the window; the others have Wᵀ at its centre, index (k - 1) // 2 of k, and zeros elsewhere, so
-    the layer acts on each pixel as W does. The kernels of attention layers, of shape (inputs, heads, size), look like
-    those of Conv1D and are not meant here.
+    The kernel of a Dense layer, of shape (n, m), is Wᵀ. In the kernel of a Conv layer, of shape (…, n, m), entrywise
+    schemes fill the whole window; the others put Wᵀ at its centre, index (k - 1) // 2 of k, and zeros elsewhere, so
+    that the layer applies W to each pixel. Do not use it for attention layers: their kernels, of shape (inputs, heads,
+    size), look like those of Conv1D.
 
     Args:
         scheme: A name of `stiefel_init.schemes.names()`.
-        gain: What W is multiplied by.
-        seed: `None` for a matrix that is new on every call and follows `keras.utils.set_random_seed`; or an int: then
-            call number k = 0, 1, … of this object gives, to rounding,
-            `stiefel_init.draw(scheme, m, n, seed=seed, name=str(k))`, the same on every backend. So the layers that
-            share one `Initializer(seed=0)` differ, unlike with Keras' own initializers, and the same program gives the
-            same weights. Keras calls once for each kernel of a model that has its Input, and again where it must find
-            out shapes first. An object made from a config begins at call 0.
-        groups: How many independent matrices, of m / groups outputs each, lie side by side in the kernel: the `groups`
-            of a Conv layer, 4 for an LSTM and 3 for a GRU layer (one matrix for each gate). Or `"depthwise"`, for the
-            kernel (…, channels, multiplier) of a DepthwiseConv layer: one matrix for each channel.
+        gain: Factor on W.
+        seed: `None` for a new matrix on every call, which follows `keras.utils.set_random_seed`. With an int, call
+            k = 0, 1, … of this object returns, up to rounding,
+            `stiefel_init.draw(scheme, m, n, seed=seed, name=str(k))`, the same on every backend. So layers that share
+            one `Initializer(seed=0)` get different weights, unlike with Keras' own initializers. Keras calls it once
+            for each kernel of a model that has an Input, and again where it first has to find out the shapes. An
+            object made from a config starts again at call 0.
+        groups: Number of independent matrices, of m / groups outputs each, side by side in the kernel: the `groups` of
+            a Conv layer, 4 for an LSTM and 3 for a GRU (one matrix for each gate). Or `"depthwise"`, for the kernel
+            (…, channels, multiplier) of a DepthwiseConv layer: one matrix for each channel.
 
     Raises:
-        StiefelError: for options that are none, and when called for shapes and dtypes that are none.
+        StiefelError: for invalid options, and when called with an invalid shape or dtype.
 
-    >>> kernel = Initializer("identity")((3, 3))
-    >>> keras.ops.convert_to_numpy(kernel).tolist() == np.eye(3).tolist()
-    True
+    >>> Initializer("identity")((3, 3)).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Initializer(keras.initializers.Initializer):  # type: ignore[misc]
         self.gain = _validate.number("gain", gain)
         self.seed = None if seed is None else _validate.size("seed", seed)
         if groups != "depthwise" and _validate.size("groups", groups) == 0:
-            raise StiefelError('groups=0 is not a number of matrices; give an int from 1 on, or "depthwise".')
+            raise StiefelError('groups=0 is not a number of matrices; give an int ≥ 1, or "depthwise".')
         self.groups = groups
         self._calls = 0
 
@@ -99,7 +98,11 @@ class Initializer(keras.initializers.Initializer):  # type: ignore[misc]
         return of_kernel(self.scheme, m, n * places, places, batch, seed, name, dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments, as Keras saves them."""
+        """The arguments, as Keras saves them.
+
+        Returns:
+            Name → value.
+        """
         return {"scheme": str(self.scheme), "gain": self.gain, "seed": self.seed, "groups": self.groups}
 
 
@@ -108,12 +111,12 @@ class Stiefel(Initializer):
     r"""`Initializer("stiefel")`: W uniform on Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }.
 
     Args:
-        gain: What W is multiplied by.
+        gain: Factor on W.
         seed: As in `Initializer`.
         groups: As in `Initializer`.
 
     >>> kernel = Stiefel()((3, 2))
-    >>> [round(float(total), 4) for total in keras.ops.sum(kernel, axis=0)]  # √(3/2): ones go to ones
+    >>> [round(float(total), 4) for total in keras.ops.sum(kernel, axis=0)]  # √(3/2): ones map to ones
     [1.2247, 1.2247]
     """
 
@@ -121,5 +124,9 @@ class Stiefel(Initializer):
         super().__init__("stiefel", gain, seed, groups)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments, as Keras saves them."""
+        """The arguments, as Keras saves them.
+
+        Returns:
+            Name → value.
+        """
         return {name: value for name, value in super().get_config().items() if name != "scheme"}

@@ -74,7 +74,7 @@ BAD: dict[str, tuple[Any, ...]] = {
     "alpha on pixels": (("--alpha", "2"), "digits has pixels"),
     "target of a known set": (("--target", "age"), "--target age"),
     "csv without target": (("--dataset", "customers.csv"), "--target"),
-    "csv that is not there": (("--dataset", "missing.csv", "--target", "age"), "missing.csv is not there"),
+    "csv that is not there": (("--dataset", "missing.csv", "--target", "age"), "missing.csv does not exist"),
     "column that is not there": (("--dataset", "customers.csv", "--target", "income"), "target='income'", "'churn'"),
     "out is a file": (("--out", "customers.csv"), "customers.csv is a file"),
     "out below a file": (("--out", "customers.csv/out"), "customers.csv/out"),
@@ -136,7 +136,7 @@ def test_inputs_that_fit_no_memory(stiefel_init: Cli) -> None:
 
 def test_records_of_no_table_are_compared_with_nothing(stiefel_init: Cli, tmp_path: Path) -> None:
     stiefel_init("train", *TINY, "--dataset", "wine", "--out", "study")
-    refused(stiefel_init("compare", "--results", "study"), "No record answers a published number")
+    refused(stiefel_init("compare", "--results", "study"), "No record matches a published number")
 
 
 def test_names_of_experiments(stiefel_init: Cli, tmp_path: Path) -> None:

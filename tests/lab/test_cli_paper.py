@@ -61,7 +61,7 @@ def test_a_quick_run_with_fewer_epochs_answers_no_published_number(stiefel_init:
     assert done.code == 0
     assert "table1-quick, fashion-mnist" in done.out
     assert {cell.epochs for cell in keep.read(tmp_path / "out", pytest.fail)} == {2}
-    refused(stiefel_init("compare", "table1", "--results", "out"), "No record answers a published number")
+    refused(stiefel_init("compare", "table1", "--results", "out"), "No record matches a published number")
 
 
 @pytest.mark.usefixtures("small_images")

@@ -102,7 +102,7 @@ def test_an_experiment_of_ones_own_from_the_run_to_the_report(stiefel_init: Cli,
     assert "| small | 4 | cpu" in page
     score = summary(list(run.values())).rows[0][1]
     assert f"| {score} |" in page
-    refused(stiefel_init("compare", "--results", "results"), "No record answers a published number")
+    refused(stiefel_init("compare", "--results", "results"), "No record matches a published number")
 
 
 @pytest.mark.usefixtures("small_images")

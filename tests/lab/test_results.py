@@ -258,7 +258,7 @@ def test_a_damaged_file_of_results_is_named(name: str, damage: str, tmp_path: Pa
     path = tmp_path / f"{name}.csv"
     header = whole[: whole.index(b"\n") + 1]
     path.write_bytes(whole[:3000] + b"garbage,\n" if damage == "cut" else header if damage == "header" else b"")
-    line = f"line {whole[:3000].count(bytes([10])) + 1}" if damage == "cut" else "holds no lines"
+    line = f"line {whole[:3000].count(bytes([10])) + 1}" if damage == "cut" else "has no lines"
     with pytest.raises(StiefelError, match=f"{name}.csv,? {line}"):
         EVIDENCE[name](tmp_path)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -102,11 +103,19 @@ HAAR: dict[str, Sampler] = {**{name: _by_scheme(name) for name in DRAWS}, "torch
 SHAPES = [(2, 2), (3, 3), (2, 5), (5, 2), (6, 6)]
 
 
+@cache
+def haar(name: str, shape: tuple[int, int]) -> np.ndarray:
+    """COUNT matrices, which the tests below share."""
+    W = HAAR[name](COUNT, *shape, 1)
+    W.setflags(write=False)
+    return W
+
+
 @pytest.mark.parametrize("name", HAAR)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_orthogonal_is_haar(shape: tuple[int, int], name: str) -> None:
     """(aᵀWb)² is Beta for first axes and for the ones, and in square ones both determinants are equally likely."""
-    W = HAAR[name](COUNT, *shape, 1)
+    W = haar(name, shape)
     assert all(check(w).orthogonality_error < 1e-14 for w in W[:50])
     assert haar_pvalue(W) > FALSE_ALARM / 18  # as many tests inside
     if shape[0] == shape[1]:
@@ -117,7 +126,7 @@ def test_orthogonal_is_haar(shape: tuple[int, int], name: str) -> None:
 @pytest.mark.parametrize("shape", [(3, 3), (2, 5), (5, 2)], ids=str)
 def test_orthogonal_has_no_regard_for_the_ones(shape: tuple[int, int], name: str) -> None:
     m, n = shape
-    W = HAAR[name](COUNT, m, n, 2)
+    W = haar(name, shape)
     sums = W.sum((1, 2)) / math.sqrt(m * n)
     assert abs(sums.mean()) < stats.norm.isf(FALSE_ALARM / 2) * sums.std() / math.sqrt(COUNT)
     assert sums.var() == pytest.approx(1 / max(m, n), rel=0.15)  # six standard errors, √(2/COUNT) each, and more
@@ -141,7 +150,7 @@ def test_orthogonal_is_the_law_of_torchs_own(shape: tuple[int, int]) -> None:
         lambda W: W.sum((1, 2)),
     )
     for name in DRAWS:
-        ours = HAAR[name](COUNT, *shape, 5)
+        ours = haar(name, shape)
         for statistic in statistics:
             assert stats.ks_2samp(statistic(ours), statistic(theirs)).pvalue > FALSE_ALARM / 4
 

@@ -41,12 +41,12 @@ def lee(m: int, n: int) -> torch.Tensor:
 
 
 def draw(scheme: str, count: int, m: int, n: int, generator: torch.Generator) -> torch.Tensor:
-    """`count` independent weights of the scheme."""
+    """`count` independent weights of the scheme, drawn in float32, as networks have them, and followed in float64."""
     if scheme == "lee":
         return lee(m, n).expand(count, m, n)
     if scheme == "stiefel":
-        return sample(m, n, batch=count, dtype=torch.float64, generator=generator)
-    return draw_(torch.empty(count, m, n, dtype=torch.float64), scheme, batch_dims=1, generator=generator)
+        return sample(m, n, batch=count, dtype=torch.float32, generator=generator).double()
+    return draw_(torch.empty(count, m, n), scheme, batch_dims=1, generator=generator).double()
 
 
 @dataclass

@@ -5,7 +5,7 @@
     mine = from_arrays(x, y)
     records = run([Cell("mine", scheme, depth=50) for scheme in ("stiefel", "he")], datasets={"mine": mine})
 
-What it offers is loaded when it is first asked for, so that the command line answers at once.
+Everything is loaded on first use, so that the command line starts fast.
 """
 
 from importlib import import_module

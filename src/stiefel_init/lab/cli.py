@@ -1,4 +1,4 @@
-"""The command line, `stiefel-init`. Each command is a thin layer over the laboratory's functions."""
+"""The command line, `stiefel-init`: thin commands over the laboratory's functions."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ Plugin = Annotated[
 
 @app.callback()
 def load_plugins(plugin: Plugin = None) -> None:
-    """Import the files that register what is the user's own."""
+    """Import the user's files that register schemes, data sets, activations or experiments."""
     from .plugins import load_file
 
     for path in plugin or ():
         load_file(path)
 
 
-data_app = typer.Typer(no_args_is_help=True, help="The data sets: list them, fetch them, say where they are.")
+data_app = typer.Typer(no_args_is_help=True, help="List, fetch and locate the data sets.")
 app.add_typer(data_app, name="data")
 
 
@@ -55,7 +55,7 @@ def command(parent: typer.Typer, name: str | None = None) -> Callable[[Callable[
             try:
                 function(*args, **options)
                 sys.stdout.flush()
-            except BrokenPipeError:  # the reader, `head` say, has enough
+            except BrokenPipeError:  # the reader, such as `head`, has stopped reading
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             except KeyboardInterrupt:
                 print("\nStopped. Finished work is kept; rerun the command to resume.", file=sys.stderr)
@@ -75,14 +75,14 @@ class Device(StrEnum):
 
 
 class Optimizer(StrEnum):
-    """How weights are updated."""
+    """The optimizer."""
 
     adam = "adam"
     sgd = "sgd"
 
 
 class Precision(StrEnum):
-    """What products are computed in."""
+    """Precision of matrix products."""
 
     float32 = "float32"
     tf32 = "tf32"
@@ -91,16 +91,16 @@ class Precision(StrEnum):
 OutOption = Annotated[
     Path, typer.Option("--out", help="Directory for records and pictures; rerun with the same one to resume.")
 ]
-DeviceOption = Annotated[Device, typer.Option(help="auto takes a GPU where there is one.")]
+DeviceOption = Annotated[Device, typer.Option(help="auto uses a GPU if there is one.")]
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data", help="Directory that holds the data files; else STIEFEL_INIT_DATA, cache, network."),
+    typer.Option("--data", help="Directory of data files; by default STIEFEL_INIT_DATA, cache, network."),
 ]
 StackOption = Annotated[
-    int | None, typer.Option("--stack", min=1, help="Networks to train at once; as many as memory allows if left out.")
+    int | None, typer.Option("--stack", min=1, help="Networks to train at once; by default as many as fit in memory.")
 ]
-ResultsOption = Annotated[Path | None, typer.Option(help="Directory of records; our own, published ones if left out.")]
-DryOption = Annotated[bool, typer.Option("--dry-run", help="Say what would run and how long it may take, then stop.")]
+ResultsOption = Annotated[Path | None, typer.Option(help="Directory of records; by default our published ones.")]
+DryOption = Annotated[bool, typer.Option("--dry-run", help="Only print what would run and how long it would take.")]
 
 
 @command(app)
@@ -109,9 +109,9 @@ def demo(
     device: DeviceOption = Device.auto,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training data.")] = 30,
 ) -> None:
-    """Train six initializations at depths 10, 50 and 100 on handwritten digits, and make a page of the result.
+    """Train six initializations at depths 10, 50 and 100 on handwritten digits, and write a page with the results.
 
-    Needs no network and, on two cores, about a minute.
+    Takes about a minute on two cores and needs no network.
     """
     from .studies.demo import run_demo
 
@@ -126,33 +126,33 @@ def train(
     ] = "digits",
     scheme: Annotated[
         str,
-        typer.Option(help="Initializations, comma-separated, or 'all' six; permutation, identity and rotation too."),
+        typer.Option(help="Comma-separated: 'all' for the paper's six; also permutation, identity, rotation."),
     ] = "all",
     depth: Annotated[str, typer.Option(help="Hidden layers, comma-separated.")] = "10",
-    width: Annotated[int, typer.Option(help="Units of each hidden layer.")] = 64,
+    width: Annotated[int, typer.Option(help="Units per hidden layer.")] = 64,
     activation: Annotated[
         str, typer.Option(help="relu, leaky_relu, prelu, elu, selu; comma-separated, or 'all'.")
     ] = "relu",
-    seeds: Annotated[int, typer.Option(help="Networks of each kind.")] = 1,
+    seeds: Annotated[int, typer.Option(help="Networks per setting.")] = 1,
     epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 20,
-    batch: Annotated[int, typer.Option(help="Rows of a mini-batch; 0 for all at once.")] = 256,
-    lr: Annotated[float, typer.Option(help="Learning rate, divided by the square root of the depth.")] = 1e-3,
-    optimizer: Annotated[Optimizer, typer.Option(help="How weights are updated.")] = Optimizer.adam,
-    shots: Annotated[int | None, typer.Option(help="Training images per class; all if left out.")] = None,
+    batch: Annotated[int, typer.Option(help="Batch size; 0 for full batch.")] = 256,
+    lr: Annotated[float, typer.Option(help="Learning rate; it is divided by √depth.")] = 1e-3,
+    optimizer: Annotated[Optimizer, typer.Option(help="The optimizer.")] = Optimizer.adam,
+    shots: Annotated[int | None, typer.Option(help="Training images per class; by default all.")] = None,
     alpha: Annotated[
-        float | None, typer.Option(help="Shift of standardized tabular features; the paper favours 2.")
+        float | None, typer.Option(help="Shift of standardized tabular features; the paper recommends 2.")
     ] = None,
     precision: Annotated[
-        Precision, typer.Option(help="tf32 is less exact, and faster for many networks on a GPU.")
+        Precision, typer.Option(help="tf32 is less accurate, but faster for many networks on a GPU.")
     ] = Precision.float32,
-    target: Annotated[str | None, typer.Option(help="The column of a CSV to predict.")] = None,
+    target: Annotated[str | None, typer.Option(help="The CSV column to predict.")] = None,
     device: DeviceOption = Device.auto,
     out: OutOption = Path("stiefel-init-train"),
     data: DataOption = None,
     stack: StackOption = None,
     dry_run: DryOption = False,
 ) -> None:
-    """Train your own study in one line; rerun the command to resume.
+    """Run your own study; rerun the command to resume.
 
     [dim]stiefel-init train --dataset digits --scheme all --depth 5,10,50 --seeds 3 --epochs 20 --out DIR[/dim]
 
@@ -184,24 +184,22 @@ def train(
 @command(app)
 def diagnose(
     model: Annotated[
-        str | None, typer.Argument(help="Your own model, FILE.py:NAME, a module or a function that builds one.")
+        str | None, typer.Argument(help="Your own model as FILE.py:NAME, a module or a function that builds one.")
     ] = None,
     depth: Annotated[int, typer.Option(min=1, help="Hidden layers.")] = 100,
-    width: Annotated[int, typer.Option(min=1, help="Units of each hidden layer.")] = 64,
+    width: Annotated[int, typer.Option(min=1, help="Units per hidden layer.")] = 64,
     scheme: Annotated[
         str,
-        typer.Option(help="Initializations, comma-separated, or 'all' six; permutation, identity and rotation too."),
+        typer.Option(help="Comma-separated: 'all' for the paper's six; also permutation, identity, rotation."),
     ] = "all",
     activation: Annotated[str, typer.Option(help="relu, leaky_relu, prelu, elu or selu.")] = "relu",
     data: Annotated[
-        str, typer.Option(help="A data set by name, or the shape of one input of noise, such as 3x32x32.")
+        str, typer.Option(help="A data set, or the shape of one input for noise, such as 3x32x32.")
     ] = "digits",
     seed: Annotated[int, typer.Option(min=0, help="Random seed for the weights.")] = 0,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Directory to write the picture and the numbers to.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Directory for the picture and the numbers.")] = None,
 ) -> None:
-    """Say where signal and gradient go before any training: of the six initializations, or of your own model.
+    """Show what happens to signal and gradient before training, for the initializations or for your own model.
 
     [dim]stiefel-init diagnose --depth 100 --width 64 --scheme all --data digits --out DIR[/dim]
 
@@ -211,15 +209,15 @@ def diagnose(
 
     batch = diagnosis.batch(data)
     if model is not None:
-        found = {model: diagnosis.of_own_model(model, batch)}
+        diagnoses = {model: diagnosis.of_own_model(model, batch)}
     else:
-        found = diagnosis.of_schemes(scheme, depth, width, activation, batch, seed)
-    written = [] if out is None else diagnosis.write(found, out)
-    if len(found) == 1:
-        print(*found.values())
+        diagnoses = diagnosis.of_schemes(scheme, depth, width, activation, batch, seed)
+    written = [] if out is None else diagnosis.write(diagnoses, out)
+    if len(diagnoses) == 1:
+        print(*diagnoses.values())
     else:
         title = f"{depth} {activation} layers, {width} wide, on {batch.name}, before training"
-        diagnosis.comparison(found, title).show()
+        diagnosis.comparison(diagnoses, title).show()
     if written:
         print(f"\nWrote {' and '.join(map(str, written))}.")
 
@@ -229,18 +227,18 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="table1, table2, table3, table5, figure1, figure2, figure3, signal, all of these; or members."
+            help="table1, table2, table3, table5, figure1, figure2, figure3, signal, or all of these; or members."
         ),
     ],
-    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds, or repeats; as we ran it if left out.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small version: minutes on a CPU, marked as such.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds; by default as many as we ran.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small version, marked as such: minutes on a CPU.")] = False,
     device: DeviceOption = Device.auto,
     out: OutOption = Path("stiefel-init-results"),
     data: DataOption = None,
     stack: StackOption = None,
     dry_run: DryOption = False,
 ) -> None:
-    """Run an experiment of the paper and compare it with the published numbers; or one of our studies."""
+    """Rerun an experiment of the paper and compare it with the published numbers; or rerun one of our studies."""
     from .experiment import Options, Trained
     from .experiments import chosen
     from .train.runner import pick_device
@@ -252,20 +250,20 @@ def reproduce(
         for experiment in experiments:
             experiment.run(options)
         return
-    trained = [one for one in experiments if isinstance(one, Trained)]
-    cells = [cell for one in trained for cell in one.cells(one.count(options), quick=quick)]
+    trained = [experiment for experiment in experiments if isinstance(experiment, Trained)]
+    cells = [cell for study in trained for cell in study.cells(study.count(options), quick=quick)]
     if cells:
         from .train.forecast import forecast
 
         print(forecast(list(dict.fromkeys(cells)), device.value, {}, data, out, stack))
-    for one in experiments:
-        if not isinstance(one, Trained):
-            print(f"{one.name} is not made of networks that are kept; it would be measured or drawn anew.")
+    for experiment in experiments:
+        if not isinstance(experiment, Trained):
+            print(f"{experiment.name} keeps no trained networks; it would be computed from scratch.")
 
 
 @command(app)
 def compare(
-    name: Annotated[str | None, typer.Argument(help="table1, table2, table3 or table5; all if left out.")] = None,
+    name: Annotated[str | None, typer.Argument(help="table1, table2, table3 or table5; by default all.")] = None,
     results: ResultsOption = None,
 ) -> None:
     """Compare records with the published numbers, cell by cell."""
@@ -279,25 +277,25 @@ def compare(
 @command(app)
 def report(
     out: Annotated[Path, typer.Option("--out", help="Directory for results.md and its pictures.")] = Path("docs"),
-    html: Annotated[bool, typer.Option("--html", help="One page for a browser, results.html, instead.")] = False,
+    html: Annotated[bool, typer.Option("--html", help="Write a page for the browser, results.html.")] = False,
     results: ResultsOption = None,
 ) -> None:
-    """Write what the records say of the paper: claims with verdicts, tables beside the published ones, pictures."""
+    """Write the report: the paper's claims with verdicts, tables beside the published ones, pictures."""
     from .experiments import experiments
     from .report import pages
     from .results import Results
 
-    found, known = Results(results), experiments().values()
-    for path in [pages.write_html(out, found, known)] if html else pages.write(out, found, known):
+    source, known = Results(results), experiments().values()
+    for path in [pages.write_html(out, source, known)] if html else pages.write(out, source, known):
         print(f"wrote {path}")
 
 
 @command(app)
 def publish(
-    records: Annotated[Path, typer.Argument(help="Directory of records that `reproduce` made.")],
-    out: Annotated[Path, typer.Option("--out", help="Directory of published results.")] = Path("results"),
+    records: Annotated[Path, typer.Argument(help="Directory of records written by `reproduce`.")],
+    out: Annotated[Path, typer.Option("--out", help="Directory for the published results.")] = Path("results"),
 ) -> None:
-    """Publish records: a CSV for each experiment, and environment.json, which says how they were run."""
+    """Publish records: a CSV for each experiment, and environment.json, which says how it was run."""
     from .experiment import Trained
     from .experiments import experiments
     from .files import prepare
@@ -307,16 +305,16 @@ def publish(
 
     source, known = Results(records), experiments().values()
     before = Results(out).records if out.is_dir() and any(out.glob("*.csv")) else {}
-    found = {**before, **source.records}  # what is published already stays, unless it was run anew
-    own = {
-        one.label(quick): one.select(found, quick=quick)
+    merged = {**before, **source.records}  # published records stay unless rerun
+    selected = {
+        experiment.label(quick): experiment.select(merged, quick=quick)
         for quick in (False, True)
-        for one in known
-        if isinstance(one, Trained)
+        for experiment in known
+        if isinstance(experiment, Trained)
     }
-    for path in write(source, own, [name for one in known for name in one.files], prepare(out)):
+    for path in write(source, selected, [name for experiment in known for name in experiment.files], prepare(out)):
         print(f"wrote {path}")
-    left = source.records.keys() - {record.cell for group in own.values() for record in group}
+    left = source.records.keys() - {record.cell for group in selected.values() for record in group}
     if left:
         print(f"{counted(len(left), 'network')} of {records} belong to no experiment and were left out.")
 
@@ -324,15 +322,15 @@ def publish(
 @command(app)
 def paper(
     name: Annotated[
-        str | None, typer.Argument(help="table1, table2, table3, table5 or figure1; all if left out.")
+        str | None, typer.Argument(help="table1, table2, table3, table5 or figure1; by default all.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Records instead of tables.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON records instead of tables.")] = False,
 ) -> None:
     """Print the published numbers."""
     from .paper import published
 
     if as_json:
-        print(json.dumps([one.to_dict() for one in published.published(name)], indent=1))
+        print(json.dumps([number.to_dict() for number in published.published(name)], indent=1))
         return
     for table in published.TABLES if name is None else (name,):
         published.layout(table).show()
@@ -340,13 +338,13 @@ def paper(
 
 @command(data_app, "list")
 def data_list(data: DataOption = None) -> None:
-    """The data sets, and where each would come from now."""
+    """List the data sets, and where each would come from."""
     from .data import describe
     from .report.tables import Table
 
     rows = [
-        [one.name, one.task, f"{one.rows:,}", str(one.features), str(one.classes or "—"), one.where or "not here yet"]
-        for one in describe(directory=data)
+        [row.name, row.task, f"{row.rows:,}", str(row.features), str(row.classes or "—"), row.where or "not here yet"]
+        for row in describe(directory=data)
     ]
     Table("", ["name", "task", "rows", "features", "classes", "where"], rows).show()
 
@@ -362,7 +360,7 @@ def data_get(name: Annotated[str, typer.Argument(help="A data set, or 'all'.")],
 
 @command(data_app, "where")
 def data_where(name: Annotated[str, typer.Argument(help="A data set.")], data: DataOption = None) -> None:
-    """Where a data set would come from now, without asking the network."""
+    """Show where a data set would come from, without using the network."""
     from .data import where
 
     print(where(name, directory=data) or f"not on this machine; fetch it with: stiefel-init data get {name}")
@@ -372,9 +370,9 @@ def data_where(name: Annotated[str, typer.Argument(help="A data set.")], data: D
 def bench(
     name: Annotated[str, typer.Argument(help="sampler, engine, initialize, diagnose, …")] = "sampler",
     device: DeviceOption = Device.auto,
-    write: Annotated[bool, typer.Option("--write", help="Keep the figures under benchmarks/records/.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Save the numbers under benchmarks/records/.")] = False,
 ) -> None:
-    """Run a benchmark of the source tree: times against every peer, in one run."""
+    """Run a benchmark from the source tree: our times and every peer's, in one run."""
     from .train.runner import pick_device
 
     folder = Path(__file__).parents[3] / "benchmarks"
@@ -394,7 +392,7 @@ _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__na
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line: exit code 0, 2 for bad input told in one sentence, 130 for Ctrl-C."""
+    """Run the command line: exit code 0, 2 for bad input (explained in one sentence), 130 for Ctrl-C."""
     try:
         app(args=arguments, prog_name="stiefel-init", standalone_mode=False)
         sys.exit(0)

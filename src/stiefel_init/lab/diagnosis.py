@@ -1,4 +1,4 @@
-"""Diagnoses for the command line: of the initializations side by side, and of a user's own model."""
+"""Diagnoses for the command line: the initializations side by side, or the user's own model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Batch:
     name: str
     inputs: Tensor
     targets: Tensor | None
-    """None for noise, whose gradient is that of the squared distance to noise."""
+    """None for noise; the loss is then the squared distance to noise."""
     outputs: int
     image: tuple[int, ...] | None = None
     """The shape of one input as an image, where it has one."""
@@ -72,12 +72,12 @@ def batch(data: str) -> Batch:
         noise = torch.randn(ROWS, *shape, generator=torch.Generator().manual_seed(0))
     except (RuntimeError, MemoryError):
         raise StiefelError(
-            f"data={data!r}: {ROWS} inputs of that shape do not fit the memory; give a smaller."
+            f"data={data!r}: {ROWS} inputs of that shape do not fit in memory; give a smaller shape."
         ) from None
     return Batch(f"noise {data}", noise, None, 10)
 
 
-class _Own(nn.Module):
+class _Registered(nn.Module):
     """An activation that was given to `theory.register_activation`."""
 
     def __init__(self, name: str) -> None:
@@ -91,7 +91,7 @@ class _Own(nn.Module):
 
 def network(depth: int, width: int, activation: str, inputs: int, outputs: int) -> nn.Sequential:
     """The paper's plain network, its layers named `1`, `2`, …, `output`."""
-    build = _MODULES.get(activation) or partial(_Own, activation)
+    build = _MODULES.get(activation) or partial(_Registered, activation)
     result = nn.Sequential()
     for number in range(1, depth + 1):
         result.add_module(f"{number}", nn.Linear(inputs, width))
@@ -104,14 +104,14 @@ def network(depth: int, width: int, activation: str, inputs: int, outputs: int) 
 def of_schemes(
     schemes: str, depth: int, width: int, activation: str, batch: Batch, seed: int = 0
 ) -> dict[str, Diagnosis]:
-    """The diagnosis of each of `schemes`, comma-separated or `all`; members of the set too, by name."""
+    """The diagnosis of each of `schemes`, comma-separated or `all`."""
     inputs = batch.inputs.flatten(1)
-    found = {}
+    diagnoses = {}
     for scheme in schemes_of(schemes):
         model = network(depth, width, activation, inputs.shape[1], batch.outputs)
         initialize_(model, scheme, seed=seed)
-        found[str(scheme)] = _diagnose(model, inputs, batch)
-    return found
+        diagnoses[str(scheme)] = _diagnose(model, inputs, batch)
+    return diagnoses
 
 
 def _diagnose(model: nn.Module, inputs: Tensor, batch: Batch) -> Diagnosis:
@@ -128,7 +128,7 @@ def _to_noise(outputs: Any, _: Any) -> Tensor:
 
 
 def of_own_model(place: str, batch: Batch) -> Diagnosis:
-    """The diagnosis of the model at `place`, FILE.py:NAME; a data set's images are given flat, or else as images."""
+    """The diagnosis of the model at `place`, FILE.py:NAME; images are passed flat or, if that fails, as images."""
     model = _load(place)
     parameter = next(model.parameters(), None)
     if parameter is not None:
@@ -150,29 +150,29 @@ def _load(place: str) -> nn.Module:
     path = Path(name)
     if not separator or not attribute or path.suffix != ".py":
         raise StiefelError(f"model={place!r} is not FILE.py:NAME; write for example path/to/file.py:build_model.")
-    found = getattr(load_file(path), attribute, None)
-    if found is None:
+    model = getattr(load_file(path), attribute, None)
+    if model is None:
         raise StiefelError(f"{path} has no {attribute}; name a module or a function that builds one.")
-    if not isinstance(found, nn.Module) and callable(found):
+    if not isinstance(model, nn.Module) and callable(model):
         try:
-            found = found()
+            model = model()
         except Exception as error:  # whatever the user's function raises
             reason = (str(error).splitlines() or [""])[0].rstrip(".")
             raise StiefelError(
                 f"{place} raised {type(error).__name__} ({reason}); make it run without arguments."
             ) from error
-    if not isinstance(found, nn.Module):
-        raise StiefelError(f"{place} is of type {type(found).__name__}; it must be, or build, a torch.nn.Module.")
-    return found
+    if not isinstance(model, nn.Module):
+        raise StiefelError(f"{place} is of type {type(model).__name__}; it must be, or build, a torch.nn.Module.")
+    return model
 
 
-def comparison(found: Mapping[str, Diagnosis], title: str = "") -> Table:
-    """Of each scheme, what is left in the last hidden layer, and the verdict."""
+def comparison(diagnoses: Mapping[str, Diagnosis], title: str = "") -> Table:
+    """For each scheme, the statistics of the last hidden layer, and the verdict."""
     header = ["scheme", "active", "dead", "distinct", "std last/first", "gradient first/last", "verdict"]
     rows = []
-    for name, diagnosis in found.items():
+    for name, diagnosis in diagnoses.items():
         hidden = [layer for layer in diagnosis.layers if layer.activation is not None]
-        # An activation of the user's own is not recognised; then every layer but the output is a hidden one.
+        # The user's own activations are not recognised; then every layer but the output is hidden.
         hidden = hidden or list(diagnosis.layers[:-1])
         first, last = hidden[0], hidden[-1]
         dead = sum(layer.dead or 0 for layer in hidden)
@@ -194,28 +194,28 @@ def _ratio(part: float | None, whole: float | None) -> str:
     return "—" if part is None or not whole else f"{part / whole:.2g}"
 
 
-def write(found: Mapping[str, Diagnosis], out: Path) -> list[Path]:
+def write(diagnoses: Mapping[str, Diagnosis], out: Path) -> list[Path]:
     """The picture and the numbers, as files in `out`."""
     picture, numbers = prepare(out) / "diagnosis.png", out / "diagnosis.json"
-    figure = next(iter(found.values())).plot() if len(found) == 1 else _picture(found)
+    figure = next(iter(diagnoses.values())).plot() if len(diagnoses) == 1 else _picture(diagnoses)
     plots.save(figure, picture)
-    content = {name: json.loads(one.to_json()) for name, one in found.items()}
+    content = {name: json.loads(diagnosis.to_json()) for name, diagnosis in diagnoses.items()}
     write_whole(numbers, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
     return [picture, numbers]
 
 
-def _picture(found: Mapping[str, Diagnosis]) -> Figure:
+def _picture(diagnoses: Mapping[str, Diagnosis]) -> Figure:
     """Std, active fraction, distinct units and gradient over the layers, one line for each scheme."""
     drawn, axes = plots.figure(4, size=(3.6, 3.2))
     panels = (
         ("post_std", "std of the activations", True),
         ("active", "share of units that fire", False),
         ("distinct", "distinct units", True),
-        ("gradient", "length of the gradient", True),
+        ("gradient", "gradient norm", True),
     )
     for axis, (name, title, logarithmic) in zip(axes[0], panels):
-        for scheme, one in found.items():
-            layers = [layer for layer in one.layers if layer.activation is not None]
+        for scheme, diagnosis in diagnoses.items():
+            layers = [layer for layer in diagnosis.layers if layer.activation is not None]
             values = np.array([getattr(layer, name) or math.nan for layer in layers], float)
             places = np.arange(1, len(values) + 1)
             axis.plot(places, values, color=plots.colour(scheme), label=scheme, linewidth=1.8)

@@ -1,7 +1,7 @@
 """`Experiment`: one object in one file for each table, figure and study; and the registry of all of them.
 
-An experiment knows what to run, which records are its own, and what they say: tables, pictures, claims, and a section
-of a page. `Trained` is one made of networks; any other overrides `run` and `evidence`. How to add one: CONTRIBUTING.md.
+An experiment knows what to run, which records belong to it, and how to present them: tables, pictures, claims, and a
+section of a page. `Trained` is made of networks; others override `run` and `evidence`. How to add one: CONTRIBUTING.md.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .train.runner import DeviceName, run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-QUICK_NOTE = "A quick run: fewer seeds, depths and epochs than published, so its numbers are not comparable."
+QUICK_NOTE = "This was a quick run, with fewer seeds, depths and epochs than published; its numbers are not comparable."
 Verdict = Literal["holds", "holds in part", "does not hold", "not tested"]
 
 
 class Claim(NamedTuple):
-    """Something that was said, what the records say of it, and why."""
+    """A claim, whether the records support it, and why."""
 
     claim: str
     verdict: Verdict
@@ -40,54 +40,93 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """How to run an experiment."""
+    """How to run an experiment.
+
+    >>> Options(Path("out"), quick=True).device
+    'auto'
+    """
 
     out: Path
     seeds: int | None = None
-    """Seeds, or repeats; as published if None."""
+    """Number of seeds; as published if None."""
     quick: bool = False
     """A small version: minutes on a CPU."""
     device: DeviceName = "auto"
     data: Path | None = None
-    """Where the data sets lie."""
+    """Directory of the data sets."""
     stack: int | None = None
-    """Networks to train at once; as many as memory allows if None."""
+    """Networks to train at once; as many as fit in memory if None."""
 
 
 class Experiment(ABC):
-    """A table, a figure or a study."""
+    """A table, a figure or a study; subclass it, or `Trained`, and `register` an instance.
+
+    >>> from stiefel_init.lab.experiments import experiments
+    >>> experiments()["figure2"].label(quick=True)
+    'figure2-quick'
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
     page: ClassVar[str | None] = "results"
-    """The page of the docs that has its section; None for none."""
+    """The page of the docs with its section, if any."""
     of_paper: ClassVar[bool] = False
     """Whether `reproduce all` runs it."""
     files: ClassVar[tuple[str, ...]] = ()
-    """The tables that it writes beside records of networks, by the names of their CSV files."""
+    """Names of the CSV files that it writes besides records of networks."""
 
     @abstractmethod
     def run(self, options: Options) -> None:
-        """Run it, keep its results in `options.out`, and print what they say."""
+        """Run it, write its results to `options.out`, and print them.
+
+        Args:
+            options: How to run it.
+        """
 
     @abstractmethod
     def evidence(self, results: Results) -> Any:
-        """What a directory of results has of it; None if nothing."""
+        """Its part of a directory of results, for the methods below.
+
+        Args:
+            results: The directory.
+
+        Returns:
+            Anything; None if the directory has nothing of it.
+        """
 
     def tables(self, evidence: Any) -> list[Table]:
-        """What it found, as tables."""
+        """Its results as tables.
+
+        Args:
+            evidence: What `evidence` returned; so below.
+
+        Returns:
+            Tables, in the order of the page.
+        """
         return []
 
     def pictures(self, evidence: Any) -> dict[str, Figure]:
-        """What it found, as pictures, by the names of their files without suffix."""
+        """Its results as pictures.
+
+        Returns:
+            File name without suffix → figure.
+        """
         return {}
 
     def claims(self, evidence: Any) -> list[Claim]:
-        """What it was to show, with verdicts; without evidence, that they were not tested."""
+        """The claims it tests.
+
+        Returns:
+            Claims with verdicts; "not tested" if `evidence` is None.
+        """
         return []
 
     def section(self, evidence: Any) -> list[str]:
-        """Its section of a page, in lines of Markdown."""
+        """Its section of a page.
+
+        Returns:
+            Lines of Markdown.
+        """
         lines = [f"## {self.title}", "", *self.shown(evidence)]
         for table in self.tables(evidence):
             title = [f"**{table.title[0].upper()}{table.title[1:]}**", ""] if table.title else []
@@ -95,12 +134,23 @@ class Experiment(ABC):
         return lines
 
     def shown(self, evidence: Any) -> list[str]:
-        """The lines of Markdown that show its pictures."""
+        """Its pictures, for `section`.
+
+        Returns:
+            Lines of Markdown.
+        """
         drawn = self.pictures(evidence).items()
         return [line for name, figure in drawn for line in (f"![{figure.get_label()}]({name}.png)", "")]
 
     def label(self, quick: bool) -> str:
-        """The name under which it writes files."""
+        """The name of its files.
+
+        Args:
+            quick: Whether it is a quick run.
+
+        Returns:
+            Its name, marked if quick.
+        """
         return f"{self.name}-quick" if quick else self.name
 
     def write_rows(
@@ -112,13 +162,26 @@ class Experiment(ABC):
         seconds: float,
         networks: int,
     ) -> None:
-        """Keep the results of an experiment that is not made of cells, with where they come from, and say so."""
+        """Write the results of an experiment that is not made of cells, and how they were run.
+
+        Args:
+            rows: The table, a dict per row.
+            options: As given to `run`.
+            device: Where it ran.
+            seconds: How long it took.
+            networks: How many networks it trained.
+        """
         label, out = self.label(options.quick), prepare(options.out)
         print(f"wrote {write_table(rows, out / f'{label}.csv')}")
         note_environment(out, label, environment(device, "stacked"), seconds, networks)
 
     def write_pictures(self, evidence: Any, options: Options) -> None:
-        """Draw its pictures into `options.out`, and say so."""
+        """Write its pictures to `options.out`.
+
+        Args:
+            evidence: What to draw.
+            options: As given to `run`.
+        """
         from .report import plots
 
         for name, figure in self.pictures(evidence).items():
@@ -127,31 +190,58 @@ class Experiment(ABC):
 
 
 class Trained(Experiment):
-    """An experiment made of networks."""
+    """An experiment made of trained networks.
+
+    >>> from stiefel_init.lab.experiments import experiments
+    >>> table1 = experiments()["table1"]
+    >>> isinstance(table1, Trained) and len(table1.cells(seeds=1))
+    120
+    """
 
     seeds: ClassVar[int]
-    """Seeds, or repeats, as published."""
+    """Number of seeds, as published."""
     quick_seeds: ClassVar[int] = 1
 
     @abstractmethod
     def cells(self, seeds: int, *, quick: bool = False, records: Mapping[Cell, Record] | None = None) -> list[Cell]:
-        """Its networks. Some may follow from the records of others; then it is called again with these."""
+        """Its networks.
+
+        Args:
+            seeds: Number of seeds.
+            quick: Whether to return the quick version.
+            records: The records so far. If networks depend on the results of others, this is called again with them.
+
+        Returns:
+            The cells to train.
+        """
 
     def count(self, options: Options) -> int:
-        """How many seeds to run."""
+        """How many seeds to run.
+
+        Args:
+            options: As given to `run`.
+
+        Returns:
+            A number of seeds.
+        """
         return options.seeds or (self.quick_seeds if options.quick else self.seeds)
 
     def select(self, records: Mapping[Cell, Record], *, quick: bool = False) -> list[Record]:
-        """Those of the records that are its own.
+        """Pick the records that belong to it.
 
-        They are of the published number of seeds, or more if every setting has more.
+        Args:
+            records: Any records.
+            quick: Whether to pick those of the quick version.
+
+        Returns:
+            Records of the published number of seeds, or of more if every setting has more.
         """
         seeds = self.seeds
-        own = self.cells(seeds, quick=quick, records=records)
-        while records.keys() >= (more := set(self.cells(seeds + 1, quick=quick, records=records))) and more > set(own):
+        cells = self.cells(seeds, quick=quick, records=records)
+        while records.keys() >= set(self.cells(seeds + 1, quick=quick, records=records)) > set(cells):
             seeds += 1
-            own = self.cells(seeds, quick=quick, records=records)
-        return [records[cell] for cell in dict.fromkeys(own) if cell in records]
+            cells = self.cells(seeds, quick=quick, records=records)
+        return [records[cell] for cell in dict.fromkeys(cells) if cell in records]
 
     def evidence(self, results: Results) -> list[Record] | None:
         """Its records."""
@@ -162,17 +252,22 @@ class Trained(Experiment):
         seeds = self.count(options)
         done: dict[Cell, Record] = {}
         while left := [cell for cell in self.cells(seeds, quick=options.quick, records=done) if cell not in done]:
-            found = run(
+            records = run(
                 left, out=options.out, device=options.device, directory=options.data, most=options.stack,
                 title=self.label(options.quick),
             )  # fmt: skip
-            done |= {record.cell: record for record in found}
+            done |= {record.cell: record for record in records}
         self.show(list(done.values()), options)
         if options.quick:
             print(QUICK_NOTE)
 
     def show(self, records: list[Record], options: Options) -> None:
-        """Print the tables, and draw the pictures."""
+        """Print the tables and write the pictures.
+
+        Args:
+            records: What `run` trained.
+            options: As given to `run`.
+        """
         for table in self.tables(records):
             table.show()
         self.write_pictures(records, options)
@@ -182,25 +277,25 @@ _REGISTRY: dict[str, Experiment] = {}
 
 
 def register(experiment: Experiment) -> Experiment:
-    """Make an experiment known by its name to `stiefel-init reproduce`.
+    """Make an experiment available by name to `stiefel-init reproduce`.
 
     Args:
-        experiment: An object of a subclass of `Experiment` or `Trained`.
+        experiment: An instance of a subclass of `Experiment` or `Trained`.
 
     Returns:
         The experiment itself.
 
     Raises:
-        StiefelError: if its name is not a word, since it becomes the name of files, or another experiment has it.
+        StiefelError: if its name is not a word (it becomes a file name), or is taken.
     """
     name = getattr(experiment, "name", None)
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][\w-]*", name) or name == "all":
         raise StiefelError(f"name={name!r} cannot name an experiment; use letters, digits, '_' and '-', and not 'all'.")
     if name.endswith("-quick"):
         raise StiefelError(f"name={name!r} is for quick runs; choose another.")
-    known, own = _REGISTRY.get(name, experiment), type(experiment)
-    taken = (type(known).__module__, type(known).__qualname__) != (own.__module__, own.__qualname__)
-    if taken or any(name in one.files for one in _REGISTRY.values() if one.name != name):
+    known, kind = type(_REGISTRY.get(name, experiment)), type(experiment)
+    taken = (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__)
+    if taken or any(name in other.files for other in _REGISTRY.values() if other.name != name):
         raise StiefelError(f"name={name!r} is taken; choose another.")
     _REGISTRY[name] = experiment
     return experiment

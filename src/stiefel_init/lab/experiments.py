@@ -1,4 +1,4 @@
-"""All experiments: the paper's, our studies, and those that a user registered."""
+"""All experiments: the paper's, our studies, and those the user registered."""
 
 from __future__ import annotations
 

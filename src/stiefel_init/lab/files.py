@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, and directories to write them to."""
+"""Files that are written completely or not at all, and the directories for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .._errors import StiefelError
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name, sync it and rename it: whatever happens, it is complete or as it was.
+    """Write a file under a temporary name, sync it and rename it: whatever happens, it is complete or unchanged.
 
     Raises:
         OSError: if it cannot be written.
@@ -39,14 +39,14 @@ def write_whole(path: Path, content: bytes | str) -> Path:
         replace(path, content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise StiefelError(
-            f"{path} could not be written ({error.strerror}); free some space or choose another --out, and run again: "
+            f"{path} could not be written ({error.strerror}); free some space or choose another --out, then rerun: "
             "finished work is kept."
         ) from error
     return path
 
 
 def set_aside(path: Path) -> str:
-    """Rename a damaged file to NAME.damaged, and say so in the rest of a sentence."""
+    """Rename a damaged file to NAME.damaged; returns the rest of a sentence about it."""
     aside = path.with_name(path.name + ".damaged")
     try:
         os.replace(path, aside)
@@ -62,7 +62,7 @@ def refuse_file(directory: Path) -> None:
 
 
 def prepare(directory: Path) -> Path:
-    """`directory`, made if it is not there and tried for writing."""
+    """`directory`, created if needed and checked to be writable."""
     refuse_file(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)

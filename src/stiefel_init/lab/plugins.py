@@ -1,4 +1,4 @@
-"""Files of the user's own: what they register is known by name afterwards."""
+"""Plugins: the user's Python files; what they register is then available by name."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ LINE_EVERY = 10.0
 
 
 class Advance(Protocol):
-    """Tell how much work was done, and what is being done now."""
+    """Report how much work was done, and what is running now."""
 
     def __call__(self, work: float, what: str = "") -> None: ...
 

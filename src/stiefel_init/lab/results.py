@@ -1,4 +1,4 @@
-"""Published results: records as small CSV files that diff, and loading them with the identity of every network."""
+"""Published results: records as small, diffable CSV files that keep the identity of every network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 from .. import schemes
 from .._errors import StiefelError, unknown
 from .files import write_whole
-from .train import record as keep
+from .train import record as record_files
 from .train.cell import Cell
 from .train.record import Environment, Record
 from .train.task import METRICS
@@ -35,7 +35,7 @@ _NUMBERS: dict[str, Callable[[str], Any]] = {
 
 
 def folder() -> Path:
-    """Where the published results lie: beside this module in an installed package, at the root of a source tree."""
+    """The published results: beside this module in an installed package, at the root of a source tree."""
     for place in (Path(__file__).parent / "results", Path(__file__).parents[3] / "results"):
         if place.is_dir():
             return place
@@ -53,23 +53,23 @@ class Results:
     @cached_property
     def records(self) -> dict[Cell, Record]:
         """All records, each network once, by their cells."""
-        found: dict[Cell, Record] = {}
+        records: dict[Cell, Record] = {}
         tables = [path for path in sorted(self.place.glob("*.csv")) if path.is_file()]
         for path in tables:
             names = _header(path)
             if names and not set(COLUMNS) <= set(names):
                 continue
             if strange := _strange(path):
-                print(f"The table {path} is left out, as it holds networks not known here: {strange}", file=sys.stderr)
+                print(f"Skipped {path}, which holds unknown networks: {strange}", file=sys.stderr)
             else:
-                found |= {record.cell: record for record in _rows(path, _parse)}
-        found |= keep.read(self.place, lambda text: print(text, file=sys.stderr), touch=False)
-        if not found and not tables:
+                records |= {record.cell: record for record in _rows(path, _parse)}
+        records |= record_files.read(self.place, lambda text: print(text, file=sys.stderr), touch=False)
+        if not records and not tables:
             raise StiefelError(f"{self.place} holds no records; run an experiment with --out {self.place} first.")
-        return found
+        return records
 
     def table(self, name: str) -> list[dict[str, Any]]:
-        """The rows of NAME.csv, numbers as numbers; none if the file is not there."""
+        """The rows of NAME.csv, numbers as numbers; none if there is no such file."""
         path = self.place / f"{name}.csv"
         return _rows(path, lambda row: {key: _number(text) for key, text in row.items()}) if path.exists() else []
 
@@ -80,38 +80,38 @@ class Results:
         if not path.exists():
             return {}
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(found, dict) or not all(map(_is_told, found.values())):
-                raise ValueError("it does not say of each experiment its networks, seconds and environments")
+            entries = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(entries, dict) or not all(map(_is_entry, entries.values())):
+                raise ValueError("some experiment lacks its networks, seconds or environments")
         except (OSError, ValueError, RecursionError) as error:
             raise StiefelError(f"{path} is damaged ({error}); restore it.") from error
-        return found
+        return entries
 
 
 def publish(
     source: Results, experiments: Mapping[str, Sequence[Record]], tables: Iterable[str], out: Path
 ) -> list[Path]:
-    """Make published results of a run: each experiment's records as NAME.csv, one line per network, and its tables.
+    """Publish a run: each experiment's records as NAME.csv, one line per network, and its tables.
 
     Args:
         source: The run.
-        experiments: The records of each. A network that several share goes to the first of them.
-        tables: Names of CSV files of the run that are not records of networks; those that are there are published.
-        out: Where to. What it has of other experiments stays.
+        experiments: The records of each. A network that several share goes to the first.
+        tables: Names of the run's CSV files that are not records of networks; existing ones are published.
+        out: The directory. Other experiments' files in it stay.
 
     Returns:
-        What was written: the tables, and environment.json, which says what each was run with.
+        The files written: the tables, and environment.json, which says how each was run.
     """
     written = []
     environments = Results(out).environments
     taken: set[Cell] = set()
     for name, records in experiments.items():
-        own = sorted((record for record in records if record.cell not in taken), key=_order)
-        taken |= {record.cell for record in own}
-        if own:
-            rows = [dict(zip(COLUMNS, map(_text, _values(record)))) for record in own]
+        fresh = sorted((record for record in records if record.cell not in taken), key=_order)
+        taken |= {record.cell for record in fresh}
+        if fresh:
+            rows = [dict(zip(COLUMNS, map(_text, _values(record)))) for record in fresh]
             written.append(write_table(rows, out / f"{name}.csv"))
-            environments[name] = _told(own, source.environments.get(name) or environments.get(name))
+            environments[name] = _entry(fresh, source.environments.get(name) or environments.get(name))
     for name in tables:
         if source.table(name):  # which also says what is wrong with it
             written.append(write_whole(out / f"{name}.csv", (source.place / f"{name}.csv").read_bytes()))
@@ -120,7 +120,7 @@ def publish(
 
 
 def note_environment(directory: Path, name: str, environment: Environment, seconds: float, networks: int) -> None:
-    """Say in a directory's environment.json what a table that is not made of records was run with."""
+    """Note in a directory's environment.json how a table that is not made of records was run."""
     entry = {
         "networks": networks,
         "seconds": round(seconds, 1),
@@ -133,8 +133,8 @@ def _write_environments(directory: Path, environments: Mapping[str, Any]) -> Pat
     return write_whole(directory / ENVIRONMENT, json.dumps(dict(sorted(environments.items())), indent=1) + "\n")
 
 
-def _told(records: Sequence[Record], before: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """What records were run with; those that come from a table do not say, but its entry `before` does."""
+def _entry(records: Sequence[Record], before: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """How records were run; those read from a table do not say, but its entry `before` does."""
     fresh = [record for record in records if record.environment or before is None]
     nothing: Mapping[str, Any] = {"seconds": 0.0, "environments": []}
     kept = before if before is not None and len(fresh) < len(records) else nothing
@@ -145,14 +145,14 @@ def _told(records: Sequence[Record], before: Mapping[str, Any] | None) -> Mappin
     return {**kept, "networks": len(records), "seconds": seconds, "environments": counts}
 
 
-def _is_told(one: Any) -> bool:
+def _is_entry(entry: Any) -> bool:
     return (
-        isinstance(one, dict)
-        and isinstance(one.get("networks"), int)
-        and isinstance(one.get("seconds"), int | float)
-        and isinstance(one.get("environments"), list)
-        and all(isinstance(e, dict) and isinstance(e.get("networks"), int) for e in one["environments"])
-        and all("device" in e and "engine" in e for e in one["environments"])
+        isinstance(entry, dict)
+        and isinstance(entry.get("networks"), int)
+        and isinstance(entry.get("seconds"), int | float)
+        and isinstance(entry.get("environments"), list)
+        and all(isinstance(e, dict) and isinstance(e.get("networks"), int) for e in entry["environments"])
+        and all("device" in e and "engine" in e for e in entry["environments"])
     )
 
 
@@ -192,7 +192,7 @@ def _header(path: Path) -> list[str]:
 
 
 def _strange(path: Path) -> str:
-    """Why a table's networks are not known here: a scheme or an activation that is not registered; or nothing."""
+    """Why a table's networks are unknown, namely a scheme that is not registered; empty if they are known."""
     with open(path, newline="", encoding="utf-8", errors="replace") as file, contextlib.suppress(csv.Error):
         for row in csv.DictReader(file):
             name = (row["scheme"] or "").split()[:1]
@@ -202,21 +202,21 @@ def _strange(path: Path) -> str:
 
 
 def _rows(path: Path, convert: Callable[[dict[str, str]], Any]) -> list[Any]:
-    """The lines of a CSV file, each converted; one that is not whole is named."""
-    found = []
+    """The lines of a CSV file, each converted; a damaged one is named."""
+    rows = []
     with open(path, newline="", encoding="utf-8", errors="replace") as file:
         reader = csv.DictReader(file)
         try:
             for row in reader:
                 if None in row or None in row.values():
                     raise ValueError("a line that is too short or too long")
-                found.append(convert(row))
+                rows.append(convert(row))
         except (ValueError, KeyError, csv.Error) as error:
             reason = str(error).rstrip(".")
             raise StiefelError(f"{path}, line {reader.line_num}, is damaged ({reason}); restore the file.") from error
-    if not found:
-        raise StiefelError(f"{path} holds no lines; restore the file or remove it.")
-    return found
+    if not rows:
+        raise StiefelError(f"{path} has no lines; restore the file or remove it.")
+    return rows
 
 
 def write_table(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:

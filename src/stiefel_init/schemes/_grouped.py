@@ -1,4 +1,4 @@
-"""What the members of Õ(m,n) share that need one side of the matrix to divide the other.
+"""The base of those members of Õ(m,n) that need one side of the matrix to divide the other.
 
 With p = min(m,n) and q = max(m,n) = kp they are built as p × q and transposed when m > n. Where p does not divide q no
 member of the set is non-negative (docs/members.md), and all of them are the uniform member.

@@ -13,26 +13,30 @@ from ._source import Array, Source
 SchemeName = (
     Literal["stiefel", "lee", "he", "xavier", "orthogonal", "random", "permutation", "identity", "rotation"] | str
 )
-"""A name of the registry, with its parameters if they are not the usual ones: `"rotation 0.03"`."""
+"""A registered name, followed by any parameters that differ from their defaults: `"rotation 0.03"`."""
 
 
 class Law(NamedTuple):
-    """How a scheme's m × n weights act on a signal; what `theory.propagate` follows."""
+    """How a scheme's m × n weights act on a signal, for `theory.propagate`.
+
+    >>> get("he").law(64, 100)
+    Law(aligned=False, variance=0.02, non_negative=False)
+    """
 
     aligned: bool = False
     """Members of Õ(m,n): √(n/m) times the mean, √min(n/m, 1) times the standard deviation."""
     variance: float = 0.0
     """Otherwise: Var W_ij of weights with mean zero."""
     non_negative: bool = False
-    """Members without a negative entry, which clip nothing that a ReLU has let through."""
+    """Members without negative entries, so that no ReLU clips a signal that is already non-negative."""
 
 
 @dataclass(frozen=True)
 class Scheme(ABC):
-    """An initialization: a law of m × n weight matrices, and how to draw from it.
+    """An initialization: a distribution of m × n weight matrices, and how to draw from it.
 
-    A subclass is a frozen dataclass. Its fields are the parameters of the law, each a number or a word with a default;
-    `register` makes it known by name to `initialize_`, `diagnose`, the command line and every framework.
+    A subclass is a frozen dataclass. Its fields are the distribution's parameters, each a number or a word with a
+    default; `register` makes it available by name to `initialize_`, `diagnose`, the command line and every framework.
 
     >>> @register
     ... @dataclass(frozen=True)
@@ -49,26 +53,48 @@ class Scheme(ABC):
 
     name: ClassVar[str]
     entrywise: ClassVar[bool] = False
-    """Whether entries are drawn one by one, so that a convolution's kernel is filled whole; else it holds a matrix."""
+    """Whether entries are independent, so that a convolution's whole kernel is filled; otherwise it holds a matrix."""
 
     @abstractmethod
     def draw(self, source: Source) -> Array:
-        """Matrices of shape (count, m, n) from the source's streams."""
+        """Draw `source.count` matrices.
+
+        Args:
+            source: Random numbers, and the sizes m and n.
+
+        Returns:
+            An array of shape (count, m, n), of the source's framework.
+        """
 
     def law(self, m: int, n: int) -> Law:
         """How m × n weights act on a signal.
 
+        Args:
+            m: Outputs.
+            n: Inputs.
+
+        Returns:
+            The law that `theory.propagate` uses.
+
         Raises:
-            StiefelError: if the scheme has no such law.
+            StiefelError: if the scheme has none.
         """
-        raise StiefelError(f"scheme={str(self)!r} has no prediction; give it a method `law`, or measure with diagnose.")
+        raise StiefelError(f"scheme={str(self)!r} has no prediction; give it a `law` method, or measure with diagnose.")
 
     def resolve(self, m: int, n: int) -> Scheme:
-        """What the scheme amounts to for m × n matrices: itself, unless no such member exists for this shape."""
+        """The scheme that is used for m × n matrices: itself, or `Stiefel` if it has no such matrix.
+
+        Args:
+            m: Outputs.
+            n: Inputs.
+
+        Returns:
+            A scheme.
+        """
         return self
 
     def __str__(self) -> str:
-        """The text that `get` reads: the name, and those parameters that are not the usual ones."""
+        """The text that `get` reads: the name, and the parameters that differ from their defaults."""
         parts = [self.name]
         for place, field in enumerate(fields(self)):
             value = getattr(self, field.name)
@@ -86,16 +112,19 @@ _REGISTRY: dict[str, type[Scheme]] = {}
 
 
 def register(kind: _Kind) -> _Kind:
-    """Make a scheme known by its name.
+    """Make a scheme available by its name; use it as a decorator, as in the example of `Scheme`.
 
     Args:
-        kind: a subclass of `Scheme`, a frozen dataclass that has a `name`. Serves as a decorator.
+        kind: A subclass of `Scheme`: a frozen dataclass with a `name`.
 
     Returns:
         `kind` itself.
 
     Raises:
-        StiefelError: if the name is not a word, or another scheme has it.
+        StiefelError: if the name is not a word, or is taken.
+
+    >>> register(type(get("he"))).name  # again: nothing changes
+    'he'
     """
     name = getattr(kind, "name", None)
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][\w-]*", name):
@@ -108,24 +137,37 @@ def register(kind: _Kind) -> _Kind:
 
 
 def forget(name: str) -> None:
-    """Remove a scheme from the registry."""
+    """Remove a scheme from the registry.
+
+    Args:
+        name: Its name; an unknown one is ignored.
+
+    >>> forget("no such scheme")
+    """
     _REGISTRY.pop(name, None)
 
 
 def names() -> tuple[str, ...]:
-    """The names of all schemes."""
+    """The names of all schemes.
+
+    Returns:
+        In the order of registration.
+
+    >>> "stiefel" in names()
+    True
+    """
     return tuple(_REGISTRY)
 
 
 def get(scheme: SchemeName | Scheme) -> Scheme:
-    """The scheme that a text names.
+    """Look up a scheme by name.
 
     Args:
-        scheme: a name, followed by parameters where they are not the usual ones: the first by its value, any by
-            `key=value`. A `Scheme` is returned as it is.
+        scheme: A name, followed by any parameters that differ from their defaults: the first as a plain value, any as
+            `key=value`. A `Scheme` is returned unchanged.
 
     Returns:
-        The scheme, a frozen value; `str()` of it gives the text back.
+        The scheme, a frozen value; `str()` turns it back into text.
 
     Raises:
         StiefelError: for an unknown name, parameter or value.

@@ -12,8 +12,8 @@ Array = Any
 class Source(Protocol):
     """Independent random streams for `count` matrices of m rows and n columns, as arrays of one framework.
 
-    A seeded source gives the same numbers, to rounding, in every framework and on every device. They come in the
-    precision that matrices are computed in: float64 for float64, float32 for everything else.
+    A seeded source gives the same numbers, up to rounding, in every framework and on every device, in the precision
+    that matrices are computed in: float64 for float64, float32 for everything else. `Scheme` shows one in use.
     """
 
     xp: Any
@@ -22,9 +22,9 @@ class Source(Protocol):
     m: int
     """Outputs."""
     n: int
-    """The fan-in: inputs, for the whole kernel of a convolution times its places."""
+    """Fan-in: inputs, times the kernel's entries if a convolution's whole kernel is filled."""
     fan_out: int
-    """Outputs, for the whole kernel of a convolution times its places."""
+    """Outputs, times the kernel's entries likewise."""
 
     def normals(self, rows: int, columns: int) -> Array:
         """N(0, 1) numbers of shape (count, rows, columns)."""

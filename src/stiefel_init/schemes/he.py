@@ -15,6 +15,9 @@ class He(Scheme):
     """W_ij ~ N(0, 2/fan_in): `torch.nn.init.kaiming_normal_` for ReLU.
 
     He, Zhang, Ren, Sun: Delving Deep into Rectifiers (2015).
+
+    >>> str(He())
+    'he'
     """
 
     name = "he"

@@ -14,7 +14,11 @@ from ._source import Array, Source
 @register
 @dataclass(frozen=True)
 class Identity(Grouped):
-    """The identity; for q = kp row i of the p × q form has k entries 1/√k, in columns ki … ki+k-1."""
+    """The identity; for q = kp, row i of the p × q form has k entries 1/√k, in columns ki … ki+k-1.
+
+    >>> str(Identity())
+    'identity'
+    """
 
     name = "identity"
 

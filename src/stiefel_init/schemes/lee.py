@@ -32,6 +32,9 @@ class Lee(Scheme):
     """W = Q_m I_{m×n} Q_nᵀ, the identity when m = n; or, `"direct"`, the orthonormal factor of 11ᵀ + εI_{m×n}.
 
     Lee, Kim, Yang, Choi: Improved weight initialization for deep and narrow feedforward neural network (2024).
+
+    >>> str(Lee("direct")), Lee().matrix(2, 2).tolist()
+    ('lee direct', [[1.0, 0.0], [0.0, 1.0]])
     """
 
     name = "lee"
@@ -48,7 +51,15 @@ class Lee(Scheme):
         return source.xp.broadcast_to(matrix, (source.count, source.m, source.n))
 
     def matrix(self, m: int, n: int) -> np.ndarray:
-        """W, in float64."""
+        """W.
+
+        Args:
+            m: Outputs.
+            n: Inputs.
+
+        Returns:
+            An m × n array in float64.
+        """
         p, q = min(m, n), max(m, n)
         if self.variant == "direct":
             wide = self._orthonormal(q, p).T

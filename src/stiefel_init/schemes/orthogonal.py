@@ -12,9 +12,12 @@ from ._source import Array, Source
 @register
 @dataclass(frozen=True)
 class Orthogonal(Scheme):
-    """gain · W, W Haar semi-orthogonal: the law of `torch.nn.init.orthogonal_`.
+    """gain · W, W Haar semi-orthogonal: the distribution of `torch.nn.init.orthogonal_`.
 
     Saxe, McClelland, Ganguli: Exact solutions to the nonlinear dynamics of learning in deep linear networks (2014).
+
+    >>> str(Orthogonal(gain=2.0))
+    'orthogonal 2'
     """
 
     name = "orthogonal"

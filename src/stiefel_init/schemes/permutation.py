@@ -12,9 +12,12 @@ from ._source import Array, Source
 @register
 @dataclass(frozen=True)
 class Permutation(Grouped):
-    """A random permutation matrix; for q = kp each row of the p × q form has k entries 1/√k, in columns of its own.
+    """A random permutation matrix; for q = kp, each row of the p × q form has k entries 1/√k in columns of its own.
 
-    No ReLU clips what it makes of a non-negative signal: docs/members.md.
+    It keeps a non-negative signal non-negative, so no ReLU clips it: docs/members.md.
+
+    >>> str(Permutation())
+    'permutation'
     """
 
     name = "permutation"

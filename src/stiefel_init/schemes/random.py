@@ -1,4 +1,4 @@
-"""Gaussian weights of one size, whatever the shape."""
+"""Gaussian weights with the same standard deviation for every shape."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from ._source import Array, Source
 @register
 @dataclass(frozen=True)
 class Random(Scheme):
-    """W_ij ~ N(0, std²); the paper does not define its `Random`, and 0.1 comes closest to its numbers."""
+    """W_ij ~ N(0, std²). The paper does not define its `Random`; 0.1 comes closest to its numbers.
+
+    >>> str(Random(0.5))
+    'random 0.5'
+    """
 
     name = "random"
     entrywise = True

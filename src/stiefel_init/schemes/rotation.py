@@ -17,8 +17,11 @@ from ._source import Array, Source
 class Rotation(Grouped):
     """R G, G the identity's p × q form and R = H diag(1, exp(A - Aᵀ)) H, A_ij ~ N(0, spread²/2p).
 
-    R is a random rotation that fixes the ones direction; H is the reflection that swaps e_1 and -ξ_p. A small spread
-    is near the identity, one of 1 or more behaves like the uniform member.
+    R is a random rotation that fixes the all-ones direction; H is the reflection that swaps e_1 and -ξ_p. With a small
+    spread it is close to the identity; from 1 on it behaves like the uniform member.
+
+    >>> str(Rotation(0.3))
+    'rotation 0.3'
     """
 
     name = "rotation"
@@ -43,5 +46,5 @@ class Rotation(Grouped):
         )
 
     def __str__(self) -> str:
-        """Always with its spread, which is what tells two rotations apart."""
+        """Always with its spread, which tells rotations apart."""
         return f"{self.name} {self.spread:g}" if float(f"{self.spread:g}") == self.spread else super().__str__()

@@ -14,6 +14,9 @@ class Stiefel(Scheme):
     """W uniform on Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }, ξ_k = (1,…,1)ᵀ/√k.
 
     Lee, Kim, Choi: Optimized Weight Initialization on the Stiefel Manifold for Deep ReLU Neural Networks (2025).
+
+    >>> str(Stiefel())
+    'stiefel'
     """
 
     name = "stiefel"

@@ -15,6 +15,9 @@ class Xavier(Scheme):
     """W_ij ~ U(±√(6/(fan_in + fan_out))): `torch.nn.init.xavier_uniform_`.
 
     Glorot, Bengio: Understanding the difficulty of training deep feedforward neural networks (2010).
+
+    >>> str(Xavier())
+    'xavier'
     """
 
     name = "xavier"

@@ -1,6 +1,6 @@
 """The paper's analysis as code: what happens to signal and gradient, layer by layer, before a network is trained.
 
-NumPy and SciPy alone. `docs/theory.md` has the derivations, the assumptions and how far off they are on real data.
+It needs only NumPy and SciPy. `docs/theory.md` has the derivations, the assumptions and their errors on real data.
 """
 
 from ._bounds import FAVOURED_ALPHA, alignment_optimum, berry_esseen_bound, max_entry_bound, shift_for_alpha

@@ -1,4 +1,4 @@
-"""Bounds on members of Õ(m,n) (Theorems 4 and 5), the optimum they attain, and the α to give a network's input."""
+"""Bounds on members of Õ(m,n) (Theorems 4 and 5), the optimum they attain, and the best α for a network's input."""
 
 from __future__ import annotations
 
@@ -21,6 +21,16 @@ Below 0 most units of the first layer are off; far above, the ReLU is the identi
 def alignment_optimum(m: int, n: int) -> float:
     """√(mn), the largest sum of the entries of a semi-orthogonal m × n matrix; the members of Õ(m,n) attain it.
 
+    Args:
+        m: Outputs.
+        n: Inputs.
+
+    Returns:
+        √(mn).
+
+    Raises:
+        StiefelError: if a size is not a whole number ≥ 1.
+
     >>> alignment_optimum(4, 9)
     6.0
     """
@@ -30,15 +40,26 @@ def alignment_optimum(m: int, n: int) -> float:
 def max_entry_bound(m: int, n: int, c: float) -> float:
     r"""c·√(log q / q) + 1/√(mn), q = max(m,n): no entry of a uniform member of Õ(m,n) exceeds it (Theorem 4).
 
-    Precisely, P(max |W_ij| ≥ bound) → 0 as q → ∞, for any c > 2 and however m grows; for a fixed smaller side any
-    c > √2 would do. The paper has m ≤ n; as Wᵀ ∈ Õ(n,m) the larger side counts.
+    Precisely, P(max |W_ij| ≥ bound) → 0 as q → ∞, for any c > 2 and however m grows; if the smaller side is fixed, any
+    c > √2 is enough. The paper has m ≤ n; since Wᵀ ∈ Õ(n,m), the larger side counts.
+
+    Args:
+        m: Outputs.
+        n: Inputs.
+        c: A constant above 2.
+
+    Returns:
+        The bound.
+
+    Raises:
+        StiefelError: if a size is not a whole number ≥ 1, or c is not a finite number above 2.
 
     >>> round(max_entry_bound(64, 784, c=2.1), 4)
     0.1981
     """
     m, n = _positive("m", m), _positive("n", n)
     if not (isinstance(c, int | float) and 2 < c < math.inf):
-        raise StiefelError(f"c={c!r} is not a finite number above 2, for which alone the theorem holds; try c=2.1.")
+        raise StiefelError(f"c={c!r} is not a finite number above 2, as the theorem requires; try c=2.1.")
     larger = max(m, n)
     return c * math.sqrt(math.log(larger) / larger) + 1 / math.sqrt(m * n)
 
@@ -46,9 +67,19 @@ def max_entry_bound(m: int, n: int, c: float) -> float:
 def berry_esseen_bound(W: Any, third_moment: float) -> float:
     r"""(42·m^{1/4} + 16) · β₃ · Σ_j ‖w_j‖³, w_j the columns of W: how far Wx can be from Gaussian (Theorem 5).
 
-    For x with independent coordinates of mean μ and std σ, and z = (x - μ)/σ with E|z_j|³ ≤ β₃ = `third_moment`, every
-    convex set A has |P(Wz ∈ A) - P(g ∈ A)| ≤ bound, g standard normal. W is m × n with WWᵀ = I_m. The bound is not
-    capped: from 1 on it says nothing, and being at least 58·m·√(m/n)·β₃ it is below 1 only for very wide layers.
+    For x with independent coordinates of mean μ and std σ, z = (x - μ)/σ, and g standard normal, every convex set A has
+    |P(Wz ∈ A) - P(g ∈ A)| ≤ bound. The bound is not capped: from 1 on it says nothing, and as it is at least
+    58·m·√(m/n)·β₃, it is below 1 only for very wide layers.
+
+    Args:
+        W: An m × n matrix with WWᵀ = I_m.
+        third_moment: β₃ ≥ E|z_j|³.
+
+    Returns:
+        The bound.
+
+    Raises:
+        StiefelError: if the rows of W are not orthonormal, or `third_moment` is below 1.
 
     >>> W = np.full((1, 1_000_000), 1e-3)
     >>> round(berry_esseen_bound(W, third_moment=1.6), 4)
@@ -66,7 +97,7 @@ def berry_esseen_bound(W: Any, third_moment: float) -> float:
         raise StiefelError(f"W has max |WWᵀ - I| = {error:.1e}; the bound needs orthonormal rows, as `sample` draws.")
     if not (isinstance(third_moment, int | float) and 1 <= third_moment < math.inf):
         raise StiefelError(
-            f"third_moment={third_moment!r} is not a finite number of at least 1, which E|z|³ of a standardized z is."
+            f"third_moment={third_moment!r} is not a finite number ≥ 1; E|z|³ of a standardized z is at least 1."
         )
     return float((42 * w.shape[0] ** 0.25 + 16) * third_moment * (np.linalg.norm(w, axis=0) ** 3).sum())
 
@@ -74,8 +105,18 @@ def berry_esseen_bound(W: Any, third_moment: float) -> float:
 def shift_for_alpha(x: Any, alpha: float = FAVOURED_ALPHA) -> np.ndarray:
     r"""x + (alpha · std(x) - mean(x)), mean and std over all entries: the same data with mean/std = alpha.
 
-    `x` has shape (samples, features), each feature standardized beforehand, as the paper does; the shift is then
-    `alpha` itself. For held-out data, standardized with the training part, add `alpha` rather than call this again.
+    Standardize each feature first, as the paper does; the shift is then `alpha` itself. To held-out data, standardized
+    like the training data, add `alpha` instead of calling this again.
+
+    Args:
+        x: Data of shape (samples, features).
+        alpha: The mean/std to shift to.
+
+    Returns:
+        The shifted data, in x's dtype.
+
+    Raises:
+        StiefelError: if x is not a table of finite numbers that vary, or alpha is not finite.
 
     >>> shift_for_alpha([[-1.0, 1.0], [1.0, -1.0]]).tolist()
     [[1.0, 3.0], [3.0, 1.0]]
@@ -88,12 +129,12 @@ def shift_for_alpha(x: Any, alpha: float = FAVOURED_ALPHA) -> np.ndarray:
     if data.ndim != 2 or not data.size:
         raise StiefelError(f"x has shape {data.shape}; give a table of shape (samples, features) with entries.")
     if not np.isfinite(data).all():
-        raise StiefelError("x has entries that are not finite; fill in or drop missing values first.")
+        raise StiefelError("x has non-finite entries; fill in or drop missing values first.")
     if not (isinstance(alpha, int | float) and math.isfinite(alpha)):
         raise StiefelError(f"alpha={alpha!r} is not a finite number; the paper's study favours {FAVOURED_ALPHA:g}.")
     mean, std = data.mean(dtype=np.float64), data.std(dtype=np.float64)
     if std == 0:
-        raise StiefelError(f"x is {data.flat[0]} everywhere, so mean/std has no value; give data that vary.")
+        raise StiefelError(f"x is {data.flat[0]} everywhere, so mean/std is undefined; give data that vary.")
     return data + data.dtype.type(alpha * std - mean)
 
 

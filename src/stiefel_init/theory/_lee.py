@@ -31,7 +31,7 @@ def rows(widths: Sequence[int], mean: float, std: float, activation: Activation)
         while stop < len(result) and widths[stop] == widths[stop + 1]:
             stop += 1
         n, m = widths[start : start + 2]
-        units = min(m, n + 1)  # in a tall matrix the rows after the n-th are alike: one of them stands for all
+        units = min(m, n + 1)  # in a tall matrix all rows after the n-th are equal: one stands for all
         count = np.ones(units, int)
         count[-1] += m - units
         if m != n:
@@ -49,7 +49,7 @@ def rows(widths: Sequence[int], mean: float, std: float, activation: Activation)
 def _run(
     values: np.ndarray, weights: np.ndarray, activation: Activation, gain: float, result: np.ndarray
 ) -> np.ndarray:
-    """Fill `result`, the layers of one run, and give the values after it."""
+    """Fill `result`, the layers of one run, and return the values after it."""
     slopes = []
     for row in result:
         row[:3] = *_pooled(values, weights), weights @ (values > 0)

@@ -46,7 +46,7 @@ def density(x: Any) -> Any:
 
 
 def half_line(alpha: Any) -> tuple[Array, Array, Array]:
-    """x, x + α (which is not to be had from a large x and α) and w with ∫₀^∞ h(x) φ(x + α) dx = Σ w h(x) for smooth h.
+    """x, x + α (which cancels if computed from large x and α) and w with ∫₀^∞ h(x) φ(x + α) dx = Σ w h(x) for smooth h.
 
     The points lie along a new last axis.
     """
@@ -219,19 +219,20 @@ ACTIVATIONS: tuple[ActivationName, ...] = ("relu", "leaky_relu", "prelu", "elu",
 
 
 def register_activation(name: str, f: Pointwise, slope: Pointwise) -> None:
-    """Make an activation of your own known by name: to `propagate` and its like, and to the laboratory.
+    """Make your own activation available by name, in the theory and in the laboratory.
 
     Args:
         name: A word.
-        f: f(y, xp), with y an array of NumPy or PyTorch and xp its namespace, so that one formula serves both.
+        f: f(y, xp), where y is a NumPy or PyTorch array and xp its namespace, so that one formula serves both.
         slope: Its derivative, likewise; at a kink, the left one.
 
     Raises:
-        StiefelError: if the name is not a word, or one of `ACTIVATIONS`.
+        StiefelError: if the name is not a word, or is one of `ACTIVATIONS`.
 
-    >>> register_activation("tanh", lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2)
-    >>> round(float(activation_moments(0.0, 1.0, "tanh")[1]), 4)
+    >>> register_activation("doctest_tanh", lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2)
+    >>> round(float(activation_moments(0.0, 1.0, "doctest_tanh")[1]), 4)
     0.6279
+    >>> _ = _REGISTRY.pop("doctest_tanh")
     """
     if not isinstance(name, str) or not name.isidentifier():
         raise StiefelError(f"name={name!r} cannot name an activation; use letters, digits and '_'.")
@@ -241,7 +242,14 @@ def register_activation(name: str, f: Pointwise, slope: Pointwise) -> None:
 
 
 def activations() -> tuple[str, ...]:
-    """The names of all activations known here."""
+    """The names of all activations: the paper's, and those you registered.
+
+    Returns:
+        In the order of registration.
+
+    >>> activations()[:2]
+    ('relu', 'leaky_relu')
+    """
     return tuple(_REGISTRY)
 
 
@@ -308,10 +316,10 @@ def slopes(activation: Activation, mean: Any, std: Any) -> tuple[Any, Any]:
 
 
 def backward(slope_squares: list[Any], weights: Array) -> list[float]:
-    """The factor of each layer on the mean square of a gradient that comes down from the last of them.
+    """Each layer's factor on the mean square of a gradient that comes down from the last layer.
 
     `slope_squares` holds f'² of each layer at points (inputs, or values of a unit) with the given weights. Where the
-    layers above have cut the gradient already there is less left to cut, so a layer counts its points accordingly.
+    layers above have already cut the gradient less is left to cut, so the points are reweighted at each layer.
     """
     factors = []
     for slope_square in reversed(slope_squares):
@@ -326,8 +334,17 @@ def rectified_moments(mean: Any, std: Any) -> tuple[Array, Array]:
 
         E = σ(φ(α) + αΦ(α)),     Var = σ²((1 + α²)Φ(α) + αφ(α)) - E².
 
-    `mean` and `std` broadcast; std = 0 gives (max(mean, 0), 0). Both results are within 1e-12, relative, of the
-    exact ones for |α| ≤ 37; below that they underflow.
+    For |α| ≤ 37 both have a relative error below 1e-12; for smaller α they underflow.
+
+    Args:
+        mean: Of y; a number or an array.
+        std: Of y, likewise; the two are broadcast. std = 0 gives (max(mean, 0), 0).
+
+    Returns:
+        Mean and standard deviation.
+
+    Raises:
+        StiefelError: if an entry is not finite, or a std is negative.
 
     >>> mean, std = rectified_moments([0.0, 2.0], 1.0)
     >>> mean.round(4).tolist(), std.round(4).tolist()
@@ -341,10 +358,22 @@ def activation_moments(
 ) -> tuple[Array, Array]:
     r"""Mean and standard deviation of f(y) for y ~ N(mean, std²).
 
-    f is `"relu"`, `"leaky_relu"` (`negative_slope=0.01`), `"prelu"` (`a=0.25`), `"elu"` (`alpha=1.0`) or `"selu"`,
-    parameters and defaults as in PyTorch. Closed forms; where they cancel, quadrature with positive terms. For
-    |mean/std| ≤ 37 the standard deviation is within 1e-12, relative, of the exact one (for slopes and `alpha` ≥ 0).
-    So is the mean of the ReLU; the others' means, which change sign, are within 1e-12 of E|f(y)|.
+    Closed forms; where they cancel, quadrature with positive terms. For |mean/std| ≤ 37 the standard deviation has a
+    relative error below 1e-12 (for slopes and `alpha` ≥ 0), and so has the mean of the ReLU; the other means, which
+    change sign, are within 1e-12 · E|f(y)|.
+
+    Args:
+        mean: Of y; a number or an array.
+        std: Of y, likewise; the two are broadcast.
+        activation: `"relu"`, `"leaky_relu"` (`negative_slope=0.01`), `"prelu"` (`a=0.25`), `"elu"` (`alpha=1.0`),
+            `"selu"`, or a registered name.
+        parameters: Of the activation; names and defaults as in PyTorch.
+
+    Returns:
+        Mean and standard deviation.
+
+    Raises:
+        StiefelError: for an unknown activation or parameter, a non-finite entry or a negative std.
 
     >>> mean, std = activation_moments(0.0, 1.0, "elu")
     >>> round(float(mean), 4), round(float(std), 4)
@@ -356,8 +385,20 @@ def activation_moments(
 def slope_moments(mean: Any, std: Any, activation: ActivationName = "relu", **parameters: float) -> tuple[Array, Array]:
     r"""E f'(y) and E f'(y)² for y ~ N(mean, std²): what a layer's activation does to the gradient.
 
-    For the ReLU both are Φ(mean/std), the active fraction. Activations and accuracy as in `activation_moments`;
-    at the kink the slope is the left one, as PyTorch has it.
+    For the ReLU both are Φ(mean/std), the active fraction. Accuracy as in `activation_moments`; at the kink the slope
+    is the left one, as in PyTorch.
+
+    Args:
+        mean: As in `activation_moments`.
+        std: As in `activation_moments`.
+        activation: As in `activation_moments`.
+        parameters: As in `activation_moments`.
+
+    Returns:
+        E f'(y) and E f'(y)².
+
+    Raises:
+        StiefelError: as in `activation_moments`.
 
     >>> first, second = slope_moments(0.0, 1.0, "prelu")
     >>> float(first), float(second)

@@ -36,7 +36,11 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Propagation:
-    """What `propagate` predicts: one entry per layer in every array."""
+    """What `propagate` predicts: one entry per layer in every array.
+
+    >>> propagate([784, 64, 64], mean=0.13, std=0.31)
+    <Propagation: stiefel, relu, 2 layers>
+    """
 
     scheme: str
     activation: str
@@ -55,7 +59,7 @@ class Propagation:
     post_mean: np.ndarray
     post_std: np.ndarray
     variance_ratio: np.ndarray
-    """post_std² over that of the layer before, of the first layer over the input's."""
+    """post_std² divided by that of the layer before; for the first layer, by the input's."""
     gradient_factor: np.ndarray
     """√( E‖∂L/∂x_{ℓ-1}‖² / E‖∂L/∂x_ℓ‖² ); the product over layers is what reaches the input."""
     chosen: Scheme
@@ -65,7 +69,14 @@ class Propagation:
         return len(self.layer)
 
     def to_dict(self) -> dict[str, np.ndarray]:
-        """Column name → array; `pandas.DataFrame(p.to_dict())` is the table."""
+        """The columns, as for `pandas.DataFrame(p.to_dict())`.
+
+        Returns:
+            Column name → array.
+
+        >>> propagate([9, 4], mean=1, std=1).to_dict()["fan_in"]
+        array([9])
+        """
         return {name: getattr(self, name) for name in _COLUMNS}
 
     def __repr__(self) -> str:
@@ -89,9 +100,9 @@ def propagate(
 ) -> Propagation:
     r"""Predict mean, spread, active fraction and gradient through y_ℓ = W_ℓ x_{ℓ-1}, x_ℓ = f(y_ℓ), before training.
 
-    `widths` = (N₀, …, N_L) gives L layers, all treated alike: drop the last row if your output layer has no
-    activation after it. Biases are zero. With μ and σ the mean and std of a layer's input, m × n its weight, y is
-    taken as Gaussian with
+    `widths` = (N₀, …, N_L) gives L layers, all treated alike: drop the last row if no activation follows your output
+    layer. Biases are zero. With μ and σ the mean and std of a layer's input and m × n its weight, y is taken as
+    Gaussian with
 
         stiefel     mean √(n/m)·μ,  std √min(n/m, 1)·σ
         he, xavier, orthogonal, random
@@ -99,28 +110,27 @@ def propagate(
         lee         its own matrix (ε = 0.1), unit by unit; where m = n the identity
 
     and the activation gives the next μ and σ. A mean or std in the result is that of one coordinate, pooled over the
-    units of the layer, the inputs and the draws of the network; `finite_width` tells how far one network may be off.
-    A signal beyond float64's range is nan.
+    layer's units, the inputs and the draws of the network; `finite_width` says how far off one network may be. A
+    signal beyond float64's range is nan.
 
     Args:
         widths: N₀, …, N_L.
-        mean: Of the coordinates of an input, taken as independent over coordinates and inputs; or an array with every
-            input's own mean over its coordinates, `x.mean(1)`. Under all schemes but `"lee"`, whose weights single
-            out no direction but that of the ones, nothing else matters of an input: for data that are not noise, such
-            as images, this is the accurate way.
+        mean: Mean of an input's coordinates, which are taken as independent; or an array with each input's own mean,
+            `x.mean(1)`. The array is more accurate for data that are not noise, such as images: except under `"lee"`,
+            the weights single out no direction but the all-ones one, so nothing else about an input matters.
         std: Likewise, `x.std(1)`.
-        scheme: A name of `stiefel_init.schemes`. `"permutation"` and `"identity"`, where they are not uniform, clip
-            nothing that is not negative: under ReLU, from the second layer on, nothing changes but by the shape of a
-            layer. They are predicted for ReLU alone, and rotations not at all.
+        scheme: A name of `stiefel_init.schemes`. `"permutation"` and `"identity"`, where they are not uniform, keep a
+            non-negative signal as it is: under ReLU, from the second layer on, only the shape of a layer changes
+            anything. They are predicted for ReLU only, and rotations not at all.
         activation: As in `activation_moments`.
-        member: Of `"stiefel"`: another way to name these schemes.
+        member: Member of the set for `scheme="stiefel"`; another way to name these schemes.
         parameters: Of the activation.
 
     Returns:
-        One entry per layer in every array.
+        The prediction, one entry per layer in every array.
 
     Raises:
-        StiefelError: for widths, moments or names that are none, and for schemes without a prediction.
+        StiefelError: for invalid widths, moments or names, and for schemes without a prediction.
 
     >>> p = propagate([784, 64, 64], mean=0.13, std=0.31)
     >>> p.alpha.round(3).tolist(), p.active.round(3).tolist()
@@ -133,7 +143,7 @@ def propagate(
             raise StiefelError(f"member={member!r} belongs to scheme='stiefel'; leave it out for {str(scheme)!r}.")
         chosen = member_scheme(member, 0.1)
     if isinstance(chosen, Lee) and chosen != Lee():
-        raise StiefelError(f"scheme={str(chosen)!r} has no prediction; 'lee', its product form with ε = 0.1, has one.")
+        raise StiefelError(f"scheme={str(chosen)!r} has no prediction; 'lee' (the product form, ε = 0.1) has one.")
     inputs = _inputs(finite("mean", mean), deviation("std", std), chosen)
     function = resolve(activation, parameters)
     laws = [] if isinstance(chosen, Lee) else _laws(chosen, sizes, activation)
@@ -221,7 +231,7 @@ def _inputs(mean: np.ndarray, std: np.ndarray, scheme: Scheme) -> tuple[Any, Any
         raise StiefelError("scheme='lee' treats coordinates differently, so give one mean and one std for all inputs.")
     if mean.shape != std.shape or mean.ndim != 1 or not mean.size:
         raise StiefelError(
-            f"mean has shape {mean.shape} and std {std.shape}; give two numbers, or two equally long lists."
+            f"mean has shape {mean.shape} and std {std.shape}; give two numbers, or two lists of equal length."
         )
     return mean, std
 
@@ -241,7 +251,11 @@ def _widths(widths: Any) -> list[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FiniteWidth:
-    """How far networks of finite width lie from a `Propagation`: one entry per layer in every array."""
+    """How far networks of finite width lie from a `Propagation`: one entry per layer in every array.
+
+    >>> finite_width(propagate([64, 64], mean=0.0, std=1.0)).active
+    array([0.015625])
+    """
 
     log_shift: np.ndarray
     """E log(scale of one network and input / predicted scale); minus it is the variance of that log."""
@@ -254,22 +268,31 @@ class FiniteWidth:
 
 
 def finite_width(propagation: Propagation) -> FiniteWidth:
-    r"""The finite-width term of a ReLU prediction: what 1/N leaves of it, for layers N wide.
+    r"""The finite-width term of a ReLU prediction: how far layers of width N may be off.
 
     he, xavier, orthogonal, random: with ‖x_ℓ‖² / ‖x_{ℓ-1}‖² a mean of N_ℓ terms, log ‖x_ℓ‖ is a random walk over the
     layers with drift -D and variance D, where
 
         D = ¼ Σ_{k≤ℓ} (5/N_k - [orthogonal] 2/max(N_k, N_{k-1})),     5 = E g⁺⁴ / (E g⁺²)² - 1, g⁺ = max(g, 0).
 
-    So E‖x_ℓ‖² is as predicted and a typical network is smaller by e^{-D}: `log_shift` = -D. Next comes a relative
-    2(1 + D)/N in mean and std. The active fraction is ½ exactly.
+    So E‖x_ℓ‖² is as predicted, but a typical network is smaller by e^{-D}: `log_shift` = -D. The next term is a
+    relative 2(1 + D)/N in mean and std. The active fraction is exactly ½.
 
     stiefel: σ/N in the mean, √(1 + log ℓ)·σ/N in the std, 1/N in the active fraction, σ the input's std and N the
-    narrowest layer so far. An input's own level (its mean over units) has variance σ²/N and is carried along, while
-    the spread about it falls with depth like 1/√log ℓ. This presumes that (1 - active)^N is small: it is the chance
-    that an input turns a whole layer off, for good. lee: nothing, for Gaussian input.
+    narrowest layer so far. An input's own level (its mean over units) has variance σ²/N and persists, while the spread
+    about it falls with depth like 1/√log ℓ. This assumes that (1 - active)^N, the chance that an input turns a whole
+    layer off for good, is small. lee: nothing, for Gaussian input.
 
-    The orders are derived, the constants 2, 1, 1 and 1 were found by simulation: see docs/theory.md.
+    The orders are derived; the constants 2, 1, 1 and 1 come from simulation: see docs/theory.md.
+
+    Args:
+        propagation: What `propagate` returned.
+
+    Returns:
+        One entry per layer in every array.
+
+    Raises:
+        StiefelError: if the activation is not ReLU.
 
     >>> term = finite_width(propagate([64] * 101, mean=0.3, std=1.0, scheme="he"))
     >>> round(float(term.log_shift[-1]), 3)  # a He network 64 wide and 100 deep: e^-1.95 = 1/7 of the prediction

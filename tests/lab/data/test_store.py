@@ -107,7 +107,7 @@ def test_a_full_disk(online: dict[str, formats.Arrays], tiny: formats.Arrays, mo
     assert "mnist.npz cannot be written (No space left on device)" in one_sentence(error)
     log: list[str] = []
     assert same(data.load("mnist", log=log.append), tiny)
-    assert "fetched, but not kept" in log[-1]
+    assert "fetched, but not cached" in log[-1]
     assert list(store.location("mnist").parent.iterdir()) == []
 
 

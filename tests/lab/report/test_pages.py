@@ -107,7 +107,7 @@ def test_a_page_that_lost_its_marks_is_named_and_left_alone(few: Results, tmp_pa
         (tmp_path / "noted.md").write_text(text)
         with pytest.raises(StiefelError) as error:
             pages.write(tmp_path, few, [Table5(), Noted()])
-        assert f"{tmp_path / 'noted.md'} has no marks" in one_sentence(error)
+        assert f"{tmp_path / 'noted.md'} lacks the marks" in one_sentence(error)
         assert (tmp_path / "noted.md").read_text() == text
 
 
@@ -200,7 +200,7 @@ def stands_as_text(html: str, text: str) -> None:
     """A page on which `text` is text, in the cells where it belongs, and nothing else came of it."""
     words = " ".join(text.split())
     assert first_table(html) == [
-        ["experiment", "networks", "device", "engine", "time of training"],
+        ["experiment", "networks", "device", "engine", "training time"],
         [words, "3", f"{words} (2) and b (1)", f"{words}, c", "2 s"],
     ]
     assert f"{words}: {words}" in shown(html)

@@ -81,13 +81,10 @@ def test_one_part_of_the_ends_of_a_scale() -> None:
         assert tf32_errors(Cell("none", depth=2, width=6), replace(task, features=features))[0] < 1e-5
 
 
-@pytest.mark.parametrize(("rows", "limit"), [(64, 2**-18), (16, 0.01)])
-def test_one_part_takes_the_whole_batch_or_shares_of_it(
-    rows: int, limit: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_part_takes_the_whole_batch_or_shares_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """`propagate` applies the gradient itself, or leaves it to `update` in one share of 64 rows or three of 16.
 
-    Both start every step from the same parameters and moments: a difference in the last bit may change how half
+    All start every step from the same parameters and moments: a difference in the last bit may change how half
     precision rounds an activation, and would grow from step to step.
 
     One share is the same gradient, bit for bit, but the compiler may fuse the optimizer's multiplications and additions
@@ -100,26 +97,32 @@ def test_one_part_takes_the_whole_batch_or_shares_of_it(
     # Deep enough for two rounds of biases; the last batch, of 20 rows, leaves one tile of 16 empty.
     cells = [Cell("none", "he", 18, 6, activation="prelu", seed=seed, rate=rate, batch=40, precision="tf32")
              for seed, rate in enumerate((1e-3, 4e-3))]  # fmt: skip
-    whole = fused(cells, [images(100)] * 2)
-    monkeypatch.setattr(fused_engine, "_tile_rows", lambda cell, batch: rows)
-    shares = fused(cells, [images(100)] * 2)
+    whole = fused(cells, [images(60)] * 2)
     assert whole.shape["WHOLE"]
-    assert shares.tiles == -(-40 // rows)
-    shares.shape["WHOLE"] = False
-    expected, found = whole.stack.parameters, shares.stack.parameters
-    for start in (0, 40, 80, 0):
-        found.flat.copy_(expected.flat)
-        for moment, true in zip(shares.moments, whole.moments):
-            moment.copy_(true)
-        for engine in (whole, shares):
+    limits = {64: 2**-18, 16: 0.01}
+    shared = {}
+    for rows in limits:
+        monkeypatch.setattr(fused_engine, "_tile_rows", lambda cell, batch, rows=rows: rows)
+        shared[rows] = fused(cells, [images(60)] * 2)
+        assert shared[rows].tiles == -(-40 // rows)
+        shared[rows].shape["WHOLE"] = False
+    expected = whole.stack.parameters
+    for start in (0, 40, 0, 40):
+        for engine in shared.values():
+            engine.stack.parameters.flat.copy_(expected.flat)
+            for moment, true in zip(engine.moments, whole.moments):
+                moment.copy_(true)
+        for engine in (whole, *shared.values()):
             engine.losses.zero_()
-            engine.step(start, min(start + 40, 100))
-        losses = [engine.losses.sum(1).tolist() for engine in (whole, shares)]
-        assert losses[1] == pytest.approx(losses[0], rel=limit)
-        size = torch.maximum(found.flat.abs(), expected.flat.abs())
-        unit = torch.nextafter(size, torch.full_like(size, math.inf)) - size
-        off = ((found.flat - expected.flat).abs() - unit) / whole.rates[:, None]
-        assert float(off.max()) < limit, f"rows from {start}"
+            engine.step(start, min(start + 40, 60))
+        for rows, limit in limits.items():
+            found = shared[rows].stack.parameters
+            losses = [engine.losses.sum(1).tolist() for engine in (whole, shared[rows])]
+            assert losses[1] == pytest.approx(losses[0], rel=limit)
+            size = torch.maximum(found.flat.abs(), expected.flat.abs())
+            unit = torch.nextafter(size, torch.full_like(size, math.inf)) - size
+            off = ((found.flat - expected.flat).abs() - unit) / whole.rates[:, None]
+            assert float(off.max()) < limit, f"shares of {rows} rows, from {start}"
     assert expected.slopes is not None
     assert float((expected.slopes - 0.25).abs().min()) > 1e-4, "every slope has moved"
 

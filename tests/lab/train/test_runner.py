@@ -60,7 +60,7 @@ def test_out_of_memory_splits_the_stack_and_goes_on(monkeypatch: pytest.MonkeyPa
 
 def test_one_network_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "train", lambda cells, *rest: no_memory(1))
-    with pytest.raises(StiefelError, match="One network of depth 2 does not fit the memory of"):
+    with pytest.raises(StiefelError, match="One network of depth 2 does not fit in the memory of"):
         run(mine(1), datasets=MINE, device=WHERE)
 
 

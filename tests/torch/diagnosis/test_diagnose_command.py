@@ -60,7 +60,7 @@ def test_the_command_diagnoses_ones_own_model(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["--scheme", "he,foo"], "scheme='foo' is not known"),
-        (["--scheme", ","], "scheme=',' names none"),
+        (["--scheme", ","], "scheme=',' is empty"),
         (["--data", "foo"], "data='foo' is not known"),
         (["--activation", "foo"], "activation='foo' is not known"),
         (["nothing"], "is not FILE.py:NAME"),

@@ -80,7 +80,7 @@ def test_the_plot_is_a_figure_of_its_own(sick: Diagnosis, tmp_path: Path) -> Non
     before = set(sys.modules)
     figure = sick.plot()
     assert "matplotlib.pyplot" not in set(sys.modules) - before
-    assert [axis.get_title() for axis in figure.axes][-1] == "length of the gradient"
+    assert [axis.get_title() for axis in figure.axes][-1] == "gradient norm"
     lines: Any = figure.axes[0].get_lines()
     measured, predicted = lines[:2]
     assert measured.get_ydata().tolist() == [row.post_std for row in sick.layers]

@@ -18,8 +18,8 @@ from stiefel_init.torch import diagnose, initialize_
 def test_a_deep_stiefel_network_is_healthy_and_told_why() -> None:
     found = diagnose(mlp(100), IMAGES, LABELS)
     assert found.healthy
-    assert found.verdict[0].startswith("The network is healthy: the signal of layer 198 is 0.5")
-    assert "99.9 % of the units of layer 198 fire" in found.verdict[0]
+    assert found.verdict[0].startswith("The network is healthy: the signal at layer 198 is 0.5")
+    assert "activates 99.9 % of the units of layer 198" in found.verdict[0]
     assert "members of Õ(m,n)" in found.verdict[0]
     assert found.verdict[1] == "Every unit fires for some input."
     assert repr(found) == "<Diagnosis: 101 layers, healthy>"
@@ -31,7 +31,7 @@ def test_a_deep_he_network_repeats_itself_and_has_dead_units() -> None:
     rows = found.layers[:-1]
     dead = sum(row.dead or 0 for row in rows)
     assert found.verdict[1].startswith(f"{dead:,} of 6,400 units never fire")
-    assert f"as much as {rows[-1].distinct:.1f} independent ones" in found.verdict[0]
+    assert f"effectively {rows[-1].distinct:.1f} distinct ones" in found.verdict[0]
     assert "stiefel_init.torch.initialize_(model)" in found.verdict[-1]
 
 
@@ -104,13 +104,13 @@ def test_layers_of_zeros_are_a_choice_that_is_mentioned() -> None:
     nn.init.zeros_(model.outer.bias)
     found = diagnose(model, torch.randn(64, 20), torch.randint(3, (64,)))
     assert found.healthy
-    assert "The weights of 3 layers, outer the first, are all zero" in found.verdict[-1]
+    assert "The weights of 3 layers, outer first, are all zero" in found.verdict[-1]
 
 
 def test_few_inputs_are_not_judged_for_dead_units() -> None:
     found = diagnose(mlp(5, "he"), IMAGES[:1], LABELS[:1])
     assert found.healthy
-    assert "With 1 input dead and repeated units cannot be told" in found.verdict[-1]
+    assert "1 input cannot show dead or redundant units" in found.verdict[-1]
     assert found.layers[0].distinct is None
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from every_layer import initialize_
 from torch import Tensor, nn
 
 from stiefel_init import check, sample
-from stiefel_init.torch import initialize_
 from stiefel_init.torch.initialize._layers import CONV_MODES, Conv
 
 

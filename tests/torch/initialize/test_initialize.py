@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 from conftest import ALL_SCHEMES, Picture, same, values
+from every_layer import initialize_
 from scipy import stats
 from torch import nn
 from torch.nn.utils import parametrizations
 
 from stiefel_init import sample
-from stiefel_init.torch import initialize_
 from stiefel_init.torch.initialize import _draw
 
 # What is done once, and what is left alone.

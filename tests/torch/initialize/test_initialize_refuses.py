@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 from conftest import Picture, one_sentence
+from every_layer import initialize_
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils import parametrizations, prune
 
 from stiefel_init import StiefelError, schemes
-from stiefel_init.torch import initialize_
 
 
 def with_weight(weight: Tensor, grad: bool = False) -> nn.Module:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import ALL_SCHEMES
+from every_layer import initialize_
 from torch import Tensor, nn
 
 from stiefel_init import check, draw, sample, schemes
-from stiefel_init.torch import initialize_, lee_
+from stiefel_init.torch import lee_
 
 
 class Conv1D(nn.Module):

@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 import torch
 from conftest import ALL_SCHEMES, Picture, same, values
+from every_layer import initialize_
 from torch import nn
-
-from stiefel_init.torch import initialize_
 
 
 @pytest.mark.parametrize("scheme", ALL_SCHEMES)

@@ -16,11 +16,11 @@ import pytest
 import torch
 import torch.distributed as dist
 from conftest import ALL_SCHEMES
+from every_layer import initialize_
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 
 from stiefel_init import StiefelError, check
-from stiefel_init.torch import initialize_
 from stiefel_init.torch.initialize import _draw, _sharded
 from stiefel_init.torch.initialize._layers import CONV_MODES, Conv
 

@@ -1,7 +1,7 @@
-"""The data room: the paper's nine data sets and a user's own, verified, split and standardized.
+"""The paper's nine data sets and the user's own, verified, split and standardized.
 
-`load(name)` finds a set in a directory, the cache, OpenML or a package, and checks it by content hash;
-`from_csv` and `from_arrays` take a user's own data; `split` gives what a network is trained and tested on.
+`load(name)` finds a set in a directory, the cache, OpenML or a package, and verifies its content hash;
+`from_csv` and `from_arrays` take the user's own data; `split` returns training and test data.
 """
 
 from .catalog import CATALOG, NAMES

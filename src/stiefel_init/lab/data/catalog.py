@@ -1,7 +1,7 @@
 """The nine sets: what each holds, its content hashes, the files it comes in, and who carries them.
 
 A set's arrays are pinned one by one, so that a file that differs can be named. Package versions are pinned,
-except for apt, which has the one its release has; the hashes hold for all.
+except for apt, whose release decides; the hashes hold for all.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ def digest(array: np.ndarray) -> str:
 
 def differences(arrays: Arrays, digests: Mapping[str, str]) -> dict[str, str]:
     """The arrays that are not what `digests` pins, each with a description of how it differs."""
-    found = {name: digest(arrays[name]) for name in digests}
+    actual = {name: digest(arrays[name]) for name in digests}
     return {
-        name: f"{name} of shape {arrays[name].shape} has sha256 {found[name][:12]}…, not {expected[:12]}…"
+        name: f"{name} of shape {arrays[name].shape} has sha256 {actual[name][:12]}…, not {expected[:12]}…"
         for name, expected in digests.items()
-        if found[name] != expected
+        if actual[name] != expected
     }
 
 

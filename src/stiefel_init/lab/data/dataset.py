@@ -18,7 +18,13 @@ TEST_SHARE = 0.2
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Features and targets of n rows, as they were published; `split` prepares them for training."""
+    """Features and targets of n rows, as published; `split` prepares them for training.
+
+    >>> from stiefel_init.lab import load
+    >>> wine = load("wine")
+    >>> wine.features, wine.outputs
+    (13, 3)
+    """
 
     name: str
     task: Task
@@ -45,7 +51,7 @@ class Dataset:
 
 
 class Split(NamedTuple):
-    """What a network is trained on and what it is tested on."""
+    """Training and test data."""
 
     x_train: np.ndarray
     y_train: np.ndarray
@@ -56,10 +62,10 @@ class Split(NamedTuple):
 def split(dataset: Dataset, seed: int = 0, *, alpha: float = 0.0) -> Split:
     """The training and the test part of `dataset`.
 
-    A set with a fixed split (mnist, fashion-mnist, digits) gives it, for every seed, as uint8 pixels.
-    Any other is split 80/20 by `seed`, stratified by class in classification; its features become
-    (x - μ)/σ + alpha in float32, with μ and σ of the training part, per column. A column that is
-    constant there is only centred. Targets stay as they are: int64 classes or float32 values.
+    A set with a fixed split (mnist, fashion-mnist, digits) keeps it for every seed, as uint8 pixels. Any other is split
+    80/20 by `seed`, stratified by class in classification; its features become (x - μ)/σ + alpha in float32, with μ and
+    σ of the training part, per column. A column that is constant there is only centred. Targets stay as they are: int64
+    classes or float32 values.
 
     >>> from stiefel_init.lab.data import load
     >>> parts = split(load("wine"), seed=0, alpha=2.0)
@@ -86,7 +92,7 @@ def split(dataset: Dataset, seed: int = 0, *, alpha: float = 0.0) -> Split:
 
 
 def split_rows(y: np.ndarray, seed: int, *, stratified: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers of the training and of the test part."""
+    """Row numbers of the training and test parts."""
     from sklearn.model_selection import train_test_split
 
     train, test = train_test_split(

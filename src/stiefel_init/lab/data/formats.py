@@ -1,4 +1,4 @@
-"""From the bytes of files, or OpenML's tables, to the arrays of a set. Here lie the codings.
+"""File formats: from the bytes of files, or OpenML's tables, to the arrays of a set.
 
 A set is a dict of arrays: `x`, `y`, or `x_train`, `y_train`, `x_test`, `y_test` where it comes in two parts.
 """

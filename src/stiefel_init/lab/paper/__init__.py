@@ -1,4 +1,4 @@
-"""The paper's tables and figures as experiments, its published numbers, and how ours compare with them."""
+"""The paper's tables and figures as experiments, its published numbers, and how ours compare."""
 
 from ..experiment import register
 from .algorithms import Algorithms

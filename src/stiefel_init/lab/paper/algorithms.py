@@ -1,4 +1,4 @@
-"""The paper's two algorithms, by the benchmark of the samplers."""
+"""The speed of the paper's two algorithms, from the sampler benchmark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RECORDS = Path(__file__).parents[4] / "benchmarks" / "records"
 
 
 class Algorithms(Experiment):
-    """How much faster algorithm 2 is; timed by benchmarks/sampler.py, beside every peer."""
+    """How much faster algorithm 2 is, as timed by benchmarks/sampler.py."""
 
     name = "algorithms"
     title = "The paper's algorithms"
@@ -23,10 +23,10 @@ class Algorithms(Experiment):
 
     def run(self, options: Options) -> None:
         """It is a benchmark, not an experiment of the laboratory."""
-        raise StiefelError("The algorithms are timed beside their peers by `stiefel-init bench sampler --write`.")
+        raise StiefelError("The algorithms are a benchmark; time them with `stiefel-init bench sampler --write`.")
 
     def evidence(self, results: Results) -> list[dict[str, Any]] | None:
-        """The benchmark's records, where the source tree is at hand."""
+        """The benchmark's records, if this is a source tree."""
         return [json.loads(path.read_text()) for path in sorted(_RECORDS.glob("sampler-*.json"))] or None
 
     def claims(self, evidence: Sequence[dict[str, Any]] | None) -> list[Claim]:
@@ -35,10 +35,10 @@ class Algorithms(Experiment):
         if not evidence:
             return [Claim(claim, "not tested", "No records.")]
         ratios = {
-            (one["machine"]["device"], "×".join(map(str, row["shape"]))): row["milliseconds"]["algorithm 1"]
+            (record["machine"]["device"], "×".join(map(str, row["shape"]))): row["milliseconds"]["algorithm 1"]
             / row["milliseconds"]["algorithm 2"]
-            for one in evidence
-            for row in one["matrices"]
+            for record in evidence
+            for row in record["matrices"]
         }
         top, low = max(ratios, key=lambda k: ratios[k]), min(ratios, key=lambda k: ratios[k])
         text = (

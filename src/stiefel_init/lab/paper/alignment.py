@@ -1,9 +1,9 @@
-"""The study behind figure 1: does the alignment 1ᵀW1 of a middle layer foretell one-shot accuracy?
+"""The study behind figure 1: does the alignment 1ᵀW1 of a middle layer predict one-shot accuracy?
 
 Networks 784 → 64 → 64 → 10: the middle matrix is the one under study, the outer layers are Haar orthogonal, and 100
 steps of plain gradient descent (rate 0.01) are taken on one image per class. A matrix's score is its mean test accuracy
 over the trials. In mode "independent" every training has its own outer layers and images; in mode "shared" trial t has
-the same ones for every matrix, which takes their luck out of the comparison.
+the same ones for every matrix, which removes their chance from the comparison.
 
 Note [the first layer in ten dimensions]
     Gradient descent moves the first layer only within the span of the ten training images, so instead of W₁ we keep

@@ -1,7 +1,7 @@
 """Our records beside the published numbers: mean, interval, difference and verdict for each.
 
-A published number of tables 1, 2 and 5 is one run, so it is held against the 95 % interval in which one more run of
-ours would fall; table 3's are means of 50 repeats, so they are held against the difference of two means.
+A published number in tables 1, 2 and 5 is a single run, so it is compared with the 95 % prediction interval for one
+more run of ours; those in table 3 are means of 50 repeats, so two means are compared.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REPEATS = 50
 
 @dataclass(frozen=True)
 class Comparison:
-    """One published number and what our seeds say of it."""
+    """One published number and the scores of our seeds."""
 
     published: Published
     scores: np.ndarray
@@ -47,7 +47,7 @@ class Comparison:
 
     @property
     def single(self) -> tuple[float, float]:
-        """The 95 % interval in which one more run of ours would fall."""
+        """The 95 % prediction interval for one more run of ours."""
         return self._around(1 + 1 / len(self.scores))
 
     def _around(self, factor: float) -> tuple[float, float]:
@@ -76,12 +76,12 @@ class Comparison:
 
     @property
     def judged(self) -> bool:
-        """Whether there are seeds enough to say anything: two or more."""
+        """Whether there are enough seeds to judge: two or more."""
         return len(self.scores) > 1
 
     @property
     def agrees(self) -> bool:
-        """Whether the published number is one that our seeds would give."""
+        """Whether the published number is consistent with our seeds."""
         if not self.judged:
             return False
         if self.published.std is not None:
@@ -106,30 +106,30 @@ class Comparison:
         return text
 
 
-def setting(one: Published) -> str:
-    """Which cell of its table a number is, but for the scheme."""
-    parts = [one.dataset, f"depth {one.depth}"]
-    if one.table == "table2":
-        parts.append(one.activation)
-    if one.shots is not None:
-        parts.append(f"{one.shots}-shot")
-    if one.alpha is not None:
-        parts.append(f"α {one.alpha:g}")
+def setting(number: Published) -> str:
+    """Which cell of its table a number is, without the scheme."""
+    parts = [number.dataset, f"depth {number.depth}"]
+    if number.table == "table2":
+        parts.append(number.activation)
+    if number.shots is not None:
+        parts.append(f"{number.shots}-shot")
+    if number.alpha is not None:
+        parts.append(f"α {number.alpha:g}")
     return ", ".join(parts)
 
 
 def comparison_table(title: str, comparisons: Sequence[Comparison]) -> Table:
     """Each published number with ours."""
     rows = []
-    for one in comparisons:
-        p = one.published
-        low, high = one.interval
+    for comparison in comparisons:
+        p = comparison.published
+        low, high = comparison.interval
         interval = f"{low:.2f} … {high:.2f}" if math.isfinite(low) and math.isfinite(high) else "—"
         theirs = f"{p.value:.2f}" + (f" ± {p.std:.2f}" if p.std is not None else "")
         rows.append(
             [
-                setting(p), str(p.scheme), theirs, f"{one.mean:.2f}", interval, str(len(one.scores)),
-                f"{one.difference:+.2f}", one.verdict,
+                setting(p), str(p.scheme), theirs, f"{comparison.mean:.2f}", interval, str(len(comparison.scores)),
+                f"{comparison.difference:+.2f}", comparison.verdict,
             ]
         )  # fmt: skip
     header = ["cell", "scheme", "published", "ours", "95 % interval", "seeds", "difference", "verdict"]

@@ -1,4 +1,4 @@
-"""`stiefel-init compare`: every published number that records answer."""
+"""`stiefel-init compare`: every published number for which there are records."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from ..report.tables import Table
 from ..results import Results
 from .table import PaperTable
 
-NO_ANSWER = "No record answers a published number; run the experiment without --quick first."
+NO_ANSWER = "No record matches a published number; run the experiment without --quick first."
 
 
 def comparisons(name: str | None, results: Results) -> list[Table]:
     """The table of that name, or all of them.
 
     Raises:
-        StiefelError: for an unknown name, and where no record answers a number.
+        StiefelError: for an unknown name, or if no record matches a number.
     """
-    tables = {one.name: one for one in registered().values() if isinstance(one, PaperTable)}
+    tables = {table.name: table for table in registered().values() if isinstance(table, PaperTable)}
     if name is not None and name not in tables:
         raise unknown("name", name, tables)
-    found = [
-        one.comparison(records)
-        for one in (tables.values() if name is None else (tables[name],))
-        if (records := one.evidence(results)) is not None
+    compared = [
+        table.comparison(records)
+        for table in (tables.values() if name is None else (tables[name],))
+        if (records := table.evidence(results)) is not None
     ]
-    if not found:
+    if not compared:
         raise StiefelError(NO_ANSWER)
-    return found
+    return compared

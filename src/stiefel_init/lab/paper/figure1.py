@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
 
 class Figure1(Experiment):
-    """Each dot one orthogonal 64×64 middle layer, its accuracy the mean of 100 one-shot trainings."""
+    """Each dot is an orthogonal 64×64 middle layer; its accuracy is the mean of 100 one-shot runs."""
 
     name = "figure1"
     title = "Figure 1: alignment and accuracy"
@@ -43,21 +43,19 @@ class Figure1(Experiment):
     files = ("figure1",)
 
     def run(self, options: Options) -> None:
-        """Train every matrix in both modes, and place them in the plane if umap-learn is there."""
+        """Train every matrix in both modes, and embed them in the plane if umap-learn is installed."""
         size: dict[str, Any] = QUICK if options.quick else FULL
         device, dataset = pick_device(options.device), Tasks(directory=options.data).dataset("mnist")
         start = time.perf_counter()
         with progress(1.0, self.label(options.quick)) as advance:
-            found = study(dataset, device, progress=advance, **size)
+            result = study(dataset, device, progress=advance, **size)
         seconds = time.perf_counter() - start
         try:
-            plane = embed(found.vectors)
+            plane = embed(result.vectors)
         except ImportError:
             plane = None
-            print(
-                "umap-learn is not installed, so figure 1's embedding is left out; pip install umap-learn to have it."
-            )
-        evidence = Found(found, plane)
+            print("umap-learn is not installed, so figure 1 has no embedding; for one, pip install umap-learn.")
+        evidence = Found(result, plane)
         networks = (size["matrices"] + size["members"]) * size["trials"] * len(MODES)
         self.write_rows(_rows(evidence), options, device=device, seconds=seconds, networks=networks)
         for table in self.tables(evidence):
@@ -84,55 +82,55 @@ class Figure1(Experiment):
 
     def tables(self, evidence: Found) -> list[Table]:
         """The correlation in each mode."""
-        found, rows = evidence.study, []
+        result, rows = evidence.study, []
         for mode in MODES:
-            r, low, high = found.correlation(mode)
-            haar, member = (found.accuracy[mode][which].mean() for which in (~found.aligned, found.aligned))
+            r, low, high = result.correlation(mode)
+            haar, member = (result.accuracy[mode][which].mean() for which in (~result.aligned, result.aligned))
             theirs = f"{published('figure1')[0].value:.4f}"
             rows.append([mode, f"{r:.4f}", f"{low:.4f} … {high:.4f}", theirs, f"{haar:.2f}", f"{member:.2f}"])
         header = ["outer layers and images", "r", "95 % interval", "published r", "accuracy, Haar", "accuracy, members"]
-        return [Table(f"figure1: {len(found.alignment):,} matrices", header, rows)]
+        return [Table(f"figure1: {len(result.alignment):,} matrices", header, rows)]
 
     def pictures(self, evidence: Found) -> dict[str, Any]:
         """Alignment against accuracy."""
         return {"results-figure1": _picture(*evidence)}
 
     def claims(self, evidence: Found | None) -> list[Claim]:
-        """That alignment foretells accuracy."""
+        """That alignment predicts accuracy."""
         claim = "Alignment 1ᵀW1 correlates with one-shot accuracy (figure 1, r = 0.8178)"
         if evidence is None:
             return [Claim(claim, "not tested", "No records.")]
-        found, parts = evidence.study, []
+        result, parts = evidence.study, []
         for mode in MODES:
-            r, low, high = found.correlation(mode)
-            count = int((~found.aligned & np.isfinite(found.accuracy[mode])).sum())
+            r, low, high = result.correlation(mode)
+            count = int((~result.aligned & np.isfinite(result.accuracy[mode])).sum())
             parts.append(f"{mode} outer layers and images, {count:,} matrices: r = {r:.3f} ({low:.3f} … {high:.3f})")
-        haar, member = (found.accuracy[MODES[0]][which].mean() for which in (~found.aligned, found.aligned))
-        text = f"{'; '.join(parts)}. Mean accuracy {haar:.2f} %, of members of the set {member:.2f} %."
-        return [Claim(claim, "holds" if found.correlation(MODES[0])[1] > 0.5 else "does not hold", text)]
+        haar, member = (result.accuracy[MODES[0]][which].mean() for which in (~result.aligned, result.aligned))
+        text = f"{'; '.join(parts)}. Mean accuracy {haar:.2f} %; members of the set, {member:.2f} %."
+        return [Claim(claim, "holds" if result.correlation(MODES[0])[1] > 0.5 else "does not hold", text)]
 
     def section(self, evidence: Found) -> list[str]:
         """The picture."""
         return [
             f"## {self.title}", "",
-            "Each dot is one orthogonal 64×64 middle layer, its accuracy the mean of 100 one-shot trainings. The",
-            "members of the set, which have the largest alignment there is, are marked.", "",
+            "Each dot is an orthogonal 64×64 middle layer; its accuracy is the mean of 100 one-shot runs. The members",
+            "of the set, which have the largest possible alignment, are marked.", "",
             *self.shown(evidence),
         ]  # fmt: skip
 
 
 def _rows(evidence: Found) -> Sequence[dict[str, str]]:
     """One line per matrix, with its place in the plane if there is one."""
-    found, plane = evidence
+    result, plane = evidence
     rows = []
-    for i in range(len(found.alignment)):
+    for i in range(len(result.alignment)):
         scores = {
             f"accuracy_{mode}": "" if np.isnan(values[i]) else f"{values[i]:.4f}"
-            for mode, values in found.accuracy.items()
+            for mode, values in result.accuracy.items()
         }
         x, y = ("", "") if plane is None else (f"{plane[i, 0]:.3f}", f"{plane[i, 1]:.3f}")
         rows.append(
-            {"member": str(int(found.aligned[i])), "alignment": f"{found.alignment[i]:.4f}", **scores, "x": x, "y": y}
+            {"member": str(int(result.aligned[i])), "alignment": f"{result.alignment[i]:.4f}", **scores, "x": x, "y": y}
         )
     return rows
 

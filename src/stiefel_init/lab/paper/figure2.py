@@ -22,7 +22,7 @@ _CHUNK = 20_000  # vectors drawn at once: 16 MB at width 100
 
 
 class Figure2(Experiment):
-    """Densities of one coordinate of Wx, drawn anew: it needs no data and keeps no records."""
+    """Densities of one coordinate of Wx, drawn afresh: it needs no data and keeps no records."""
 
     name = "figure2"
     title = "Figure 2: a coordinate becomes Gaussian"
@@ -30,7 +30,7 @@ class Figure2(Experiment):
     of_paper = True
 
     def run(self, options: Options) -> None:
-        """Draw the picture and say how far each density is from the Gaussian."""
+        """Draw the picture and print each density's distance from the Gaussian."""
         path = prepare(options.out) / f"{self.label(options.quick)}.png"
         for line in draw(path, samples=100_000 if options.quick else 1_000_000):
             print(line)
@@ -52,20 +52,20 @@ def first_coordinate(width: int, samples: int, seed: int = 0) -> np.ndarray:
 
 
 def draw(path: Path, samples: int = 1_000_000) -> Iterator[str]:
-    """Write the picture; say for each width how far the coordinate is from the Gaussian of its mean and variance."""
+    """Write the picture; yield, for each width, the distance from the Gaussian of the same mean and variance."""
     low, high = -7.0, 14.0
     edges = np.linspace(low, high, 211)
     x = np.linspace(low, high, 1001)
     drawn, axes = plots.figure(1, size=(7.5, 4.4))
     axis = axes[0, 0]
     for width, colour in zip(WIDTHS, ("#E69F00", "#CC79A7", "#009E73")):
-        found = first_coordinate(width, samples)
-        height = np.histogram(found, edges)[0] / (len(found) * np.diff(edges))
+        values = first_coordinate(width, samples)
+        height = np.histogram(values, edges)[0] / (len(values) * np.diff(edges))
         axis.plot((edges[1:] + edges[:-1]) / 2, height, color=colour, linewidth=1.8, label=f"(Wx)₁, n = m = {width}")
-        distance = stats.kstest(found, GAUSSIAN.cdf).statistic
+        distance = stats.kstest(values, GAUSSIAN.cdf).statistic
         yield (
             f"n = m = {width:<3}: distance from the Gaussian {distance:.4f} (Kolmogorov–Smirnov), "
-            f"mean {found.mean():.3f}, variance {found.var():.3f}, skewness {stats.skew(found):+.3f}"
+            f"mean {values.mean():.3f}, variance {values.var():.3f}, skewness {stats.skew(values):+.3f}"
         )
     axis.plot(x, stats.chi2(DEGREES).pdf(x), "--", color="#0072B2", linewidth=1.4, label="input, χ²(3)")
     axis.plot(x, GAUSSIAN.pdf(x), "-.", color="black", linewidth=1.4, label="Gaussian, N(3, 6)")

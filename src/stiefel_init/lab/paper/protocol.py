@@ -1,6 +1,6 @@
-"""What the paper's experiments have in common.
+"""Settings that the paper's experiments share.
 
-Images: pixels/255, 784 → 64 × D → 10, Adam, batches of 256, 100 epochs, rate 0.001/√D; the paper keeps Lee's at 0.001.
+Images: pixels/255, 784 → 64 × D → 10, Adam, batches of 256, 100 epochs, rate 0.001/√D; for Lee the paper uses 0.001.
 Few shots: all k images per class are one batch, 100 steps, tested on all 10,000. Tabular: see `lab.data.split`.
 """
 

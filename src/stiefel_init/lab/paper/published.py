@@ -19,14 +19,14 @@ TITLES = {
     "table1": "Test accuracy (%) by depth",
     "table2": "Test accuracy (%) by activation, at depths 50 and 100",
     "table3": "Few-shot test accuracy (%), mean ± standard deviation of 50 repeats",
-    "table5": "Tabular data: test accuracy (%), for diabetes root mean squared error, at depths 50 and 100",
+    "table5": "Tabular data: test accuracy (%) (diabetes: root mean squared error) at depths 50 and 100",
     "figure1": "Pearson correlation of alignment and one-shot accuracy over 5,000 orthogonal matrices",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One published number; what does not apply to it is None."""
+    """One published number; fields that do not apply are None."""
 
     table: str
     dataset: str
@@ -45,13 +45,13 @@ class Published:
 
 @cache
 def published(table: str | None = None) -> tuple[Published, ...]:
-    """The published numbers of one table, or all of them.
+    """The published numbers of one table, or of all.
 
     >>> len(published()), published("figure1")[0].value
     (673, 0.8178)
     """
     if table is None:
-        return tuple(one for name in TABLES for one in published(name))
+        return tuple(number for name in TABLES for number in published(name))
     if table not in TABLES:
         raise unknown("table", table, TABLES)
     text = files(__package__).joinpath("paper.csv").read_text(encoding="utf-8")
@@ -76,22 +76,22 @@ def layout(table: str) -> Table:
         return Table(title, ["r"], [[f"{numbers[0].value:.4f}"]])
     names, row = _LAYOUT[table]
     if table in ("table1", "table3"):
-        return Table(title, [*names, *SCHEMES], _rows(numbers, row, lambda one: one.scheme))
+        return Table(title, [*names, *SCHEMES], _rows(numbers, row, lambda number: number.scheme))
     columns = [f"{scheme} {depth}" for scheme in SCHEMES for depth in (50, 100)]
-    return Table(title, [*names, *columns], _rows(numbers, row, lambda one: f"{one.scheme} {one.depth}"))
+    return Table(title, [*names, *columns], _rows(numbers, row, lambda number: f"{number.scheme} {number.depth}"))
 
 
 _LAYOUT: dict[str, tuple[list[str], Callable[[Published], tuple[str, ...]]]] = {
-    "table1": (["dataset", "depth"], lambda one: (one.dataset, str(one.depth))),
-    "table2": (["dataset", "activation"], lambda one: (one.dataset, one.activation)),
-    "table3": (["dataset", "shots", "depth"], lambda one: (one.dataset, str(one.shots), str(one.depth))),
-    "table5": (["dataset", "α"], lambda one: (one.dataset, f"{one.alpha:g}")),
+    "table1": (["dataset", "depth"], lambda number: (number.dataset, str(number.depth))),
+    "table2": (["dataset", "activation"], lambda number: (number.dataset, number.activation)),
+    "table3": (["dataset", "shots", "depth"], lambda number: (number.dataset, str(number.shots), str(number.depth))),
+    "table5": (["dataset", "α"], lambda number: (number.dataset, f"{number.alpha:g}")),
 }
 
 
 def _rows(numbers: Sequence[Published], row: Any, column: Any) -> list[list[str]]:
     table: dict[tuple[str, ...], dict[str, str]] = {}
-    for one in numbers:
-        text = f"{one.value:.2f}" + (f" ± {one.std:.2f}" if one.std is not None else "")
-        table.setdefault(row(one), {})[column(one)] = text
+    for number in numbers:
+        text = f"{number.value:.2f}" + (f" ± {number.std:.2f}" if number.std is not None else "")
+        table.setdefault(row(number), {})[column(number)] = text
     return [[*key, *cells.values()] for key, cells in table.items()]

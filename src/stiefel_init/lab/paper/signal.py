@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Signals(Experiment):
-    """Ten networks of depth 100 and each scheme; 256 images."""
+    """Ten networks of depth 100 for each scheme, on 256 images."""
 
     name = "signal"
     title = "Signal and gradient at initialization"
@@ -58,7 +58,7 @@ class Signals(Experiment):
         return {"results-signal": _picture(evidence)}
 
     def claims(self, evidence: Sequence[Mapping[str, Any]] | None) -> list[Claim]:
-        """That units fire, the variance stays, and the gradient does."""
+        """That units fire, and that neither variance nor gradient vanishes."""
         claims = (
             "The share of active units approaches 1 with depth",
             "The variance ratio of consecutive layers approaches 1 with depth",
@@ -96,8 +96,8 @@ class Signals(Experiment):
         """The picture."""
         return [
             f"## {self.title}", "",
-            "Ten networks of depth 100 and each scheme; 256 images. Lines: what `theory.propagate` predicts from the",
-            "mean and the standard deviation of the pixels. Dots: measured.", "",
+            "Ten networks of depth 100 for each scheme, on 256 images. Dots are measured; lines are what",
+            "`theory.propagate` predicts from the mean and standard deviation of the pixels.", "",
             *self.shown(evidence),
         ]  # fmt: skip
 
@@ -107,8 +107,8 @@ def _is_whole(row: Mapping[str, Any]) -> bool:
 
 
 def _layers(rows: Sequence[Mapping[str, Any]], dataset: str, scheme: str) -> list[Mapping[str, Any]]:
-    own = [row for row in rows if (row["dataset"], row["scheme"]) == (dataset, scheme)]
-    return sorted(own, key=lambda row: row["layer"])
+    chosen = [row for row in rows if (row["dataset"], row["scheme"]) == (dataset, scheme)]
+    return sorted(chosen, key=lambda row: row["layer"])
 
 
 COLUMNS = (
@@ -120,22 +120,22 @@ COLUMNS = (
 def survey(
     datasets: Mapping[str, Task], depth: int = 100, seeds: int = 10, progress: Callable[[float], None] = lambda s: None
 ) -> list[dict[str, Any]]:
-    """Each scheme's signal on each data set, the mean over seeds, beside what `theory.propagate` predicts.
+    """Each scheme's signal on each data set, averaged over seeds, beside what `theory.propagate` predicts.
 
-    The theory is given the mean and standard deviation of the inputs, nothing else.
+    The theory knows only the mean and standard deviation of the inputs.
     """
     rows = []
     for dataset, task in datasets.items():
         inputs = task.features[:256] / task.scale
         for scheme in SCHEMES:
             cells = [Cell(dataset, scheme, depth, seed=seed) for seed in range(seeds)]
-            found = measure(cells, task)
+            measured = measure(cells, task)
             widths = (task.inputs, *cells[0].hidden)
             theory = propagate(widths, mean=float(inputs.mean()), std=float(inputs.std()), scheme=scheme)
             for layer in range(depth):
-                values = [float(getattr(found, name)[:, layer].mean()) for name in COLUMNS[3:8]]
+                values = [float(getattr(measured, name)[:, layer].mean()) for name in COLUMNS[3:8]]
                 predicted = [theory.pre_mean, theory.pre_std, theory.active, theory.variance_ratio]
-                values += [float(one[layer]) for one in predicted]
+                values += [float(column[layer]) for column in predicted]
                 rows.append(dict(zip(COLUMNS, (dataset, scheme, layer + 1, *(float(f"{v:.5g}") for v in values)))))
             progress(1 / len(datasets) / len(SCHEMES))
     return rows

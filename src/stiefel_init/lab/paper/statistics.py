@@ -1,7 +1,7 @@
 """Tests behind the verdicts.
 
-A difference of two samples counts as shown where Welch's one-sided test has p < 0.05/(number of comparisons of the
-claim), so that a claim made of many comparisons is not lost, or won, by luck.
+A difference of two samples counts as shown if Welch's one-sided test has p < 0.05/(number of comparisons in the claim),
+so that chance does not decide a claim made of many comparisons.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def greater_p(a: np.ndarray, b: np.ndarray) -> float:
     """p of Welch's one-sided test that the mean of `a` is above that of `b`."""
     if np.ptp(a) == 0 and np.ptp(b) == 0:
         return 0.0 if a[0] > b[0] else 1.0
-    with warnings.catch_warnings():  # that one of the samples is constant, as of networks that all end at chance
+    with warnings.catch_warnings():  # a sample may be constant, if all networks end at chance
         warnings.simplefilter("ignore", RuntimeWarning)
         return float(stats.ttest_ind(a, b, equal_var=False, alternative="greater").pvalue)
 
@@ -50,7 +50,9 @@ class Duels:
         best = [row for row in self.rows if row[2].mean() > row[3].mean()]
         clear = [row for row in best if greater_p(row[2], row[3]) < level]
         lost = [row for row in self.rows if row[2].mean() <= row[3].mean()]
-        text = f"stiefel has the highest mean in {len(best)} of {len(self.rows)} rows, shown (p < {level:.4f}) in "
+        text = (
+            f"stiefel has the highest mean in {len(best)} of {len(self.rows)} rows, significantly (p < {level:.4f}) in "
+        )
         text += f"{len(clear)}."
         if lost:
             parts = (f"{name}: {rival} {b.mean():.2f}, stiefel {a.mean():.2f}" for name, rival, a, b in lost)

@@ -1,4 +1,4 @@
-"""`PaperTable`: what the paper's tables of trained networks have in common."""
+"""`PaperTable`: the base of the paper's tables of trained networks."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class PaperTable(Trained):
         )  # fmt: skip
 
     def compare(self, records: Sequence[Record]) -> list[Comparison]:
-        """Every published number that the records answer."""
+        """Every published number for which there are records."""
         scores = self.scores(records)
         pairs = ((number, scores(self._of(number))) for number in published(self.name))
-        return [Comparison(number, found) for number, found in pairs if len(found)]
+        return [Comparison(number, values) for number, values in pairs if len(values)]
 
     @staticmethod
     def scores(records: Sequence[Record]) -> Scores:
@@ -71,23 +71,23 @@ class PaperTable(Trained):
 
     def comparison(self, records: Sequence[Record]) -> Table:
         """Every published number beside ours."""
-        found = self.compare(records)
-        agree, judged = sum(one.agrees for one in found), sum(one.judged for one in found)
+        numbers = self.compare(records)
+        agree, judged = sum(number.agrees for number in numbers), sum(number.judged for number in numbers)
         title = f"{self.name}: {TITLES[self.name]}; {agree} of {judged} published numbers agree with ours"
-        return comparison_table(title, found)
+        return comparison_table(title, numbers)
 
     def show(self, records: list[Record], options: Options) -> None:
-        """Print the comparison; of a quick run, the scores alone."""
+        """Print the comparison; for a quick run, only the scores."""
         if not options.quick:
             self.comparison(records).show()
             self.write_pictures(records, options)
             return
         for dataset in dict.fromkeys(record.cell.dataset for record in records):
-            own = [record for record in records if record.cell.dataset == dataset]
-            summary(own, title=f"{self.label(True)}, {dataset}").show()
+            chosen = [record for record in records if record.cell.dataset == dataset]
+            summary(chosen, title=f"{self.label(True)}, {dataset}").show()
 
     def tables(self, evidence: Sequence[Record]) -> list[Table]:
-        """One column per scheme: our mean, the published number in brackets; the best of ours is bold."""
+        """One column per scheme: our mean, the published number in parentheses; our best is bold."""
         scores = self.scores(evidence)
         rows: dict[tuple[str, ...], dict[str, Published]] = {}
         for number in published(self.name):
@@ -98,7 +98,7 @@ class PaperTable(Trained):
         lines = []
         for labels in order:
             numbers = rows[labels]
-            means = {s: float(found.mean()) for s, one in numbers.items() if len(found := scores(self._of(one)))}
+            means = {s: float(x.mean()) for s, number in numbers.items() if len(x := scores(self._of(number)))}
             pick = min if labels[0] in less_is_better else max
             best = pick(means.values()) if len(means) > 1 else None
             line = [*labels]
@@ -118,7 +118,7 @@ class PaperTable(Trained):
 
     def note(self, evidence: Sequence[Record]) -> list[str]:
         """What the numbers are."""
-        return ["Test accuracy (%), mean of our seeds, in brackets the published number."]
+        return ["Test accuracy (%): the mean of our seeds, and the published number in parentheses."]
 
 
 class Scores:

@@ -70,6 +70,6 @@ class Table1(PaperTable):
             collapse = Claim(claim, "not tested", "No records.")
         else:
             others = ", ".join(f"{scheme} {lost[scheme]}" for scheme in SCHEMES[1:])
-            text = f"{lost['stiefel']} of {ended} stiefel networks end at chance; of as many each: {others}."
+            text = f"{lost['stiefel']} of {ended} stiefel networks end at chance; of {ended} each: {others}."
             collapse = Claim(claim, "does not hold" if lost["stiefel"] else "holds", text)
         return [Claim("The best initialization at every depth from 40 on (table 1)", *duels.verdict()), collapse]

@@ -18,9 +18,9 @@ from .table1 import QUICK_EPOCHS, Table1
 
 
 class Table2(PaperTable):
-    """Five activations at depths 50 and 100. The ReLU networks are those of table 1, but for Lee.
+    """Five activations at depths 50 and 100. Except for Lee, the ReLU networks are those of table 1.
 
-    Table 1 looks like the product form of Lee's initialization, table 2 like the direct one.
+    Table 1 seems to use the product form of Lee's initialization, table 2 the direct one.
     """
 
     name = "table2"
@@ -39,11 +39,11 @@ class Table2(PaperTable):
 
     def select(self, records: Mapping[Cell, Record], *, quick: bool = False) -> list[Record]:
         """Its records, and all seeds of the networks that it shares with table 1."""
-        own = {record.cell: record for record in super().select(records, quick=quick)}
-        settings = {cell.setting for cell in own}
+        selected = {record.cell: record for record in super().select(records, quick=quick)}
+        settings = {cell.setting for cell in selected}
         shared = Table1().select(records, quick=quick)
-        own |= {record.cell: record for record in shared if record.cell.setting in settings}
-        return list(own.values())
+        selected |= {record.cell: record for record in shared if record.cell.setting in settings}
+        return list(selected.values())
 
     def quick(self, cell: Cell) -> Cell | None:
         """One depth, two epochs."""
@@ -51,7 +51,7 @@ class Table2(PaperTable):
 
     def claims(self, evidence: Sequence[Record] | None) -> list[Claim]:
         """That little is lost with depth."""
-        claim = "From depth 50 to 100 less than one point is lost, whatever the activation (table 2)"
+        claim = "From depth 50 to 100 accuracy drops by less than one point for every activation (table 2)"
         scores = self.scores(evidence or ())
         losses, seeds = {}, set()
         for dataset, activation in product(IMAGES, ACTIVATIONS):
@@ -64,16 +64,18 @@ class Table2(PaperTable):
         worst = max(losses, key=lambda name: losses[name])
         total = len(IMAGES) * len(ACTIVATIONS)
         within = sum(loss < 1 for loss in losses.values())
-        text = f"{within} of the {len(losses)} rows run (of {total}) lose less than a point; the most: {worst}, "
+        text = (
+            f"{within} of the {len(losses)} rows run (of {total}) lose less than a point; the largest loss: {worst}, "
+        )
         text += f"{losses[worst]:+.2f}. Means of {' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds."
         complete = within == len(losses) == total
         return [Claim(claim, "holds" if complete else "holds in part" if within else "does not hold", text)]
 
     def note(self, evidence: Sequence[Record]) -> list[str]:
         """How much of the table there is."""
-        found = self.compare(evidence)
+        numbers = self.compare(evidence)
         return [
-            "With the direct form of Lee's initialization. The ReLU networks are those of table 1, but for Lee.",
-            f"{len(found)} of the {len(published('table2'))} published numbers are answered, "
-            f"{sum(one.judged for one in found)} of them by two seeds or more.",
+            "With the direct form of Lee's initialization. Except for Lee, the ReLU networks are those of table 1.",
+            f"We ran {len(numbers)} of the {len(published('table2'))} published numbers, "
+            f"{sum(number.judged for number in numbers)} of them with two or more seeds.",
         ]

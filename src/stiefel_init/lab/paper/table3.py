@@ -1,4 +1,4 @@
-"""Table 3: a few images of each class."""
+"""Table 3: a few images per class."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .table import PaperTable
 
 
 class Table3(PaperTable):
-    """One to eight images of each class, 100 steps on all of them at once; means of 50 repeats."""
+    """One to eight images per class, 100 full-batch steps; means of 50 repeats."""
 
     name = "table3"
     title = "Table 3: few shots"
@@ -49,4 +49,4 @@ class Table3(PaperTable):
 
     def note(self, evidence: Sequence[Record]) -> list[str]:
         """What the numbers are."""
-        return ["Mean of 50 repeats, in brackets the published mean."]
+        return ["Test accuracy (%): our mean of 50 repeats, and the published mean in parentheses."]

@@ -37,15 +37,15 @@ class Table5(PaperTable):
 
     def claims(self, evidence: Sequence[Record] | None) -> list[Claim]:
         """That a shift of 2 is the best."""
-        claim = "Of the shifts of tabular inputs, α = 2 is the best, and -2 and 50 are worse than 0 (table 5)"
+        claim = "Among shifts of tabular inputs, α = 2 is best, and -2 and 50 are worse than 0 (table 5)"
         scores = self.scores(evidence or ())
         metrics = {record.cell.dataset: record.metric for record in evidence or ()}
         best, worse, rows, others = 0, 0, 0, []
         for dataset, depth in product(TABULAR_WIDTH, (50, 100)):
-            found = {alpha: scores(self.cell(dataset, "stiefel", depth, alpha=alpha)) for alpha in ALPHAS}
-            if any(not len(values) for values in found.values()):
+            by_alpha = {alpha: scores(self.cell(dataset, "stiefel", depth, alpha=alpha)) for alpha in ALPHAS}
+            if any(not len(values) for values in by_alpha.values()):
                 continue
-            mean = {alpha: metrics[dataset].better(float(values.mean())) for alpha, values in found.items()}
+            mean = {alpha: metrics[dataset].better(float(values.mean())) for alpha, values in by_alpha.items()}
             rows += 1
             best += mean[2.0] == max(mean.values())
             worse += max(mean[-2.0], mean[50.0]) < mean[0.0]
@@ -62,4 +62,6 @@ class Table5(PaperTable):
 
     def note(self, evidence: Sequence[Record]) -> list[str]:
         """What the numbers are."""
-        return ["Accuracy (%); for diabetes the root mean squared error."]
+        return [
+            "Test accuracy (%); for diabetes, the root mean squared error. The published numbers are in parentheses."
+        ]

@@ -1,1 +1,1 @@
-"""What people read: tables, pictures and pages, made from records."""
+"""Tables, pictures and pages, made from records."""

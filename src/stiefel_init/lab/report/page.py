@@ -32,7 +32,7 @@ footer { margin-top: 3rem; border-top: 1px solid #d8dee4; padding-top: .8rem; }
 
 
 def write_page(path: Path, title: str, text: str, pictures: Mapping[str, Figure]) -> Path:
-    """Write a page of Markdown text; of the images that it names, `pictures` are embedded and no others are shown."""
+    """Write a page of Markdown text, with `pictures` embedded; images that are not among them are dropped."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(text)
     for token in (child for block in tokens for child in block.children or ()):
@@ -50,5 +50,5 @@ def write_page(path: Path, title: str, text: str, pictures: Mapping[str, Figure]
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
         f"<body>\n<h1>{name}</h1>\n{body}\n"
-        f"<footer>Made by stiefel-init {__version__}. This page needs nothing but itself.</footer>\n</body></html>\n",
+        f"<footer>Made by stiefel-init {__version__}. This page is self-contained.</footer>\n</body></html>\n",
     )

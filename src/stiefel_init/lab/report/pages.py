@@ -1,4 +1,4 @@
-"""The pages of the docs that are made from records: `results.md` as a whole, others between their marks."""
+"""The generated pages of the docs: all of `results.md`, and the marked part of others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DPI = 110
 
 
 def write(out: Path, results: Results, experiments: Iterable[Experiment]) -> list[Path]:
-    """Write results.md and its pictures into `out`, and fill the other pages that are there; what was written."""
+    """Write results.md and its pictures into `out`, and fill in the other pages there; returns the paths."""
     found = _evidence(results, experiments)
     text, pictures = _results(results, found)
     written = [write_whole(prepare(out) / "results.md", text)]
@@ -35,7 +35,7 @@ def write(out: Path, results: Results, experiments: Iterable[Experiment]) -> lis
             pictures |= experiment.pictures(evidence)
             before, _, rest = page.read_text(encoding="utf-8").partition(START)
             if END not in rest:
-                raise StiefelError(f"{page} has no marks {START.strip()} and {END} to write between; restore them.")
+                raise StiefelError(f"{page} lacks the marks {START.strip()} and {END} to write between; restore them.")
             lines = "\n".join(experiment.section(evidence))
             written.append(write_whole(page, f"{before}{START}{lines}\n{END}{rest.partition(END)[2]}"))
     return written + [plots.save(figure, out / f"{name}.png", DPI) for name, figure in pictures.items()]
@@ -67,20 +67,21 @@ def _results(results: Results, found: dict[Experiment, Any]) -> tuple[str, dict[
     lines = [
         "# The paper, re-run",
         "",
-        "Every number here is computed from the records under `results/` by `stiefel-init report`; do not edit it.",
-        "`stiefel-init compare` prints each published number beside ours, `stiefel-init reproduce NAME` runs it again.",
+        "Do not edit: `stiefel-init report` computes every number here from the records under `results/`.",
+        "`stiefel-init compare` prints each published number beside ours; `stiefel-init reproduce NAME` reruns one.",
         "",
         *_what_was_run(results.environments),
         "## The claims",
         "",
         *Table("", ["claim", "verdict", "evidence"], claims).markdown(),
         "",
-        "One confound runs through the comparison of schemes: the paper trains Lee's initialization at the fixed rate",
-        "0.001 and every other one at 0.001/√depth, and so do these runs. Where Lee falls behind with depth, the rate",
-        "may be the reason, not the initialization; the study of [members](members.md) compares them at equal rates.",
+        "The comparison of schemes has a confound: the paper trains Lee's initialization at a fixed rate of 0.001 and",
+        "all others at 0.001/√depth, and so do we. Where Lee falls behind with depth, the rate may be the cause rather",
+        "than the initialization; the study of [members](members.md) compares them at equal rates.",
         "",
-        "A published number of tables 1, 2 and 5 is one run; it *agrees* if it lies in the 95 % interval in which one",
-        "more run of ours would fall. Those of table 3 are means of 50; they agree within 3 combined standard errors.",
+        "A published number in tables 1, 2 and 5 is a single run; it *agrees* if it lies in the 95 % prediction",
+        "interval for one more run of ours. Those in table 3 are means of 50; they agree within 3 combined standard",
+        "errors.",
         "",
         *_agreement(tables),
         "",
@@ -98,49 +99,50 @@ def _what_was_run(environments: dict[str, Any]) -> list[str]:
     if not environments:
         return []
     rows = []
-    for name, one in environments.items():
+    for name, entry in environments.items():
         counts: dict[str, int] = {}
-        for environment in one["environments"]:
+        for environment in entry["environments"]:
             device = str(environment["device"])
             counts[device] = counts.get(device, 0) + environment["networks"]
         devices = " and ".join(f"{name} ({count:,})" if len(counts) > 1 else name for name, count in counts.items())
-        engines = ", ".join(dict.fromkeys(str(environment["engine"]) for environment in one["environments"]))
-        rows.append([plain(name), f"{one['networks']:,}", plain(devices), plain(engines), f"{one['seconds']:,.0f} s"])
-    notes = [f"{plain(name)}: {plain(one['note'])}" for name, one in environments.items() if "note" in one]
-    table = Table("", ["experiment", "networks", "device", "engine", "time of training"], rows)
+        engines = ", ".join(dict.fromkeys(str(environment["engine"]) for environment in entry["environments"]))
+        networks, seconds = f"{entry['networks']:,}", f"{entry['seconds']:,.0f} s"
+        rows.append([plain(name), networks, plain(devices), plain(engines), seconds])
+    notes = [f"{plain(name)}: {plain(entry['note'])}" for name, entry in environments.items() if "note" in entry]
+    table = Table("", ["experiment", "networks", "device", "engine", "training time"], rows)
     return ["## What was run", "", *table.markdown(), "", *notes, *([""] if notes else [])]
 
 
 def _agreement(tables: dict[PaperTable, list[Comparison]]) -> list[str]:
     rows = []
-    for table, found in tables.items():
+    for table, numbers in tables.items():
         cells = [f"{table.name}: agree"]
         for scheme in (*SCHEMES, None):
-            own = [one for one in found if one.judged and scheme in (None, one.published.scheme)]
-            cells.append(f"{sum(one.agrees for one in own)} of {len(own)}" if own else "—")
+            judged = [number for number in numbers if number.judged and scheme in (None, number.published.scheme)]
+            cells.append(f"{sum(number.agrees for number in judged)} of {len(judged)}" if judged else "—")
         rows.append(cells)
     return Table("", ["", *SCHEMES, "all"], rows).markdown() if rows else []
 
 
 def _furthest(tables: dict[PaperTable, list[Comparison]]) -> list[str]:
     """How far the numbers for `stiefel` are from ours."""
-    own = {table.name: _of_stiefel(found) for table, found in tables.items()}
+    numbers = {table.name: _of_stiefel(found) for table, found in tables.items()}
     lines = []
-    if one := own.get("table1"):
-        worst = max(one, key=lambda c: abs(c.difference))
-        near = sum(abs(c.difference) <= 0.6 for c in one)
+    if deep := numbers.get("table1"):
+        worst = max(deep, key=lambda c: abs(c.difference))
+        near = sum(abs(c.difference) <= 0.6 for c in deep)
         lines.append(
-            f"Of table 1's {len(one)} numbers for `stiefel`, {near} are within 0.6 points of our mean; the furthest "
-            f"({worst.published.dataset}, depth {worst.published.depth}) differs by {worst.difference:+.2f}."
+            f"Of table 1's {len(deep)} numbers for `stiefel`, {near} are within 0.6 points of our mean; the largest "
+            f"difference ({worst.published.dataset}, depth {worst.published.depth}) is {worst.difference:+.2f}."
         )
-    if few := own.get("table3"):
+    if few := numbers.get("table3"):
         near = sum(c.standard_errors <= 3 for c in few)
         lines.append(
-            f"Of table 3's {len(few)}, {near} are within 3 combined standard errors; the furthest is at "
-            f"{max(c.standard_errors for c in few):.1f}."
+            f"Of table 3's {len(few)}, {near} are within 3 combined standard errors; the largest difference is "
+            f"{max(c.standard_errors for c in few):.1f} of them."
         )
     return lines
 
 
 def _of_stiefel(found: Sequence[Comparison]) -> list[Comparison]:
-    return [one for one in found if one.published.scheme == "stiefel"]
+    return [number for number in found if number.published.scheme == "stiefel"]

@@ -1,4 +1,4 @@
-"""The pictures that several experiments share, and the style of all of them."""
+"""Pictures that several experiments share, and the style of all pictures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def colour(scheme: object) -> str:
 def figure(
     columns: int, rows: int = 1, size: tuple[float, float] = (4.2, 3.2), *, label: str = ""
 ) -> tuple[Figure, np.ndarray]:
-    """Axes in rows and columns, in the house's style; the label is what a page says in place of the picture."""
+    """Axes in rows and columns, in our style; the label is the picture's alternative text."""
     from matplotlib.figure import Figure  # without pyplot: no window, no global state
 
     with mpl.rc_context(STYLE):
@@ -72,11 +72,11 @@ def learning_curves(records: Sequence[Record], title: str = "") -> Figure:
     drawn, axes = figure(len(depths))
     for axis, depth in zip(axes[0], depths):
         for scheme in dict.fromkeys(record.cell.scheme for record in records):
-            own = [r for r in records if (r.cell.depth, r.cell.scheme) == (depth, scheme)]
-            if not own:
+            seeds = [r for r in records if (r.cell.depth, r.cell.scheme) == (depth, scheme)]
+            if not seeds:
                 continue
-            lines = np.array([record.test_score for record in own])
-            epochs = own[0].tested
+            lines = np.array([record.test_score for record in seeds])
+            epochs = seeds[0].tested
             for line in lines if len(lines) > 1 else []:
                 axis.plot(epochs, line, color=colour(scheme), alpha=0.25, linewidth=0.8)
             axis.plot(epochs, lines.mean(0), color=colour(scheme), label=str(scheme), linewidth=1.8)
@@ -94,11 +94,11 @@ def over_depth(records: Sequence[Record], ylabel: str = "test accuracy (%)") -> 
     drawn, axes = figure(len(datasets), size=(5.0, 3.6), label=f"{ylabel} over depth")
     for axis, dataset in zip(axes[0], datasets):
         for scheme in dict.fromkeys(record.cell.scheme for record in records):
-            own = [r for r in records if (r.cell.dataset, r.cell.scheme) == (dataset, scheme)]
-            depths = sorted({record.cell.depth for record in own})
+            chosen = [r for r in records if (r.cell.dataset, r.cell.scheme) == (dataset, scheme)]
+            depths = sorted({record.cell.depth for record in chosen})
             if not depths:
                 continue
-            scores = [np.array([record.score for record in own if record.cell.depth == d]) for d in depths]
+            scores = [np.array([record.score for record in chosen if record.cell.depth == d]) for d in depths]
             mean, std = np.array([s.mean() for s in scores]), np.array([s.std() for s in scores])
             axis.plot(depths, mean, color=colour(scheme), label=str(scheme), linewidth=1.8, marker="o", markersize=3)
             low, high = np.maximum(mean - std, 0), np.minimum(mean + std, 100)

@@ -17,11 +17,11 @@ def summary(records: Sequence[Record], title: str = "") -> Table:
     """The score of each scheme in each setting, mean ± standard deviation over seeds.
 
     Args:
-        records: Of one data set. A row is named by what varies: activation, depth, shots, α.
-        title: The table's.
+        records: Records of one data set. Rows are named by what varies: activation, depth, shots, α.
+        title: The table's title.
 
     Returns:
-        A table that can be shown in a terminal, as Markdown and on a page.
+        One row per setting, one column per scheme.
 
     >>> from stiefel_init.lab import Cell, run
     >>> print(*summary(run([Cell("digits", "lee", 1, epochs=1)], device="cpu")).header)

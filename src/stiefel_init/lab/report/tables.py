@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Table:
-    """A title, a header, and rows of text."""
+    """A title, a header, and rows of text.
+
+    >>> table = Table("", ["depth", "he", "lee"], [["10", "97.5", "97.7"]])
+    >>> print(*table.marked().markdown(), sep="\\n")
+    | depth | he | lee |
+    |---|---:|---:|
+    | 10 | 97.5 | **97.7** |
+    """
 
     title: str
     header: Sequence[str]
@@ -20,12 +27,23 @@ class Table:
         return column == 0 or not any(_leading_number(row[column]) is not None for row in self.rows)
 
     def markdown(self) -> list[str]:
-        """The lines of the table, without its title."""
+        """The table in Markdown, without its title.
+
+        Returns:
+            Its lines.
+        """
         sides = ["---" if self._is_text(column) else "---:" for column in range(len(self.header))]
         return [_line(self.header), f"|{'|'.join(sides)}|", *map(_line, self.rows)]
 
     def marked(self, best: Callable[[Iterable[float]], float] = max) -> Table:
-        """The table with the best number of each row, the largest unless said otherwise, in bold."""
+        """The table with the best number of each row in bold.
+
+        Args:
+            best: `max`, or `min` if less is better.
+
+        Returns:
+            A new table.
+        """
         rows = []
         for row in self.rows:
             numbers = [_leading_number(cell) for cell in row[1:]]
@@ -36,7 +54,7 @@ class Table:
         return replace(self, rows=rows)
 
     def show(self) -> None:
-        """Print it to the terminal; a pipe gets whole lines, whatever its width would be taken for."""
+        """Print it to the terminal; in a pipe, lines are not wrapped at the terminal's width."""
         from rich.console import Console
         from rich.table import Table as RichTable
         from rich.text import Text

@@ -1,4 +1,4 @@
-"""Our own questions, as experiments: same objects as the paper's."""
+"""Our own studies, as experiments like the paper's."""
 
 from ..experiment import register
 from .members import Members

@@ -30,7 +30,7 @@ CHANCE = 10.0
 
 
 def run_demo(out: Path, device: DeviceName, epochs: int) -> Path:
-    """Train, print the table, and write learning-curves.png, signal.png and index.html; the page's path."""
+    """Train, print the table, and write learning-curves.png, signal.png and index.html; returns the page's path."""
     pick_device(device)
     prepare(out)
     cells = [
@@ -65,7 +65,7 @@ def run_demo(out: Path, device: DeviceName, epochs: int) -> Path:
 ![Spread, share of firing units and gradient over the layers at initialization](signal)
 
 Networks of {DEPTHS[0]}, {DEPTHS[1]} and {DEPTHS[2]} hidden layers of 64 units, no skip connections, no normalization;
-Adam, learning rate 0.001/√depth for every initialization, batches of {BATCH}, one seed. Every number on this page was
+Adam, learning rate 0.001/√depth for every initialization, batch size {BATCH}, one seed. Every number on this page was
 computed when the page was made.
 """
     title = "Deep ReLU networks that train from the first step"
@@ -87,11 +87,10 @@ def meaning(records: Sequence[Record], firing: float) -> list[str]:
     rival = max(others, key=lambda s: others[s])
     return [
         f"At {shallow} layers {_at_chance(score, shallow)}; at {deep} layers {_at_chance(score, deep)}.",
-        f"Weights drawn on the Stiefel manifold and aligned with the ones direction reach "
-        f"{score['stiefel', deep]:.1f} % at {deep} layers, against {others[rival]:.1f} % for the best other one "
-        f"({rival}).",
-        f"The pictures show why: with them {firing:.0%} of the units of the last layer fire, and neither the signal "
-        "nor the gradient fades on its way through the layers.",
+        f"Stiefel weights, aligned with the all-ones direction, reach {score['stiefel', deep]:.1f} % at {deep} layers; "
+        f"the best other initialization ({rival}) reaches {others[rival]:.1f} %.",
+        f"The pictures show why: {firing:.0%} of the units in the last layer fire, and neither signal nor gradient "
+        "fades with depth.",
     ]
 
 
@@ -112,11 +111,11 @@ def _signal_picture(signals: Mapping[str, Signal], title: str) -> Figure:
     panels = (
         ("std", "spread of the pre-activations", True),
         ("active", "share of units that fire", False),
-        ("gradient", "length of the gradient", True),
+        ("gradient", "gradient norm", True),
     )
     for axis, (name, label, logarithmic) in zip(axes[0], panels):
-        for scheme, one in signals.items():
-            values = getattr(one, name).mean(0)
+        for scheme, measured in signals.items():
+            values = getattr(measured, name).mean(0)
             layers = np.arange(1, len(values) + 1)
             shown = np.where(values > 0, values, np.nan) if logarithmic else values
             axis.plot(layers, shown, color=plots.colour(scheme), label=scheme, linewidth=1.8)

@@ -25,7 +25,7 @@ QUICK_EPOCHS = 20
 FEW_SHOT_SEEDS = 50
 """Few shots vary much, and are cheap; the uniform member's are those of table 3."""
 TUNING_SEED = 1000
-"""Of the networks that find each member's best rate; none of those that are compared has it."""
+"""Seed of the networks that find each member's best rate; no compared network uses it."""
 DEEPEST = {3_000: 10, 10_000: 5}
 """Epochs of the deepest networks."""
 
@@ -46,7 +46,7 @@ def epochs_of(depth: int) -> int:
 
 
 FRESH = {100: 100} | {depth: epochs_of(depth) for depth in (300, 1000)}
-"""Depths and epochs of the networks that hold the recommended member against the uniform one once more."""
+"""Depths and epochs of the final comparison of the recommended member with the uniform one."""
 
 
 def cell(dataset: str, scheme: Scheme, depth: int, times: float = 1.0, **options: Any) -> Cell:
@@ -71,7 +71,7 @@ def usual(seeds: int, quick: bool) -> list[Cell]:
 
 
 def fixed(seeds: int, quick: bool) -> list[Cell]:
-    """Lee's at the rate that the paper gives it, 0.001 whatever the depth."""
+    """Lee's at the paper's rate for it, 0.001 at every depth."""
     return [
         cell(dataset, Lee(), depth, math.sqrt(depth), seed=seed, **_epochs(quick))
         for seed, dataset, depth in product(range(seeds), _sets(quick), DEPTHS)
@@ -79,7 +79,7 @@ def fixed(seeds: int, quick: bool) -> list[Cell]:
 
 
 def rates(seeds: int, quick: bool) -> list[Cell]:
-    """Those that find each member's best rate: with a seed of their own, in a third of the epochs.
+    """Networks that find each member's best rate: with a seed of their own, in a third of the epochs.
 
     A quick study only shows what rates do, at a hundred layers, with the seeds of the comparison.
     """
@@ -94,21 +94,21 @@ def rates(seeds: int, quick: bool) -> list[Cell]:
 
 def best(seeds: int, records: Mapping[Cell, Record]) -> list[Cell]:
     """Each member at the rate whose tuning network scored best, as far as they have records."""
-    found: dict[tuple[str, Scheme, int], tuple[float, float]] = {}
+    top: dict[tuple[str, Scheme, int], tuple[float, float]] = {}
     for tuning in rates(0, False):
         if (record := records.get(tuning)) is not None:
             key = tuning.dataset, tuning.scheme, tuning.depth
-            found[key] = max(found.get(key, (-math.inf, 1.0)), (record.score, tuning.times))
-    return [cell(*key, times, seed=seed) for key, (_, times) in found.items() for seed in range(seeds)]
+            top[key] = max(top.get(key, (-math.inf, 1.0)), (record.score, tuning.times))
+    return [cell(*key, times, seed=seed) for key, (_, times) in top.items() for seed in range(seeds)]
 
 
 def few(seeds: int, quick: bool) -> list[Cell]:
     """A few images of each class, a hundred layers."""
-    found = []
+    cells = []
     for dataset, scheme, shots in product(_sets(quick), MEMBERS, SHOTS):
         count = seeds if quick or scheme not in OF_THE_SET else FEW_SHOT_SEEDS
-        found += [cell(dataset, scheme, 100, seed=s, shots=shots, batch=None, epochs=100) for s in range(count)]
-    return found
+        cells += [cell(dataset, scheme, 100, seed=s, shots=shots, batch=None, epochs=100) for s in range(count)]
+    return cells
 
 
 def activations(seeds: int, quick: bool) -> list[Cell]:
@@ -135,7 +135,7 @@ def long(seeds: int) -> list[Cell]:
 
 
 def fresh(seeds: int) -> list[Cell]:
-    """Seeds that had no part in the choice of the recommended member."""
+    """Seeds that were not used to choose the recommended member."""
     return [
         cell(dataset, scheme, depth, seed=seed, epochs=epochs)
         for seed, dataset, scheme in product(range(2 * seeds, 4 * seeds), IMAGES, (UNIFORM, RECOMMENDED))
@@ -157,7 +157,7 @@ def deepest() -> list[Cell]:
 
 def everything(seeds: int, quick: bool, records: Mapping[Cell, Record]) -> list[Cell]:
     """All of the study; a quick one is on digits, without the long and the deep networks."""
-    found = [part for make in (usual, fixed, rates, few, activations, tabular) for part in make(seeds, quick)]
+    cells = [part for make in (usual, fixed, rates, few, activations, tabular) for part in make(seeds, quick)]
     if not quick:
-        found += [*long(seeds), *fresh(seeds), *thousand(seeds), *deepest(), *best(seeds, records)]
-    return list(dict.fromkeys(found))
+        cells += [*long(seeds), *fresh(seeds), *thousand(seeds), *deepest(), *best(seeds, records)]
+    return list(dict.fromkeys(cells))

@@ -21,14 +21,14 @@ def over_depth(records: Sequence[Record]) -> Figure:
     drawn, axes = plots.figure(2, size=(4.6, 4.0), label=f"Accuracy over depth, {records[0].cell.dataset}")
     best = 0.0
     for number, name in enumerate(KINDS):
-        own = [record for record in records if kind(record.cell) == name]
-        if not own:
+        chosen = [record for record in records if kind(record.cell) == name]
+        if not chosen:
             continue
-        depths = sorted({record.cell.depth for record in own})
-        scores = [np.array([record.score for record in own if record.cell.depth == d]) for d in depths]
+        depths = sorted({record.cell.depth for record in chosen})
+        scores = [np.array([record.score for record in chosen if record.cell.depth == d]) for d in depths]
         mean, std = np.array([s.mean() for s in scores]), np.array([s.std() for s in scores])
         best = max(best, float((mean + std).max()))
-        style = "-" if own[0].cell.scheme in OF_THE_SET else "--"
+        style = "-" if chosen[0].cell.scheme in OF_THE_SET else "--"
         for axis in axes[0]:
             axis.plot(depths, mean, style, color=f"C{number}", label=name, linewidth=1.6, marker="o", markersize=3)
             axis.fill_between(depths, mean - std, mean + std, color=f"C{number}", alpha=0.12, linewidth=0)
@@ -45,7 +45,7 @@ def over_depth(records: Sequence[Record]) -> Figure:
 def learning(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Test accuracy by epoch in the comparison of members: a row for each data set, a column for each depth.
 
-    Bands from the lowest seed to the highest. What is more than twenty points behind is not shown.
+    Bands from the lowest seed to the highest. Curves more than twenty points behind are not shown.
     """
     usual = [r for r in rows if r["times"] == 1 and r["depth"] in DEPTHS]
     usual = [r for r in usual if r["epochs"] == epochs_of(r["depth"])]
@@ -55,9 +55,9 @@ def learning(rows: Sequence[Mapping[str, Any]]) -> Figure:
     )
     for line, dataset in zip(axes, datasets):
         for axis, depth in zip(line, depths):
-            own = [r for r in usual if (r["dataset"], r["depth"]) == (dataset, depth)]
-            _by_epoch(axis, own)
-            top = max(r["score"] for r in own)
+            chosen = [r for r in usual if (r["dataset"], r["depth"]) == (dataset, depth)]
+            _by_epoch(axis, chosen)
+            top = max(r["score"] for r in chosen)
             axis.set(title=f"{dataset}, {depth:,} layers", xlabel="epoch", ylim=(top - 20, top + 1))
         line[0].set_ylabel("test accuracy (%)")
     plots.legend(drawn, axes[0, 0])
@@ -67,7 +67,7 @@ def learning(rows: Sequence[Mapping[str, Any]]) -> Figure:
 def deep(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Test accuracy by epoch of networks of a thousand layers and more, a panel for each data set and depth.
 
-    Of trainings of different length, the longest that five networks or more had. Bands from the lowest seed to the
+    Of runs of different length, the longest that five networks or more had. Bands from the lowest seed to the
     highest; other rates than 0.001/√depth are dashed.
     """
     rows = [row for row in rows if row["depth"] >= 1000]
@@ -76,12 +76,12 @@ def deep(rows: Sequence[Mapping[str, Any]]) -> Figure:
     drawn, axes = plots.figure(len(panels), size=(4.4, 3.8), label="Accuracy by epoch, a thousand layers and more")
     others: set[float] = set()
     for axis, (depth, dataset) in zip(axes[0], panels):
-        own = [row for row in rows if (row["depth"], row["dataset"]) == (depth, dataset)]
-        trained = Counter(row["epochs"] for row in own if row["epoch"] == row["epochs"])
+        chosen = [row for row in rows if (row["depth"], row["dataset"]) == (depth, dataset)]
+        trained = Counter(row["epochs"] for row in chosen if row["epoch"] == row["epochs"])
         longest = max(trained, key=lambda epochs: (trained[epochs] >= 5, epochs))
-        own = [row for row in own if row["epochs"] == longest]
-        _by_epoch(axis, own)
-        others |= {row["times"] for row in own} - {1}
+        chosen = [row for row in chosen if row["epochs"] == longest]
+        _by_epoch(axis, chosen)
+        others |= {row["times"] for row in chosen} - {1}
         axis.set(xlabel="epoch", title=f"{dataset}, {depth:,} layers", ylim=(0, 102))
     axes[0, 0].set_ylabel("test accuracy (%)")
     handles = {label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels())}

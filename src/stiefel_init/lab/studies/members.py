@@ -30,19 +30,19 @@ class Found(NamedTuple):
     seeds: int
     curves: Sequence[Mapping[str, Any]] = ()
 
-    def of(self, own: Sequence[Cell]) -> list[Record]:
-        """The records that cells have."""
-        return [self.records[cell] for cell in dict.fromkeys(own) if cell in self.records]
+    def of(self, wanted: Sequence[Cell]) -> list[Record]:
+        """The records of those cells that have one."""
+        return [self.records[cell] for cell in dict.fromkeys(wanted) if cell in self.records]
 
     def part(self, make: Callable[[int, bool], list[Cell]], dataset: str | None = None) -> list[Record]:
         """The records of a part of the study, of both its forms."""
-        own = self.of([cell for quick in (False, True) for cell in make(self.seeds, quick)])
-        return [record for record in own if dataset in (None, record.cell.dataset)]
+        records = self.of([cell for quick in (False, True) for cell in make(self.seeds, quick)])
+        return [record for record in records if dataset in (None, record.cell.dataset)]
 
     def at_best(self, dataset: str | None = None) -> list[Record]:
         """Each member at its best rate."""
-        own = self.of(cells.best(self.seeds, self.records))
-        return [record for record in own if dataset in (None, record.cell.dataset)]
+        records = self.of(cells.best(self.seeds, self.records))
+        return [record for record in records if dataset in (None, record.cell.dataset)]
 
 
 class Members(Trained):
@@ -119,7 +119,7 @@ def _of_dataset(found: Found, dataset: str) -> list[Table]:
             title = f"{dataset}, depth {depth}, {tried[0].cell.epochs} epochs; by rate, in units of 0.001/√depth"
             tables.append(_table(title, tried, lambda c: c.times))
     if few := found.part(cells.few, dataset):
-        tables.append(_table(f"{dataset}, depth 100; by images of each class", few, lambda c: c.shots))
+        tables.append(_table(f"{dataset}, depth 100; by images per class", few, lambda c: c.shots))
     shaped = found.part(cells.activations, dataset)
     if any(record.cell.activation != "relu" for record in shaped):
         title = f"{dataset}, depth 100, {shaped[0].cell.epochs} epochs; by activation"
@@ -138,9 +138,9 @@ def _others(found: Found) -> list[Table]:
         tables.append(_table(title, deep, lambda c: f"{c.depth:,}, {c.epochs} epochs, × {c.times:g}"))
     tabular = found.part(cells.tabular)
     for metric in dict.fromkeys(record.metric for record in tabular):
-        own = [record for record in tabular if record.metric == metric]
+        scored = [record for record in tabular if record.metric == metric]
         title = f"tabular data, depth 100, {metric.label.removeprefix('test ').removesuffix(' (%)')}; by set and α"
-        tables.append(_table(title, own, lambda c: f"{c.dataset}, α {c.alpha:g}"))
+        tables.append(_table(title, scored, lambda c: f"{c.dataset}, α {c.alpha:g}"))
     return tables
 
 
@@ -195,17 +195,17 @@ def _duels(found: Found, best: bool) -> Table:
 
 
 def _claims(found: Found) -> Table:
-    """What the study set out to show, each with its verdict and the numbers behind it."""
+    """The study's claims, each with its verdict and the numbers behind it."""
     rows = []
     fresh = found.of(cells.fresh(found.seeds))
     for (depth, epochs), dataset in product(FRESH.items(), IMAGES):
-        own = [record for record in fresh if (record.cell.dataset, record.cell.depth) == (dataset, depth)]
+        chosen = [record for record in fresh if (record.cell.dataset, record.cell.depth) == (dataset, depth)]
         claim = f"{RECOMMENDED} is {'not worse' if depth == 100 else 'better'} than uniform"
-        rows.append(_against_uniform(f"{claim}: {dataset}, depth {depth}, {epochs} epochs", own, worse=depth == 100))
+        rows.append(_against_uniform(f"{claim}: {dataset}, depth {depth}, {epochs} epochs", chosen, worse=depth == 100))
     for dataset, least in zip(IMAGES, (96.0, 86.0)):
-        own = [record for record in found.of(cells.thousand(found.seeds)) if record.cell.dataset == dataset]
-        for scheme in sorted(dict.fromkeys(record.cell.scheme for record in own), key=MEMBERS.index):
-            values = _scores(own, scheme)
+        chosen = [record for record in found.of(cells.thousand(found.seeds)) if record.cell.dataset == dataset]
+        for scheme in sorted(dict.fromkeys(record.cell.scheme for record in chosen), key=MEMBERS.index):
+            values = _scores(chosen, scheme)
             reached = int((values >= least).sum())
             verdict = "open" if len(values) < 5 else "holds" if reached == len(values) else "fails"
             text = f"{reached} of {len(values)} seeds; lowest {values.min():.2f}, mean {values.mean():.2f}"
@@ -220,21 +220,21 @@ def _claims(found: Found) -> Table:
     if good:
         top = max(good, key=lambda record: (record.cell.depth, record.score))
         text = f"{top.cell.depth:,} layers, {top.score:.2f} % after {top.cell.epochs} epochs, {kind(top.cell)}"
-        rows.append(["a plain network reaches 95 % on MNIST; the deepest that did", "holds", text])
+        rows.append(["the deepest plain network to reach 95 % on MNIST", "holds", text])
     return Table("claims", ["claim", "verdict", "evidence"], rows)
 
 
 def _against_uniform(claim: str, records: Sequence[Record], *, worse: bool) -> list[str]:
-    """The recommended member against the uniform one: that it is better is shown, or that it is `worse` is not."""
+    """The recommended member against the uniform one: shown to be better, or not shown to be `worse`."""
     a, b = _scores(records, RECOMMENDED), _scores(records, UNIFORM)
     if min(len(a), len(b)) < 2:
         return [claim, "open", f"{len(a)} and {len(b)} seeds"]
     p = greater_p(b, a) if worse else greater_p(a, b)
     numbers = f"{a.mean():.2f} ± {a.std(ddof=1):.2f} ({len(a)}) against {b.mean():.2f} ± {b.std(ddof=1):.2f} ({len(b)})"
     small = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-    text = f"that it is worse is {'not ' if p >= 0.05 else ''}shown, {small}" if worse else small
+    text = f"{'not ' if p >= 0.05 else ''}shown to be worse, {small}" if worse else small
     verdict = "holds" if (p >= 0.05) == worse else "fails" if worse else "not shown"
-    if worse and verdict == "holds" and min(len(a), len(b)) < 10:  # few seeds show nothing easily
+    if worse and verdict == "holds" and min(len(a), len(b)) < 10:  # few seeds rarely show anything
         verdict = "open"
     return [claim, verdict, f"{numbers}; {text}"]
 
@@ -242,15 +242,15 @@ def _against_uniform(claim: str, records: Sequence[Record], *, worse: bool) -> l
 def curves(found: Found) -> list[dict[str, object]]:
     """Test accuracy by epoch: the comparison at 0.001/√depth from a hundred layers on, and the deepest networks."""
     seeds = found.seeds
-    own = [cell for cell in cells.usual(seeds, False) if cell.depth >= 100]
+    wanted = [cell for cell in cells.usual(seeds, False) if cell.depth >= 100]
     deep = [*cells.fixed(seeds, False), *cells.best(seeds, found.records), *cells.thousand(seeds), *cells.deepest()]
-    own += [cell for cell in deep if cell.depth >= 1000]
+    wanted += [cell for cell in deep if cell.depth >= 1000]
     return [
         {
             "dataset": record.cell.dataset, "member": kind(record.cell), "depth": record.cell.depth,
             "times": record.cell.times, "epochs": record.cell.epochs, "seed": record.cell.seed, "epoch": epoch,
             "score": score,
         }
-        for record in found.of(own)
+        for record in found.of(wanted)
         for epoch, score in zip(record.tested, record.test_score)
     ]  # fmt: skip

@@ -25,21 +25,20 @@ MOST = 1_000_000
 
 
 def own_data(dataset: str, target: str | None) -> dict[str, Dataset]:
-    """A CSV file as a data set, under a name that tells its content; nothing for the laboratory's own sets."""
+    """A CSV file as a data set, named by its content; nothing for the laboratory's own sets."""
     path = Path(dataset)
     if dataset in names():
         if target is not None:
-            raise StiefelError(f"--target {target} is for CSV files; {dataset} knows its own.")
+            raise StiefelError(f"--target {target} is for CSV files; {dataset} has its own target.")
         return {}
     if not path.suffix and not path.exists():
         return {}  # an unknown name: loading it says which are known
     if not path.is_file():
-        raise StiefelError(f"--dataset {dataset} is not there; give a CSV file, or one of {', '.join(names())}.")
+        raise StiefelError(f"--dataset {dataset} does not exist; give a CSV file, or one of {', '.join(names())}.")
     if target is None:
-        raise StiefelError(f"--dataset {dataset} is a file; say with --target which column to predict.")
-    found = from_csv(path, target)
+        raise StiefelError(f"--dataset {dataset} is a file; name the column to predict with --target.")
     content = hashlib.blake2b(path.read_bytes() + target.encode(), digest_size=4).hexdigest()
-    return {f"{path.name}@{content}": found}
+    return {f"{path.name}@{content}": from_csv(path, target)}
 
 
 def grid(
@@ -62,7 +61,7 @@ def grid(
     if seeds < 1:
         raise StiefelError(f"seeds={seeds} is not a number of networks; give 1 or more.")
     if batch < 0:
-        raise StiefelError(f"batch={batch} is negative; give the rows of a mini-batch, or 0 for all at once.")
+        raise StiefelError(f"batch={batch} is negative; give the batch size, or 0 for full batch.")
     if not 0 < lr < math.inf:
         raise StiefelError(f"lr={lr} is not a learning rate; give a positive number.")
     settings = list(
@@ -93,10 +92,10 @@ def schemes_of(text: str) -> list[Scheme]:
 
 def listed(what: str, text: str, every: Sequence[str]) -> list[str]:
     """The names of a comma-separated list."""
-    found = list(every) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
-    if not found:
-        raise StiefelError(f"{what}={text!r} names none; write for example {every[0]},{every[2]}, or all.")
-    return list(dict.fromkeys(found))
+    names = list(every) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise StiefelError(f"{what}={text!r} is empty; write for example {every[0]},{every[2]}, or all.")
+    return list(dict.fromkeys(names))
 
 
 def _numbers(name: str, text: str) -> list[int]:
@@ -115,9 +114,9 @@ def page(records: Sequence[Record], out: Path) -> Path:
     lines = [f"## {label} after {first.epochs} epochs, mean ± standard deviation over seeds", "", *table.markdown(), ""]
     pictures = {}
     for activation in dict.fromkeys(record.cell.activation for record in records):
-        own = [record for record in records if record.cell.activation == activation]
-        pictures[activation] = plots.learning_curves(own)
+        chosen = [record for record in records if record.cell.activation == activation]
+        pictures[activation] = plots.learning_curves(chosen)
         lines += [f"## Learning curves, {activation}", "", f"![{label} against the epoch]({activation})", ""]
     batch = first.batch or "all rows"
-    lines += [f"Plain networks, hidden layers of {first.width} units; {first.optimizer}, batches of {batch}."]
+    lines += [f"Plain networks with hidden layers of {first.width} units; {first.optimizer}, batch size {batch}."]
     return write_page(out / "index.html", title, "\n".join(lines), pictures)

@@ -13,7 +13,7 @@ import torch
 from .. import files
 from ..data import Dataset
 from ..progress import counted, duration
-from . import record as keep
+from . import record as record_files
 from .cell import Cell
 from .runner import DeviceName, pick_device, plan, work
 from .stack import Stack
@@ -34,7 +34,7 @@ def forecast(
     where = pick_device(device)
     files.refuse_file(out)
     tasks = Tasks(datasets, directory)
-    done = keep.read(out, warn, touch=False) if out.is_dir() else {}
+    done = record_files.read(out, warn, touch=False) if out.is_dir() else {}
     stacks = plan(cells, tasks, where, done, most)
     left = sum(map(len, stacks))
     lines = [
@@ -50,22 +50,22 @@ def forecast(
             timed[kind] = _seconds_per_work(sample, tasks, where)
         seconds += timed[kind] * sum(work(cell, tasks(cell)) for cell in stack)
     if stacks:
-        lines.append(f"That is likely to take about {duration(seconds)}.")
+        lines.append(f"This should take about {duration(seconds)}.")
     lines.append(f"Records would go to {out}. Nothing was run or written.")
     return "\n".join(lines)
 
 
 def _short(cell: Cell) -> Cell:
-    """A network whose steps take as long for its size, but that is quickly had: at most 100 layers, drawn simply."""
+    """A network whose steps cost the same per layer but that is quick to build: at most 100 layers, a simple scheme."""
     width = cell.width if isinstance(cell.width, int) else cell.width[:100]
     return replace(cell, scheme="he", depth=min(cell.depth, 100), width=width)
 
 
 def _seconds_per_work(stack: Sequence[Cell], tasks: Tasks, device: torch.device) -> float:
     """Time of a unit of work, from one warm-up and two timed steps of the stack itself."""
-    own = [tasks(cell) for cell in stack]
-    state = Stack(stack, own, device)
-    engine = pick_engine("auto", stack[0], own[0], device)(state)
+    learned = [tasks(cell) for cell in stack]
+    state = Stack(stack, learned, device)
+    engine = pick_engine("auto", stack[0], learned[0], device)(state)
     try:
         engine.first_steps(1)
         start = time.perf_counter()

@@ -84,9 +84,9 @@ def initial(cells: Sequence[Cell], net: Architecture, device: torch.device) -> P
             where = [i for i, cell in enumerate(cells) if cell.scheme == scheme]
             # Member 0 of the key's batch: the very matrix that stiefel_init.draw(scheme, m, n, seed=…, name=…) gives.
             # Under protocol 1 schemes that draw entry by entry take the key itself.
-            own = keys[where] if scheme.entrywise else _stream.fold(keys[where], 0)
+            streams = keys[where] if scheme.entrywise else _stream.fold(keys[where], 0)
             drawn = torch.empty(len(where), *weight.shape[1:], device=device)
-            weight[where] = fill_(drawn, scheme, keys=own)
+            weight[where] = fill_(drawn, scheme, keys=streams)
     return parameters
 
 

@@ -22,7 +22,7 @@ class Optimizer:
         self.adam = name == "adam"
         self.groups: list[tuple[float, list[list[Tensor]]]] = []
         for rate in dict.fromkeys(rates):
-            chosen = [index for index, one in enumerate(rates) if one == rate]
+            chosen = [index for index, other in enumerate(rates) if other == rate]
             rows = [parameters[index] for index in chosen]
             state = [rows, [gradients[index] for index in chosen]]
             if self.adam:

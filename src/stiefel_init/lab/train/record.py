@@ -1,8 +1,8 @@
-"""Records: what became of each cell, as JSON Lines that survive a kill, a copy and a diff.
+"""Records: the outcome of each cell, as JSON Lines that survive a kill, a copy and a diff.
 
 A finished stack is one file, one line per cell: `pandas.read_json(path, lines=True)` reads it. It is written under a
-temporary name, synced and renamed, so a file is whole or not there. Every line says which line of how many it is and
-carries a checksum, so a file that was cut or altered is noticed, named and set aside.
+temporary name, synced and renamed, so a file is complete or absent. Every line has its number, the number of lines and
+a checksum, so a truncated or altered file is detected and set aside.
 """
 
 from __future__ import annotations
@@ -33,12 +33,18 @@ Environment = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What became of one cell."""
+    """The outcome of one cell.
+
+    >>> from stiefel_init.lab import run
+    >>> (record,) = run([Cell("digits", depth=1, epochs=1)], device="cpu")
+    >>> record.tested, record.metric.label
+    ((1,), 'test accuracy (%)')
+    """
 
     cell: Cell
     metric: Metric
     score: float
-    """The test score after the last epoch; of a network that diverged, the worst there is."""
+    """The test score after the last epoch; the worst possible one if the network diverged."""
     diverged: int | None = None
     """The first epoch whose training loss was not finite."""
     train_loss: tuple[float, ...] = ()
@@ -53,18 +59,40 @@ class Record:
 
     @classmethod
     def of(cls, cell: Cell, metric: Metric, outcome: Outcome, seconds: float, where: Environment) -> Record:
-        """The record of an outcome; numbers as its file will hold them."""
+        """The record of an outcome, with numbers rounded as in its file.
+
+        Args:
+            cell: What was trained.
+            metric: What the scores are.
+            outcome: What `train` returned.
+            seconds: Its share of the stack's time.
+            where: The environment.
+
+        Returns:
+            The record.
+        """
         values = {name: _rounded(value) for name, value in asdict(outcome).items()}
         return _from(cell, metric, values | {"seconds": _rounded(seconds), "environment": dict(where)})
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as JSON can say it: the fields of the cell, then the others; what is not finite is null."""
+        """The record as JSON values.
+
+        Returns:
+            The fields of the cell, then the others; non-finite numbers are None.
+        """
         values = {name: getattr(self, name) for name in self.__slots__ if name not in ("cell", "metric")}
         return {**self.cell.identity(), "metric": self.metric.name, **{k: _rounded(v) for k, v in values.items()}}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Record:
-        """What `to_dict` gave; of old records too, which do not name their metric."""
+        """The inverse of `to_dict`; it also reads old records, which do not name their metric.
+
+        Args:
+            values: What `to_dict` returned.
+
+        Returns:
+            The record.
+        """
         name = values.get("metric")
         return _from(Cell.from_dict(values), _old_metric(values) if name is None else METRICS[name], values)
 
@@ -82,9 +110,9 @@ def _from(cell: Cell, metric: Metric, values: Mapping[str, Any]) -> Record:
 
 
 def _old_metric(values: Mapping[str, Any]) -> Metric:
-    """Of a known data set its task tells; of others, that a regression's training score is the root of its loss.
+    """Known data sets have a task; in others, a regression's training score is the root of its loss.
 
-    Of a network that diverged at once both are null, where a classification has an accuracy still.
+    For a network that diverged at once both are null in a regression, whereas a classification still has an accuracy.
     """
     if (entry := CATALOG.get(values["dataset"])) is not None:
         return ACCURACY if entry.task == "classification" else RMSE
@@ -97,7 +125,7 @@ def _old_metric(values: Mapping[str, Any]) -> Metric:
 
 
 def _rounded(value: Any) -> Any:
-    """Numbers to seven significant digits; what is not finite as null, which JSON can say."""
+    """Numbers to seven significant digits; non-finite ones as None, for JSON."""
     if isinstance(value, list | tuple):
         return [_rounded(entry) for entry in value]
     if isinstance(value, float):
@@ -139,19 +167,19 @@ def read(directory: Path, warn: Callable[[str], None], *, touch: bool = True) ->
         try:
             lines = _sound_lines(path)
         except StiefelError as error:
-            aside = f"It {set_aside(path)}; its cells will be trained again." if touch else "It is left out."
+            aside = f"It {set_aside(path)}; its cells will be trained again." if touch else "It is skipped."
             warn(f"{error} {aside}")
             continue
         try:
             records |= {record.cell: record for record in map(Record.from_dict, lines)}
         except (StiefelError, KeyError, TypeError, ValueError) as error:
-            warn(f"The record file {path} is left out, as it holds networks not known here: {error}")
+            warn(f"Skipped {path}, which holds unknown networks: {error}")
     return records
 
 
 def _sound_lines(path: Path) -> list[dict[str, Any]]:
     """The lines of one file, every one verified."""
-    found = []
+    records = []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -165,10 +193,10 @@ def _sound_lines(path: Path) -> list[dict[str, Any]]:
             sound = False
         if not sound:
             raise StiefelError(f"The record file {path} is damaged at line {number} of {len(lines)}.")
-        found.append(values)
-    if not found:
+        records.append(values)
+    if not records:
         raise StiefelError(f"The record file {path} is empty.")
-    return found
+    return records
 
 
 def _checksum(values: Mapping[str, Any]) -> str:

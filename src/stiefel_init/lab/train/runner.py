@@ -1,4 +1,4 @@
-"""Run cells: group them into stacks, skip what is finished, train, and keep the records."""
+"""Run cells: group them into stacks, skip finished ones, train, and write records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..._errors import StiefelError, unknown
 from .. import files
 from ..data import Dataset
 from ..progress import Advance, progress
-from . import record as keep
+from . import record as record_files
 from .cell import Cell, split_evenly, stack_key
 from .network import Architecture
 from .record import Record
@@ -26,7 +26,7 @@ from .training import ENGINES, EngineName, pick_engine, train
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[DeviceName, ...] = get_args(DeviceName)
-_MOST = {"cpu": 12, "cuda": 1056}  # networks in a stack; more gain nothing there and would cost more to lose
+_MOST = {"cpu": 12, "cuda": 1056}  # networks in a stack; more are no faster, and a kill would lose more
 _MEMORY_SHARE = 0.6  # of what is free
 
 
@@ -46,20 +46,20 @@ def run(
 
     Args:
         cells: The networks to train.
-        out: Directory of the records; rerun with the same one to resume. None keeps nothing.
-        device: `"auto"` takes a GPU where there is one.
-        datasets: Data sets of your own, by the name the cells use; in `out`, a name stands for one content.
-        directory: Where the laboratory's data sets lie.
-        most: Networks to train at once; by default as many as memory allows.
-        engine: `"fused"` or `"graph"`; by default the fused one wherever it can.
-        title: What the progress bar says.
+        out: Directory of the records; rerun with the same one to resume. None writes nothing.
+        device: `"auto"` uses a GPU if there is one.
+        datasets: Your own data sets, by the name the cells use; within `out`, a name must keep its content.
+        directory: Directory of the laboratory's data files.
+        most: Networks to train at once; by default as many as fit in memory.
+        engine: `"fused"` or `"graph"`; by default the fused one where possible.
+        title: Title of the progress bar.
         warn: Receives a sentence for everything that goes wrong without ending the run.
 
     Returns:
         One record for each cell.
 
     Raises:
-        StiefelError: for data, devices, engines or directories that are none, and for networks that do not fit.
+        StiefelError: for invalid data, devices, engines or directories, and for networks that do not fit in memory.
 
     >>> records = run([Cell("digits", depth=2, epochs=1)], device="cpu")
     >>> str(records[0].cell.scheme), records[0].metric.name, len(records[0].test_score)
@@ -70,9 +70,9 @@ def run(
         raise unknown("engine", engine, ENGINES)
     tasks = Tasks(datasets, directory)
     for cell in cells:
-        pick_engine(engine, cell, tasks(cell), where)  # what is wrong shows before anything is written
+        pick_engine(engine, cell, tasks(cell), where)  # errors show before anything is written
     folder = None if out is None else files.prepare(Path(out))
-    known = keep.read(folder, warn) if folder else {}
+    known = record_files.read(folder, warn) if folder else {}
     stacks = plan(list(dict.fromkeys(cells)), tasks, where, known, most)
     with progress(sum(work(cell, tasks(cell)) for stack in stacks for cell in stack), title) as advance:
         while stacks:
@@ -81,10 +81,10 @@ def run(
             if records is None:
                 _free(where)
                 stacks[:0] = split_evenly(stack, (len(stack) + 1) // 2)
-                warn(f"{len(stack)} networks did not fit the memory of {where}; trying half as many at once.")
+                warn(f"{len(stack)} networks did not fit in the memory of {where}; trying half as many at once.")
                 continue
             if folder:
-                keep.write(folder, records)
+                record_files.write(folder, records)
             known |= {record.cell: record for record in records}
             if where.type == "cuda":  # a collection takes longer than a small stack does on a CPU
                 _free(where)
@@ -94,7 +94,7 @@ def run(
 def _train(
     stack: list[Cell], tasks: Tasks, device: torch.device, engine: EngineName, advance: Advance
 ) -> list[Record] | None:
-    """The records of a stack; None if it does not fit the memory, and its progress is taken back."""
+    """The records of a stack; None, with its progress undone, if it does not fit in memory."""
     share = sum(work(cell, tasks(cell)) for cell in stack) / stack[0].epochs
     what = f"{len(stack)} of {stack[0].dataset}, depth {stack[0].depth}"
     start, done = time.perf_counter(), 0
@@ -111,20 +111,20 @@ def _train(
             raise
         if len(stack) == 1:
             raise StiefelError(
-                f"One network of depth {stack[0].depth} does not fit the memory of {device}; "
-                "take a smaller batch, or fewer or narrower layers."
+                f"One network of depth {stack[0].depth} does not fit in the memory of {device}; "
+                "use a smaller batch, or fewer or narrower layers."
             ) from error
         advance(-share * done)
         return None
     seconds = (time.perf_counter() - start) / len(stack)
-    made = keep.environment(device, used)
+    made = record_files.environment(device, used)
     return [Record.of(cell, tasks(cell).metric, outcome, seconds, made) for cell, outcome in zip(stack, outcomes)]
 
 
 def plan(
     cells: Sequence[Cell], tasks: Tasks, device: torch.device, done: Container[Cell], most: int | None = None
 ) -> list[list[Cell]]:
-    """The stacks to train. Which cells go together does not depend on what is done, so a resumed run repeats none."""
+    """The stacks to train. Cells are grouped the same way whatever is done, so a resumed run repeats none."""
     groups: dict[Any, list[Cell]] = {}
     for cell in cells:
         task = tasks(cell)
@@ -150,7 +150,7 @@ def _fits(cell: Cell, tasks: Tasks, device: torch.device) -> int:
 
 
 def work(cell: Cell, task: Task) -> float:
-    """Multiplications and additions of a cell's training, the measure of progress and of time."""
+    """Floating-point operations of a cell's training, the measure of progress and time."""
     return 6.0 * Architecture.of(cell, task).parameters * task.size * cell.epochs
 
 
@@ -164,7 +164,7 @@ def pick_device(name: DeviceName) -> torch.device:
 
 
 def _out_of_memory(error: Exception) -> bool:
-    """On a CPU, PyTorch says so in words alone."""
+    """On a CPU, only PyTorch's message says so."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 

@@ -25,9 +25,9 @@ class Signal:
     active: np.ndarray
     """The share of them that is positive."""
     variance_ratio: np.ndarray
-    """Variance of a layer's activations over that of the layer before; of the first, over the inputs'."""
+    """Variance of a layer's activations divided by that of the layer before; for the first, by the inputs'."""
     gradient: np.ndarray
-    """Length of the loss's gradient by the pre-activations."""
+    """Norm of the loss's gradient with respect to the pre-activations."""
 
 
 def measure(cells: Sequence[Cell], task: Task, rows: int = 256) -> Signal:

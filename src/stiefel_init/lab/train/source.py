@@ -1,6 +1,6 @@
-"""Which source a record was made with: a hash of the package, and the commit that has it.
+"""The source that made a record: a hash of the package, and its commit.
 
-The hash is the one git gives the package's folder, computed from the files themselves, so it is known where git is not.
+The hash is git's for the package's folder, computed from the files themselves, so it is known without git too.
 """
 
 from __future__ import annotations

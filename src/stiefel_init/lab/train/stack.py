@@ -43,10 +43,10 @@ class Data:
         by_test: dict[int, list[int]] = {}
         for index, task in enumerate(tasks):
             by_test.setdefault(id(task.test_features), []).append(index)
-        for own in by_test.values():
-            task = tasks[own[0]]
+        for members in by_test.values():
+            task = tasks[members[0]]
             arrays = torch.from_numpy(task.test_features).to(device), torch.from_numpy(task.test_targets).to(device)
-            self.tests.append((own, *arrays))
+            self.tests.append((members, *arrays))
 
     def inputs(self, features: Tensor) -> Tensor:
         """Stored features as the network takes them."""
@@ -76,21 +76,21 @@ class Stack:
     def evaluate(self) -> Tensor:
         """The test score of each cell: accuracy in percent, or root mean squared error."""
         score = torch.empty(len(self.cells), dtype=torch.float64, device=self.order.device)
-        for own, features, targets in self.data.tests:
+        for members, features, targets in self.data.tests:
             part = self.parameters
-            if len(own) < len(self.cells):
-                part = Parameters.of(part.flat[own], self.net)
-            total = torch.zeros(len(own), dtype=torch.float64, device=score.device)
+            if len(members) < len(self.cells):
+                part = Parameters.of(part.flat[members], self.net)
+            total = torch.zeros(len(members), dtype=torch.float64, device=score.device)
             for start in range(0, len(features), EVALUATION_ROWS):
                 x = self.data.inputs(features[start : start + EVALUATION_ROWS])
                 y = targets[start : start + EVALUATION_ROWS]
-                out = predict(part, self.net, x.expand(len(own), -1, -1))
+                out = predict(part, self.net, x.expand(len(members), -1, -1))
                 if self.loss == "cross_entropy":
                     total += (out.argmax(-1) == y).sum(1)
                 else:
                     total += (out.squeeze(-1) - y).double().square().sum(1)
             mean = total / len(features)
-            score[own] = 100 * mean if self.loss == "cross_entropy" else mean.sqrt()
+            score[members] = 100 * mean if self.loss == "cross_entropy" else mean.sqrt()
         return score
 
 

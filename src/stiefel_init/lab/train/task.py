@@ -33,7 +33,7 @@ class Metric:
         return math.inf if self.less_is_better else 0.0
 
     def better(self, score: float) -> float:
-        """The score as a number of which more is better."""
+        """The score as a number for which more is better."""
         return -score if self.less_is_better else score
 
 
@@ -95,7 +95,7 @@ class Tasks:
         return whole if cell.shots is None else self._few(whole, cell.dataset, cell.seed, cell.shots)
 
     def dataset(self, name: str) -> Dataset:
-        """The data set of that name: one of the user's own, or one of the laboratory's."""
+        """The data set of that name: the user's own, or the laboratory's."""
         if name not in self._given:
             self._given[name] = load(name, directory=self._directory)
         return self._given[name]

@@ -23,7 +23,7 @@ EngineName = Literal["auto", "fused", "graph"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 _ENGINES: tuple[type[Engine], ...] = (FusedEngine, GraphEngine)
 TESTS = 20
-"""About how often a training is tested on the way."""
+"""About how many times a run is tested."""
 
 
 def pick_engine(name: EngineName, cell: Cell, task: Task, device: torch.device) -> type[Engine]:
@@ -44,15 +44,15 @@ def pick_engine(name: EngineName, cell: Cell, task: Task, device: torch.device) 
 
 @dataclass
 class Outcome:
-    """What became of one cell. Accuracies in percent; for regression, root mean squared errors."""
+    """The outcome of one cell. Accuracies in percent; for regression, root mean squared errors."""
 
     score: float = math.nan
     """Test accuracy, or test RMSE, after the last epoch."""
     train_loss: list[float] = field(default_factory=list)
-    """Mean training loss of each epoch; of few shots, of the last step alone."""
+    """Mean training loss of each epoch; for few shots, only of the last step."""
     train_score: list[float] = field(default_factory=list)
     tested: list[int] = field(default_factory=list)
-    """The epochs after which the test score was taken: all of a short training, every fifth of a hundred."""
+    """The epochs after which the test score was taken: all of a short run, every fifth of a hundred."""
     test_score: list[float] = field(default_factory=list)
     diverged: int | None = None
     """The first epoch whose training loss was not finite."""
@@ -65,9 +65,9 @@ def train(
     progress: Callable[[int], None] = lambda epoch: None,
     engine: EngineName = "auto",
 ) -> tuple[list[Outcome], str]:
-    """Train the cells as one stack; their outcomes, and the engine's name.
+    """Train the cells as one stack; returns their outcomes and the engine's name.
 
-    They must agree in all that `stack_key` holds and in the shapes of their tasks.
+    They must agree in `stack_key` and in the shapes of their tasks.
     """
     kind = pick_engine(engine, cells[0], tasks[0], device)
     with _precision(cells[0].precision, device):
@@ -81,7 +81,7 @@ def train(
                 stack.shuffle(epoch - 1)
                 loss, correct = trainer.epoch()
                 last = epoch == epochs
-                if last or not few:  # a few shots are steps, not epochs: only where they end is of interest
+                if last or not few:  # few-shot epochs are single steps: only the last matters
                     _note(outcomes, stack, epoch, loss, correct)
                     if last or epoch % every == 0:
                         _test(outcomes, stack, epoch)
@@ -110,7 +110,7 @@ def _test(outcomes: list[Outcome], stack: Stack, epoch: int) -> None:
 
 @contextmanager
 def _precision(name: str, device: torch.device) -> Iterator[None]:
-    """Products in float32 or in tf32, for the time of a stack."""
+    """Products in float32 or in tf32 while a stack trains."""
     backend: Any = {"cuda": torch.backends.cuda, "cpu": torch.backends.mkldnn}[device.type]
     before = backend.matmul.fp32_precision
     backend.matmul.fp32_precision = "ieee" if name == "float32" else "tf32"

@@ -26,24 +26,30 @@ Loss = Callable[[Any, Any], Tensor]
 
 
 def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss | None = None) -> Diagnosis:
-    r"""Send one batch through `model` and say where its signal and gradient go wrong, and what to do about it.
+    r"""Send one batch through `model` and say where its signal and gradient go wrong, and how to fix it.
 
-    The result has one row for each call of each layer with weights, in the order they ran, and a verdict in plain
-    sentences. The model runs in the mode it is in, training or not, and is left exactly as it was, also when its
-    forward raises: parameters, buffers, gradients, mode, hooks, and the states of the random generators.
+    The model runs in its current mode, training or not, and is left exactly as it was, even if its forward raises:
+    parameters, buffers, gradients, mode, hooks, and the states of the random generators.
 
     Args:
-        inputs: a tensor, a tuple or list of what the forward takes, or a dict of it by name. Use a real batch, of 16
-            inputs or more, and best of 256.
-        targets: with them the gradient is measured.
-        loss: `loss(outputs, targets)`, a scalar. By default cross-entropy for whole-number targets, which are then
-            classes, and the mean squared error for targets that are floats.
+        model: Any module with weights.
+        inputs: A tensor, a tuple or list of positional arguments, or a dict of keyword arguments. Use a real batch of
+            at least 16 inputs, better 256.
+        targets: Pass them to measure gradients.
+        loss: `loss(outputs, targets)`, a scalar. By default cross-entropy for integer targets, which are classes, and
+            the mean squared error for float targets.
+
+    Returns:
+        A verdict in plain sentences, and one row for each call of each layer with weights, in the order they ran.
+
+    Raises:
+        StiefelError: if the model, the inputs, the targets or the loss do not fit together.
 
     >>> from stiefel_init.torch import initialize_
     >>> model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> plan = initialize_(model, seed=0)
-    >>> found = diagnose(model, torch.rand(32, 8), torch.arange(32) % 2)
-    >>> found.healthy, [layer.layer for layer in found.layers]
+    >>> diagnosis = diagnose(model, torch.rand(32, 8), torch.arange(32) % 2)
+    >>> diagnosis.healthy, [layer.layer for layer in diagnosis.layers]
     (True, ['0', '2', '4'])
     """
     if not isinstance(model, nn.Module):
@@ -52,7 +58,7 @@ def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss |
     given = list(_tensors((args, kwargs)))
     _check_inputs(given)
     if loss is not None and targets is None:
-        raise StiefelError("loss was given without targets; give both, or neither.")
+        raise StiefelError("loss was given without targets; pass both, or neither.")
     modules = list(model.named_modules())
     layers = weight_layers(modules)
     if not layers:
@@ -61,7 +67,7 @@ def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss |
         for leaf, parameter in module._parameters.items():
             where = f"{name}.{leaf}".lstrip(".")
             if is_lazy(parameter):
-                raise StiefelError(f"{where} is uninitialized, of a lazy layer; run one forward pass first.")
+                raise StiefelError(f"{where} belongs to a lazy layer and is uninitialized; run one forward pass first.")
             if parameter is not None and parameter.is_meta:
                 raise StiefelError(f"{where} is on the meta device and has no values; initialize the model first.")
     with unchanged([module for _, module in modules], given), _as_written(targets is not None):
@@ -94,19 +100,19 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 def _check_inputs(given: Sequence[Tensor]) -> None:
     if not given:
-        raise StiefelError("inputs hold no tensor; give a batch as a tensor, a tuple of them, or a dict by name.")
+        raise StiefelError("inputs hold no tensor; give a tensor, a tuple of tensors, or a dict of them by name.")
     for tensor in given:
         shape = tuple(tensor.shape)
         if not tensor.numel():
             raise StiefelError(f"inputs of shape {shape} are empty; give a batch of at least one input.")
         if tensor.is_floating_point() and not bool((finite := tensor.isfinite()).all()):
             bad = float(tensor[~finite][0])
-            raise StiefelError(f"inputs of shape {shape} have the entry {bad}; remove what is not finite.")
+            raise StiefelError(f"inputs of shape {shape} have the entry {bad}; remove non-finite entries.")
 
 
 @contextmanager
 def _as_written(gradients: bool) -> Iterator[None]:
-    """Run modules as their Python code says: no compiled or fused paths around the layers."""
+    """Run the modules' Python code, not compiled or fused paths that bypass the layers."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -125,7 +131,7 @@ def _forward(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in _tensors((args, kwargs)))
         raise StiefelError(
             f"the forward of {type(model).__name__} raised {_reason(error)} on inputs of shape {shapes}; give inputs "
-            "that model(inputs) takes."
+            "that model(inputs) accepts."
         ) from error
 
 
@@ -146,87 +152,89 @@ def _loss(loss: Loss | None, outputs: Any, targets: Any) -> Tensor:
         what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
         raise StiefelError(f"loss returned {what}; it must be one number, so take its mean.")
     if not value.requires_grad:
-        raise StiefelError("the loss has no gradient; something in the model or the loss detaches it from the layers.")
+        raise StiefelError("the loss has no gradient; something in the model or the loss detaches it.")
     return value.reshape(())
 
 
 def _default_loss(outputs: Tensor | None, targets: Any) -> Tensor:
     if outputs is None or not isinstance(targets, Tensor):
         what = "the model's output" if outputs is None else f"targets, a {type(targets).__name__},"
-        raise StiefelError(f"{what} is not a tensor of numbers; give loss=, a function of outputs and targets.")
+        raise StiefelError(f"{what} is not a tensor of numbers; pass loss=, a function of outputs and targets.")
     shapes = f"targets of shape {tuple(targets.shape)} and outputs of shape {tuple(outputs.shape)}"
     if targets.is_floating_point():
         if not bool(targets.isfinite().all()):
             raise StiefelError("targets have an entry that is not finite; remove it.")
         if targets.numel() != outputs.numel() or targets.shape[:1] != outputs.shape[:1]:
-            raise StiefelError(f"{shapes} cannot be subtracted; give targets of the outputs' shape, or loss=.")
+            raise StiefelError(f"{shapes} cannot be subtracted; give targets of the outputs' shape, or pass loss=.")
         return F.mse_loss(outputs, targets.to(outputs).view_as(outputs))
     if targets.is_complex() or outputs.ndim < 1:
-        raise StiefelError(f"{shapes} and of dtype {targets.dtype} suit no default loss; give loss=.")
+        raise StiefelError(f"{shapes} and of dtype {targets.dtype} suit no default loss; pass loss=.")
     labels = targets.long()
     if outputs.ndim > 1 and outputs.shape[:1] + outputs.shape[2:] == labels.shape:
         scores = outputs.movedim(1, -1)
     elif outputs.shape[:-1] == labels.shape:
         scores = outputs
     else:
-        raise StiefelError(f"{shapes} do not fit as classes and their scores; give one class per output, or loss=.")
+        raise StiefelError(f"{shapes} do not match as classes and scores; give one class per output, or pass loss=.")
     classes, low, high = scores.shape[-1], int(labels.min()), int(labels.max())
     if low < 0 or high >= classes or classes < 2:
-        raise StiefelError(f"targets go from {low} to {high} and the model scores {classes} classes; give loss=.")
+        raise StiefelError(f"targets go from {low} to {high} and the model scores {classes} classes; pass loss=.")
     return F.cross_entropy(scores.flatten(0, -2), labels.flatten())
 
 
 def _gradients(loss: Tensor | None, seen: Sequence[Seen]) -> list[tuple[float | None, float | None]]:
-    """For each call, the length of the gradient by the layer's output, and by its weights."""
+    """For each call, the norm of the gradient with respect to the layer's output, and to its weights."""
     if loss is None:
         return [(None, None)] * len(seen)
-    weights = {id(one.module): own_weights(one.module) for one in seen}
-    sources: list[Any] = [one.edge for one in seen if one.edge is not None]
+    weights = {id(layer.module): own_weights(layer.module) for layer in seen}
+    sources: list[Any] = [layer.edge for layer in seen if layer.edge is not None]
     flat = [weight for group in weights.values() for weight in group]
-    found = torch.autograd.grad(loss, [*sources, *flat], allow_unused=True)
-    at = [index for index, gradient in enumerate(found) if gradient is not None]
-    lengths = dict(zip(at, norms([found[index].detach() for index in at])))
-    by_output, by_weight = iter(range(len(sources))), iter(range(len(sources), len(found)))
+    gradients = torch.autograd.grad(loss, [*sources, *flat], allow_unused=True)
+    at = [index for index, gradient in enumerate(gradients) if gradient is not None]
+    lengths = dict(zip(at, norms([gradients[index].detach() for index in at])))
+    by_output, by_weight = iter(range(len(sources))), iter(range(len(sources), len(gradients)))
     of_weights: dict[int, float | None] = {}
     for key, group in weights.items():
         parts = [lengths[index] for index in (next(by_weight) for _ in group) if index in lengths]
         of_weights[key] = math.hypot(*parts) if parts else None
-    return [(None if one.edge is None else lengths.get(next(by_output)), of_weights[id(one.module)]) for one in seen]
+    return [
+        (None if layer.edge is None else lengths.get(next(by_output)), of_weights[id(layer.module)]) for layer in seen
+    ]
 
 
 def _rows(observer: Observer, gradients: Sequence[tuple[float | None, float | None]]) -> tuple[Layer, ...]:
     seen, entering, leaving = observer.seen, observer.entering.results(), observer.leaving.results()
-    weights = survey(dict.fromkeys(one.module for one in seen))
+    weights = survey(dict.fromkeys(layer.module for layer in seen))
     predictions = _predictions(seen, gradients, weights)
     rows = []
-    for one, (gradient, weight_gradient) in zip(seen, gradients):
-        mean, std, active, never = entering[id(one)]
-        mean_after, std_after, spread, distinct = leaving[id(one)]
-        told, expected = weights[one.module], predictions.get(id(one))
+    for layer, (gradient, weight_gradient) in zip(seen, gradients):
+        mean, std, active, never = entering[id(layer)]
+        mean_after, std_after, spread, distinct = leaving[id(layer)]
+        weight, expected = weights[layer.module], predictions.get(id(layer))
         rows.append(
             Layer(
-                layer=one.name,
-                call=one.call,
-                kind=type(one.module).__name__,
-                shape=told.shape,
-                activation=one.activation,
-                units=one.units,
-                samples=one.samples,
+                layer=layer.name,
+                call=layer.call,
+                kind=type(layer.module).__name__,
+                shape=weight.shape,
+                activation=layer.activation,
+                units=layer.units,
+                samples=layer.samples,
                 pre_mean=mean,
                 pre_std=std,
                 alpha=mean / std if std > 0 else None,
-                active=None if one.activation is None else active,
-                dead=int(never) if one.activation in RECTIFIERS else None,
+                active=None if layer.activation is None else active,
+                dead=int(never) if layer.activation in RECTIFIERS else None,
                 post_mean=mean_after,
                 post_std=std_after,
                 spread=spread,
-                distinct=distinct if one.samples > 1 and distinct > 0 else None,
+                distinct=distinct if layer.samples > 1 and distinct > 0 else None,
                 gradient=gradient,
                 weight_gradient=weight_gradient,
-                zero_weights=told.zero,
-                scheme=told.scheme,
-                orthogonality_error=told.orthogonality_error,
-                alignment_error=told.alignment_error,
+                zero_weights=weight.zero,
+                scheme=weight.scheme,
+                orthogonality_error=weight.orthogonality_error,
+                alignment_error=weight.alignment_error,
                 **({} if expected is None else {f"predicted_{k}": v for k, v in expected._asdict().items()}),
             )
         )
@@ -238,13 +246,13 @@ def _predictions(
     gradients: Sequence[tuple[float | None, float | None]],
     weights: Mapping[nn.Module, Weights],
 ) -> dict[int, Prediction]:
-    lengths = {id(one): length for one, (length, _) in zip(seen, gradients)}
+    lengths = {id(layer): length for layer, (length, _) in zip(seen, gradients)}
     result: dict[int, Prediction] = {}
     for run in runs(seen):
-        told = [weights[one.module] for one in run]
-        maps = [one.map for one in told if one.map is not None]
+        of_run = [weights[layer.module] for layer in run]
+        maps = [weight.map for weight in of_run if weight.map is not None]
         if run[0].start is not None and len(maps) == len(run):
-            is_lee = all(one.scheme == "lee" for one in told)
-            found = predict(run, run[0].start.cpu().numpy(), maps, is_lee, lengths[id(run[-1])])
-            result.update(zip(map(id, run), found))
+            is_lee = all(weight.scheme == "lee" for weight in of_run)
+            rows = predict(run, run[0].start.cpu().numpy(), maps, is_lee, lengths[id(run[-1])])
+            result.update(zip(map(id, run), rows))
     return result

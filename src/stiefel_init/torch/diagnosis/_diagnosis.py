@@ -30,7 +30,14 @@ _PRINTED = {
 class Diagnosis:
     """What `diagnose` found: `layers` in the order they ran, `findings` and `verdict`, the worst first.
 
-    It prints as sentences and a table, and shows itself in notebooks.
+    It prints as sentences and a table, and renders in notebooks.
+
+    >>> import torch
+    >>> from stiefel_init.torch import diagnose
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    >>> diagnosis = diagnose(model, torch.rand(32, 4))
+    >>> len(diagnosis), len(diagnosis.records()), '"layers"' in diagnosis.to_json()
+    (2, 2, True)
     """
 
     layers: tuple[Layer, ...]
@@ -43,12 +50,12 @@ class Diagnosis:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is wrong: kind, layer and sentence; empty for a healthy network."""
+        """The problems: kind, layer and sentence; empty for a healthy network."""
         return self._judged[0]
 
     @property
     def verdict(self) -> tuple[str, ...]:
-        """Sentences: what is wrong and what to do about it, or why the network is healthy."""
+        """Sentences: what is wrong and how to fix it, or why the network is healthy."""
         return self._judged[1]
 
     @property
@@ -60,7 +67,11 @@ class Diagnosis:
         return len(self.layers)
 
     def records(self) -> list[dict[str, Any]]:
-        """One dict for each layer, with the fields of `Layer`."""
+        """The layers as dicts.
+
+        Returns:
+            One dict for each layer, with the fields of `Layer`.
+        """
         return [asdict(layer) for layer in self.layers]
 
     @property
@@ -76,7 +87,11 @@ class Diagnosis:
         return frame.astype(dict.fromkeys(numbers, float))
 
     def to_json(self) -> str:
-        """Verdict, findings and layers as JSON; numbers that are not finite become null."""
+        """Everything as JSON.
+
+        Returns:
+            Verdict, findings, loss and layers; non-finite numbers become null.
+        """
         content = {
             "healthy": self.healthy,
             "verdict": self.verdict,
@@ -115,7 +130,7 @@ class Diagnosis:
         )
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
-        """The printed columns, less those that are empty throughout."""
+        """The printed columns, without empty ones."""
         values = {name: [getattr(layer, name) for layer in self.layers] for name in _PRINTED}
         shown = [name for name in _PRINTED if any(value is not None for value in values[name])]
         return [_PRINTED[name] for name in shown], [list(row) for row in zip(*(map(_text, values[n]) for n in shown))]
@@ -125,9 +140,13 @@ class Diagnosis:
         return sum(name in ("layer", "weight", "activation") for name in header)
 
     def plot(self) -> Figure:
-        """A matplotlib figure over the layers: size, active units, distinct units, gradient; predictions as lines.
+        """Plot signal, active units, distinct units and gradient over the layers; predictions are lines.
 
-        Nothing is shown or kept by pyplot; a notebook shows the figure, `plot().savefig(path)` writes it.
+        Returns:
+            A matplotlib figure, made without pyplot: a notebook shows it, `plot().savefig(path)` writes it.
+
+        Raises:
+            StiefelError: if matplotlib is not installed.
         """
         try:
             from ._plot import plot

@@ -1,4 +1,4 @@
-"""What a diagnosis tells of each layer."""
+"""What a diagnosis says about each layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Layer:
 
     layer: str
     call: int
-    """1, and more for a layer that is called again."""
+    """1; higher if the layer is called again."""
     kind: str
     """The layer's class."""
     shape: str
@@ -29,20 +29,20 @@ class Layer:
     alpha: float | None
     """pre_mean / pre_std."""
     active: float | None
-    """The share of what enters the activation that is above 0."""
+    """The fraction of pre-activations above 0."""
     dead: int | None
-    """Under a ReLU or ReLU6: units that are above 0 for no sample."""
+    """For ReLU and ReLU6: units that are above 0 for no sample."""
     post_mean: float
     """Mean and std, over units and samples, of what leaves the activation; without one, of the output."""
     post_std: float
     spread: float
-    """Root mean square, over units, of a unit's std over samples: what is left of the differences between inputs."""
+    """Root mean square, over units, of a unit's std over samples: how far apart different inputs still are."""
     distinct: float | None
     """k² / Σ r_ij² over the correlations r of the k units that vary: k when all differ, 1 when all repeat one."""
     gradient: float | None
-    """Length of the loss's gradient by the layer's output."""
+    """Norm of the loss's gradient with respect to the layer's output."""
     weight_gradient: float | None
-    """Length of the loss's gradient by the layer's weights, all its calls together."""
+    """Norm of the loss's gradient with respect to the layer's weights, over all its calls."""
     zero_weights: bool
     scheme: str | None
     """`"stiefel"` for members of Õ(m,n), `"lee"`, `"orthogonal"` or `"other"`."""
@@ -50,7 +50,7 @@ class Layer:
     """As in `stiefel_init.check`, the worst of the layer's matrices."""
     alignment_error: float | None
     predicted_pre_mean: float | None = None
-    """What the theory says of these columns, for linear layers."""
+    """What the theory predicts for these columns, for linear layers."""
     predicted_pre_std: float | None = None
     predicted_alpha: float | None = None
     predicted_active: float | None = None
@@ -65,7 +65,7 @@ class Layer:
 
     @property
     def named(self) -> str:
-        """The label, as sentences have it."""
+        """The label, for use in sentences."""
         return f"layer {self.label}"
 
     @property

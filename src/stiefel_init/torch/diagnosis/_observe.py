@@ -77,11 +77,11 @@ class _Mark:
 
 @dataclass
 class Observer(TorchFunctionMode):
-    """A context in which the calls of `layers` are seen, in the order they end."""
+    """A context that records the calls of `layers`, in the order they end."""
 
     layers: Iterable[tuple[str, nn.Module]]
     gradients: bool
-    """Whether to keep what the gradients by the layers' outputs are taken from."""
+    """Whether to keep the graph edges that gradients with respect to the outputs need."""
     seen: list[Seen] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -102,8 +102,8 @@ class Observer(TorchFunctionMode):
         for handle in self._handles:
             handle.remove()
         if error[0] is None:
-            for one in self.seen:
-                self._settle(one)
+            for layer in self.seen:
+                self._settle(layer)
 
     def _put(self, tensor: Tensor, mark: _Mark) -> None:
         self._marks[id(tensor)] = weakref.ref(tensor), mark
@@ -128,16 +128,16 @@ class Observer(TorchFunctionMode):
                 replaced = result if isinstance(output, Tensor) else None
             edge = get_gradient_edge(result) if self.gradients and result.requires_grad else None
             self._calls[module] = call = self._calls.get(module, 0) + 1
-            one = Seen(name, module, call, _unit_axis(module, result), result.ndim, result.detach(), edge)
+            layer = Seen(name, module, call, _unit_axis(module, result), result.ndim, result.detach(), edge)
             if isinstance(module, nn.Linear):
-                self._connect(one, args[0] if args else first_tensor(kwargs))
-            self.seen.append(one)
-            self._put(result, _Mark(one, False, True))
+                self._connect(layer, args[0] if args else first_tensor(kwargs))
+            self.seen.append(layer)
+            self._put(result, _Mark(layer, False, True))
             return replaced
 
         return hook
 
-    def _connect(self, one: Seen, source: Tensor | None) -> None:
+    def _connect(self, layer: Seen, source: Tensor | None) -> None:
         """Find what the input of a linear layer is."""
         if source is None:
             return
@@ -146,13 +146,13 @@ class Observer(TorchFunctionMode):
             below = mark.seen
             if mark.plain and below.parameters is not None and isinstance(below.module, nn.Linear):
                 if not below.followed:
-                    below.followed, one.before = True, below
+                    below.followed, layer.before = True, below
                     return
                 below.forked = True
         rows = _matrix(source, -1)
         with torch.no_grad():
             rows = double(some(rows, _INPUTS))
-            one.start = torch.stack((rows.mean(1), rows.std(1, correction=0)))
+            layer.start = torch.stack((rows.mean(1), rows.std(1, correction=0)))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -183,18 +183,18 @@ class Observer(TorchFunctionMode):
             self._fork(args[:2])
         return result
 
-    def _settle(self, one: Seen) -> None:
+    def _settle(self, layer: Seen) -> None:
         """Measure a layer's output that no activation follows."""
-        if one.output is not None:
-            values, one.output = self._by_unit(one, one.output), None
-            self.entering.add(id(one), values)
-            self.leaving.add(id(one), values)
+        if layer.output is not None:
+            values, layer.output = self._by_unit(layer, layer.output), None
+            self.entering.add(id(layer), values)
+            self.leaving.add(id(layer), values)
 
     @staticmethod
-    def _by_unit(one: Seen, values: Tensor) -> Tensor:
+    def _by_unit(layer: Seen, values: Tensor) -> Tensor:
         """The values as (samples, units)."""
-        matrix = _matrix(values, one.axis if values.ndim == one.ndim else -1)
-        one.samples, one.units = matrix.shape
+        matrix = _matrix(values, layer.axis if values.ndim == layer.ndim else -1)
+        layer.samples, layer.units = matrix.shape
         return matrix
 
     def _fork(self, operands: Iterable[Any]) -> None:
@@ -205,13 +205,13 @@ class Observer(TorchFunctionMode):
                 mark.seen.forked = True
 
     def _activate(self, mark: _Mark, name: str, func: Any, args: Any, kwargs: Any) -> Any:
-        one = mark.seen
-        self.entering.add(id(one), self._by_unit(one, args[0] if args else kwargs["input"]))
+        layer = mark.seen
+        self.entering.add(id(layer), self._by_unit(layer, args[0] if args else kwargs["input"]))
         result = func(*args, **kwargs)
-        one.activation, one.output = name, None
-        one.parameters = _theory_parameters(name, args, kwargs)
-        self.leaving.add(id(one), self._by_unit(one, result))
-        self._put(result, _Mark(one, True, mark.plain))
+        layer.activation, layer.output = name, None
+        layer.parameters = _theory_parameters(name, args, kwargs)
+        self.leaving.add(id(layer), self._by_unit(layer, result))
+        self._put(result, _Mark(layer, True, mark.plain))
         return result
 
 
@@ -222,7 +222,7 @@ def first_tensor(value: Any) -> Tensor | None:
     if isinstance(value, Mapping):
         value = tuple(value.values())
     if isinstance(value, tuple | list):
-        return next((found for item in value if (found := first_tensor(item)) is not None), None)
+        return next((tensor for item in value if (tensor := first_tensor(item)) is not None), None)
     return None
 
 

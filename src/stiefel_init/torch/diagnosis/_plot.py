@@ -26,7 +26,7 @@ _STYLE: Any = {
     "grid.alpha": 0.25,
     "font.size": 10,
 }
-_NAMED = 12  # as many layers have their names on the axis
+_NAMED = 12  # up to so many layers are named on the axis
 
 
 def plot(layers: Sequence[Layer], findings: Sequence[Finding], headline: str) -> Figure:
@@ -36,7 +36,7 @@ def plot(layers: Sequence[Layer], findings: Sequence[Finding], headline: str) ->
         ("spread", "difference between inputs", True),
         ("active", "share of units that fire", False),
         ("distinct", "distinct units", True),
-        ("gradient", "length of the gradient", True),
+        ("gradient", "gradient norm", True),
     ]
     panels = [panel for panel in panels if any(getattr(layer, panel[0]) is not None for layer in layers)]
     with mpl.rc_context(_STYLE):

@@ -1,16 +1,16 @@
-r"""What the theory says of the linear layers that `diagnose` saw: `predict`.
+r"""What the theory predicts for the linear layers that `diagnose` saw: `predict`.
 
 A run of linear layers, each fed by nothing but the activations of the one before, starts at its measured input: the
-mean μ and std σ, over coordinates, of each of at most 256 inputs. A layer makes y_i = Σ_j W_ij x_j + b_i of it, so with
+mean μ and std σ, over coordinates, of each of at most 256 inputs. A layer computes y_i = Σ_j W_ij x_j + b_i, so with
 row sums r_i = Σ_j W_ij
 
     mean of y = μ · mean(r) + mean(b),      var of y = σ² · mean_i Σ_j W_ij² + μ² · var(r) + var(b)
 
 for independent coordinates, if biases and row sums are uncorrelated. For a member of Õ(m,n) that is √(n/m)·μ and
 min(n/m, 1)·σ². Weights drawn with mean zero get the mean and variance of r under that law, 0 and mean_i Σ_j W_ij²: the
-mean-field map. Then y is taken as Gaussian, as in `propagate`. A run in which all weights are Lee's goes by
-`propagate(scheme="lee")`. A non-negative member clips nothing that ReLU has let through: its output is its
-input's, and a unit that sums k others is off only if all of them are.
+mean-field map. Then y is taken as Gaussian, as in `propagate`. If all weights of a run are Lee's, it uses
+`propagate(scheme="lee")`. After a non-negative member ReLU clips nothing: the output is the input's, and a unit that
+sums k others is off only if all of them are.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Prediction(NamedTuple):
 
 def runs(seen: Sequence[Seen]) -> Iterator[list[Seen]]:
     """The linear layers, cut where one is not fed by the activations of the one before."""
-    following = {id(one.before): one for one in seen if one.before is not None}
-    for one in seen:
-        if one.start is not None:
-            run = [one]
+    following = {id(layer.before): layer for layer in seen if layer.before is not None}
+    for layer in seen:
+        if layer.start is not None:
+            run = [layer]
             while (after := following.get(id(run[-1]))) is not None:
                 run.append(after)
             yield run
@@ -54,18 +54,18 @@ def runs(seen: Sequence[Seen]) -> Iterator[list[Seen]]:
 def predict(
     run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map], is_lee: bool, gradient: float | None
 ) -> list[Prediction]:
-    """The run's predictions, as far as they are finite; the gradient's start from that measured at its last layer."""
+    """The run's predictions, as far as they are finite; the gradient starts from the one measured at its last layer."""
     if not np.isfinite(start).all():
         return []
-    activations = {_key(one) for one in run if one.activation is not None}
+    activations = {_key(layer) for layer in run if layer.activation is not None}
     lee = is_lee and len(activations) < 2 and all(m.var_b == m.mean_b == 0 for m in maps)
     rows, factors = _by_lee(run, start, maps) if lee else _by_moments(run, start, maps)
     if len(rows) < len(run) or gradient is None:
         return rows
     square = gradient**2
     values: list[float | None] = [None]
-    for factor, (one, _), above in zip(reversed(factors), reversed(list(pairwise(run))), reversed(maps)):
-        if one.forked:
+    for factor, (layer, _), above in zip(reversed(factors), reversed(list(pairwise(run))), reversed(maps)):
+        if layer.forked:
             break
         square *= factor * above.energy
         values.append(square**0.5)
@@ -81,14 +81,14 @@ def _by_moments(run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map]) -> 
     shares: list[np.ndarray] = []  # of active units, for every layer with an activation and every input
     kept: list[int] = []  # those of them that clip nothing
     with np.errstate(all="ignore"):
-        for one, m in zip(run, maps):
+        for layer, m in zip(run, maps):
             std = np.sqrt(m.energy * std * std + m.var_r * mean * mean + m.var_b)
             mean = mean * m.mean_r + m.mean_b
             entered.append((mean, std))
-            if one.parameters is not None:
-                if (key := _key(one)) not in known:
-                    known[key] = resolve(one.activation, one.parameters)
-                if m.groups and left and one.activation == "relu" == run[len(left) - 1].activation:
+            if layer.parameters is not None:
+                if (key := _key(layer)) not in known:
+                    known[key] = resolve(layer.activation, layer.parameters)
+                if m.groups and left and layer.activation == "relu" == run[len(left) - 1].activation:
                     kept.append(len(left))
                     shares.append(1 - (1 - shares[-1]) ** m.groups)
                 else:
@@ -102,23 +102,23 @@ def _by_moments(run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map]) -> 
         active = [share.mean() for share in shares]
         squares = np.empty((len(left), len(mean)))  # E f'²
         for key, activation in known.items():
-            same = [index for index, one in enumerate(run) if one.parameters is not None and _key(one) == key]
+            same = [index for index, layer in enumerate(run) if layer.parameters is not None and _key(layer) == key]
             squares[same] = _slopes(activation, *before[same].transpose(1, 0, 2))
-        for at in kept:  # what comes down has passed this mask already when it comes to the one before
+        for at in kept:  # the gradient has already passed this mask when it reaches the layer before
             squares[at - 1], squares[at] = shares[at - 1] / np.maximum(shares[at], 1e-300), shares[at]
     rows = []
-    for at, one in enumerate(run):
+    for at, layer in enumerate(run):
         if not np.isfinite(before[at]).all():
             break
         row = Prediction(float(pre_mean[at]), float(pre_std[at]), float(alphas[at]))
-        if one.parameters is not None:
+        if layer.parameters is not None:
             row = row._replace(active=float(active[at]), post_mean=float(post_mean[at]), post_std=float(post_std[at]))
         rows.append(row)
     return rows, backward(list(squares[: len(run) - 1]), np.full(len(mean), 1 / len(mean)))
 
 
-def _key(one: Seen) -> object:
-    return one.activation, *(one.parameters or {}).values()
+def _key(layer: Seen) -> object:
+    return layer.activation, *(layer.parameters or {}).values()
 
 
 def _activate(activation: Activation, mean: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -145,17 +145,17 @@ def _pooled(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _by_lee(run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map]) -> tuple[list[Prediction], list[float]]:
     mean, std = (float(value[0]) for value in _pooled(start[None]))
-    sizes: list[Any] = [run[0].module.in_features, *(one.module.out_features for one in run)]
+    sizes: list[Any] = [run[0].module.in_features, *(layer.module.out_features for layer in run)]
     name: Any
     parameters: Any
     name, parameters = next(
-        ((one.activation, one.parameters) for one in run if one.parameters is not None), ("relu", {})
+        ((layer.activation, layer.parameters) for layer in run if layer.parameters is not None), ("relu", {})
     )
     whole = propagate(sizes, mean=mean, std=std, scheme="lee", activation=name, **parameters)
     rows = []
-    for at, one in enumerate(run):
+    for at, layer in enumerate(run):
         row = Prediction(float(whole.pre_mean[at]), float(whole.pre_std[at]), float(whole.alpha[at]))
-        if one.parameters is not None:
+        if layer.parameters is not None:
             row = row._replace(
                 active=float(whole.active[at]),
                 post_mean=float(whole.post_mean[at]),

@@ -13,34 +13,34 @@ from torch import Tensor, nn
 
 @contextmanager
 def unchanged(modules: Sequence[nn.Module], tensors: Iterable[Tensor]) -> Iterator[None]:
-    """Whatever happens inside, the modules of a model leave as they entered, and so do the states of all generators.
+    """Whatever happens inside, restore the modules of a model and the states of all random generators.
 
     That is: values of parameters and buffers, gradients, mode, hooks and plain attributes of every module; the
     generators of torch (on the devices of the modules and of `tensors`), NumPy and Python. It costs one copy of the
     parameters and buffers. The modules' backward hooks are off meanwhile, as the backward pass is not the user's.
     """
     attributes = [vars(module) for module in modules]
-    dicts = attributes + [value for own in attributes for value in own.values() if isinstance(value, dict)]
-    saved = [(own, dict(own) if own else None) for own in dicts]  # most are empty
-    found = (tensor for own in attributes for kind in (own["_parameters"], own["_buffers"]) for tensor in kind.values())
-    held = list({id(tensor): tensor for tensor in found if tensor is not None}.values())
+    dicts = attributes + [value for state in attributes for value in state.values() if isinstance(value, dict)]
+    saved = [(state, dict(state) if state else None) for state in dicts]  # most are empty
+    kinds = (state[name] for state in attributes for name in ("_parameters", "_buffers"))
+    held = list({id(tensor): tensor for kind in kinds for tensor in kind.values() if tensor is not None}.values())
     grads = [tensor.grad if tensor.is_leaf else None for tensor in held]
     values = [_Values(group) for group in _alike(held)]
     numbers, python = np.random.get_state(), random.getstate()  # noqa: NPY002 - the user's model may draw from it
     devices = {tensor.device for tensor in (*held, *tensors) if tensor.device.type == "cuda"}
     try:
         with torch.random.fork_rng(devices):
-            for own in attributes:
-                own["_backward_hooks"].clear()
-                own["_backward_pre_hooks"].clear()
+            for state in attributes:
+                state["_backward_hooks"].clear()
+                state["_backward_pre_hooks"].clear()
             yield
     finally:
-        for own, before in saved:
+        for state, before in saved:
             if before is not None:
-                own.clear()
-                own.update(before)
-            elif own:
-                own.clear()
+                state.clear()
+                state.update(before)
+            elif state:
+                state.clear()
         for group in values:
             group.put_back()
         for tensor, grad in zip(held, grads):

@@ -1,5 +1,5 @@
-"""Statistics of many layers at once: values of one shape are stacked and measured together, which is what makes it
-cheap beside the forward pass."""
+"""Statistics of many layers at once: values of one shape are stacked and measured together, which keeps them cheap
+compared with the forward pass."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 
 _STACK = 1 << 18  # numbers measured at once: their float64 copies stay in a processor's cache
 _MOST = 64  # tensors in a stack
-_SAMPLES = 1024  # rows of activations from which repeated units are told
+_SAMPLES = 1024  # rows of activations used to detect redundant units
 
 
 class Gatherer:
-    """Takes copies of tensors and gives, for each, the row of numbers that `compute` makes of it.
+    """Copies tensors and returns, for each, the row of numbers that `compute` makes of it.
 
     `compute` gets a stack of tensors of one shape and dtype, to do with as it likes, and returns one row for each. The
     memory of a stack is used again for the next, while it is still in the processor's cache.
@@ -56,7 +56,7 @@ class Gatherer:
 
 
 def on_host(values: Tensor) -> Tensor:
-    """Where float64 is to be had: Apple's GPUs have none."""
+    """On a device with float64: Apple's GPUs have none."""
     return values.cpu() if values.device.type == "mps" else values
 
 
@@ -99,9 +99,9 @@ def leaving(values: Tensor) -> Tensor:
 def _distinct(centred: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
     r"""The variance of every unit, and k² / Σ_ij r_ij², with r the correlations of the k units that vary.
 
-    That is k if all differ, 1 if all repeat one, 0 if none varies: a unit does if its deviation is above rounding, 64
-    eps of its values. Many samples stand for more; and with fewer samples than units the squares of the correlations
-    are added up by samples, since ZᵀZ and ZZᵀ have the same sum of squares.
+    That is k if all differ, 1 if all are copies of one, 0 if none varies: a unit varies if its deviation is above
+    rounding, 64 eps of its values. Of very many samples some are used; with fewer samples than units the sum runs over
+    samples, since ZᵀZ and ZZᵀ have the same sum of squares.
     """
     samples, units = centred.shape[1:]
     if units <= samples <= _SAMPLES:
@@ -142,8 +142,8 @@ def norms(tensors: Sequence[Tensor]) -> list[float]:
     if not tensors:
         return []
     places = {tensor.device for tensor in tensors}
-    found = torch._foreach_norm([*tensors])
-    values = torch.stack([value.double() if len(places) == 1 else double(value).cpu() for value in found]).tolist()
+    lengths = torch._foreach_norm([*tensors])
+    values = torch.stack([value.double() if len(places) == 1 else double(value).cpu() for value in lengths]).tolist()
     return [
         value
         if 1e-15 < value < 1e15

@@ -10,13 +10,13 @@ from ._layer import Layer
 from ._observe import RECTIFIERS
 
 # docs/diagnose.md says what these mean and why.
-SPREAD = 1e3  # the factor by which the signal may fall or grow over the network
-FADED = 1e-3  # below this share of the activations' size, what tells inputs apart is gone
-GRADIENT = 1e3  # the factor by which the gradient may fall or grow
-DEAD = 0.25  # the share of units that may never fire
-DISTINCT = 0.25  # the share of the first layer's distinct units that must be left in the last
-DEEP = 100  # the hidden layers from which on permutations train better than uniform members: docs/members.md
-ENOUGH = 16  # inputs from which dead and repeated units can be told
+SPREAD = 1e3  # the signal may shrink or grow by this factor over the network
+FADED = 1e-3  # inputs count as indistinguishable if they differ by less than this share of the activations
+GRADIENT = 1e3  # the gradient may shrink or grow by this factor
+DEAD = 0.25  # this share of units may never fire
+DISTINCT = 0.25  # the last layer must keep this share of the first layer's distinct units
+DEEP = 100  # with more hidden layers, permutations train better than uniform members: docs/members.md
+ENOUGH = 16  # inputs needed to detect dead and redundant units
 _RELATED = RECTIFIERS | {"leaky_relu", "prelu", "elu", "selu", "celu", "gelu", "silu", "mish", "rrelu", "softplus"}
 
 
@@ -32,15 +32,15 @@ class Finding(NamedTuple):
 
 
 def judge(layers: Sequence[Layer]) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """The findings, the worst first; and the verdict: their sentences and what to do, or why all is well."""
-    # A layer of zeros is a choice (a head or a branch that starts at nothing), not a signal that died.
+    """The findings, the worst first; and the verdict: their sentences and what to do, or why the network is healthy."""
+    # A layer of zeros is a choice (a head or a branch that starts at zero), not a signal that died.
     judged = [layer for layer in layers if not layer.zero_weights] or list(layers)
-    found = [_not_finite(judged)]
-    if found[0] is None:
-        # Below weights of zeros the gradient is 0, until they have taken their first step.
+    problems = [_not_finite(judged)]
+    if problems[0] is None:
+        # Below zero weights the gradient is 0 until their first step.
         carried = judged if len(judged) == len(layers) else [layer for layer in judged if layer.gradient != 0]
-        found = [_spread(judged), _gradient(carried), _repeated(judged), _dead(judged)]
-    findings = tuple(finding for finding in found if finding is not None)
+        problems = [_spread(judged), _gradient(carried), _repeated(judged), _dead(judged)]
+    findings = tuple(finding for finding in problems if finding is not None)
     notes = [_few(layers), _zeros(layers)]
     sentences = [finding.sentence for finding in findings] + ([_advice(judged)] if findings else _healthy(judged))
     return findings, (*sentences, *(note for note in notes if note))
@@ -49,12 +49,12 @@ def judge(layers: Sequence[Layer]) -> tuple[tuple[Finding, ...], tuple[str, ...]
 def _not_finite(layers: Sequence[Layer]) -> Finding | None:
     for layer in layers:
         if not math.isfinite(layer.pre_mean + layer.pre_std + layer.post_mean + layer.post_std):
-            return Finding("not finite", layer.label, f"The signal overflows: from {layer.named} on it is not finite.")
+            return Finding("not finite", layer.label, f"The signal overflows from {layer.named} on.")
     return None
 
 
 def _last_run(layers: Sequence[Layer], bad: Callable[[Layer], bool]) -> Layer | None:
-    """The first of the layers at the end that are all bad."""
+    """The first layer from which on all are bad."""
     start = None
     for layer in reversed(layers):
         if not bad(layer):
@@ -67,23 +67,23 @@ def _spread(layers: Sequence[Layer]) -> Finding | None:
     first, last = layers[0], layers[-1]
     if last.samples < 2 or first.samples < 2:
         return None
-    dark = next((one for one in layers if one.activation in RECTIFIERS and one.dead == one.units), None)
-    if dark is not None and _last_run(layers, lambda one: one.spread == 0) is not None:
+    dark = next((layer for layer in layers if layer.activation in RECTIFIERS and layer.dead == layer.units), None)
+    if dark is not None and _last_run(layers, lambda layer: layer.spread == 0) is not None:
         return Finding(
             "signal dies",
             dark.label,
-            f"The signal dies in {dark.named}: none of its {dark.units} units fires for any input, and what follows is "
-            "the same for all inputs.",
+            f"The signal dies in {dark.named}: none of its {dark.units} units fires for any input, so all inputs give "
+            "the same output.",
         )
-    at = _last_run(layers, lambda one: one.spread * SPREAD < first.spread or one.spread < FADED * one.size)
+    at = _last_run(layers, lambda layer: layer.spread * SPREAD < first.spread or layer.spread < FADED * layer.size)
     if at is not None:
         if last.spread * SPREAD < first.spread and last.post_std * SPREAD < first.post_std:
             text = f"the activations are {_times(first.post_std / last.post_std)} smaller in {last.named} than in "
             text += f"{first.named}{_per_layer(layers, last.post_std / first.post_std)}"
         else:
-            text = f"in {last.named} all inputs give the same, to {_share(last.spread, last.size)} of its activations"
+            text = f"in {last.named} all inputs give the same activations, to {_share(last.spread, last.size)}"
         return Finding("signal dies", at.label, f"The signal dies from {at.named} on: {text}.")
-    at = _last_run(layers, lambda one: one.spread > SPREAD * first.spread)
+    at = _last_run(layers, lambda layer: layer.spread > SPREAD * first.spread)
     if at is not None:
         text = f"the activations are {_times(last.post_std / first.post_std)} larger in {last.named} than in "
         text += f"{first.named}{_per_layer(layers, last.post_std / first.post_std)}"
@@ -92,7 +92,7 @@ def _spread(layers: Sequence[Layer]) -> Finding | None:
 
 
 def _gradient(layers: Sequence[Layer]) -> Finding | None:
-    rows = [one for one in layers if one.gradient is not None]
+    rows = [layer for layer in layers if layer.gradient is not None]
     if len(rows) < 2:
         return None
     first, last = rows[0], rows[-1]
@@ -100,14 +100,14 @@ def _gradient(layers: Sequence[Layer]) -> Finding | None:
     if not math.isfinite(low):
         return Finding("gradient explodes", first.label, f"The gradient overflows before it reaches {first.named}.")
     if low * GRADIENT < high:
-        at = next(one for one in reversed(rows) if (one.gradient or 0.0) * GRADIENT < high)
+        at = next(layer for layer in reversed(rows) if (layer.gradient or 0.0) * GRADIENT < high)
         if low == 0:
-            gone = next(one for one in reversed(rows) if not one.gradient)
-            return Finding("gradient vanishes", at.label, f"The gradient vanishes: at {gone.named} nothing is left.")
+            gone = next(layer for layer in reversed(rows) if not layer.gradient)
+            return Finding("gradient vanishes", at.label, f"The gradient vanishes: at {gone.named} it is 0.")
         text = f"at {first.named} it is {_times(high / low)} smaller than at {last.named}{_per_layer(rows, low / high)}"
         return Finding("gradient vanishes", at.label, f"The gradient vanishes from {at.named} down: {text}.")
     if high * GRADIENT < low:
-        at = next(one for one in reversed(rows) if (one.gradient or 0.0) > GRADIENT * high)
+        at = next(layer for layer in reversed(rows) if (layer.gradient or 0.0) > GRADIENT * high)
         if high == 0:
             return Finding("gradient vanishes", last.label, f"The gradient at {last.named} is 0.")
         text = f"at {first.named} it is {_times(low / high)} larger than at {last.named}{_per_layer(rows, low / high)}"
@@ -116,19 +116,19 @@ def _gradient(layers: Sequence[Layer]) -> Finding | None:
 
 
 def _hidden(layers: Sequence[Layer]) -> list[Layer]:
-    """Without the output, if no activation follows it: its few units are not the network's."""
+    """Without the output layer, if no activation follows it."""
     return list(layers[:-1] if len(layers) > 1 and layers[-1].activation is None else layers)
 
 
 def _repeated(layers: Sequence[Layer]) -> Finding | None:
     rows = _hidden(layers)
-    # Units that do not vary at all are a signal that died, told above.
+    # If no unit varies at all, the signal has died, which is reported above.
     if len(rows) < 2 or min(rows[0].samples, rows[-1].samples) < ENOUGH or not (rows[0].distinct and rows[-1].distinct):
         return None
     first, last = rows[0], rows[-1]
 
-    def few(one: Layer) -> bool:
-        return (one.distinct or 0.0) < DISTINCT * min(first.distinct or 0.0, one.units)
+    def few(layer: Layer) -> bool:
+        return (layer.distinct or 0.0) < DISTINCT * min(first.distinct or 0.0, layer.units)
 
     at = _last_run(rows, few)
     if at is None:
@@ -136,47 +136,47 @@ def _repeated(layers: Sequence[Layer]) -> Finding | None:
     return Finding(
         "units repeat",
         at.label,
-        f"Units repeat one another from {at.named} on: the {last.units} of {last.named} differ as much as "
-        f"{last.distinct:.1f} independent ones would, those of {first.named} as much as {first.distinct:.1f}.",
+        f"Units become redundant from {at.named} on: {last.named} has {last.units} units, effectively "
+        f"{last.distinct:.1f} distinct ones ({first.named}: {first.distinct:.1f}).",
     )
 
 
 def _dead(layers: Sequence[Layer]) -> Finding | None:
-    rows = [one for one in layers if one.dead is not None and one.samples >= ENOUGH]
-    dead, units = sum(one.dead or 0 for one in rows), sum(one.units for one in rows)
+    rows = [layer for layer in layers if layer.dead is not None and layer.samples >= ENOUGH]
+    dead, units = sum(layer.dead or 0 for layer in rows), sum(layer.units for layer in rows)
     if not rows or dead < DEAD * units:
         return None
-    worst = max(rows, key=lambda one: (one.dead or 0) / one.units)
-    where = "" if len(rows) == 1 else f"; the most are in {worst.named}, {worst.dead} of {worst.units}"
+    worst = max(rows, key=lambda layer: (layer.dead or 0) / layer.units)
+    where = "" if len(rows) == 1 else f"; {worst.named} is worst, with {worst.dead} of {worst.units}"
     return Finding(
         "units are dead",
         worst.label,
-        f"{dead:,} of {units:,} units never fire, whatever the input, and do not learn{where}.",
+        f"{dead:,} of {units:,} units never fire for any input, so they cannot learn{where}.",
     )
 
 
 def _advice(layers: Sequence[Layer]) -> str:
-    schemes = {one.scheme for one in layers if one.scheme is not None}
-    activations = {one.activation for one in layers if one.activation is not None}
+    schemes = {layer.scheme for layer in layers if layer.scheme is not None}
+    activations = {layer.activation for layer in layers if layer.activation is not None}
     if activations and not activations & _RELATED:
         return (
-            "What to do: orthogonal weights keep the signal of such activations longer, "
-            'stiefel_init.torch.initialize_(model, "orthogonal"); so do normalization layers and skip connections.'
+            "What to do: orthogonal weights preserve the signal longer with such activations: "
+            'stiefel_init.torch.initialize_(model, "orthogonal"); normalization layers and skip connections help too.'
         )
     if schemes - {"stiefel", "lee"}:
         member = ', member="permutation"' if len(_hidden(layers)) > DEEP else ""
         return (
-            f"What to do: stiefel_init.torch.initialize_(model{member}) draws every weight so that signal and gradient "
-            "keep their size; then diagnose again."
+            f"What to do: call stiefel_init.torch.initialize_(model{member}), which preserves the size of signal and "
+            "gradient; then diagnose again."
         )
     if layers[0].alpha is not None and layers[0].alpha < 0.5:
         return (
-            "What to do: the weights are as they should be, but the inputs' mean is too low for units to fire; shift "
-            "them, x = stiefel_init.theory.shift_for_alpha(x, 2.0)."
+            "What to do: the weights are fine, but the inputs' mean is too low for units to fire; shift the inputs, "
+            "x = stiefel_init.theory.shift_for_alpha(x, 2.0)."
         )
     return (
-        "What to do: the weights are as they should be, so the cause lies elsewhere: look for biases, scales or "
-        "missing normalization at the layers named above, or add skip connections."
+        "What to do: the weights are fine, so look for the cause elsewhere: biases, scales or missing normalization at "
+        "the layers named above; or add skip connections."
     )
 
 
@@ -186,42 +186,42 @@ def _healthy(layers: Sequence[Layer]) -> list[str]:
     hidden = _hidden(layers)[-1]
     reasons = []
     if hidden is not first and first.spread > 0:
-        reasons.append(f"the signal of {hidden.named} is {_ratio(hidden.spread / first.spread)} that of {first.named}")
+        reasons.append(f"the signal at {hidden.named} is {_ratio(hidden.spread / first.spread)} that at {first.named}")
     if hidden.active is not None:
-        reasons.append(f"{_percent(hidden.active)} of the units of {hidden.named} fire for an input")
-    rows = [one for one in layers if one.gradient]
+        reasons.append(f"an input activates {_percent(hidden.active)} of the units of {hidden.named}")
+    rows = [layer for layer in layers if layer.gradient]
     if len(rows) > 1:
         ratio = (rows[0].gradient or 0.0) / (rows[-1].gradient or 1.0)
         reasons.append(f"the gradient at {rows[0].named} is {_ratio(ratio)} that at {rows[-1].named}")
-    members = [one for one in layers if one.scheme is not None]
-    if members and all(one.scheme == "stiefel" for one in members):
+    members = [layer for layer in layers if layer.scheme is not None]
+    if members and all(layer.scheme == "stiefel" for layer in members):
         reasons.append("all weights are members of Õ(m,n)")
     sentences = [f"The network is healthy: {_and(reasons)}." if reasons else "The network is healthy."]
-    rectified = [one for one in layers if one.dead is not None and one.samples >= ENOUGH]
+    rectified = [layer for layer in layers if layer.dead is not None and layer.samples >= ENOUGH]
     if rectified:
-        dead, units = sum(one.dead or 0 for one in rectified), sum(one.units for one in rectified)
+        dead, units = sum(layer.dead or 0 for layer in rectified), sum(layer.units for layer in rectified)
         sentences.append(f"{dead:,} of {units:,} units never fire." if dead else "Every unit fires for some input.")
     if last.gradient is None:
-        sentences.append("The gradient was not looked at; give targets to see it.")
+        sentences.append("Gradients not measured; pass `targets` to measure them.")
     return sentences
 
 
 def _few(layers: Sequence[Layer]) -> str:
-    samples = min(one.samples for one in layers)
+    samples = min(layer.samples for layer in layers)
     if samples >= ENOUGH:
         return ""
     inputs = "1 input" if samples == 1 else f"{samples} inputs"
-    return f"With {inputs} dead and repeated units cannot be told; give {ENOUGH} or more."
+    return f"{inputs} cannot show dead or redundant units; pass {ENOUGH} or more."
 
 
 def _zeros(layers: Sequence[Layer]) -> str:
-    names = [one.label for one in layers if one.zero_weights]
+    names = [layer.label for layer in layers if layer.zero_weights]
     if not names:
         return ""
     if len(names) == 1:
-        return f"The weights of {names[0]} are all zero; if not on purpose, initialize them."
+        return f"The weights of {names[0]} are all zero; unless that is intended, initialize them."
     return (
-        f"The weights of {len(names)} layers, {names[0]} the first, are all zero; if not on purpose, initialize them."
+        f"The weights of {len(names)} layers, {names[0]} first, are all zero; unless that is intended, initialize them."
     )
 
 

@@ -37,14 +37,14 @@ class Map(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What is told of a layer's weights; the errors are the worst of its matrices."""
+    """What is known about a layer's weights; the errors are the worst of its matrices."""
 
     shape: str
     """Of the first matrix, outputs × inputs."""
     zero: bool
     """Whether all entries are 0."""
     scheme: str | None = None
-    """`"stiefel"` for members of Õ(m,n), `"lee"`, `"orthogonal"`, or `"other"`; None where nothing is a matrix."""
+    """`"stiefel"` for members of Õ(m,n), `"lee"`, `"orthogonal"`, or `"other"`; None if there is no matrix."""
     orthogonality_error: float | None = None
     alignment_error: float | None = None
     map: Map | None = None
@@ -52,20 +52,20 @@ class Weights(NamedTuple):
 
 
 def weight_layers(modules: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
-    """Those of a model's modules that are layers: torch's own, and the user's that hold a weight of ≥ 2 dimensions.
+    """The modules that are layers: torch's own, and the user's that hold a weight of ≥ 2 dimensions.
 
-    A user's module with further layers inside it is no layer: what it holds itself, a table of positions say, acts
-    among them.
+    A user's module with layers inside is not a layer: what it holds itself, such as a table of positions, acts among
+    them.
     """
-    found = []
+    layers = []
     for name, module in modules:
         if "parametrizations" in name.split("."):
             continue
         if isinstance(module, _LAYERS) or (
             _holds_weight(module) and not any(map(_is_layer, list(module.modules())[1:]))
         ):
-            found.append((name, module))
-    return found
+            layers.append((name, module))
+    return layers
 
 
 def _is_layer(module: nn.Module) -> bool:
@@ -78,27 +78,27 @@ def _holds_weight(module: nn.Module) -> bool:
 
 def _named(module: nn.Module) -> dict[str, Tensor]:
     """The module's own weights of two or more dimensions, parametrized ones as computed."""
-    found: dict[str, Any] = dict(module._parameters)
+    weights: dict[str, Any] = dict(module._parameters)
     steps: Any = module._modules.get("parametrizations") or ()
     for name in steps:
-        found[name] = getattr(module, name)
-    if "weight" not in found:
-        found["weight"] = vars(module).get("weight")  # what weight norm of old and its kin compute
+        weights[name] = getattr(module, name)
+    if "weight" not in weights:
+        weights["weight"] = vars(module).get("weight")  # computed by the hooks of the old weight norm and the like
     return {
         name: weight.detach()
-        for name, weight in found.items()
+        for name, weight in weights.items()
         if type(weight) in (Tensor, nn.Parameter) and weight.ndim >= 2 and weight.is_floating_point()
     }
 
 
 def own_weights(module: nn.Module) -> list[nn.Parameter]:
     """The parameters whose gradient is that of the layer's weights."""
-    found = module.parameters() if module._modules else module._parameters.values()
-    return [p for p in found if p is not None and p.requires_grad and p.ndim >= 2]
+    parameters = module.parameters() if module._modules else module._parameters.values()
+    return [p for p in parameters if p is not None and p.requires_grad and p.ndim >= 2]
 
 
 def survey(modules: Iterable[nn.Module]) -> dict[nn.Module, Weights]:
-    """Hold the weights of layers against Õ(m,n), weights of one shape together."""
+    """Compare the weights of layers with Õ(m,n), weights of one shape together."""
     gatherer, biases = (Gatherer(compute, torch.float64) for compute in (_facts, _bias_facts))
     keys = itertools.count()
     held: dict[nn.Module, tuple[dict[str, Tensor], list[tuple[int, Tensor]]]] = {}
@@ -145,42 +145,40 @@ def _told(
     if not matrices:
         sizes = next(iter(named.values())).shape if named else ()
         return Weights("×".join(map(str, sizes)), bool(named) and not any(bool(w.any()) for w in named.values()))
-    found = [facts[key] for key, _ in matrices]
+    rows = [facts[key] for key, _ in matrices]
     tolerances = [tolerance(w.shape[-2], w.shape[-1], torch.finfo(w.dtype).eps) for _, w in matrices]
-    if not all(one[0] <= limit for one, limit in zip(found, tolerances)):
+    if not all(row[0] <= limit for row, limit in zip(rows, tolerances)):
         scheme = "other"
-    elif all(_is_lee(matrix, one[2]) for (_, matrix), one in zip(matrices, found)):
+    elif all(_is_lee(matrix, row[2]) for (_, matrix), row in zip(matrices, rows)):
         scheme = "lee"
     else:
-        scheme = "stiefel" if all(one[1] <= limit for one, limit in zip(found, tolerances)) else "orthogonal"
+        scheme = "stiefel" if all(row[1] <= limit for row, limit in zip(rows, tolerances)) else "orthogonal"
     orthogonality, alignment = (
-        math.nan if any(map(math.isnan, errors)) else max(errors) for errors in zip(*(one[:2] for one in found))
+        math.nan if any(map(math.isnan, errors)) else max(errors) for errors in zip(*(row[:2] for row in rows))
     )
     return Weights(
         "×".join(map(str, matrices[0][1].shape[-2:])),
-        all(one[6] == 0 for one in found),
+        all(row[6] == 0 for row in rows),
         scheme,
         orthogonality,
         alignment,
-        _map(module, scheme, found[0], tolerances[0]) if isinstance(module, nn.Linear) else None,
+        _map(module, scheme, rows[0], tolerances[0]) if isinstance(module, nn.Linear) else None,
     )
 
 
 def _map(module: nn.Linear, scheme: str, facts: list[float], limit: float) -> Map:
     """The layer's map, without the noise of weights that were drawn with mean zero.
 
-    Row sums of independent weights of mean 0 and variance v have mean 0 and variance nv, up to chance. Of 100 layers
-    that chance would add up, though the network's own signal knows nothing of the row sums.
+    Row sums of independent weights of mean 0 and variance v have mean 0 and variance nv, up to chance. Over 100 layers
+    that chance would add up, though the network's own signal does not depend on the row sums.
     """
     mean_r, var_r, energy, mean_b, var_b = facts[4:]
-    found = Map(mean_r, var_r, energy, mean_b, var_b)
-    if max(facts[:2]) <= limit and facts[3] >= -limit and found.mean_b == found.var_b == 0:
-        return found._replace(groups=max(module.in_features // module.out_features, 1))
-    m, expected = module.out_features, found.energy
-    drawn = abs(found.mean_r) < 4 * math.sqrt(expected / m) and abs(found.var_r / (expected or 1) - 1) < 4 * math.sqrt(
-        2 / m
-    )
-    return found._replace(mean_r=0.0, var_r=expected) if scheme in ("other", "orthogonal") and drawn else found
+    exact = Map(mean_r, var_r, energy, mean_b, var_b)
+    if max(facts[:2]) <= limit and facts[3] >= -limit and mean_b == var_b == 0:
+        return exact._replace(groups=max(module.in_features // module.out_features, 1))
+    m = module.out_features
+    drawn = abs(mean_r) < 4 * math.sqrt(energy / m) and abs(var_r / (energy or 1) - 1) < 4 * math.sqrt(2 / m)
+    return exact._replace(mean_r=0.0, var_r=energy) if scheme in ("other", "orthogonal") and drawn else exact
 
 
 def _is_lee(batch: Tensor, first: float) -> bool:
@@ -192,10 +190,10 @@ def _is_lee(batch: Tensor, first: float) -> bool:
 
 
 def _matrices(module: nn.Module, name: str, weight: Tensor) -> Tensor | None:
-    """The matrices of a weight, (count, m, n); None where it is none, as in an embedding.
+    """The matrices of a weight, (count, m, n); None if it is not a matrix, as in an embedding.
 
-    A kernel with nothing but its centre is that matrix. Any other kernel is out × in·|kernel|, times √|kernel|: the
-    reading in which `initialize_(conv="flatten")` makes a member of it.
+    A kernel that is zero off its centre is the matrix there. Any other kernel is out × in·|kernel|, times √|kernel|,
+    which is how `initialize_(conv="flatten")` makes it a member.
     """
     if type(module) is nn.Linear and weight.numel():  # most layers
         return weight.unsqueeze(0)

@@ -19,12 +19,13 @@ _TOGETHER = 1 << 24  # entries drawn at once, so that a model is not held twice
 
 
 class Job(NamedTuple):
-    """A weight to be filled with matrices of a scheme; with a seed they belong to `name`."""
+    """A weight to be filled with matrices of a scheme; with a seed, matrix i is number `first` + i of `name`."""
 
     name: str
     weight: Tensor
     matrices: Matrices
     scheme: Scheme
+    first: int = 0
 
 
 def fill(jobs: Iterable[Job], seed: int | None) -> None:
@@ -59,9 +60,9 @@ def _places(jobs: list[Job], drawn: Tensor) -> tuple[list[Tensor], list[Tensor]]
 
 
 def stream_keys(seed: int, jobs: list[Job]) -> np.ndarray:
-    """The stream keys of all the jobs' matrices: matrix i of a weight is member i of the batch (seed, name)."""
+    """The stream keys of all the jobs' matrices: matrix i of a name is member i of the batch (seed, name)."""
     counts = np.array([job.matrices.count for job in jobs])
-    before = np.cumsum(counts) - counts
+    before = np.cumsum(counts) - counts - [job.first for job in jobs]
     names = np.repeat(_stream.keys(seed, (job.name for job in jobs)), counts, axis=0)
     return _stream.fold(names, np.arange(len(names)) - np.repeat(before, counts))
 
@@ -75,7 +76,7 @@ def members(job: Job, count: int, keys: np.ndarray | None, dtype: torch.dtype, d
         out *= matrices.scale
     if matrices.zero_row is not None:
         out[:, matrices.zero_row] = 0
-    return out
+    return out.mT.contiguous() if matrices.mirrored else out
 
 
 def _parts(jobs: list[Job]) -> Iterator[list[Job]]:

@@ -34,20 +34,25 @@ class Matrices:
     scale: float = 1.0
     zero_row: int | None = None
     """A row that stays zero: an embedding's padding."""
+    rows: Range | None = None
+    """The part of the weight that this is about; None for all of it."""
+    mirrored: bool = False
+    """Whether the transposes of what is drawn are used; m = n."""
 
     @property
     def whole(self) -> bool:
         """Whether the weight is one matrix, its first dimension the rows."""
-        return self.count == 1 and not self.tap and not self.order
+        return self.count == 1 and not self.tap and not self.order and self.rows is None
 
     @property
     def law(self) -> tuple[object, ...]:
         """What two weights share whose matrices can be drawn together."""
-        return self.m, self.n, self.receptive, self.scale, self.zero_row
+        return self.m, self.n, self.receptive, self.scale, self.zero_row, self.mirrored
 
     def block_shape(self, shape: Shape) -> Shape:
         """The shape of the block that holds one matrix, in a weight of that shape."""
-        return shape[0] // self.count, *shape[1 : 2 if self.tap else None]
+        first, last = self.rows or (0, shape[0])
+        return (last - first) // self.count, *shape[1 : 2 if self.tap else None]
 
     def blocks(self, members: Tensor, shape: Shape) -> Tensor:
         """`members`, of shape (k, m, n), as blocks of a weight of that shape: a view of shape (k, …)."""
@@ -59,6 +64,8 @@ class Matrices:
 
     def places(self, weight: Tensor) -> Tensor:
         """Where the matrices are in `weight`: a view of shape (count, …), of the shape of their `blocks`."""
+        if self.rows is not None:
+            weight = weight[self.rows[0] : self.rows[1]]
         if self.count == 1 and not self.tap:
             return weight.unsqueeze(0)
         return _at(weight.unflatten(0, (self.count, weight.shape[0] // self.count)), self.tap)
@@ -192,9 +199,17 @@ def _slope(module: nn.Module, name: str, shape: Shape) -> Rule | None:
     return Leave("the slope of PReLU", Constant(module.init)) if name == "weight" else None
 
 
+_NORMS = nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm
+
+
+def is_normalization(module: nn.Module) -> bool:
+    """Whether a module is one of torch's normalization layers."""
+    return isinstance(module, _NORMS)
+
+
 _KINDS: tuple[tuple[tuple[type[nn.Module], ...], Callable[[nn.Module, str, Shape], Rule | None]], ...] = (
     ((nn.Linear, nn.Bilinear), _linear),
-    ((nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm), _norm),
+    (_NORMS, _norm),
     ((nn.MultiheadAttention,), _attention),
     ((nn.RNNBase, nn.RNNCellBase), _recurrent),
     ((nn.Embedding, nn.EmbeddingBag), _embedding),

@@ -111,6 +111,7 @@ def _send(mesh: DeviceMesh, owner: int, job: Job, index: int, block: Tensor | No
     """Bring the block, which `owner` has, into the shards of all ranks."""
     shape = job.matrices.block_shape(tuple(job.weight.shape))
     part, box = local(job.weight), _box(job.weight)
+    offset = job.matrices.rows[0] if job.matrices.rows else 0
     step = math.ceil(shape[0] / _SLABS)
     for first in range(0, shape[0], step):
         if block is None:
@@ -119,7 +120,7 @@ def _send(mesh: DeviceMesh, owner: int, job: Job, index: int, block: Tensor | No
         else:
             rows = block[first : first + step].contiguous()
         _broadcast(mesh, owner, rows)
-        job.matrices.write_rows(part, box, index * shape[0] + first, rows)
+        job.matrices.write_rows(part, box, offset + index * shape[0] + first, rows)
 
 
 def _broadcast(mesh: DeviceMesh, owner: int, tensor: Tensor) -> None:

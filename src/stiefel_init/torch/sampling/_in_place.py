@@ -41,13 +41,13 @@ def sample(
         spread: As in `stiefel_init.sample`.
         dtype: torch's default dtype if not given; bfloat16 and float16 are drawn in float32 and rounded.
         device: torch's default device if not given.
-        generator: Of that device; the global one if not given.
+        generator: On that device; the global one if not given.
 
     Returns:
         A tensor of shape (*batch, m, n).
 
     Raises:
-        StiefelError: for a size, method, member, dtype or generator that is none.
+        StiefelError: for an invalid size, method, member, dtype or generator.
 
     >>> from stiefel_init import check
     >>> W = sample(64, 784, batch=(3,), generator=torch.Generator().manual_seed(0))
@@ -81,24 +81,24 @@ def draw_(
     batch_dims: int = 0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Fill `tensor` with weights of any scheme.
+    """Fill `tensor` with weights drawn by any scheme.
 
     Args:
-        tensor: A weight; m = its first dimension, n = the product of the others, and of a kernel (…, in, *window)
-            the fans are those of `torch.nn.init`.
+        tensor: A weight; m = its first dimension, n = the product of the others. The fans of a kernel are those of
+            `torch.nn.init`.
         scheme: A name of `stiefel_init.schemes.names()`, or a `Scheme`.
-        seed: `None` draws from the generator. With an int the weights are those that belong to (seed, name), the same
-            as `stiefel_init.draw` gives.
-        name: Which of the weights of that seed.
-        batch_dims: As many leading dimensions count independent matrices, as in the stacked weights of experts or of
-            an ensemble; m is the next.
-        generator: Of the tensor's device; the global one if not given.
+        seed: `None` draws from the generator. With an int the weights belong to (seed, name) and are those of
+            `stiefel_init.draw`.
+        name: Tells weights with the same seed apart.
+        batch_dims: Number of leading dimensions that index independent matrices, as in the stacked weights of experts
+            or of an ensemble; m is the next dimension.
+        generator: On the tensor's device; the global one if not given.
 
     Returns:
         `tensor`.
 
     Raises:
-        StiefelError: for a tensor that cannot be filled, and for options that are none; the tensor is unchanged.
+        StiefelError: if the tensor cannot be filled or an option is invalid; the tensor is unchanged.
 
     >>> draw_(torch.empty(2, 4), "identity")
     tensor([[0.7071, 0.7071, 0.0000, 0.0000],
@@ -129,19 +129,19 @@ def stiefel_(
 
     Args:
         tensor: A weight; m = its first dimension, n = the product of the others.
-        gain: What W is multiplied by.
-        batch_dims: As many leading dimensions count independent matrices, as in the stacked weights of experts or of
-            an ensemble; m is the next.
+        gain: Factor on W.
+        batch_dims: Number of leading dimensions that index independent matrices, as in the stacked weights of experts
+            or of an ensemble; m is the next dimension.
         method: As in `stiefel_init.sample`.
         member: As in `stiefel_init.sample`.
         spread: As in `stiefel_init.sample`.
-        generator: Of the tensor's device; the global one if not given.
+        generator: On the tensor's device; the global one if not given.
 
     Returns:
         `tensor`.
 
     Raises:
-        StiefelError: for a tensor that cannot be filled, and for options that are none; the tensor is unchanged.
+        StiefelError: if the tensor cannot be filled or an option is invalid; the tensor is unchanged.
 
     >>> w = stiefel_(torch.empty(2, 3))
     >>> torch.allclose(w.sum(1), torch.tensor(1.5).sqrt())
@@ -169,7 +169,7 @@ def lee_(tensor: Tensor, epsilon: float = 0.1, *, variant: Variant = "product") 
         `tensor`.
 
     Raises:
-        StiefelError: for a tensor that cannot be filled, and for options that are none; the tensor is unchanged.
+        StiefelError: if the tensor cannot be filled or an option is invalid; the tensor is unchanged.
 
     >>> lee_(torch.empty(3, 3)).tolist() == torch.eye(3).tolist()
     True
@@ -182,13 +182,13 @@ def he_(tensor: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
 
     Args:
         tensor: A weight.
-        generator: Of the tensor's device; the global one if not given.
+        generator: On the tensor's device; the global one if not given.
 
     Returns:
         `tensor`.
 
     Raises:
-        StiefelError: for a tensor that cannot be filled.
+        StiefelError: if the tensor cannot be filled.
 
     >>> he_(torch.empty(64, 50)).std().round(decimals=1)  # √(2/50)
     tensor(0.2000)
@@ -201,13 +201,13 @@ def xavier_(tensor: Tensor, *, generator: torch.Generator | None = None) -> Tens
 
     Args:
         tensor: A weight.
-        generator: Of the tensor's device; the global one if not given.
+        generator: On the tensor's device; the global one if not given.
 
     Returns:
         `tensor`.
 
     Raises:
-        StiefelError: for a tensor that cannot be filled.
+        StiefelError: if the tensor cannot be filled.
 
     >>> bool((xavier_(torch.empty(64, 32)).abs() <= 0.25).all())
     True
@@ -216,18 +216,18 @@ def xavier_(tensor: Tensor, *, generator: torch.Generator | None = None) -> Tens
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0, *, generator: torch.Generator | None = None) -> Tensor:
-    """Fill `tensor` with gain times a Haar semi-orthogonal matrix: the law of `torch.nn.init.orthogonal_`, faster.
+    """Fill `tensor` with gain times a Haar semi-orthogonal matrix: like `torch.nn.init.orthogonal_`, but faster.
 
     Args:
         tensor: A weight; m = its first dimension, n = the product of the others.
-        gain: What the matrix is multiplied by.
-        generator: Of the tensor's device; the global one if not given.
+        gain: Factor on the matrix.
+        generator: On the tensor's device; the global one if not given.
 
     Returns:
         `tensor`.
 
     Raises:
-        StiefelError: for a tensor that cannot be filled, and for a gain that is none; the tensor is unchanged.
+        StiefelError: if the tensor cannot be filled or the gain is invalid; the tensor is unchanged.
 
     >>> w = orthogonal_(torch.empty(2, 5, dtype=torch.float64))
     >>> torch.allclose(w @ w.T, torch.eye(2, dtype=torch.float64))
@@ -242,13 +242,13 @@ def random_(tensor: Tensor, std: float = 0.1, *, generator: torch.Generator | No
     Args:
         tensor: A weight.
         std: The standard deviation.
-        generator: Of the tensor's device; the global one if not given.
+        generator: On the tensor's device; the global one if not given.
 
     Returns:
         `tensor`.
 
     Raises:
-        StiefelError: for a tensor that cannot be filled, and for a std that is none; the tensor is unchanged.
+        StiefelError: if the tensor cannot be filled or the std is invalid; the tensor is unchanged.
 
     >>> random_(torch.empty(100, 100)).std().round(decimals=1)
     tensor(0.1000)

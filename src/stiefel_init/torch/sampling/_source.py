@@ -25,14 +25,14 @@ def fill_(
     keys: np.ndarray | None = None,
     places: int = 1,
 ) -> Tensor:
-    """Fill the matrices of `out`, of shape (…, m, n) and detached, with independent ones of the scheme.
+    """Fill the matrices of `out`, of shape (…, m, n) and detached, with independent draws of the scheme.
 
     Args:
-        out: Any layout of memory, any dtype that the initializers take.
+        out: In any memory layout and any dtype that the initializers accept.
         scheme: What to draw.
-        generator: Of `out`'s device; the global one if None.
+        generator: On `out`'s device; the global one if None.
         keys: Instead, the stream keys of the matrices, of shape (matrices, 2).
-        places: Kernel places among a row's n entries: fan_in is n, fan_out is m · places.
+        places: Kernel entries among a row's n entries: fan_in is n, fan_out is m · places.
 
     Returns:
         `out`.
@@ -61,7 +61,7 @@ class _Source(ABC):
         self.made: Tensor | None = None  # what was drawn in `out` itself
 
     def _begin(self) -> None:
-        """Called before each draw, which is to have numbers of its own."""
+        """Called before each draw, so that no two share numbers."""
         self.draws += 1
 
     @abstractmethod
@@ -79,8 +79,8 @@ class _Source(ABC):
         return made
 
     def array(self, values: np.ndarray) -> Tensor:
-        found = torch.from_numpy(values)
-        return found.to(self.out.device, self.dtype if found.is_floating_point() else None)
+        tensor = torch.from_numpy(values)
+        return tensor.to(self.out.device, self.dtype if tensor.is_floating_point() else None)
 
     def expm(self, a: Tensor) -> Tensor:
         return torch.linalg.matrix_exp(a) if a.numel() else a
@@ -91,36 +91,36 @@ class _Seeded(_Source):
 
     def __init__(self, out: Tensor, dtype: torch.dtype, places: int, keys: np.ndarray) -> None:
         super().__init__(out, dtype, places)
-        self.keys = self.own = keys.reshape(-1, 2)
+        self.keys = self.current = keys.reshape(-1, 2)
 
     def _begin(self) -> None:
-        self.own = _stream.fold(self.keys, self.draws) if self.draws else self.keys
+        self.current = _stream.fold(self.keys, self.draws) if self.draws else self.keys
         super()._begin()
 
     def _numbers(self, part: slice) -> Numbers:
-        keys = self.own[part]
+        keys = self.current[part]
         return lambda like, start, stop: normals(keys, (start, stop), (start, like.shape[-1]), like.dtype, like.device)
 
     def normals(self, rows: int, columns: int) -> Tensor:
         self._begin()
-        return normals(self.own, (0, rows), (0, columns), self.dtype, self.out.device)
+        return normals(self.current, (0, rows), (0, columns), self.dtype, self.out.device)
 
     def uniforms(self, rows: int, columns: int) -> Tensor:
         self._begin()
-        return ((words(self.own, (0, rows), columns, self.out.device).double() + 0.5) * 2.0**-31).to(self.dtype)
+        return ((words(self.current, (0, rows), columns, self.out.device).double() + 0.5) * 2.0**-31).to(self.dtype)
 
     def orders(self, size: int) -> Tensor:
         self._begin()
-        return self.array(_stream.orders(self.own, size))
+        return self.array(_stream.orders(self.current, size))
 
     def precise(self) -> Source:
-        found = _Seeded(self.out, torch.float64, self.places, self.keys)
-        found.draws = self.draws
-        return found
+        source = _Seeded(self.out, torch.float64, self.places, self.keys)
+        source.draws = self.draws
+        return source
 
 
 class _Fresh(_Source):
-    """A generator of torch's; None for the global one."""
+    """A torch generator; None for the global one."""
 
     def __init__(self, out: Tensor, dtype: torch.dtype, places: int, generator: torch.Generator | None) -> None:
         super().__init__(out, dtype, places)

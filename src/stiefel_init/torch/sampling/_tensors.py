@@ -1,4 +1,4 @@
-"""Tensors that can be filled, and those that cannot: checks, and a weight seen as the matrices it holds."""
+"""Checks of tensors that are to be filled, and a weight viewed as the matrices it holds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def flaw(tensor: Tensor) -> str | None:
     if tensor.layout != torch.strided:
         return f"has layout {tensor.layout}; make it dense"
     if not tensor.is_contiguous() and _overlaps(tensor):
-        return f"has strides {tensor.stride()}, so that several of its entries share memory; replace it by its clone"
+        return f"has strides {tensor.stride()}, so that several of its entries share memory; replace it with its clone"
     return None
 
 
@@ -44,7 +44,7 @@ def check_dtype(tensor: Tensor, what: str) -> None:
 
 
 def check_generator(generator: torch.Generator | None, tensor: Tensor) -> None:
-    """Refuse a generator of another device than the tensor's."""
+    """Refuse a generator on another device than the tensor."""
     if generator is not None and generator.device.type != tensor.device.type and not tensor.is_meta:
         kind = tensor.device.type
         raise StiefelError(

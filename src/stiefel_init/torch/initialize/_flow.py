@@ -1,0 +1,293 @@
+"""What feeds what: the layers of a model and the signals between them.
+
+Two ways lead to it. With example inputs the model is run once and every torch function on the way is watched; without,
+`torch.fx` reads the model's forward. Both tell a `Flow` of one call after the other.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from ..._errors import StiefelError
+
+INPUT = ""  # the origin of what the model is given
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Names without underscores and in lower case: functions, methods and modules are then called the same.
+_LAYERS = _words(
+    "linear bilinear conv1d conv2d conv3d convtranspose1d convtranspose2d convtranspose3d matmul rmatmul mm bmm addmm "
+    "baddbmm einsum multiheadattentionforward embedding embeddingbag lstm gru rnntanh rnnrelu lstmcell grucell "
+    "rnntanhcell rnnrelucell"
+)
+_NORMS = _words("layernorm batchnorm syncbatchnorm groupnorm instancenorm rmsnorm normalize localresponsenorm rsqrt")
+_MERGES = _words("add radd iadd sub rsub isub mul rmul imul cat concat stack addcmul where")
+RECTIFIERS = _words(
+    "relu relu6 leakyrelu prelu rrelu elu celu selu gelu silu mish hardswish softplus threshold maxpool1d maxpool2d "
+    "maxpool3d adaptivemaxpool2d clamp clampmin maximum square glu"
+)
+OUTPUTS = _words("sigmoid tanh softmax logsoftmax logsigmoid exp softsign hardtanh hardsigmoid sin cos")
+_ACTIVATIONS = RECTIFIERS | OUTPUTS | {"scaleddotproductattention"}
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A tensor on its way from the layers that made it."""
+
+    origins: frozenset[str]
+    """The names of the weights it comes from; `INPUT` for what the model was given."""
+    normalized: bool = False
+    merged: bool = False
+    """Whether branches have come together, as in a residual connection."""
+    activation: str = ""
+    """The last one since the layer."""
+
+
+class Flow:
+    """The layers of a model: what each weight reads, what becomes of its outputs, and what the model returns."""
+
+    def __init__(self) -> None:
+        self.reads: dict[str, Signal] = {}
+        self.next: dict[str, str] = {}
+        """The activation between a layer and the next."""
+        self.normalized: set[str] = set()
+        """The layers with a normalization before that."""
+        self.returned: list[Signal] = []
+
+    def call(self, name: str, signals: list[Signal], weights: Iterable[str]) -> Signal | None:
+        """A function or module is called; the signal that comes out, None if it is none."""
+        short = name.replace("_", "").lower()
+        weights = tuple(weights)
+        if weights and signals and short in _LAYERS:
+            joined = _join(signals)
+            for weight in weights:
+                known = self.reads.get(weight)
+                self.reads[weight] = joined if known is None else _join([known, joined])
+            return Signal(frozenset(weights))
+        if not signals:
+            return None
+        joined = _join(signals)
+        if short.rstrip("123d") in _NORMS:
+            if not joined.activation:
+                self.normalized |= joined.origins
+            return replace(joined, normalized=True)
+        if short in _ACTIVATIONS:
+            if not joined.activation:
+                self.next.update({origin: short for origin in joined.origins if origin not in self.next})
+            return replace(joined, activation=short)
+        if short in _MERGES and len({signal.origins for signal in signals}) > 1:
+            return replace(joined, merged=True)
+        return joined
+
+
+def _join(signals: list[Signal]) -> Signal:
+    first, *others = signals
+    for other in others:
+        if other != first:
+            first = Signal(
+                first.origins | other.origins,
+                first.normalized or other.normalized,
+                first.merged or other.merged,
+                first.activation or other.activation,
+            )
+    return first
+
+
+def read(model: nn.Module, weights: Mapping[int, str]) -> Flow | None:
+    """The flow through the model's forward as `torch.fx` reads it; None if it cannot.
+
+    Args:
+        model: Any module.
+        weights: The names of the weights by the identity of their parameters.
+    """
+    from torch.fx import Tracer
+
+    class Reader(Tracer):
+        """Goes into everything but layers, without their hooks."""
+
+        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+            return isinstance(m, _LEAVES) or super().is_leaf_module(m, module_qualified_name)
+
+        def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+            return super().call_module(m, m.forward, args, kwargs)
+
+    fixed = {
+        name: parameter.default
+        for name, parameter in inspect.signature(model.forward).parameters.items()
+        if parameter.default is not parameter.empty
+    }
+    try:
+        graph = Reader().trace(model, concrete_args=fixed or None)
+    except Exception:  # whatever a forward does that a symbol cannot
+        return None
+    flow, signals, held = Flow(), dict[Any, Signal | None](), dict[Any, tuple[str, ...]]()
+
+    def named(module: nn.Module) -> tuple[str, ...]:
+        own = isinstance(module, _LEAVES)  # with what a parametrization or an attention has inside
+        return tuple(dict.fromkeys(weights[id(p)] for p in module.parameters(recurse=own) if id(p) in weights))
+
+    for node in graph.nodes:
+        inputs = [signal for other in node.all_input_nodes if (signal := signals.get(other)) is not None]
+        using = tuple(name for other in node.all_input_nodes for name in held.get(other, ()))
+        if node.op == "placeholder":
+            signals[node] = None if node.name in fixed else Signal(frozenset({INPUT}))
+        elif node.op == "get_attr":
+            tensor = _attribute(model, node.target)
+            held[node] = (weights[id(tensor)],) if id(tensor) in weights else ()
+        elif node.op == "call_module":
+            module = model.get_submodule(node.target)
+            kind, mine = _kind(module), named(module)
+            if kind not in _LAYERS and not mine and any(id(p) in weights for p in module.parameters()):
+                # A block of torch's own, such as an encoder layer: its inner flow stays unknown.
+                signals[node] = Signal(frozenset({node.target}), merged=True) if inputs else None
+            else:
+                signals[node] = flow.call(kind, inputs, mine)
+        elif node.op in ("call_function", "call_method"):
+            name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+            if using and not inputs:
+                held[node] = using
+            else:
+                signals[node] = flow.call(name, inputs, using)
+        elif node.op == "output":
+            flow.returned = inputs
+    return flow
+
+
+_KINDS: dict[type[nn.Module], str] = {
+    nn.Linear: "linear",
+    nn.Bilinear: "bilinear",
+    nn.modules.conv._ConvNd: "conv2d",
+    nn.MultiheadAttention: "multi_head_attention_forward",
+    nn.RNNBase: "lstm",
+    nn.RNNCellBase: "lstm_cell",
+    nn.Embedding: "embedding",
+    nn.EmbeddingBag: "embedding_bag",
+}
+_LEAVES = tuple(_KINDS)
+
+
+def _kind(module: nn.Module) -> str:
+    """The name of the function that a module calls."""
+    known = next((kind for base, kind in _KINDS.items() if isinstance(module, base)), None)
+    return known or type(module).__name__
+
+
+def _attribute(model: nn.Module, path: str) -> Any:
+    value: Any = model
+    for part in path.split("."):
+        value = getattr(value, part, None)
+    return value
+
+
+def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str]) -> Flow:
+    """The flow through the model as it runs on example inputs, once; the model is as before afterwards.
+
+    Args:
+        model: Any module.
+        inputs: What it is called with: a tensor, a tuple of arguments or a dict of keywords.
+        weights: The names of the weights by the identity of their parameters.
+
+    Raises:
+        StiefelError: if the model's forward raises.
+    """
+    args, options = ((), inputs) if isinstance(inputs, dict) else ((inputs,), {})
+    if isinstance(inputs, tuple | list):
+        args = tuple(inputs)
+    watcher = _Watcher(weights)
+    for tensor in tree_leaves((args, options)):
+        if isinstance(tensor, Tensor):
+            watcher.signals[tensor] = Signal(frozenset({INPUT}))
+    with _undisturbed(model), torch.no_grad():
+        try:
+            with watcher:
+                result = model(*args, **options)
+        except StiefelError:
+            raise
+        except Exception as error:  # whatever the user's forward raises
+            why = (str(error).splitlines() or [""])[0].rstrip(".")
+            raise StiefelError(
+                f"the model does not run on inputs={_shapes(inputs)} ({type(error).__name__}: {why}); give what its "
+                "forward takes: a tensor, a tuple of arguments or a dict of keywords."
+            ) from None
+    leaves = [leaf for leaf in tree_leaves(_plain(result)) if isinstance(leaf, Tensor)]
+    watcher.flow.returned = [signal for leaf in leaves if (signal := watcher.signals.get(leaf)) is not None]
+    return watcher.flow
+
+
+def _plain(result: Any) -> Any:
+    """A model's result as containers that can be looked through; the package transformers has classes of its own."""
+    if isinstance(result, Mapping):
+        return dict(result)
+    return vars(result) if hasattr(result, "__dict__") and not isinstance(result, Tensor) else result
+
+
+def _shapes(inputs: Any) -> str:
+    leaves = tree_leaves(inputs)
+    return ", ".join(str(tuple(x.shape)) if isinstance(x, Tensor) else type(x).__name__ for x in leaves) or "()"
+
+
+class _Watcher(TorchFunctionMode):
+    """Tells a flow of every torch function that is called."""
+
+    def __init__(self, weights: Mapping[int, str]) -> None:
+        super().__init__()
+        self.flow = Flow()
+        self.weights = weights
+        self.signals: Any = WeakTensorKeyDictionary()
+        self.computed: Any = WeakTensorKeyDictionary()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = [leaf for leaf in tree_leaves((args, kwargs or {})) if isinstance(leaf, Tensor)]
+        result = func(*args, **(kwargs or {}))
+        signals = [signal for tensor in given if (signal := self.signals.get(tensor)) is not None]
+        using = [name for tensor in given for name in self._names(tensor)]
+        made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        if signals and made:
+            signal = self.flow.call(getattr(func, "__name__", ""), signals, dict.fromkeys(using))
+            for tensor in made:
+                self.signals[tensor] = signal
+        elif using:
+            for tensor in made:  # a view of a weight, or what a parametrization computes
+                if id(tensor) not in self.weights:
+                    self.computed[tensor] = tuple(dict.fromkeys(using))
+        return result
+
+    def _names(self, tensor: Tensor) -> tuple[str, ...]:
+        name = self.weights.get(id(tensor))
+        return (name,) if name is not None else self.computed.get(tensor, ())
+
+
+@contextmanager
+def _undisturbed(model: nn.Module) -> Iterator[None]:
+    """Run the model in evaluation mode, and leave its mode, buffers and random numbers as they were."""
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
+    fast = torch.backends.mha.get_fastpath_enabled()
+    try:
+        with torch.random.fork_rng(list(devices)):
+            torch.backends.mha.set_fastpath_enabled(False)  # one call for a whole layer of an encoder
+            for module, _ in modes:
+                module.training = False
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        for module, mode in modes:
+            module.training = mode
+        for buffer, value in buffers:
+            buffer.copy_(value)

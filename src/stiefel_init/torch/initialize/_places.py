@@ -1,0 +1,104 @@
+"""A model's parameters under all their names: `Place`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
+
+from ..._errors import StiefelError
+from ._wrappers import unwrapped_names
+
+
+class Place(NamedTuple):
+    """A parameter under one of its names; or what a parametrization computes, under the name that it stands for."""
+
+    name: str
+    stream: str
+    """The name without what wrappers add to it: of the weight's random numbers."""
+    module: nn.Module
+    leaf: str
+    tensor: Tensor
+    shape: tuple[int, ...]
+    """Of a lazy parameter, ()."""
+    key: int
+    """The same under all names, and for a parametrization and its parts."""
+    parametrization: parametrize.ParametrizationList | None = None
+
+
+def places_of(modules: list[tuple[str, nn.Module]]) -> Iterator[Place]:
+    """All parameters under all their names, in the order of `named_parameters`."""
+    inner = unwrapped_names(modules)
+    for prefix, module in modules:
+        if _quantized(type(module)):  # type: ignore[arg-type]
+            raise StiefelError(f"{prefix or 'model'} is a quantized layer; initialize the model before quantizing it.")
+        parametrized = "parametrizations" in module._modules
+        if not (module._parameters or parametrized):
+            continue
+        dot, inner_dot = (f"{path}." if path else "" for path in (prefix, inner[prefix]))
+        if parametrized:
+            for leaf, steps in module.parametrizations.items():  # type: ignore[operator, union-attr]
+                with _evaluating(steps):
+                    value = getattr(module, leaf).detach()
+                names = dot + leaf, inner_dot + leaf
+                yield Place(*names, module, leaf, value, tuple(value.shape), id(steps), steps)
+        part_of = id(module) if isinstance(module, parametrize.ParametrizationList) else 0
+        for leaf, tensor in module._parameters.items():
+            if tensor is not None:
+                shape = () if is_uninitialized(tensor) else tuple(tensor.shape)
+                key = part_of or identity(tensor)
+                yield Place(dot + leaf, inner_dot + leaf, module, leaf, tensor, shape, key)
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode, in which no parametrization advances its buffers."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+def identity(tensor: Tensor) -> int:
+    """The same for two parameters on one storage."""
+    if type(tensor) is not nn.Parameter or tensor.is_meta or tensor.layout != torch.strided or not tensor.numel():
+        return id(tensor)
+    return hash((tensor.data_ptr(), tuple(tensor.shape), tensor.stride()))
+
+
+@lru_cache
+def _quantized(kind: type[nn.Module]) -> bool:
+    return kind.__module__.startswith("torch.ao.nn") and "quantized" in kind.__module__
+
+
+def is_uninitialized(tensor: Tensor) -> bool:
+    return type(tensor) is not nn.Parameter and is_lazy(tensor)
+
+
+def matching(option: str, places: list[Place], patterns: str | Iterable[str]) -> set[int]:
+    """The keys of the parameters that a pattern matches, under any of their names."""
+    matches: set[int] = set()
+    for pattern in (patterns,) if isinstance(patterns, str) else patterns:
+        if not isinstance(pattern, str):
+            raise StiefelError(
+                f"{option} has {pattern!r}, a {type(pattern).__name__}; give patterns of parameter names."
+            )
+        matched = {place.key for place in places if fnmatchcase(place.name, pattern) or place.stream == pattern}
+        if not matched:
+            names = ", ".join(repr(place.name) for place in places[:3])
+            raise StiefelError(
+                f"{option} pattern {pattern!r} matches no parameter; the names, as in model.named_parameters(), begin "
+                f"with {names or 'nothing, for there are none'}."
+            )
+        matches |= matched
+    return matches

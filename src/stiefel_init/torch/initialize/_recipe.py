@@ -1,0 +1,186 @@
+"""The default recipe: what each layer starts as, by the part it plays in the model.
+
+Inside, layers are members of the set; at the ends and in convolutions the set is wrong, and something close to it is
+used. The measurements behind each number are in docs/architectures.md.
+
+Note [near the identity]
+    L layers in a row, with nothing but activations between them, start at a distance s = 1/√L from a permutation, so
+    that the whole row turns its signal about as much as one random layer does: linear layers as a rotation, kernels
+    as a permutation at the centre plus s times random patches. After a normalization or a sum of branches a layer is
+    on its own, L = 1, and is drawn uniformly.
+Note [attention as a filter]
+    W_K = 0.7 W_Q lets a token look for tokens like itself, and W_O = -W_Vᵀ/4 takes off a part of what they share; both
+    as trained attention does (Trockman and Kolter: Mimetic initialization of self-attention layers, 2023), but with
+    W_Q and W_V in the set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from torch import nn
+
+from ...schemes import Blend, Centred, Offsets, Orthogonal, Rotation, Scheme, Stiefel
+from ._layers import Matrices, Shape
+from ._roles import Roles, saturates
+
+KEY, OUTPUT = 0.7, -0.25  # Note [attention as a filter]
+
+
+class Part(NamedTuple):
+    """Matrices to be drawn into a weight, or into some of its rows."""
+
+    matrices: Matrices
+    scheme: Scheme
+    reason: str = ""
+    source: str = ""
+    """The weight whose matrices these are, if not its own."""
+    first: int = 0
+    """The number of its first matrix."""
+
+
+def parts(module: nn.Module, name: str, shape: Shape, matrices: Matrices, roles: Roles, *, biased: bool) -> list[Part]:
+    """What the weight `name` starts as.
+
+    Args:
+        module: Its layer.
+        name: Its name.
+        shape: Its shape.
+        matrices: What it holds under the paper's recipe.
+        roles: Those of the whole model.
+        biased: Whether the layer has a bias that can be set.
+    """
+    if isinstance(module, nn.modules.conv._ConvNd) and not _is_patches(module, shape):
+        return [_kernel(module, name, shape, matrices, roles)]
+    if isinstance(module, nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention | nn.Bilinear):
+        return [Part(matrices, Stiefel())]
+    m, n = matrices.m, matrices.n
+    if name in roles.heads:
+        return [Part(matrices, Centred(), roles.heads[name])]
+    if name in roles.stems:
+        reason, after = roles.stems[name], roles.next.get(name)
+        if m <= n or after is None:
+            return [Part(matrices, Stiefel(), reason)]
+        if name in roles.normalized:
+            return [Part(matrices, Orthogonal(math.sqrt(2)), reason)]
+        if not biased:
+            return [Part(matrices, Orthogonal(math.sqrt(m / n * _power(after))), reason)]
+        return [Part(_scaled(matrices, math.sqrt(m / (2 * n))), Stiefel(), reason + ", lifted")]
+    row = roles.runs.get(name, 1)
+    return [Part(matrices, Rotation(1 / math.sqrt(row)) if row > 1 and m == n else Stiefel())]
+
+
+def lifted(part: Part) -> bool:
+    """Whether biases are to set the units of the part's layer apart."""
+    return part.reason.endswith(", lifted")
+
+
+def offsets(size: int, inputs: int) -> Part:
+    """The biases of a lifted stem: as wide as the signal behind its weights, for inputs of deviation 1.
+
+    Twice as wide for a single input, whose units differ in nothing else: they bend at -b/w and have to cover its range.
+    """
+    return Part(Matrices(1, size, 1), Offsets(math.sqrt(2 if inputs == 1 else 0.5)), "set the units apart")
+
+
+def _is_patches(module: nn.modules.conv._ConvNd, shape: Shape) -> bool:
+    """Whether a convolution is a linear map of patches."""
+    kernel = shape[2:]
+    return math.prod(kernel) == 1 or (tuple(module.stride) == kernel and all(step == 1 for step in module.dilation))
+
+
+def _power(activation: str | None) -> float:
+    """What makes up for the part of a random signal's power that an activation takes."""
+    return 1.0 if activation is not None and saturates(activation) else 2.0
+
+
+def _kernel(module: nn.modules.conv._ConvNd, name: str, shape: Shape, matrices: Matrices, roles: Roles) -> Part:
+    groups, kernel = module.groups, shape[2:]
+    places = math.prod(kernel)
+    inputs, outputs = (shape[0] // groups, shape[1]) if module.transposed else (shape[1], shape[0] // groups)
+    order = (1, 0, *range(2, len(shape))) if module.transposed else ()
+    whole = Matrices(groups, outputs, inputs * places, receptive=places, order=order)
+    if name in roles.heads:
+        tap = tuple((size - 1) // 2 for size in kernel)
+        return Part(Matrices(groups, outputs, inputs, tap=tap, order=order[:2]), Centred(), roles.heads[name])
+    gain = math.sqrt(_power(roles.next.get(name)))
+    if name in roles.stems:
+        return Part(whole, Orthogonal(gain), roles.stems[name])
+    if module.transposed and math.prod(module.stride) > 1:
+        return Part(whole, Orthogonal(gain * math.sqrt(math.prod(module.stride))))
+    tap_index = 0
+    for size in kernel:
+        tap_index = tap_index * size + (size - 1) // 2
+    row = roles.runs.get(name, 1)
+    return Part(whole, Blend(1 / math.sqrt(row), places, tap_index, gain))
+
+
+def _scaled(matrices: Matrices, scale: float) -> Matrices:
+    return Matrices(matrices.count, matrices.m, matrices.n, order=matrices.order, scale=scale)
+
+
+_SEPARATE = (
+    ("q_proj", "k_proj", "v_proj", ("o_proj", "out_proj", "c_proj", "proj")),
+    ("query", "key", "value", ("out", "proj", "dense", "out_proj")),
+    ("to_q", "to_k", "to_v", ("to_out", "to_out.0")),
+    ("q_lin", "k_lin", "v_lin", ("out_lin",)),
+    ("wq", "wk", "wv", ("wo",)),
+    ("q", "k", "v", ("o", "out", "proj")),
+)
+_FUSED = (("in_proj_weight", ("out_proj.weight",)), ("qkv.weight", ("proj.weight", "out_proj.weight", "out.weight")))
+_CROSS = ("cross", "encoder_attn", "encdecattention", "multihead_attn")
+
+
+def attention(shapes: Mapping[str, Shape], draws: Callable[[str], Matrices | None]) -> dict[str, list[Part]]:
+    """The parts of all weights of self-attention that belong together; Note [attention as a filter].
+
+    Args:
+        shapes: Of all weights to be drawn, by name.
+        draws: What a weight holds under the paper's recipe, None for one that is not to be drawn so.
+    """
+    found: dict[str, list[Part]] = {}
+    for name, shape in shapes.items():
+        if any(word in name.lower() for word in _CROSS):
+            continue
+        for leaf, outputs in _FUSED:
+            if len(shape) == 2 and shape[0] == 3 * shape[1] and (name == leaf or name.endswith("." + leaf)):
+                size, stem = shape[1], name.removesuffix(leaf)
+                plain = Matrices(1, size, size, rows=(0, size))
+                found[name] = [
+                    Part(plain, Stiefel(), "k starts as 0.7 q", name, 0),
+                    Part(Matrices(1, size, size, rows=(size, 2 * size), scale=KEY), Stiefel(), "", name, 0),
+                    Part(Matrices(1, size, size, rows=(2 * size, 3 * size)), Stiefel(), "", name, 2),
+                ]
+                _output(found, shapes, draws, (stem + leaf for leaf in outputs), size, name, 2)
+        for query, key, value, outs in _SEPARATE:
+            leaf = query + ".weight"
+            if len(shape) != 2 or not (name == leaf or name.endswith("." + leaf)):
+                continue
+            stem = name.removesuffix(leaf)
+            other, values = f"{stem}{key}.weight", f"{stem}{value}.weight"
+            held = draws(other)
+            if shapes.get(other) != shape or held is None or values not in shapes:
+                continue
+            found[other] = [Part(_scaled(held, KEY), Stiefel(), f"starts as 0.7 {name}", name)]
+            if shapes[values] == (shape[1], shape[1]):
+                _output(found, shapes, draws, (f"{stem}{out}.weight" for out in outs), shape[1], values, 0)
+    return found
+
+
+def _output(
+    found: dict[str, list[Part]],
+    shapes: Mapping[str, Shape],
+    draws: Callable[[str], Matrices | None],
+    names: Iterable[str],
+    size: int,
+    values: str,
+    first: int,
+) -> None:
+    """The output projection, from that of the values."""
+    for name in names:
+        if shapes.get(name) == (size, size) and (held := draws(name)) is not None and not held.order:
+            mirrored = Matrices(1, size, size, scale=OUTPUT, mirrored=True)
+            found[name] = [Part(mirrored, Stiefel(), f"starts as -1/4 of the transpose of {values}", values, first)]
+            return

@@ -1,0 +1,89 @@
+"""The parts that the layers of a model play: stems, heads, and how many layers lie in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from ._flow import INPUT, OUTPUTS, RECTIFIERS, Flow
+
+_HEADS = ("head", "fc", "classifier", "out", "logits", "score", "readout", "predict")
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What is known of each weight, by its name."""
+
+    stems: dict[str, str] = field(default_factory=dict)
+    """The layers that read the model's input, and how that is known."""
+    heads: dict[str, str] = field(default_factory=dict)
+    """The layers that make its output."""
+    runs: dict[str, int] = field(default_factory=dict)
+    """Of a hidden layer: the number of hidden layers in its row, with nothing but activations in between."""
+    next: dict[str, str] = field(default_factory=dict)
+    """The activation between a layer and the next; absent where there is none, or nothing is known."""
+    normalized: frozenset[str] = frozenset()
+    """The layers with a normalization before that."""
+
+
+def of_flow(flow: Flow, stems: Collection[str] | None, heads: Collection[str] | None, how: str) -> Roles:
+    """The roles of a model whose flow is known; `stems` and `heads` if the user has named them."""
+    consumed = {origin for signal in flow.reads.values() for origin in signal.origins}
+    if heads is None:
+        made = [signal for signal in flow.returned if not signal.merged and signal.activation not in RECTIFIERS]
+        heads_found = {
+            origin: f"head: makes the output ({how})"
+            for signal in made
+            for origin in sorted(signal.origins)
+            if origin in flow.reads and origin not in consumed
+        }
+    else:
+        heads_found = dict.fromkeys(heads, "head: named")
+    if stems is None:
+        stems_found = {
+            weight: f"stem: reads the input ({how})"
+            for weight, signal in flow.reads.items()
+            if signal.origins == {INPUT} and weight not in heads_found
+        }
+    else:
+        stems_found = dict.fromkeys(stems, "stem: named")
+    ends = {*stems_found, *heads_found}
+    row_of: dict[str, list[str]] = {}
+    for weight, signal in flow.reads.items():
+        if weight in ends:
+            continue
+        plain = len(signal.origins) == 1 and not signal.normalized and not signal.merged
+        row = row_of.get(next(iter(signal.origins)), []) if plain else []
+        row.append(weight)
+        row_of[weight] = row
+    runs = {weight: len(row) for weight, row in row_of.items()}
+    return Roles(stems_found, heads_found, runs, flow.next, frozenset(flow.normalized))
+
+
+def of_order(
+    weights: Iterable[str], stems: Collection[str] | None, heads: Collection[str] | None, *, normalized: bool
+) -> Roles:
+    """The roles of a model whose flow is not known, from the order in which its linear layers and convolutions appear.
+
+    The last one is a head if it is called so. Where the model has normalization layers, its layers count as one in a
+    row; where it has none, as one row.
+    """
+    names = list(weights)
+    why = "(not traced; give inputs= to trace)"
+    if heads is None:
+        called = names[-1].removesuffix(".weight").rpartition(".")[2].lower() if names else ""
+        is_head = any(word in called for word in _HEADS)
+        heads_found = {names[-1]: f"head: the last layer, by its name {why}"} if is_head else {}
+    else:
+        heads_found = dict.fromkeys(heads, "head: named")
+    if stems is None:
+        stems_found = {names[0]: f"stem: the first layer {why}"} if len(names) > 1 else {}
+    else:
+        stems_found = dict.fromkeys(stems, "stem: named")
+    hidden = [name for name in names if name not in stems_found and name not in heads_found]
+    return Roles(stems_found, heads_found, dict.fromkeys(hidden, 1 if normalized else len(hidden)))
+
+
+def saturates(activation: str) -> bool:
+    """Whether an activation has no rectifier's loss of half the signal."""
+    return activation in OUTPUTS
