@@ -17,10 +17,12 @@ import torch
 import torch.distributed as dist
 from conftest import ALL_SCHEMES
 from every_layer import initialize_
+from models import Fused, PlainCNN
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 
 from stiefel_init import StiefelError, check
+from stiefel_init.torch import initialize_ as whole_model_
 from stiefel_init.torch.initialize import _draw, _sharded
 from stiefel_init.torch.initialize._layers import CONV_MODES, Conv
 
@@ -92,6 +94,39 @@ def seeded(mesh: Any, placements: list, scheme: str = "stiefel", conv: Conv = "d
     whole, model = small(), distribute(small(), mesh, placements)
     assert initialize_(model, scheme, seed=SEED, conv=conv) == initialize_(whole, scheme, seed=SEED, conv=conv)
     return difference(model, whole)
+
+
+def by_recipe(mesh: Any, placement: Any) -> float:
+    """By the default recipe: attention whose parts belong together, kernels and ends."""
+    worst = 0.0
+    for make in (Fused, PlainCNN):
+        whole = make().double()
+        model = distribute(make().double(), mesh, [placement])
+        assert whole_model_(model, seed=SEED) == whole_model_(whole, seed=SEED)
+        worst = max(worst, difference(model, whole))
+    return worst
+
+
+def parallel(rank: int) -> list[Tensor]:
+    """A model under DDP without a seed, the ranks' generators apart."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.manual_seed(200 + rank)
+    model = DistributedDataParallel(chain())
+    whole_model_(model)
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+def beside_frozen(mesh: Any, rank: int) -> Tensor:
+    """A plain layer next to a sharded one that is frozen, without a seed."""
+    from torch.distributed.tensor import Shard
+
+    torch.manual_seed(300 + rank)
+    model: Any = chain()
+    distribute(model[0], mesh, [Shard(0)])
+    model[0].requires_grad_(False)
+    whole_model_(model)
+    return model[2].weight.detach()
 
 
 def unseeded(mesh: Any, rank: int) -> list[list[Tensor]]:
@@ -185,6 +220,10 @@ def cases(world: int, rank: int) -> Iterator[tuple[str, Callable[[], Any]]]:
             yield f"{placement} {conv}", partial(seeded, line, [placement], conv=conv)
     for scheme in ALL_SCHEMES:
         yield scheme, partial(seeded, line, [Shard(0)], scheme)
+    for placement in (Shard(0), Shard(1)):
+        yield f"recipe {placement}", partial(by_recipe, line, placement)
+    yield "parallel", partial(parallel, rank)
+    yield "beside frozen", partial(beside_frozen, line, rank)
     yield "unseeded", partial(unseeded, line, rank)
     yield "work", partial(share_of_work, line)
     yield "fsdp", partial(fsdp, line, lambda model: model)
@@ -236,6 +275,20 @@ def test_on_a_mesh_of_two_dimensions_too(results: Results, first: str, second: s
 @pytest.mark.parametrize("scheme", ALL_SCHEMES)
 def test_of_every_scheme(results: Results, scheme: str, world: int) -> None:
     assert max(rank[scheme] for rank in results[world]) <= ROUNDING
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("placement", ["S(0)", "S(1)"])
+def test_of_the_default_recipe(results: Results, placement: str, world: int) -> None:
+    assert max(rank[f"recipe {placement}"] for rank in results[world]) <= ROUNDING
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_ranks_start_equal_under_ddp_and_beside_a_frozen_shard(results: Results, world: int) -> None:
+    first, *others = results[world]
+    for rank in others:
+        assert all(map(torch.equal, rank["parallel"], first["parallel"]))
+        assert torch.equal(rank["beside frozen"], first["beside frozen"])
 
 
 @pytest.mark.parametrize("world", WORLDS)

@@ -25,7 +25,7 @@ from ._recipe import Part, attention, lifted, offsets, parts
 from ._roles import Roles
 from ._sharded import check_placements, fill_sharded, is_sharded, local
 
-_EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 _EMBEDDING = Random(1.0)  # as torch draws its own
 
 
@@ -49,7 +49,7 @@ def decide(
     places: list[Place], skipped: set[int], scheme: Scheme, conv: Conv, roles: Roles | None
 ) -> tuple[list[Row], list[Task]]:
     """What is done to each parameter; or why it cannot be done. With `roles`, by the default recipe."""
-    embeddings = {place.key: place for place in places if isinstance(place.module, _EMBEDDINGS)}
+    embeddings = {place.key: place for place in places if isinstance(place.module, EMBEDDINGS)}
     first: dict[int, Place] = {}
     rules: dict[int, Rule] = {}
     for place in places:
@@ -161,6 +161,11 @@ def _check_tensor(name: str, tensor: Tensor) -> None:
     elif type(tensor) is not nn.Parameter and is_traceable_wrapper_subclass(tensor):
         raise StiefelError(
             f"{name} is a {type(tensor).__name__}, not a plain tensor; initialize the model before converting it, or "
+            f"pass skip={name!r}."
+        )
+    if tensor.is_inference() and not torch.is_inference_mode_enabled():
+        raise StiefelError(
+            f"{name} was made under torch.inference_mode and cannot be changed outside of it; make the model there, or "
             f"pass skip={name!r}."
         )
     if (trouble := _tensors.flaw(tensor)) is not None:

@@ -20,6 +20,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..._errors import StiefelError
 
+_FACTS = frozenset({"shape", "size", "dim", "ndim", "dtype", "device", "numel"})  # known of a tensor, but no signal
 INPUT = ""  # the origin of what the model is given
 
 
@@ -159,7 +160,7 @@ def read(model: nn.Module, weights: Mapping[int, str]) -> Flow | None:
             name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
             if using and not inputs:
                 held[node] = using
-            else:
+            elif name not in _FACTS and not (name == "getattr" and node.args[1] in _FACTS):
                 signals[node] = flow.call(name, inputs, using)
         elif node.op == "output":
             flow.returned = inputs
@@ -209,6 +210,8 @@ def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str]) -> Flow:
     watcher = _Watcher(weights)
     for tensor in tree_leaves((args, options)):
         if isinstance(tensor, Tensor):
+            if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                raise StiefelError(f"inputs={_shapes(inputs)} have entries that are not finite; give examples without.")
             watcher.signals[tensor] = Signal(frozenset({INPUT}))
     with _undisturbed(model), torch.no_grad():
         try:

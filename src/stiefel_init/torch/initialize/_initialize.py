@@ -13,7 +13,7 @@ from ... import _validate
 from ..._errors import StiefelError, unknown
 from ..._sample import Member, member_scheme
 from ...schemes import Scheme, SchemeName, Stiefel, get
-from ._decide import Task, decide, fill_all
+from ._decide import EMBEDDINGS, Task, decide, fill_all
 from ._flow import read, watch
 from ._layers import CONV_MODES, Conv, is_normalization
 from ._meta import materialize_, memory_device
@@ -157,11 +157,12 @@ def _roles(
         None if patterns is None else [name_of[key] for key in matching(option, places, patterns)]
         for option, patterns in (("stem", stem), ("head", head))
     )
+    tables = {name_of[place.key] for place in places if isinstance(place.module, EMBEDDINGS)}
     if inputs is not None:
-        return of_flow(watch(unwrapped(model), inputs, weights), stems, heads, "traced")
+        return of_flow(watch(unwrapped(model), inputs, weights), stems, heads, "traced", tables)
     flow = read(unwrapped(model), weights)
     if flow is not None:
-        return of_flow(flow, stems, heads, "as torch.fx reads it")
+        return of_flow(flow, stems, heads, "as torch.fx reads it", tables)
     layers = nn.Linear, nn.modules.conv._ConvNd
     names = dict.fromkeys(
         name_of[place.key] for place in places if isinstance(place.module, layers) and place.leaf == "weight"

@@ -52,6 +52,8 @@ def parts(module: nn.Module, name: str, shape: Shape, matrices: Matrices, roles:
         roles: Those of the whole model.
         biased: Whether the layer has a bias that can be set.
     """
+    if 0 in shape:
+        return [Part(matrices, Stiefel())]
     if isinstance(module, nn.modules.conv._ConvNd) and not _is_patches(module, shape):
         return [_kernel(module, name, shape, matrices, roles)]
     if isinstance(module, nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention | nn.Bilinear):
@@ -61,10 +63,10 @@ def parts(module: nn.Module, name: str, shape: Shape, matrices: Matrices, roles:
         return [Part(matrices, Centred(), roles.heads[name])]
     if name in roles.stems:
         reason, after = roles.stems[name], roles.next.get(name)
+        if m > n and name in roles.normalized:  # which would take biases off
+            return [Part(matrices, Orthogonal(math.sqrt(2)), reason)]
         if m <= n or after is None:
             return [Part(matrices, Stiefel(), reason)]
-        if name in roles.normalized:
-            return [Part(matrices, Orthogonal(math.sqrt(2)), reason)]
         if not biased:
             return [Part(matrices, Orthogonal(math.sqrt(m / n * _power(after))), reason)]
         return [Part(_scaled(matrices, math.sqrt(m / (2 * n))), Stiefel(), reason + ", lifted")]
@@ -102,14 +104,17 @@ def _kernel(module: nn.modules.conv._ConvNd, name: str, shape: Shape, matrices: 
     inputs, outputs = (shape[0] // groups, shape[1]) if module.transposed else (shape[1], shape[0] // groups)
     order = (1, 0, *range(2, len(shape))) if module.transposed else ()
     whole = Matrices(groups, outputs, inputs * places, receptive=places, order=order)
+    upsamples = math.sqrt(math.prod(module.stride)) if module.transposed else 1.0  # each output has that fewer inputs
+    if name in roles.heads and upsamples > 1:
+        return Part(whole, Orthogonal(upsamples), roles.heads[name])
     if name in roles.heads:
         tap = tuple((size - 1) // 2 for size in kernel)
         return Part(Matrices(groups, outputs, inputs, tap=tap, order=order[:2]), Centred(), roles.heads[name])
     gain = math.sqrt(_power(roles.next.get(name)))
     if name in roles.stems:
         return Part(whole, Orthogonal(gain), roles.stems[name])
-    if module.transposed and math.prod(module.stride) > 1:
-        return Part(whole, Orthogonal(gain * math.sqrt(math.prod(module.stride))))
+    if upsamples > 1:
+        return Part(whole, Orthogonal(gain * upsamples))
     tap_index = 0
     for size in kernel:
         tap_index = tap_index * size + (size - 1) // 2

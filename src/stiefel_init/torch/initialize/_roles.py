@@ -26,8 +26,18 @@ class Roles:
     """The layers with a normalization before that."""
 
 
-def of_flow(flow: Flow, stems: Collection[str] | None, heads: Collection[str] | None, how: str) -> Roles:
-    """The roles of a model whose flow is known; `stems` and `heads` if the user has named them."""
+def of_flow(
+    flow: Flow, stems: Collection[str] | None, heads: Collection[str] | None, how: str, tables: Collection[str] = ()
+) -> Roles:
+    """The roles of a model whose flow is known.
+
+    Args:
+        flow: What feeds what.
+        stems: Those that the user has named, if any.
+        heads: Likewise.
+        how: The way in which the flow was found.
+        tables: The weights of embeddings, which have no part.
+    """
     consumed = {origin for signal in flow.reads.values() for origin in signal.origins}
     if heads is None:
         made = [signal for signal in flow.returned if not signal.merged and signal.activation not in RECTIFIERS]
@@ -35,7 +45,7 @@ def of_flow(flow: Flow, stems: Collection[str] | None, heads: Collection[str] | 
             origin: f"head: makes the output ({how})"
             for signal in made
             for origin in sorted(signal.origins)
-            if origin in flow.reads and origin not in consumed
+            if origin in flow.reads and origin not in consumed and origin not in tables
         }
     else:
         heads_found = dict.fromkeys(heads, "head: named")
@@ -43,11 +53,11 @@ def of_flow(flow: Flow, stems: Collection[str] | None, heads: Collection[str] | 
         stems_found = {
             weight: f"stem: reads the input ({how})"
             for weight, signal in flow.reads.items()
-            if signal.origins == {INPUT} and weight not in heads_found
+            if signal.origins == {INPUT} and weight not in heads_found and weight not in tables
         }
     else:
         stems_found = dict.fromkeys(stems, "stem: named")
-    ends = {*stems_found, *heads_found}
+    ends = {*stems_found, *heads_found, *tables}
     row_of: dict[str, list[str]] = {}
     for weight, signal in flow.reads.items():
         if weight in ends:

@@ -1,0 +1,198 @@
+"""The default recipe: what each layer starts as, and that it trains where the set alone does not."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from models import Fused, PlainCNN, Transformer, mlp
+from torch import Tensor, nn
+
+from stiefel_init import check, draw
+from stiefel_init.schemes import Blend, Centred, Offsets, Orthogonal, Rotation
+from stiefel_init.torch import initialize_
+
+
+def first_layer(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
+    model = nn.Sequential(nn.Linear(inputs, outputs, bias=bias), nn.ReLU(), nn.Linear(outputs, 3))
+    initialize_(model, seed=0)
+    layer = model[0]
+    assert isinstance(layer, nn.Linear)
+    return layer
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(1, 64), (2, 64), (10, 64)])
+def test_a_stem_of_few_inputs_is_lifted(inputs: int, outputs: int) -> None:
+    layer = first_layer(inputs, outputs)
+    assert check(layer.weight.detach().numpy() * math.sqrt(2 * inputs / outputs))
+    bias = layer.bias.detach()
+    assert abs(bias.sum()) < 1e-5 * outputs
+    assert bias.std(correction=0) == pytest.approx(math.sqrt(2 if inputs == 1 else 0.5))
+    with torch.no_grad():
+        features = torch.relu(layer(torch.randn(500, inputs, generator=torch.Generator().manual_seed(0))))
+    assert torch.linalg.matrix_rank(features, rtol=1e-3) > 15  # the set alone has at most 2 for each input
+
+
+def test_a_wide_input_needs_no_lift() -> None:
+    layer = first_layer(64, 16)
+    assert check(layer.weight.detach().numpy())
+    assert not layer.bias.any()
+
+
+def test_without_biases_the_rows_of_a_stem_differ() -> None:
+    weight = first_layer(1, 8, bias=False).weight.detach()
+    assert len(set(weight.flatten().tolist())) == 8
+    assert weight.norm() == pytest.approx(math.sqrt(16))  # power 2 for each unit
+
+
+def test_a_stem_of_patches_sees_nine_pixels() -> None:
+    model = PlainCNN(channels=32)
+    initialize_(model, seed=0)
+    assert torch.linalg.matrix_rank(model.stem.weight.detach().flatten(1)) == 9
+    expected = draw(Orthogonal(math.sqrt(2)), 32, 9, seed=0, name="stem.weight")
+    np.testing.assert_allclose(model.stem.weight.detach().flatten(1), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("outputs", [1, 10, 16, 20])
+def test_a_head_does_not_see_the_common_level(outputs: int) -> None:
+    model: Any = mlp(8, 2, outputs)
+    initialize_(model, seed=0)
+    weight = model[-1].weight.detach().double()
+    np.testing.assert_allclose(weight.sum(1), 0, atol=1e-6)
+    singular = torch.linalg.svdvals(weight)
+    np.testing.assert_allclose(singular[: min(outputs, 15)], 1, atol=1e-5)
+    np.testing.assert_allclose(weight, draw(Centred(), outputs, 16, seed=0, name="4.weight"), atol=1e-6)
+
+
+def test_centred_rows_are_uniform_in_the_complement_of_the_ones() -> None:
+    """A coordinate x of a uniform unit vector in n - 1 dimensions has E x² = 1/(n-1), E x⁴ = 3/((n-1)(n+1)).
+
+    With 4,000 independent matrices, the limits are five standard errors: a false alarm in 10⁶ runs.
+    """
+    n = 6
+    rows = draw(Centred(), 2, n, batch=4000, seed=1)[:, 0]
+    direction = np.array([1.0, -1, 0, 0, 0, 0]) / math.sqrt(2)
+    x = rows @ direction
+    for power, mean in ((2, 1 / (n - 1)), (4, 3 / ((n - 1) * (n + 1))), (1, 0), (3, 0)):
+        values = x**power
+        assert abs(values.mean() - mean) < 5 * values.std() / math.sqrt(len(values))
+
+
+def test_offsets_of_one_unit_are_zero() -> None:
+    assert draw(Offsets(), 1, 1, seed=0) == 0
+    values = draw(Offsets(0.3), 50, 1, batch=3, seed=0)
+    np.testing.assert_allclose(values.mean(1), 0, atol=1e-12)
+    np.testing.assert_allclose(values.std(1), 0.3)
+
+
+def test_hidden_layers_in_a_row_are_small_rotations() -> None:
+    model: Any = mlp(16, 5, 2)  # four of them between the stem and the head
+    initialize_(model, seed=3)
+    for i in (2, 4, 6, 8):
+        expected = draw(Rotation(0.5), 16, 16, seed=3, name=f"{i}.weight")
+        np.testing.assert_allclose(model[i].weight.detach(), expected, atol=1e-6)
+
+
+def test_hidden_kernels_are_a_permutation_and_patches() -> None:
+    model: Any = PlainCNN(hidden=4)
+    initialize_(model, seed=3)
+    kernel = model.layers[1].weight.detach().double()
+    expected = draw(Blend(0.5, 9, 4), 8, 72, seed=3, name="layers.1.weight")
+    np.testing.assert_allclose(kernel.flatten(1), expected, atol=1e-6)
+    patches = draw(Orthogonal(), 8, 72, seed=3, name="layers.1.weight")
+    rest = (kernel.flatten(1).numpy() - 0.5 * math.sqrt(2) * patches).reshape(8, 8, 3, 3) / math.sqrt(0.75)
+    centre = rest[:, :, 1, 1]
+    np.testing.assert_allclose(centre.sum(0), 1, atol=1e-5)
+    np.testing.assert_allclose(centre.sum(1), 1, atol=1e-5)
+    np.testing.assert_allclose(np.sort(centre.ravel())[-8:], 1, atol=1e-5)
+    rest[:, :, 1, 1] = 0
+    np.testing.assert_allclose(rest, 0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("widths", "places"), [((6, 4), 9), ((4, 8), 9), ((8, 4), 3)])
+def test_a_blend_between_two_widths(widths: tuple[int, int], places: int) -> None:
+    m, n = widths
+    kernel = draw(Blend(0.1, places, places // 2), m, n * places, seed=0).reshape(m, n, places)
+    patches = draw(Orthogonal(), m, n * places, seed=0).reshape(m, n, places)
+    if max(m, n) % min(m, n):
+        np.testing.assert_allclose(kernel, math.sqrt(2) * patches)
+    else:
+        centre = (kernel - 0.1 * math.sqrt(2) * patches)[:, :, places // 2] / math.sqrt(0.99)
+        assert check(centre)
+
+
+def attention_of(model: nn.Module) -> tuple[Tensor, ...]:
+    if isinstance(model, Fused):
+        q, k, v = model.qkv.weight.detach().chunk(3)
+        return q, k, v, model.proj.weight.detach()
+    if isinstance(model, nn.MultiheadAttention):
+        q, k, v = model.in_proj_weight.detach().chunk(3)
+        return q, k, v, model.out_proj.weight.detach()
+    assert isinstance(model, Transformer)
+    block: Any = model.blocks[1]
+    return tuple(layer.weight.detach() for layer in (block.q_proj, block.k_proj, block.v_proj, block.out_proj))
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.parametrize("make", [Fused, Transformer, lambda: nn.MultiheadAttention(16, 2)])
+def test_attention_starts_as_a_filter(make: type[nn.Module], seed: int | None) -> None:
+    model = make()
+    initialize_(model, seed=seed)
+    q, k, v, out = attention_of(model)
+    assert check(q.numpy())
+    assert check(v.numpy())
+    assert not torch.allclose(q, v, atol=0.01)
+    torch.testing.assert_close(k, 0.7 * q)
+    torch.testing.assert_close(out, -0.25 * v.T)
+
+
+def test_attention_to_another_sequence_is_drawn_apart() -> None:
+    model = nn.TransformerDecoderLayer(16, 2, 32)
+    initialize_(model, seed=0)
+    q, k, _ = model.multihead_attn.in_proj_weight.detach().chunk(3)
+    assert check(k.numpy())
+    assert not torch.allclose(q, k, atol=0.01)
+
+
+def test_a_transposed_convolution_reaches_every_pixel() -> None:
+    model = nn.Sequential(nn.ConvTranspose2d(4, 8, 3, 2, 1), nn.ReLU(), nn.ConvTranspose2d(8, 3, 4, 2, 1), nn.Sigmoid())
+    initialize_(model, seed=0)
+    with torch.no_grad():
+        out = model[:3](torch.randn(1, 4, 5, 5))
+    assert (out.std((2, 3)) > 0.1).all()
+    assert (out.abs() > 1e-6).float().mean() > 0.99
+
+
+@pytest.mark.parametrize("depth", [2, 6])
+def test_one_feature_is_learned(depth: int) -> None:
+    """A thousand steps on y = sin 2x: the paper's recipe, with all units equal, explains next to nothing."""
+    x = torch.linspace(-3, 3, 200)[:, None]
+    y = torch.sin(2 * x)
+
+    def score(recipe: str) -> float:
+        model = mlp(1, depth, 1, width=64)
+        initialize_(model, recipe=recipe, seed=0)  # type: ignore[arg-type]
+        adam = torch.optim.Adam(model.parameters(), 3e-3 / math.sqrt(depth))
+        for _ in range(1000):
+            loss = ((model(x) - y) ** 2).mean()
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+        return 1 - loss.item() / y.var().item()
+
+    assert score("best") > 0.97
+    assert score("paper") < 0.5
+
+
+def test_the_paper_is_every_layer_in_the_set() -> None:
+    model = mlp(1, 2, 1)
+    initialize_(model, recipe="paper", seed=0)
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2:
+            expected = draw("stiefel", *parameter.shape, seed=0, name=name)
+            np.testing.assert_allclose(parameter.detach(), expected, atol=1e-6)
+        else:
+            assert not parameter.any()
