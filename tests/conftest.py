@@ -6,7 +6,7 @@ import gc
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ except ImportError:
 import stiefel_init
 import stiefel_init.schemes
 import stiefel_init.torch
-from stiefel_init import _stream
+from stiefel_init import StiefelError, _stream
 from stiefel_init._validate import Method
 from stiefel_init.schemes import Stiefel
 from stiefel_init.torch.sampling import _householder, _source
@@ -85,6 +85,14 @@ def one_sentence(error: pytest.ExceptionInfo) -> str:
     assert "\n" not in text
     assert text.endswith(".")
     return text
+
+
+def assert_refused(call: Callable[[], Any], words: Sequence[str]) -> None:
+    """The call must fail with one sentence that has all these words in it."""
+    with pytest.raises(StiefelError) as error:
+        call()
+    sentence = one_sentence(error)
+    assert all(word in sentence for word in words), sentence
 
 
 def plain_member(x: np.ndarray, *, signs: bool = True, aligned: bool = True) -> np.ndarray:

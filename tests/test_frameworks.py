@@ -139,7 +139,7 @@ def test_another_seed_or_name_is_another_matrix(seeds: tuple[tuple[int, str], ..
 
 def test_a_torch_model_and_jax_kernels_of_the_same_names() -> None:
     layers = nn.ModuleDict({"first": nn.Linear(9, 6), "conv": nn.Conv2d(4, 8, 3)})
-    initialize_(layers, seed=6)
+    initialize_(layers, recipe="paper", seed=6)
     first = stiefel(seed=6, name="first.weight", in_axis=1, out_axis=0)(None, (6, 9))
     conv = stiefel(seed=6, name="conv.weight", in_axis=1, out_axis=0)(None, (8, 4, 3, 3))
     np.testing.assert_allclose(layers.get_parameter("first.weight").detach(), first, rtol=0, atol=5e-6)

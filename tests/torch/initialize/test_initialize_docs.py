@@ -19,6 +19,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "initialize.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # torch.compile's own
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_block_of_the_docs_runs(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As torchrun would run it with one process, which matters to the block that joins processes."""

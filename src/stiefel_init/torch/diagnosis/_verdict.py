@@ -15,7 +15,7 @@ FADED = 1e-3  # inputs count as indistinguishable if they differ by less than th
 GRADIENT = 1e3  # the gradient may shrink or grow by this factor
 DEAD = 0.25  # this share of units may never fire
 DISTINCT = 0.25  # the last layer must keep this share of the first layer's distinct units
-DEEP = 100  # with more hidden layers, permutations train better than uniform members: docs/members.md
+EQUAL = 1.001  # with fewer distinct units, all units of the first layer are copies of one
 ENOUGH = 16  # inputs needed to detect dead and redundant units
 _RELATED = RECTIFIERS | {"leaky_relu", "prelu", "elu", "selu", "celu", "gelu", "silu", "mish", "rrelu", "softplus"}
 
@@ -25,7 +25,7 @@ class Finding(NamedTuple):
 
     kind: str
     """`"not finite"`, `"signal dies"`, `"signal explodes"`, `"gradient vanishes"`, `"gradient explodes"`,
-    `"units repeat"` or `"units are dead"`."""
+    `"units are equal"`, `"units repeat"` or `"units are dead"`."""
     layer: str
     """Where it begins."""
     sentence: str
@@ -39,10 +39,12 @@ def judge(layers: Sequence[Layer]) -> tuple[tuple[Finding, ...], tuple[str, ...]
     if problems[0] is None:
         # Below zero weights the gradient is 0 until their first step.
         carried = judged if len(judged) == len(layers) else [layer for layer in judged if layer.gradient != 0]
-        problems = [_spread(judged), _gradient(carried), _repeated(judged), _dead(judged)]
+        problems = [_spread(judged), _gradient(carried), _equal(judged) or _repeated(judged), _dead(judged)]
     findings = tuple(finding for finding in problems if finding is not None)
-    notes = [_few(layers), _zeros(layers)]
-    sentences = [finding.sentence for finding in findings] + ([_advice(judged)] if findings else _healthy(judged))
+    notes = [_few(layers), _zeros(layers), _level(layers)]
+    sentences = [finding.sentence for finding in findings]
+    equal = any(finding.kind == "units are equal" for finding in findings)
+    sentences += [_advice(judged, equal=equal)] if findings else _healthy(judged)
     return findings, (*sentences, *(note for note in notes if note))
 
 
@@ -120,6 +122,17 @@ def _hidden(layers: Sequence[Layer]) -> list[Layer]:
     return list(layers[:-1] if len(layers) > 1 and layers[-1].activation is None else layers)
 
 
+def _equal(layers: Sequence[Layer]) -> Finding | None:
+    at = _hidden(layers)[0]
+    if at.units < 2 or at.samples < ENOUGH or not at.distinct or at.distinct > EQUAL:
+        return None
+    return Finding(
+        "units are equal",
+        at.label,
+        f"All {at.units} units of {at.named} are equal: they get equal gradients, so training keeps them equal.",
+    )
+
+
 def _repeated(layers: Sequence[Layer]) -> Finding | None:
     rows = _hidden(layers)
     # If no unit varies at all, the signal has died, which is reported above.
@@ -155,7 +168,7 @@ def _dead(layers: Sequence[Layer]) -> Finding | None:
     )
 
 
-def _advice(layers: Sequence[Layer]) -> str:
+def _advice(layers: Sequence[Layer], *, equal: bool) -> str:
     schemes = {layer.scheme for layer in layers if layer.scheme is not None}
     activations = {layer.activation for layer in layers if layer.activation is not None}
     if activations and not activations & _RELATED:
@@ -163,11 +176,12 @@ def _advice(layers: Sequence[Layer]) -> str:
             "What to do: orthogonal weights preserve the signal longer with such activations: "
             'stiefel_init.torch.initialize_(model, "orthogonal"); normalization layers and skip connections help too.'
         )
+    if equal:
+        return "What to do: call stiefel_init.torch.initialize_(model), which sets them apart; then diagnose again."
     if schemes - {"stiefel", "lee"}:
-        member = ', member="permutation"' if len(_hidden(layers)) > DEEP else ""
         return (
-            f"What to do: call stiefel_init.torch.initialize_(model{member}), which preserves the size of signal and "
-            "gradient; then diagnose again."
+            "What to do: call stiefel_init.torch.initialize_(model), which preserves the size of signal and gradient; "
+            "then diagnose again."
         )
     if layers[0].alpha is not None and layers[0].alpha < 0.5:
         return (
@@ -222,6 +236,16 @@ def _zeros(layers: Sequence[Layer]) -> str:
         return f"The weights of {names[0]} are all zero; unless that is intended, initialize them."
     return (
         f"The weights of {len(names)} layers, {names[0]} first, are all zero; unless that is intended, initialize them."
+    )
+
+
+def _level(layers: Sequence[Layer]) -> str:
+    last = layers[-1]
+    if len(layers) < 2 or last.units > 1 or last.activation is not None or last.scheme != "stiefel":
+        return ""
+    return (
+        f"The output of {last.named} is the common level of its inputs, so a target with another mean moves all units "
+        "together and may kill them; stiefel_init.torch.initialize_(model) makes it one of how they differ."
     )
 
 
