@@ -65,7 +65,7 @@ def initialize_(
             device, the sharding, the wrapper and the rest of the model.
         conv: How schemes that draw matrices fill a kernel. `"delta"`, the default, puts a matrix at its centre, place
             (k-1)//2, and zeros elsewhere; `"flatten"` makes it one out × in·|kernel| matrix, divided by √|kernel|.
-            Both carry the image of ones to √(in/out) times the image of ones.
+            With stride 1, both carry the image of ones to √(in/out) times the image of ones.
         skip: Patterns of the names of parameters to leave alone.
         dry_run: Change nothing, only make the plan.
         device: Where a model on the meta device gets its memory; torch's default device if not given.

@@ -1,7 +1,7 @@
 """The default recipe: what each layer starts as, by the part it plays in the model.
 
 Inside, layers are members of the set; at the ends and in convolutions the set is wrong, and something close to it is
-used. The measurements behind each number are in docs/architectures.md.
+used. docs/architectures.md compares networks trained from it with those from other starts.
 
 Note [near the identity]
     L layers in a row, with nothing but activations between them, start at a distance s = 1/√L from a permutation, so
