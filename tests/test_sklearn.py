@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import inspect
+import math
 import pickle
 from typing import Any
 
@@ -11,14 +12,14 @@ import numpy as np
 import pytest
 from conftest import ALL_SCHEMES
 from sklearn.base import clone
-from sklearn.datasets import load_diabetes, load_digits
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.neural_network._multilayer_perceptron import BaseMultilayerPerceptron
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import stiefel_init.sklearn
 from stiefel_init import StiefelError, check, draw
 from stiefel_init.schemes import Rotation
 from stiefel_init.sklearn import StiefelMLPClassifier, StiefelMLPRegressor
@@ -30,19 +31,126 @@ START: dict[str, Any] = {
     "learning_rate_init": 1e-300,
     "max_iter": 1,
 }  # a step that changes no weight: `coefs_` are the first ones
+RATE = 1e-3 / 30**0.5  # the paper's, for 30 layers
+
+
+@parametrize_with_checks([kind(max_iter=100) for kind in (StiefelMLPClassifier, StiefelMLPRegressor)])
+def test_all_that_scikit_learn_asks_of_an_estimator(estimator: Any, check: Any) -> None:
+    check(estimator)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("solver", ["adam", "sgd"])
 @pytest.mark.parametrize(("mlp", "outputs"), [(StiefelMLPClassifier, 10), (StiefelMLPRegressor, 1)])
-def test_training_starts_in_the_set(mlp: Any, outputs: int, solver: str, dtype: Any) -> None:
-    model = mlp(hidden_layer_sizes=(16, 16, 24), solver=solver, alpha=0, random_state=0, **START)
-    model.fit(X.astype(dtype), Y)
+def test_with_the_papers_scheme_every_layer_starts_in_the_set(mlp: Any, outputs: int, solver: str, dtype: Any) -> None:
+    options: dict[str, Any] = {"hidden_layer_sizes": (16, 16, 24), "solver": solver, "alpha": 0, "random_state": 0}
+    model = mlp(scheme="stiefel", **options, **START).fit(X.astype(dtype), Y)
     assert [W.shape for W in model.coefs_] == [(64, 16), (16, 16), (16, 24), (24, outputs)]
     for W, b in zip(model.coefs_, model.intercepts_):
         assert W.dtype == b.dtype == dtype
         assert check(W.T).ok, check(W.T)
         assert not (abs(b) > dtype(1e-200)).any()
+
+
+def start(mlp: Any, sizes: tuple[int, ...], features: int, dtype: Any = np.float64, **options: Any) -> Any:
+    """A model with its first weights."""
+    x = np.random.default_rng(0).standard_normal((200, features)).astype(dtype)
+    y = np.arange(200) % 10
+    return mlp(hidden_layer_sizes=sizes, alpha=0, random_state=0, **START, **options).fit(x, y)
+
+
+def assert_zero(values: np.ndarray) -> None:
+    """Up to the one step of `START`."""
+    assert values.size
+    assert abs(values).max() < 1e-30
+
+
+def assert_head(W: np.ndarray) -> None:
+    """Semi-orthogonal, and blind to what all units share."""
+    assert abs(W.sum(0)).max() < 1e-5
+    gram = W.T @ W if W.shape[0] > W.shape[1] else W @ W.T + 1 / len(W)
+    np.testing.assert_allclose(gram, np.eye(len(gram)), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("activation", ["relu", "tanh", "logistic"])
+@pytest.mark.parametrize(("mlp", "outputs"), [(StiefelMLPClassifier, 10), (StiefelMLPRegressor, 1)])
+def test_a_wider_first_layer_is_lifted_hidden_ones_are_rotations_and_the_last_one_is_centred(
+    mlp: Any, outputs: int, activation: str, dtype: Any
+) -> None:
+    model = start(mlp, (32,) * 5, 8, dtype, activation=activation)
+    assert all(a.dtype == dtype for a in (*model.coefs_, *model.intercepts_))
+    first, *hidden, last = model.coefs_
+    offsets, *zeros = model.intercepts_
+    assert check(first.T / math.sqrt(32 / (2 * 8))).ok
+    np.testing.assert_allclose((offsets.mean(), offsets.std()), (0, math.sqrt(0.5)), atol=1e-6)
+    assert len(hidden) == 4
+    for W in hidden:
+        assert check(W.T).ok
+        # A rotation by s = 1/√4 leaves about exp(-s²/2) = 0.88 of the diagonal; a uniform member leaves 0.
+        assert 0.8 < np.diagonal(W).mean() < 0.95
+    assert last.shape == (32, outputs)
+    assert_head(last)
+    for b in zeros:
+        assert_zero(b)
+
+
+@pytest.mark.parametrize("mlp", [StiefelMLPClassifier, StiefelMLPRegressor])
+def test_the_units_of_a_single_feature_bend_at_different_points(mlp: Any) -> None:
+    model = start(mlp, (64,), 1)
+    np.testing.assert_allclose(model.coefs_[0], math.sqrt(1 / 2))
+    np.testing.assert_allclose(model.intercepts_[0].std(), math.sqrt(2))
+    bends = -model.intercepts_[0] / model.coefs_[0][0]
+    np.testing.assert_allclose((bends.mean(), bends.std()), (0, 2), atol=1e-12)
+    assert len(set(bends.round(9))) == 64
+
+
+@pytest.mark.parametrize("mlp", [StiefelMLPClassifier, StiefelMLPRegressor])
+@pytest.mark.parametrize(
+    ("sizes", "features", "activation"), [((8, 8), 8, "relu"), ((8, 8), 20, "relu"), ((16, 16), 4, "identity")]
+)
+def test_a_first_layer_that_is_not_wider_or_has_no_activation_is_not_lifted(
+    mlp: Any, sizes: tuple[int, ...], features: int, activation: str
+) -> None:
+    model = start(mlp, sizes, features, activation=activation)
+    assert check(model.coefs_[0].T).ok
+    assert all(not (abs(b) > 1e-200).any() for b in model.intercepts_)
+
+
+def test_a_hidden_layer_on_its_own_or_between_two_widths_is_a_uniform_member() -> None:
+    """The mean of a diagonal of 32 entries is 1/32 in expectation, and its deviation about as much."""
+    alone = start(StiefelMLPClassifier, (32, 32), 8).coefs_[1]
+    assert check(alone.T).ok
+    assert abs(np.diagonal(alone).mean()) < 0.2
+    _, square, wider, narrower, _ = start(StiefelMLPClassifier, (32, 32, 48, 24), 8).coefs_
+    assert all(check(W.T).ok for W in (square, wider, narrower))
+    assert np.diagonal(square).mean() > 0.7  # near the identity: spread 1/√3
+    assert abs(wider * math.sqrt(48 / 32)).max() < 0.95  # and the others are not
+
+
+@pytest.mark.parametrize("mlp", [StiefelMLPClassifier, StiefelMLPRegressor])
+@pytest.mark.parametrize("features", [1, 4, 20])
+def test_without_hidden_layers_the_only_layer_is_the_last(mlp: Any, features: int) -> None:
+    model = start(mlp, (), features)
+    (W,), (b,) = model.coefs_, model.intercepts_
+    if features > 1:
+        assert_head(W)
+    else:
+        assert check(W.T).ok  # there is nothing but the level
+    assert_zero(b)
+
+
+@pytest.mark.parametrize("mlp", [StiefelMLPClassifier, StiefelMLPRegressor])
+def test_each_fit_starts_over_and_knows_which_layer_is_which(mlp: Any) -> None:
+    model = start(mlp, (32, 32, 32), 8)
+    first = [*model.coefs_, *model.intercepts_]
+    x, y = np.random.default_rng(0).standard_normal((200, 8)), np.arange(200) % 10
+    for a, b in zip(first, [*model.fit(x, y).coefs_, *model.intercepts_], strict=True):
+        np.testing.assert_array_equal(a, b)
+    model.set_params(hidden_layer_sizes=(16,)).fit(x, y)
+    assert check(model.coefs_[0].T).ok
+    assert model.intercepts_[0].std() > 0.5
+    assert_head(model.coefs_[1])
 
 
 @pytest.mark.parametrize("scheme", ALL_SCHEMES)
@@ -72,10 +180,13 @@ def test_a_scheme_may_be_a_value_and_one_that_is_none_is_refused_when_it_is_aske
         StiefelMLPClassifier((8,), scheme=s, random_state=0, **START) for s in ("rotation 1", Rotation(1))
     )
     np.testing.assert_array_equal(by_name.fit(X, Y).coefs_[0], by_value.fit(X, Y).coefs_[0])
-    for scheme, words in (("glorot", "scheme='glorot' is not known"), (None, "scheme=None"), ("random -1", "std=-1")):
+    for scheme, words in (("glorot", "scheme='glorot' is not known"), (5, "scheme=5"), ("random -1", "std=-1")):
         model = StiefelMLPClassifier((8,), scheme=scheme)  # as all of scikit-learn, it looks when it fits
         with pytest.raises(StiefelError, match=words):
             model.fit(X, Y)
+        with pytest.raises(StiefelError, match=words):
+            model.partial_fit(X, Y, classes=np.arange(10))
+        model.set_params(scheme=None, max_iter=1).partial_fit(X, Y, classes=np.arange(10))  # no half start is left
 
 
 def test_random_state_decides() -> None:
@@ -94,17 +205,17 @@ def test_random_state_decides() -> None:
 def test_parameters_clone_pickle_and_search() -> None:
     model = StiefelMLPClassifier((8, 8), alpha=0.1, random_state=0, max_iter=3)
     theirs = MLPClassifier((8, 8), alpha=0.1, random_state=0, max_iter=3).get_params()
-    assert model.get_params() == theirs | {"scheme": "stiefel"}
+    assert model.get_params() == theirs | {"scheme": None}
     assert clone(StiefelMLPClassifier(scheme="rotation 1")).get_params()["scheme"] == "rotation 1"
     assert clone(model).get_params() == model.get_params()
     model.fit(X, Y)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), model.predict_proba(X))
     np.testing.assert_array_equal(clone(model).fit(X, Y).predict_proba(X), model.predict_proba(X))
     pipeline = make_pipeline(StandardScaler(), StiefelMLPClassifier((8,) * 3, random_state=0, max_iter=3))
-    grid = {"stiefelmlpclassifier__alpha": [1e-4, 1e-2], "stiefelmlpclassifier__scheme": ["stiefel", "he"]}
+    grid = {"stiefelmlpclassifier__alpha": [1e-4, 1e-2], "stiefelmlpclassifier__scheme": [None, "stiefel", Rotation(1)]}
     search = GridSearchCV(pipeline, grid, cv=2).fit(X[:200], Y[:200])
     assert search.best_score_ > 0
-    assert len(search.cv_results_["params"]) == 4
+    assert len(search.cv_results_["params"]) == 6
 
 
 @pytest.mark.parametrize(
@@ -113,8 +224,19 @@ def test_parameters_clone_pickle_and_search() -> None:
 def test_the_signature_is_scikit_learns_with_the_scheme_added(mlp: Any, parent: Any) -> None:
     own, known = (inspect.signature(kind.__init__).parameters for kind in (mlp, parent))
     assert list(own) == [*known, "scheme"]
-    assert own["scheme"].default == "stiefel"
+    assert own["scheme"].default is None
     assert all(own[name] == known[name] for name in known)
+
+
+def test_a_class_of_your_own_may_add_a_parameter() -> None:
+    class Deep(StiefelMLPClassifier):
+        def __init__(self, depth: int = 3, scheme: Any = None) -> None:
+            super().__init__((8,) * depth, scheme=scheme, max_iter=1)
+            self.depth = depth
+
+    model = clone(Deep(5)).fit(X, Y)
+    assert model.get_params() == {"depth": 5, "scheme": None}
+    assert len(model.coefs_) == 6
 
 
 def test_partial_fit_and_warm_start_go_on_from_where_they_were() -> None:
@@ -132,11 +254,60 @@ def test_partial_fit_and_warm_start_go_on_from_where_they_were() -> None:
     assert not check(warm.coefs_[0].T).ok  # trained on, not drawn anew
 
 
-RATE = 1e-3 / 30**0.5  # the paper's, for 30 layers
+def test_one_feature_is_enough() -> None:
+    """R² of sin 2x, 40 passes, five seeds: over 0.99 with this start, 0.00 with the paper's, whose units are equal."""
+    x = np.random.default_rng(0).uniform(-3, 3, (2000, 1))
+    y = np.sin(2 * x[:, 0])
+    options: dict[str, Any] = {"hidden_layer_sizes": (64,) * 3, "max_iter": 40, "random_state": 0}
+    assert StiefelMLPRegressor(**options).fit(x, y).score(x, y) > 0.95
+    assert StiefelMLPRegressor(scheme="stiefel", **options).fit(x, y).score(x, y) < 0.1
+
+
+def test_thirty_layers_learn_from_one_feature_where_scikit_learns_own_start_does_not() -> None:
+    """R² after 30 passes, six seeds: 0.83 to 0.99 with this start, 0.00 to 0.42 with scikit-learn's."""
+    x = np.random.default_rng(0).uniform(-3, 3, (1000, 1))
+    y = np.sin(2 * x[:, 0])
+    options: dict[str, Any] = {"hidden_layer_sizes": (32,) * 30, "learning_rate_init": RATE, "max_iter": 30}
+    assert StiefelMLPRegressor(random_state=0, **options).fit(x, y).score(x, y) > 0.75
+    assert MLPRegressor(random_state=0, **options).fit(x, y).score(x, y) < 0.1
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_one_hidden_layer_learns_at_least_as_fast_as_with_scikit_learns_own_start(scaled: bool) -> None:
+    """Breast cancer, 50 passes, test accuracy, 30 splits, scaled or not.
+
+    With this start: 0.974, 0.915; with scikit-learn's: 0.972, 0.905; with the paper's: 0.905, 0.629 (all one class).
+    """
+    x, y = load_breast_cancer(return_X_y=True)
+    scores: dict[Any, list[float]] = {kind: [] for kind in (StiefelMLPClassifier, MLPClassifier)}
+    for seed in range(4):
+        train, test, labels, truth = train_test_split(x, y, random_state=seed, stratify=y)
+        if scaled:
+            scaler = StandardScaler().fit(train)
+            train, test = scaler.transform(train), scaler.transform(test)
+        for kind, values in scores.items():
+            values.append(kind(max_iter=50, random_state=seed).fit(train, labels).score(test, truth))
+    own, theirs = (float(np.mean(values)) for values in scores.values())
+    assert own > (0.95 if scaled else 0.88)
+    assert own > theirs - 0.02
+
+
+def test_sixteen_features_and_one_output() -> None:
+    """R² on new rows, eight seeds: 0.87 to 0.94 with this start, 0.26 to 0.80 with the paper's."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2500, 16))
+    u, v = rng.standard_normal((2, 16)) / 4
+    y = np.sin(2 * x @ u) + (x @ v) ** 2 / 2 + x[:, 0] * x[:, 1] / 2
+    model, paper = (
+        StiefelMLPRegressor(hidden_layer_sizes=(64,), max_iter=100, random_state=0, scheme=scheme)
+        for scheme in (None, "stiefel")
+    )
+    assert model.fit(x[:2000], y[:2000]).score(x[2000:], y[2000:]) > 0.85
+    assert paper.fit(x[:2000], y[:2000]).score(x[2000:], y[2000:]) < 0.8
 
 
 def test_thirty_hidden_layers_train_and_with_scikit_learns_own_start_they_do_not() -> None:
-    """Test accuracy after 20 passes, five seeds: 0.87 to 0.90 with this start, 0.10, by chance, with scikit-learn's."""
+    """Test accuracy after 20 passes, five seeds: 0.88 to 0.92 with this start, 0.10, by chance, with scikit-learn's."""
     train, test, labels, truth = train_test_split(X, Y, random_state=0, stratify=Y)
     options: dict[str, Any] = {
         "hidden_layer_sizes": (32,) * 30,
@@ -149,24 +320,25 @@ def test_thirty_hidden_layers_train_and_with_scikit_learns_own_start_they_do_not
 
 
 def test_a_deep_regressor_trains() -> None:
-    """Three seeds explained 0.53 to 0.55 of the variance, about what a linear model does."""
+    """R² on the training rows, five seeds: 0.63 to 0.68; a linear model has 0.52."""
     x, y = load_diabetes(return_X_y=True)
     x, y = StandardScaler().fit_transform(x), (y - y.mean()) / y.std()
     options: dict[str, Any] = {
         "hidden_layer_sizes": (32,) * 30,
         "learning_rate_init": RATE,
         "batch_size": 32,
-        "max_iter": 60,
+        "max_iter": 30,
     }
-    assert StiefelMLPRegressor(random_state=0, **options).fit(x, y).score(x, y) > 0.4
+    assert StiefelMLPRegressor(random_state=0, **options).fit(x, y).score(x, y) > 0.58
 
 
 def test_a_scikit_learn_without_the_hook_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as without:
-        without.delattr(BaseMultilayerPerceptron, "_init_coef")
-        with pytest.raises(ImportError, match=r"MLPClassifier\._init_coef.*install an older scikit-learn"):
-            importlib.reload(stiefel_init.sklearn)
-    importlib.reload(stiefel_init.sklearn)
+    monkeypatch.delattr(BaseMultilayerPerceptron, "_init_coef")
+    spec = importlib.util.find_spec("stiefel_init.sklearn")
+    assert spec is not None
+    assert spec.loader is not None
+    with pytest.raises(ImportError, match=r"MLPClassifier\._init_coef.*install an older scikit-learn"):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))  # a second copy of the module
 
 
 @pytest.mark.parametrize("solver", ["adam", "sgd", "lbfgs"])
@@ -176,8 +348,11 @@ def test_scikit_learn_calls_the_hook_once_for_each_layer(solver: str) -> None:
 
     class Watched(MLPClassifier):  # type: ignore[misc]
         def _init_coef(self, *arguments: Any) -> Any:
-            calls.append(arguments)
+            calls.append((len(self.coefs_), self.n_layers_, *arguments))
             return super()._init_coef(*arguments)
 
-    Watched((16, 24), solver=solver, max_iter=1).fit(X, Y)
-    assert calls == [(64, 16, np.float64), (16, 24, np.float64), (24, 10, np.float64)]
+    model = Watched((16, 24), solver=solver, max_iter=1).fit(X, Y)
+    expected = [(0, 4, 64, 16, np.float64), (1, 4, 16, 24, np.float64), (2, 4, 24, 10, np.float64)]
+    assert calls == expected
+    model.fit(X, Y)
+    assert calls == expected * 2

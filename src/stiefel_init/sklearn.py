@@ -1,7 +1,18 @@
-"""scikit-learn: `StiefelMLPClassifier` and `StiefelMLPRegressor`, its multilayer perceptrons with another start."""
+"""scikit-learn: `StiefelMLPClassifier` and `StiefelMLPRegressor`, its multilayer perceptrons with another start.
+
+Note [the start of each layer]
+    The default recipe of `stiefel_init.torch.initialize_`; torch/initialize/_recipe.py has the reasons. Its two
+    formulas are repeated here, because importing that module needs PyTorch.
+    First layer: a member of the set. If it has more units than features, all units would respond to much the same
+    thing, so it is scaled up by √(m/2n) and its biases spread the points at which the units bend.
+    Hidden layers: members of the set. Two or more square ones in a row start as small rotations, `Rotation.in_a_row`.
+    Last layer: sees how the last hidden units differ, not the level they share.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from inspect import Parameter, signature
 from typing import Any
 
@@ -10,65 +21,113 @@ import sklearn
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 
 from ._sample import draw
+from .schemes import Centred, Offsets, Rotation, Scheme, SchemeName, Stiefel, get
 
 __all__ = ["StiefelMLPClassifier", "StiefelMLPRegressor"]
 
 
-# scikit-learn has no public way to give an MLP its first weights: it asks `_init_coef`, which every release since
-# 0.24 has, for those of each layer. With a release that asks elsewhere the classes below would do nothing, unsaid.
+# scikit-learn has no public way to give an MLP its first weights: `_initialize` asks `_init_coef` for those of each
+# layer, in every release since 0.24. With a release that asks elsewhere the classes below would do nothing, unsaid.
 for _mlp in (MLPClassifier, MLPRegressor):
-    if not hasattr(_mlp, "_init_coef"):
-        raise ImportError(
-            f"scikit-learn {sklearn.__version__} no longer draws first weights in {_mlp.__name__}._init_coef, which "
-            "stiefel_init.sklearn replaces; install an older scikit-learn, or a newer stiefel-init."
-        )
+    for _hook in ("_initialize", "_init_coef"):
+        if not hasattr(_mlp, _hook):
+            raise ImportError(
+                f"scikit-learn {sklearn.__version__} no longer draws first weights in {_mlp.__name__}.{_hook}, which "
+                "stiefel_init.sklearn replaces; install an older scikit-learn, or a newer stiefel-init."
+            )
+
+
+def _with_scheme(parent: Any) -> Callable[..., None]:
+    """The constructor of a perceptron with `scheme` added to the parameters, which differ from release to release."""
+
+    def __init__(self: Any, *args: Any, scheme: SchemeName | Scheme | None = None, **options: Any) -> None:
+        parent.__init__(self, *args, **options)
+        self.scheme = scheme
+
+    known = signature(parent.__init__)
+    added = Parameter("scheme", Parameter.KEYWORD_ONLY, default=None)
+    # scikit-learn reads the names of the parameters from the signature.
+    __init__.__signature__ = known.replace(parameters=[*known.parameters.values(), added])  # type: ignore[attr-defined]
+    return __init__
 
 
 class _Started:
-    """Mixed into one of scikit-learn's perceptrons: its arguments and `scheme`, which draws the first weights."""
+    """Mixed into one of scikit-learn's perceptrons: draws the first weights of each layer."""
 
-    scheme: Any
+    activation: str
+    coefs_: list[np.ndarray]
+    n_layers_: int
+    scheme: SchemeName | Scheme | None
     _random_state: np.random.RandomState
 
-    def __init_subclass__(cls) -> None:
-        """Give the class its parent's signature with `scheme` added, which scikit-learn reads parameters from."""
-        parent = cls.__mro__[2].__init__  # type: ignore[misc]
-
-        def __init__(self: Any, *args: Any, scheme: Any = "stiefel", **options: Any) -> None:
-            parent(self, *args, **options)
-            self.scheme = scheme
-
-        known = signature(parent)
-        added = Parameter("scheme", Parameter.KEYWORD_ONLY, default="stiefel")
-        __init__.__signature__ = known.replace(parameters=[*known.parameters.values(), added])  # type: ignore[attr-defined]
-        cls.__init__ = __init__  # type: ignore[method-assign]
+    def _initialize(self, *arguments: Any) -> None:
+        if self.scheme is not None:
+            get(self.scheme)  # an unknown one is refused before anything is set
+        super()._initialize(*arguments)  # type: ignore[misc]
 
     def _init_coef(self, fan_in: int, fan_out: int, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
         seed = int(self._random_state.randint(2**63 - 1, dtype=np.int64))
-        weights = draw(self.scheme, fan_out, fan_in, seed=seed, dtype=dtype)
-        return np.ascontiguousarray(weights.T), np.zeros(fan_out, dtype)
+        scheme, scale, deviation = self._layer(fan_in, fan_out)
+        weights = scale * draw(scheme, fan_out, fan_in, seed=seed, dtype=dtype)
+        biases = draw(Offsets(deviation), fan_out, 1, seed=seed, name="bias", dtype=dtype)
+        return np.ascontiguousarray(weights.T), biases[:, 0]
+
+    def _layer(self, fan_in: int, fan_out: int) -> tuple[SchemeName | Scheme, float, float]:
+        """Note [the start of each layer]: the scheme of the next one, its scale, and the deviation of its biases."""
+        if self.scheme is not None:
+            return self.scheme, 1.0, 0.0
+        index, last = len(self.coefs_), self.n_layers_ - 2  # `_initialize` collects the layers in `coefs_`
+        if index == last:
+            return Centred(), 1.0, 0.0
+        if index > 0:
+            row = last - 1
+            return Rotation.in_a_row(row) if row > 1 and fan_in == fan_out else Stiefel(), 1.0, 0.0
+        if fan_out > fan_in and self.activation != "identity":
+            return Stiefel(), math.sqrt(fan_out / (2 * fan_in)), math.sqrt(2 if fan_in == 1 else 0.5)
+        return Stiefel(), 1.0, 0.0
 
 
 class StiefelMLPClassifier(_Started, MLPClassifier):  # type: ignore[misc]
-    r"""`sklearn.neural_network.MLPClassifier` whose layers start on Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }.
+    """`sklearn.neural_network.MLPClassifier` whose hidden layers start on Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }.
 
-    Every layer's `coefs_[i]`, of shape (n, m), starts as the transpose of a fresh W of the scheme, drawn with
-    `random_state`, and `intercepts_[i]` at zero. All else, parameters and methods, is scikit-learn's. A deep network
-    wants small steps: the paper's are `learning_rate_init=0.001 / depth**0.5`.
+    Only the initial `coefs_` and `intercepts_` differ from scikit-learn's; `random_state` seeds them. Standardize the
+    features. Deep networks need small steps: the paper uses `learning_rate_init=0.001 / depth**0.5`.
 
     Args:
-        scheme: A name of `stiefel_init.schemes.names()`; the others as in `MLPClassifier`.
+        scheme: `None`, the default, is the recipe of `stiefel_init.torch.initialize_`: hidden layers in the set, near
+            the identity if several are square; a first layer with more units than features is scaled up and its
+            biases set the units apart; the last layer ignores the mean of its inputs. A name of
+            `stiefel_init.schemes.names()` or a `Scheme` is used for every layer instead, with zero biases:
+            `"stiefel"` is the paper. The others as in `MLPClassifier`.
+
+    Raises:
+        StiefelError: in `fit`, for an unknown scheme.
 
     >>> from sklearn.datasets import load_iris
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
     >>> X, y = load_iris(return_X_y=True)
-    >>> StiefelMLPClassifier((16,) * 20, max_iter=500, random_state=0).fit(X, y).score(X, y) > 0.9
+    >>> model = StiefelMLPClassifier((16,) * 20, max_iter=500, random_state=0)
+    >>> make_pipeline(StandardScaler(), model).fit(X, y).score(X, y) > 0.95
     True
     """
+
+    __init__ = _with_scheme(MLPClassifier)
 
 
 class StiefelMLPRegressor(_Started, MLPRegressor):  # type: ignore[misc]
     """`sklearn.neural_network.MLPRegressor` with the start of `StiefelMLPClassifier`.
 
     Args:
-        scheme: A name of `stiefel_init.schemes.names()`; the others as in `MLPRegressor`.
+        scheme: As in `StiefelMLPClassifier`; the others as in `MLPRegressor`.
+
+    Raises:
+        StiefelError: in `fit`, for an unknown scheme.
+
+    >>> x = np.linspace(-3, 3, 300)[:, None]
+    >>> y = np.sin(2 * x[:, 0])
+    >>> StiefelMLPRegressor(hidden_layer_sizes=(32,) * 3, max_iter=500, random_state=0).fit(x, y).score(x, y) > 0.95
+    True
     """
+
+    __init__ = _with_scheme(MLPRegressor)

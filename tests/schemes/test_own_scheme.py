@@ -221,7 +221,7 @@ def test_its_law_is_what_the_theory_follows() -> None:
     assert (even.scheme, str(flipped).splitlines()[0]) == ("even", "flipped, relu, input N(0.3, 1²)")
     half = propagate([30, 20], mean=0.3, std=1.0, scheme="even 0.5")
     assert half.pre_std[0] == pytest.approx(even.pre_std[0] / 2)
-    with pytest.raises(StiefelError, match="scheme='mixed' has no prediction; give it a method `law`"):
+    with pytest.raises(StiefelError, match="scheme='mixed' has no prediction; give it a `law` method"):
         propagate([3, 3], mean=0, std=1, scheme="mixed")
 
 

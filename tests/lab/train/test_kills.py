@@ -81,7 +81,7 @@ def test_killed_twenty_times(tmp_path: Path, uninterrupted: list[Record]) -> Non
         while killed < 20 and exitcode == -signal.SIGKILL:
             process = start(out, 1, begun)
             begun.wait()
-            process.join(moments.uniform(0, whole / 8))
+            process.join(moments.uniform(0, whole / 3))
             process.kill()
             process.join()
             exitcode = process.exitcode

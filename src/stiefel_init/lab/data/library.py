@@ -56,6 +56,7 @@ def register(name: str, build: Callable[[], Dataset]) -> None:
     >>> register("parity", lambda: from_arrays(np.arange(40.0).reshape(20, 2), [0, 1] * 10))
     >>> load("parity").classes
     2
+    >>> del _REGISTERED["parity"]
     """
     if not isinstance(name, str) or not re.fullmatch(r"[\w][\w.-]*", name):
         raise StiefelError(f"name={name!r} cannot name a data set; use letters, digits, '.', '_' and '-'.")

@@ -4,10 +4,10 @@ Inside, layers are members of the set; at the ends and in convolutions the set i
 used. docs/architectures.md compares networks trained from it with those from other starts.
 
 Note [near the identity]
-    L layers in a row, with nothing but activations between them, start at a distance s = 1/√L from a permutation, so
-    that the whole row turns its signal about as much as one random layer does: linear layers as a rotation, kernels
-    as a permutation at the centre plus s times random patches. After a normalization or a sum of branches a layer is
-    on its own, L = 1, and is drawn uniformly.
+    L layers in a row, with nothing but activations between them, start close to passing their signal on: linear layers
+    as small rotations (`Rotation.in_a_row`), kernels as a permutation at the centre plus 1/√L times random patches, so
+    that the whole row looks about as far around a pixel as one layer of random patches does. After a normalization or
+    a sum of branches a layer is on its own, L = 1, and is drawn uniformly.
 Note [attention as a filter]
     W_K = 0.7 W_Q lets a token look for tokens like itself, and W_O = -W_Vᵀ/4 takes off a part of what they share; both
     as trained attention does (Trockman and Kolter: Mimetic initialization of self-attention layers, 2023), but with
@@ -71,7 +71,7 @@ def parts(module: nn.Module, name: str, shape: Shape, matrices: Matrices, roles:
             return [Part(matrices, Orthogonal(math.sqrt(m / n * _power(after))), reason)]
         return [Part(_scaled(matrices, math.sqrt(m / (2 * n))), Stiefel(), reason + ", lifted")]
     row = roles.runs.get(name, 1)
-    return [Part(matrices, Rotation(1 / math.sqrt(row)) if row > 1 and m == n else Stiefel())]
+    return [Part(matrices, Rotation.in_a_row(row) if row > 1 and m == n else Stiefel())]
 
 
 def lifted(part: Part) -> bool:
