@@ -382,3 +382,14 @@ def test_a_grouped_convolution_is_a_batch_in_its_output_axis() -> None:
     out, _ = layer.init_with_output(KEY, images)
     norm = partial(jnp.linalg.norm, axis=1)
     np.testing.assert_allclose(norm(out.reshape(5, -1)), norm(images.reshape(5, -1)), rtol=1e-5)
+
+
+def test_dtype_at_construction_and_out_sharding_are_accepted() -> None:
+    init = stiefel(dtype=jnp.bfloat16)
+    assert init(jax.random.key(0), (3, 4)).dtype == jnp.bfloat16
+    assert init(jax.random.key(0), (3, 4), jnp.float32).dtype == jnp.float32
+    mesh = jax.make_mesh((1,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        kernel: Any = stiefel()(jax.random.key(0), (4, 6), out_sharding=jax.P("x", None))
+    assert kernel.sharding.spec == jax.P("x", None)
+    np.testing.assert_array_equal(kernel, stiefel()(jax.random.key(0), (4, 6)))

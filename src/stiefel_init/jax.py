@@ -30,7 +30,9 @@ class Initializer(Protocol):
     (3, 2)
     """
 
-    def __call__(self, key: jax.Array | None, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array: ...
+    def __call__(
+        self, key: jax.Array | None, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None
+    ) -> jax.Array: ...
 
 
 def initializer(
@@ -42,6 +44,7 @@ def initializer(
     batch_axis: Axes = (),
     seed: int | None = None,
     name: str = "",
+    dtype: Any = None,
 ) -> Initializer:
     r"""Build an initializer that draws gain · W, where W is an m × n matrix of the scheme.
 
@@ -60,9 +63,11 @@ def initializer(
             `None`), and W belongs to (seed, name, index in the batch): up to rounding it is
             `stiefel_init.draw(scheme, m, n, seed=seed, name=name)`.
         name: Tells matrices with the same seed apart. Two kernels with one seed need two names.
+        dtype: Of kernels for which `init` is given none; float32 by default.
 
     Returns:
-        `init(key, shape, dtype=jnp.float32)`. bfloat16 and float16 are computed in float32 and rounded.
+        `init(key, shape, dtype=None, out_sharding=None)`, as JAX's own. bfloat16 and float16 are computed in float32
+        and rounded.
 
     Raises:
         StiefelError: for an invalid scheme, gain or seed; from `init`, for an invalid key, shape, axis or dtype.
@@ -75,7 +80,13 @@ def initializer(
     gain = _validate.number("gain", gain)
     stream = None if seed is None else _stream.key(_validate.size("seed", seed), name)
 
-    def init(key: jax.Array | None, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
+    usual = jnp.float32 if dtype is None else _dtype(dtype)
+
+    def init(key: jax.Array | None, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None) -> jax.Array:
+        kernel = unsharded(key, shape, usual if dtype is None else dtype)
+        return kernel if out_sharding is None else jax.sharding.reshard(kernel, out_sharding)
+
+    def unsharded(key: jax.Array | None, shape: Sequence[int], dtype: Any) -> jax.Array:
         shape, dtype = _validate.shape("shape", tuple(shape)), _dtype(dtype)
         batch, outs, ins, window = _axes(shape, batch_axis, out_axis, in_axis)
         if stream is None and key is None:
@@ -99,6 +110,7 @@ def stiefel(
     batch_axis: Axes = (),
     seed: int | None = None,
     name: str = "",
+    dtype: Any = None,
 ) -> Initializer:
     r"""Build an initializer that draws gain · W, W uniform on Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }.
 
@@ -109,9 +121,10 @@ def stiefel(
         batch_axis: As in `initializer`.
         seed: As in `initializer`.
         name: As in `initializer`.
+        dtype: As in `initializer`.
 
     Returns:
-        `init(key, shape, dtype=jnp.float32)`.
+        `init(key, shape, dtype=None, out_sharding=None)`.
 
     Raises:
         StiefelError: as in `initializer`.
@@ -121,7 +134,8 @@ def stiefel(
     >>> bool(jnp.allclose(jnp.ones(3) @ kernel, (3 / 2) ** 0.5))
     True
     """
-    return initializer(Stiefel(), gain, in_axis=in_axis, out_axis=out_axis, batch_axis=batch_axis, seed=seed, name=name)
+    axes: dict[str, Axes] = {"in_axis": in_axis, "out_axis": out_axis, "batch_axis": batch_axis}
+    return initializer(Stiefel(), gain, **axes, seed=seed, name=name, dtype=dtype)
 
 
 def _dtype(dtype: Any) -> np.dtype:

@@ -24,7 +24,9 @@ class Table:
     rows: Sequence[Sequence[str]]
 
     def _is_text(self, column: int) -> bool:
-        return column == 0 or not any(_leading_number(row[column]) is not None for row in self.rows)
+        cells = [row[column] for row in self.rows]
+        sentences = any(len(cell) > 40 for cell in cells)
+        return column == 0 or sentences or all(_leading_number(cell) is None for cell in cells)
 
     def markdown(self) -> list[str]:
         """The table in Markdown, without its title.

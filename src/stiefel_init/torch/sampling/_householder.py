@@ -181,6 +181,38 @@ def _compact_wy(out: Tensor, block: int, numbers: Numbers, aligned: bool) -> Non
     torch.mul(y.squeeze(-2), -root, out=out.select(-2, 0))
 
 
+def is_traced(out: Tensor) -> bool:
+    """Whether `out` is inside `torch.compile` or `torch.func`, which do not follow writes into parts of it."""
+    return torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(out)
+
+
+def without_writing(out: Tensor, dtype: torch.dtype, generator: torch.Generator | None, *, aligned: bool) -> Tensor:
+    """Matrices of the shape of `out`, of the same distribution as `fill_` gives, from library calls alone.
+
+    S, a Haar matrix, is the signed Q of a Gaussian one. With H_k the reflection that swaps e_1 and -ξ_k, a member is
+    H_q diag(1, S) H_p.
+    """
+    *batch, m, n = out.shape
+    p, q, less = min(m, n), max(m, n), int(aligned)
+    gaussian = out.new_empty((*batch, q - less, p - less), dtype=dtype).normal_(generator=generator)
+    frame, triangle = torch.linalg.qr(gaussian)
+    tall = frame * triangle.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
+    if aligned:
+        tall = torch.nn.functional.pad(tall, (1, 0, 1, 0))
+        corner = torch.zeros(q, p, dtype=dtype, device=out.device)
+        corner[0, 0] = 1
+        tall = _reflected(_reflected(tall + corner).mT).mT
+    return tall if m >= n else tall.mT
+
+
+def _reflected(matrices: Tensor) -> Tensor:
+    """H_k times matrices of k rows."""
+    k = matrices.shape[-2]
+    u = torch.full((k, 1), 1 / math.sqrt(k), dtype=matrices.dtype, device=matrices.device)
+    u[0, 0] += 1
+    return matrices - u @ ((u.mT @ matrices) / (1 + 1 / math.sqrt(k)))
+
+
 def by_qr(out: Tensor, method: str, generator: torch.Generator | None) -> Tensor:
     """Members for the p × q matrices of `out`, by one of the paper's algorithms."""
     *batch, p, q = out.shape

@@ -126,6 +126,12 @@ class _Fresh(_Source):
         super().__init__(out, dtype, places)
         self.generator = generator
 
+    def semi_orthogonal(self, *, aligned: bool) -> Tensor:
+        if _householder.is_traced(self.out):
+            drawn = _householder.without_writing(self.out, self.dtype, self.generator, aligned=aligned)
+            return drawn.reshape(self.count, self.m, self.n)
+        return super().semi_orthogonal(aligned=aligned)
+
     def _numbers(self, part: slice) -> Numbers:
         def numbers(like: Tensor, start: int, stop: int) -> Tensor:
             x = like.new_empty((*like.shape[:-2], stop - start, like.shape[-1] - start))

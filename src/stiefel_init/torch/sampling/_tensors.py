@@ -75,11 +75,11 @@ def matrices(tensor: Tensor, batch_dims: int) -> Tensor:
     shape = *tensor.shape[: batch_dims + 1], math.prod(tensor.shape[batch_dims + 1 :])
     if tensor.is_contiguous():
         return tensor.detach().view(shape)
-    return torch.empty(shape, dtype=tensor.dtype if tensor.dtype in WORKING else torch.float32, device=tensor.device)
+    return tensor.detach().new_empty(shape, dtype=tensor.dtype if tensor.dtype in WORKING else torch.float32)
 
 
 def write(tensor: Tensor, matrix: Tensor) -> Tensor:
-    """Copy `matrix` into `tensor`, unless it is the tensor's own memory."""
-    if matrix.data_ptr() != tensor.data_ptr() and not tensor.is_meta:
+    """Copy `matrix`, of `matrices`, into `tensor`, unless it is the tensor's own memory."""
+    if not tensor.is_contiguous() and not tensor.is_meta:
         tensor.detach().copy_(matrix.reshape(tensor.shape))
     return tensor
