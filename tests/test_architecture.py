@@ -163,3 +163,10 @@ def test_a_cycle_and_a_step_up_would_be_found(tmp_path: Path, monkeypatch: pytes
         test_no_module_imports_itself_by_a_detour()
     with pytest.raises(AssertionError, match=r"_other imports stiefel_init\.lab\.cli"):
         test_no_module_imports_from_a_layer_above_its_own()
+
+
+def test_no_file_is_too_long_to_read() -> None:
+    files = [*SOURCE.rglob("*.py"), *Path(__file__).parent.rglob("*.py")]
+    long = {file.name: lines for file in files if (lines := len(file.read_text().splitlines())) > 500}
+    assert len(files) > 200
+    assert not long

@@ -114,6 +114,8 @@ def read(model: nn.Module, weights: Mapping[int, str]) -> Flow | None:
         model: Any module.
         weights: The names of the weights by the identity of their parameters.
     """
+    if (chain := _chain(model)) is not None:
+        return _along(chain, weights)
     from torch.fx import Tracer
 
     class Reader(Tracer):
@@ -136,10 +138,6 @@ def read(model: nn.Module, weights: Mapping[int, str]) -> Flow | None:
         return None
     flow, signals, held = Flow(), dict[Any, Signal | None](), dict[Any, tuple[str, ...]]()
 
-    def named(module: nn.Module) -> tuple[str, ...]:
-        own = isinstance(module, _LEAVES)  # with what a parametrization or an attention has inside
-        return tuple(dict.fromkeys(weights[id(p)] for p in module.parameters(recurse=own) if id(p) in weights))
-
     for node in graph.nodes:
         inputs = [signal for other in node.all_input_nodes if (signal := signals.get(other)) is not None]
         using = tuple(name for other in node.all_input_nodes for name in held.get(other, ()))
@@ -150,12 +148,7 @@ def read(model: nn.Module, weights: Mapping[int, str]) -> Flow | None:
             held[node] = (weights[id(tensor)],) if id(tensor) in weights else ()
         elif node.op == "call_module":
             module = model.get_submodule(node.target)
-            kind, mine = _kind(module), named(module)
-            if kind not in _LAYERS and not mine and any(id(p) in weights for p in module.parameters()):
-                # A block of torch's own, such as an encoder layer: its inner flow stays unknown.
-                signals[node] = Signal(frozenset({node.target}), merged=True) if inputs else None
-            else:
-                signals[node] = flow.call(kind, inputs, mine)
+            signals[node] = _through(flow, module, _join(inputs), weights) if inputs else None
         elif node.op in ("call_function", "call_method"):
             name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
             if using and not inputs:
@@ -165,6 +158,50 @@ def read(model: nn.Module, weights: Mapping[int, str]) -> Flow | None:
         elif node.op == "output":
             flow.returned = inputs
     return flow
+
+
+def _chain(model: nn.Module) -> list[nn.Module] | None:
+    """The modules of a Sequential one after the other, if they are all torch's own or Sequentials of such."""
+    if type(model) is not nn.Sequential:
+        return None
+    chain: list[nn.Module] = []
+    for module in model:
+        if type(module) is nn.Sequential:
+            inner = _chain(module)
+            if inner is None:
+                return None
+            chain += inner
+        elif type(module).__module__.startswith("torch.nn.modules"):
+            chain.append(module)
+        else:
+            return None
+    return chain
+
+
+def _along(chain: list[nn.Module], weights: Mapping[int, str]) -> Flow:
+    """The flow through a chain of modules."""
+    flow, signal = Flow(), Signal(frozenset({INPUT}))
+    for module in chain:
+        signal = _through(flow, module, signal, weights)
+    flow.returned = [signal]
+    return flow
+
+
+def _through(flow: Flow, module: nn.Module, signal: Signal, weights: Mapping[int, str]) -> Signal:
+    """What leaves a module of torch's own."""
+    kind, mine = _kind(module), _named(module, weights)
+    if kind not in _LAYERS and not mine and any(id(p) in weights for p in module.parameters()):
+        # A block, such as an encoder layer: its inner flow stays unknown.
+        return Signal(frozenset({f"{type(module).__name__} {id(module)}"}), merged=True)
+    return flow.call(kind, [signal], mine) or signal
+
+
+def _named(module: nn.Module, weights: Mapping[int, str]) -> tuple[str, ...]:
+    """The names of a module's own weights; of a layer, with those that a parametrization or an attention has inside."""
+    if not (module._parameters or module._modules):
+        return ()
+    own = isinstance(module, _LEAVES)
+    return tuple(dict.fromkeys(weights[id(p)] for p in module.parameters(recurse=own) if id(p) in weights))
 
 
 _KINDS: dict[type[nn.Module], str] = {
@@ -242,6 +279,15 @@ def _shapes(inputs: Any) -> str:
     return ", ".join(str(tuple(x.shape)) if isinstance(x, Tensor) else type(x).__name__ for x in leaves) or "()"
 
 
+def _tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors among the arguments or results of a torch function, which may be in lists."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from _tensors_in(value)
+
+
 class _Watcher(TorchFunctionMode):
     """Tells a flow of every torch function that is called."""
 
@@ -255,11 +301,11 @@ class _Watcher(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        given = [leaf for leaf in tree_leaves((args, kwargs or {})) if isinstance(leaf, Tensor)]
+        given = list(_tensors_in((*args, *kwargs.values()) if kwargs else args))
         result = func(*args, **(kwargs or {}))
         signals = [signal for tensor in given if (signal := self.signals.get(tensor)) is not None]
         using = [name for tensor in given for name in self._names(tensor)]
-        made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        made = list(_tensors_in((result,)))
         if signals and made:
             signal = self.flow.call(getattr(func, "__name__", ""), signals, dict.fromkeys(using))
             for tensor in made:
