@@ -63,7 +63,7 @@ def initializer(
             `None`), and W belongs to (seed, name, index in the batch): up to rounding it is
             `stiefel_init.draw(scheme, m, n, seed=seed, name=name)`.
         name: Tells matrices with the same seed apart. Two kernels with one seed need two names.
-        dtype: Of kernels for which `init` is given none; float32 by default.
+        dtype: Of kernels for which `init` is given none; by default JAX's own, float32 unless `jax_enable_x64` is set.
 
     Returns:
         `init(key, shape, dtype=None, out_sharding=None)`, as JAX's own. bfloat16 and float16 are computed in float32
@@ -80,7 +80,7 @@ def initializer(
     gain = _validate.number("gain", gain)
     stream = None if seed is None else _stream.key(_validate.size("seed", seed), name)
 
-    usual = jnp.float32 if dtype is None else _dtype(dtype)
+    usual = None if dtype is None else _dtype(dtype)
 
     def init(key: jax.Array | None, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None) -> jax.Array:
         kernel = unsharded(key, shape, usual if dtype is None else dtype)
