@@ -63,7 +63,7 @@ def network(depth: int, inputs: int, seed: int, **kind: Any) -> nn.Module:
     last = [nn.LayerNorm(WIDTH) if normalized and residual else nn.Identity(), nn.Linear(WIDTH, 10)]
     model = nn.Sequential(*first, *(Layer(residual, normalized) for _ in range(depth - 1)), *last)
     if "member" in kind:
-        initialize_(model, seed=seed, member=kind["member"], spread=0.1)
+        initialize_(model, "stiefel", seed=seed, member=kind["member"], spread=0.1)
     else:
         initialize_(model, "he", seed=seed)
     return model

@@ -28,7 +28,7 @@ DEPTHS = (10, 100, 300)
 def network(depth: int, device: str) -> nn.Sequential:
     layers = [module for _ in range(depth) for module in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
     model = nn.Sequential(*layers, nn.Linear(WIDTH, 10)).to(device)
-    initialize_(model, seed=0)
+    initialize_(model, recipe="paper", seed=0)
     return model
 
 
