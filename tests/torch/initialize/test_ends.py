@@ -104,8 +104,22 @@ def test_ends_can_be_named() -> None:
     assert ends(plan, "stem") == {"a.weight", "b.weight"}
 
 
+class Counter(nn.Module):
+    """Counts its calls in a buffer and draws a random number, also in evaluation mode."""
+
+    calls: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x + 0 * torch.rand(())
+
+
 def test_tracing_leaves_no_trace() -> None:
-    model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 2))
+    model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), Counter(), nn.Linear(8, 2))
     model[2].eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     torch.manual_seed(0)

@@ -158,11 +158,16 @@ def test_attention_to_another_sequence_is_drawn_apart() -> None:
 
 
 def test_a_transposed_convolution_reaches_every_pixel() -> None:
-    model = nn.Sequential(nn.ConvTranspose2d(4, 8, 3, 2, 1), nn.ReLU(), nn.ConvTranspose2d(8, 3, 4, 2, 1), nn.Sigmoid())
+    up, last = nn.ConvTranspose2d(16, 16, 4, 2, 1), nn.ConvTranspose2d(16, 3, 4, 2, 1)
+    model = nn.Sequential(nn.Conv2d(4, 16, 3, padding=1), nn.ReLU(), up, nn.ReLU(), last, nn.Sigmoid())
     initialize_(model, seed=0)
     with torch.no_grad():
-        out = model[:3](torch.randn(1, 4, 5, 5))
-    assert (out.std((2, 3)) > 0.1).all()
+        signal = model[:2](torch.randn(50, 4, 5, 5, generator=torch.Generator().manual_seed(0)))
+        wider = model[2:4](signal)
+        out = model[4](wider)
+    power = [float(part[..., 1:-1, 1:-1].square().mean()) for part in (signal, wider)]
+    assert 0.4 < power[1] / power[0] < 2.5  # a quarter of that if the stride were not made up for
+    assert (wider.std((0, 1)) > 0.1).all()
     assert (out.abs() > 1e-6).float().mean() > 0.99
 
 
@@ -196,3 +201,23 @@ def test_the_paper_is_every_layer_in_the_set() -> None:
             np.testing.assert_allclose(parameter.detach(), expected, atol=1e-6)
         else:
             assert not parameter.any()
+
+
+def test_attention_without_normalization_holds_together_too() -> None:
+    class Bare(nn.Module):
+        """Its projections read the input, and its output is the model's: they are ends and yet attention."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v, self.o = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.o(torch.softmax(self.q(x) @ self.k(x).mT, -1) @ self.v(x))
+
+    in_a_row = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), Bare(), nn.Linear(8, 2))
+    for model in (Bare(), in_a_row):
+        plan = initialize_(model, seed=0)
+        assert isinstance(model, Bare) or plan["2.weight"].action.startswith("rotation")
+        bare: Any = model if isinstance(model, Bare) else model[4]
+        torch.testing.assert_close(bare.k.weight, 0.7 * bare.q.weight)
+        torch.testing.assert_close(bare.o.weight, -0.25 * bare.v.weight.T)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from copy import deepcopy
 from functools import lru_cache
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from ._draw import Job, fill
 from ._layers import Constant, Conv, Leave, Matrices, Rule, rule
 from ._places import Place, identity, is_uninitialized
 from ._plan import NEITHER, Row
-from ._recipe import Part, attention, lifted, offsets, parts
+from ._recipe import Part, attention, parts
 from ._roles import Roles
 from ._sharded import check_placements, fill_sharded, is_sharded, local
 
@@ -46,12 +46,12 @@ class Task(NamedTuple):
 
 
 def decide(
-    places: list[Place], skipped: set[int], scheme: Scheme, conv: Conv, roles: Roles | None
+    places: list[Place], skipped: set[Hashable], scheme: Scheme, conv: Conv, roles: Roles | None
 ) -> tuple[list[Row], list[Task]]:
     """What is done to each parameter; or why it cannot be done. With `roles`, by the default recipe."""
     embeddings = {place.key: place for place in places if isinstance(place.module, EMBEDDINGS)}
-    first: dict[int, Place] = {}
-    rules: dict[int, Rule] = {}
+    first: dict[Hashable, Place] = {}
+    rules: dict[Hashable, Rule] = {}
     for place in places:
         if first.setdefault(place.key, place) is place:
             # A weight that an embedding shares is an embedding, whichever of its names comes first.
@@ -88,7 +88,7 @@ def decide(
     return rows, tasks
 
 
-def _parts(first: Mapping[int, Place], rules: Mapping[int, Rule], roles: Roles) -> dict[int, list[Part]]:
+def _parts(first: Mapping[Hashable, Place], rules: Mapping[Hashable, Rule], roles: Roles) -> dict[Hashable, list[Part]]:
     """What the default recipe draws, by the keys of the parameters."""
     drawn = {
         place.stream: place
@@ -101,7 +101,7 @@ def _parts(first: Mapping[int, Place], rules: Mapping[int, Rule], roles: Roles) 
         return held if isinstance(held, Matrices) else None
 
     linked = attention({name: place.shape for name, place in drawn.items()}, draws)
-    found: dict[int, list[Part]] = {}
+    found: dict[Hashable, list[Part]] = {}
     for key, place in first.items():
         held = rules[key]
         if not isinstance(held, Matrices):
@@ -110,8 +110,8 @@ def _parts(first: Mapping[int, Place], rules: Mapping[int, Rule], roles: Roles) 
         free = bias is not None and isinstance(rules.get(identity(bias)), Constant)
         each = linked.get(place.stream) or parts(place.module, place.stream, place.shape, held, roles, biased=free)
         found[key] = each
-        if bias is not None and lifted(each[0]):
-            found[identity(bias)] = [offsets(len(bias), held.n)]
+        if bias is not None and (apart := each[0].bias) is not None:
+            found[identity(bias)] = [Part(Matrices(1, len(bias), 1), apart, "set the units apart")]
     return found
 
 
@@ -165,7 +165,7 @@ def _check_tensor(name: str, tensor: Tensor) -> None:
         )
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         raise StiefelError(
-            f"{name} was made under torch.inference_mode and cannot be changed outside of it; make the model there, or "
+            f"{name} was made under torch.inference_mode and cannot be changed outside; make the model outside, or "
             f"pass skip={name!r}."
         )
     if (trouble := _tensors.flaw(tensor)) is not None:

@@ -116,7 +116,13 @@ def rule(module: nn.Module, name: str, shape: Shape, conv: Conv, *, entrywise: b
     if (rule_of := _rule_of(type(module))) is not None:  # type: ignore[arg-type]
         return rule_of(module, name, shape)
     if isinstance(module, nn.modules.conv._ConvNd):
-        return _kernel(module, shape, conv, entrywise) if name == "weight" else ZEROS if name == "bias" else None
+        return (
+            kernel_matrices(module, shape, conv, entrywise=entrywise)
+            if name == "weight"
+            else ZEROS
+            if name == "bias"
+            else None
+        )
     if type(module).__name__ == "Conv1D" and hasattr(module, "nf"):
         return _conv1d(name, shape)
     return None
@@ -142,7 +148,13 @@ def _conv1d(name: str, shape: Shape) -> Rule | None:
     return Matrices(1, shape[1], shape[0], order=(1, 0)) if name == "weight" else ZEROS if name == "bias" else None
 
 
-def _kernel(module: nn.modules.conv._ConvNd, shape: Shape, conv: Conv, entrywise: bool) -> Matrices:
+def is_patches(module: nn.modules.conv._ConvNd, shape: Shape) -> bool:
+    """Whether a convolution steps by its own size, or has one place: a linear map of patches."""
+    kernel = shape[2:]
+    return math.prod(kernel) == 1 or (tuple(module.stride) == kernel and all(step == 1 for step in module.dilation))
+
+
+def kernel_matrices(module: nn.modules.conv._ConvNd, shape: Shape, conv: Conv, *, entrywise: bool) -> Matrices:
     r"""A group's kernel as a matrix.
 
     Where the kernel steps by its own size the layer is a linear map of patches, in · |kernel| → out (transposed:
@@ -156,7 +168,7 @@ def _kernel(module: nn.modules.conv._ConvNd, shape: Shape, conv: Conv, entrywise
     whole = (1, 0, *axes) if transposed else ()
     if entrywise:
         return Matrices(groups, outputs, inputs * places, receptive=places, order=whole)
-    if places == 1 or (tuple(module.stride) == kernel and all(step == 1 for step in module.dilation)):
+    if is_patches(module, shape):
         if transposed:
             return Matrices(groups, outputs * places, inputs, order=(1, *axes, 0))
         return Matrices(groups, outputs, inputs * places)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -28,7 +28,7 @@ class Place(NamedTuple):
     tensor: Tensor
     shape: tuple[int, ...]
     """Of a lazy parameter, ()."""
-    key: int
+    key: Hashable
     """The same under all names, and for a parametrization and its parts."""
     parametrization: parametrize.ParametrizationList | None = None
 
@@ -69,11 +69,11 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
             part.training = mode
 
 
-def identity(tensor: Tensor) -> int:
+def identity(tensor: Tensor) -> Hashable:
     """The same for two parameters on one storage."""
     if type(tensor) is not nn.Parameter or tensor.is_meta or tensor.layout != torch.strided or not tensor.numel():
         return id(tensor)
-    return hash((tensor.data_ptr(), tuple(tensor.shape), tensor.stride()))
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
 
 
 @lru_cache
@@ -85,9 +85,9 @@ def is_uninitialized(tensor: Tensor) -> bool:
     return type(tensor) is not nn.Parameter and is_lazy(tensor)
 
 
-def matching(option: str, places: list[Place], patterns: str | Iterable[str]) -> set[int]:
+def matching(option: str, places: list[Place], patterns: str | Iterable[str]) -> set[Hashable]:
     """The keys of the parameters that a pattern matches, under any of their names."""
-    matches: set[int] = set()
+    matches: set[Hashable] = set()
     for pattern in (patterns,) if isinstance(patterns, str) else patterns:
         if not isinstance(pattern, str):
             raise StiefelError(

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 from torch import nn
 
 from ...schemes import Blend, Centred, Offsets, Orthogonal, Rotation, Scheme, Stiefel
-from ._layers import Matrices, Shape
+from ._layers import Matrices, Shape, is_patches, kernel_matrices
 from ._roles import Roles, saturates
 
 KEY, OUTPUT = 0.7, -0.25  # Note [attention as a filter]
@@ -39,6 +41,8 @@ class Part(NamedTuple):
     """The weight whose matrices these are, if not its own."""
     first: int = 0
     """The number of its first matrix."""
+    bias: Offsets | None = None
+    """What sets the units apart, in the layer's bias."""
 
 
 def parts(module: nn.Module, name: str, shape: Shape, matrices: Matrices, roles: Roles, *, biased: bool) -> list[Part]:
@@ -54,7 +58,7 @@ def parts(module: nn.Module, name: str, shape: Shape, matrices: Matrices, roles:
     """
     if 0 in shape:
         return [Part(matrices, Stiefel())]
-    if isinstance(module, nn.modules.conv._ConvNd) and not _is_patches(module, shape):
+    if isinstance(module, nn.modules.conv._ConvNd) and not is_patches(module, shape):
         return [_kernel(module, name, shape, matrices, roles)]
     if isinstance(module, nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention | nn.Bilinear):
         return [Part(matrices, Stiefel())]
@@ -69,28 +73,12 @@ def parts(module: nn.Module, name: str, shape: Shape, matrices: Matrices, roles:
             return [Part(matrices, Stiefel(), reason)]
         if not biased:
             return [Part(matrices, Orthogonal(math.sqrt(m / n * _power(after))), reason)]
-        return [Part(_scaled(matrices, math.sqrt(m / (2 * n))), Stiefel(), reason + ", lifted")]
+        # The biases are as wide as the signal behind the weights, for inputs of deviation 1; twice as wide for a single
+        # input, whose units differ in nothing else: they bend at -b/w and have to cover its range.
+        bias = Offsets(math.sqrt(2 if n == 1 else 0.5))
+        return [Part(replace(matrices, scale=math.sqrt(m / (2 * n))), Stiefel(), reason + ", lifted", bias=bias)]
     row = roles.runs.get(name, 1)
     return [Part(matrices, Rotation.in_a_row(row) if row > 1 and m == n else Stiefel())]
-
-
-def lifted(part: Part) -> bool:
-    """Whether biases are to set the units of the part's layer apart."""
-    return part.reason.endswith(", lifted")
-
-
-def offsets(size: int, inputs: int) -> Part:
-    """The biases of a lifted stem: as wide as the signal behind its weights, for inputs of deviation 1.
-
-    Twice as wide for a single input, whose units differ in nothing else: they bend at -b/w and have to cover its range.
-    """
-    return Part(Matrices(1, size, 1), Offsets(math.sqrt(2 if inputs == 1 else 0.5)), "set the units apart")
-
-
-def _is_patches(module: nn.modules.conv._ConvNd, shape: Shape) -> bool:
-    """Whether a convolution is a linear map of patches."""
-    kernel = shape[2:]
-    return math.prod(kernel) == 1 or (tuple(module.stride) == kernel and all(step == 1 for step in module.dilation))
 
 
 def _power(activation: str | None) -> float:
@@ -98,32 +86,22 @@ def _power(activation: str | None) -> float:
     return 1.0 if activation is not None and saturates(activation) else 2.0
 
 
-def _kernel(module: nn.modules.conv._ConvNd, name: str, shape: Shape, matrices: Matrices, roles: Roles) -> Part:
-    groups, kernel = module.groups, shape[2:]
-    places = math.prod(kernel)
-    inputs, outputs = (shape[0] // groups, shape[1]) if module.transposed else (shape[1], shape[0] // groups)
-    order = (1, 0, *range(2, len(shape))) if module.transposed else ()
-    whole = Matrices(groups, outputs, inputs * places, receptive=places, order=order)
+def _kernel(module: nn.modules.conv._ConvNd, name: str, shape: Shape, at_centre: Matrices, roles: Roles) -> Part:
+    """A convolution's kernel; `at_centre` is the paper's, a matrix at the centre."""
+    whole = kernel_matrices(module, shape, "delta", entrywise=True)
     upsamples = math.sqrt(math.prod(module.stride)) if module.transposed else 1.0  # each output has that fewer inputs
-    if name in roles.heads and upsamples > 1:
-        return Part(whole, Orthogonal(upsamples), roles.heads[name])
     if name in roles.heads:
-        tap = tuple((size - 1) // 2 for size in kernel)
-        return Part(Matrices(groups, outputs, inputs, tap=tap, order=order[:2]), Centred(), roles.heads[name])
+        if upsamples > 1:
+            return Part(whole, Orthogonal(upsamples), roles.heads[name])
+        return Part(at_centre, Centred(), roles.heads[name])
     gain = math.sqrt(_power(roles.next.get(name)))
     if name in roles.stems:
         return Part(whole, Orthogonal(gain), roles.stems[name])
     if upsamples > 1:
         return Part(whole, Orthogonal(gain * upsamples))
-    tap_index = 0
-    for size in kernel:
-        tap_index = tap_index * size + (size - 1) // 2
+    places = whole.receptive
     row = roles.runs.get(name, 1)
-    return Part(whole, Blend(1 / math.sqrt(row), places, tap_index, gain))
-
-
-def _scaled(matrices: Matrices, scale: float) -> Matrices:
-    return Matrices(matrices.count, matrices.m, matrices.n, order=matrices.order, scale=scale)
+    return Part(whole, Blend(1 / math.sqrt(row), places, int(np.ravel_multi_index(at_centre.tap, shape[2:])), gain))
 
 
 _SEPARATE = (
@@ -168,8 +146,10 @@ def attention(shapes: Mapping[str, Shape], draws: Callable[[str], Matrices | Non
             held = draws(other)
             if shapes.get(other) != shape or held is None or values not in shapes:
                 continue
-            found[other] = [Part(_scaled(held, KEY), Stiefel(), f"starts as 0.7 {name}", name)]
+            found[name] = [Part(replace(held, scale=1.0), Stiefel())]
+            found[other] = [Part(replace(held, scale=KEY), Stiefel(), f"starts as 0.7 {name}", name)]
             if shapes[values] == (shape[1], shape[1]):
+                found[values] = [Part(Matrices(1, shape[1], shape[1]), Stiefel())]
                 _output(found, shapes, draws, (f"{stem}{out}.weight" for out in outs), shape[1], values, 0)
     return found
 
