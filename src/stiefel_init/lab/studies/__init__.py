@@ -1,6 +1,7 @@
 """Our own studies, as experiments like the paper's."""
 
 from ..experiment import register
+from .architectures import Architectures
 from .members import Members
 
-EXPERIMENTS = tuple(map(register, (Members(),)))
+EXPERIMENTS = tuple(map(register, (Members(), Architectures())))

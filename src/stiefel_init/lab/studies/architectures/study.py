@@ -1,0 +1,76 @@
+"""The study of architectures: whole networks from `initialize_` and from other starts."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection
+from typing import Any
+
+from ...experiment import QUICK_NOTE, Experiment, Options
+from ...files import prepare
+from ...progress import progress
+from ...results import Results, note_environment
+from ...train.record import environment
+from ...train.runner import pick_device
+from . import plan
+from .catalogue import Network, networks
+from .log import Log, Runs, runs
+from .workers import How, train_all
+
+SEEDS, QUICK_SEEDS = 5, 2
+
+
+class Architectures(Experiment):
+    """Networks as users write them, each start at its best rate, with fresh seeds."""
+
+    name = "architectures"
+    title = "Whole networks: which start trains better?"
+    page = "architectures"
+    files = ("architectures",)
+
+    def run(self, options: Options) -> None:
+        """Train what is left of the study."""
+        found = self.train(options)
+        for table in self.tables(found):
+            table.show()
+        self.write_pictures(found, options)
+        if options.quick:
+            print(QUICK_NOTE)
+
+    def train(self, options: Options, only: Collection[str] | None = None, limit: float = math.inf) -> Runs:
+        """Train what is left of the study, and note each run in the table as it ends.
+
+        Args:
+            options: As for `run`.
+            only: The names of the networks to train, if not all.
+            limit: Seconds after which nothing more is begun.
+        """
+        device, label = pick_device(options.device), self.label(options.quick)
+        seeds = options.seeds or (QUICK_SEEDS if options.quick else SEEDS)
+        log = Log(prepare(options.out) / f"{label}.csv")
+        before = len(log.runs)
+        chosen = [n for n in networks(quick=options.quick).values() if only is None or n.name in only]
+        start = time.time()
+        how = How(options.quick, seeds, device, options.data, start + limit)
+        with progress(sum(_work(network, log.runs, seeds) for network in chosen), label) as advance:
+
+            def advanced(network: Network, steps: int) -> None:
+                advance(steps * network.work / network.steps, network.title)
+
+            for job, curve in train_all(chosen, log.runs, how, advanced):
+                log.add(job, curve)
+        if len(log.runs) > before:
+            note_environment(options.out, label, environment(device, "slots"), time.time() - start, len(log.runs))
+        return log.runs
+
+    def evidence(self, results: Results) -> Any:
+        """The runs."""
+        rows = results.table(self.name)
+        return runs(rows, results.place / f"{self.name}.csv") if rows else None
+
+
+def _work(network: Network, done: Runs, seeds: int) -> float:
+    """About how much is left."""
+    mine = sum(job.network == network.name for job in done)
+    return max(0, plan.expected(network, seeds) - mine) * network.work
