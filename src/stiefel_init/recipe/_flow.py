@@ -28,7 +28,7 @@ RECTIFIERS = _words(
     "maxpool3d adaptivemaxpool2d clamp clampmin maximum square glu"
 )
 OUTPUTS = _words("sigmoid tanh softmax logsoftmax logsigmoid exp softsign hardtanh hardsigmoid sin cos")
-_ACTIVATIONS = RECTIFIERS | OUTPUTS | {"scaleddotproductattention"}
+ACTIVATIONS = RECTIFIERS | OUTPUTS | {"scaleddotproductattention"}
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Flow:
             if not joined.activation:
                 self.normalized |= joined.origins
             return replace(joined, normalized=True)
-        if short in _ACTIVATIONS:
+        if short in ACTIVATIONS:
             if not joined.activation:
                 self.next.update({origin: short for origin in joined.origins if origin not in self.next})
             return replace(joined, activation=short)

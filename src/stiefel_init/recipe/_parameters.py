@@ -23,7 +23,7 @@ from ._roles import Roles
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a framework stores a weight: split into dimensions and these put in another order, it has PyTorch's layout."""
+    """How a framework stores a weight: split so, and with its dimensions in another order, it has PyTorch's layout."""
 
     split: Shape
     axes: tuple[int, ...]
@@ -36,22 +36,39 @@ class Layout:
         return apart.transpose(np.argsort(self.axes)).reshape(shape)
 
 
-def dense(shape: Shape) -> Layout:
-    """(inputs, outputs)."""
-    return Layout(shape, (1, 0), shape[::-1])
-
-
 def axes(shape: Shape, batch: Sequence[int], outputs: Sequence[int], inputs: Sequence[int]) -> Layout:
     """Of a linear map, whose dimensions are named: those of independent matrices, of outputs and of inputs."""
     rows, columns = (*batch, *outputs), tuple(inputs)
     return Layout(shape, rows + columns, (math.prod(shape[a] for a in rows), math.prod(shape[a] for a in columns)))
 
 
-def kernel(shape: Shape) -> Layout:
-    """(*window, inputs, outputs); of a transposed convolution, (*window, outputs, inputs)."""
+def dense(shape: Shape) -> Layout:
+    """(inputs, outputs), behind dimensions of independent matrices."""
     rank = len(shape)
-    order = (rank - 1, rank - 2, *range(rank - 2))
-    return Layout(shape, order, tuple(shape[axis] for axis in order))
+    return axes(shape, range(rank - 2), (rank - 1,), (rank - 2,))
+
+
+def kernel(shape: Shape, window: int, *, swapped: bool = False) -> Layout:
+    """(*window, a, b) as (b, a, *window), or (a, b, *window) if `swapped`; behind dimensions of independent kernels."""
+    stacked, rank = len(shape) - 2 - window, len(shape)
+    a, b = (rank - 1, rank - 2) if swapped else (rank - 2, rank - 1)
+    order = (*range(stacked), b, a, *range(stacked, stacked + window))
+    rows = math.prod(shape[axis] for axis in order[: stacked + 1])
+    return Layout(shape, order, (rows, *(shape[axis] for axis in order[stacked + 1 :])))
+
+
+def einsum(equation: str, shape: Shape) -> tuple[Layer | Leave, Layout | None]:
+    """The second operand of an equation such as `"ab,bc->ac"`: what it shares with both others is a batch."""
+    given, result = equation.replace(" ", "").replace("...", "").split("->")
+    signal, letters = given.split(",")
+    batch: list[int] = []
+    outputs: list[int] = []
+    inputs: list[int] = []
+    for axis, letter in enumerate(letters):
+        (batch if letter in signal and letter in result else outputs if letter in result else inputs).append(axis)
+    if not outputs or not inputs:
+        return Leave(f"no matrix in the equation {equation!r}"), None
+    return Layer(count=math.prod(shape[axis] for axis in batch)), axes(shape, batch, outputs, inputs)
 
 
 class Parameter(NamedTuple):
