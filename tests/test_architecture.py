@@ -14,7 +14,7 @@ PACKAGE = "stiefel_init"
 
 LAYERS = (
     # The core, with NumPy and SciPy alone, and the initializations.
-    (PACKAGE, f"{PACKAGE}._*", f"{PACKAGE}.schemes"),
+    (PACKAGE, f"{PACKAGE}._*", f"{PACKAGE}.schemes", f"{PACKAGE}.recipe"),
     (f"{PACKAGE}.theory",),
     tuple(f"{PACKAGE}.{name}" for name in ("torch", "jax", "keras", "sklearn")),
     # The laboratory.

@@ -125,12 +125,24 @@ def draw(
 
 
 def of_kernel(
-    scheme: Scheme, m: int, n: int, places: int, batch: int | tuple[int, ...], seed: Seed, name: str, dtype: Any
+    scheme: Scheme,
+    m: int,
+    n: int,
+    places: int,
+    batch: int | tuple[int, ...],
+    seed: Seed,
+    name: str,
+    dtype: Any,
+    *,
+    first: int = 0,
 ) -> np.ndarray:
-    """`draw` for a convolution: each row's n entries are a kernel of `places` entries for each input."""
+    """`draw` for a convolution: each row's n entries are a kernel of `places` entries for each input.
+
+    With `first`, the matrices from that one on.
+    """
     m, n, batch, kind = *_sizes(m, n, batch), _dtype(dtype)
     count = math.prod(batch)
-    source = _source(seed, name, m, n, count, np.dtype(np.float32) if kind == np.float16 else kind)
+    source = _source(seed, name, m, n, count, np.dtype(np.float32) if kind == np.float16 else kind, first)
     source.fan_out = m * places
     if not (m and n and count):
         return np.empty((*batch, m, n), kind)
@@ -232,11 +244,11 @@ class _Fresh(_Source):
         return source
 
 
-def _source(seed: Any, name: str, m: int, n: int, count: int, dtype: np.dtype) -> Source:
+def _source(seed: Any, name: str, m: int, n: int, count: int, dtype: np.dtype, first: int) -> Source:
     if isinstance(seed, np.random.Generator | None):
         return _Fresh(m, n, count, dtype, _generator(seed))
     key = _stream.key(_validate.size("seed", seed), name)
-    return _Seeded(m, n, _stream.fold(key, np.arange(count)), dtype)
+    return _Seeded(m, n, _stream.fold(key, np.arange(first, first + count)), dtype)
 
 
 def _householder(block: Block, p: int, q: int, dtype: np.dtype, aligned: bool) -> np.ndarray:

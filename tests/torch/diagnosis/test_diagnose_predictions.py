@@ -11,9 +11,9 @@ from diagnosed import IMAGES, LABELS, mlp
 from torch import nn
 
 from stiefel_init._sample import Member
+from stiefel_init.recipe._matrices import CONV_MODES, Conv
 from stiefel_init.theory import propagate
 from stiefel_init.torch import diagnose, initialize_
-from stiefel_init.torch.initialize._layers import CONV_MODES, Conv
 
 
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.ELU, nn.SELU])

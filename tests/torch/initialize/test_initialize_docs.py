@@ -12,8 +12,8 @@ import torch
 from sklearn.datasets import load_sample_images
 from torch import Tensor, nn
 
+from stiefel_init.recipe._matrices import Conv
 from stiefel_init.torch import initialize_
-from stiefel_init.torch.initialize._layers import Conv
 
 DOCS = Path(__file__).parents[3] / "docs" / "initialize.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)

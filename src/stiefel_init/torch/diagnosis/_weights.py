@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from ..._check import errors, tolerance
+from ...recipe._matrices import Leave, Matrices
 from ...schemes import Lee
-from ..initialize._layers import Leave, Matrices, rule
+from ..initialize._layers import rule
 from ._statistics import Gatherer, on_host
 
 _LAYERS = (

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Mapping
 from copy import deepcopy
-from functools import lru_cache
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -15,18 +14,19 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..._check import tolerance
 from ..._errors import StiefelError
-from ...schemes import Blend, Random, Scheme
+from ...recipe._describe import EMBEDDING, described, row
+from ...recipe._matrices import Constant, Conv, Leave, Matrices, Rule
+from ...recipe._parts import Part, Weight, parts
+from ...recipe._plan import Row
+from ...recipe._roles import Roles
+from ...schemes import Scheme
 from ..sampling import _tensors
 from ._draw import Job, fill
-from ._layers import Constant, Conv, Leave, Matrices, Rule, rule
+from ._layers import layer_of, rule
 from ._places import Place, identity, is_uninitialized
-from ._plan import NEITHER, Row
-from ._recipe import Part, attention, parts
-from ._roles import Roles
 from ._sharded import check_placements, fill_sharded, is_sharded, local
 
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
-_EMBEDDING = Random(1.0)  # as torch draws its own
 
 
 class Task(NamedTuple):
@@ -68,7 +68,7 @@ def decide(
             continue
         chosen, reason, law = rules[key], "", scheme
         if isinstance(chosen, Leave):
-            reason, law = chosen.reason, _EMBEDDING
+            reason, law = chosen.reason, EMBEDDING
             if not place.tensor.is_meta:
                 rows.append(Row(place.name, place.shape, "left alone", reason=reason))
                 continue
@@ -80,49 +80,31 @@ def decide(
             chosen = chosen.otherwise
         elif key in recipe:
             each = recipe[key]
-            rows.append(_row(place, each))
+            rows.append(row(place.name, place.shape, each))
             tasks += [Task(place, part.matrices, part.scheme, part.source, part.first) for part in each]
             continue
-        rows.append(Row(place.name, place.shape, *_described(chosen, law), reason))
+        rows.append(Row(place.name, place.shape, *described(chosen, law), reason))
         tasks.append(Task(place, chosen, law))
     return rows, tasks
 
 
 def _parts(first: Mapping[Hashable, Place], rules: Mapping[Hashable, Rule], roles: Roles) -> dict[Hashable, list[Part]]:
     """What the default recipe draws, by the keys of the parameters."""
-    drawn = {
-        place.stream: place
-        for key, place in first.items()
-        if isinstance(rules[key], Matrices) and place.parametrization is None
-    }
-
-    def draws(name: str) -> Matrices | None:
-        held = rules[drawn[name].key] if name in drawn else None
-        return held if isinstance(held, Matrices) else None
-
-    linked = attention({name: place.shape for name, place in drawn.items()}, draws)
-    found: dict[Hashable, list[Part]] = {}
+    weights: dict[Hashable, Weight] = {}
     for key, place in first.items():
-        held = rules[key]
-        if not isinstance(held, Matrices):
-            continue
-        bias = place.module._parameters.get("bias")
-        free = bias is not None and isinstance(rules.get(identity(bias)), Constant)
-        each = linked.get(place.stream) or parts(place.module, place.stream, place.shape, held, roles, biased=free)
-        found[key] = each
-        if bias is not None and (apart := each[0].bias) is not None:
-            found[identity(bias)] = [Part(Matrices(1, len(bias), 1), apart, "set the units apart")]
+        if isinstance(held := rules[key], Matrices):
+            bias = place.module._parameters.get("bias")
+            free = bias is not None and isinstance(rules.get(identity(bias)), Constant)
+            layer = replace(layer_of(place.module), heads=place.heads)
+            weights[key] = Weight(place.stream, place.shape, held, layer, free, place.parametrization is None)
+    by_name = parts(weights.values(), roles)
+    found: dict[Hashable, list[Part]] = {key: by_name[weight.name] for key, weight in weights.items()}
+    for key, weight in weights.items():
+        if (apart := found[key][0].bias) is not None:
+            bias = first[key].module._parameters["bias"]
+            assert bias is not None
+            found[identity(bias)] = [Part(Matrices(1, weight.shape[0], 1), apart, "set the units apart")]
     return found
-
-
-def _row(place: Place, parts: list[Part]) -> Row:
-    """One row of the plan for all the parts of a weight."""
-    part = parts[0]
-    if len(parts) > 1:
-        text, side = f"{_label(part.scheme)} {len(parts)} of {part.matrices.m}×{part.matrices.n}", "both"
-    else:
-        text, side = _described(part.matrices, part.scheme)
-    return Row(place.name, place.shape, text, side, part.reason)
 
 
 def _rule(place: Place, owner: Place, scheme: Scheme, conv: Conv) -> Rule:
@@ -195,31 +177,6 @@ def _check_parametrization(place: Place, chosen: Matrices | Constant, scheme: Sc
             f"{place.name} has a parametrization ({kinds}) that {trouble}; initialize the model before it is "
             f"parametrized, or pass skip={place.name!r}."
         )
-
-
-@lru_cache
-def _described(chosen: Matrices | Constant, scheme: Scheme) -> tuple[str, str]:
-    """What is done and which side is orthonormal, for the plan."""
-    if isinstance(chosen, Constant):
-        return {0.0: "zeros", 1.0: "ones"}.get(chosen.value, f"all {chosen.value:g}"), NEITHER
-    if scheme is _EMBEDDING:
-        return "N(0, 1)", NEITHER
-    m, n = chosen.m, chosen.n
-    many = f"{chosen.count} of " if chosen.count > 1 else ""
-    centre = " at the centre" if chosen.tap else ""
-    scale = (
-        "" if chosen.scale == 1 else f" / {1 / chosen.scale:.4g}" if 0 < chosen.scale < 1 else f" × {chosen.scale:.4g}"
-    )
-    neither = scheme.entrywise or isinstance(scheme, Blend)
-    side = NEITHER if neither else "rows" if m < n else "columns" if m > n else "both"
-    return f"{_label(scheme.resolve(m, n))} {many}{m}×{n}{centre}{scale}", side
-
-
-def _label(scheme: Scheme) -> str:
-    """The scheme's text with numbers to three digits; a blend in words."""
-    if isinstance(scheme, Blend):
-        return "patches" if scheme.spread >= 1 else f"permutation + {scheme.spread:.3g} patches"
-    return re.sub(r"\d+\.\d{4,}", lambda number: f"{float(number[0]):.3g}", str(scheme))
 
 
 def fill_all(tasks: list[Task], tensors: list[Tensor], seed: int | None) -> None:

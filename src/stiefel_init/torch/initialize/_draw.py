@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ... import _stream
+from ...recipe._matrices import Matrices
 from ...schemes import Scheme
 from ..sampling._source import fill_
-from ._layers import Matrices
 
 _TOGETHER = 1 << 24  # entries drawn at once, so that a model is not held twice
 
@@ -55,8 +55,9 @@ def _places(jobs: list[Job], drawn: Tensor) -> tuple[list[Tensor], list[Tensor]]
     if all(job.matrices.whole and job.weight.ndim == 2 for job in jobs):
         return [job.weight for job in jobs], list(drawn.unbind())
     parts = drawn.split([job.matrices.count for job in jobs])
+    places = [job.matrices.places(job.weight) for job in jobs]
     blocks = [job.matrices.blocks(own, job.weight.shape) for job, own in zip(jobs, parts)]
-    return [job.matrices.places(job.weight) for job in jobs], blocks
+    return places, [block.reshape(place.shape) for block, place in zip(blocks, places)]
 
 
 def stream_keys(seed: int, jobs: list[Job]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What feeds what: the layers of a model and the signals between them.
+"""The flow of a model in PyTorch.
 
 Two ways lead to it. With example inputs the model is run once and every torch function on the way is watched; without,
 `torch.fx` reads the model's forward. Both tell a `Flow` of one call after the other.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,92 +18,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..._errors import StiefelError
+from ...recipe._flow import INPUT, LAYERS, Flow, Signal, join
 
 _FACTS = frozenset({"shape", "size", "dim", "ndim", "dtype", "device", "numel"})  # known of a tensor, but no signal
-INPUT = ""  # the origin of what the model is given
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# Names without underscores and in lower case: functions, methods and modules are then called the same.
-_LAYERS = _words(
-    "linear bilinear conv1d conv2d conv3d convtranspose1d convtranspose2d convtranspose3d matmul rmatmul mm bmm addmm "
-    "baddbmm einsum multiheadattentionforward embedding embeddingbag lstm gru rnntanh rnnrelu lstmcell grucell "
-    "rnntanhcell rnnrelucell"
-)
-_NORMS = _words("layernorm batchnorm syncbatchnorm groupnorm instancenorm rmsnorm normalize localresponsenorm rsqrt")
-_MERGES = _words("add radd iadd sub rsub isub mul rmul imul cat concat stack addcmul where")
-RECTIFIERS = _words(
-    "relu relu6 leakyrelu prelu rrelu elu celu selu gelu silu mish hardswish softplus threshold maxpool1d maxpool2d "
-    "maxpool3d adaptivemaxpool2d clamp clampmin maximum square glu"
-)
-OUTPUTS = _words("sigmoid tanh softmax logsoftmax logsigmoid exp softsign hardtanh hardsigmoid sin cos")
-_ACTIVATIONS = RECTIFIERS | OUTPUTS | {"scaleddotproductattention"}
-
-
-@dataclass(frozen=True)
-class Signal:
-    """A tensor on its way from the layers that made it."""
-
-    origins: frozenset[str]
-    """The names of the weights it comes from; `INPUT` for what the model was given."""
-    normalized: bool = False
-    merged: bool = False
-    """Whether branches have come together, as in a residual connection."""
-    activation: str = ""
-    """The last one since the layer."""
-
-
-class Flow:
-    """The layers of a model: what each weight reads, what becomes of its outputs, and what the model returns."""
-
-    def __init__(self) -> None:
-        self.reads: dict[str, Signal] = {}
-        self.next: dict[str, str] = {}
-        """The activation between a layer and the next."""
-        self.normalized: set[str] = set()
-        """The layers with a normalization before that."""
-        self.returned: list[Signal] = []
-
-    def call(self, name: str, signals: list[Signal], weights: Iterable[str]) -> Signal | None:
-        """A function or module is called; the signal that comes out, None if it is none."""
-        short = name.replace("_", "").lower()
-        weights = tuple(weights)
-        if weights and signals and short in _LAYERS:
-            joined = _join(signals)
-            for weight in weights:
-                known = self.reads.get(weight)
-                self.reads[weight] = joined if known is None else _join([known, joined])
-            return Signal(frozenset(weights))
-        if not signals:
-            return None
-        joined = _join(signals)
-        if short.rstrip("123d") in _NORMS:
-            if not joined.activation:
-                self.normalized |= joined.origins
-            return replace(joined, normalized=True)
-        if short in _ACTIVATIONS:
-            if not joined.activation:
-                self.next.update({origin: short for origin in joined.origins if origin not in self.next})
-            return replace(joined, activation=short)
-        if short in _MERGES and len({signal.origins for signal in signals}) > 1:
-            return replace(joined, merged=True)
-        return joined
-
-
-def _join(signals: list[Signal]) -> Signal:
-    first, *others = signals
-    for other in others:
-        if other != first:
-            first = Signal(
-                first.origins | other.origins,
-                first.normalized or other.normalized,
-                first.merged or other.merged,
-                first.activation or other.activation,
-            )
-    return first
 
 
 def read(model: nn.Module, weights: Mapping[int, str]) -> Flow | None:
@@ -148,7 +64,7 @@ def read(model: nn.Module, weights: Mapping[int, str]) -> Flow | None:
             held[node] = (weights[id(tensor)],) if id(tensor) in weights else ()
         elif node.op == "call_module":
             module = model.get_submodule(node.target)
-            signals[node] = _through(flow, module, _join(inputs), weights) if inputs else None
+            signals[node] = _through(flow, module, join(inputs), weights) if inputs else None
         elif node.op in ("call_function", "call_method"):
             name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
             if using and not inputs:
@@ -190,7 +106,7 @@ def _along(chain: list[nn.Module], weights: Mapping[int, str]) -> Flow:
 def _through(flow: Flow, module: nn.Module, signal: Signal, weights: Mapping[int, str]) -> Signal:
     """What leaves a module of torch's own."""
     kind, mine = _kind(module), _named(module, weights)
-    if kind not in _LAYERS and not mine and any(id(p) in weights for p in module.parameters()):
+    if kind not in LAYERS and not mine and any(id(p) in weights for p in module.parameters()):
         # A block, such as an encoder layer: its inner flow stays unknown.
         return Signal(frozenset({f"{type(module).__name__} {id(module)}"}), merged=True)
     return flow.call(kind, [signal], mine) or signal

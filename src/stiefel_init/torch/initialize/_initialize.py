@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from ... import _validate
-from ..._errors import StiefelError, unknown
-from ..._sample import Member, member_scheme
-from ...schemes import Scheme, SchemeName, Stiefel, get
+from ..._errors import StiefelError
+from ..._sample import Member
+from ...recipe._matrices import Conv
+from ...recipe._options import Recipe, chosen_scheme, matching
+from ...recipe._plan import Plan
+from ...recipe._roles import Roles, of_flow, of_order
+from ...schemes import Scheme, SchemeName, Stiefel
 from ._decide import EMBEDDINGS, Task, decide, fill_all
 from ._flow import read, watch
-from ._layers import CONV_MODES, Conv, is_normalization
+from ._layers import is_normalization
 from ._meta import materialize_, memory_device
-from ._places import Place, matching, places_of
-from ._plan import Plan
-from ._roles import Roles, of_flow, of_order
+from ._places import Place, places_of
 from ._sharded import reshard
 from ._wrappers import common_seed, finish_first, fresh_seed, refuse_scripted, unwrapped
-
-Recipe = Literal["best", "paper"]
-RECIPES: tuple[Recipe, ...] = get_args(Recipe)
 
 
 def initialize_(
@@ -88,9 +87,7 @@ def initialize_(
     """
     if not isinstance(model, nn.Module):
         raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
-    chosen = _chosen(scheme, recipe, conv, member, spread)
-    if chosen is not None and not (inputs is None and stem is None and head is None):
-        raise StiefelError("inputs, stem and head belong to recipe='best'; leave them out where every layer is alike.")
+    chosen = chosen_scheme(scheme, recipe, conv, member, spread, ends=(inputs, stem, head))
     if seed is not None:
         seed = _validate.size("seed", seed)
     with torch.no_grad():
@@ -114,28 +111,6 @@ def initialize_(
                     materialize_(model, memory)
                 _carry_out(tasks, shared)
     return Plan(tuple(rows))
-
-
-def _chosen(
-    scheme: SchemeName | Scheme | None, recipe: Recipe | None, conv: Conv | None, member: Member, spread: float
-) -> Scheme | None:
-    """The scheme for every layer; None for the default recipe."""
-    if recipe is not None and recipe not in RECIPES:
-        raise unknown("recipe", recipe, RECIPES)
-    if conv is not None and conv not in CONV_MODES:
-        raise unknown("conv", conv, CONV_MODES)
-    as_member = member_scheme(member, spread)
-    everywhere = scheme is not None or conv is not None or member != "uniform"
-    if recipe == "best" and everywhere:
-        raise StiefelError("recipe='best' chooses for every layer by itself; leave out scheme, conv and member.")
-    chosen = get("stiefel" if scheme is None else scheme)
-    if recipe == "paper" and chosen != Stiefel():
-        raise StiefelError(f"recipe='paper' is scheme='stiefel' in every layer; leave out scheme={scheme!r}.")
-    if member != "uniform":
-        if chosen != Stiefel():
-            raise StiefelError(f"member={member!r} belongs to scheme='stiefel'; leave it out for scheme={scheme!r}.")
-        chosen = as_member
-    return chosen if everywhere or recipe == "paper" else None
 
 
 def _roles(

@@ -4,111 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, get_args
 
-from torch import Tensor, nn
+from torch import nn
 
-Conv = Literal["delta", "flatten"]
-CONV_MODES: tuple[Conv, ...] = get_args(Conv)
-Shape = tuple[int, ...]
-Range = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True, eq=False)  # equal layers share one, so that it serves as a key by itself
-class Matrices:
-    """Where a weight holds its m × n matrices: its first dimension is cut into `count` equal blocks of one each.
-
-    With a `tap` the matrix is at that one place of the block's kernel, and the rest of the kernel is zero. `order`
-    puts the block's dimensions in the matrix's order, those of its rows before those of its columns.
-    """
-
-    count: int
-    m: int
-    n: int
-    receptive: int = 1
-    """Kernel places among a row's n entries: fan_in is n, fan_out is m · receptive."""
-    tap: tuple[int, ...] = ()
-    order: tuple[int, ...] = ()
-    scale: float = 1.0
-    zero_row: int | None = None
-    """A row that stays zero: an embedding's padding."""
-    rows: Range | None = None
-    """The part of the weight that this is about; None for all of it."""
-    mirrored: bool = False
-    """Whether the transposes of what is drawn are used; m = n."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether the weight is one matrix, its first dimension the rows."""
-        return self.count == 1 and not self.tap and not self.order and self.rows is None
-
-    @property
-    def law(self) -> tuple[object, ...]:
-        """What two weights share whose matrices can be drawn together."""
-        return self.m, self.n, self.receptive, self.scale, self.zero_row, self.mirrored
-
-    def block_shape(self, shape: Shape) -> Shape:
-        """The shape of the block that holds one matrix, in a weight of that shape."""
-        first, last = self.rows or (0, shape[0])
-        return (last - first) // self.count, *shape[1 : 2 if self.tap else None]
-
-    def blocks(self, members: Tensor, shape: Shape) -> Tensor:
-        """`members`, of shape (k, m, n), as blocks of a weight of that shape: a view of shape (k, …)."""
-        block = self.block_shape(shape)
-        if not self.order:
-            return members.view(-1, *block)
-        back = (1 + self.order.index(dimension) for dimension in range(len(block)))
-        return members.view(-1, *(block[dimension] for dimension in self.order)).permute(0, *back)
-
-    def places(self, weight: Tensor) -> Tensor:
-        """Where the matrices are in `weight`: a view of shape (count, …), of the shape of their `blocks`."""
-        if self.rows is not None:
-            weight = weight[self.rows[0] : self.rows[1]]
-        if self.count == 1 and not self.tap:
-            return weight.unsqueeze(0)
-        return _at(weight.unflatten(0, (self.count, weight.shape[0] // self.count)), self.tap)
-
-    def write_rows(self, part: Tensor, box: tuple[Range, ...], first: int, rows: Tensor) -> None:
-        """Put into `part`, the slice `box` of a weight, what it holds of the weight's rows from `first` on."""
-        (start, stop), *others = box
-        low, high = max(first, start), min(first + len(rows), stop)
-        if low >= high or any(not a <= place < b for place, (a, b) in zip(self.tap, box[2:])):
-            return
-        target, source = part[low - start : high - start], rows[low - first : high - first]
-        if self.tap:
-            target = _at(target, tuple(place - a for place, (a, _) in zip(self.tap, box[2:])))
-        for dimension, (a, b) in enumerate(others[: source.ndim - 1], 1):
-            source = source.narrow(dimension, a, b - a)
-        target.copy_(source)
-
-
-def _at(kernels: Tensor, tap: tuple[int, ...]) -> Tensor:
-    """What is at one place of the kernels, which the last dimensions are."""
-    for place in reversed(tap):
-        kernels = kernels.select(-1, place)
-    return kernels
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Constant:
-    """A parameter that is set to one value."""
-
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """A parameter that is left alone; `otherwise` gives it values when it has none, being on the meta device."""
-
-    reason: str
-    otherwise: Matrices | Constant | None = None
-
-
-Rule = Matrices | Constant | Leave
-
-ZEROS, ONES = Constant(0.0), Constant(1.0)
+from ...recipe._matrices import ONES, ZEROS, Constant, Conv, Layer, Leave, Matrices, Rule, Shape, kernel_matrices
 
 
 def rule(module: nn.Module, name: str, shape: Shape, conv: Conv, *, entrywise: bool = False) -> Rule | None:
@@ -117,7 +17,7 @@ def rule(module: nn.Module, name: str, shape: Shape, conv: Conv, *, entrywise: b
         return rule_of(module, name, shape)
     if isinstance(module, nn.modules.conv._ConvNd):
         return (
-            kernel_matrices(module, shape, conv, entrywise=entrywise)
+            kernel_matrices(layer_of(module), shape, conv, entrywise=entrywise)
             if name == "weight"
             else ZEROS
             if name == "bias"
@@ -126,6 +26,18 @@ def rule(module: nn.Module, name: str, shape: Shape, conv: Conv, *, entrywise: b
     if type(module).__name__ == "Conv1D" and hasattr(module, "nf"):
         return _conv1d(name, shape)
     return None
+
+
+def layer_of(module: nn.Module) -> Layer:
+    """What the recipe needs to know of a module."""
+    if isinstance(module, nn.modules.conv._ConvNd):
+        stride, dilation = tuple(module.stride), tuple(module.dilation)
+        return Layer("convolution", module.groups, stride, dilation, module.transposed)
+    return _MEMBERS if isinstance(module, _KEPT) else _LINEAR
+
+
+_LINEAR, _MEMBERS = Layer(), Layer("members")
+_KEPT = nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.Bilinear
 
 
 @lru_cache
@@ -146,36 +58,6 @@ def _linear(module: nn.Module, name: str, shape: Shape) -> Rule | None:
 def _conv1d(name: str, shape: Shape) -> Rule | None:
     """The linear layer of GPT-2 in the package transformers, which stores its weight as in × out."""
     return Matrices(1, shape[1], shape[0], order=(1, 0)) if name == "weight" else ZEROS if name == "bias" else None
-
-
-def is_patches(module: nn.modules.conv._ConvNd, shape: Shape) -> bool:
-    """Whether a convolution steps by its own size, or has one place: a linear map of patches."""
-    kernel = shape[2:]
-    return math.prod(kernel) == 1 or (tuple(module.stride) == kernel and all(step == 1 for step in module.dilation))
-
-
-def kernel_matrices(module: nn.modules.conv._ConvNd, shape: Shape, conv: Conv, *, entrywise: bool) -> Matrices:
-    r"""A group's kernel as a matrix.
-
-    Where the kernel steps by its own size the layer is a linear map of patches, in · |kernel| → out (transposed:
-    in → out · |kernel|), and is treated as one. Otherwise `conv` decides. Schemes that draw entry by entry take the
-    whole kernel, whose fans are in · |kernel| and out · |kernel|.
-    """
-    groups, kernel, transposed = module.groups, shape[2:], module.transposed
-    inputs, outputs = (shape[0] // groups, shape[1]) if transposed else (shape[1], shape[0] // groups)
-    places = math.prod(kernel)
-    axes = tuple(range(2, len(shape)))
-    whole = (1, 0, *axes) if transposed else ()
-    if entrywise:
-        return Matrices(groups, outputs, inputs * places, receptive=places, order=whole)
-    if is_patches(module, shape):
-        if transposed:
-            return Matrices(groups, outputs * places, inputs, order=(1, *axes, 0))
-        return Matrices(groups, outputs, inputs * places)
-    if conv == "delta":
-        tap = tuple((size - 1) // 2 for size in kernel)
-        return Matrices(groups, outputs, inputs, tap=tap, order=(1, 0) if transposed else ())
-    return Matrices(groups, outputs, inputs * places, order=whole, scale=1 / math.sqrt(places))
 
 
 def _attention(module: nn.Module, name: str, shape: Shape) -> Rule | None:

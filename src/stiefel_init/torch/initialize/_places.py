@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -31,11 +30,13 @@ class Place(NamedTuple):
     key: Hashable
     """The same under all names, and for a parametrization and its parts."""
     parametrization: parametrize.ParametrizationList | None = None
+    heads: int | None = None
+    """Of a weight with q, k and v of one head after the other: the heads."""
 
 
 def places_of(modules: list[tuple[str, nn.Module]]) -> Iterator[Place]:
     """All parameters under all their names, in the order of `named_parameters`."""
-    inner = unwrapped_names(modules)
+    inner, by_name = unwrapped_names(modules), dict(modules)
     for prefix, module in modules:
         if _quantized(type(module)):  # type: ignore[arg-type]
             raise StiefelError(f"{prefix or 'model'} is a quantized layer; initialize the model before quantizing it.")
@@ -54,7 +55,21 @@ def places_of(modules: list[tuple[str, nn.Module]]) -> Iterator[Place]:
             if tensor is not None:
                 shape = () if is_uninitialized(tensor) else tuple(tensor.shape)
                 key = part_of or identity(tensor)
-                yield Place(dot + leaf, inner_dot + leaf, module, leaf, tensor, shape, key)
+                heads = _heads(by_name, prefix) if leaf == "weight" else None
+                yield Place(dot + leaf, inner_dot + leaf, module, leaf, tensor, shape, key, heads=heads)
+
+
+def _heads(modules: dict[str, nn.Module], name: str) -> int | None:
+    """The heads of the attention whose `query_key_value` (of GPT-NeoX, Bloom and Falcon) the module `name` is."""
+    above, _, own = name.rpartition(".")
+    if own != "query_key_value":
+        return None
+    attention = modules[above]
+    for holder in (attention, getattr(attention, "config", None)):
+        for attribute in ("num_attention_heads", "num_heads"):
+            if isinstance(heads := getattr(holder, attribute, None), int) and heads > 0:
+                return heads
+    return None
 
 
 @contextmanager
@@ -83,22 +98,3 @@ def _quantized(kind: type[nn.Module]) -> bool:
 
 def is_uninitialized(tensor: Tensor) -> bool:
     return type(tensor) is not nn.Parameter and is_lazy(tensor)
-
-
-def matching(option: str, places: list[Place], patterns: str | Iterable[str]) -> set[Hashable]:
-    """The keys of the parameters that a pattern matches, under any of their names."""
-    matches: set[Hashable] = set()
-    for pattern in (patterns,) if isinstance(patterns, str) else patterns:
-        if not isinstance(pattern, str):
-            raise StiefelError(
-                f"{option} has {pattern!r}, a {type(pattern).__name__}; give patterns of parameter names."
-            )
-        matched = {place.key for place in places if fnmatchcase(place.name, pattern) or place.stream == pattern}
-        if not matched:
-            names = ", ".join(repr(place.name) for place in places[:3])
-            raise StiefelError(
-                f"{option} pattern {pattern!r} matches no parameter; the names, as in model.named_parameters(), begin "
-                f"with {names or 'nothing, for there are none'}."
-            )
-        matches |= matched
-    return matches

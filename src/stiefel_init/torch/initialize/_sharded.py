@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from ..._errors import StiefelError
+from ...recipe._matrices import Matrices, Range
 from ._draw import Job, members, stream_keys
-from ._layers import Range
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -111,7 +111,6 @@ def _send(mesh: DeviceMesh, owner: int, job: Job, index: int, block: Tensor | No
     """Bring the block, which `owner` has, into the shards of all ranks."""
     shape = job.matrices.block_shape(tuple(job.weight.shape))
     part, box = local(job.weight), _box(job.weight)
-    offset = job.matrices.rows[0] if job.matrices.rows else 0
     step = math.ceil(shape[0] / _SLABS)
     for first in range(0, shape[0], step):
         if block is None:
@@ -120,7 +119,43 @@ def _send(mesh: DeviceMesh, owner: int, job: Job, index: int, block: Tensor | No
         else:
             rows = block[first : first + step].contiguous()
         _broadcast(mesh, owner, rows)
-        job.matrices.write_rows(part, box, offset + index * shape[0] + first, rows)
+        for start, slab in _runs(job.matrices, index * shape[0] + first, rows):
+            _write_rows(job.matrices, part, box, start, slab)
+
+
+def _runs(matrices: Matrices, first: int, rows: Tensor) -> Iterable[tuple[int, Tensor]]:
+    """Rows `first` and on of what the matrices fill, in pieces that lie together, and where in the weight these go."""
+    offset = matrices.rows[0] if matrices.rows else 0
+    if matrices.period is None:
+        yield offset + first, rows
+        return
+    assert matrices.rows is not None
+    each = matrices.rows[1] - offset
+    while len(rows):
+        head, inside = divmod(first, each)
+        count = min(each - inside, len(rows))
+        yield head * matrices.period + offset + inside, rows[:count]
+        first, rows = first + count, rows[count:]
+
+
+def _write_rows(matrices: Matrices, part: Tensor, box: Box, first: int, rows: Tensor) -> None:
+    """Put into `part`, the slice `box` of a weight, what it holds of the weight's rows from `first` on."""
+    (start, stop), *others = box
+    low, high = max(first, start), min(first + len(rows), stop)
+    if low >= high or any(not a <= place < b for place, (a, b) in zip(matrices.tap, box[2:])):
+        return
+    target, source = part[low - start : high - start], rows[low - first : high - first]
+    if matrices.tap:
+        at: tuple[Any, ...] = (..., *(place - a for place, (a, _) in zip(matrices.tap, box[2:])))
+        target = target[at]
+    for dimension, (a, b) in enumerate(others[: source.ndim - 1], 1):
+        c, d = matrices.columns if dimension == 1 and matrices.columns else (0, source.shape[dimension])
+        a_part, b_part = max(a, c), min(b, d)
+        if a_part >= b_part:
+            return
+        source = source.narrow(dimension, a_part - c, b_part - a_part)
+        target = target.narrow(dimension, a_part - a, b_part - a_part)
+    target.copy_(source)
 
 
 def _broadcast(mesh: DeviceMesh, owner: int, tensor: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Keras 3: initializers for the kernels of Dense and Conv layers, on every backend."""
+"""Initializers for the kernels of Dense and Conv layers, on every backend."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
-from . import _validate
-from ._errors import StiefelError
-from ._sample import of_kernel
-from .schemes import SchemeName, get
+from .. import _validate
+from .._errors import StiefelError
+from .._sample import of_kernel
+from ..schemes import SchemeName, get
 
-__all__ = ["Initializer", "Stiefel"]
-
-_DTYPES = ("float64", "float32", "bfloat16", "float16")
+DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 
 @keras.saving.register_keras_serializable(package="stiefel_init")
@@ -69,8 +67,8 @@ class Initializer(keras.initializers.Initializer):  # type: ignore[misc]
         if len(shape) < 2:
             raise StiefelError(f"shape={shape} has {len(shape)} axes; a kernel needs two or more.")
         kind = keras.backend.standardize_dtype(dtype)
-        if kind not in _DTYPES:
-            raise StiefelError(f"dtype={dtype!r} is not supported; use one of {', '.join(_DTYPES)}.")
+        if kind not in DTYPES:
+            raise StiefelError(f"dtype={dtype!r} is not supported; use one of {', '.join(DTYPES)}.")
         kernel = np.zeros(shape, "float64" if kind == "float64" else "float32")
         *window, rows, columns = shape
         filled = window if self.scheme.entrywise else ()

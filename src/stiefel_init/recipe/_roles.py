@@ -24,6 +24,8 @@ class Roles:
     """The activation between a layer and the next; absent where there is none, or nothing is known."""
     normalized: frozenset[str] = frozenset()
     """The layers with a normalization before that."""
+    origins: dict[str, frozenset[str]] = field(default_factory=dict)
+    """The layers whose signal a layer reads, where that is known."""
 
 
 def of_flow(
@@ -67,7 +69,8 @@ def of_flow(
         row.append(weight)
         row_of[weight] = row
     runs = {weight: len(row) for weight, row in row_of.items()}
-    return Roles(stems_found, heads_found, runs, flow.next, frozenset(flow.normalized))
+    origins = {weight: signal.origins for weight, signal in flow.reads.items()}
+    return Roles(stems_found, heads_found, runs, flow.next, frozenset(flow.normalized), origins)
 
 
 def of_order(

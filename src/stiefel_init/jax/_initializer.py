@@ -1,4 +1,4 @@
-"""JAX: initializers with the contract of `jax.nn.initializers`, for Flax, Equinox and plain JAX."""
+"""Initializers of one weight, with the contract of `jax.nn.initializers`, for Flax, Equinox and plain JAX."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import _construct, _stream, _validate
-from ._errors import StiefelError
-from .schemes import Scheme, SchemeName, Source, Stiefel, get
+from .. import _construct, _stream, _validate
+from .._errors import StiefelError
+from ..schemes import Scheme, SchemeName, Source, Stiefel, get
 
 __all__ = ["Initializer", "initializer", "stiefel"]
 
-_DTYPES = ("float64", "float32", "bfloat16", "float16")
+DTYPES = ("float64", "float32", "bfloat16", "float16")
 Axes = int | Sequence[int]
 
 
@@ -144,8 +144,8 @@ def _dtype(dtype: Any) -> np.dtype:
         kind = jnp.zeros((), dtype).dtype
     except TypeError:
         kind = None
-    if kind is None or kind.name not in _DTYPES:
-        raise StiefelError(f"dtype={dtype!r} is not supported; use one of {', '.join(_DTYPES)}.")
+    if kind is None or kind.name not in DTYPES:
+        raise StiefelError(f"dtype={dtype!r} is not supported; use one of {', '.join(DTYPES)}.")
     return kind
 
 

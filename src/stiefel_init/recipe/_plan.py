@@ -1,4 +1,4 @@
-"""What `initialize_` does to each parameter, as a table: `Plan`."""
+"""What initializing a model does to each parameter, as a table: `Plan`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..._text import columns
+from .._text import columns
 
 NEITHER = "—"
 
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, repr=False, slots=True)
 class Plan:
-    """The rows of all parameters, in the order of `model.named_parameters()`; prints as a table.
+    """The rows of all parameters, in the model's order; prints as a table.
 
     `pandas.DataFrame(plan.to_dict())` makes a data frame of it.
 

@@ -1,0 +1,160 @@
+"""Equinox: the parameters of a module. Its weights are stored as PyTorch's are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ..recipe._matrices import ONES, ZEROS, Constant, Layer, Leave
+from ..recipe._parameters import Layout, Parameter
+from ._model import PIXELS, Apply, Model, example, is_floating, kept, no_rule
+
+_NORMS = eqx.nn.LayerNorm, eqx.nn.GroupNorm, eqx.nn.RMSNorm, eqx.nn.BatchNorm
+_REPARAMETRIZED = eqx.nn.WeightNorm, eqx.nn.SpectralNorm
+
+
+def read(model: eqx.Module, apply: Apply | None) -> Model:
+    """An Equinox module as `initialize` sees it."""
+    flat, structure = jax.tree_util.tree_flatten_with_path(model)
+    keys: list[Hashable] = [
+        id(leaf) if is_floating(leaf) else None for _, leaf in flat
+    ]  # one array may be in two places
+    leaves = {key: leaf for key, (_, leaf) in zip(keys, flat) if key is not None}
+    parameters = []
+    owners: list[Any] = []
+    for key, (path, _) in zip(keys, flat):
+        if key is None:
+            continue
+        names, chain, node = [], [model], model
+        for step in path:
+            node = _child(node, step)
+            names.append(_word(step))
+            if isinstance(node, eqx.Module):
+                chain.append(node)
+        owners.append(chain[-1])
+        parameters.append(_parameter(".".join(names), key, leaves[key], chain, names[-1]))
+
+    def rebuilt(values: Mapping[Hashable, Any]) -> eqx.Module:
+        return jax.tree.unflatten(
+            structure, [leaf if key is None else values.get(key, leaf) for key, (_, leaf) in zip(keys, flat)]
+        )
+
+    def call(values: Mapping[Hashable, Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        running = eqx.nn.inference_mode(rebuilt(values))
+        result = running(*given, **named) if apply is None else apply(running, *given, **named)
+        return eqx.filter(result, eqx.is_array)
+
+    normalized = any(isinstance(owner, _NORMS) for owner in owners)
+
+    def trainable(spec: Any) -> set[Hashable]:
+        return kept(model, spec, keys)
+
+    return Model(parameters, leaves, call, rebuilt, normalized, trainable, _examples(owners), _is_state)
+
+
+def _is_state(node: Any) -> bool:
+    return isinstance(node, eqx.nn.State)
+
+
+def _child(node: Any, step: Any) -> Any:
+    if isinstance(step, jax.tree_util.GetAttrKey):
+        return getattr(node, step.name)
+    if isinstance(step, jax.tree_util.SequenceKey):
+        return node[step.idx]
+    return node[step.key] if isinstance(step, jax.tree_util.DictKey) else None
+
+
+def _word(step: Any) -> str:
+    return str(next(getattr(step, name) for name in ("name", "idx", "key") if hasattr(step, name)))
+
+
+def _parameter(name: str, key: Hashable, leaf: Any, chain: list[Any], last: str) -> Parameter:
+    owner = chain[-1]
+    shape = tuple(leaf.shape)
+    bias = getattr(owner, "bias", None)
+    biased = id(bias) if last == "weight" and is_floating(bias) else None
+    what, layout = _what(owner, last, shape, chain)
+    return Parameter(name, name, key, shape, what, layout, biased)
+
+
+def _what(
+    owner: Any, leaf: str, shape: tuple[int, ...], chain: list[Any]
+) -> tuple[Layer | Constant | Leave, Layout | None]:
+    if any(isinstance(node, _REPARAMETRIZED) for node in chain):
+        kind = next(type(node).__name__ for node in chain if isinstance(node, _REPARAMETRIZED))
+        return Leave(f"{kind} computes its weight; initialize the layer before it is wrapped"), None
+    rule = next((rule for kinds, rule in _KINDS if isinstance(owner, kinds)), None)
+    found = None if rule is None else rule(owner, leaf, shape)
+    if found is None:
+        return no_rule(owner), None
+    what, layout = found if isinstance(found, tuple) else (found, None)
+    if isinstance(what, Layer) and any(isinstance(node, eqx.nn.MultiheadAttention) for node in chain):
+        return Layer("members", what.count), layout
+    return what, layout
+
+
+Found = Layer | Constant | Leave | tuple[Layer, Layout] | None
+
+
+def _linear(layer: Any, leaf: str, shape: tuple[int, ...]) -> Found:
+    if leaf != "weight":
+        return ZEROS
+    stacked = math.prod(shape[:-2])  # layers made under vmap
+    return Layer(count=stacked), Layout(shape, tuple(range(len(shape))), (stacked * shape[-2], shape[-1]))
+
+
+def _convolution(layer: Any, leaf: str, shape: tuple[int, ...]) -> Found:
+    if leaf != "weight":
+        return ZEROS
+    window = layer.num_spatial_dims
+    *stack, outputs, inputs = shape[: len(shape) - window]
+    count, groups = math.prod(stack), layer.groups
+    rest = tuple(range(len(shape) - window, len(shape)))
+    kernel = shape[len(shape) - window :]
+    transposed = isinstance(layer, eqx.nn.ConvTranspose)
+    what = Layer("convolution", count * groups, tuple(layer.stride), tuple(layer.dilation), transposed)
+    if not transposed:
+        return what, Layout(shape, tuple(range(len(shape))), (count * outputs, inputs, *kernel))
+    # (stack, groups · outputs, inputs, …) to (stack · groups · inputs, outputs, …)
+    split = (count, groups, outputs // groups, inputs, *kernel)
+    return what, Layout(
+        split, (0, 1, 3, 2, *range(4, 4 + len(rest))), (count * groups * inputs, outputs // groups, *kernel)
+    )
+
+
+def _recurrent(layer: Any, leaf: str, shape: tuple[int, ...]) -> Found:
+    return Layer("members", shape[0] // layer.hidden_size) if leaf.startswith("weight") else ZEROS
+
+
+def _norm(layer: Any, leaf: str, shape: tuple[int, ...]) -> Found:
+    return {"weight": ONES, "bias": ZEROS}.get(leaf)
+
+
+_KINDS: tuple[tuple[Any, Callable[[Any, str, tuple[int, ...]], Found]], ...] = (
+    (eqx.nn.Linear, _linear),
+    ((eqx.nn.Conv, eqx.nn.ConvTranspose), _convolution),
+    ((eqx.nn.LSTMCell, eqx.nn.GRUCell), _recurrent),
+    (_NORMS, _norm),
+    (eqx.nn.Embedding, lambda layer, leaf, shape: Leave("an embedding")),
+    (eqx.nn.PReLU, lambda layer, leaf, shape: Leave("the slope of PReLU")),
+)
+
+
+def _examples(owners: list[Any]) -> list[jax.ShapeDtypeStruct]:
+    first = next((owner for owner in owners if isinstance(owner, _LAYERS)), None)
+    if isinstance(first, eqx.nn.Linear):
+        size = first.in_features
+        return [example()] if size == "scalar" else [example(size), example(8, size)]
+    if isinstance(first, eqx.nn.Conv | eqx.nn.ConvTranspose):
+        return [example(first.in_channels, *(pixels,) * first.num_spatial_dims) for pixels in PIXELS]
+    if isinstance(first, eqx.nn.Embedding):
+        return [example(8, dtype=jnp.int32), example(dtype=jnp.int32)]
+    return []
+
+
+_LAYERS = eqx.nn.Linear, eqx.nn.Conv, eqx.nn.ConvTranspose, eqx.nn.Embedding, eqx.nn.LSTMCell, eqx.nn.GRUCell

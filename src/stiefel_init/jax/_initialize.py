@@ -1,0 +1,288 @@
+"""Whole models of Equinox and Flax: `initialize`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, Literal, TypeVar, overload
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import _validate
+from .._errors import StiefelError
+from ..recipe._matrices import Conv, Layer, Leave
+from ..recipe._options import Recipe, chosen_scheme, matching
+from ..recipe._parameters import Parameter, decide, values
+from ..recipe._plan import Plan
+from ..recipe._roles import Roles, of_flow, of_order
+from ..schemes import Scheme, SchemeName, Stiefel
+from ._flow import flow_of
+from ._initializer import DTYPES
+from ._model import Apply, Model
+
+_Tree = TypeVar("_Tree")
+Patterns = str | Iterable[str]
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+@overload
+def initialize(
+    model: _Tree,
+    seed: int | jax.Array,
+    scheme: SchemeName | Scheme | None = None,
+    *,
+    recipe: Recipe | None = None,
+    inputs: Any = None,
+    apply: Apply | None = None,
+    stem: Patterns | None = None,
+    head: Patterns | None = None,
+    conv: Conv | None = None,
+    skip: Patterns = (),
+    trainable: Any = None,
+    dry_run: Literal[False] = False,
+) -> _Tree: ...
+@overload
+def initialize(
+    model: Any,
+    seed: int | jax.Array,
+    scheme: SchemeName | Scheme | None = None,
+    *,
+    recipe: Recipe | None = None,
+    inputs: Any = None,
+    apply: Apply | None = None,
+    stem: Patterns | None = None,
+    head: Patterns | None = None,
+    conv: Conv | None = None,
+    skip: Patterns = (),
+    trainable: Any = None,
+    dry_run: Literal[True],
+) -> Plan: ...
+def initialize(
+    model: Any,
+    seed: int | jax.Array,
+    scheme: SchemeName | Scheme | None = None,
+    *,
+    recipe: Recipe | None = None,
+    inputs: Any = None,
+    apply: Apply | None = None,
+    stem: Patterns | None = None,
+    head: Patterns | None = None,
+    conv: Conv | None = None,
+    skip: Patterns = (),
+    trainable: Any = None,
+    dry_run: bool = False,
+) -> Any:
+    r"""Initialize all layers of a model of Equinox or Flax, as `stiefel_init.torch.initialize_` does in PyTorch.
+
+    docs/initialize.md says what each layer starts as. Everything is checked first: when something is refused, the model
+    is unchanged. It runs outside `jit`, on the host.
+
+    Args:
+        model: An Equinox module; a Flax NNX module; or what `init` of a Flax Linen module returns, or its `"params"`.
+        seed: An int, or a `jax.random.key`. With an int, matrix i of the weight of the layer `name` is
+            `stiefel_init.draw(…, seed=seed, name=f"{name}.weight")[i]`, as in PyTorch: `kernel` counts as `weight`.
+        scheme: Use this scheme (a name of `stiefel_init.schemes.names()`, or a `Scheme`) for every layer instead.
+        recipe: `"best"`, the default, or `"paper"`: every layer in the set, as scheme `"stiefel"` does.
+        inputs: Example inputs: an array, a tuple of arguments or a dict of keywords. The model is traced with them, not
+            run, to find its ends. Without them, a module is traced with an input that suits its first layer; failing
+            that, its first layer is the stem, and its last one the head if its name says so.
+        apply: How to call the model: `apply(model, *inputs)`. Linen needs it with `inputs`: `module.apply`.
+        stem: Patterns, as in `fnmatch`, of the names of weights that read the input, if you know better; `()` for none.
+        head: Likewise, of those that make the output.
+        conv: How schemes that draw matrices fill a kernel, as in PyTorch: `"delta"` or `"flatten"`.
+        skip: Patterns of the names of parameters to leave alone.
+        trainable: Leave all else alone: a tree of bools as for `equinox.partition` or `optax.masked`, or a function of
+            a leaf; for NNX, one of its filters.
+        dry_run: Change nothing and return the plan.
+
+    Returns:
+        A new model. An NNX module is changed in place, as `nnx.update` does it, and returned. With `dry_run`, the plan:
+        what would be done to each parameter, and why; it prints as a table.
+
+    Raises:
+        StiefelError: for a model, option, name or parameter that cannot be used; the model is unchanged.
+
+    >>> import equinox as eqx
+    >>> model = eqx.nn.MLP(2, 1, width_size=8, depth=1, key=jax.random.key(0))
+    >>> print(initialize(model, 0, inputs=jnp.ones(2), dry_run=True))
+    parameter        shape   what is done         orthonormal  why
+    layers.0.weight  (8, 2)  stiefel 8×2 × 1.414  columns      stem: reads the input (traced), lifted
+    layers.0.bias    (8,)    offsets 0.707 8×1    —            set the units apart
+    layers.1.weight  (1, 8)  centred 1×8          rows         head: makes the output (traced)
+    layers.1.bias    (1,)    zeros                —
+    >>> model = initialize(model, 0, inputs=jnp.ones(2))
+    """
+    chosen = chosen_scheme(scheme, recipe, conv, ends=(inputs, stem, head))
+    number = _number(seed)
+    given = None if inputs is None else _arguments(inputs)
+    try:
+        read = _read(model, apply, given)
+    except StiefelError:
+        raise
+    except Exception as error:  # whatever the user's model raises
+        raise _does_not_run(inputs, error) from None
+    _refuse_without_values(read)
+    parameters = _frozen(read, trainable)
+    skipped = matching("skip", parameters, skip)
+    if chosen is not None:
+        rows, tasks = decide(parameters, skipped, chosen, conv or "delta", None)
+    else:
+        rows, tasks = decide(
+            parameters, skipped, Stiefel(), "delta", _roles(read, parameters, inputs, given, stem, head)
+        )
+    for task in tasks:
+        leaf, name = read.leaves[task.parameter.key], task.parameter.name
+        if leaf.dtype.name not in DTYPES:
+            raise StiefelError(f"{name} has dtype {leaf.dtype}; use one of {', '.join(DTYPES)}, or pass skip={name!r}.")
+    if dry_run:
+        return Plan(tuple(rows))
+    double = [key for key, leaf in read.leaves.items() if leaf.dtype == jnp.float64]
+    new = values(tasks, number, double)
+    return read.rebuilt({key: _like(read.leaves[key], value) for key, value in new.items()})
+
+
+def _like(leaf: jax.Array, value: np.ndarray) -> jax.Array:
+    """The value with the dtype of a leaf, and where that is."""
+    array = jnp.asarray(value, leaf.dtype)
+    return jax.device_put(array, leaf.sharding) if leaf.committed else array
+
+
+def _number(seed: Any) -> int:
+    """The seed; of a key, 64 of its bits."""
+    if isinstance(seed, jax.core.Tracer):
+        raise StiefelError("seed is traced; call initialize outside jit and vmap.")
+    if isinstance(seed, jax.Array) and (jnp.issubdtype(seed.dtype, jax.dtypes.prng_key) or seed.shape == (2,)):
+        high, low = (int(word) for word in jax.random.bits(seed, (2,), "uint32"))
+        return high << 32 | low
+    if seed is None:
+        raise StiefelError("seed=None; give an int or a jax.random.key.")
+    return _validate.size("seed", seed)
+
+
+def _read(model: Any, apply: Apply | None, given: Inputs | None) -> Model:
+    """The model as its library has it, which is imported only now."""
+    homes = {
+        base.__module__.split(".")[0] + "." + ".".join(base.__module__.split(".")[1:2]) for base in type(model).__mro__
+    }
+    if any(home.startswith("equinox.") for home in homes):
+        from ._equinox import read as read_equinox
+
+        return read_equinox(model, apply)
+    if "flax.nnx" in homes and hasattr(model, "eval"):
+        from ._nnx import read as read_nnx
+
+        return read_nnx(model, apply)
+    if isinstance(model, Mapping):
+        from ._linen import read as read_linen
+
+        if given is not None and apply is None:
+            raise StiefelError("inputs are given but not how to call the model; pass apply=module.apply too.")
+        return read_linen(model, apply, given)
+    if "flax.linen" in homes:
+        raise StiefelError(
+            f"model is a Linen {type(model).__name__}, which holds no parameters; give what its init returns, and "
+            "apply=module.apply."
+        )
+    raise StiefelError(
+        f"model is a {type(model).__name__}; give an Equinox module, a Flax NNX module, or the variables of a Linen "
+        "module."
+    )
+
+
+def _arguments(inputs: Any) -> Inputs:
+    """Example inputs as positional and named arguments."""
+    given: Inputs = ((), inputs) if isinstance(inputs, dict) else ((inputs,), {})
+    if isinstance(inputs, tuple | list):
+        given = tuple(inputs), {}
+    for leaf in jax.tree.leaves(given):
+        numbers = isinstance(leaf, jax.Array | np.ndarray | float) and not isinstance(leaf, jax.core.Tracer)
+        if numbers and jnp.issubdtype(jnp.result_type(leaf), jnp.floating) and not bool(jnp.isfinite(leaf).all()):
+            raise StiefelError(f"inputs={_shapes(inputs)} have entries that are not finite; give examples without.")
+    return given
+
+
+def _shapes(inputs: Any) -> str:
+    leaves = jax.tree.leaves(inputs)
+    return (
+        ", ".join(str(tuple(leaf.shape)) if hasattr(leaf, "shape") else type(leaf).__name__ for leaf in leaves) or "()"
+    )
+
+
+def _does_not_run(inputs: Any, error: Exception) -> StiefelError:
+    why = (str(error).splitlines() or [""])[0].rstrip(".:")
+    return StiefelError(
+        f"the model does not run on inputs={_shapes(inputs)} ({type(error).__name__}: {why}); give what it is called "
+        "with (most Equinox modules take one example): an array, a tuple of arguments or a dict of keywords."
+    )
+
+
+def _refuse_without_values(read: Model) -> None:
+    names = {parameter.key: parameter.name for parameter in read.parameters}
+    for key, leaf in read.leaves.items():
+        if isinstance(leaf, jax.core.Tracer | jax.ShapeDtypeStruct):
+            kind = "traced" if isinstance(leaf, jax.core.Tracer) else "a shape without values"
+            raise StiefelError(
+                f"{names.get(key, key)} is {kind}; call initialize on a real model, outside jit and vmap."
+            )
+
+
+def _frozen(read: Model, trainable: Any) -> list[Parameter]:
+    """The parameters, with those that are not trainable left alone."""
+    if trainable is None:
+        return read.parameters
+    try:
+        kept = read.trainable(trainable)
+    except Exception as error:  # whatever a filter raises, or a tree that does not fit
+        why = (str(error).splitlines() or [""])[0].rstrip(".:")
+        raise StiefelError(
+            f"trainable does not fit the model ({why}); give a tree of bools of its structure."
+        ) from None
+    return [
+        parameter if parameter.key in kept else parameter._replace(what=Leave("frozen: not trainable"))
+        for parameter in read.parameters
+    ]
+
+
+def _roles(
+    read: Model,
+    parameters: list[Parameter],
+    inputs: Any,
+    given: Inputs | None,
+    stem: Patterns | None,
+    head: Patterns | None,
+) -> Roles:
+    """The parts that the model's weights play, by the names of their random numbers."""
+    stream_of: dict[Hashable, str] = {parameter.key: parameter.stream for parameter in reversed(parameters)}
+    stems, heads = (
+        None if patterns is None else [stream_of[key] for key in matching(option, parameters, patterns)]
+        for option, patterns in (("stem", stem), ("head", head))
+    )
+    tables = {p.stream for p in parameters if isinstance(p.what, Leave) and p.what.reason == "an embedding"}
+    layers = {stream_of[p.key]: p.what for p in read.parameters if isinstance(p.what, Layer)}
+    names = {key: stream_of.get(key, str(key)) for key in read.leaves}
+
+    def flow(arguments: Inputs) -> Any:
+        return flow_of(
+            lambda held, at: read.call(held, *at), read.leaves, arguments, names, {*layers, *tables}, read.is_state
+        )
+
+    if given is not None:
+        try:
+            traced = flow(given)
+        except Exception as error:  # whatever the user's model raises
+            raise _does_not_run(inputs, error) from None
+        if layers and not traced.reads:
+            raise StiefelError(
+                f"no layer of the model works on inputs={_shapes(inputs)}, so it has no ends; give other inputs, or "
+                "name them with stem= and head=."
+            )
+        return of_flow(traced, stems, heads, "traced", tables)
+    for example in read.examples:
+        try:
+            traced = flow(((example,), {}))
+        except Exception:  # a guess that does not fit
+            continue
+        return of_flow(traced, stems, heads, f"traced with an input of shape {example.shape}", tables)
+    order = [name for name, layer in layers.items() if layer.kind != "members"]
+    return of_order(order, stems, heads, normalized=read.normalized)

@@ -1,0 +1,99 @@
+"""Flax NNX: the parameters of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from ..recipe._matrices import Leave
+from ..recipe._parameters import Parameter
+from ._flax import NORMS, stream, what
+from ._model import PIXELS, Apply, Model, example, is_floating
+
+
+def read(model: nnx.Module, apply: Apply | None) -> Model:
+    """An NNX module as `initialize` sees it; it is changed in place, as `nnx.update` changes it."""
+    definition, state = nnx.split(model)
+    flat = dict(nnx.to_flat_state(state))
+    leaves: dict[Any, jax.Array] = {
+        path: value for path, variable in flat.items() if is_floating(value := variable.get_value())
+    }
+    modules = dict(nnx.iter_modules(model))
+    order = {path: place for place, path in enumerate(_paths(model))}
+    parameters = [
+        _parameter(path, flat[path], leaves[path], modules, flat)
+        for path in sorted(leaves, key=lambda path: order.get(path, len(order)))
+        if isinstance(flat[path], nnx.Param)
+    ]
+
+    def rebuilt(values: Mapping[Any, Any]) -> nnx.Module:
+        new: Any = [(path, flat[path].replace(value)) for path, value in values.items()]
+        nnx.update(model, nnx.from_flat_state(new))
+        return model
+
+    def call(values: Mapping[Hashable, Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        held: Any = [
+            (path, variable.replace(values.get(path, variable.get_value()))) for path, variable in flat.items()
+        ]
+        running = nnx.merge(definition, nnx.from_flat_state(held))
+        running.eval()
+        return running(*given, **named) if apply is None else apply(running, *given, **named)
+
+    normalized = any(type(module).__name__ in NORMS for module in modules.values())
+
+    def trainable(spec: Any) -> set[Hashable]:
+        return set(dict(nnx.to_flat_state(nnx.state(model, spec))))
+
+    return Model(parameters, leaves, call, rebuilt, normalized, trainable, _examples(parameters, modules))
+
+
+def _paths(model: Any) -> list[tuple[Any, ...]]:
+    """The paths of all variables in the order in which the modules were given them, where `split` sorts by name."""
+    found: list[tuple[Any, ...]] = []
+    seen: set[int] = set()
+
+    def visit(node: Any, path: tuple[Any, ...]) -> None:
+        if isinstance(node, nnx.Variable):
+            found.append(path)
+        elif isinstance(node, list | tuple | nnx.List):
+            for place, child in enumerate(node):
+                visit(child, (*path, place))
+        elif isinstance(node, dict):
+            for name, child in node.items():
+                visit(child, (*path, name))
+        elif isinstance(node, nnx.Module) and id(node) not in seen:
+            seen.add(id(node))
+            for name, child in vars(node).items():
+                visit(child, (*path, name))
+
+    visit(model, ())
+    return found
+
+
+def _parameter(
+    path: Any, variable: nnx.Variable, value: Any, modules: Mapping[Any, Any], flat: Mapping[Any, Any]
+) -> Parameter:
+    names = tuple(str(step) for step in path)
+    shape = tuple(value.shape)
+    owner, above = modules.get(path[:-1]), modules.get(path[:-2]) if len(path) > 1 else None
+    held, layout = what(owner, above, names[-1], shape)
+    if isinstance(variable, nnx.LoRAParam):
+        held, layout = Leave("a LoRA adapter"), None
+    bias = (*path[:-1], "bias")
+    return Parameter(".".join(names), stream(names), path, shape, held, layout, bias if bias in flat else None)
+
+
+def _examples(parameters: list[Parameter], modules: Mapping[Any, Any]) -> list[jax.ShapeDtypeStruct]:
+    layers = (nnx.Linear, nnx.Conv, nnx.ConvTranspose, nnx.Embed)
+    owners: list[Any] = [modules.get(parameter.key[:-1]) for parameter in parameters]  # type: ignore[index]
+    first = next((owner for owner in owners if isinstance(owner, layers)), None)
+    if isinstance(first, nnx.Linear):
+        return [example(2, first.in_features), example(2, 8, first.in_features)]
+    if isinstance(first, nnx.Conv | nnx.ConvTranspose):
+        window = 1 if isinstance(first.kernel_size, int) else len(first.kernel_size)
+        return [example(2, *(pixels,) * window, first.in_features) for pixels in PIXELS]
+    return [example(2, 8, dtype=jnp.int32)] if isinstance(first, nnx.Embed) else []

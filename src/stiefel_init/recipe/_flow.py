@@ -1,0 +1,94 @@
+"""What feeds what: the layers of a model and the signals between them.
+
+Each framework has its ways to see what a model computes; all of them tell a `Flow` of one call after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+INPUT = ""  # the origin of what the model is given
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Names without underscores and in lower case: functions, methods and modules are then called the same.
+LAYERS = _words(
+    "linear bilinear conv1d conv2d conv3d convtranspose1d convtranspose2d convtranspose3d matmul rmatmul mm bmm addmm "
+    "baddbmm einsum multiheadattentionforward embedding embeddingbag lstm gru rnntanh rnnrelu lstmcell grucell "
+    "rnntanhcell rnnrelucell"
+)
+_NORMS = _words("layernorm batchnorm syncbatchnorm groupnorm instancenorm rmsnorm normalize localresponsenorm rsqrt")
+_MERGES = _words("add radd iadd sub rsub isub mul rmul imul cat concat stack addcmul where")
+RECTIFIERS = _words(
+    "relu relu6 leakyrelu prelu rrelu elu celu selu gelu silu mish hardswish softplus threshold maxpool1d maxpool2d "
+    "maxpool3d adaptivemaxpool2d clamp clampmin maximum square glu"
+)
+OUTPUTS = _words("sigmoid tanh softmax logsoftmax logsigmoid exp softsign hardtanh hardsigmoid sin cos")
+ACTIVATIONS = RECTIFIERS | OUTPUTS | {"scaleddotproductattention"}
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A tensor on its way from the layers that made it."""
+
+    origins: frozenset[str]
+    """The names of the weights it comes from; `INPUT` for what the model was given."""
+    normalized: bool = False
+    merged: bool = False
+    """Whether branches have come together, as in a residual connection."""
+    activation: str = ""
+    """The last one since the layer."""
+
+
+class Flow:
+    """The layers of a model: what each weight reads, what becomes of its outputs, and what the model returns."""
+
+    def __init__(self) -> None:
+        self.reads: dict[str, Signal] = {}
+        self.next: dict[str, str] = {}
+        """The activation between a layer and the next."""
+        self.normalized: set[str] = set()
+        """The layers with a normalization before that."""
+        self.returned: list[Signal] = []
+
+    def call(self, name: str, signals: list[Signal], weights: Iterable[str]) -> Signal | None:
+        """A function or module is called; the signal that comes out, None if it is none."""
+        short = name.replace("_", "").lower()
+        weights = tuple(weights)
+        if weights and signals and short in LAYERS:
+            joined = join(signals)
+            for weight in weights:
+                known = self.reads.get(weight)
+                self.reads[weight] = joined if known is None else join([known, joined])
+            return Signal(frozenset(weights))
+        if not signals:
+            return None
+        joined = join(signals)
+        if short.rstrip("123d") in _NORMS:
+            if not joined.activation:
+                self.normalized |= joined.origins
+            return replace(joined, normalized=True)
+        if short in ACTIVATIONS:
+            if not joined.activation:
+                self.next.update({origin: short for origin in joined.origins if origin not in self.next})
+            return replace(joined, activation=short)
+        if short in _MERGES and len({signal.origins for signal in signals}) > 1:
+            return replace(joined, merged=True)
+        return joined
+
+
+def join(signals: list[Signal]) -> Signal:
+    first, *others = signals
+    for other in others:
+        if other != first:
+            first = Signal(
+                first.origins | other.origins,
+                first.normalized or other.normalized,
+                first.merged or other.merged,
+                first.activation or other.activation,
+            )
+    return first
