@@ -284,5 +284,5 @@ def _roles(
         except Exception:  # a guess that does not fit
             continue
         return of_flow(traced, stems, heads, f"traced with an input of shape {example.shape}", tables)
-    order = [name for name, layer in layers.items() if layer.kind != "members"]
+    order = [name for name, layer in layers.items() if layer.kind in ("linear", "convolution")]
     return of_order(order, stems, heads, normalized=read.normalized)

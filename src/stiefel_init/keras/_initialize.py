@@ -108,7 +108,9 @@ def _roles(model: Any, parameters: list[Parameter], inputs: Any, stem: Patterns 
     how, flow = _flow(model, weights, inputs)
     if flow is not None:
         return of_flow(flow, stems, heads, how, tables)
-    order = {p.stream: None for p in parameters if isinstance(p.what, Layer) and p.what.kind != "members"}
+    order = {
+        p.stream: None for p in parameters if isinstance(p.what, Layer) and p.what.kind in ("linear", "convolution")
+    }
     normalized = any(isinstance(layer, NORMS) for layer in model._flatten_layers())
     return of_order(order, stems, heads, normalized=normalized)
 

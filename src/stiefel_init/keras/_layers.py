@@ -111,6 +111,8 @@ _KNOWN = layers.Dense, layers.EinsumDense, *CONVOLUTIONS, *TRANSPOSED, *DEPTHWIS
 
 def _gates(cell: Any, leaf: str, shape: Shape) -> Held:
     units = cell.units
+    if leaf == "recurrent_kernel" and getattr(cell.activation, "__name__", "") == "relu" and shape[1] == units:
+        return Layer("state"), dense(shape)
     if leaf != "bias":
         return Layer("members", shape[1] // units), dense(shape)
     forget = isinstance(cell, layers.LSTMCell) and cell.unit_forget_bias

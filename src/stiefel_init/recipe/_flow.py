@@ -22,7 +22,10 @@ LAYERS = _words(
     "rnntanhcell rnnrelucell"
 )
 _NORMS = _words("layernorm batchnorm syncbatchnorm groupnorm instancenorm rmsnorm normalize localresponsenorm rsqrt")
-_MERGES = _words("add radd iadd sub rsub isub mul rmul imul cat concat stack addcmul where")
+_SUMS = _words("add radd iadd")
+_MERGES = _SUMS | _words("sub rsub isub mul rmul imul cat concat stack addcmul where")
+_RESHAPES = _words("reshape view flatten unflatten")
+_PRODUCTS = _words("matmul mm bmm baddbmm scaleddotproductattention")
 RECTIFIERS = _words(
     "relu relu6 leakyrelu prelu rrelu elu celu selu gelu silu mish hardswish softplus threshold maxpool1d maxpool2d "
     "maxpool3d adaptivemaxpool2d clamp clampmin maximum square glu"
@@ -42,6 +45,8 @@ class Signal:
     """Whether branches have come together, as in a residual connection."""
     activation: str = ""
     """The last one since the layer."""
+    turned: bool = False
+    """Whether its last axis is that of places, such as tokens, and not that of channels."""
 
 
 class Flow:
@@ -53,10 +58,19 @@ class Flow:
         """The activation between a layer and the next."""
         self.normalized: set[str] = set()
         """The layers with a normalization before that."""
+        self.sums: list[list[Signal]] = []
+        """What was added up."""
         self.returned: list[Signal] = []
 
-    def call(self, name: str, signals: list[Signal], weights: Iterable[str]) -> Signal | None:
-        """A function or module is called; the signal that comes out, None if it is none."""
+    def call(self, name: str, signals: list[Signal], weights: Iterable[str], *, turns: bool = False) -> Signal | None:
+        """A function or module is called; the signal that comes out, None if it is none.
+
+        Args:
+            name: Of the function.
+            signals: What it is given.
+            weights: The names of the weights it uses.
+            turns: Whether it puts another axis last.
+        """
         short = name.replace("_", "").lower()
         weights = tuple(weights)
         if weights and signals and short in LAYERS:
@@ -64,21 +78,27 @@ class Flow:
             for weight in weights:
                 known = self.reads.get(weight)
                 self.reads[weight] = joined if known is None else join([known, joined])
-            return Signal(frozenset(weights))
+            return Signal(frozenset(weights), turned=joined.turned and short == "linear")
         if not signals:
             return None
         joined = join(signals)
         if short.rstrip("123d") in _NORMS:
             if not joined.activation:
                 self.normalized |= joined.origins
-            return replace(joined, normalized=True)
+            return replace(joined, normalized=True, turned=False)
         if short in ACTIVATIONS:
             if not joined.activation:
                 self.next.update({origin: short for origin in joined.origins if origin not in self.next})
             return replace(joined, activation=short)
+        if short in _RESHAPES:
+            return replace(joined, turned=False)
+        if short in _PRODUCTS:
+            return replace(joined, turned=signals[-1].turned)
         if short in _MERGES and len({signal.origins for signal in signals}) > 1:
+            if short in _SUMS:
+                self.sums.append(signals)
             return replace(joined, merged=True)
-        return joined
+        return replace(joined, turned=not joined.turned) if turns else joined
 
 
 def join(signals: list[Signal]) -> Signal:
@@ -90,5 +110,6 @@ def join(signals: list[Signal]) -> Signal:
                 first.normalized or other.normalized,
                 first.merged or other.merged,
                 first.activation or other.activation,
+                first.turned or other.turned,
             )
     return first

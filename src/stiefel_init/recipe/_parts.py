@@ -12,6 +12,15 @@ Note [attention as a filter]
     W_K = 0.7 W_Q lets a token look for tokens like itself, and W_O = -W_Vᵀ/4 takes off a part of what they share; both
     as trained attention does (Trockman and Kolter: Mimetic initialization of self-attention layers, 2023), but with
     W_Q and W_V in the set.
+Note [branches without normalization]
+    B residual branches each add as much as there was, and the signal doubles B times. Scaled by 1/√B at their ends they
+    add up to a fixed multiple of it, whatever B.
+Note [places]
+    What a layer over places, such as the tokens of a mixer, should do with their common level is for the task to say;
+    the set would pass it on to every unit. Such layers are orthogonal, with no direction preferred.
+Note [states]
+    A recurrent network of ReLUs is a row as long as its sequences, of one layer: its state starts as a small rotation,
+    near the identity of Le, Jaitly and Hinton (2015).
 """
 
 from __future__ import annotations
@@ -28,6 +37,7 @@ from ._matrices import Layer, Matrices, Shape, is_patches, kernel_matrices
 from ._roles import Roles, saturates
 
 KEY, OUTPUT = 0.7, -0.25  # Note [attention as a filter]
+STATE = Rotation(0.15)  # Note [states]
 
 
 class Part(NamedTuple):
@@ -63,13 +73,25 @@ def parts(weights: Iterable[Weight], roles: Roles) -> dict[str, list[Part]]:
     """What all weights of a model start as, by name."""
     known = {weight.name: weight for weight in weights}
     linked = _attention({name: weight for name, weight in known.items() if weight.linked}, roles)
-    return {name: linked.get(name) or [_part(weight, roles)] for name, weight in known.items()}
+    return {name: linked.get(name) or [_scaled(name, _part(weight, roles), roles)] for name, weight in known.items()}
+
+
+def _scaled(name: str, part: Part, roles: Roles) -> Part:
+    """The part as the end of a residual branch, if it is one; Note [branches without normalization]."""
+    count = len(roles.branches)
+    if name not in roles.branches or count == 1:
+        return part
+    scale = part.matrices.scale / math.sqrt(count)
+    reason = f"ends one of {count} residual branches without normalization"
+    return part._replace(matrices=replace(part.matrices, scale=scale), reason=reason)
 
 
 def _part(weight: Weight, roles: Roles) -> Part:
     name, shape, matrices, layer = weight[:4]
     if 0 in shape or layer.kind == "members":
         return Part(matrices, Stiefel())
+    if layer.kind == "state":
+        return Part(matrices, STATE, "the state of a ReLU network: near the identity")
     if layer.kind == "convolution" and not is_patches(layer, shape):
         return _kernel(weight, roles)
     m, n = matrices.m, matrices.n
@@ -87,6 +109,9 @@ def _part(weight: Weight, roles: Roles) -> Part:
         # input, whose units differ in nothing else: they bend at -b/w and have to cover its range.
         bias = Offsets(math.sqrt(2 if n == 1 else 0.5))
         return Part(replace(matrices, scale=math.sqrt(m / (2 * n))), Stiefel(), reason + ", lifted", bias=bias)
+    if name in roles.places:  # Note [places]
+        gain = math.sqrt(_power(after)) if (after := roles.next.get(name)) is not None else 1.0
+        return Part(matrices, Orthogonal(gain), "mixes places, not channels")
     row = roles.runs.get(name, 1)
     return Part(matrices, Rotation.in_a_row(row) if row > 1 and m == n else Stiefel())
 

@@ -26,6 +26,10 @@ class Roles:
     """The layers with a normalization before that."""
     origins: dict[str, frozenset[str]] = field(default_factory=dict)
     """The layers whose signal a layer reads, where that is known."""
+    branches: frozenset[str] = frozenset()
+    """The last layers of residual branches without a normalization."""
+    places: frozenset[str] = frozenset()
+    """The linear layers that mix places, such as tokens, and not channels."""
 
 
 def of_flow(
@@ -70,7 +74,47 @@ def of_flow(
         row_of[weight] = row
     runs = {weight: len(row) for weight, row in row_of.items()}
     origins = {weight: signal.origins for weight, signal in flow.reads.items()}
-    return Roles(stems_found, heads_found, runs, flow.next, frozenset(flow.normalized), origins)
+    places = frozenset(weight for weight, signal in flow.reads.items() if signal.turned and weight not in ends)
+    return Roles(
+        stems_found, heads_found, runs, flow.next, frozenset(flow.normalized), origins, _branches(flow) - ends, places
+    )
+
+
+def _branches(flow: Flow) -> frozenset[str]:
+    """The last layers of residual branches that no normalization holds.
+
+    They are added to something else as they are. Of two layers that are added, such as a block's last one and its
+    shortcut's, it is the one with more layers behind it.
+    """
+    found: set[str] = set()
+    for signals in flow.sums:
+        behind = {
+            origin: _behind(flow, origin)
+            for signal in signals
+            if not (signal.merged or signal.activation or signal.normalized) and len(signal.origins) == 1
+            for origin in signal.origins
+            if origin in flow.reads
+        }
+        lengths = [len(row) for row in behind.values()]
+        if behind and (len(behind) < len(signals) or min(lengths) < max(lengths)):
+            found |= {
+                origin
+                for origin, row in behind.items()
+                if (len(behind) < len(signals) or len(row) == max(lengths))
+                and not any(flow.reads[weight].normalized or weight in flow.normalized for weight in row)
+            }
+    return frozenset(found)
+
+
+def _behind(flow: Flow, weight: str) -> list[str]:
+    """A layer and those before it, back to where branches part."""
+    row = [weight]
+    while True:
+        signal = flow.reads[row[-1]]
+        origin = next(iter(signal.origins))
+        if len(signal.origins) > 1 or signal.merged or origin not in flow.reads or origin in row:
+            return row
+        row.append(origin)
 
 
 def of_order(

@@ -95,7 +95,7 @@ def _parts(first: Mapping[Hashable, Place], rules: Mapping[Hashable, Rule], role
         if isinstance(held := rules[key], Matrices):
             bias = place.module._parameters.get("bias")
             free = bias is not None and isinstance(rules.get(identity(bias)), Constant)
-            layer = replace(layer_of(place.module), heads=place.heads)
+            layer = replace(layer_of(place.module, place.leaf), heads=place.heads)
             weights[key] = Weight(place.stream, place.shape, held, layer, free, place.parametrization is None)
     by_name = parts(weights.values(), roles)
     found: dict[Hashable, list[Part]] = {key: by_name[weight.name] for key, weight in weights.items()}

@@ -7,7 +7,7 @@ Two ways lead to it. With example inputs the model is run once and every torch f
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -70,10 +70,25 @@ def read(model: nn.Module, weights: Mapping[int, str]) -> Flow | None:
             if using and not inputs:
                 held[node] = using
             elif name not in _FACTS and not (name == "getattr" and node.args[1] in _FACTS):
-                signals[node] = flow.call(name, inputs, using)
+                turns = _turns(name, node.args[1:])
+                signals[node] = flow.call(name, inputs, using, turns=turns)
         elif node.op == "output":
             flow.returned = inputs
     return flow
+
+
+def _turns(name: str, options: Sequence[Any], rank: int | None = None) -> bool:
+    """Whether a function puts another axis last; without the `rank`, an exchange of the second and third does."""
+    axes = tuple(options[0]) if options and isinstance(options[0], tuple | list) else tuple(options)
+    if not axes or not all(type(axis) is int for axis in axes):
+        return False
+    if name == "permute":
+        return axes[-1] % len(axes) != len(axes) - 1
+    if name not in ("transpose", "swapaxes", "swapdims", "movedim", "moveaxis"):
+        return False
+    if rank is None:
+        return -1 in axes or set(axes) == {1, 2}
+    return rank - 1 in {axis % rank for axis in axes}
 
 
 def _chain(model: nn.Module) -> list[nn.Module] | None:
@@ -223,7 +238,9 @@ class _Watcher(TorchFunctionMode):
         using = [name for tensor in given for name in self._names(tensor)]
         made = list(_tensors_in((result,)))
         if signals and made:
-            signal = self.flow.call(getattr(func, "__name__", ""), signals, dict.fromkeys(using))
+            name = getattr(func, "__name__", "")
+            turns = _turns(name, args[1:], given[0].ndim)
+            signal = self.flow.call(name, signals, dict.fromkeys(using), turns=turns)
             for tensor in made:
                 self.signals[tensor] = signal
         elif using:

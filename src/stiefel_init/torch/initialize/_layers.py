@@ -17,7 +17,7 @@ def rule(module: nn.Module, name: str, shape: Shape, conv: Conv, *, entrywise: b
         return rule_of(module, name, shape)
     if isinstance(module, nn.modules.conv._ConvNd):
         return (
-            kernel_matrices(layer_of(module), shape, conv, entrywise=entrywise)
+            kernel_matrices(layer_of(module, name), shape, conv, entrywise=entrywise)
             if name == "weight"
             else ZEROS
             if name == "bias"
@@ -28,15 +28,17 @@ def rule(module: nn.Module, name: str, shape: Shape, conv: Conv, *, entrywise: b
     return None
 
 
-def layer_of(module: nn.Module) -> Layer:
-    """What the recipe needs to know of a module."""
+def layer_of(module: nn.Module, name: str) -> Layer:
+    """What the recipe needs to know of a module and its parameter of that name."""
     if isinstance(module, nn.modules.conv._ConvNd):
         stride, dilation = tuple(module.stride), tuple(module.dilation)
         return Layer("convolution", module.groups, stride, dilation, module.transposed)
+    if name.startswith("weight_hh") and getattr(module, "nonlinearity", "") == "relu":
+        return _STATE
     return _MEMBERS if isinstance(module, _KEPT) else _LINEAR
 
 
-_LINEAR, _MEMBERS = Layer(), Layer("members")
+_LINEAR, _MEMBERS, _STATE = Layer(), Layer("members"), Layer("state")
 _KEPT = nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.Bilinear
 
 

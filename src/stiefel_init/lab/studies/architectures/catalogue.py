@@ -44,6 +44,14 @@ class Network:
     rates_of: str = ""
     """The network whose best rates are used, if they are not sought anew."""
 
+    tune: int | None = None
+    """Steps of the runs that choose the rate, if not a third."""
+
+    @property
+    def tuning_steps(self) -> int:
+        """Steps of the runs that choose the rate."""
+        return self.tune or self.steps // 3
+
     @cached_property
     def work(self) -> float:
         """That of a run, by what makes it long: steps and layers."""
@@ -86,7 +94,7 @@ def _networks() -> list[Network]:
         Network(
             f"cnn{depth}", "cnn", f"plain CNN of {depth:,} layers", partial(PlainCNN, depth), small, ACCURACY,
             _from(rate), 3 * EPOCH, slots=16 if depth < 1000 else 6,
-            starts=None if depth < 1000 else ("he", "orthogonal", "looks-linear", "paper", "ours"),
+            starts=None if depth < 1000 else ("orthogonal", "looks-linear", "ours"),
         )
         for depth, rate in lowest.items()
     ]  # fmt: skip
@@ -102,7 +110,8 @@ def _networks() -> list[Network]:
         Network("vit", "vit", "vision transformer", VisionTransformer, fashion, ACCURACY, _from(5e-4), 4 * EPOCH,
                 half=True, slots=12),
         Network("vit-long", "vit", "vision transformer, 12 epochs", VisionTransformer, fashion, ACCURACY, _from(5e-4),
-                12 * EPOCH, half=True, slots=12, rates_of="vit"),
+                12 * EPOCH, half=True, slots=12, rates_of="vit",
+                starts=("torch", "xavier", "paper", "ours")),
         Network("mixer", "mixer", "MLP-mixer", Mixer, fashion, ACCURACY, _from(5e-4), 4 * EPOCH, half=True, slots=12),
         Network("gpt", "gpt", "GPT", GPT, lambda device, _: problems.Text(device), NATS, _from(1e-3), 1200, batch=64,
                 decay=0.1, betas=(0.9, 0.95), clip=1.0, half=True, slots=8),
@@ -114,7 +123,7 @@ def _networks() -> list[Network]:
     ]  # fmt: skip
     found += [
         Network("rnn-pixels", "rnn", "ReLU RNN, pixel by pixel", partial(Recurrent, "rnn", 1), digits, ACCURACY,
-                _from(6.25e-5), 2 * EPOCH, clip=1.0),
+                _from(6.25e-5), EPOCH, clip=1.0),
     ]  # fmt: skip
     return found
 
@@ -125,10 +134,10 @@ def _quick() -> list[Network]:
     steps = 200
     found = [
         Network(f"mlp{depth}-1-regression", "mlp", f"MLP of {depth} layers, 1 input, regression",
-                partial(mlp, 1, 1, depth), _function(1, regression=True), R2, _from(1e-3, 2), 400, batch=128)
+                partial(mlp, 1, 1, depth), _function(1, regression=True), R2, _from(1e-3, 2), 400, batch=128, tune=400)
         for depth in (3, 20)
     ]  # fmt: skip
-    image = {"problem": digits, "metric": ACCURACY, "steps": steps, "batch": 64}
+    image = {"problem": digits, "metric": ACCURACY, "steps": steps, "tune": steps, "batch": 64}
     found += [
         Network("cnn8", "cnn", "plain CNN of 8 layers", partial(PlainCNN, 8), rates=_from(4e-3, 2), **image),
         Network("cnn20", "cnn", "plain CNN of 20 layers", partial(PlainCNN, 20), rates=_from(2e-3, 2), **image),

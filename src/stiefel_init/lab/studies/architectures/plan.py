@@ -9,10 +9,8 @@ from collections.abc import Mapping
 
 from .catalogue import Network
 from .starts import starts_of
-from .training import Job
+from .training import TUNING, Job
 
-TUNING = 1000
-"""The seed with which rates are chosen; those of the results are 0, 1, …"""
 MORE = 3
 """Rates at most that are tried beyond the first ones, while the best lies at an end."""
 
@@ -55,6 +53,7 @@ def left(network: Network, start: str, scores: Mapping[Job, float], seeds: int, 
     return [job for job in wanted if job not in scores]
 
 
-def expected(network: Network, seeds: int) -> int:
-    """About how many runs a network takes."""
-    return len(starts(network)) * (seeds + (0 if network.rates_of else len(network.rates) + 1))
+def expected(network: Network, seeds: int) -> float:
+    """About how many full runs a network takes."""
+    tuning = 0 if network.rates_of else (len(network.rates) + 1) * network.tuning_steps / network.steps
+    return len(starts(network)) * (seeds + tuning)

@@ -16,6 +16,7 @@ from ...train.runner import pick_device
 from . import plan
 from .catalogue import Network, networks
 from .log import Log, Runs, runs
+from .training import TUNING
 from .workers import How, train_all
 
 SEEDS, QUICK_SEEDS = 5, 2
@@ -72,5 +73,6 @@ class Architectures(Experiment):
 
 def _work(network: Network, done: Runs, seeds: int) -> float:
     """About how much is left."""
-    mine = sum(job.network == network.name for job in done)
+    short = network.tuning_steps / network.steps
+    mine = sum(short if job.seed == TUNING else 1 for job in done if job.network == network.name)
     return max(0, plan.expected(network, seeds) - mine) * network.work

@@ -25,12 +25,12 @@ from .catalogue import Network
 from .problems import Problem
 from .starts import STARTS
 
-LOOKS = 6
+TUNING = 1000
+"""The seed with which rates are chosen, in shorter runs; those of the results are 0, 1, …"""
+LOOKS, TUNING_LOOKS = 6, 2
 """How often a run is tested, the end included."""
 _AHEAD = 2
 """Looks at most that a slot has queued."""
-HOPE = 3
-"""A run that has learnt nothing by this look is stopped."""
 
 
 class Job(NamedTuple):
@@ -40,6 +40,11 @@ class Job(NamedTuple):
     start: str
     rate: float
     seed: int
+
+    @property
+    def looks(self) -> int:
+        """How often it is tested."""
+        return TUNING_LOOKS if self.seed == TUNING else LOOKS
 
 
 def model_of(network: Network, job: Job) -> nn.Module:
@@ -115,7 +120,8 @@ class Slot:
         """Take up a run."""
         generator = torch.Generator().manual_seed(job.seed)
         fresh = model_of(self.network, job).state_dict()
-        steps, batch, size = self.network.steps, self.network.batch, self.problem.size
+        steps = self.network.tuning_steps if job.seed == TUNING else self.network.steps
+        batch, size = self.network.batch, self.problem.size
         epochs = -(-steps // max(1, size // batch))
         if size > 1_000_000:  # places in a text
             order = torch.randint(size, (steps, batch), generator=generator)
@@ -129,9 +135,11 @@ class Slot:
                 for value in state.values():
                     value.zero_()
             self.counter.zero_()
-            self.order.copy_(order)
-            self.rates.copy_(schedule(job.rate, steps))
-        self.job, self.done, self.scores, self.events = job, 0, [], []
+            self.order[:steps].copy_(order)
+            self.rates[:steps].copy_(schedule(job.rate, steps))
+        self.job, self.steps, self.done = job, steps, 0
+        self.scores: list[Tensor] = []
+        self.events: list[torch.cuda.Event] = []
 
     def _on_stream(self) -> Any:
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
@@ -142,8 +150,8 @@ class Slot:
 
     def advance(self) -> int:
         """Train up to the next look; returns how many steps that is."""
-        steps = self.network.steps
-        until = steps * (len(self.scores) + 1) // LOOKS
+        assert self.job is not None
+        until = self.steps * (len(self.scores) + 1) // self.job.looks
         taken = until - self.done
         with self._on_stream():
             for _ in range(taken):
@@ -157,17 +165,20 @@ class Slot:
         self.done = until
         return taken
 
-    def finished(self) -> bool:
-        """Whether the run is over."""
-        over = len(self.scores) == LOOKS or self._hopeless()
-        return over and (self.stream is None or self.events[-1].query())
+    @property
+    def over(self) -> bool:
+        """Whether all of the run is queued."""
+        return self.done == self.steps
 
-    def _hopeless(self) -> bool:
-        """Whether nothing was learnt by the look that is asked for it."""
-        metric = self.network.metric
-        if len(self.scores) < HOPE or (self.stream is not None and not self.events[HOPE - 1].query()):
+    def finished(self) -> bool:
+        """Whether the run is over: at its end, or halfway if nothing was learnt by then."""
+        assert self.job is not None
+        half = self.job.looks // 2
+        if self.over and (self.stream is None or self.events[-1].query()):
+            return True
+        if len(self.scores) < half or (self.stream is not None and not self.events[half - 1].query()):
             return False
-        return not metric.learnt(float(self.scores[HOPE - 1]))
+        return not self.network.metric.learnt(float(self.scores[half - 1]))
 
     def result(self) -> list[float]:
         """The scores at each look; a network that diverged, or is worse than chance, has that of chance."""
@@ -210,11 +221,11 @@ def train(
             if slot.job is None:
                 continue
             if slot.finished():
-                job, rest = slot.job, network.steps - slot.done
+                job, rest = slot.job, slot.steps - slot.done
                 yield job, slot.result()
                 advanced(rest)
                 moved, waiting = True, waiting or todo()
-            elif len(slot.scores) < LOOKS and slot.ready():
+            elif not slot.over and slot.ready():
                 advanced(slot.advance())
                 moved = True
         if not moved:
