@@ -66,6 +66,7 @@ def _looks_linear_(model: nn.Module) -> None:
 
 
 STARTS: dict[str, Start] = {
+    "ours": initialize_,
     "torch": lambda model: None,
     "he": lambda model: initialize_(model, "he"),
     "xavier": lambda model: initialize_(model, "xavier"),
@@ -74,7 +75,6 @@ STARTS: dict[str, Start] = {
     "looks-linear": _looks_linear_,
     "identity": _identity_,
     "paper": lambda model: initialize_(model, recipe="paper"),
-    "ours": initialize_,
 }
 OURS = "ours"
 SPECIAL = {"looks-linear": ("mlp", "cnn"), "identity": ("rnn",)}
