@@ -1,7 +1,7 @@
 """The geometry of Õ(m,n) that training on it needs, for arrays of shape (…, m, n) of NumPy, PyTorch and JAX alike.
 
-Only operators and methods that the three share are used, nothing branches on values, and nothing is written in place;
-so every function here can be traced, compiled, and captured in a CUDA graph. `docs/on-the-set.md` has the proofs.
+Nothing branches on values and no argument is written to, so every function here can be traced, compiled, and captured in
+a CUDA graph. `docs/on-the-set.md` has the proofs.
 """
 
 from __future__ import annotations
@@ -17,15 +17,21 @@ MUON = (3.4445, -4.7750, 2.0315)  # Jordan's quintic: steep at 0; leads singular
 MUON_STEPS = 5
 
 
-def centre(a: Any) -> Any:
-    """C_m A C_n with C = I - ξξᵀ: A with the means of its rows and of its columns removed."""
+def centre(a: Any, shift: float = 0.0) -> Any:
+    """C_m A C_n with C = I - ξξᵀ: A with the means of its rows and of its columns removed; plus `shift`."""
     a = a - a.mean(axis=-1, keepdims=True)
-    return a - a.mean(axis=-2, keepdims=True)
+    a -= a.mean(axis=-2, keepdims=True) - shift
+    return a
 
 
 def ones_entry(m: int, n: int) -> float:
     """The entries of ξ_m ξ_nᵀ, the part that all members share."""
     return 1 / math.sqrt(m * n)
+
+
+def aligned(a: Any) -> Any:
+    """ξ_m ξ_nᵀ + C_m A C_n: A with its part along the ones replaced by that of a member."""
+    return centre(a, ones_entry(*a.shape[-2:]))
 
 
 def gram(a: Any) -> Any:
@@ -40,12 +46,12 @@ def scaled(a: Any, s: Any) -> Any:
 
 def tangent(w: Any, a: Any) -> Any:
     """The nearest tangent vector at the member W to the centred A: A - W sym(WᵀA), or A - sym(AWᵀ)W if m ≤ n."""
-    s = a @ w.mT if w.shape[-2] <= w.shape[-1] else w.mT @ a
-    return a - scaled(w, 0.5 * (s + s.mT))
-
-
-def _total(a: Any) -> Any:
-    return a.sum(axis=(-2, -1), keepdims=True)
+    wide = w.shape[-2] <= w.shape[-1]
+    s = a @ w.mT if wide else w.mT @ a
+    s = s + s.mT
+    if _is_torch(a) and a.ndim == 3:  # in one pass
+        return a.baddbmm(s, w, alpha=-0.5) if wide else a.baddbmm(w, s, alpha=-0.5)
+    return a - 0.5 * scaled(w, s)
 
 
 # Note [two steps]
@@ -54,53 +60,81 @@ def _total(a: Any) -> Any:
 #     1 halfway between these and its maximum, is closest to 1 on [1, β]. At r = 0.16 it leaves 1 ± 1.1e-3; the usual
 #     Newton–Schulz step then leaves 1 - 1.7e-6, and computes its Gram matrix afresh, so that rounding does not add up.
 #     Since r comes with the Gram matrix, the coefficients belong to each matrix and no value is needed on the host.
-def retract(w: Any, step: Any) -> Any:
-    """The member nearest to W - step for a tangent step; longer steps than `LARGEST_TURN` are shortened to it.
+def retract(w: Any, direction: Any, rate: Any = 1.0) -> Any:
+    """The member nearest to W - rate · direction, a tangent vector, which is shortened to `LARGEST_TURN` if longer.
 
     A `w` that is near the set but not on it is pulled back: a small error is squared, a large one shrinks each time.
     """
-    m, n = w.shape[-2:]
-    size = min(m, n)
-    moved = w - step
-    x = gram(moved)
-    # ‖X - I‖² without an identity; what cancels costs less than 1e-3 of r, which need not be exact.
-    r = (_total(x * x) - 2 * _total(moved * moved) + size).clip(min=1e-12) ** 0.5
+    x = gram(w - rate * direction)
+    # ‖X - I‖² without an identity; what cancels costs little of r, which need not be exact.
+    r = (_squares(x) - 2 * _trace(x) + x.shape[-1]).clip(min=1e-12) ** 0.5
     shorter = (LARGEST_TURN**2 / r).clip(max=1)  # the factor squared
     beta = (1 + r * shorter) ** 0.5
     middle = beta * beta + beta
     c = 2 / (middle + 2 * ((middle + 1) / 3) ** 1.5)
     a = c * (middle + 1)
-    # With the factor f = √shorter, the moved matrix is W - f·step and its Gram matrix I + f²(X - I).
-    moved = w - step * shorter**0.5
-    moved = (a - c * (1 - shorter)) * moved - scaled(moved, (c * shorter) * x)
-    return aligned(newton_schulz(moved))
+    # The Gram matrix of the shortened step is I + f²(X - I), with f² = `shorter`.
+    moved = w - (rate * shorter**0.5) * direction
+    return aligned(newton_schulz(scaled(moved, _polynomial(a - c * (1 - shorter), -c * shorter, x))))
 
 
 def newton_schulz(a: Any) -> Any:
     """σ ↦ σ(3 - σ²)/2 on the singular values of A, which are first scaled down where one may be above √1.5."""
     x = gram(a)
     size = x.shape[-1]
-    mean, square = _total(a * a) / size, _total(x * x) / size
+    mean, square = _trace(x) / size, _squares(x) / size
     # No eigenvalue of X is above its mean plus √(size - 1) times its standard deviation.
     highest = mean + (size - 1) ** 0.5 * (square - mean * mean).clip(min=0) ** 0.5
     down = (SAFE / highest.clip(min=1e-30)).clip(max=1)
-    return 1.5 * down**0.5 * a - scaled(a, (0.5 * down**1.5) * x)
-
-
-def aligned(a: Any) -> Any:
-    """ξ_m ξ_nᵀ + C_m A C_n: A with its part along the ones replaced by that of a member."""
-    return centre(a) + ones_entry(*a.shape[-2:])
+    return scaled(a, _polynomial(1.5 * down**0.5, -0.5 * down**1.5, x))
 
 
 def orthogonalized(a: Any) -> Any:
     """About the polar factor of A, as Muon takes it: singular values go to 0.7 … 1.2, those of 0 stay. Keeps centring."""
     first, second, third = MUON
-    norm = _total(a * a) ** 0.5
-    a = a / norm.clip(min=1e-30)
+    a = a / (_squares(a) ** 0.5).clip(min=1e-30)
     for _ in range(MUON_STEPS):
         x = gram(a)
         a = first * a + scaled(a, second * x + third * (x @ x))
     return a
+
+
+def _is_torch(a: Any) -> bool:
+    return hasattr(a, "baddbmm")
+
+
+def _squares(a: Any) -> Any:
+    """‖A‖_F², of shape (…, 1, 1)."""
+    if _is_torch(a):  # in one pass
+        return a.norm(dim=(-2, -1), keepdim=True) ** 2
+    return (a * a).sum(axis=(-2, -1), keepdims=True)
+
+
+def _trace(x: Any) -> Any:
+    """The trace, of shape (…, 1, 1)."""
+    diagonal = x.diagonal(0, -2, -1)
+    return diagonal.sum(axis=-1, keepdims=True)[..., None]
+
+
+def _polynomial(constant: Any, factor: Any, x: Any) -> Any:
+    """constant · I + factor · X."""
+    y = factor * x
+    if _is_torch(x):
+        y.diagonal(0, -2, -1).add_(constant[..., 0])
+        return y
+    return y + constant * x.__array_namespace__().eye(x.shape[-1], dtype=x.dtype)
+
+
+def _like(w: Any, value: Any) -> Any:
+    """The value in the precision of w."""
+    if isinstance(value, float):
+        return value
+    return value.to(w.dtype) if _is_torch(value) else value.astype(w.dtype)
+
+
+def _blend(old: Any, new: Any, weight: float) -> Any:
+    """(1 - weight) · old + weight · new."""
+    return old.lerp(new, weight) if _is_torch(old) else old + weight * (new - old)
 
 
 def adam_step(
@@ -125,7 +159,8 @@ def adam_step(
         gradient: Of the loss with respect to w.
         first: First moment, zeros at the start.
         second: Second moment, zeros at the start.
-        step: The number of this step, from 1 on; a number, or an array that broadcasts against w.
+        step: The number of this step, from 1 on; a number, or an array that broadcasts against w, in float64 if it can
+            be, since 1 - β₂ᵗ cancels.
         rate: Learning rate; likewise.
         betas: Decay of the two moments.
         eps: Added to the root of the second moment.
@@ -135,11 +170,14 @@ def adam_step(
     """
     b1, b2 = betas
     gradient = centre(gradient)
-    first = tangent(w, b1 * first + (1 - b1) * gradient)
-    second = b2 * second + (1 - b2) * (gradient * gradient)
-    quotient = first / ((second / (1 - b2**step)) ** 0.5 + eps)
-    direction = tangent(w, centre(quotient))
-    return retract(w, (rate / (1 - b1**step)) * direction), first, second
+    first = tangent(w, _blend(first, gradient, 1 - b1))
+    second = _blend(second, gradient * gradient, 1 - b2)
+    # first/(1-β₁ᵗ) / (√(second/(1-β₂ᵗ)) + ε), its factors that are the same for all entries left to the rate
+    root, start = _like(w, (1 - b2**step) ** 0.5), _like(w, 1 - b1**step)
+    divisor = second**0.5
+    divisor += eps * root
+    direction = tangent(w, centre(first / divisor))
+    return retract(w, direction, rate * root / start), first, second
 
 
 def sgd_step(
@@ -155,7 +193,7 @@ def sgd_step(
     gradient = centre(gradient)
     momentum = tangent(w, decay * momentum + gradient)
     direction = tangent(w, gradient) + decay * momentum if nesterov else momentum
-    return retract(w, rate * direction), momentum
+    return retract(w, direction, rate), momentum
 
 
 def muon_step(
@@ -170,7 +208,7 @@ def muon_step(
     momentum = tangent(w, decay * momentum + gradient)
     direction = gradient + decay * momentum if nesterov else momentum
     # The polynomial is odd, so that what is centred stays centred; but not what is tangent.
-    return retract(w, rate * tangent(w, orthogonalized(direction))), momentum
+    return retract(w, tangent(w, orthogonalized(direction)), rate), momentum
 
 
 def nearest(a: Any, svd: Any) -> tuple[Any, Any]:

@@ -45,7 +45,7 @@ class Stack:
         total = sum(self.counts)
         names = [*moments, "master"] if self.low else moments
         self.state = {name: torch.zeros(total, self.m, self.n, dtype=self.dtype, device=device) for name in names}
-        self.steps = torch.zeros(total, 1, 1, device=device)
+        self.steps = torch.zeros(total, 1, 1, dtype=torch.float64, device=device)
         self.ends = torch.tensor(self.counts).cumsum(0).tolist()
         if self.low:
             self.state["master"].copy_(self._read([whole(parameter) for parameter in parameters]))
