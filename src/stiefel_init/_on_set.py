@@ -1,7 +1,7 @@
 """The geometry of Õ(m,n) that training on it needs, for arrays of shape (…, m, n) of NumPy, PyTorch and JAX alike.
 
-Nothing branches on values and no argument is written to, so every function here can be traced, compiled, and captured in
-a CUDA graph. `docs/on-the-set.md` has the proofs.
+Nothing branches on values and no argument is written to, so every function here can be traced, compiled, and captured
+in a CUDA graph. `docs/on-the-set.md` has the proofs.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def tangent(w: Any, a: Any) -> Any:
 
 # Note [two steps]
 #     For a tangent T the Gram matrix of A = W - ηT is I + η²TᵀT, so no singular value of A is below 1, and with
-#     r = ‖η²TᵀT‖_F = ‖ηT‖₄² none is above β = √(1+r). Of all cubics σ(a - cσ²) the one with equal values at 1 and β, and
-#     1 halfway between these and its maximum, is closest to 1 on [1, β]. At r = 0.16 it leaves 1 ± 1.1e-3; the usual
-#     Newton–Schulz step then leaves 1 - 1.7e-6, and computes its Gram matrix afresh, so that rounding does not add up.
-#     Since r comes with the Gram matrix, the coefficients belong to each matrix and no value is needed on the host.
+#     r = ‖η²TᵀT‖_F = ‖ηT‖₄² none is above β = √(1+r). Of all cubics σ(a - cσ²) the one with equal values at 1 and β,
+#     and 1 halfway between these and its maximum, is closest to 1 on [1, β]. At r = 0.16 it leaves 1 ± 1.1e-3; the
+#     usual Newton–Schulz step then leaves 1 - 1.7e-6, and computes its Gram matrix afresh, so that rounding does not
+#     add up. Since r comes with the Gram matrix, the coefficients belong to each matrix and no value is needed on the host.
 def retract(w: Any, direction: Any, rate: Any = 1.0) -> Any:
     """The member nearest to W - rate · direction, a tangent vector, which is shortened to `LARGEST_TURN` if longer.
 
@@ -90,7 +90,7 @@ def newton_schulz(a: Any) -> Any:
 
 
 def orthogonalized(a: Any) -> Any:
-    """About the polar factor of A, as Muon takes it: singular values go to 0.7 … 1.2, those of 0 stay. Keeps centring."""
+    """About the polar factor of A, as Muon takes it: singular values go to 0.7 … 1.2; what is centred stays so."""
     first, second, third = MUON
     a = a / (_squares(a) ** 0.5).clip(min=1e-30)
     for _ in range(MUON_STEPS):
@@ -151,8 +151,8 @@ def adam_step(
     """One step of Adam on the set.
 
     The first moment is a tangent vector: projecting β₁·first + (1-β₁)·gradient to the tangent space of W makes the
-    gradient Riemannian and transports the moment at once. The quotient of the moments is neither centred nor tangent, so
-    it is centred and projected too.
+    gradient Riemannian and transports the moment at once. The quotient of the moments is neither centred nor tangent,
+    so it is centred and projected too.
 
     Args:
         w: Members of shape (…, m, n).

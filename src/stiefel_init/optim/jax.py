@@ -27,7 +27,7 @@ class GradientTransformation(NamedTuple):
 class Moments(NamedTuple):
     """The state of a transformation: steps taken, and for each weight a tuple of its moments."""
 
-    count: jax.Array
+    steps: jax.Array
     moments: tuple[Any, ...]
 
 
@@ -43,8 +43,8 @@ def stiefel_adam(
 ) -> GradientTransformation:
     r"""Build Adam on Õ(m,n): the updates lead from one member to the next.
 
-    Each leaf is a matrix or a stack of them, of shape (…, m, n), and starts in the set. Give other parameters to another
-    transformation, with `optax.partition` or `optax.masked`. A step turns no direction by more than 22°.
+    Each leaf is a matrix or a stack of them, of shape (…, m, n), and starts in the set. Give other parameters to
+    another transformation, with `optax.partition` or `optax.masked`. A step turns no direction by more than 22°.
 
     Args:
         learning_rate: A number, or a schedule of the number of steps taken.
@@ -69,7 +69,8 @@ def stiefel_adam(
     eps = _validate.number("eps", eps, at_least=0)
 
     def step(w: Any, g: Any, moments: tuple[Any, ...], count: Any, rate: Any) -> tuple[Any, ...]:
-        return _on_set.adam_step(w, g, *moments, count, rate, betas=betas, eps=eps)
+        first, second = moments
+        return _on_set.adam_step(w, g, first, second, count, rate, betas=betas, eps=eps)
 
     return _transformation(step, 2, learning_rate)
 
@@ -88,13 +89,13 @@ def stiefel_sgd(learning_rate: Rate, momentum: float = 0.0, nesterov: bool = Fal
     Raises:
         StiefelError: as `stiefel_adam`.
 
-    >>> stiefel_sgd(0.1).init(jnp.eye(3)).count.item()
+    >>> stiefel_sgd(0.1).init(jnp.eye(3)).steps.item()
     0
     """
     decay = _fraction("momentum", momentum)
 
     def step(w: Any, g: Any, moments: tuple[Any, ...], count: Any, rate: Any) -> tuple[Any, ...]:
-        return _on_set.sgd_step(w, g, *moments, rate, decay=decay, nesterov=nesterov)
+        return _on_set.sgd_step(w, g, moments[0], rate, decay=decay, nesterov=nesterov)
 
     return _transformation(step, 1, learning_rate)
 
@@ -113,13 +114,13 @@ def stiefel_muon(learning_rate: Rate = 0.02, momentum: float = 0.95, nesterov: b
     Raises:
         StiefelError: as `stiefel_adam`.
 
-    >>> stiefel_muon().init(jnp.eye(3)).count.item()
+    >>> stiefel_muon().init(jnp.eye(3)).steps.item()
     0
     """
     decay = _fraction("momentum", momentum)
 
     def step(w: Any, g: Any, moments: tuple[Any, ...], count: Any, rate: Any) -> tuple[Any, ...]:
-        return _on_set.muon_step(w, g, *moments, rate, decay=decay, nesterov=nesterov)
+        return _on_set.muon_step(w, g, moments[0], rate, decay=decay, nesterov=nesterov)
 
     return _transformation(step, 1, learning_rate)
 
@@ -128,8 +129,8 @@ def project(weight: Any) -> Projection:
     r"""argmin_W ‖A - W‖_F over Õ(m,n), for each matrix A of a weight of shape (…, m, n).
 
     Args:
-        weight: Of real floats. Under `jit` its values cannot be checked; then only weights with one nearest member, which
-            are those of rank min(m,n) - 1 once centred, give one.
+        weight: Of real floats. Under `jit` its values are not checked: see to it that it has rank min(m,n) - 1 once
+            centred.
 
     Returns:
         The nearest members and their distances.
@@ -168,8 +169,8 @@ def _fraction(name: str, value: Any) -> float:
 def _check(weight: Any) -> None:
     if weight.ndim < 2 or not jnp.issubdtype(weight.dtype, jnp.floating):
         raise StiefelError(
-            f"a weight has shape {weight.shape} and dtype {weight.dtype}; give matrices (…, m, n) of real floats, and the "
-            "other parameters to another transformation."
+            f"a weight has shape {weight.shape} and dtype {weight.dtype}; give matrices (…, m, n) of real floats, and "
+            "the other parameters to another transformation."
         )
 
 
@@ -186,8 +187,9 @@ def _transformation(step: Callable[..., tuple[Any, ...]], moments: int, rate: Ra
     def update(updates: Any, state: Moments, params: Any = None, **_: Any) -> tuple[Any, Moments]:
         if params is None:
             raise StiefelError("params=None; call update(gradients, state, params), as the set is curved.")
-        count = state.count + 1
-        now = rate(state.count) if callable(rate) else rate
+        count = state.steps + 1
+        now = rate(state.steps) if callable(rate) else rate
+        tree: Any
         leaves, tree = jax.tree.flatten(params)
         parts = [tree.flatten_up_to(part) for part in (updates, *state.moments)]
         results = [_leaf(partial(step, count=count, rate=now), w, g, old) for w, g, *old in zip(leaves, *parts)]

@@ -17,9 +17,9 @@ __all__ = ["Aligned"]
 class Aligned(keras.constraints.Constraint):  # type: ignore[misc]
     r"""Replaces a kernel by its nearest member of Õ(m,n) after every update.
 
-    Give it as `kernel_constraint`. The kernel of a Dense layer, of shape (n, m), is the transpose of a member, which is a
-    member of Õ(n,m). The kernel of a Conv layer, of shape (…, n, m), is read as a matrix of (… · n) × m. Keras calls it
-    inside compiled steps, so values are not checked: start from a member, for example with `keras.Stiefel`.
+    Give it as `kernel_constraint`. The kernel of a Dense layer, of shape (n, m), is the transpose of a member, which is
+    a member of Õ(n,m). The kernel of a Conv layer, of shape (…, n, m), is read as a matrix of (… · n) × m. Keras calls
+    it inside compiled steps, so values are not checked: start from a member, for example with `keras.Stiefel`.
 
     Raises:
         StiefelError: when called with a kernel of fewer than two axes.

@@ -48,7 +48,7 @@ def test_the_steps_are_those_of_the_textbook(kind: str, shape: tuple[int, int]) 
     for lr, close in ((1e-3, 1e-9), (10.0, 2e-4)):
         w = weight(*shape)
         given = gradients(6, *shape)
-        expected = REFERENCES[kind](w.detach().numpy().copy(), given.numpy(), lr)
+        expected = REFERENCES[kind](w.detach().numpy().copy(), list(given.numpy()), lr)
         optimizer = KINDS[kind]([w], lr=lr)
         for gradient in given:
             w.grad = gradient
@@ -107,8 +107,10 @@ def test_the_state_is_tangent_and_the_free_parameters_move_as_usual(kind: str) -
     w, bias, head = weight(5, 7), nn.Parameter(torch.zeros(5).double()), nn.Parameter(torch.ones(3, 5).double())
     optimizer = KINDS[kind]([w, bias, head], lr=0.01)
     copies = [nn.Parameter(p.detach().clone()) for p in (bias, head)]
-    options: dict[str, Any] = {"momentum": 0.9, "nesterov": kind == "nesterov"} if kind in ("momentum", "nesterov") else {}
-    usual = torch.optim.SGD(copies, lr=0.01, **options) if kind in ("sgd", "momentum", "nesterov") else None
+    options: dict[str, Any] = (
+        {"momentum": 0.9, "nesterov": kind == "nesterov"} if kind in ("momentum", "nesterov") else {}
+    )
+    usual: Any = torch.optim.SGD(copies, lr=0.01, **options) if kind in ("sgd", "momentum", "nesterov") else None
     usual = usual or torch.optim.AdamW(copies, lr=1e-3 if kind == "muon" else 0.01, weight_decay=0.0)
     for number in range(4):
         at = w.detach().clone()
@@ -173,13 +175,13 @@ def test_weights_changed_from_outside_are_pulled_back() -> None:
     optimizer = StiefelAdam([w], lr=1e-3)
     for change in (1e-3, 0.1):
         with torch.no_grad():
-            w += change * torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
+            w.add_(torch.randn(8, 8, generator=torch.Generator().manual_seed(0)), alpha=change)
         for _ in range(1 if change < 0.01 else 10):
             w.grad = torch.randn(8, 8, generator=torch.Generator().manual_seed(1))
             optimizer.step()
         assert error(w) < 1e-5
     with torch.no_grad():
-        w *= 100
+        w.mul_(100)
     for _ in range(20):
         optimizer.step()
     assert error(w) < 1e-5

@@ -48,7 +48,7 @@ def aligned(module: nn.Module, name: str = "weight", *, batch_dims: int | None =
     if batch_dims is None:
         rule = rule_of(module, name, tuple(weight.shape), "flatten")
         count = rule.count if isinstance(rule, Matrices) else 1
-        shape = (count, weight.shape[0] // count, -1)
+        shape: tuple[int, ...] = (count, weight.shape[0] // count, -1)
     else:
         batch_dims = _validate.size("batch_dims", batch_dims)
         shape = tuple(_tensors.matrices(weight, batch_dims).shape)

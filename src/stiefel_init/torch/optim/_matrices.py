@@ -20,15 +20,15 @@ Batch = tuple[int, int, int]
 SLACK = 10  # trained members carry more rounding than fresh ones
 
 
-def of_model(model: nn.Module) -> tuple[list[tuple[str, Tensor]], dict[int, tuple[Batch, ...]]]:
-    """The named parameters of a model and, by their `id`, the matrices that each may be read as."""
+def of_model(model: nn.Module) -> tuple[list[nn.Parameter], dict[int, tuple[Batch, ...]]]:
+    """The parameters of a model and, by their `id`, the matrices that each may be read as."""
     readings: dict[int, tuple[Batch, ...]] = {}
     for module in model.modules():
         for leaf, parameter in module.named_parameters(recurse=False):
             shape = tuple(parameter.shape)
             known = rule(module, leaf, shape, "flatten")
             readings.setdefault(id(parameter), any_reading(shape) if known is None else _of_rule(known, shape))
-    return list(model.named_parameters()), readings
+    return list(model.parameters()), readings
 
 
 def _of_rule(known: Rule, shape: Shape) -> tuple[Batch, ...]:
@@ -46,7 +46,7 @@ def any_reading(shape: Shape) -> tuple[Batch, ...]:
     """Of a parameter of no known layer: a stack of matrices (…, m, n), or a kernel m × (the rest)."""
     if len(shape) < 2:
         return ()
-    stack, kernel = (math.prod(shape[:-2]), *shape[-2:]), (1, shape[0], math.prod(shape[1:]))
+    stack, kernel = (math.prod(shape[:-2]), shape[-2], shape[-1]), (1, shape[0], math.prod(shape[1:]))
     return (stack,) if len(shape) == 2 else (stack, kernel)
 
 

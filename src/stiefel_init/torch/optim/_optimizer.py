@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,11 @@ from ..sampling import _tensors
 from . import _matrices
 from ._matrices import Batch, items_of, tensor_of, whole
 from ._project import nearest
-from ._stack import Stack, stacks
+from ._stack import Stack, stacks, write
 
 Params = nn.Module | Iterable[Any]
+Part = tuple[bool, list[tuple[Any, Any]]]
+"""Whether it is on the set; its items, each with the matrices it is read as."""
 
 
 class StiefelOptimizer(torch.optim.Optimizer):
@@ -39,9 +41,9 @@ class StiefelOptimizer(torch.optim.Optimizer):
         if not listed:
             raise StiefelError("params is empty; give a model, or parameters of one.")
         groups = listed if isinstance(listed[0], dict) else [{"params": listed}]
-        prepared, projections = self._prepare(groups, defaults, readings)
+        prepared, moves = self._prepare(groups, defaults, readings)
         super().__init__(prepared, defaults)
-        _carry_out(projections)
+        _carry_out(moves)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group, as the constructor takes them.
@@ -55,17 +57,18 @@ class StiefelOptimizer(torch.optim.Optimizer):
         if "matrices" in param_group:  # the constructor has prepared it
             super().add_param_group(param_group)
             return
-        prepared, projections = self._prepare([param_group], self.defaults, {})
+        prepared, moves = self._prepare([param_group], self.defaults, {})
         for group in prepared:
             super().add_param_group(group)
-        _carry_out(projections)
+        _carry_out(moves)
 
     def _prepare(
         self, groups: list[Any], defaults: dict[str, Any], readings: dict[int, tuple[Batch, ...]]
-    ) -> tuple[list[dict[str, Any]], list[tuple[Tensor, Batch]]]:
-        """The groups, each either on the set or not; and the parameters that are to be projected first."""
-        prepared, projections = [], []
-        seen = {id(parameter): "another group" for group in self.__dict__.get("param_groups", ()) for parameter in group["params"]}
+    ) -> tuple[list[dict[str, Any]], _Moves]:
+        """The groups, each either on the set or not; and what is to be projected first."""
+        prepared: list[dict[str, Any]] = []
+        chosen: list[tuple[Tensor, Batch]] = []
+        seen = {id(parameter) for group in getattr(self, "param_groups", ()) for parameter in group["params"]}
         for group in groups:
             if not isinstance(group, dict) or "params" not in group:
                 raise StiefelError(f"a group is {type(group).__name__}; give dicts with params, or parameters alone.")
@@ -77,12 +80,14 @@ class StiefelOptimizer(torch.optim.Optimizer):
                     raise StiefelError(
                         f"a parameter of shape {tuple(tensor_of(item).shape)} is given twice; put it into one group."
                     )
-                seen[id(tensor_of(item))] = "this group"
+                seen.add(id(tensor_of(item)))
             flag = group.get("on_set")
             if flag is True:
-                on = [(item, _reading(tensor_of(item), group.get("batch_dims", 0))) for item in items]
-                projections += [(tensor_of(item), batch) for item, batch in on]
-                parts = [(True, on)]
+                on: list[tuple[Any, Any]] = [
+                    (item, _reading(tensor_of(item), group.get("batch_dims", 0))) for item in items
+                ]
+                chosen += [(tensor_of(item), batch) for item, batch in on]
+                parts: list[Part] = [(True, on)]
             elif flag is False:
                 parts = [(False, [(item, None) for item in items])]
             elif flag is None:
@@ -90,13 +95,9 @@ class StiefelOptimizer(torch.optim.Optimizer):
             else:
                 raise StiefelError(f"on_set={flag!r} is not a choice; give True, False or None.")
             for on_set, pairs in parts:
-                chosen: dict[str, Any] = {
-                    "params": [item for item, _ in pairs],
-                    "on_set": on_set,
-                    "matrices": [batch for _, batch in pairs],
-                }
-                prepared.append(self._options(on_set) | group | chosen)
-        return prepared, [(tensor, batch) for tensor, batch in projections if math.prod(batch)]
+                part = {"params": [item for item, _ in pairs], "matrices": [batch for _, batch in pairs]}
+                prepared.append(self._options(on_set) | group | part | {"on_set": on_set})
+        return prepared, _find(chosen)
 
     def _options(self, on_set: bool) -> dict[str, Any]:
         """Options of such a group that are not those of the optimizer."""
@@ -107,12 +108,15 @@ class StiefelOptimizer(torch.optim.Optimizer):
         for name in ("lr", "free_lr", "eps", "weight_decay"):
             if name in options and not (isinstance(options[name], Tensor) and options[name].is_cuda):
                 _validate.number(name, options[name], at_least=0, hint="give a number ≥ 0")
-        for name, value in (("momentum", options.get("momentum", 0)), *(("betas", b) for b in options.get("betas", ()))):
+        for name, value in (
+            ("momentum", options.get("momentum", 0)),
+            *(("betas", b) for b in options.get("betas", ())),
+        ):
             if not 0 <= _validate.number(name, value) < 1:
                 raise StiefelError(f"{name}={value!r} is not in [0, 1); give how much of it is left after a step.")
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update all parameters that have a gradient.
 
         Args:
@@ -181,9 +185,10 @@ class StiefelOptimizer(torch.optim.Optimizer):
         return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
 
 
-def _split(items: list[Any], readings: dict[int, tuple[Batch, ...]]) -> list[tuple[bool, list[tuple[Any, Any]]]]:
+def _split(items: list[Any], readings: dict[int, tuple[Batch, ...]]) -> list[Part]:
     """The items that are members of the set, and all others."""
-    inside, outside = [], []
+    inside: list[tuple[Any, Any]] = []
+    outside: list[tuple[Any, Any]] = []
     for item in items:
         tensor = tensor_of(item)
         found = readings.get(id(tensor), _matrices.any_reading(tuple(tensor.shape)))
@@ -211,27 +216,41 @@ def _reading(tensor: Tensor, batch_dims: Any) -> Batch:
         raise StiefelError("a parameter with on_set=True is on the meta device; materialize the model first.")
     if not 0 <= _validate.size("batch_dims", batch_dims) <= tensor.ndim - 2:
         raise StiefelError(
-            f"a parameter with on_set=True has shape {tuple(tensor.shape)} and batch_dims={batch_dims}, which leaves no "
-            "matrix; give weights of two or more dimensions, and put the others into a group with on_set=False."
+            f"a parameter with on_set=True has shape {tuple(tensor.shape)} and batch_dims={batch_dims}, which leaves "
+            "no matrix; give weights of two or more dimensions, and put the others into a group with on_set=False."
         )
     shape = tensor.shape
     return math.prod(shape[:batch_dims]), shape[batch_dims], math.prod(shape[batch_dims + 1 :])
 
 
-def _carry_out(projections: list[tuple[Tensor, Batch]]) -> None:
-    """Project what is not in the set, all or nothing, and say so."""
-    strays = [(tensor, batch) for tensor, batch in projections if _matrices.members(tensor, [batch]) is None]
-    found = []
-    for tensor, batch in strays:
-        found.append(nearest(whole(tensor).reshape(batch), f"a parameter of shape {tuple(tensor.shape)}"))
-    for (tensor, batch), (members, _) in zip(strays, found):
-        Stack([tensor], [batch], {tensor: {}}, ())._write([tensor.detach()], [members])
-    if found:
-        total = sum(math.prod(batch[:1]) for _, batch in projections)
-        moved = sum(len(members) for members, _ in found)
-        furthest = max(float(distance.max()) for _, distance in found)
-        warnings.warn(
-            f"{moved} of {total} matrices with on_set=True were not in the set and are now their nearest members, up to "
-            f"{furthest:.2g} away (Frobenius norm).",
-            stacklevel=4,
-        )
+class _Moves(NamedTuple):
+    """Matrices that are to be projected: parameters, how to read them, their nearest members; of `total` in all."""
+
+    strays: list[tuple[Tensor, Batch, Tensor]]
+    furthest: float
+    total: int
+
+
+def _find(chosen: list[tuple[Tensor, Batch]]) -> _Moves:
+    """Which of these matrices are not in the set; refuses those without one nearest member."""
+    strays, furthest = [], 0.0
+    for tensor, batch in chosen:
+        if math.prod(batch) and _matrices.members(tensor, [batch]) is None:
+            members, distance = nearest(whole(tensor).reshape(batch), f"a parameter of shape {tuple(tensor.shape)}")
+            strays.append((tensor, batch, members))
+            furthest = max(furthest, float(distance.max()))
+    return _Moves(strays, furthest, sum(batch[0] for _, batch in chosen))
+
+
+def _carry_out(moves: _Moves) -> None:
+    """Project, and say so."""
+    if not moves.strays:
+        return
+    for tensor, _, members in moves.strays:
+        write([tensor], [members])
+    moved = sum(batch[0] for _, batch, _ in moves.strays)
+    warnings.warn(
+        f"{moved} of {moves.total} matrices with on_set=True were not in the set and are now their nearest members, up "
+        f"to {moves.furthest:.2g} away (Frobenius norm).",
+        stacklevel=4,
+    )

@@ -19,10 +19,10 @@ class StiefelAdam(StiefelOptimizer):
     r"""Adam that keeps weights in Õ(m,n), and AdamW for all other parameters.
 
     Given a model, or parameters, it keeps those weights in the set that are in it: linear layers, attention's
-    projections (three in `in_proj_weight`), patches and 1×1 kernels, gates, and stacks of shape (…, m, n). To choose them
-    yourself, give groups with `on_set=True` or `False`; matrices with `on_set=True` that are not in the set are projected
-    to it, with a warning. The kernel of a convolution is then read as a matrix of its first dimension by the rest, or
-    with `batch_dims=1` in the group as a stack of them.
+    projections (three in `in_proj_weight`), patches and 1×1 kernels, gates, and stacks of shape (…, m, n). To choose
+    them yourself, give groups with `on_set=True` or `False`; matrices with `on_set=True` that are not in the set are
+    projected to it, with a warning. The kernel of a convolution is then read as a matrix of its first dimension by the
+    rest, or with `batch_dims=1` in the group as a stack of them.
 
     A step turns no direction of a matrix by more than 22°, whatever the rate. Matrices with one row or column are the
     only ones of their shape, and do not change. Weights in bfloat16 or float16 are trained in float32 and rounded.
@@ -206,7 +206,8 @@ def _adam(group: dict[str, Any], parameters: list[Tensor], state: Any) -> None:
     adam(
         [_local(parameter) for parameter in parameters],
         [_local(parameter.grad) for parameter in parameters],
-        *([_local(state[parameter][name]) for parameter in parameters] for name in ("exp_avg", "exp_avg_sq")),
+        [_local(state[parameter]["exp_avg"]) for parameter in parameters],
+        [_local(state[parameter]["exp_avg_sq"]) for parameter in parameters],
         [],
         [state[parameter]["step"] for parameter in parameters],
         fused=_fusible(parameters),

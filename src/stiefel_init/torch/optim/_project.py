@@ -83,6 +83,6 @@ def nearest(matrices: Tensor, name: str) -> tuple[Tensor, Tensor]:
     if condition.min() <= max(m, n) * torch.finfo(matrices.dtype).eps:
         raise StiefelError(
             f"{name} holds a {m}×{n} matrix that has rank below {min(m, n) - 1} once centred (σ_min/σ_max = "
-            f"{float(condition.min()):.1e}), so that no one member is nearest; initialize it, for example with stiefel_."
+            f"{float(condition.min()):.1e}), so that no one member is nearest; initialize it, as with stiefel_."
         )
     return members.to(matrices.dtype), torch.linalg.matrix_norm(exact - members)

@@ -14,7 +14,7 @@ from ..initialize._sharded import is_sharded
 from ..sampling._tensors import WORKING
 from ._matrices import Batch, whole
 
-# Entries updated at once: on a CPU what stays in its caches, on a GPU what keeps the temporaries small beside the model.
+# Entries updated at once: on a CPU what stays in its caches, on a GPU what keeps temporaries small beside the model.
 TOGETHER = {"cpu": 1 << 18, "cuda": 1 << 24}
 Update = Callable[..., tuple[Tensor, ...]]
 """(weights, gradients, *moments, steps) → (weights, *moments), all of shape (k, m, n), steps of shape (k, 1, 1)."""
@@ -37,7 +37,6 @@ class Stack:
         self.parameters, self.batches = list(parameters), list(batches)
         self.counts = [batch[0] for batch in batches]
         self.m, self.n = batches[0][1:]
-        self.sharded = any(map(is_sharded, parameters))
         self.low = first.dtype not in WORKING
         """Whether the weights are kept in float32 beside the parameters, which are their rounding."""
         self.dtype = torch.float32 if self.low else first.dtype
@@ -109,22 +108,21 @@ class Stack:
             if name in self.state:
                 self.state[name][rows] = value
         self.steps[rows] = steps
-        self._write(parameters, new.split([self.counts[i] for i in chosen]))
+        write(parameters, new.split([self.counts[i] for i in chosen]))
 
-    def _write(self, parameters: list[Tensor], matrices: Sequence[Tensor]) -> None:
-        values = [value.reshape(parameter.shape) for parameter, value in zip(parameters, matrices)]
-        if not self.sharded:
-            torch._foreach_copy_([parameter.detach() for parameter in parameters], values)
-            return
-        from torch.distributed.tensor import distribute_tensor
 
-        target: Any
-        for target, value in zip(parameters, values):
-            if is_sharded(target):  # every rank has the whole result: it keeps its part of it
-                value = distribute_tensor(
-                    value.to(target.dtype), target.device_mesh, target.placements, src_data_rank=None
-                )
-            target.detach().copy_(value)
+def write(parameters: Sequence[Tensor], matrices: Sequence[Tensor]) -> None:
+    """Put each parameter's matrices into it; into a DTensor, this rank's part of them."""
+    values = [value.reshape(parameter.shape) for parameter, value in zip(parameters, matrices)]
+    if not any(map(is_sharded, parameters)):
+        torch._foreach_copy_([parameter.detach() for parameter in parameters], values)
+        return
+    from torch.distributed.tensor import distribute_tensor
+
+    target: Any
+    for target, value in zip(parameters, values):
+        part = distribute_tensor(value.to(target.dtype), target.device_mesh, target.placements, src_data_rank=None)
+        target.detach().copy_(part)
 
 
 def stacks(group: dict[str, Any], state: Any, moments: Sequence[str]) -> list[Stack]:
@@ -134,4 +132,7 @@ def stacks(group: dict[str, Any], state: Any, moments: Sequence[str]) -> list[St
         if math.prod(batch):
             key = *batch[1:], parameter.dtype, parameter.device, is_sharded(parameter)
             by_kind.setdefault(key, []).append((parameter, tuple(batch)))
-    return [Stack(*zip(*pairs), state, moments) for pairs in by_kind.values()]  # type: ignore[arg-type]
+    return [
+        Stack([parameter for parameter, _ in pairs], [batch for _, batch in pairs], state, moments)
+        for pairs in by_kind.values()
+    ]
