@@ -59,7 +59,7 @@ def tangent(w: Any, a: Any) -> Any:
 #     r = ‖η²TᵀT‖_F = ‖ηT‖₄² none is above β = √(1+r). Of all cubics σ(a - cσ²) the one with equal values at 1 and β,
 #     and 1 halfway between these and its maximum, is closest to 1 on [1, β]. At r = 0.16 it leaves 1 ± 1.1e-3; the
 #     usual Newton–Schulz step then leaves 1 - 1.7e-6, and computes its Gram matrix afresh, so that rounding does not
-#     add up. Since r comes with the Gram matrix, the coefficients belong to each matrix and no value is needed on the host.
+#     add up. Since r comes with the Gram matrix, every matrix has its own coefficients, and the host needs no value.
 def retract(w: Any, direction: Any, rate: Any = 1.0) -> Any:
     """The member nearest to W - rate · direction, a tangent vector, which is shortened to `LARGEST_TURN` if longer.
 

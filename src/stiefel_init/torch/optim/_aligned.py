@@ -69,7 +69,7 @@ class Aligned(nn.Module):
         if not free.numel():
             return free
         member: Tensor = _Nearest.apply(free.reshape(self.shape))
-        return member.view(free.shape)
+        return member.reshape(free.shape)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         """A free weight for this one: itself, as a member is its own nearest."""

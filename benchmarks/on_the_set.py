@@ -1,0 +1,197 @@
+"""One optimizer step that keeps weights on the set, beside torch's fused Adam and libraries for other manifolds.
+
+    python benchmarks/on_the_set.py [--device cpu|cuda] [--peers FOLDER] [--write]
+
+100 layers of 64 × 64 and 24 of 1024 × 1024, float32. Every contender steps in turn. Parametrizations are charged with
+what they add to a training step: computing the weights and the gradients of what is behind them, then fused Adam. On a
+GPU our step is measured as called, and as replayed from a CUDA graph. The distances are those after 10,000 steps of the
+largest size that there is.
+
+geotorch and geoopt are measured if they can be imported, for example from a folder made by
+`pip install --no-deps --target FOLDER geotorch geoopt`; they are peers for orthogonal matrices, which need not keep the
+ones direction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from _timing import in_turns, machine, write_record
+from torch import Tensor, nn
+
+import stiefel_init
+from stiefel_init.torch import sample
+from stiefel_init.torch.optim import StiefelAdam, StiefelMuon, StiefelSGD
+
+SIZES = {"100 of 64×64": (100, 64), "24 of 1024×1024": (24, 1024)}
+SHAPES = {
+    "64×64": (64, 64),
+    "64×784": (64, 784),
+    "784×64": (784, 64),
+    "4 of 8×8": (4, 8, 8),
+    "1×64": (1, 64),
+    "64×1": (64, 1),
+}
+OURS: dict[str, Callable[..., Any]] = {
+    "StiefelAdam": lambda params, lr=1e-3: StiefelAdam(params, lr),
+    "StiefelSGD": lambda params, lr=1e-2: StiefelSGD(params, lr, momentum=0.9),
+    "StiefelMuon": lambda params, lr=2e-2: StiefelMuon(params, lr),
+}
+PRODUCTS = {"StiefelAdam": 8, "StiefelSGD": 6, "StiefelMuon": 23}
+"""Products of n × n matrices in one step: two to project a vector, four to retract, 15 in Muon's polynomial."""
+STEPS = 10_000
+
+
+def parameters(count: int, n: int, device: str) -> list[nn.Parameter]:
+    weights = sample(n, n, batch=count, dtype=torch.float32, device=device).unbind()
+    params = [nn.Parameter(weight.clone()) for weight in weights]
+    for parameter in params:
+        parameter.grad = torch.randn_like(parameter)
+    return params
+
+
+def graphed(step: Callable[[], Any]) -> Callable[[], Any]:
+    """A step as a CUDA graph."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def contenders(count: int, n: int, device: str) -> dict[str, Callable[[], Any]]:
+    """Every way to step on `count` layers of n × n."""
+    ways: dict[str, Callable[[], Any]] = {
+        "fused Adam": torch.optim.Adam(parameters(count, n, device), lr=1e-3, fused=True).step,
+    }
+    for name, make in OURS.items():
+        ways[name] = make(parameters(count, n, device)).step
+        if device == "cuda":
+            ways[f"{name}, graph"] = graphed(make(parameters(count, n, device)).step)
+    a, b = (torch.randn(count, n, n, device=device) for _ in range(2))
+    ways["one product"] = lambda: a @ b
+    return ways
+
+
+def parametrized(layers: list[nn.Module]) -> Callable[[], Any]:
+    """The weights of parametrized layers, their gradients from random ones, and a step of fused Adam."""
+    free = [parameter for layer in layers for parameter in layer.parameters()]
+    optimizer = torch.optim.Adam(free, lr=1e-3, fused=True)
+    given: list[Tensor] = [torch.randn_like(layer.weight) for layer in layers]  # type: ignore[arg-type]
+
+    def step() -> None:
+        optimizer.zero_grad()
+        weights: Any = [layer.weight for layer in layers]
+        torch.autograd.backward(weights, given)
+        optimizer.step()
+
+    return step
+
+
+def peers(count: int, n: int, device: str) -> tuple[dict[str, Callable[[], Any]], dict[str, str]]:
+    """What other libraries offer; and a note for each that is absent."""
+
+    def layers() -> list[nn.Module]:
+        return [nn.Linear(n, n, bias=False, device=device) for _ in range(count)]
+
+    def torch_orthogonal() -> Callable[[], Any]:
+        return parametrized([nn.utils.parametrizations.orthogonal(layer) for layer in layers()])
+
+    def geotorch() -> Callable[[], Any]:
+        import geotorch
+
+        made = layers()
+        for layer in made:
+            geotorch.orthogonal(layer, "weight")
+        return parametrized(made)
+
+    def geoopt() -> Callable[[], Any]:
+        import geoopt
+
+        params = [
+            geoopt.ManifoldParameter(parameter.detach(), manifold=geoopt.EuclideanStiefel())
+            for parameter in parameters(count, n, device)
+        ]
+        for parameter in params:
+            parameter.grad = torch.randn_like(parameter)
+        return geoopt.optim.RiemannianAdam(params, lr=1e-3).step
+
+    made, absent = {}, {}
+    for name, make in (
+        ("torch orthogonal", torch_orthogonal),
+        ("geotorch", geotorch),
+        ("geoopt RiemannianAdam", geoopt),
+    ):
+        try:
+            made[name] = make()
+            made[name]()
+        except Exception as error:  # the others are measured all the same
+            made.pop(name, None)
+            absent[name] = f"{type(error).__name__}: {error}".splitlines()[0]
+    return made, absent
+
+
+def distance(name: str, shape: tuple[int, ...], device: str) -> float:
+    """From the set after 10,000 steps that turn as far as a step may."""
+    *batch, m, n = shape
+    torch.manual_seed(0)
+    w = nn.Parameter(sample(m, n, batch=tuple(batch), dtype=torch.float32, device=device))
+    optimizer = OURS[name]([w], 1.0)
+    given = torch.randn(64, *shape, device=device) + torch.randn(64, *batch, m, 1, device=device)
+    for step in range(STEPS):
+        w.grad = given[step % 64]
+        optimizer.step()
+    found = stiefel_init.check(w)
+    return max(found.orthogonality_error, found.alignment_error)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--peers", help="a folder with packages to compare with")
+    parser.add_argument("--rounds", type=int, default=5, help="how often every contender has its turn")
+    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
+    options = parser.parse_args()
+    device = options.device
+    if options.peers:
+        sys.path.append(options.peers)
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+
+    record: dict[str, Any] = {"machine": machine(device), "dtype": "float32", "steps": {}, "distances": {}}
+    print(f"{record['machine']['device']}, {record['machine']['threads']} threads of torch, float32")
+    for title, (count, n) in SIZES.items():
+        ways = contenders(count, n, device)
+        others, absent = peers(count, n, device)
+        seconds = in_turns(ways | others, synchronize=synchronize, rounds=options.rounds)
+        base = seconds["fused Adam"]
+        record["steps"][title] = {
+            "milliseconds": {name: 1e3 * value for name, value in seconds.items()},
+            "times fused Adam": {name: value / base for name, value in seconds.items()},
+            "products alone, milliseconds": {k: 1e3 * p * seconds["one product"] for k, p in PRODUCTS.items()},
+            "absent": absent,
+        }
+        print(title)
+        for name, value in seconds.items():
+            print(f"  {name:>24}: {1e3 * value:10.3f} ms  {value / base:7.2f} × fused Adam", flush=True)
+        for name, why in absent.items():
+            print(f"  {name:>24}: {why}")
+    print(f"distance from the set after {STEPS:,} of the largest steps")
+    for title, shape in SHAPES.items():
+        record["distances"][title] = {name: distance(name, shape, device) for name in OURS}
+        print(
+            f"  {title:>24}: " + ", ".join(f"{name} {d:.1e}" for name, d in record["distances"][title].items()),
+            flush=True,
+        )
+    if options.write:
+        print(f"wrote {write_record(f'on_the_set-{device}', record)}")
+
+
+if __name__ == "__main__":
+    main()
