@@ -15,12 +15,15 @@ ones direction.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
-from _timing import in_turns, machine, write_record
+from _timing import RECORDS, in_turns, machine, write_record
 from torch import Tensor, nn
 
 import stiefel_init
@@ -44,6 +47,9 @@ OURS: dict[str, Callable[..., Any]] = {
 PRODUCTS = {"StiefelAdam": 8, "StiefelSGD": 6, "StiefelMuon": 23}
 """Products of n × n matrices in one step: two to project a vector, four to retract, 15 in Muon's polynomial."""
 STEPS = 10_000
+SLOW = 5.0  # seconds
+PAGE = Path(__file__).parents[1] / "docs" / "on-the-set.md"
+MARK, END = "<!-- steps: made by `python benchmarks/on_the_set.py --docs` -->", "<!-- end -->"
 
 
 def parameters(count: int, n: int, device: str) -> list[nn.Parameter]:
@@ -95,8 +101,10 @@ def parametrized(layers: list[nn.Module]) -> Callable[[], Any]:
     return step
 
 
-def peers(count: int, n: int, device: str) -> tuple[dict[str, Callable[[], Any]], dict[str, str]]:
-    """What other libraries offer; and a note for each that is absent."""
+def peers(
+    count: int, n: int, device: str, synchronize: Callable[[], Any]
+) -> tuple[dict[str, Callable[[], Any]], dict[str, float], dict[str, str]]:
+    """What other libraries offer; the seconds of a step that is too slow to repeat; and why some are absent."""
 
     def layers() -> list[nn.Module]:
         return [nn.Linear(n, n, bias=False, device=device) for _ in range(count)]
@@ -123,19 +131,27 @@ def peers(count: int, n: int, device: str) -> tuple[dict[str, Callable[[], Any]]
             parameter.grad = torch.randn_like(parameter)
         return geoopt.optim.RiemannianAdam(params, lr=1e-3).step
 
-    made, absent = {}, {}
+    made: dict[str, Callable[[], Any]] = {}
+    slow: dict[str, float] = {}
+    absent: dict[str, str] = {}
     for name, make in (
         ("torch orthogonal", torch_orthogonal),
         ("geotorch", geotorch),
         ("geoopt RiemannianAdam", geoopt),
     ):
         try:
-            made[name] = make()
-            made[name]()
+            step = make()
+            start = time.perf_counter()
+            step()
+            synchronize()
+            seconds = time.perf_counter() - start
+            if seconds > SLOW:
+                slow[name] = seconds
+            else:
+                made[name] = step
         except Exception as error:  # the others are measured all the same
-            made.pop(name, None)
             absent[name] = f"{type(error).__name__}: {error}".splitlines()[0]
-    return made, absent
+    return made, slow, absent
 
 
 def distance(name: str, shape: tuple[int, ...], device: str) -> float:
@@ -152,13 +168,56 @@ def distance(name: str, shape: tuple[int, ...], device: str) -> float:
     return max(found.orthogonality_error, found.alignment_error)
 
 
+def tables() -> str:
+    """The committed records as Markdown."""
+    lines = []
+    for device in ("cpu", "cuda"):
+        path = RECORDS / f"on_the_set-{device}.json"
+        if not path.exists():
+            continue
+        record = json.loads(path.read_text())
+        made = record["machine"]
+        threads = f", {made['threads']} threads" if device == "cpu" else ""
+        names = list(dict.fromkeys(name for rows in record["steps"].values() for name in rows["milliseconds"]))
+        lines += [
+            f"One step, float32, {made['device']}{threads}, torch {made['torch']}: milliseconds, and times fused Adam.",
+            "",
+        ]
+        lines += ["| | " + " | ".join(record["steps"]) + " |", "|---|" + "---:|" * len(record["steps"])]
+        for name in names:
+            cells = [_cell(rows, name) for rows in record["steps"].values()]
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        lines += ["", f"Distance from the set after {STEPS:,} of the largest steps, float32, on the same machine.", ""]
+        lines += ["| | " + " | ".join(OURS) + " |", "|---|" + "---:|" * len(OURS)]
+        for shape, row in record["distances"].items():
+            lines.append(f"| {shape} | " + " | ".join(f"{row[name]:.1e}" for name in OURS) + " |")
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def _cell(rows: dict[str, Any], name: str) -> str:
+    if name not in rows["milliseconds"]:
+        return "–"
+    return f"{rows['milliseconds'][name]:,.3g} ({rows['times fused Adam'][name]:.3g}×)"
+
+
+def with_tables(page: str) -> str:
+    """The page with its tables as the records have them."""
+    head, rest = page.split(MARK, 1)
+    return f"{head}{MARK}\n{tables()}\n{END}{rest.split(END, 1)[1]}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--peers", help="a folder with packages to compare with")
     parser.add_argument("--rounds", type=int, default=5, help="how often every contender has its turn")
+    parser.add_argument("--docs", action="store_true", help="write the tables of docs/on-the-set.md from the records")
     parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
     options = parser.parse_args()
+    if options.docs:
+        PAGE.write_text(with_tables(PAGE.read_text()))
+        return
     device = options.device
     if options.peers:
         sys.path.append(options.peers)
@@ -168,8 +227,8 @@ def main() -> None:
     print(f"{record['machine']['device']}, {record['machine']['threads']} threads of torch, float32")
     for title, (count, n) in SIZES.items():
         ways = contenders(count, n, device)
-        others, absent = peers(count, n, device)
-        seconds = in_turns(ways | others, synchronize=synchronize, rounds=options.rounds)
+        others, slow, absent = peers(count, n, device, synchronize)
+        seconds = in_turns(ways | others, synchronize=synchronize, rounds=options.rounds) | slow
         base = seconds["fused Adam"]
         record["steps"][title] = {
             "milliseconds": {name: 1e3 * value for name, value in seconds.items()},

@@ -75,8 +75,9 @@ class Stack:
     def step(self, update: Update) -> None:
         """Update the parameters that have a gradient."""
         chosen = [i for i, parameter in enumerate(self.parameters) if parameter.grad is not None]
-        for part in self._parts(chosen):
-            self._step(update, part)
+        with torch.autocast(self.steps.device.type, enabled=False):  # its products would be in half precision
+            for part in self._parts(chosen):
+                self._step(update, part)
 
     def _parts(self, chosen: Sequence[int]) -> Iterator[list[int]]:
         """Of parameters that are updated at once."""
