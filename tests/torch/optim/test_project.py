@@ -55,12 +55,12 @@ def test_stacks_kernels_and_dtypes(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("shape", [(1, 4), (4, 1), (2, 2), (3, 5), (5, 3), (4, 4)], ids=str)
 def test_the_gradient_of_the_parametrization_is_that_of_the_nearest_member(shape: tuple[int, int]) -> None:
     m, n = shape
-    layer = aligned(nn.Linear(n, m, bias=False).double())
-    free = layer.parametrizations.weight.original  # type: ignore[union-attr, index]
+    layer: Any = aligned(nn.Linear(n, m, bias=False).double())
+    free = layer.parametrizations.weight.original
     with torch.no_grad():
         free.copy_(normals(m, n))
     aim, direction, h = normals(m, n, seed=1), normals(m, n, seed=2), 1e-6
-    (layer.weight * aim).sum().backward()  # type: ignore[operator]
+    (layer.weight * aim).sum().backward()
     forth, back = (project(free + sign * h * direction).weight for sign in (1, -1))
     expected = float(((forth - back) / (2 * h) * aim).sum())
     assert float((free.grad * direction).sum()) == pytest.approx(expected, rel=1e-6, abs=1e-8)
