@@ -15,7 +15,7 @@ from ..sampling._tensors import WORKING
 from ._matrices import Batch, whole
 
 # Entries updated at once: on a CPU what stays in its caches, on a GPU what keeps temporaries small beside the model.
-TOGETHER = {"cpu": 1 << 18, "cuda": 1 << 24}
+TOGETHER = {"cpu": 1 << 16, "cuda": 1 << 24}
 Update = Callable[..., tuple[Tensor, ...]]
 """(weights, gradients, *moments, steps) → (weights, *moments), all of shape (k, m, n), steps of shape (k, 1, 1)."""
 
