@@ -167,7 +167,7 @@ def tables() -> str:
             continue
         record = json.loads(path.read_text())
         made = record["machine"]
-        threads = f", {made['threads']} threads" if device == "cpu" else ""
+        threads = f", threads of torch: {made['threads']}" if device == "cpu" else ""
         names = list(dict.fromkeys(name for rows in record["steps"].values() for name in rows["milliseconds"]))
         lines += [
             f"One step, float32, {made['device']}{threads}, torch {made['torch']}: milliseconds, and times fused Adam.",
@@ -186,7 +186,11 @@ def tables() -> str:
 def _cell(rows: dict[str, Any], name: str) -> str:
     if name not in rows["milliseconds"]:
         return "–"
-    return f"{rows['milliseconds'][name]:,.3g} ({rows['times fused Adam'][name]:.3g}×)"
+    return f"{_short(rows['milliseconds'][name])} ({_short(rows['times fused Adam'][name])}×)"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def with_tables(page: str) -> str:

@@ -12,12 +12,12 @@ from torch import nn
 from torch.multiprocessing.spawn import spawn
 
 from stiefel_init.torch import initialize_
-from stiefel_init.torch.optim import StiefelAdam, StiefelMuon, StiefelSGD
+from stiefel_init.torch.optim import StiefelAdam, StiefelSGD
 
 pytestmark = pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="needs gloo")
 
 RANKS = 2
-KINDS: tuple[Any, ...] = (StiefelAdam, StiefelSGD, StiefelMuon)
+KINDS: tuple[Any, ...] = (StiefelAdam, StiefelSGD)
 
 
 def network() -> nn.Sequential:
