@@ -16,7 +16,7 @@ LAYERS = (
     # The core, with NumPy and SciPy alone, and the initializations.
     (PACKAGE, f"{PACKAGE}._*", f"{PACKAGE}.schemes", f"{PACKAGE}.recipe"),
     (f"{PACKAGE}.theory",),
-    tuple(f"{PACKAGE}.{name}" for name in ("torch", "jax", "keras", "sklearn")),
+    tuple(f"{PACKAGE}.{name}" for name in ("torch", "jax", "keras", "sklearn", "optim")),
     # The laboratory.
     tuple(f"{PACKAGE}.lab.{name}" for name in ("files", "progress", "plugins")),
     (f"{PACKAGE}.lab.data",),

@@ -1,0 +1,251 @@
+"""One optimizer step that keeps weights on the set, beside torch's fused Adam and libraries for other manifolds.
+
+    python benchmarks/on_the_set.py [--device cpu|cuda] [--peers FOLDER] [--write]
+
+100 layers of 64 × 64 and 24 of 1024 × 1024, float32. Every contender steps in turn. Parametrizations are charged with
+what they add to a training step: computing the weights and the gradients of what is behind them, then fused Adam. On a
+GPU our step is measured as called, and as replayed from a CUDA graph. The distances are those after 10,000 steps of the
+largest size that there is.
+
+geotorch and geoopt are measured if they can be imported, for example from a folder made by
+`pip install --no-deps --target FOLDER geotorch geoopt`; they are peers for orthogonal matrices, which need not keep the
+ones direction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from _timing import RECORDS, in_turns, machine, write_record
+from torch import Tensor, nn
+
+import stiefel_init
+from stiefel_init.torch import sample
+from stiefel_init.torch.optim import StiefelAdam, StiefelMuon, StiefelSGD
+
+SIZES = {"100 of 64×64": (100, 64), "24 of 1024×1024": (24, 1024)}
+SHAPES = {
+    "64×64": (64, 64),
+    "64×784": (64, 784),
+    "784×64": (784, 64),
+    "4 of 8×8": (4, 8, 8),
+    "1×64": (1, 64),
+    "64×1": (64, 1),
+}
+OURS: dict[str, Callable[..., Any]] = {
+    "StiefelAdam": lambda params, lr=1e-3: StiefelAdam(params, lr),
+    "StiefelSGD": lambda params, lr=1e-2: StiefelSGD(params, lr, momentum=0.9),
+    "StiefelMuon": lambda params, lr=2e-2: StiefelMuon(params, lr),
+}
+PRODUCTS = {"StiefelAdam": 8, "StiefelSGD": 6, "StiefelMuon": 23}
+"""Products of n × n matrices in one step: two to project a vector, four to retract, 15 in Muon's polynomial."""
+STEPS = 10_000
+ALONE = 512  # on a CPU, peers step on one layer above this width, and their time is multiplied: they go layer by layer
+PAGE = Path(__file__).parents[1] / "docs" / "on-the-set.md"
+MARK, END = "<!-- steps: made by `python benchmarks/on_the_set.py --docs` -->", "<!-- end -->"
+
+
+def parameters(count: int, n: int, device: str) -> list[nn.Parameter]:
+    weights = sample(n, n, batch=count, dtype=torch.float32, device=device).unbind()
+    params = [nn.Parameter(weight.clone()) for weight in weights]
+    for parameter in params:
+        parameter.grad = torch.randn_like(parameter)
+    return params
+
+
+def graphed(step: Callable[[], Any]) -> Callable[[], Any]:
+    """A step as a CUDA graph."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def contenders(count: int, n: int, device: str) -> dict[str, Callable[[], Any]]:
+    """Every way to step on `count` layers of n × n."""
+    ways: dict[str, Callable[[], Any]] = {
+        "fused Adam": torch.optim.Adam(parameters(count, n, device), lr=1e-3, fused=True).step,
+    }
+    for name, make in OURS.items():
+        ways[name] = make(parameters(count, n, device)).step
+        if device == "cuda":
+            ways[f"{name}, graph"] = graphed(make(parameters(count, n, device)).step)
+    a, b = (torch.randn(count, n, n, device=device) for _ in range(2))
+    ways["one product"] = lambda: a @ b
+    return ways
+
+
+def parametrized(layers: list[nn.Module]) -> Callable[[], Any]:
+    """The weights of parametrized layers, their gradients from random ones, and a step of fused Adam."""
+    free = [parameter for layer in layers for parameter in layer.parameters()]
+    optimizer = torch.optim.Adam(free, lr=1e-3, fused=True)
+    given: list[Tensor] = [torch.randn_like(layer.weight) for layer in layers]  # type: ignore[arg-type]
+
+    def step() -> None:
+        optimizer.zero_grad()
+        weights: Any = [layer.weight for layer in layers]
+        torch.autograd.backward(weights, given)
+        optimizer.step()
+
+    return step
+
+
+def peers(count: int, n: int, device: str) -> tuple[dict[str, Callable[[], Any]], dict[str, str]]:
+    """What other libraries offer, and why some are absent."""
+
+    def layers() -> list[nn.Module]:
+        return [nn.Linear(n, n, bias=False, device=device) for _ in range(count)]
+
+    def torch_orthogonal() -> Callable[[], Any]:
+        return parametrized([nn.utils.parametrizations.orthogonal(layer) for layer in layers()])
+
+    def geotorch() -> Callable[[], Any]:
+        import geotorch
+
+        made = layers()
+        for layer in made:
+            geotorch.orthogonal(layer, "weight")
+        return parametrized(made)
+
+    def geoopt() -> Callable[[], Any]:
+        import geoopt
+
+        params = [
+            geoopt.ManifoldParameter(parameter.detach(), manifold=geoopt.EuclideanStiefel())
+            for parameter in parameters(count, n, device)
+        ]
+        for parameter in params:
+            parameter.grad = torch.randn_like(parameter)
+        return geoopt.optim.RiemannianAdam(params, lr=1e-3).step
+
+    made: dict[str, Callable[[], Any]] = {}
+    absent: dict[str, str] = {}
+    for name, make in (
+        ("torch orthogonal", torch_orthogonal),
+        ("geotorch", geotorch),
+        ("geoopt RiemannianAdam", geoopt),
+    ):
+        try:
+            made[name] = make()
+            made[name]()
+        except Exception as error:  # the others are measured all the same
+            made.pop(name, None)
+            absent[name] = f"{type(error).__name__}: {error}".splitlines()[0]
+    return made, absent
+
+
+def distance(shape: tuple[int, ...], device: str) -> float:
+    """From the set after 10,000 steps of Adam that turn as far as a step may; all three retract alike."""
+    *batch, m, n = shape
+    torch.manual_seed(0)
+    w = nn.Parameter(sample(m, n, batch=tuple(batch), dtype=torch.float32, device=device))
+    optimizer = StiefelAdam([w], lr=1.0)
+    given = torch.randn(64, *shape, device=device) + torch.randn(64, *batch, m, 1, device=device)
+    for step in range(STEPS):
+        w.grad = given[step % 64]
+        optimizer.step()
+    found = stiefel_init.check(w)
+    return max(found.orthogonality_error, found.alignment_error)
+
+
+def tables() -> str:
+    """The committed records as Markdown."""
+    lines = []
+    for device in ("cpu", "cuda"):
+        path = RECORDS / f"on_the_set-{device}.json"
+        if not path.exists():
+            continue
+        record = json.loads(path.read_text())
+        made = record["machine"]
+        threads = f", threads of torch: {made['threads']}" if device == "cpu" else ""
+        names = list(dict.fromkeys(name for rows in record["steps"].values() for name in rows["milliseconds"]))
+        lines += [
+            f"One step, float32, {made['device']}{threads}, torch {made['torch']}: milliseconds, and times fused Adam.",
+            "",
+        ]
+        lines += ["| | " + " | ".join(record["steps"]) + " |", "|---|" + "---:|" * len(record["steps"])]
+        for name in names:
+            cells = [_cell(rows, name) for rows in record["steps"].values()]
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        lines += ["", f"Distance from the set after {STEPS:,} of the largest steps of StiefelAdam, float32:"]
+        lines[-1] += " " + ", ".join(f"{shape} {value:.1e}" for shape, value in record["distances"].items()) + "."
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def _cell(rows: dict[str, Any], name: str) -> str:
+    if name not in rows["milliseconds"]:
+        return "–"
+    return f"{_short(rows['milliseconds'][name])} ({_short(rows['times fused Adam'][name])}×)"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def with_tables(page: str) -> str:
+    """The page with its tables as the records have them."""
+    head, rest = page.split(MARK, 1)
+    return f"{head}{MARK}\n{tables()}\n{END}{rest.split(END, 1)[1]}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--peers", help="a folder with packages to compare with")
+    parser.add_argument("--rounds", type=int, default=5, help="how often every contender has its turn")
+    parser.add_argument("--docs", action="store_true", help="write the tables of docs/on-the-set.md from the records")
+    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
+    options = parser.parse_args()
+    if options.docs:
+        PAGE.write_text(with_tables(PAGE.read_text()))
+        return
+    device = options.device
+    if options.peers:
+        sys.path.append(options.peers)
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+
+    record: dict[str, Any] = {"machine": machine(device), "dtype": "float32", "steps": {}, "distances": {}}
+    print(f"{record['machine']['device']}, {record['machine']['threads']} threads of torch, float32")
+    for title, (count, n) in SIZES.items():
+        large = device == "cpu" and n > ALONE
+        others, absent = peers(1 if large else count, n, device)
+        rounds = 1 if large else options.rounds
+        seconds = in_turns(contenders(count, n, device), synchronize=synchronize, rounds=rounds)
+        for name, value in in_turns(others, synchronize=synchronize, rounds=rounds).items():
+            seconds[name] = value * (count if large else 1)
+        base = seconds["fused Adam"]
+        record["steps"][title] = {
+            "milliseconds": {name: 1e3 * value for name, value in seconds.items()},
+            "times fused Adam": {name: value / base for name, value in seconds.items()},
+            "products alone, milliseconds": {k: 1e3 * p * seconds["one product"] for k, p in PRODUCTS.items()},
+            "peers measured on one layer": large,
+            "absent": absent,
+        }
+        print(title)
+        for name, value in seconds.items():
+            print(f"  {name:>24}: {1e3 * value:10.3f} ms  {value / base:7.2f} × fused Adam", flush=True)
+        for name, why in absent.items():
+            print(f"  {name:>24}: {why}")
+        if options.write:
+            write_record(f"on_the_set-{device}", record)
+    print(f"distance from the set after {STEPS:,} of the largest steps of StiefelAdam")
+    for title, shape in SHAPES.items():
+        record["distances"][title] = distance(shape, device)
+        print(f"  {title:>24}: {record['distances'][title]:.1e}", flush=True)
+        if options.write:
+            write_record(f"on_the_set-{device}", record)
+
+
+if __name__ == "__main__":
+    main()

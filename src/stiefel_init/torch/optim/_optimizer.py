@@ -1,0 +1,256 @@
+"""What the optimizers share: the groups on the set and off it, the checks before anything is changed, the state."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ... import _validate
+from ..._errors import StiefelError
+from ..initialize._sharded import check_placements, is_sharded
+from ..initialize._wrappers import unwrapped
+from ..sampling import _tensors
+from . import _matrices
+from ._matrices import Batch, items_of, tensor_of, whole
+from ._project import nearest
+from ._stack import Stack, stacks, write
+
+Params = nn.Module | Iterable[Any]
+Part = tuple[bool, list[tuple[Any, Any]]]
+"""Whether it is on the set; its items, each with the matrices it is read as."""
+
+
+class StiefelOptimizer(torch.optim.Optimizer):
+    """An optimizer that keeps the matrices of its groups with `on_set=True` in the set."""
+
+    moments: ClassVar[tuple[str, ...]]
+    """The state of a matrix beside its number of steps."""
+
+    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
+        self._stacks: dict[int, list[Stack]] = {}
+        self._check_options(defaults)
+        readings: dict[int, tuple[Batch, ...]] = {}
+        if isinstance(params, nn.Module):
+            params, readings = _matrices.of_model(unwrapped(params))
+        listed = items_of(params)
+        if not listed:
+            raise StiefelError("params is empty; give a model, or parameters of one.")
+        groups = listed if isinstance(listed[0], dict) else [{"params": listed}]
+        prepared, moves = self._prepare(groups, defaults, readings)
+        super().__init__(prepared, defaults)
+        _carry_out(moves)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group, as the constructor takes them.
+
+        Args:
+            param_group: With `params`, and the options that differ from the optimizer's own.
+
+        Raises:
+            StiefelError: as the constructor; nothing is then changed.
+        """
+        if "matrices" in param_group:  # the constructor has prepared it
+            super().add_param_group(param_group)
+            return
+        prepared, moves = self._prepare([param_group], self.defaults, {})
+        for group in prepared:
+            super().add_param_group(group)
+        _carry_out(moves)
+
+    def _prepare(
+        self, groups: list[Any], defaults: dict[str, Any], readings: dict[int, tuple[Batch, ...]]
+    ) -> tuple[list[dict[str, Any]], _Moves]:
+        """The groups, each either on the set or not; and what is to be projected first."""
+        prepared: list[dict[str, Any]] = []
+        chosen: list[tuple[Tensor, Batch]] = []
+        seen = {id(parameter) for group in getattr(self, "param_groups", ()) for parameter in group["params"]}
+        for group in groups:
+            if not isinstance(group, dict) or "params" not in group:
+                raise StiefelError(f"a group is {type(group).__name__}; give dicts with params, or parameters alone.")
+            self._check_options(defaults | group)
+            items = items_of(group["params"])
+            for item in items:
+                _check_parameter(tensor_of(item))
+                if id(tensor_of(item)) in seen:
+                    raise StiefelError(
+                        f"a parameter of shape {tuple(tensor_of(item).shape)} is given twice; put it into one group."
+                    )
+                seen.add(id(tensor_of(item)))
+            flag = group.get("on_set")
+            if flag is True:
+                on: list[tuple[Any, Any]] = [
+                    (item, _reading(tensor_of(item), group.get("batch_dims", 0))) for item in items
+                ]
+                chosen += [(tensor_of(item), batch) for item, batch in on]
+                parts: list[Part] = [(True, on)]
+            elif flag is False:
+                parts = [(False, [(item, None) for item in items])]
+            elif flag is None:
+                parts = _split(items, readings)
+            else:
+                raise StiefelError(f"on_set={flag!r} is not a choice; give True, False or None.")
+            for on_set, pairs in parts:
+                part = {"params": [item for item, _ in pairs], "matrices": [batch for _, batch in pairs]}
+                prepared.append(self._options(on_set) | group | part | {"on_set": on_set})
+        return prepared, _find(chosen)
+
+    def _options(self, on_set: bool) -> dict[str, Any]:
+        """Options of such a group that are not those of the optimizer."""
+        return {}
+
+    def _check_options(self, options: dict[str, Any]) -> None:
+        """Refuse options out of their range."""
+        for name in ("lr", "free_lr", "eps", "weight_decay"):
+            if name in options and not (isinstance(options[name], Tensor) and options[name].is_cuda):
+                _validate.number(name, options[name], at_least=0, hint="give a number ≥ 0")
+        for name, value in (
+            ("momentum", options.get("momentum", 0)),
+            *(("betas", b) for b in options.get("betas", ())),
+        ):
+            if not 0 <= _validate.number(name, value) < 1:
+                raise StiefelError(f"{name}={value!r} is not in [0, 1); give how much of it is left after a step.")
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update all parameters that have a gradient.
+
+        Args:
+            closure: Computes the loss and its gradients anew, once, before the update.
+
+        Returns:
+            What the closure returned.
+
+        Raises:
+            StiefelError: for a sparse gradient; nothing is then updated.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and parameter.grad.layout != torch.strided:
+                    raise StiefelError(
+                        f"a parameter of shape {tuple(parameter.shape)} has a gradient of layout "
+                        f"{parameter.grad.layout}; make it dense, for example with Embedding(sparse=False)."
+                    )
+        for number, group in enumerate(self.param_groups):
+            if group["on_set"]:
+                for stack in self._stacks_of(number, group):
+                    stack.step(self._update(group))
+            else:
+                given = [parameter for parameter in group["params"] if parameter.grad is not None]
+                if given:
+                    self._free_step(group, given)
+        return loss
+
+    def _stacks_of(self, number: int, group: dict[str, Any]) -> list[Stack]:
+        if number not in self._stacks or not self.state:
+            self._stacks[number] = stacks(group, self.state, self.moments)
+        return self._stacks[number]
+
+    def _update(self, group: dict[str, Any]) -> Callable[..., tuple[Tensor, ...]]:
+        """The update of a group on the set, as `Stack.step` takes it."""
+        raise NotImplementedError
+
+    def _free_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
+        """The ordinary update of parameters that have a gradient."""
+        raise NotImplementedError
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a state that `state_dict` returned.
+
+        Args:
+            state_dict: Of an optimizer of this kind over the same parameters.
+        """
+        super().load_state_dict(state_dict)
+        self._stacks = {}
+        # torch rounds the state to the parameter's dtype; that of matrices on the set is in float32 or better.
+        for saved, group in zip(state_dict["param_groups"], self.param_groups):
+            for number, parameter in zip(saved["params"], group["params"]):
+                if group["on_set"] and parameter.dtype not in _tensors.WORKING and number in state_dict["state"]:
+                    for name, value in state_dict["state"][number].items():
+                        self.state[parameter][name] = value.detach().to(parameter.device, copy=True)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._stacks = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
+
+
+def _split(items: list[Any], readings: dict[int, tuple[Batch, ...]]) -> list[Part]:
+    """The items that are members of the set, and all others."""
+    inside: list[tuple[Any, Any]] = []
+    outside: list[tuple[Any, Any]] = []
+    for item in items:
+        tensor = tensor_of(item)
+        found = readings.get(id(tensor), _matrices.any_reading(tuple(tensor.shape)))
+        batch = _matrices.members(tensor, found) if tensor.requires_grad else None
+        (outside if batch is None else inside).append((item, batch))
+    return [part for part in ((True, inside), (False, outside)) if part[1]]
+
+
+def _check_parameter(tensor: Any) -> None:
+    if not isinstance(tensor, Tensor):
+        raise StiefelError(f"params holds a {type(tensor).__name__}; give tensors, or pairs of a name and a tensor.")
+    if not tensor.is_floating_point():
+        raise StiefelError(f"a parameter has dtype {tensor.dtype}; give parameters of real floats.")
+    if not tensor.is_leaf:
+        raise StiefelError(f"a tensor of shape {tuple(tensor.shape)} is computed from others; give its parameters.")
+
+
+def _reading(tensor: Tensor, batch_dims: Any) -> Batch:
+    """The matrices of a parameter that is to be on the set."""
+    if (trouble := None if is_sharded(tensor) else _tensors.flaw(tensor)) is not None:
+        raise StiefelError(f"a parameter with on_set=True {trouble}.")
+    if is_sharded(tensor):
+        check_placements("a parameter with on_set=True", tensor)
+    if tensor.is_meta:
+        raise StiefelError("a parameter with on_set=True is on the meta device; materialize the model first.")
+    if not 0 <= _validate.size("batch_dims", batch_dims) <= tensor.ndim - 2:
+        raise StiefelError(
+            f"a parameter with on_set=True has shape {tuple(tensor.shape)} and batch_dims={batch_dims}, which leaves "
+            "no matrix; give weights of two or more dimensions, and put the others into a group with on_set=False."
+        )
+    shape = tensor.shape
+    return math.prod(shape[:batch_dims]), shape[batch_dims], math.prod(shape[batch_dims + 1 :])
+
+
+class _Moves(NamedTuple):
+    """Matrices that are to be projected: parameters, how to read them, their nearest members; of `total` in all."""
+
+    strays: list[tuple[Tensor, Batch, Tensor]]
+    furthest: float
+    total: int
+
+
+def _find(chosen: list[tuple[Tensor, Batch]]) -> _Moves:
+    """Which of these matrices are not in the set; refuses those without one nearest member."""
+    strays, furthest = [], 0.0
+    for tensor, batch in chosen:
+        if math.prod(batch) and _matrices.members(tensor, [batch]) is None:
+            members, distance = nearest(whole(tensor).reshape(batch), f"a parameter of shape {tuple(tensor.shape)}")
+            strays.append((tensor, batch, members))
+            furthest = max(furthest, float(distance.max()))
+    return _Moves(strays, furthest, sum(batch[0] for _, batch in chosen))
+
+
+def _carry_out(moves: _Moves) -> None:
+    """Project, and say so."""
+    if not moves.strays:
+        return
+    for tensor, _, members in moves.strays:
+        write([tensor], [members])
+    moved = sum(batch[0] for _, batch, _ in moves.strays)
+    warnings.warn(
+        f"{moved} of {moves.total} matrices with on_set=True were not in the set and are now their nearest members, up "
+        f"to {moves.furthest:.2g} away (Frobenius norm).",
+        stacklevel=4,
+    )

@@ -1,0 +1,233 @@
+"""Adam, gradient descent and Muon that keep matrices in the set: `StiefelAdam`, `StiefelSGD`, `StiefelMuon`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
+
+from ... import _on_set
+from ..initialize._sharded import is_sharded
+from ._optimizer import Params, StiefelOptimizer
+from ._stack import Update
+
+
+class StiefelAdam(StiefelOptimizer):
+    r"""Adam that keeps weights in Õ(m,n), and AdamW for all other parameters.
+
+    Given a model, or parameters, it keeps those weights in the set that are in it: linear layers, attention's
+    projections (three in `in_proj_weight`), patches and 1×1 kernels, gates, and stacks of shape (…, m, n). To choose
+    them yourself, give groups with `on_set=True` or `False`; matrices with `on_set=True` that are not in the set are
+    projected to it, with a warning. The kernel of a convolution is then read as a matrix of its first dimension by the
+    rest, or with `batch_dims=1` in the group as a stack of them.
+
+    A step turns no direction of a matrix by more than 22°, whatever the rate. Matrices with one row or column are the
+    only ones of their shape, and do not change. Weights in bfloat16 or float16 are trained in float32 and rounded.
+    What you write to the weights between steps counts, and is pulled back to the set in the next steps.
+
+    Args:
+        params: A model, parameters, or groups of them.
+        lr: Learning rate; a tensor, to change it inside a CUDA graph.
+        betas: Decay of the two moments.
+        eps: Added to the root of the second moment.
+        weight_decay: Of parameters off the set, as in AdamW. On the set it would do nothing: W points away from it.
+
+    Raises:
+        StiefelError: for an option out of range, a parameter given twice or not of real floats, and a matrix with
+            `on_set=True` whose nearest member is not unique. Nothing is then changed.
+
+    >>> import stiefel_init
+    >>> from stiefel_init.torch import initialize_
+    >>> model = torch.nn.Sequential(torch.nn.Linear(9, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+    >>> _ = initialize_(model, seed=0)
+    >>> optimizer = StiefelAdam(model, lr=0.1)
+    >>> for _ in range(10):
+    ...     optimizer.zero_grad()
+    ...     model(torch.ones(1, 9)).square().sum().backward()
+    ...     optimizer.step()
+    >>> bool(stiefel_init.check(model[0].weight))
+    True
+    """
+
+    moments = ("exp_avg", "exp_avg_sq")
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    def _update(self, group: dict[str, Any]) -> Update:
+        def update(weights: Tensor, gradients: Tensor, first: Tensor, second: Tensor, steps: Tensor) -> Any:
+            rate, betas, eps = group["lr"], group["betas"], group["eps"]
+            return _on_set.adam_step(weights, gradients, first, second, steps, rate, betas=betas, eps=eps)
+
+        return update
+
+    def _free_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
+        _adam(group, parameters, self.state)
+
+
+class StiefelSGD(StiefelOptimizer):
+    r"""Gradient descent with momentum that keeps weights in Õ(m,n), and torch's SGD for all other parameters.
+
+    The momentum of a matrix is a tangent vector of the set, transported by projection. See `StiefelAdam` for which
+    weights are kept in the set.
+
+    Args:
+        params: As in `StiefelAdam`.
+        lr: Learning rate.
+        momentum: What is left of the momentum after a step.
+        nesterov: Whether to look ahead.
+        weight_decay: Of parameters off the set.
+
+    Raises:
+        StiefelError: as `StiefelAdam`.
+
+    >>> layer = torch.nn.Linear(3, 3)
+    >>> _ = torch.nn.init.eye_(layer.weight)
+    >>> [group["on_set"] for group in StiefelSGD(layer, lr=0.1, momentum=0.9).param_groups]  # weight, bias
+    [True, False]
+    """
+
+    moments = ("momentum_buffer",)
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay})
+
+    def _update(self, group: dict[str, Any]) -> Update:
+        def update(weights: Tensor, gradients: Tensor, momentum: Tensor, steps: Tensor) -> Any:
+            rate, decay = group["lr"], group["momentum"]
+            return _on_set.sgd_step(weights, gradients, momentum, rate, decay=decay, nesterov=group["nesterov"])
+
+        return update
+
+    def _free_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
+        buffers: list[Tensor | None] = [None] * len(parameters)
+        if group["momentum"]:
+            for parameter in parameters:
+                if "momentum_buffer" not in self.state[parameter]:
+                    self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+            buffers = [_local(self.state[parameter]["momentum_buffer"]) for parameter in parameters]
+        sgd(
+            [_local(parameter) for parameter in parameters],
+            [_local(parameter.grad) for parameter in parameters],
+            buffers,
+            fused=_fusible(parameters),
+            foreach=False,
+            weight_decay=group["weight_decay"],
+            momentum=group["momentum"],
+            lr=group["lr"],
+            dampening=0.0,
+            nesterov=group["nesterov"] and group["momentum"] > 0,
+            maximize=False,
+        )
+
+
+class StiefelMuon(StiefelOptimizer):
+    r"""Muon that keeps weights in Õ(m,n), and AdamW for all other parameters.
+
+    All singular values of a matrix's momentum are made about 1 before it is projected to the tangent space, so `lr` is
+    about the angle, in radians, by which a step turns the weight. See `StiefelAdam` for which weights are kept in the
+    set.
+
+    Args:
+        params: As in `StiefelAdam`.
+        lr: Learning rate of matrices on the set.
+        momentum: What is left of the momentum after a step.
+        nesterov: Whether to look ahead.
+        free_lr: Learning rate of all other parameters, unless their group has an `lr` of its own.
+        betas: Of their Adam.
+        eps: Likewise.
+        weight_decay: Likewise.
+
+    Raises:
+        StiefelError: as `StiefelAdam`.
+
+    >>> layer = torch.nn.Linear(3, 3)
+    >>> _ = torch.nn.init.eye_(layer.weight)
+    >>> [group["lr"] for group in StiefelMuon(layer).param_groups]  # weight, bias
+    [0.02, 0.001]
+    """
+
+    moments = ("momentum_buffer",)
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 0.02,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        *,
+        free_lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        self.free_lr = free_lr
+        options = {"lr": lr, "momentum": momentum, "nesterov": nesterov, "free_lr": free_lr, "betas": betas, "eps": eps}
+        super().__init__(params, options | {"weight_decay": weight_decay})
+
+    def _options(self, on_set: bool) -> dict[str, Any]:
+        return {} if on_set else {"lr": self.free_lr}
+
+    def _update(self, group: dict[str, Any]) -> Update:
+        def update(weights: Tensor, gradients: Tensor, momentum: Tensor, steps: Tensor) -> Any:
+            rate, decay = group["lr"], group["momentum"]
+            return _on_set.muon_step(weights, gradients, momentum, rate, decay=decay, nesterov=group["nesterov"])
+
+        return update
+
+    def _free_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
+        _adam(group, parameters, self.state)
+
+
+def _adam(group: dict[str, Any], parameters: list[Tensor], state: Any) -> None:
+    """torch's own AdamW; its steps are counted on the device, so that it can be captured in a graph."""
+    for parameter in parameters:
+        kept = state[parameter]
+        if "step" not in kept:
+            kept["step"] = torch.zeros((), device=parameter.device)
+            kept["exp_avg"], kept["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+    adam(
+        [_local(parameter) for parameter in parameters],
+        [_local(parameter.grad) for parameter in parameters],
+        [_local(state[parameter]["exp_avg"]) for parameter in parameters],
+        [_local(state[parameter]["exp_avg_sq"]) for parameter in parameters],
+        [],
+        [state[parameter]["step"] for parameter in parameters],
+        fused=_fusible(parameters),
+        foreach=False,
+        capturable=parameters[0].is_cuda,
+        decoupled_weight_decay=True,
+        amsgrad=False,
+        beta1=group["betas"][0],
+        beta2=group["betas"][1],
+        lr=group["lr"],
+        weight_decay=group["weight_decay"],
+        eps=group["eps"],
+        maximize=False,
+    )
+
+
+def _local(tensor: Any) -> Tensor:
+    """The part of a DTensor that this rank has: an entrywise update needs no other."""
+    return tensor.to_local() if is_sharded(tensor) else tensor
+
+
+def _fusible(parameters: list[Tensor]) -> bool:
+    return all(parameter.device.type in ("cpu", "cuda") for parameter in parameters)

@@ -1,0 +1,170 @@
+"""The geometry of Õ(m,n), each statement of docs/on-the-set.md: float64, every shape, NumPy, PyTorch and JAX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from plain_set import Plain, basis, polar
+
+from stiefel_init import _on_set, check, sample
+
+SHAPES = [(1, 1), (1, 5), (5, 1), (2, 2), (2, 3), (3, 2), (6, 11), (11, 6), (9, 9)]
+every_shape = pytest.mark.parametrize(("m", "n"), SHAPES)
+
+
+def normals(m: int, n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((m, n))
+
+
+def is_member(w: np.ndarray, close: float = 1e-12) -> bool:
+    return check(w, tol=close).ok
+
+
+@every_shape
+def test_a_member_is_the_ones_plus_a_semi_orthogonal_matrix_of_the_complements(m: int, n: int) -> None:
+    """The lemma, both ways: from W to V, from any V to W; and both Wξ = ξ and Wᵀξ = ξ, wide or tall."""
+    w = sample(m, n, seed=0)
+    xi_m, xi_n = np.full(m, m**-0.5), np.full(n, n**-0.5)
+    rest = w - np.outer(xi_m, xi_n)
+    np.testing.assert_allclose(rest @ xi_n, 0, atol=1e-14)
+    np.testing.assert_allclose(xi_m @ rest, 0, atol=1e-14)
+    v = basis(m).T @ w @ basis(n)
+    small = v @ v.T if m <= n else v.T @ v
+    np.testing.assert_allclose(small, np.eye(min(m, n) - 1), atol=1e-14)
+    v = polar(normals(m - 1, n - 1)) if min(m, n) > 1 else np.zeros((m - 1, n - 1))
+    assert is_member(np.outer(xi_m, xi_n) + basis(m) @ v @ basis(n).T)
+
+
+def test_one_of_the_two_conditions_is_not_enough() -> None:
+    """Semi-orthogonal and wide: Wξ_n = ξ_m forces Wᵀξ_m = ξ_n. Without orthogonality it does not."""
+    w = sample(2, 5, seed=0)
+    np.testing.assert_allclose(w.T @ np.full(2, 2**-0.5), np.full(5, 5**-0.5), atol=1e-14)
+    stretched = w + np.outer(np.full(2, 2**-0.5), np.array([1.0, -1, 0, 0, 0]))
+    np.testing.assert_allclose(stretched @ np.full(5, 5**-0.5), np.full(2, 2**-0.5), atol=1e-14)
+    assert abs(stretched.T @ np.full(2, 2**-0.5) - 5**-0.5).max() > 0.5
+
+
+@every_shape
+def test_centring_is_the_orthogonal_projection_to_the_complements(m: int, n: int) -> None:
+    a, b = normals(m, n), normals(m, n, 1)
+    centred = _on_set.centre(a)
+    np.testing.assert_allclose(centred, Plain(sample(m, n, seed=0)).centred(a), atol=1e-14)
+    np.testing.assert_allclose((_on_set.centre(b) * (a - centred)).sum(), 0, atol=1e-12)
+
+
+@every_shape
+def test_the_tangent_and_normal_spaces(m: int, n: int) -> None:
+    """Curves through W have tangent velocities; what the projection removes is orthogonal to all tangent vectors."""
+    w, a, b = sample(m, n, seed=0), _on_set.centre(normals(m, n, 1)), _on_set.centre(normals(m, n, 2))
+    t, other = _on_set.tangent(w, a), _on_set.tangent(w, b)
+    np.testing.assert_allclose(t, Plain(w).tangent(a), atol=1e-13)
+    np.testing.assert_allclose(_on_set.tangent(w, t), t, atol=1e-13)
+    s = t @ w.T if m <= n else w.T @ t
+    np.testing.assert_allclose(s + s.T, 0, atol=1e-13)
+    np.testing.assert_allclose(((a - t) * other).sum(), 0, atol=1e-12)
+    h = 1e-6
+    velocity = (_on_set.retract(w, -h * t) - _on_set.retract(w, h * t)) / (2 * h)
+    np.testing.assert_allclose(velocity, t, atol=1e-8)
+    k = min(m, n) - 1
+    images = [_on_set.tangent(w, _on_set.centre(e)).ravel() for e in np.eye(m * n).reshape(-1, m, n)]
+    assert np.linalg.matrix_rank(images, tol=1e-9) == (m - 1) * (n - 1) - k * (k + 1) // 2
+
+
+@every_shape
+def test_the_weight_itself_is_normal_so_that_its_decay_does_nothing(m: int, n: int) -> None:
+    w = sample(m, n, seed=0)
+    np.testing.assert_allclose(_on_set.tangent(w, _on_set.centre(w)), 0, atol=1e-13)
+
+
+@every_shape
+@pytest.mark.parametrize("length", [1e-3, 0.1, 0.39, 5.0])
+def test_the_retraction_is_the_polar_one_up_to_the_largest_turn(m: int, n: int, length: float) -> None:
+    plain = Plain(sample(m, n, seed=0))
+    t = plain.tangent(normals(m, n, 1))
+    s4 = (np.linalg.svd(t, compute_uv=False) ** 4).sum() ** 0.25
+    t = t * (length / s4) if s4 > 1e-9 else 0 * t
+    moved = _on_set.retract(plain.w, t)
+    assert is_member(moved, 4e-6)
+    plain.move(t)  # shortens it by its exact singular values
+    np.testing.assert_allclose(moved, plain.w, atol=1e-5 if length > 0.2 else 1e-7)
+    assert is_member(_on_set.retract(moved, 0 * t), 1e-11)  # the error is squared, twice
+
+
+@pytest.mark.parametrize(("m", "n"), [(4, 4), (3, 6), (6, 3)])
+def test_which_retractions_keep_the_ones(m: int, n: int) -> None:
+    """Polar, Newton–Schulz, Muon's quintic and Cayley do with a centred step; QR does not, nor any without centring."""
+    plain = Plain(sample(m, n, seed=0))
+    w, t = plain.w, 0.2 * plain.tangent(normals(m, n, 1))
+    kept = {
+        "polar": polar(w - t),
+        "newton-schulz": _on_set.newton_schulz(w - t),
+        "cayley": cayley(w, t),
+    }
+    q, r = np.linalg.qr(w - t if m >= n else (w - t).T)
+    q = q * np.sign(np.diag(r))
+    broken = {"qr": q if m >= n else q.T, "polar of an uncentred step": polar(w - t - 0.2 * normals(m, n, 2))}
+    for name, moved in kept.items():
+        assert check(moved).alignment_error < 1e-13, name
+    for name, moved in broken.items():
+        found = check(moved)
+        assert found.orthogonality_error < 1e-12, name
+        assert found.alignment_error > 1e-3, name
+    direction = _on_set.orthogonalized(t)
+    np.testing.assert_allclose(direction, _on_set.centre(direction), atol=1e-13)
+
+
+def cayley(w: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """(I + A/2)⁻¹(I - A/2)W with the skew A of W and T: A W = T."""
+    if w.shape[0] < w.shape[1]:
+        return cayley(w.T, t.T).T
+    p = t - w @ (w.T @ t) / 2
+    a = p @ w.T - w @ p.T
+    np.testing.assert_allclose(a @ w, t, atol=1e-13)
+    eye = np.eye(len(w))
+    return np.linalg.solve(eye + a / 2, (eye - a / 2) @ w)
+
+
+@every_shape
+def test_the_nearest_member_is_nearer_than_any_other(m: int, n: int) -> None:
+    a = normals(m, n, 3)
+    found, condition = _on_set.nearest(a, np.linalg.svd)
+    assert is_member(found)
+    assert condition > 0
+    least = np.linalg.norm(a - found)
+    for seed in range(30):
+        other = sample(m, n, seed=seed)
+        assert least <= np.linalg.norm(a - other) + 1e-12
+        near = _on_set.retract(found, _on_set.tangent(found, 0.05 * _on_set.centre(other)))
+        assert least <= np.linalg.norm(a - near) + 1e-7
+
+
+def test_rank_deficiency_shows_in_the_condition() -> None:
+    for a in (np.zeros((3, 4)), np.ones((3, 4)), np.diag([1.0, 1, 0, 0])):
+        assert _on_set.nearest(a, np.linalg.svd)[1] < 1e-14
+
+
+STEPS: dict[str, Any] = {
+    "adam": lambda w, g, o: _on_set.adam_step(w, g, o, g * g, 3, 0.1)[0],
+    "sgd": lambda w, g, o: _on_set.sgd_step(w, g, o, 0.1, decay=0.9, nesterov=True)[0],
+    "muon": lambda w, g, o: _on_set.muon_step(w, g, o, 0.1)[0],
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("shape", [(4, 4), (2, 3, 5), (2, 2, 5, 3)], ids=str)
+def test_numpy_torch_and_jax_take_the_same_step(step: str, shape: tuple[int, ...]) -> None:
+    """Batches of any number of dimensions, such as networks × layers, too."""
+    jnp = pytest.importorskip("jax.numpy")
+    *batch, m, n = shape
+    w = sample(m, n, seed=0, batch=tuple(batch))
+    g = np.random.default_rng(1).standard_normal(shape)
+    o = _on_set.centre(np.random.default_rng(2).standard_normal(shape))
+    expected = STEPS[step](w, g, o)
+    ours = STEPS[step](*(torch.from_numpy(a) for a in (w, g, o)))
+    np.testing.assert_allclose(ours.numpy(), expected, atol=1e-13)
+    theirs = STEPS[step](*(jnp.asarray(a, "float32") for a in (w, g, o)))
+    np.testing.assert_allclose(np.asarray(theirs), expected, atol=1e-5)
+    assert is_member(expected, 1e-5)

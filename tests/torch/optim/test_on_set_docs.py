@@ -1,0 +1,44 @@
+"""docs/on-the-set.md: its code runs, its tables are its records', its numbers are what comes out."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stiefel_init import _on_set, check, sample
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "on-the-set.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
+def test_block_of_the_docs_runs(block: str) -> None:
+    exec(compile(block, "docs/on-the-set.md", "exec"), {})
+
+
+def test_the_tables_are_made_from_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import on_the_set
+
+    assert on_the_set.with_tables(PAGE) == PAGE
+    assert "StiefelAdam" in on_the_set.tables()
+    sys.modules.pop("on_the_set")
+
+
+def test_the_error_after_the_longest_step() -> None:
+    """As the page says: of a step in one plane, for which no estimate of r is too high."""
+    w = np.eye(4)
+    t = _on_set.tangent(w, _on_set.centre(np.outer([1.0, -1, 0, 0], [0, 0, 1.0, -1])))
+    (said,) = re.findall(r"leaves at most ([\d.e-]+) in WᵀW - I", PAGE)
+    worst = max(
+        check(_on_set.retract(base, _on_set.tangent(base, _on_set.centre(turn)), 1e6)).orthogonality_error
+        for base, turn in ((w, t), *((sample(m, n, seed=0), sample(m, n, seed=1)) for m, n in ((2, 9), (9, 2), (5, 5))))
+    )
+    assert 0.3 * float(said) < worst <= float(said)
+    assert np.rad2deg(np.arctan(_on_set.LARGEST_TURN)) < 22
+    assert "22°" in PAGE
