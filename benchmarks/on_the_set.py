@@ -68,7 +68,12 @@ def graphed(step: Callable[[], Any]) -> Callable[[], Any]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+
+    def replay() -> None:
+        graph.replay()
+
+    replay.kept = step  # type: ignore[attr-defined]  # its tensors must live as long as the graph
+    return replay
 
 
 def contenders(count: int, n: int, device: str) -> dict[str, Callable[[], Any]]:

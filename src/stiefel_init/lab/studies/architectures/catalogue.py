@@ -93,7 +93,7 @@ def _networks() -> list[Network]:
     found += [
         Network(
             f"cnn{depth}", "cnn", f"plain CNN of {depth:,} layers", partial(PlainCNN, depth), small, ACCURACY,
-            _from(rate), 3 * EPOCH, slots=16 if depth < 1000 else 6,
+            _from(rate), 3 * EPOCH, slots=16 if depth < 1000 else 6, tune=3 * EPOCH,
             starts=None if depth < 1000 else ("orthogonal", "looks-linear", "ours"),
         )
         for depth, rate in lowest.items()
