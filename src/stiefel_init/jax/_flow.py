@@ -84,7 +84,7 @@ def flow_of(
         every = list(nodes)
         for place, node in zip(traced, given):
             every[place] = node
-        return call(held, structure.unflatten(every))
+        return call(held, jax.tree.unflatten(structure, every))
 
     given = [nodes[place] for place in traced]
     closed = jax.make_jaxpr(run)(dict(leaves), given)

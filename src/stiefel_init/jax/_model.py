@@ -44,7 +44,7 @@ def is_floating(leaf: Any) -> bool:
 
 def kept(tree: Any, spec: Any, keys: list[Hashable]) -> set[Hashable]:
     """The keys of the leaves of a tree at which `spec`, a tree of bools or of its beginning, or a function, is true."""
-    if callable(spec):
+    if jax.tree_util.all_leaves([spec]) and callable(spec):  # many modules are callable too
         marks = [spec(leaf) for leaf in jax.tree.leaves(tree)]
     else:
         marks = jax.tree.leaves(jax.tree.map(lambda mark, part: jax.tree.map(lambda _: bool(mark), part), spec, tree))

@@ -79,7 +79,7 @@ def initialize_(
     chosen = chosen_scheme(scheme, recipe, conv, ends=(inputs, stem, head))
     number = random.getrandbits(63) if seed is None else _validate.size("seed", seed)
     parameters = parameters_of(model)
-    variables = {id(variable): variable for variable in model.weights}
+    variables: dict[Hashable, Any] = {id(variable): variable for variable in model.weights}
     skipped = matching("skip", parameters, skip)
     if chosen is not None:
         rows, tasks = decide(parameters, skipped, chosen, conv or "delta", None)
