@@ -65,7 +65,7 @@ def test_one_feature_is_learned_at_every_depth_in_flax(depth: int) -> None:
     module = Deep(depth)
     variables = module.init(KEY, X)
     starts = [initialize(variables, 0, inputs=X, apply=module.apply), initialize(variables, 0, recipe="paper")]
-    best, paper = fitted(module.apply, starts, 6e-3 / math.sqrt(depth), 1000)
+    best, paper = fitted(lambda p, x: jnp.asarray(module.apply(p, x)), starts, 6e-3 / math.sqrt(depth), 1000)
     assert best >= 0.99
     assert paper < 0.5
 

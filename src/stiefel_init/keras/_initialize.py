@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Hashable, Iterable
 from typing import Any
 
@@ -129,12 +130,19 @@ def _flow(model: Any, weights: dict[int, str], inputs: Any) -> tuple[str, Flow |
         try:
             model(inputs)
         except Exception as error:
-            why = (str(error).splitlines() or [""])[0].rstrip(".:")
+            said = f"{type(error).__name__}: {_why(error)}"
             raise StiefelError(
-                f"the model does not run on inputs={_shapes(inputs)} ({type(error).__name__}: {why}); give what it is "
-                "called with: an array, or a list or dict of arrays."
+                f"the model does not run on inputs={_shapes(inputs)} ({said}); give what it is called with: an array, or "
+                "a list or dict of arrays."
             ) from None
         return "", None
+
+
+def _why(error: Exception) -> str:
+    """The first line of an error that says something; Keras puts one of its own before the user's, in bold."""
+    lines = re.sub(r"\x1b\[\d*m", "", str(error)).splitlines()
+    said = (line for line in lines if line.strip() and not line.startswith("Exception encountered"))
+    return next(said, "").strip().rstrip(".:")
 
 
 def _built_for(model: Any) -> Any:
