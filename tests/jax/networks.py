@@ -89,5 +89,5 @@ class Plain(linen.Module):
         x = linen.BatchNorm(use_running_average=not train)(x)
         tokens = x.reshape(len(x), -1, 8)
         tokens = tokens + linen.MultiHeadDotProductAttention(2)(linen.LayerNorm()(tokens))
-        tokens = linen.RNN(linen.OptimizedLSTMCell(6))(tokens)
-        return linen.Dense(10)(linen.Dropout(0.5, deterministic=not train)(tokens[:, -1]))
+        states: Any = linen.RNN(linen.OptimizedLSTMCell(6))(tokens)
+        return linen.Dense(10)(linen.Dropout(0.5, deterministic=not train)(states[:, -1]))

@@ -132,8 +132,8 @@ def _flow(model: Any, weights: dict[int, str], inputs: Any) -> tuple[str, Flow |
         except Exception as error:
             said = f"{type(error).__name__}: {_why(error)}"
             raise StiefelError(
-                f"the model does not run on inputs={_shapes(inputs)} ({said}); give what it is called with: an array, or "
-                "a list or dict of arrays."
+                f"the model does not run on inputs={_shapes(inputs)} ({said}); give what it is called with: an array, "
+                "or a list or dict of arrays."
             ) from None
         return "", None
 

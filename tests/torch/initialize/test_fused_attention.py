@@ -91,9 +91,10 @@ class NeoX(Bloom):
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize("make", [GPT2, NanoGPT, Bloom, NeoX])
 def test_fused_projections_are_a_filter(make: Any, seed: int | None) -> None:
-    model = nn.Sequential(make(), nn.Linear(WIDTH, 2))
+    attention = make()
+    model = nn.Sequential(attention, nn.Linear(WIDTH, 2))
     plan = initialize_(model, seed=seed)
-    q, k, v, out = model[0].projections()
+    q, k, v, out = attention.projections()
     assert check(q.numpy())
     assert check(v.numpy())
     assert not torch.allclose(q, v, atol=0.01)
