@@ -8,9 +8,11 @@ import equinox as eqx
 import flax.linen as linen
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import nnx
 
+from stiefel_init import draw
 from stiefel_init.jax import Plan, initialize
 from stiefel_init.jax._equinox import read
 from stiefel_init.jax._flow import flow_of
@@ -172,6 +174,54 @@ def test_two_inputs_and_two_heads() -> None:
     module, given = TwoEnds(), (jnp.ones((3, 4)), jnp.ones((3, 2)))
     plan = initialize(module.init(KEY, *given), 0, inputs=given, apply=module.apply, dry_run=True)
     assert ends(plan) == ({"a.kernel", "b.kernel"}, {"value.kernel", "classes.kernel"})
+
+
+def test_a_tied_table_a_shared_module_and_a_head_that_is_declared_first() -> None:
+    class Tied(nnx.Module):
+        def __init__(self, rngs: nnx.Rngs) -> None:
+            self.table = nnx.Embed(20, 8, rngs=rngs)
+            self.again = self.once = nnx.Linear(8, 8, rngs=rngs)
+
+        def __call__(self, x: jax.Array) -> jax.Array:
+            return self.table.attend(nnx.relu(self.again(nnx.relu(self.once(self.table(x))))))
+
+    plan = initialize(Tied(nnx.Rngs(0)), 0, dry_run=True)
+    assert ends(plan) == (set(), set())
+    assert [row.action for row in plan] == ["left alone", "stiefel 8×8", "zeros"]
+
+    class Backwards(eqx.Module):
+        head: eqx.nn.Linear
+        stem: eqx.nn.Linear
+
+        def __call__(self, x: jax.Array) -> jax.Array:
+            return self.head(jax.nn.relu(self.stem(x)))
+
+    plan = initialize(Backwards(eqx.nn.Linear(8, 2, key=KEY), eqx.nn.Linear(3, 8, key=KEY)), 0, dry_run=True)
+    assert ends(plan) == ({"stem.weight"}, {"head.weight"})
+
+
+def test_layers_stacked_for_a_scan_are_drawn_one_by_one() -> None:
+    class Stack(linen.Module):
+        @linen.compact
+        def __call__(self, x: jax.Array) -> jax.Array:
+            class Step(linen.Module):
+                @linen.compact
+                def __call__(self, x: jax.Array, _: None) -> tuple[jax.Array, None]:
+                    return linen.relu(linen.Dense(8, name="inner")(x)), None
+
+            x = linen.relu(linen.Dense(8, name="stem")(x))
+            steps = linen.scan(Step, variable_axes={"params": 0}, split_rngs={"params": True}, length=3)
+            x, _ = steps(name="steps")(x, None)
+            return linen.Dense(2, name="head")(x)
+
+    module, x = Stack(), jnp.ones((1, 3))
+    variables = module.init(KEY, x)
+    plan = initialize(variables, 0, inputs=x, apply=module.apply, dry_run=True)
+    assert ends(plan) == ({"stem.kernel"}, {"head.kernel"})
+    assert plan["steps.inner.kernel"].action == "stiefel 3 of 8×8"
+    kernels = initialize(variables, 0, inputs=x, apply=module.apply)["params"]["steps"]["inner"]["kernel"]
+    expected = draw("stiefel", 8, 8, batch=3, seed=0, name="steps.inner.weight")
+    np.testing.assert_allclose(np.asarray(kernels).mT, expected, atol=5e-6)
 
 
 def test_an_embedding_is_no_stem_and_a_backbone_that_ends_in_relu_has_no_head() -> None:
