@@ -15,13 +15,11 @@ import numpy as np
 import pytest
 from conftest import one_sentence
 from keras import layers
+from plan_law import holds
 from sklearn.datasets import load_digits
 
 from stiefel_init import StiefelError, draw
 from stiefel_init.keras import Plan, initialize_
-
-sys.path.append(str(Path(__file__).parent / "recipe"))
-from plan_law import holds
 
 # Keras' own arrays do not know NumPy 2's `copy` yet.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

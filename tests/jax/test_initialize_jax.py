@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -15,12 +14,10 @@ import numpy as np
 import pytest
 from flax import nnx
 from networks import KEY, Everything, Picture, Plain, Vision
+from plan_law import holds
 
 from stiefel_init import draw
 from stiefel_init.jax import Plan, initialize
-
-sys.path.append(str(Path(__file__).parents[1] / "recipe"))
-from plan_law import holds
 
 FIXED = {"zeros": 0.0, "ones": 1.0}
 
@@ -81,6 +78,7 @@ def test_every_matrix_of_an_nnx_module_is_what_the_plan_says() -> None:
     for row in drawn(plan):
         assert holds(row, flax_matrices(row, at(model, row.name))), row
     assert (ends(plan, "stem"), ends(plan, "head")) == ({"stem.kernel"}, {"head.kernel"})
+    assert plan["attention.key.kernel"].reason == "starts as 0.7 attention.query.kernel"
     np.testing.assert_array_equal(model.norm.mean[...], mean)
     assert np.isfinite(model(jnp.ones((2, 8, 8, 1)))).all()
 
