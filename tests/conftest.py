@@ -36,7 +36,7 @@ from stiefel_init._validate import Method
 from stiefel_init.schemes import Stiefel
 from stiefel_init.torch.sampling import _householder, _source
 
-sys.path.append(str(Path(__file__).parent / "lab"))
+sys.path += [str(Path(__file__).parent / folder) for folder in ("lab", "recipe")]
 pytest_plugins = ("laboratory", "data_room")  # what the tests of the laboratory share
 
 

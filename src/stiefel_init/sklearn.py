@@ -1,17 +1,10 @@
 """scikit-learn: `StiefelMLPClassifier` and `StiefelMLPRegressor`, its multilayer perceptrons with another start.
 
-Note [the start of each layer]
-    The default recipe of `stiefel_init.torch.initialize_`; torch/initialize/_recipe.py has the reasons. Its two
-    formulas are repeated here, because importing that module needs PyTorch.
-    First layer: a member of the set. If it has more units than features, all units would respond to much the same
-    thing, so it is scaled up by √(m/2n) and its biases spread the points at which the units bend.
-    Hidden layers: members of the set. Two or more square ones in a row start as small rotations, `Rotation.in_a_row`.
-    Last layer: sees how the last hidden units differ, not the level they share.
+The recipe is that of `stiefel_init.torch.initialize_`, for layers in a row: recipe/_parts.py has the reasons.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from inspect import Parameter, signature
 from typing import Any
@@ -21,7 +14,10 @@ import sklearn
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 
 from ._sample import draw
-from .schemes import Centred, Offsets, Rotation, Scheme, SchemeName, Stiefel, get
+from .recipe._matrices import Layer, Matrices
+from .recipe._parts import Weight, parts
+from .recipe._roles import Roles
+from .schemes import Offsets, Scheme, SchemeName, get
 
 __all__ = ["StiefelMLPClassifier", "StiefelMLPRegressor"]
 
@@ -73,18 +69,20 @@ class _Started:
         return np.ascontiguousarray(weights.T), biases[:, 0]
 
     def _layer(self, fan_in: int, fan_out: int) -> tuple[SchemeName | Scheme, float, float]:
-        """Note [the start of each layer]: the scheme of the next one, its scale, and the deviation of its biases."""
+        """The scheme of the next layer, its scale, and the deviation of its biases."""
         if self.scheme is not None:
             return self.scheme, 1.0, 0.0
         index, last = len(self.coefs_), self.n_layers_ - 2  # `_initialize` collects the layers in `coefs_`
-        if index == last:
-            return Centred(), 1.0, 0.0
-        if index > 0:
-            row = last - 1
-            return Rotation.in_a_row(row) if row > 1 and fan_in == fan_out else Stiefel(), 1.0, 0.0
-        if fan_out > fan_in and self.activation != "identity":
-            return Stiefel(), math.sqrt(fan_out / (2 * fan_in)), math.sqrt(2 if fan_in == 1 else 0.5)
-        return Stiefel(), 1.0, 0.0
+        here = {"": "by its place"}
+        roles = Roles(
+            stems=here if index == 0 else {},
+            heads=here if index == last else {},
+            runs={"": last - 1},
+            next={} if self.activation == "identity" else {"": self.activation},
+        )
+        weight = Weight("", (fan_out, fan_in), Matrices(1, fan_out, fan_in), Layer(), biased=True)
+        (part,) = parts([weight], roles)[""]
+        return part.scheme, part.matrices.scale, 0.0 if part.bias is None else part.bias.deviation
 
 
 class StiefelMLPClassifier(_Started, MLPClassifier):  # type: ignore[misc]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from ..recipe._matrices import ONES, ZEROS, Constant, Layer, Leave
 from ..recipe._parameters import Layout, Parameter
-from ._model import PIXELS, Apply, Model, example, is_floating, kept, no_rule
+from ._model import GUESSES, PIXELS, Apply, Model, example, is_floating, kept, no_rule
 
 _NORMS = eqx.nn.LayerNorm, eqx.nn.GroupNorm, eqx.nn.RMSNorm, eqx.nn.BatchNorm
 _REPARAMETRIZED = eqx.nn.WeightNorm, eqx.nn.SpectralNorm
@@ -146,15 +146,13 @@ _KINDS: tuple[tuple[Any, Callable[[Any, str, tuple[int, ...]], Found]], ...] = (
 
 
 def _examples(owners: list[Any]) -> list[jax.ShapeDtypeStruct]:
-    first = next((owner for owner in owners if isinstance(owner, _LAYERS)), None)
-    if isinstance(first, eqx.nn.Linear):
-        size = first.in_features
-        return [example()] if size == "scalar" else [example(size), example(8, size)]
-    if isinstance(first, eqx.nn.Conv | eqx.nn.ConvTranspose):
-        return [example(first.in_channels, *(pixels,) * first.num_spatial_dims) for pixels in PIXELS]
-    if isinstance(first, eqx.nn.Embedding):
-        return [example(8, dtype=jnp.int32), example(dtype=jnp.int32)]
-    return []
-
-
-_LAYERS = eqx.nn.Linear, eqx.nn.Conv, eqx.nn.ConvTranspose, eqx.nn.Embedding, eqx.nn.LSTMCell, eqx.nn.GRUCell
+    found: list[jax.ShapeDtypeStruct] = []
+    for layer in owners:
+        if isinstance(layer, eqx.nn.Linear):
+            size = layer.in_features
+            found += [example()] if size == "scalar" else [example(size), example(8, size)]
+        elif isinstance(layer, eqx.nn.Conv | eqx.nn.ConvTranspose):
+            found += [example(layer.in_channels, *(pixels,) * layer.num_spatial_dims) for pixels in PIXELS]
+        elif isinstance(layer, eqx.nn.Embedding):
+            found += [example(8, dtype=jnp.int32), example(dtype=jnp.int32)]
+    return list(dict.fromkeys(found))[:GUESSES]

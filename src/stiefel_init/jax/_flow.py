@@ -80,17 +80,17 @@ def flow_of(
     nodes, structure = jax.tree.flatten(inputs, is_leaf=is_state)
     traced = [place for place, node in enumerate(nodes) if is_state(node) or _is_array(node)]
 
-    def run(held: Mapping[Hashable, Any], given: list[Any]) -> Any:
+    def run(held: list[Any], given: list[Any]) -> Any:
         every = list(nodes)
         for place, node in zip(traced, given):
             every[place] = node
-        return call(held, structure.unflatten(every))
+        return call(dict(zip(leaves, held)), jax.tree.unflatten(structure, every))
 
     given = [nodes[place] for place in traced]
-    closed = jax.make_jaxpr(run)(dict(leaves), given)
+    closed = jax.make_jaxpr(run)(list(leaves.values()), given)
     known = [jax.tree.map(_state if is_state(node) else _input, node) for node in given]
     flat = jax.tree.leaves(
-        ({key: Value(held=(names[key],)) for key in leaves}, known), is_leaf=lambda node: isinstance(node, Value)
+        ([Value(held=(names[key],)) for key in leaves], known), is_leaf=lambda node: isinstance(node, Value)
     )
     walker = _Walker(frozenset(weights))
     returned = walker.run(closed.jaxpr, flat)

@@ -162,14 +162,16 @@ def _number(seed: Any) -> int:
 
 def _read(model: Any, apply: Apply | None, given: Inputs | None) -> Model:
     """The model as its library has it, which is imported only now."""
-    homes = {
-        base.__module__.split(".")[0] + "." + ".".join(base.__module__.split(".")[1:2]) for base in type(model).__mro__
-    }
-    if any(home.startswith("equinox.") for home in homes):
+    homes = [f"{base.__module__}." for base in type(model).__mro__]
+
+    def is_of(library: str) -> bool:
+        return any(home.startswith(f"{library}.") for home in homes)
+
+    if is_of("equinox"):
         from ._equinox import read as read_equinox
 
         return read_equinox(model, apply)
-    if "flax.nnx" in homes and hasattr(model, "eval"):
+    if is_of("flax.nnx") and hasattr(model, "eval"):
         from ._nnx import read as read_nnx
 
         return read_nnx(model, apply)
@@ -179,7 +181,7 @@ def _read(model: Any, apply: Apply | None, given: Inputs | None) -> Model:
         if given is not None and apply is None:
             raise StiefelError("inputs are given but not how to call the model; pass apply=module.apply too.")
         return read_linen(model, apply, given)
-    if "flax.linen" in homes:
+    if is_of("flax.linen"):
         raise StiefelError(
             f"model is a Linen {type(model).__name__}, which holds no parameters; give what its init returns, and "
             "apply=module.apply."

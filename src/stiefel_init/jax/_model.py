@@ -13,6 +13,7 @@ from ..recipe._matrices import Leave
 from ..recipe._parameters import Parameter
 
 Apply = Callable[..., Any]
+GUESSES = 12
 PIXELS = (32, 28, 8, 64, 224)  # sides of images that networks are made for
 
 
@@ -32,7 +33,7 @@ class Model:
     trainable: Callable[[Any], set[Hashable]]
     """The keys of the leaves that a filter of the library names."""
     examples: list[jax.ShapeDtypeStruct]
-    """Inputs that it may take, going by its first layer."""
+    """Inputs that it may take, going by what its layers read, in their order."""
     is_state: Callable[[Any], bool] = lambda node: False
     """Whether a node of its inputs is a state."""
 
@@ -44,7 +45,7 @@ def is_floating(leaf: Any) -> bool:
 
 def kept(tree: Any, spec: Any, keys: list[Hashable]) -> set[Hashable]:
     """The keys of the leaves of a tree at which `spec`, a tree of bools or of its beginning, or a function, is true."""
-    if callable(spec):
+    if jax.tree_util.all_leaves([spec]) and callable(spec):  # many modules are callable too
         marks = [spec(leaf) for leaf in jax.tree.leaves(tree)]
     else:
         marks = jax.tree.leaves(jax.tree.map(lambda mark, part: jax.tree.map(lambda _: bool(mark), part), spec, tree))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ from flax import nnx
 from ..recipe._matrices import Leave
 from ..recipe._parameters import Parameter
 from ._flax import NORMS, stream, what
-from ._model import PIXELS, Apply, Model, example, is_floating
+from ._model import GUESSES, PIXELS, Apply, Model, example, is_floating
 
 
 def read(model: nnx.Module, apply: Apply | None) -> Model:
@@ -22,10 +22,9 @@ def read(model: nnx.Module, apply: Apply | None) -> Model:
     leaves: dict[Any, jax.Array] = {
         path: value for path, variable in flat.items() if is_floating(value := variable.get_value())
     }
-    modules = dict(nnx.iter_modules(model))
     order = {path: place for place, path in enumerate(_paths(model))}
     parameters = [
-        _parameter(path, flat[path], leaves[path], modules, flat)
+        _parameter(model, path, flat[path], tuple(leaves[path].shape), flat)
         for path in sorted(leaves, key=lambda path: order.get(path, len(order)))
         if isinstance(flat[path], nnx.Param)
     ]
@@ -43,12 +42,13 @@ def read(model: nnx.Module, apply: Apply | None) -> Model:
         running.eval()
         return running(*given, **named) if apply is None else apply(running, *given, **named)
 
-    normalized = any(type(module).__name__ in NORMS for module in modules.values())
+    owners = [_along(model, parameter.key[:-1])[-1] for parameter in parameters]  # type: ignore[index]
+    normalized = any(type(owner).__name__ in NORMS for owner in owners)
 
     def trainable(spec: Any) -> set[Hashable]:
         return set(dict(nnx.to_flat_state(nnx.state(model, spec))))
 
-    return Model(parameters, leaves, call, rebuilt, normalized, trainable, _examples(parameters, modules))
+    return Model(parameters, leaves, call, rebuilt, normalized, trainable, _examples(owners))
 
 
 def _paths(model: Any) -> list[tuple[Any, ...]]:
@@ -75,11 +75,10 @@ def _paths(model: Any) -> list[tuple[Any, ...]]:
 
 
 def _parameter(
-    path: Any, variable: nnx.Variable, value: Any, modules: Mapping[Any, Any], flat: Mapping[Any, Any]
+    model: nnx.Module, path: tuple[Any, ...], variable: nnx.Variable, shape: tuple[int, ...], flat: Mapping[Any, Any]
 ) -> Parameter:
     names = tuple(str(step) for step in path)
-    shape = tuple(value.shape)
-    owner, above = modules.get(path[:-1]), modules.get(path[:-2]) if len(path) > 1 else None
+    above, owner = ([None, None, *_along(model, path[:-1])])[-2:]
     held, layout = what(owner, above, names[-1], shape)
     if isinstance(variable, nnx.LoRAParam):
         held, layout = Leave("a LoRA adapter"), None
@@ -87,13 +86,23 @@ def _parameter(
     return Parameter(".".join(names), stream(names), path, shape, held, layout, bias if bias in flat else None)
 
 
-def _examples(parameters: list[Parameter], modules: Mapping[Any, Any]) -> list[jax.ShapeDtypeStruct]:
-    layers = (nnx.Linear, nnx.Conv, nnx.ConvTranspose, nnx.Embed)
-    owners: list[Any] = [modules.get(parameter.key[:-1]) for parameter in parameters]  # type: ignore[index]
-    first = next((owner for owner in owners if isinstance(owner, layers)), None)
-    if isinstance(first, nnx.Linear):
-        return [example(2, first.in_features), example(2, 8, first.in_features)]
-    if isinstance(first, nnx.Conv | nnx.ConvTranspose):
-        window = 1 if isinstance(first.kernel_size, int) else len(first.kernel_size)
-        return [example(2, *(pixels,) * window, first.in_features) for pixels in PIXELS]
-    return [example(2, 8, dtype=jnp.int32)] if isinstance(first, nnx.Embed) else []
+def _along(model: Any, path: tuple[Any, ...]) -> list[nnx.Module]:
+    """The modules on a path, from the model on."""
+    nodes = [model]
+    for step in path:
+        node = nodes[-1]
+        nodes.append(getattr(node, step) if isinstance(step, str) and hasattr(node, step) else node[step])
+    return [node for node in nodes if isinstance(node, nnx.Module)]
+
+
+def _examples(modules: Iterable[Any]) -> list[jax.ShapeDtypeStruct]:
+    found: list[jax.ShapeDtypeStruct] = []
+    for layer in modules:
+        if isinstance(layer, nnx.Linear):
+            found += [example(2, layer.in_features), example(2, 8, layer.in_features)]
+        elif isinstance(layer, nnx.Conv | nnx.ConvTranspose):
+            window = 1 if isinstance(layer.kernel_size, int) else len(layer.kernel_size)
+            found += [example(2, *(pixels,) * window, layer.in_features) for pixels in PIXELS]
+        elif isinstance(layer, nnx.Embed):
+            found.append(example(2, 8, dtype=jnp.int32))
+    return list(dict.fromkeys(found))[:GUESSES]

@@ -80,7 +80,7 @@ class _Walker:
         """What comes out of a layer or function."""
         if (graph := _graph(operation)) is not None:
             return self.run(graph, given)
-        if isinstance(operation, layers.TimeDistributed):
+        if isinstance(operation, layers.TimeDistributed | layers.SpectralNormalization):
             return self.through(operation.layer, given, node)
         if isinstance(operation, ATTENTION):
             return [self.attention(operation, given)]

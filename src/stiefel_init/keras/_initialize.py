@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Hashable, Iterable
 from typing import Any
 
@@ -79,7 +80,7 @@ def initialize_(
     chosen = chosen_scheme(scheme, recipe, conv, ends=(inputs, stem, head))
     number = random.getrandbits(63) if seed is None else _validate.size("seed", seed)
     parameters = parameters_of(model)
-    variables = {id(variable): variable for variable in model.weights}
+    variables: dict[Hashable, Any] = {id(variable): variable for variable in model.weights}
     skipped = matching("skip", parameters, skip)
     if chosen is not None:
         rows, tasks = decide(parameters, skipped, chosen, conv or "delta", None)
@@ -131,12 +132,19 @@ def _flow(model: Any, weights: dict[int, str], inputs: Any) -> tuple[str, Flow |
         try:
             model(inputs)
         except Exception as error:
-            why = (str(error).splitlines() or [""])[0].rstrip(".:")
+            said = f"{type(error).__name__}: {_why(error)}"
             raise StiefelError(
-                f"the model does not run on inputs={_shapes(inputs)} ({type(error).__name__}: {why}); give what it is "
-                "called with: an array, or a list or dict of arrays."
+                f"the model does not run on inputs={_shapes(inputs)} ({said}); give what it is called with: an array, "
+                "or a list or dict of arrays."
             ) from None
         return "", None
+
+
+def _why(error: Exception) -> str:
+    """The first line of an error that says something; Keras puts one of its own before the user's, in bold."""
+    lines = re.sub(r"\x1b\[\d*m", "", str(error)).splitlines()
+    said = (line for line in lines if line.strip() and not line.startswith("Exception encountered"))
+    return next(said, "").strip().rstrip(".:")
 
 
 def _built_for(model: Any) -> Any:

@@ -21,10 +21,7 @@ DEPTHWISE = layers.DepthwiseConv1D, layers.DepthwiseConv2D
 SEPARABLE = layers.SeparableConv1D, layers.SeparableConv2D
 CELLS = layers.SimpleRNNCell, layers.LSTMCell, layers.GRUCell
 ATTENTION = layers.MultiHeadAttention, layers.GroupQueryAttention
-NORMS = (
-    layers.BatchNormalization, layers.LayerNormalization, layers.GroupNormalization, layers.RMSNormalization,
-    layers.SpectralNormalization,
-)  # fmt: skip
+NORMS = layers.BatchNormalization, layers.LayerNormalization, layers.GroupNormalization, layers.RMSNormalization
 
 
 def inner(layer: Any) -> list[Any]:

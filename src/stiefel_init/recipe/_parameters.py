@@ -118,6 +118,7 @@ def decide(
         elif parameter.key not in rules:
             rules[parameter.key] = _rule(parameter, scheme, conv)
     recipe = {} if roles is None else _recipe(first, rules, roles)
+    names = {parameter.stream: parameter.name for parameter in first.values()}
     rows: list[Row] = []
     tasks: list[Task] = []
     for parameter in parameters:
@@ -128,6 +129,8 @@ def decide(
             rows.append(Row(parameter.name, parameter.shape, "left alone", reason=what.reason))
         elif key in recipe:
             rows.append(row(parameter.name, parameter.shape, recipe[key]))
+            if source := recipe[key][0].source:  # the plan speaks in the framework's names
+                rows[-1] = rows[-1]._replace(reason=rows[-1].reason.replace(source, names[source]))
             tasks += [Task(parameter, part.matrices, part.scheme, part.source, part.first) for part in recipe[key]]
         else:
             rows.append(Row(parameter.name, parameter.shape, *described(what, scheme)))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -137,7 +138,7 @@ def _quick() -> list[Network]:
                 partial(mlp, 1, 1, depth), _function(1, regression=True), R2, _from(1e-3, 2), 400, batch=128, tune=400)
         for depth in (3, 20)
     ]  # fmt: skip
-    image = {"problem": digits, "metric": ACCURACY, "steps": steps, "tune": steps, "batch": 64}
+    image: dict[str, Any] = {"problem": digits, "metric": ACCURACY, "steps": steps, "tune": steps, "batch": 64}
     found += [
         Network("cnn8", "cnn", "plain CNN of 8 layers", partial(PlainCNN, 8), rates=_from(4e-3, 2), **image),
         Network("cnn20", "cnn", "plain CNN of 20 layers", partial(PlainCNN, 20), rates=_from(2e-3, 2), **image),

@@ -23,11 +23,11 @@ def _gpt2_(model: nn.Module) -> None:
     for name, module in layers:
         last = name.endswith(_ENDS_OF_BRANCHES)
         nn.init.normal_(module.weight, std=0.02 / (math.sqrt(branches) if last else 1))
-        if getattr(module, "bias", None) is not None:
-            nn.init.zeros_(module.bias)
-    for module in model.modules():
-        if isinstance(module, nn.RNNBase):
-            for name, parameter in module.named_parameters():
+        if isinstance(bias := getattr(module, "bias", None), Tensor):
+            nn.init.zeros_(bias)
+    for recurrent in model.modules():
+        if isinstance(recurrent, nn.RNNBase):
+            for name, parameter in recurrent.named_parameters():
                 nn.init.normal_(parameter, std=0.02) if "weight" in name else nn.init.zeros_(parameter)
 
 

@@ -1,9 +1,9 @@
 """Training one network, or many at once on a GPU.
 
 Note [slots]
-    On a GPU a step of these networks is hundreds of small kernels that leave most of it idle. A `Slot` holds a model, an
-    optimizer and a CUDA graph of one whole step: it takes the step's number from a counter on the device, with it the
-    rows of the batch and the learning rate, and counts on. A run is then its first weights and a number of replays,
+    On a GPU a step of these networks is hundreds of small kernels that leave most of it idle. A `Slot` holds a model,
+    an optimizer and a CUDA graph of one whole step: it takes the step's number from a counter on the device, with it
+    the rows of the batch and the learning rate, and counts on. A run is then its first weights and a number of replays,
     several slots run side by side on streams of their own, and nothing waits for the CPU. The next run of the same
     network copies its weights into the slot. On a CPU the same step runs as it is written.
 """
@@ -70,7 +70,7 @@ class Slot:
         self.network, self.problem, self.device = network, problem, device
         self.model = network.make().to(device)
         if device.type == "cuda" and network.kind in ("cnn", "resnet"):
-            self.model = self.model.to(memory_format=torch.channels_last)  # as cuDNN wants them
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as cuDNN wants them
         parameters = dict(self.model.named_parameters())
         self.forward = self.model if compiled is None else partial(compiled, parameters)
         self.rate = torch.zeros((), device=device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 from torch import Tensor, nn
 
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 class Recurrent(nn.Module):
     """One recurrent layer; its last state decides."""
 
-    def __init__(self, kind: Literal["rnn", "lstm", "gru"], inputs: int = 28, width: int = 128) -> None:
+    def __init__(self, kind: str, inputs: int = 28, width: int = 128) -> None:
         super().__init__()
         kinds: dict[str, Callable[[], nn.RNNBase]] = {
             "rnn": lambda: nn.RNN(inputs, width, nonlinearity="relu", batch_first=True),
