@@ -1,4 +1,4 @@
-"""Write docs/performance.md, docs/architectures.md and the README's figures, from benchmarks/records/ and results/.
+"""Write docs/performance.md and the README's figures, from benchmarks/records/ and results/.
 
 python benchmarks/summary.py [--check]
 """
@@ -12,12 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from architectures_page import ARCHITECTURES, architectures, architectures_line
-
 from stiefel_init.lab.paper.protocol import SCHEMES
 from stiefel_init.lab.paper.table1 import Table1
 from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.results import Results
+from stiefel_init.lab.studies.architectures import Architectures, line
 
 HERE = Path(__file__).parent
 PEER_BATCHES = {"orthogonal_ loop": "a loop of `orthogonal_`", "jax vmap": "JAX's under `jax.vmap`"}
@@ -317,7 +316,8 @@ def readme() -> str:
             f"networks at once, and {1e3 * coarse['milliseconds']:.0f} µs in tf32: {deep['speedup']:.0f}× and "
             f"{coarse['speedup']:.0f}× as fast as the plain loop ([performance](docs/performance.md))."
         )
-    lines += architectures_line()
+    if (verdicts := Architectures().evidence(Results())) is not None:
+        lines.append(line(verdicts))
     text = README.read_text()
     start = text.index("-->", text.index("<!-- figures")) + 4
     return text[:start] + "\n".join(lines) + "\n" + text[text.index("<!-- end -->") :]
@@ -327,7 +327,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="say whether the pages are current, and write nothing")
     check = parser.parse_args().check
-    for path, text in ((PAGE, page()), (ARCHITECTURES, architectures()), (README, readme())):
+    for path, text in ((PAGE, page()), (README, readme())):
         if not check:
             path.write_text(text, encoding="utf-8")
             print(f"wrote {path.name}")

@@ -119,14 +119,27 @@ def publish(
     return [*written, _write_environments(out, environments)]
 
 
-def note_environment(directory: Path, name: str, environment: Environment, seconds: float, networks: int) -> None:
-    """Note in a directory's environment.json how a table that is not made of records was run."""
+def note_environment(
+    directory: Path, name: str, environment: Environment, seconds: float, networks: int, *, add: bool = False
+) -> None:
+    """Note in a directory's environment.json how a table that is not made of records was run.
+
+    Args:
+        directory: The directory.
+        name: The table.
+        environment: Where it was run.
+        seconds: How long it took.
+        networks: How many were trained.
+        add: Whether they were added to those that had been trained before.
+    """
+    known = Results(directory).environments
+    before = known.get(name, {}) if add else {}
     entry = {
-        "networks": networks,
-        "seconds": round(seconds, 1),
-        "environments": [{**environment, "networks": networks}],
+        "networks": before.get("networks", 0) + networks,
+        "seconds": round(before.get("seconds", 0) + seconds, 1),
+        "environments": [*before.get("environments", []), {**environment, "networks": networks}],
     }
-    _write_environments(directory, Results(directory).environments | {name: entry})
+    _write_environments(directory, known | {name: entry})
 
 
 def _write_environments(directory: Path, environments: Mapping[str, Any]) -> Path:

@@ -51,7 +51,7 @@ class Log:
 
     def add(self, job: Job, curve: list[float]) -> None:
         """Note a run, so that it is there whatever happens next."""
-        self.runs[job] = tuple(round(score, 4) for score in curve)
+        self.runs[job] = tuple(curve)
         new = not self.path.exists()
         scores = [f"{score:.4f}" for score in self.runs[job]]
         try:

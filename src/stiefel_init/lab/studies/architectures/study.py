@@ -10,13 +10,15 @@ from typing import Any
 from ...experiment import QUICK_NOTE, Experiment, Options
 from ...files import prepare
 from ...progress import progress
+from ...report.tables import Table
 from ...results import Results, note_environment
 from ...train.record import environment
 from ...train.runner import pick_device
-from . import plan
+from . import page, plan
 from .catalogue import Network, networks
 from .log import Log, Runs, runs
 from .training import TUNING
+from .verdicts import Verdicts
 from .workers import How, train_all
 
 SEEDS, QUICK_SEEDS = 5, 2
@@ -32,7 +34,7 @@ class Architectures(Experiment):
 
     def run(self, options: Options) -> None:
         """Train what is left of the study."""
-        found = self.train(options)
+        found = Verdicts(networks(quick=options.quick), self.train(options))
         for table in self.tables(found):
             table.show()
         self.write_pictures(found, options)
@@ -62,13 +64,29 @@ class Architectures(Experiment):
             for job, curve in train_all(chosen, log.runs, how, advanced):
                 log.add(job, curve)
         if len(log.runs) > before:
-            note_environment(options.out, label, environment(device, "slots"), time.time() - start, len(log.runs))
+            fresh = len(log.runs) - before
+            note_environment(options.out, label, environment(device, "slots"), time.time() - start, fresh, add=True)
         return log.runs
 
-    def evidence(self, results: Results) -> Any:
-        """The runs."""
+    def evidence(self, results: Results) -> Verdicts | None:
+        """What the runs say; None if no network's are complete."""
         rows = results.table(self.name)
-        return runs(rows, results.place / f"{self.name}.csv") if rows else None
+        if not rows:
+            return None
+        found = Verdicts(networks(quick=False), runs(rows, results.place / f"{self.name}.csv"))
+        return found if found.networks else None
+
+    def tables(self, evidence: Verdicts) -> list[Table]:
+        """One for each network."""
+        return page.tables(evidence)
+
+    def pictures(self, evidence: Verdicts) -> dict[str, Any]:
+        """Scores on the way."""
+        return {self.name: page.picture(evidence)} if evidence.networks else {}
+
+    def section(self, evidence: Verdicts) -> list[str]:
+        """The page without its head."""
+        return page.section(evidence)
 
 
 def _work(network: Network, done: Runs, seeds: int) -> float:

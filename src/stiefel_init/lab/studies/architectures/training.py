@@ -185,7 +185,8 @@ class Slot:
         self.job = None
         metric = self.network.metric
         scores = torch.stack([score.cpu() for score in self.scores]).tolist()
-        return [score if metric.sign * (score - metric.chance) > 0 else metric.chance for score in scores]
+        found = [score if metric.sign * (score - metric.chance) > 0 else metric.chance for score in scores]
+        return [round(score, 4) for score in found]  # as they are written, so that a rerun decides as this run does
 
 
 def train(
