@@ -14,7 +14,8 @@ Note [attention as a filter]
     W_Q and W_V in the set.
 Note [branches without normalization]
     B residual branches each add as much as there was, and the signal doubles B times. Scaled by 1/√B at their ends they
-    add up to a fixed multiple of it, whatever B.
+    add up to a fixed multiple of it, whatever B; if they end in random directions, that is, since members of the set
+    would all add to the common level.
 Note [places]
     What a layer over places, such as the tokens of a mixer, should do with their common level is for the task to say;
     the set would pass it on to every unit. Such layers are orthogonal, with no direction preferred.
@@ -73,17 +74,23 @@ def parts(weights: Iterable[Weight], roles: Roles) -> dict[str, list[Part]]:
     """What all weights of a model start as, by name."""
     known = {weight.name: weight for weight in weights}
     linked = _attention({name: weight for name, weight in known.items() if weight.linked}, roles)
-    return {name: linked.get(name) or [_scaled(name, _part(weight, roles), roles)] for name, weight in known.items()}
+    ends = [known[name] for name in roles.branches if name in known and name not in linked]
+    ends = [weight for weight in ends if weight.layer.kind in ("linear", "convolution")]
+    branches = {weight.name: sum(each.matrices.count for each in ends) for weight in ends}
+    return {
+        name: linked.get(name) or [_scaled(_part(weight, roles), branches.get(name, 1))]
+        for name, weight in known.items()
+    }
 
 
-def _scaled(name: str, part: Part, roles: Roles) -> Part:
-    """The part as the end of a residual branch, if it is one; Note [branches without normalization]."""
-    count = len(roles.branches)
-    if name not in roles.branches or count == 1:
+def _scaled(part: Part, branches: int) -> Part:
+    """The part as the end of one of several residual branches; Note [branches without normalization]."""
+    if branches == 1:
         return part
-    scale = part.matrices.scale / math.sqrt(count)
-    reason = f"ends one of {count} residual branches without normalization"
-    return part._replace(matrices=replace(part.matrices, scale=scale), reason=reason)
+    law = part.scheme
+    scheme = replace(law, spread=1.0) if isinstance(law, Blend) else Orthogonal()
+    matrices = replace(part.matrices, scale=part.matrices.scale / math.sqrt(branches))
+    return Part(matrices, scheme, f"ends one of {branches} residual branches without normalization")
 
 
 def _part(weight: Weight, roles: Roles) -> Part:

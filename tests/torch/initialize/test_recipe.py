@@ -221,3 +221,88 @@ def test_attention_without_normalization_holds_together_too() -> None:
         bare: Any = model if isinstance(model, Bare) else model[4]
         torch.testing.assert_close(bare.k.weight, 0.7 * bare.q.weight)
         torch.testing.assert_close(bare.o.weight, -0.25 * bare.v.weight.T)
+
+
+class Branches(nn.Module):
+    """Residual blocks of two layers, with or without normalization; the first has a shortcut of its own."""
+
+    def __init__(self, blocks: int, norm: type[nn.Module] = nn.Identity) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Linear(5, 16), nn.Linear(16, 3)
+        self.short = nn.Linear(16, 16, bias=False)
+        self.first, self.last = (nn.ModuleList(nn.Linear(16, 16) for _ in range(blocks)) for _ in range(2))
+        self.norms = nn.ModuleList(norm(16) for _ in range(blocks))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.stem(x))
+        for place, (first, last, norm) in enumerate(zip(self.first, self.last, self.norms)):
+            y = last(torch.relu(first(norm(x))))
+            x = torch.relu((self.short(x) if place == 0 else x) + y)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("inputs", [None, torch.ones(2, 5)], ids=["read", "watched"])
+def test_ends_of_branches_without_normalization_are_scaled(inputs: Tensor | None) -> None:
+    model = Branches(9)
+    plan = initialize_(model, seed=0, inputs=inputs)
+    for place in range(9):
+        weight = model.get_parameter(f"last.{place}.weight").detach()
+        torch.testing.assert_close(9 * weight @ weight.T, torch.eye(16), atol=1e-5, rtol=0)
+        assert "one of 9 residual branches" in plan[f"last.{place}.weight"].reason
+        assert not plan[f"first.{place}.weight"].reason
+    assert check(model.short.weight.detach())
+    signal = torch.rand(200, 5, generator=torch.Generator().manual_seed(0))
+    deep, shallow = Branches(30), Branches(2)
+    for other in (deep, shallow):
+        initialize_(other, seed=0)
+    with torch.no_grad():
+        assert 0.2 < float(deep(signal).std() / shallow(signal).std()) < 5  # 1/√30 of members: 16 times
+
+
+def test_branches_that_a_normalization_holds_are_left_as_they_are() -> None:
+    plan = initialize_(Branches(9, nn.LayerNorm), seed=0)
+    assert not any("branches" in row.reason for row in plan)
+    assert not any("branches" in row.reason for row in initialize_(Branches(1), seed=0))
+
+
+class Mixing(nn.Module):
+    """One layer over channels, then one over places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Linear(4, 16), nn.LayerNorm(16)
+        self.channels, self.places, self.back = nn.Linear(16, 16), nn.Linear(9, 12), nn.Linear(12, 9)
+        self.head = nn.Linear(16, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        x = x + self.channels(self.norm(x))
+        x = x + self.back(torch.relu(self.places(self.norm(x).transpose(1, 2)))).transpose(1, 2)
+        return self.head(self.norm(x).mean(1))
+
+
+@pytest.mark.parametrize("inputs", [None, torch.ones(2, 9, 4)], ids=["read", "watched"])
+def test_layers_over_places_have_no_preferred_direction(inputs: Tensor | None) -> None:
+    model = Mixing()
+    plan = initialize_(model, seed=0, inputs=inputs)
+    assert check(model.channels.weight.detach())
+    for layer, gain in ((model.places, 2.0), (model.back, 1.0)):
+        weight = layer.weight.detach()
+        small = weight.T @ weight if len(weight) > weight.shape[1] else weight @ weight.T
+        torch.testing.assert_close(small, gain * torch.eye(9), atol=1e-5, rtol=0)
+        assert not check(weight / math.sqrt(gain))
+    assert "places" in plan["places.weight"].reason
+
+
+def test_the_state_of_a_relu_network_starts_near_the_identity() -> None:
+    for module in (nn.RNN(3, 32, 2, nonlinearity="relu", bidirectional=True), nn.RNNCell(3, 32, nonlinearity="relu")):
+        initialize_(module, seed=0)
+        for name, weight in module.named_parameters():
+            if name.startswith("weight_hh"):
+                assert check(weight.detach())
+                assert (
+                    0.5 < float((weight.detach() - torch.eye(32)).norm()) < 1.3
+                )  # 0.15 √32 = 0.85; of a random one, 8
+    tanh = nn.RNN(3, 32)
+    initialize_(tanh, seed=0)
+    assert float((tanh.get_parameter("weight_hh_l0").detach() - torch.eye(32)).norm()) > 5

@@ -172,7 +172,8 @@ def picture(verdicts: Verdicts) -> Figure:
         metric = network.metric
         if metric.sign > 0:
             top, low = max(best), max(min(best), max(best) - (30 if metric.unit else 0.5))
-            axis.set_ylim(low - 0.35 * (top - low), top + 0.1 * (top - low))
+            span = max(top - low, 2.0 if metric.unit else 0.02)
+            axis.set_ylim(low - span, top + 0.15 * span)
         axis.set_title(network.title, fontsize=10)
         axis.set_xlabel("step")
         axis.set_ylabel(f"{metric.name} {metric.unit}".strip())
