@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +15,12 @@ from torch.nn.parameter import is_lazy
 
 from ..._errors import StiefelError
 from ._diagnosis import Diagnosis
+from ._ends import fit_of, inputs_of
 from ._layer import Layer
 from ._observe import RECTIFIERS, Observer, Seen, first_tensor
 from ._predict import Prediction, predict, runs
 from ._snapshot import unchanged
-from ._statistics import norms
+from ._statistics import Gatherer, common, norms
 from ._weights import Weights, own_weights, survey, weight_layers
 
 Loss = Callable[[Any, Any], Tensor]
@@ -78,7 +79,8 @@ def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss |
             raise StiefelError(f"no layer of {type(model).__name__} with weights ran on these inputs; is it scripted?")
         value = None if targets is None else _loss(loss, outputs, targets)
         gradients = _gradients(value, observer.seen)
-    return Diagnosis(_rows(observer, gradients), None if value is None else float(value.detach()))
+        fit = None if value is None else fit_of(value, first_tensor(outputs), targets, loss is None)
+    return Diagnosis(_rows(observer, gradients), inputs_of(given, observer.seen[0].module), fit)
 
 
 def _arguments(inputs: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
@@ -182,33 +184,71 @@ def _default_loss(outputs: Tensor | None, targets: Any) -> Tensor:
     return F.cross_entropy(scores.flatten(0, -2), labels.flatten())
 
 
-def _gradients(loss: Tensor | None, seen: Sequence[Seen]) -> list[tuple[float | None, float | None]]:
-    """For each call, the norm of the gradient with respect to the layer's output, and to its weights."""
+class Gradients(NamedTuple):
+    """What the backward pass told about one call."""
+
+    output: float | None = None
+    """Norm of the gradient with respect to the layer's output, and to its weights."""
+    weights: float | None = None
+    common: float | None = None
+    first_step: float | None = None
+
+
+def _gradients(loss: Tensor | None, seen: Sequence[Seen]) -> list[Gradients]:
     if loss is None:
-        return [(None, None)] * len(seen)
+        return [Gradients()] * len(seen)
     weights = {id(layer.module): own_weights(layer.module) for layer in seen}
     sources: list[Any] = [layer.edge for layer in seen if layer.edge is not None]
+    sequences = [layer.sequence for layer in seen if layer.sequence is not None]
     flat = [weight for group in weights.values() for weight in group]
-    gradients = torch.autograd.grad(loss, [*sources, *flat], allow_unused=True)
+    found = torch.autograd.grad(loss, [*sources, *flat, *sequences], allow_unused=True)
+    gradients = [None if gradient is None else gradient.detach() for gradient in found]
     at = [index for index, gradient in enumerate(gradients) if gradient is not None]
-    lengths = dict(zip(at, norms([gradients[index].detach() for index in at])))
-    by_output, by_weight = iter(range(len(sources))), iter(range(len(sources), len(gradients)))
+    lengths = dict(zip(at, norms([gradient for gradient in gradients if gradient is not None])))
+    by_output, by_weight = iter(range(len(sources))), iter(range(len(sources), len(sources) + len(flat)))
     of_weights: dict[int, float | None] = {}
+    gatherer = Gatherer(common)
     for key, group in weights.items():
-        parts = [lengths[index] for index in (next(by_weight) for _ in group) if index in lengths]
-        of_weights[key] = math.hypot(*parts) if parts else None
+        indices = [index for index in (next(by_weight) for _ in group) if index in lengths]
+        of_weights[key] = math.hypot(*(lengths[index] for index in indices)) if indices else None
+        matrix = gradients[indices[0]] if indices else None
+        if matrix is not None and matrix.layout == torch.strided and matrix.shape[0] > 1:
+            gatherer.add(key, matrix.flatten(1))
+    shares = gatherer.results()
+    steps = iter(gradients[len(sources) + len(flat) :])
     return [
-        (None if layer.edge is None else lengths.get(next(by_output)), of_weights[id(layer.module)]) for layer in seen
+        Gradients(
+            None if layer.edge is None else lengths.get(next(by_output)),
+            of_weights[id(layer.module)],
+            shares.get(id(layer.module), (None,))[0],
+            None if layer.sequence is None else _first_step(next(steps), layer.module),
+        )
+        for layer in seen
     ]
 
 
-def _rows(observer: Observer, gradients: Sequence[tuple[float | None, float | None]]) -> tuple[Layer, ...]:
+def _first_step(gradient: Tensor | None, module: nn.Module) -> float | None:
+    """The gradient's norm at the first time step, over that at the step where it is largest."""
+    if gradient is None or gradient.shape[_steps_at(gradient, module)] < 2:
+        return None
+    by_step = gradient.movedim(_steps_at(gradient, module), 0).flatten(1)
+    lengths = norms(list(by_step))
+    return lengths[0] / max(lengths) if max(lengths) > 0 else None
+
+
+def _steps_at(sequence: Tensor, module: nn.Module) -> int:
+    """The dimension of a recurrent layer's input that counts time steps."""
+    return int(bool(getattr(module, "batch_first", False)) and sequence.ndim > 2)
+
+
+def _rows(observer: Observer, gradients: Sequence[Gradients]) -> tuple[Layer, ...]:
     seen, entering, leaving = observer.seen, observer.entering.results(), observer.leaving.results()
+    bending = observer.bending.results()
     weights = survey(dict.fromkeys(layer.module for layer in seen))
     predictions = _predictions(seen, gradients, weights)
     rows = []
-    for layer, (gradient, weight_gradient) in zip(seen, gradients):
-        mean, std, active, never = entering[id(layer)]
+    for layer, gradient in zip(seen, gradients):
+        mean, std, pre_spread, active, never, always = entering[id(layer)]
         mean_after, std_after, spread, distinct = leaving[id(layer)]
         weight, expected = weights[layer.module], predictions.get(id(layer))
         rows.append(
@@ -222,16 +262,26 @@ def _rows(observer: Observer, gradients: Sequence[tuple[float | None, float | No
                 samples=layer.samples,
                 pre_mean=mean,
                 pre_std=std,
+                pre_spread=pre_spread,
                 alpha=mean / std if std > 0 else None,
                 active=None if layer.activation is None else active,
                 dead=int(never) if layer.activation in RECTIFIERS else None,
+                bend=_bend(layer, never + always, bending),
+                saturated=None if layer.saturated is None else float(layer.saturated),
                 post_mean=mean_after,
                 post_std=std_after,
                 spread=spread,
                 distinct=distinct if layer.samples > 1 and distinct > 0 else None,
-                gradient=gradient,
-                weight_gradient=weight_gradient,
+                gradient=gradient.output,
+                weight_gradient=gradient.weights,
+                common_gradient=gradient.common,
+                steps=None if (x := layer.sequence) is None else x.shape[_steps_at(x, layer.module)],
+                first_step=gradient.first_step,
                 zero_weights=weight.zero,
+                row_norm=weight.row_norm,
+                level=weight.level,
+                bias_mean=weight.bias_mean,
+                bias_std=weight.bias_std,
                 scheme=weight.scheme,
                 orthogonality_error=weight.orthogonality_error,
                 alignment_error=weight.alignment_error,
@@ -241,12 +291,19 @@ def _rows(observer: Observer, gradients: Sequence[tuple[float | None, float | No
     return tuple(rows)
 
 
+def _bend(layer: Seen, idle: float, bending: Mapping[int, Sequence[float]]) -> float | None:
+    """`Layer.bend`; `idle` counts the units that fire always or never."""
+    if layer.activation in RECTIFIERS:
+        return 1 - idle / layer.units
+    return bending[id(layer)][0] if id(layer) in bending else None
+
+
 def _predictions(
     seen: Sequence[Seen],
-    gradients: Sequence[tuple[float | None, float | None]],
+    gradients: Sequence[Gradients],
     weights: Mapping[nn.Module, Weights],
 ) -> dict[int, Prediction]:
-    lengths = {id(layer): length for layer, (length, _) in zip(seen, gradients)}
+    lengths = {id(layer): gradient.output for layer, gradient in zip(seen, gradients)}
     result: dict[int, Prediction] = {}
     for run in runs(seen):
         of_run = [weights[layer.module] for layer in run]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._errors import StiefelError
 from ..._text import columns
+from ._ends import Fit, Inputs
 from ._layer import COLUMNS, Layer
 from ._verdict import Finding, judge
 
@@ -41,8 +42,15 @@ class Diagnosis:
     """
 
     layers: tuple[Layer, ...]
-    loss: float | None = None
-    """The loss, if targets were given."""
+    inputs: Inputs | None = None
+    """Statistics of the inputs; None for tokens."""
+    fit: Fit | None = None
+    """Loss, outputs and targets, if targets were given."""
+
+    @property
+    def loss(self) -> float | None:
+        """The loss, if targets were given."""
+        return None if self.fit is None else self.fit.loss
 
     @cached_property
     def _judged(self) -> tuple[tuple[Finding, ...], tuple[str, ...]]:

@@ -1,0 +1,107 @@
+"""What enters and leaves a model as a whole: `Inputs` and `Fit`, measured by `inputs_of` and `fit_of`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ._statistics import double, leaving, some
+
+_SAMPLES = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """The inputs, over their features: the channels of images, else the last dimension."""
+
+    mean: float
+    std: float
+    """Over all entries."""
+    features: int
+    largest_std: float
+    """The largest and the median std of a feature over the samples, of those that vary."""
+    median_std: float
+    distinct: float | None
+    """How many features differ, as `Layer.distinct` counts units."""
+    same: float
+    """The share of the inputs' square that all samples have in common; 1 if all samples are equal."""
+
+    @property
+    def size(self) -> float:
+        """Root mean square of the entries."""
+        return math.hypot(self.mean, self.std)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """How the outputs meet the targets. What the loss does not tell is None."""
+
+    loss: float
+    constant_loss: float | None
+    """For the default losses: what the best constant output would get."""
+    output_mean: float | None = None
+    """Mean and std of outputs and of float targets of their shape."""
+    output_std: float | None = None
+    target_mean: float | None = None
+    target_std: float | None = None
+
+    @property
+    def learned(self) -> bool:
+        """Whether the network beats every constant output by far, so that it must have been trained."""
+        return self.constant_loss is not None and self.loss < LEARNED * self.constant_loss
+
+
+LEARNED = 0.5  # an untrained network does not get below this share of the best constant's loss
+
+
+def inputs_of(given: Iterable[Tensor], first: nn.Module) -> Inputs | None:
+    """The first tensor of numbers among the inputs; None for tokens, or a single number."""
+    tensor = next((t for t in given if t.is_floating_point() and t.ndim > 0), None)
+    if tensor is None:
+        return None
+    is_image = isinstance(first, nn.modules.conv._ConvNd) and tensor.ndim == len(first.kernel_size) + 2
+    rows = tensor.detach().movedim(1 if is_image else -1, -1) if tensor.ndim > 1 else tensor.detach().unsqueeze(1)
+    rows = double(some(rows.reshape(-1, rows.shape[-1]), _SAMPLES))
+    std = rows.std(0, correction=0)
+    varying = std[std > 1e-12 * rows.abs().amax().clamp(min=1e-300)]
+    square = float(rows.square().mean())
+    distinct = float(leaving(rows.float().unsqueeze(0).clone())[0, 3]) if len(rows) > 1 else 0.0
+    return Inputs(
+        mean=float(rows.mean()),
+        std=float(rows.std(correction=0)),
+        features=rows.shape[1],
+        largest_std=float(varying.amax()) if len(varying) else 0.0,
+        median_std=float(varying.median()) if len(varying) else 0.0,
+        distinct=distinct or None,
+        same=1 - float(std.square().mean()) / square if square > 0 else 1.0,
+    )
+
+
+def fit_of(value: Tensor, outputs: Tensor | None, targets: Any, default: bool) -> Fit:
+    """Compare the outputs with the targets; `default` if the loss is one of `diagnose`'s own."""
+    loss = float(value.detach())
+    if outputs is None or not isinstance(targets, Tensor) or targets.is_complex():
+        return Fit(loss=loss, constant_loss=None)
+    if not targets.is_floating_point():
+        if not default:
+            return Fit(loss=loss, constant_loss=None)
+        counts = torch.unique(targets, return_counts=True)[1].double()
+        shares = counts / counts.sum()
+        return Fit(loss=loss, constant_loss=float(-(shares * shares.log()).sum()))
+    if targets.numel() != outputs.numel():
+        return Fit(loss=loss, constant_loss=None)
+    out, aim = double(outputs.detach()), double(targets.detach())
+    columns = aim.reshape(aim.shape[0], -1) if aim.ndim > 0 else aim.reshape(1, 1)
+    return Fit(
+        loss=loss,
+        constant_loss=float(columns.var(0, correction=0).mean()) if default else None,
+        output_mean=float(out.mean()),
+        output_std=float(out.std(correction=0)),
+        target_mean=float(aim.mean()),
+        target_std=float(aim.std(correction=0)),
+    )
