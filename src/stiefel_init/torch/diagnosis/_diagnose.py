@@ -61,6 +61,9 @@ def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss |
     if loss is not None and targets is None:
         raise StiefelError("loss was given without targets; pass both, or neither.")
     modules = list(model.named_modules())
+    for name, module in modules:
+        if isinstance(module, torch.jit.ScriptModule):
+            raise StiefelError(f"{name or 'model'} is a TorchScript module; diagnose the model before scripting it.")
     layers = weight_layers(modules)
     if not layers:
         raise StiefelError(f"{type(model).__name__} has no layer with weights; there is nothing to diagnose.")
@@ -79,8 +82,10 @@ def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss |
             raise StiefelError(f"no layer of {type(model).__name__} with weights ran on these inputs; is it scripted?")
         value = None if targets is None else _loss(loss, outputs, targets)
         gradients = _gradients(value, observer.seen)
-        fit = None if value is None else fit_of(value, first_tensor(outputs), targets, loss is None)
-    return Diagnosis(_rows(observer, gradients), inputs_of(given, observer.seen[0].module), fit)
+        fit = None if value is None else fit_of(value, first_tensor(outputs), targets, loss)
+        rows = _rows(observer, gradients)
+        curvature = _curvature(model, inputs, first_tensor(outputs)) if _is_straight(rows) else None
+    return Diagnosis(rows, inputs_of(given, observer.seen[0].module), fit, curvature)
 
 
 def _arguments(inputs: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
@@ -289,6 +294,27 @@ def _rows(observer: Observer, gradients: Sequence[Gradients]) -> tuple[Layer, ..
             )
         )
     return tuple(rows)
+
+
+def _is_straight(rows: Sequence[Layer]) -> bool:
+    """Whether no activation seems to act between two layers or more."""
+    return len(rows) > 1 and sum(row.bend or 0.0 for row in rows) < 1e-3
+
+
+def _curvature(model: nn.Module, inputs: Any, outputs: Tensor | None) -> float | None:
+    """How far the output for the mean of two inputs is from the mean of their outputs, over their own distance.
+
+    A linear map has 0. Only for a single tensor, as two tokens have no mean.
+    """
+    if not isinstance(inputs, Tensor) or not inputs.is_floating_point() or len(inputs) < 2 or outputs is None:
+        return None
+    with torch.no_grad():
+        between = first_tensor(_forward(model, ((inputs + inputs.roll(1, 0)) / 2,), {}))
+        if between is None or between.shape != outputs.shape or outputs.ndim < 1 or len(outputs) != len(inputs):
+            return None
+        other = outputs.roll(1, 0)
+        off, apart = norms([between - (outputs + other) / 2, outputs - other])
+    return off / apart if apart > 0 else None
 
 
 def _bend(layer: Seen, idle: float, bending: Mapping[int, Sequence[float]]) -> float | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ._statistics import double, leaving, some
 
@@ -22,6 +23,7 @@ class Inputs:
     mean: float
     std: float
     """Over all entries."""
+    samples: int
     features: int
     largest_std: float
     """The largest and the median std of a feature over the samples, of those that vary."""
@@ -74,6 +76,7 @@ def inputs_of(given: Iterable[Tensor], first: nn.Module) -> Inputs | None:
     return Inputs(
         mean=float(rows.mean()),
         std=float(rows.std(correction=0)),
+        samples=len(rows),
         features=rows.shape[1],
         largest_std=float(varying.amax()) if len(varying) else 0.0,
         median_std=float(varying.median()) if len(varying) else 0.0,
@@ -82,24 +85,35 @@ def inputs_of(given: Iterable[Tensor], first: nn.Module) -> Inputs | None:
     )
 
 
-def fit_of(value: Tensor, outputs: Tensor | None, targets: Any, default: bool) -> Fit:
-    """Compare the outputs with the targets; `default` if the loss is one of `diagnose`'s own."""
-    loss = float(value.detach())
+_DISTANCES: tuple[Any, ...] = (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss)
+_DISTANCE_MODULES = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)
+
+
+def fit_of(value: Tensor, outputs: Tensor | None, targets: Any, loss: Any) -> Fit:
+    """Compare the outputs with the targets.
+
+    Args:
+        value: The loss.
+        outputs: The model's.
+        targets: As the user gave them.
+        loss: The user's function, None for the default. Outputs are compared with targets only where it is a distance.
+    """
+    told = Fit(loss=float(value.detach()), constant_loss=None)
     if outputs is None or not isinstance(targets, Tensor) or targets.is_complex():
-        return Fit(loss=loss, constant_loss=None)
+        return told
     if not targets.is_floating_point():
-        if not default:
-            return Fit(loss=loss, constant_loss=None)
+        if not (loss is None or loss is F.cross_entropy or type(loss) is nn.CrossEntropyLoss):
+            return told
         counts = torch.unique(targets, return_counts=True)[1].double()
-        shares = counts / counts.sum()
-        return Fit(loss=loss, constant_loss=float(-(shares * shares.log()).sum()))
-    if targets.numel() != outputs.numel():
-        return Fit(loss=loss, constant_loss=None)
+        return replace(told, constant_loss=float(torch.special.entr(counts / counts.sum()).sum()))
+    squares = loss is None or loss is F.mse_loss or type(loss) is nn.MSELoss
+    if targets.numel() != outputs.numel() or not (squares or loss in _DISTANCES or isinstance(loss, _DISTANCE_MODULES)):
+        return told
     out, aim = double(outputs.detach()), double(targets.detach())
-    columns = aim.reshape(aim.shape[0], -1) if aim.ndim > 0 else aim.reshape(1, 1)
-    return Fit(
-        loss=loss,
-        constant_loss=float(columns.var(0, correction=0).mean()) if default else None,
+    columns = aim.reshape(len(aim), -1) if aim.ndim > 0 else aim.reshape(1, 1)
+    return replace(
+        told,
+        constant_loss=float(columns.var(0, correction=0).mean()) if squares else None,
         output_mean=float(out.mean()),
         output_std=float(out.std(correction=0)),
         target_mean=float(aim.mean()),

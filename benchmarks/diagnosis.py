@@ -1,0 +1,187 @@
+"""Does `diagnose` tell which networks train? Hundreds of small networks are diagnosed at the start, then trained.
+
+    python benchmarks/diagnosis.py [--write] [--only TEXT]
+
+A network's score is the share of the best constant output's loss that 200 steps of Adam remove, at the best of three
+rates. It is held against the best score of any network of its task, architecture and depth: below half of it the
+network is sick, from 0.8 of it on healthy; in between it is slow, and either verdict is accepted. The thresholds of the
+rules are chosen on a random half of the networks, and scored on the other. One core, about ten minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from _timing import machine, write_record
+from diagnosis_networks import CAUSES, RATES, STEPS, Spec, build, specs, trained_score
+
+from stiefel_init.torch import diagnose
+from stiefel_init.torch.diagnosis._rules import RULES, Evidence
+
+SICK, HEALTHY = 0.5, 0.8
+ROWS = 256
+Row = dict[str, Any]
+
+
+def examine(spec: Spec) -> Row:
+    """Diagnose one network, then train it."""
+    case = build(spec)
+    found = diagnose(case.model, case.inputs[:ROWS], case.targets[:ROWS])
+    evidence = Evidence(found.layers, found.inputs, found.fit, found.curvature)
+    measured = {kind: rule.measure(evidence, rule.threshold) for kind, rule in RULES.items()}
+    reached, rate = trained_score(case)
+    return {
+        **asdict(spec),
+        "score": round(reached, 4),
+        "rate": rate,
+        "findings": [finding.kind for finding in found.findings],
+        "warnings": [finding.kind for finding in found.warnings],
+        "causes": list(dict.fromkeys(finding.cause for finding in found.findings)),
+        "learned": found.fit is not None and found.fit.learned,
+        "measured": {kind: _short(one.value) for kind, one in measured.items() if one is not None},
+    }
+
+
+def _short(value: float) -> float:
+    """To three digits; JSON has no infinity."""
+    return 1e300 if value > 1e300 or math.isnan(value) else float(f"{value:.3g}")
+
+
+def judged(rows: Sequence[Row]) -> list[Row]:
+    """The rows with `share`, their score over the best of their kind, `truth`, and `half`, 0 or 1."""
+    best: dict[tuple[str, str, int], float] = {}
+    for row in rows:
+        if row["fault"] != "trained":  # which has had more steps
+            best[_kind(row)] = max(best.get(_kind(row), 0.0), row["score"])
+    toss = random.Random(0)
+    result = []
+    for row in rows:
+        share = min(1.0, row["score"] / best[_kind(row)]) if best.get(_kind(row), 0.0) > 0 else 0.0
+        truth = "sick" if share < SICK else "healthy" if share >= HEALTHY else "slow"
+        result.append({**row, "share": round(share, 4), "truth": truth, "half": toss.randrange(2)})
+    return result
+
+
+def _kind(row: Row) -> tuple[str, str, int]:
+    return row["task"], row["architecture"], row["depth"]
+
+
+def is_called_sick(row: Row, thresholds: Mapping[str, float]) -> bool:
+    """What the rules say with these thresholds."""
+    return not row["learned"] and any(row["measured"].get(kind, 0.0) > limit for kind, limit in thresholds.items())
+
+
+def errors(rows: Iterable[Row], thresholds: Mapping[str, float]) -> tuple[int, int]:
+    """Sick networks that are missed, and healthy ones that are called sick."""
+    missed = false = 0
+    for row in rows:
+        called = is_called_sick(row, thresholds)
+        missed += row["truth"] == "sick" and not called
+        false += row["truth"] == "healthy" and called
+    return missed, false
+
+
+def choose(rows: Sequence[Row], thresholds: Mapping[str, float]) -> dict[str, float]:
+    """Thresholds, one after the other and all over again, that make the fewest errors; a false alarm counts twice.
+
+    Candidates are 1 and 3 times the powers of ten, and the tenths for shares. Of equally good ones the middle is taken,
+    so that both sides have room. Rules whose threshold is infinite only warn, and are not chosen.
+    """
+    chosen = {kind: limit for kind, limit in thresholds.items() if math.isfinite(limit)}
+    for _ in range(4):
+        before = dict(chosen)
+        for kind, limit in chosen.items():
+            candidates = SHARES if limit < 1 else POWERS
+            costs = {}
+            for candidate in candidates:
+                missed, false = errors(rows, {**chosen, kind: candidate})
+                costs[candidate] = missed + 2 * false
+            good = [candidate for candidate, cost in costs.items() if cost == min(costs.values())]
+            chosen[kind] = good[len(good) // 2] if limit not in good else limit
+        if chosen == before:
+            break
+    return chosen
+
+
+SHARES = tuple(round(0.1 * k, 1) for k in range(1, 10))
+POWERS = tuple(digit * 10.0**power for power in range(12) for digit in (1, 3))
+
+
+def confusion(rows: Iterable[Row]) -> dict[str, dict[str, int]]:
+    """How many networks of each truth were called what, by `diagnose` itself."""
+    table: dict[str, dict[str, int]] = {
+        truth: {"sick": 0, "warned": 0, "healthy": 0} for truth in ("sick", "slow", "healthy")
+    }
+    for row in rows:
+        said = "sick" if row["findings"] else "warned" if row["warnings"] else "healthy"
+        table[row["truth"]][said] += 1
+    return table
+
+
+def scores(rows: Sequence[Row]) -> dict[str, Any]:
+    """The shares that matter."""
+    table = confusion(rows)
+    sick, healthy = sum(table["sick"].values()), sum(table["healthy"].values())
+    planted = [row for row in rows if row["fault"] in CAUSES and row["truth"] == "sick" and row["findings"]]
+    right = sum(CAUSES[row["fault"]] in row["causes"] for row in planted)
+    return {
+        "networks": len(rows),
+        "sick": sick,
+        "found": table["sick"]["sick"] / sick if sick else None,
+        "healthy": healthy,
+        "false alarms": table["healthy"]["sick"] / healthy if healthy else None,
+        "planted": len(planted),
+        "cause right": right / len(planted) if planted else None,
+        "confusion": table,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
+    parser.add_argument("--only", default="", help="networks whose description contains this, such as a fault")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    start, rows = time.perf_counter(), []
+    chosen = [spec for spec in dict.fromkeys(specs()) if options.only in str(spec)]
+    for at, spec in enumerate(chosen, 1):
+        rows.append(examine(spec))
+        if at % 20 == 0:
+            print(f"{at} of {len(chosen)}, {time.perf_counter() - start:.0f} s", flush=True)
+    rows = judged(rows)
+    record: dict[str, Any] = {
+        "machine": machine("cpu"),
+        "seconds": round(time.perf_counter() - start),
+        "steps": STEPS,
+        "rates": RATES,
+        "chosen": choose([row for row in rows if row["half"] == 0], {k: r.threshold for k, r in RULES.items()}),
+        "halves": [scores([row for row in rows if row["half"] == half]) for half in (0, 1)],
+        "rows": rows,
+    }
+    for row in rows:
+        if (row["truth"] == "sick") == (not row["findings"]) and row["truth"] != "slow":
+            words = " ".join(str(row[key]) for key in ("task", "architecture", "depth", "activation", "start", "fault"))
+            print(f"{row['truth']} ({row['share']:.2f}) but called {row['findings'] or 'healthy'}: {words}")
+    planted = [row for row in rows if row["fault"] in CAUSES and row["truth"] == "sick" and row["findings"]]
+    wrong = Counter((row["fault"], *row["causes"]) for row in planted if CAUSES[row["fault"]] not in row["causes"])
+    print("wrong causes:", dict(wrong))
+    different = {k: (v, RULES[k].threshold) for k, v in record["chosen"].items() if v != RULES[k].threshold}
+    print("thresholds that would be chosen now, and those in use:", different)
+    for name, one in zip(("chosen on", "not seen"), record["halves"]):
+        print(name, {key: value for key, value in one.items() if key != "confusion"})
+        for truth, counts in one["confusion"].items():
+            print(f"  {truth:8}", counts)
+    if options.write:
+        print(f"wrote {write_record('diagnosis-cpu', record)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""docs/diagnosis-accuracy.md, from the record of `benchmarks/diagnosis.py`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from stiefel_init.lab.report.tables import Table
+from stiefel_init.torch.diagnosis._rules import RULES
+
+HERE = Path(__file__).parent
+ACCURACY = HERE.parent / "docs" / "diagnosis-accuracy.md"
+RECORD = HERE / "records" / "diagnosis-cpu.json"
+
+
+def accuracy() -> str:
+    """The page."""
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    rows = record["rows"]
+    unseen = record["halves"][1]
+    lines = [
+        "# How often is `diagnose` right?",
+        "",
+        "Made by `make docs` from the record of `python benchmarks/diagnosis.py --write`.",
+        "",
+        f"{len(rows)} small networks (plain, convolutional, residual, transformers, recurrent; on digits, breast cancer,",
+        f"a synthetic regression and a memory task) were diagnosed at the start, then trained for {record['steps']} steps",
+        f"of Adam at the best of the rates {', '.join(f'{rate:g}' for rate in record['rates'])}. A network's score is the",
+        "share of the best constant output's loss that training removed. Against the best network of its task,",
+        "architecture and depth, a network is *sick* below half of that score, *healthy* from 0.8 of it on, and *slow* in",
+        "between, where either verdict is accepted. The thresholds were chosen on a random half of the networks.",
+        "",
+        f"**On the other half, {unseen['found']:.1%} of {unseen['sick']} sick networks were found, "
+        f"{unseen['false alarms']:.1%} of {unseen['healthy']} healthy ones were called sick, and of the "
+        f"{unseen['planted']} planted faults that made a network sick and were found, {unseen['cause right']:.1%} got the "
+        "right cause.**",
+        "",
+    ]
+    for title, half in zip(("Used for the thresholds:", "Not used for them:"), record["halves"]):
+        table = [[truth, *map(str, counts.values())] for truth, counts in half["confusion"].items()]
+        header = ["in training", "called sick", "healthy, with a warning", "healthy"]
+        lines += [title, "", *Table("", header, table).markdown(), ""]
+    lines += ["By architecture, all networks:", "", *_by(rows, "architecture"), ""]
+    lines += ["By planted fault:", "", *_faults(rows), ""]
+    lines += ["What it gets wrong:", "", *_wrong(rows), ""]
+    lines += [
+        "The thresholds that the first half of the networks chooses (of 1 and 3 times the powers of ten, and the",
+        "tenths), and those in use:",
+        "",
+        *_thresholds(record),
+        "",
+        "Other tasks, optimizers and more steps move these lines: plain gradient descent suffers from small gradients",
+        "that Adam makes up for, and a network that is sick here may train with patience.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _by(rows: list[dict[str, Any]], key: str) -> list[str]:
+    table = []
+    for name in dict.fromkeys(row[key] for row in rows):
+        of_name = [row for row in rows if row[key] == name]
+        sick = [row for row in of_name if row["truth"] == "sick"]
+        healthy = [row for row in of_name if row["truth"] == "healthy"]
+        found = sum(bool(row["findings"]) for row in sick)
+        false = sum(bool(row["findings"]) for row in healthy)
+        table.append([name, str(len(of_name)), f"{found} of {len(sick)}", f"{false} of {len(healthy)}"])
+    return Table("", [key, "networks", "sick ones found", "healthy ones called sick"], table).markdown()
+
+
+def _faults(rows: list[dict[str, Any]]) -> list[str]:
+    table = []
+    for fault in dict.fromkeys(row["fault"] for row in rows if row["fault"]):
+        of_fault = [row for row in rows if row["fault"] == fault]
+        truths = Counter(row["truth"] for row in of_fault)
+        said = Counter(cause for row in of_fault for cause in row["causes"] or ["—"])
+        warned = Counter(kind for row in of_fault for kind in row["warnings"])
+        causes = ", ".join(f"{cause} {count}" for cause, count in said.most_common())
+        table.append(
+            [
+                fault,
+                ", ".join(f"{truth} {truths[truth]}" for truth in ("sick", "slow", "healthy") if truths[truth]),
+                causes,
+                ", ".join(f"{kind} {count}" for kind, count in warned.most_common(3)) or "—",
+            ]
+        )
+    return Table("", ["fault", "in training", "causes told", "warnings"], table).markdown()
+
+
+def _wrong(rows: list[dict[str, Any]]) -> list[str]:
+    table = [
+        [
+            " ".join(
+                str(row[key]) for key in ("task", "architecture", "depth", "activation", "start", "fault")
+            ).strip(),
+            f"{row['truth']} ({row['share']:.2f})",
+            ", ".join(row["findings"]) or "healthy",
+        ]
+        for row in rows
+        if row["truth"] != "slow" and (row["truth"] == "sick") != bool(row["findings"])
+    ]
+    return Table("", ["network", "in training (share of the best)", "verdict"], table).markdown()
+
+
+def _thresholds(record: dict[str, Any]) -> list[str]:
+    table = [
+        [kind, rule.quantity, f"{record['chosen'][kind]:g}", f"{rule.threshold:g}"]
+        for kind, rule in RULES.items()
+        if math.isfinite(rule.threshold) and kind in record["chosen"]
+    ]
+    return Table("", ["finding", "measured", "chosen", "in use"], table).markdown()
