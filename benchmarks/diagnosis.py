@@ -1,6 +1,6 @@
 """Does `diagnose` tell which networks train? Hundreds of small networks are diagnosed at the start, then trained.
 
-    python benchmarks/diagnosis.py [--write] [--only TEXT]
+    python benchmarks/diagnosis.py [--write] [--again] [--only TEXT]
 
 A network's score is the share of the best constant output's loss that 200 steps of Adam remove, at the best of three
 rates. It is held against the best score of any network of its task, architecture and depth: below half of it the
@@ -11,6 +11,7 @@ rules are chosen on a random half of the networks, and scored on the other. One 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import random
 import time
@@ -20,7 +21,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from _timing import machine, write_record
+from _timing import RECORDS, machine, write_record
 from diagnosis_networks import CAUSES, RATES, STEPS, Spec, build, specs, trained_score
 
 from stiefel_init.torch import diagnose
@@ -31,13 +32,13 @@ ROWS = 256
 Row = dict[str, Any]
 
 
-def examine(spec: Spec) -> Row:
-    """Diagnose one network, then train it."""
+def examine(spec: Spec, known: Row | None) -> Row:
+    """Diagnose one network, then train it, unless its score is known."""
     case = build(spec)
     found = diagnose(case.model, case.inputs[:ROWS], case.targets[:ROWS])
     evidence = Evidence(found.layers, found.inputs, found.fit, found.curvature)
     measured = {kind: rule.measure(evidence, rule.threshold) for kind, rule in RULES.items()}
-    reached, rate = trained_score(case)
+    reached, rate = trained_score(case) if known is None else (known["score"], known["rate"])
     return {
         **asdict(spec),
         "score": round(reached, 4),
@@ -92,13 +93,16 @@ def errors(rows: Iterable[Row], thresholds: Mapping[str, float]) -> tuple[int, i
 def choose(rows: Sequence[Row], thresholds: Mapping[str, float]) -> dict[str, float]:
     """Thresholds, one after the other and all over again, that make the fewest errors; a false alarm counts twice.
 
-    Candidates are 1 and 3 times the powers of ten, and the tenths for shares. Of equally good ones the middle is taken,
-    so that both sides have room. Rules whose threshold is infinite only warn, and are not chosen.
+    Candidates are 1, 2, 3, 5 and 8 times the powers of ten, and the tenths for shares. Of equally good ones the middle is taken,
+    so that both sides have room. Rules whose threshold is infinite only warn, and are not chosen; nor are those that
+    hold by definition.
     """
     chosen = {kind: limit for kind, limit in thresholds.items() if math.isfinite(limit)}
     for _ in range(4):
         before = dict(chosen)
         for kind, limit in chosen.items():
+            if kind in EXACT:
+                continue
             candidates = SHARES if limit < 1 else POWERS
             costs = {}
             for candidate in candidates:
@@ -111,8 +115,9 @@ def choose(rows: Sequence[Row], thresholds: Mapping[str, float]) -> dict[str, fl
     return chosen
 
 
+EXACT = ("units are equal", "network is linear")
 SHARES = tuple(round(0.1 * k, 1) for k in range(1, 10))
-POWERS = tuple(digit * 10.0**power for power in range(12) for digit in (1, 3))
+POWERS = tuple(digit * 10.0**power for power in range(12) for digit in (1, 2, 3, 5, 8))
 
 
 def confusion(rows: Iterable[Row]) -> dict[str, dict[str, int]]:
@@ -148,18 +153,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
     parser.add_argument("--only", default="", help="networks whose description contains this, such as a fault")
+    parser.add_argument("--again", action="store_true", help="only diagnose again; the scores are those of the record")
     options = parser.parse_args()
+    known: dict[Spec, Row] = {}
+    old: Row = {}
+    if options.again:
+        fields = Spec.__dataclass_fields__
+        old = json.loads((RECORDS / "diagnosis-cpu.json").read_text(encoding="utf-8"))
+        known = {Spec(**{name: row[name] for name in fields}): row for row in old["rows"]}
     torch.set_num_threads(1)
     start, rows = time.perf_counter(), []
     chosen = [spec for spec in dict.fromkeys(specs()) if options.only in str(spec)]
     for at, spec in enumerate(chosen, 1):
-        rows.append(examine(spec))
+        rows.append(examine(spec, known.get(spec)))
         if at % 20 == 0:
             print(f"{at} of {len(chosen)}, {time.perf_counter() - start:.0f} s", flush=True)
     rows = judged(rows)
     record: dict[str, Any] = {
         "machine": machine("cpu"),
-        "seconds": round(time.perf_counter() - start),
+        "seconds": old["seconds"] if options.again else round(time.perf_counter() - start),
         "steps": STEPS,
         "rates": RATES,
         "chosen": choose([row for row in rows if row["half"] == 0], {k: r.threshold for k, r in RULES.items()}),

@@ -47,7 +47,7 @@ def accuracy() -> str:
     lines += ["By planted fault:", "", *_faults(rows), ""]
     lines += ["What it gets wrong:", "", *_wrong(rows), ""]
     lines += [
-        "The thresholds that the first half of the networks chooses (of 1 and 3 times the powers of ten, and the",
+        "The thresholds that the first half of the networks chooses (of 1, 2, 3, 5 and 8 times the powers of ten, and the",
         "tenths), and those in use:",
         "",
         *_thresholds(record),

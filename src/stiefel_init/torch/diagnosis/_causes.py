@@ -58,6 +58,8 @@ def explain(evidence: Evidence, kind: str) -> Cause:
             return cause
     if kind in OF_TARGETS:
         return Cause("targets", "", TARGETS)
+    if kind == "activations are idle":
+        return Cause("activation", "", "")  # training may bend them yet
     return _activation(evidence) or _weights(evidence, kind)
 
 
@@ -199,7 +201,9 @@ def _common_output(evidence: Evidence) -> Cause | None:
 
 
 def _apart(evidence: Evidence) -> Cause:
-    return Cause("weights", "", "call stiefel_init.torch.initialize_(model), which sets them apart")
+    return _inputs(evidence) or Cause(
+        "weights", "", "call stiefel_init.torch.initialize_(model), which sets them apart"
+    )
 
 
 def _bend(evidence: Evidence) -> Cause:
