@@ -82,6 +82,40 @@ def specs() -> Iterator[Spec]:
         yield from _planted(fault)
 
 
+FRESH = 7
+"""The seed of networks that were first trained when all rules and thresholds stood."""
+
+
+def fresh_specs() -> Iterator[Spec]:
+    """Networks of other depths and mixtures than those of `specs`."""
+    starts = ("best", "torch", "he", "xavier")
+    for task, depth, activation, start in itertools.product(
+        ("digits", "waves", "cancer"), (6, 20, 40), ("relu", "tanh", "gelu", "sigmoid"), starts
+    ):
+        yield Spec(task, "mlp", depth, activation, start, seed=FRESH)
+    for activation, start in itertools.product(("silu", "elu", "leaky_relu"), ("best", "he", "torch")):
+        yield Spec("digits", "mlp", 20, activation, start, seed=FRESH)
+    for activation, start in itertools.product(("relu", "tanh"), starts):
+        yield Spec("digits", "cnn", 8, activation, start, seed=FRESH)
+    for kind, start in itertools.product(("resnet", "resnet-norm"), starts):
+        yield Spec("digits", kind, 12, "relu", start, seed=FRESH)
+    for start in ("best", "paper", "torch", "xavier"):
+        yield Spec("digits", "transformer", 2, "relu", start, seed=FRESH)
+    for kind, start in itertools.product(("rnn", "lstm", "gru"), ("best", "torch")):
+        yield Spec("digits", kind, 8, "tanh", start, seed=FRESH)
+        for steps in (25, 80):
+            yield Spec("recall", kind, steps, "tanh", start, seed=FRESH)
+    for steps in (25, 80):
+        yield Spec("recall", "gru", steps, "tanh", "open", seed=FRESH)
+    for fault in (*CAUSES, "trained"):
+        for task, activation, start in (
+            ("waves", "relu", "best"), ("waves", "tanh", "he"), ("digits", "relu", "torch"), ("digits", "gelu", "best"),
+            ("cancer", "tanh", "best"),
+        ):  # fmt: skip
+            if task == "waves" or not (fault.startswith("targets") or fault in ("common head", "linear")):
+                yield Spec(task, "mlp", 6, activation, start, fault, seed=FRESH)
+
+
 def _planted(fault: str) -> Iterator[Spec]:
     for task, depth, activation, start in (
         ("waves", 4, "relu", "best"), ("waves", 4, "relu", "he"), ("waves", 10, "tanh", "best"),

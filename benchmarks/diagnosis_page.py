@@ -1,4 +1,4 @@
-"""docs/diagnosis-accuracy.md, from the record of `benchmarks/diagnosis.py`."""
+"""docs/diagnosis-accuracy.md, from the record of `benchmarks/diagnosis.py`, and the rules in docs/diagnose.md."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from stiefel_init.torch.diagnosis._rules import RULES
 
 HERE = Path(__file__).parent
 ACCURACY = HERE.parent / "docs" / "diagnosis-accuracy.md"
+DIAGNOSE = HERE.parent / "docs" / "diagnose.md"
 RECORD = HERE / "records" / "diagnosis-cpu.json"
 
 
@@ -26,17 +27,18 @@ def accuracy() -> str:
         "",
         "Made by `make docs` from the record of `python benchmarks/diagnosis.py --write`.",
         "",
-        f"{len(rows)} small networks (plain, convolutional, residual, transformers, recurrent; on digits, breast cancer,",
-        f"a synthetic regression and a memory task) were diagnosed at the start, then trained for {record['steps']} steps",
-        f"of Adam at the best of the rates {', '.join(f'{rate:g}' for rate in record['rates'])}. A network's score is the",
-        "share of the best constant output's loss that training removed. Against the best network of its task,",
-        "architecture and depth, a network is *sick* below half of that score, *healthy* from 0.8 of it on, and *slow* in",
-        "between, where either verdict is accepted. The thresholds were chosen on a random half of the networks.",
+        f"{len(rows)} small networks (plain, convolutional, residual, transformers, recurrent; on digits, breast",
+        "cancer, a synthetic regression and a memory task) were diagnosed at the start, then trained for",
+        f"{record['steps']} steps of Adam at the best of {len(record['rates'])} rates.",
+        "A network's score is the share of the best constant output's loss that training removed. Against the best",
+        "network of its task, architecture and depth, a network is *sick* below half of that score, *healthy* from 0.8",
+        "of it on, and *slow* in between, where either verdict is accepted. The thresholds were chosen on a random",
+        "half of the networks.",
         "",
         f"**On the other half, {unseen['found']:.1%} of {unseen['sick']} sick networks were found, "
         f"{unseen['false alarms']:.1%} of {unseen['healthy']} healthy ones were called sick, and of the "
-        f"{unseen['planted']} planted faults that made a network sick and were found, {unseen['cause right']:.1%} got the "
-        "right cause.**",
+        f"{unseen['planted']} planted faults that made a network sick and were found, "
+        f"{unseen['cause right']:.1%} got the right cause.**",
         "",
     ]
     for title, half in zip(("Used for the thresholds:", "Not used for them:"), record["halves"]):
@@ -47,8 +49,8 @@ def accuracy() -> str:
     lines += ["By planted fault:", "", *_faults(rows), ""]
     lines += ["What it gets wrong:", "", *_wrong(rows), ""]
     lines += [
-        "The thresholds that the first half of the networks chooses (of 1, 2, 3, 5 and 8 times the powers of ten, and the",
-        "tenths), and those in use:",
+        "The thresholds that the first half of the networks chooses (of 1, 2, 3, 5 and 8 times the powers of ten, and",
+        "the tenths), and those in use:",
         "",
         *_thresholds(record),
         "",
@@ -56,6 +58,26 @@ def accuracy() -> str:
         "that Adam makes up for, and a network that is sick here may train with patience.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def rules() -> str:
+    """docs/diagnose.md with the table of the rules."""
+    limit = {math.inf: "—"}
+    table = [
+        [
+            kind,
+            rule.quantity,
+            limit.get(rule.threshold, f"{rule.threshold:,g}"),
+            limit.get(rule.warning, f"{rule.warning:,g}"),
+            "—" if rule.threshold in limit else rule.source,
+        ]
+        for kind, rule in RULES.items()
+    ]
+    header = ["finding", "measured", "sick above", "warning above", "where the first limit comes from"]
+    text = DIAGNOSE.read_text(encoding="utf-8")
+    start = text.index("-->", text.index("<!-- rules")) + 4
+    lines = Table("", header, table).markdown()
+    return text[:start] + "\n".join(lines) + "\n" + text[text.index("<!-- end -->") :]
 
 
 def _by(rows: list[dict[str, Any]], key: str) -> list[str]:

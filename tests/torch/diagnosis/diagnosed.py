@@ -24,7 +24,7 @@ def mlp(depth: int, scheme: str | None = "stiefel", activation: type[nn.Module] 
     for n in [64] + [width] * (depth - 1):
         layers += [nn.Linear(n, width), activation()]
     model = nn.Sequential(*layers, nn.Linear(width, 10))
-    initialize_(model, scheme, seed=0)  # type: ignore[arg-type]
+    initialize_(model, scheme, seed=0)
     return model
 
 

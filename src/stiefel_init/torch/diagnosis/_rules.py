@@ -86,6 +86,8 @@ class Rule:
     warning: float
     quantity: str
     """What it measures, in words."""
+    source: str = "study"
+    """Where the threshold comes from: `"study"`, benchmarks/diagnosis.py, or `"definition"`."""
 
     def finds(self, evidence: Evidence) -> tuple[Measured, bool] | None:
         """The measured number, if it is beyond a limit, and whether it is beyond the threshold."""
@@ -326,33 +328,33 @@ def broken_weights(evidence: Evidence) -> Layer | None:
     return None
 
 
-NEVER = math.inf
+NEVER, DEFINED = math.inf, "definition"
 RULES: dict[str, Rule] = {
     rule.kind: rule
     for rule in (
-        Rule("signal dies", faded, 1e5, 1e3, "last hidden layer: size of the activations / differences between inputs"),
-        Rule("signal is squashed", squashed, 10, NEVER, "the same, where most hidden layers end in a sigmoid"),
-        Rule("signal fades", weak, 3e6, 1e4, "last hidden layer: 1 / differences between inputs"),
+        Rule("signal dies", faded, 3e6, 1e3, "last hidden layer: size of the activations / differences between inputs"),
+        Rule("signal is squashed", squashed, 500, 10, "the same, where most hidden layers end in a sigmoid"),
+        Rule("signal fades", weak, 1e9, 1e4, "last hidden layer: 1 / differences between inputs"),
         Rule("signal explodes", strong, 1e3, 100, "largest size of the activations of a hidden layer"),
         Rule("loss is huge", large_loss, 300, 30, "loss / that of the best constant output, for classes"),
         Rule("gradient vanishes", vanishing, 1e9, 1e6, "gradient at the last layer / at the first"),
         Rule("gradient explodes", growing, 1e4, 1e3, "gradient at the first layer / at the last"),
         Rule("steps are forgotten", forgotten, 1e7, 1e3, "largest gradient at a time step / at the first"),
-        Rule("units are equal", copies, 0.999, NEVER, "1 / distinct units of the first layer, if no gradient differs"),
+        Rule("units are equal", copies, 0.999, NEVER, "first layer, with equal gradients: 1 / distinct units", DEFINED),
         Rule("units are alike", alike, NEVER, 4, "first layer: distinct inputs / distinct units"),
         Rule("units repeat", repeated, 8, 5, "distinct units of the first layer / of the last hidden one"),
         Rule("units are dead", dead, 0.8, NEVER, "largest share of units of a layer that never fire"),
         Rule("units are stuck", stuck, 0.9, 0.3, "largest share of outputs of a layer at their bound"),
-        Rule("inputs are small", small_inputs, 1e3, 30, "1 / size of the inputs"),
+        Rule("inputs are small", small_inputs, 80, 30, "1 / size of the inputs"),
         Rule("inputs are large", large_inputs, NEVER, 30, "size of the inputs"),
         Rule("features are uneven", uneven_inputs, 1e3, 30, "std of the widest feature / of the median one"),
-        Rule("inputs are offset", offset_inputs, 30, 15, "size of the inputs / differences between samples"),
+        Rule("inputs are offset", offset_inputs, 30, 5, "size of the inputs / differences between samples"),
         Rule("targets are offset", offset_targets, 1, NEVER, "mean output - mean target, in stds of the targets"),
         Rule("targets are large", large_targets, 100, 10, "std of the targets"),
         Rule("targets are small", small_targets, 30, 10, "std of the outputs / of the targets"),
         Rule("output is common", common_head, NEVER, 0.9, "share of a single output's weights that adds up its inputs"),
         Rule("gradients are equal", common_gradient, NEVER, 0.9, "least share of a gradient common to a layer's units"),
-        Rule("network is linear", straight, 1e4, NEVER, "without activations: 1 / deviation from linear"),
+        Rule("network is linear", straight, 1e4, NEVER, "without activations: 1 / deviation from linear", DEFINED),
         Rule("activations are idle", idle, NEVER, 1e4, "with activations: 1 / deviation from linear"),
     )
 }  # fmt: skip

@@ -53,11 +53,11 @@ def judge(evidence: Evidence) -> Verdict:
             if found is not None:
                 measured, is_serious = found
                 (serious if is_serious else mild).append(_finding(evidence, kind, measured))
-    serious = _without_echoes(serious)
-    mild = [] if serious else _without_echoes(mild)  # what follows from a sick network need not be told apart
-    sentences = _told(serious) if serious else _healthy(evidence)
-    if mild:
-        sentences += _told(mild)
+    kinds = {finding.kind for finding, _ in (*serious, *mild)}
+    serious, mild = (
+        [pair for pair in found if not kinds & set(_ECHOES.get(pair[0].kind, ()))] for found in (serious, mild)
+    )
+    sentences = _told([*serious, *mild]) if serious else [*_healthy(evidence), *_told(mild)]
     notes = [_few(evidence.layers), _zeros(evidence)]
     return Verdict(
         tuple(finding for finding, _ in serious),
@@ -73,11 +73,6 @@ def _learned(fit: Fit) -> str:
 
 _ECHOES = {"signal fades": ("signal dies", "signal is squashed"), "signal dies": ("signal is squashed",)}
 """Findings that say nothing beside these."""
-
-
-def _without_echoes(found: Sequence[tuple[Finding, Cause]]) -> list[tuple[Finding, Cause]]:
-    kinds = {finding.kind for finding, _ in found}
-    return [pair for pair in found if not kinds & set(_ECHOES.get(pair[0].kind, ()))]
 
 
 def _overflow(evidence: Evidence) -> tuple[Finding, Cause] | None:
@@ -103,10 +98,10 @@ def _finding(evidence: Evidence, kind: str, measured: Measured) -> tuple[Finding
 
 def _told(found: Iterable[tuple[Finding, Cause]]) -> list[str]:
     """The findings, then what is behind them and what to do, each once."""
-    findings, causes = zip(*found)
-    reasons = dict.fromkeys(cause.sentence for cause in causes if cause.sentence)
-    advice = dict.fromkeys(cause.advice for cause in causes if cause.advice)
-    return [*(finding.sentence for finding in findings), *reasons, *(f"What to do: {text}." for text in advice)]
+    pairs = list(found)
+    reasons = dict.fromkeys(cause.sentence for _, cause in pairs if cause.sentence)
+    advice = dict.fromkeys(cause.advice for _, cause in pairs if cause.advice)
+    return [*(finding.sentence for finding, _ in pairs), *reasons, *(f"What to do: {text}." for text in advice)]
 
 
 def _dies(evidence: Evidence, measured: Measured) -> str:
