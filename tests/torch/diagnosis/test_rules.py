@@ -13,16 +13,14 @@ from stiefel_init.torch.diagnosis._layer import Layer
 from stiefel_init.torch.diagnosis._rules import RULES, Evidence
 from stiefel_init.torch.diagnosis._verdict import judge
 
-ROW = Layer(
-    **{
-        **dict.fromkeys((field.name for field in fields(Layer)), None),
-        "layer": "0", "call": 1, "kind": "Linear", "shape": "8×8", "activation": "relu", "units": 8, "samples": 64,
-        "pre_mean": 0.0, "pre_std": 1.0, "pre_spread": 1.0, "post_mean": 0.4, "post_std": 0.6, "spread": 0.5,
-        "dead": 0, "active": 0.5, "bend": 1.0, "distinct": 6.0, "gradient": 1.0, "weight_gradient": 1.0,
-        "common_gradient": 0.1, "zero_weights": False, "row_norm": 1.4, "level": 0.1, "bias_mean": 0.0, "bias_std": 0.0,
-        "scheme": "other",
-    }
-)  # fmt: skip
+_USUAL: dict[str, Any] = {
+    "layer": "0", "call": 1, "kind": "Linear", "shape": "8×8", "activation": "relu", "units": 8, "samples": 64,
+    "pre_mean": 0.0, "pre_std": 1.0, "pre_spread": 1.0, "post_mean": 0.4, "post_std": 0.6, "spread": 0.5,
+    "dead": 0, "active": 0.5, "bend": 1.0, "distinct": 6.0, "gradient": 1.0, "weight_gradient": 1.0,
+    "common_gradient": 0.1, "zero_weights": False, "row_norm": 1.4, "level": 0.1, "bias_mean": 0.0, "bias_std": 0.0,
+    "scheme": "other",
+}  # fmt: skip
+ROW = Layer(**{field.name: _USUAL.get(field.name) for field in fields(Layer)})  # type: ignore[arg-type]
 INPUTS = Inputs(
     mean=0.0, std=1.0, samples=64, features=8, largest_std=1.2, median_std=1.0, distinct=7.0, same=0.0
 )  # fmt: skip
