@@ -28,9 +28,9 @@ CAUSES = {
     "bias -100": "biases", "bias ±100": "biases", "zero layer": "weights", "small layer": "weights",
     "large layer": "weights", "equal stem": "weights", "few stem": "weights", "inputs 0..255": "inputs",
     "inputs 1e-3": "inputs", "inputs 1e-6": "inputs", "feature 1e6": "inputs", "inputs +10": "inputs",
-    "inputs +100": "inputs", "inputs -3": "inputs", "targets +10": "targets", "targets +1000": "targets",
-    "targets 1e4": "targets", "targets 1e-4": "targets", "common head": "weights", "diverged": "training",
-    "linear": "activation",
+    "inputs +100": "inputs", "inputs -3": "inputs", "targets +3": "targets", "targets +10": "targets",
+    "targets +1000": "targets", "targets 1e4": "targets", "targets 1e-4": "targets", "common head": "weights",
+    "diverged": "training", "linear": "activation",
 }  # fmt: skip
 """What each planted fault is called if it makes a network sick; a trained network is no fault."""
 
@@ -310,6 +310,7 @@ _FAULTS: dict[str, Callable[[Case], None]] = {
     "inputs +10": lambda case: _inputs(case, lambda x: x + 10),
     "inputs +100": lambda case: _inputs(case, lambda x: x + 100),
     "inputs -3": lambda case: _inputs(case, lambda x: x - 3),
+    "targets +3": lambda case: _targets(case, 1.0, 3.0),
     "targets +10": lambda case: _targets(case, 1.0, 10.0),
     "targets +1000": lambda case: _targets(case, 1.0, 1000.0),
     "targets 1e4": lambda case: _targets(case, 1e4, 0.0),

@@ -39,7 +39,7 @@ def accuracy() -> str:
         "",
         *_summary(record["parts"]),
         "",
-        "A planted fault counts if it made a network sick that was found; its cause is right if it is among those told.",
+        "A planted fault counts if it made a network sick that was found; its cause is right if it is one of them.",
         "",
     ]
     for part, told in record["parts"].items():

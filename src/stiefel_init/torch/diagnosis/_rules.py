@@ -17,6 +17,7 @@ from ._layer import Layer
 from ._observe import RECTIFIERS
 
 ENOUGH = 16  # inputs needed to judge units
+COMMON = 0.9  # the share of an output's weights from which on it reads the common level
 EQUAL = 0.99  # the share of a gradient from which on all units get the same
 SQUASHING = frozenset({"sigmoid", "hardsigmoid"})
 
@@ -303,6 +304,12 @@ def common_head(evidence: Evidence, threshold: float) -> Measured | None:
     return Measured(last.level, last)
 
 
+def common_offset(evidence: Evidence, threshold: float) -> Measured | None:
+    """`offset_targets`, of a single output that reads the common level: to get there it moves all units together."""
+    common = common_head(evidence, COMMON)
+    return offset_targets(evidence, threshold) if common is not None and common.value > COMMON else None
+
+
 def common_gradient(evidence: Evidence, threshold: float) -> Measured | None:
     """The share of the weights' gradient that is the same for all units, in the layer where it is least."""
     rows = [layer for layer in evidence.hidden if layer.common_gradient is not None and layer.units > 1]
@@ -349,10 +356,11 @@ RULES: dict[str, Rule] = {
         Rule("inputs are large", large_inputs, NEVER, 30, "size of the inputs"),
         Rule("features are uneven", uneven_inputs, 1e3, 30, "std of the widest feature / of the median one"),
         Rule("inputs are offset", offset_inputs, 30, 5, "size of the inputs / differences between samples"),
-        Rule("targets are offset", offset_targets, 1, NEVER, "mean output - mean target, in stds of the targets"),
+        Rule("level is off", common_offset, 1, NEVER, "the next, for a single output that adds up its inputs"),
+        Rule("targets are offset", offset_targets, 5, 3, "mean output - mean target, in stds of the targets"),
         Rule("targets are large", large_targets, 100, 10, "std of the targets"),
         Rule("targets are small", small_targets, 30, 10, "std of the outputs / of the targets"),
-        Rule("output is common", common_head, NEVER, 0.9, "share of a single output's weights that adds up its inputs"),
+        Rule("output is common", common_head, NEVER, COMMON, "single output: share of weights that adds up its inputs"),
         Rule("gradients are equal", common_gradient, NEVER, 0.9, "least share of a gradient common to a layer's units"),
         Rule("network is linear", straight, 1e4, NEVER, "without activations: 1 / deviation from linear", DEFINED),
         Rule("activations are idle", idle, NEVER, 1e4, "with activations: 1 / deviation from linear"),

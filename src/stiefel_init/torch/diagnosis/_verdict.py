@@ -71,7 +71,12 @@ def _learned(fit: Fit) -> str:
     return f"The network has learned: its loss is {fit.loss:.2g}, {constant}."
 
 
-_ECHOES = {"signal fades": ("signal dies", "signal is squashed"), "signal dies": ("signal is squashed",)}
+_ECHOES = {
+    "signal fades": ("signal dies", "signal is squashed"),
+    "signal dies": ("signal is squashed",),
+    "output is common": ("level is off",),
+    "targets are offset": ("level is off",),
+}
 """Findings that say nothing beside these."""
 
 
@@ -235,6 +240,7 @@ _SENTENCES: dict[str, Callable[[Evidence, Measured], str]] = {
         lambda e, m: f"are uneven: the widest feature varies {times(m.value)} more than the median one"
     ),
     "inputs are offset": _inputs(lambda e, m: f"are {times(m.value)} larger than the differences between them"),
+    "level is off": _of_targets("are not at the level of"),
     "targets are offset": _of_targets("are far from"),
     "targets are large": _of_targets("are far wider than"),
     "targets are small": _of_targets("are far narrower than"),
