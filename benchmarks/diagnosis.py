@@ -97,9 +97,9 @@ def choose(rows: Sequence[Row], thresholds: Mapping[str, float]) -> dict[str, fl
     """The thresholds that miss the fewest sick networks and call at most `ALLOWED` of the healthy ones sick.
 
     They are moved one after the other and all over again, from the given ones and from the loosest. Candidates are 1,
-    2, 3, 5 and 8 times the powers of ten, and the tenths for shares. Of equally good ones the middle is taken, so that
-    both sides have room. Rules whose threshold is infinite only warn, and are not chosen; nor are those that hold by
-    definition.
+    2, 3, 5 and 8 times the powers of ten, and the tenths for shares. A threshold stays where no other is better; of
+    equally good ones the middle is taken. Rules whose threshold is infinite only warn, and are not chosen; nor are
+    those whose threshold does not come from the study.
     """
     given = {kind: limit for kind, limit in thresholds.items() if math.isfinite(limit)}
     free = [kind for kind in given if RULES[kind].source == "study"]

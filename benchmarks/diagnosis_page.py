@@ -46,7 +46,8 @@ def accuracy() -> str:
         table = [[truth, *map(str, counts.values())] for truth, counts in told["confusion"].items()]
         header = ["in training", "called sick", "healthy, with a warning", "healthy"]
         lines += [f"{PARTS[part].capitalize()}:", "", *Table("", header, table).markdown(), ""]
-    lines += ["By architecture, all networks:", "", *_by(rows, "architecture"), ""]
+    lines += [_notes(rows), "", "By architecture and by task, all networks:", ""]
+    lines += [*_by(rows, "architecture"), "", *_by(rows, "task"), ""]
     lines += ["By planted fault:", "", *_faults(rows), ""]
     lines += ["What it gets wrong:", "", *_wrong(rows), ""]
     lines += [
@@ -99,6 +100,20 @@ def rules() -> str:
     return text[:start] + "\n".join(lines) + "\n" + text[text.index("<!-- end -->") :]
 
 
+def _notes(rows: list[dict[str, Any]]) -> str:
+    """What the numbers of the fresh networks are made of."""
+    fresh = [row for row in rows if row["part"] == "fresh"]
+    missed = [row for row in fresh if row["truth"] == "sick" and not row["findings"]]
+    false = [row for row in fresh if row["truth"] == "healthy" and row["findings"]]
+    warned = sum(bool(row["warnings"]) for row in missed)
+    easy = sum(row["task"] == "cancer" for row in false)
+    return (
+        f"Of the {len(missed)} fresh networks that were missed, {warned} got a warning. Of the {len(false)} that were "
+        f"called sick and trained, {easy} had to learn breast cancer, which a network learns that is sick elsewhere: "
+        "one direction of the inputs is enough. One batch does not tell how hard a task is."
+    )
+
+
 def _by(rows: list[dict[str, Any]], key: str) -> list[str]:
     table = []
     for name in dict.fromkeys(row[key] for row in rows):
@@ -149,6 +164,6 @@ def _thresholds(record: dict[str, Any]) -> list[str]:
     table = [
         [kind, rule.quantity, f"{record['chosen'][kind]:g}", f"{rule.threshold:g}"]
         for kind, rule in RULES.items()
-        if math.isfinite(rule.threshold) and kind in record["chosen"]
+        if math.isfinite(rule.threshold) and rule.source == "study"
     ]
     return Table("", ["finding", "measured", "chosen", "in use"], table).markdown()

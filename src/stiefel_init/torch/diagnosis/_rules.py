@@ -88,7 +88,7 @@ class Rule:
     quantity: str
     """What it measures, in words."""
     source: str = "study"
-    """Where the threshold comes from: `"study"`, benchmarks/diagnosis.py, or `"definition"`."""
+    """Where the threshold comes from: `"study"`, which is benchmarks/diagnosis.py, `"definition"` or `"choice"`."""
 
     def finds(self, evidence: Evidence) -> tuple[Measured, bool] | None:
         """The measured number, if it is beyond a limit, and whether it is beyond the threshold."""
@@ -335,7 +335,7 @@ def broken_weights(evidence: Evidence) -> Layer | None:
     return None
 
 
-NEVER, DEFINED = math.inf, "definition"
+NEVER, DEFINED, CHOSEN = math.inf, "definition", "choice"
 RULES: dict[str, Rule] = {
     rule.kind: rule
     for rule in (
@@ -357,7 +357,7 @@ RULES: dict[str, Rule] = {
         Rule("features are uneven", uneven_inputs, 1e3, 30, "std of the widest feature / of the median one"),
         Rule("inputs are offset", offset_inputs, 30, 5, "size of the inputs / differences between samples"),
         Rule("level is off", common_offset, 1, NEVER, "the next, for a single output that adds up its inputs"),
-        Rule("targets are offset", offset_targets, 5, 3, "mean output - mean target, in stds of the targets"),
+        Rule("targets are offset", offset_targets, 5, 3, "mean output - mean target, in stds of the targets", CHOSEN),
         Rule("targets are large", large_targets, 100, 10, "std of the targets"),
         Rule("targets are small", small_targets, 30, 10, "std of the outputs / of the targets"),
         Rule("output is common", common_head, NEVER, COMMON, "single output: share of weights that adds up its inputs"),
