@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
@@ -13,7 +14,8 @@ from stiefel_init.torch.diagnosis import _causes, _ends
 from stiefel_init.torch.diagnosis._layer import COLUMNS
 from stiefel_init.torch.diagnosis._rules import ENOUGH, RULES
 
-PAGE = (Path(__file__).parents[3] / "docs" / "diagnose.md").read_text()
+PAGE_FILE = Path(__file__).parents[3] / "docs" / "diagnose.md"
+PAGE = PAGE_FILE.read_text()
 
 
 def test_the_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture) -> None:
@@ -47,3 +49,11 @@ def test_the_page_names_every_column_rule_and_limit() -> None:
 def test_every_limit_is_where_it_warns_first() -> None:
     for rule in RULES.values():
         assert rule.warning <= rule.threshold or math.isinf(rule.warning), rule.kind
+
+
+def test_the_limits_are_those_that_the_study_chose() -> None:
+    record = json.loads((PAGE_FILE.parents[1] / "benchmarks" / "records" / "diagnosis-cpu.json").read_text())
+    from_study = {kind: rule.threshold for kind, rule in RULES.items() if rule.source == "study"}
+    assert len(from_study) > 15
+    for kind, threshold in from_study.items():
+        assert math.isinf(threshold) or record["chosen"][kind] == threshold, kind

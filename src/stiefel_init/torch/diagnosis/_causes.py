@@ -51,7 +51,7 @@ def explain(evidence: Evidence, kind: str) -> Cause:
     if kind in _OWN:
         return _OWN[kind](evidence)
     if kind in OF_INPUTS:
-        return _inputs(evidence) or Cause("inputs", "", STANDARDIZE)
+        return _low_inputs(evidence) or Cause("inputs", "", STANDARDIZE)
     for ask in _QUESTIONS:
         cause = ask(evidence)
         if cause is not None:
@@ -230,7 +230,7 @@ def _steps(evidence: Evidence) -> Cause:
 
 
 _QUESTIONS: tuple[Callable[[Evidence], Cause | None], ...] = (
-    _zeros, _biases, _one_layer, _inputs, _low_inputs, _diverged, _common_output,
+    _zeros, _biases, _one_layer, _low_inputs, _inputs, _diverged, _common_output,
 )  # fmt: skip
 _OWN: dict[str, Callable[[Evidence], Cause]] = {
     "steps are forgotten": _steps, "units are equal": _apart, "units are alike": _apart, "network is linear": _bend,
