@@ -21,12 +21,20 @@ from ._observe import RECTIFIERS, Observer, Seen, first_tensor
 from ._predict import Prediction, predict, runs
 from ._snapshot import unchanged
 from ._statistics import Gatherer, common, norms
+from ._update import updates_of
 from ._weights import Weights, own_weights, survey, weight_layers
 
 Loss = Callable[[Any, Any], Tensor]
 
 
-def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss | None = None) -> Diagnosis:
+def diagnose(
+    model: nn.Module,
+    inputs: Any,
+    targets: Any = None,
+    *,
+    loss: Loss | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> Diagnosis:
     r"""Send one batch through `model` and say where its signal and gradient go wrong, and how to fix it.
 
     The model runs in its current mode, training or not, and is left exactly as it was, even if its forward raises:
@@ -39,6 +47,8 @@ def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss |
         targets: Pass them to measure gradients.
         loss: `loss(outputs, targets)`, a scalar. By default cross-entropy for integer targets, which are classes, and
             the mean squared error for float targets.
+        optimizer: Pass it, with targets, to measure how far its next step would move each layer's weights. A copy of
+            it takes the step; it costs a second backward pass and that copy.
 
     Returns:
         A verdict in plain sentences, and one row for each call of each layer with weights, in the order they ran.
@@ -60,6 +70,8 @@ def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss |
     _check_inputs(given)
     if loss is not None and targets is None:
         raise StiefelError("loss was given without targets; pass both, or neither.")
+    if optimizer is not None and targets is None:
+        raise StiefelError("optimizer was given without targets; pass both, or neither.")
     modules = list(model.named_modules())
     for name, module in modules:
         if isinstance(module, torch.jit.ScriptModule):
@@ -81,9 +93,10 @@ def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss |
         if not observer.seen:
             raise StiefelError(f"no layer of {type(model).__name__} with weights ran on these inputs; is it scripted?")
         value = None if targets is None else _loss(loss, outputs, targets)
+        updates = {} if value is None or optimizer is None else updates_of(optimizer, value, observer.seen)
         gradients = _gradients(value, observer.seen)
         fit = None if value is None else fit_of(value, first_tensor(outputs), targets, loss)
-        rows = _rows(observer, gradients)
+        rows = _rows(observer, gradients, updates)
         curvature = _curvature(model, inputs, first_tensor(outputs)) if _is_straight(rows) else None
     return Diagnosis(rows, inputs_of(given, observer.seen[0].module), fit, curvature)
 
@@ -246,7 +259,7 @@ def _steps_at(sequence: Tensor, module: nn.Module) -> int:
     return int(bool(getattr(module, "batch_first", False)) and sequence.ndim > 2)
 
 
-def _rows(observer: Observer, gradients: Sequence[Gradients]) -> tuple[Layer, ...]:
+def _rows(observer: Observer, gradients: Sequence[Gradients], updates: Mapping[nn.Module, float]) -> tuple[Layer, ...]:
     seen, entering, leaving = observer.seen, observer.entering.results(), observer.leaving.results()
     bending = observer.bending.results()
     weights = survey(dict.fromkeys(layer.module for layer in seen))
@@ -280,6 +293,7 @@ def _rows(observer: Observer, gradients: Sequence[Gradients]) -> tuple[Layer, ..
                 gradient=gradient.output,
                 weight_gradient=gradient.weights,
                 common_gradient=gradient.common,
+                update=updates.get(layer.module),
                 steps=None if (x := layer.sequence) is None else x.shape[_steps_at(x, layer.module)],
                 first_step=gradient.first_step,
                 zero_weights=weight.zero,

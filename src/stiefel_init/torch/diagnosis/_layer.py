@@ -52,6 +52,8 @@ class Layer:
     """Norm of the loss's gradient with respect to the layer's weights, over all its calls."""
     common_gradient: float | None
     """The share of the weights' gradient, squared, that is the same for all units: 1 if all units get one gradient."""
+    update: float | None
+    """If an optimizer was given: how far its next step moves the weights, over their norm."""
     steps: int | None
     """Of a recurrent layer that reads forward: the time steps."""
     first_step: float | None
