@@ -19,10 +19,11 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
-from _timing import RECORDS, machine, write_record
+from _timing import RECORDS, machine
 from diagnosis_networks import CAUSES, FRESH, RATES, STEPS, Spec, build, fresh_specs, specs, trained_score
 
 from stiefel_init.torch import diagnose
@@ -164,6 +165,15 @@ def scores(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+def write(record: Mapping[str, Any]) -> Path:
+    """Keep the record, each network on a line of its own."""
+    path = RECORDS / "diagnosis-cpu.json"
+    head = json.dumps({key: value for key, value in record.items() if key != "rows"}, indent=1)
+    rows = ",\n".join(json.dumps(row, ensure_ascii=False) for row in record["rows"])
+    path.write_text(f'{head.removesuffix("}").rstrip()},\n "rows": [\n{rows}\n]}}\n', encoding="utf-8")
+    return path
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
@@ -207,7 +217,7 @@ def main() -> None:
         for truth, counts in one["confusion"].items():
             print(f"  {truth:8}", counts)
     if options.write:
-        print(f"wrote {write_record('diagnosis-cpu', record)}")
+        print(f"wrote {write(record)}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 
 from stiefel_init.torch.diagnosis import _causes, _ends
 from stiefel_init.torch.diagnosis._layer import COLUMNS
-from stiefel_init.torch.diagnosis._rules import ENOUGH, RULES
+from stiefel_init.torch.diagnosis._rules import RULES
 
 PAGE_FILE = Path(__file__).parents[3] / "docs" / "diagnose.md"
 PAGE = PAGE_FILE.read_text()
@@ -41,7 +41,14 @@ def test_the_page_names_every_column_rule_and_limit() -> None:
         limits = ("—" if math.isinf(limit) else f"{limit:,g}" for limit in (rule.threshold, rule.warning))
         assert f"| {kind} | {rule.quantity} | {' | '.join(limits)} |" in PAGE, kind
     text = " ".join(PAGE.split())
-    assert (ENOUGH, _ends.LEARNED, _causes.BIAS, _causes.SCALE, _causes.MOVED, _causes.LOW) == (16, 0.5, 10, 100, 1, -1)
+    assert (_ends.ENOUGH, _ends.LEARNED, _causes.BIAS, _causes.SCALE, _causes.MOVED, _causes.LOW) == (
+        16,
+        0.5,
+        10,
+        100,
+        1,
+        -1,
+    )
     assert set(_causes.DEEP.values()) == {20, 1}
     assert "need 16 samples or more" in text
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from ._statistics import double, leaving, some
 
-_SAMPLES = 1024
+_SAMPLES, _NUMBERS = 1024, 1 << 22  # rows looked at, fewer where there are very many features
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,7 @@ class Fit:
         return self.constant_loss is not None and self.loss < LEARNED * self.constant_loss
 
 
+ENOUGH = 16  # samples needed to judge units and features
 LEARNED = 0.5  # an untrained network does not get below this share of the best constant's loss
 
 
@@ -68,7 +69,8 @@ def inputs_of(given: Iterable[Tensor], first: nn.Module) -> Inputs | None:
         return None
     is_image = isinstance(first, nn.modules.conv._ConvNd) and tensor.ndim == len(first.kernel_size) + 2
     rows = tensor.detach().movedim(1 if is_image else -1, -1) if tensor.ndim > 1 else tensor.detach().unsqueeze(1)
-    rows = double(some(rows.reshape(-1, rows.shape[-1]), _SAMPLES))
+    most = max(ENOUGH, min(_SAMPLES, _NUMBERS // rows.shape[-1]))
+    rows = double(some(rows.reshape(-1, rows.shape[-1]), most))
     std = rows.std(0, correction=0)
     varying = std[std > 1e-12 * rows.abs().amax().clamp(min=1e-300)]
     square = float(rows.square().mean())

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from ._ends import Fit, Inputs
+from ._ends import ENOUGH, Fit, Inputs
 from ._layer import Layer
 from ._observe import RECTIFIERS
 
-ENOUGH = 16  # inputs needed to judge units
 COMMON = 0.9  # the share of an output's weights from which on it reads the common level
 EQUAL = 0.99  # the share of a gradient from which on all units get the same
 SQUASHING = frozenset({"sigmoid", "hardsigmoid"})

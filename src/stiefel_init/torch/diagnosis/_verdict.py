@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ._causes import Cause, explain, training
-from ._ends import Fit
+from ._ends import ENOUGH, Fit
 from ._layer import Layer
-from ._rules import ENOUGH, RULES, Evidence, Measured, broken_weights, not_finite, over
+from ._rules import RULES, Evidence, Measured, broken_weights, not_finite, over
 from ._wording import listed, per_layer, percent, ratio, share, times
 
 
