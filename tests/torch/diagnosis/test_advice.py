@@ -309,3 +309,41 @@ def test_a_residual_network_that_explodes() -> None:
     assert "signal explodes" in [finding.kind for finding in (*found.findings, *found.warnings)]
     assert any("torch.nn.LayerNorm" in finding.advice for finding in (*found.findings, *found.warnings))
     better(sick, cured, X, Y)
+
+
+def test_members_that_are_too_deep_for_their_activation() -> None:
+    sick = mlp(20, None, nn.SiLU, width=32)
+    causes, advice = only(diagnose(sick, IMAGES, LABELS))
+    assert causes == {"depth"}
+    assert advice == "add residual connections, x + f(x), around every one or two layers"
+    parts = list(copy.deepcopy(sick))
+    blocks = (Skip(*parts[at : at + 2]) for at in range(2, 40, 2))
+    better(sick, nn.Sequential(*parts[:2], *blocks, parts[-1]), IMAGES, LABELS)
+
+
+def test_a_plain_recurrent_layer_with_good_weights_gets_no_advice_and_trains() -> None:
+    torch.manual_seed(0)
+    y = torch.randint(4, (64,))
+    x = 0.3 * torch.randn(64, 150, 4)
+    x[:, 0] += 2 * nn.functional.one_hot(y, 4)
+    model = Recurrent(nn.RNN)
+    initialize_(model, seed=0)
+    found = diagnose(model, x, y)
+    assert found.healthy
+    assert [(warning.kind, warning.advice) for warning in found.warnings] == [("steps are forgotten", "")]
+    assert not any("What to do" in sentence for sentence in found.verdict)
+    assert learn(model, x, y, rates=(1e-2,)) < 0.3 * constant_loss(y)
+
+
+def test_images_of_another_scale() -> None:
+    model = nn.Sequential(
+        nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 10)
+    )  # fmt: skip
+    initialize_(model, seed=0)
+    x = 1e-6 * IMAGES.unflatten(1, (1, 8, 8))
+    causes, advice = only(diagnose(model, x, LABELS))
+    assert causes == {"inputs"}
+    code = "x = x.double(); x = ((x - x.mean(0)) / (x.std(0) + 1e-12)).float()"
+    standard = run(code, advice, x=x)["x"]
+    assert diagnose(model, standard, LABELS).healthy
+    better(model, copy.deepcopy(model), x, LABELS, standard)

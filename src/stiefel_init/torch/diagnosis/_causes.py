@@ -218,7 +218,7 @@ def _steps(evidence: Evidence) -> Cause:
     gate, gates = {"LSTM": ("forget gate", 4), "GRU": ("update gate", 3)}.get(worst.kind, ("", 0))
     if not gate:
         if worst.scheme in MEMBERS:
-            return Cause("time steps", "", "use a torch.nn.LSTM or torch.nn.GRU, and open its gates", worst)
+            return Cause("time steps", "", "", worst)  # gated layers did not do better where this was tried
         advice = "call stiefel_init.torch.initialize_(model), whose recurrent weights preserve the state"
         return Cause("time steps", "", advice, worst)
     opened = math.log(worst.steps or 2)
