@@ -1,4 +1,4 @@
-"""Write docs/performance.md and the README's figures, from benchmarks/records/ and results/.
+"""Write the generated pages of docs/ and the README's figures, from benchmarks/records/ and results/.
 
 python benchmarks/summary.py [--check]
 """
@@ -11,6 +11,8 @@ import statistics
 import sys
 from pathlib import Path
 from typing import Any
+
+from diagnosis_page import ACCURACY, DIAGNOSE, accuracy, rules
 
 from stiefel_init.lab.paper.protocol import SCHEMES
 from stiefel_init.lab.paper.table1 import Table1
@@ -327,7 +329,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="say whether the pages are current, and write nothing")
     check = parser.parse_args().check
-    for path, text in ((PAGE, page()), (README, readme())):
+    pages = ((PAGE, page()), (ACCURACY, accuracy()), (DIAGNOSE, rules()))
+    for path, text in (*pages, (README, readme())):
         if not check:
             path.write_text(text, encoding="utf-8")
             print(f"wrote {path.name}")

@@ -184,10 +184,17 @@ def comparison(diagnoses: Mapping[str, Diagnosis], title: str = "") -> Table:
                 "—" if last.distinct is None else f"{last.distinct:.1f}",
                 _ratio(last.post_std, first.post_std),
                 _ratio(first.gradient, last.gradient),
-                "healthy" if diagnosis.healthy else ", ".join(finding.kind for finding in diagnosis.findings),
+                _verdict(diagnosis),
             ]
         )
     return Table(title, header, rows)
+
+
+def _verdict(diagnosis: Diagnosis) -> str:
+    if not diagnosis.healthy:
+        return ", ".join(finding.kind for finding in diagnosis.findings)
+    warnings = ", ".join(warning.kind for warning in diagnosis.warnings)
+    return f"healthy; warning: {warnings}" if warnings else "healthy"
 
 
 def _ratio(part: float | None, whole: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ IMAGES = torch.tensor(DIGITS.data[:256] / 16, dtype=torch.float32)
 LABELS = torch.tensor(DIGITS.target[:256])
 
 
-def mlp(depth: int, scheme: str = "stiefel", activation: type[nn.Module] = nn.ReLU, width: int = 64) -> Any:
+def mlp(depth: int, scheme: str | None = "stiefel", activation: type[nn.Module] = nn.ReLU, width: int = 64) -> Any:
     """A plain network for the images, initialized."""
     layers: list[nn.Module] = []
     for n in [64] + [width] * (depth - 1):
@@ -25,6 +26,40 @@ def mlp(depth: int, scheme: str = "stiefel", activation: type[nn.Module] = nn.Re
     model = nn.Sequential(*layers, nn.Linear(width, 10))
     initialize_(model, scheme, seed=0)
     return model
+
+
+def learn(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    rates: tuple[float, ...] = (3e-3, 1e-3),
+    steps: int = 100,
+    keep: bool = False,
+) -> float:
+    """The loss after training a copy, or with `keep` the model itself, with Adam; at the best of the rates."""
+    losses = []
+    for rate in rates:
+        trained = model if keep else copy.deepcopy(model)
+        optimizer = torch.optim.Adam(trained.parameters(), lr=rate, fused=True)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            _loss(trained(x), y).backward()
+            optimizer.step()
+        with torch.no_grad():
+            losses.append(float(_loss(trained(x), y)))
+    return min(losses)
+
+
+def _loss(outputs: Tensor, y: Tensor) -> Tensor:
+    return F.mse_loss(outputs, y) if y.is_floating_point() else F.cross_entropy(outputs, y)
+
+
+def constant_loss(y: Tensor) -> float:
+    """That of the best constant output."""
+    if y.is_floating_point():
+        return float(y.double().var(correction=0))
+    return float(torch.special.entr(torch.bincount(y) / len(y)).sum())
 
 
 def kinds(found: Diagnosis) -> list[str]:

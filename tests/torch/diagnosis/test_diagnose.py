@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -132,6 +133,9 @@ def test_default_losses() -> None:
 LINEAR = nn.Sequential(nn.Linear(4, 3))
 NUMBER: Any = lambda outputs, targets: 1.0  # noqa: E731
 X = torch.randn(8, 4)
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    SCRIPTED: Any = torch.jit.script(LINEAR)
 
 
 class Silent(nn.Module):
@@ -156,6 +160,8 @@ class Silent(nn.Module):
         (lambda: diagnose(nn.Sequential(nn.ReLU(), nn.LayerNorm(4)), X), "no layer with weights"),
         (lambda: diagnose(Silent(), X), "no layer of Silent with weights ran"),
         (lambda: diagnose(nn.LazyLinear(3), X), "lazy"),
+        (lambda: diagnose(SCRIPTED, X), "model is a TorchScript module; diagnose the model before scripting it"),
+        (lambda: diagnose(nn.Sequential(SCRIPTED), X), "0 is a TorchScript module"),
         (lambda: diagnose(nn.Linear(4, 3, device="meta"), X), "meta device"),
         (lambda: diagnose(LINEAR, X, loss=F.mse_loss), "loss was given without targets"),
         (lambda: diagnose(LINEAR, X, "cat"), "targets, a str, is not a tensor"),

@@ -22,7 +22,7 @@ def test_the_command_compares_the_schemes_and_writes_the_picture(tmp_path: Path)
     lines = {line.split("│")[1].strip(): line for line in output.splitlines() if line.startswith("│")}
     assert list(lines) == ["stiefel", "lee", "he", "xavier", "orthogonal", "random"]
     assert "healthy" in lines["stiefel"]
-    assert "signal dies, gradient vanishes" in lines["xavier"]
+    assert "signal fades, gradient vanishes" in lines["xavier"]
     assert (tmp_path / "diagnosis.png").read_bytes().startswith(b"\x89PNG")
     content = json.loads((tmp_path / "diagnosis.json").read_text())
     assert content["he"]["layers"][-1]["layer"] == "output"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stiefel_init.torch.diagnosis import _verdict
+from stiefel_init.torch.diagnosis import _causes, _ends
 from stiefel_init.torch.diagnosis._layer import COLUMNS
+from stiefel_init.torch.diagnosis._rules import RULES
 
-PAGE = (Path(__file__).parents[3] / "docs" / "diagnose.md").read_text()
+PAGE_FILE = Path(__file__).parents[3] / "docs" / "diagnose.md"
+PAGE = PAGE_FILE.read_text()
 
 
 def test_the_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture) -> None:
@@ -30,10 +34,33 @@ def test_the_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture) -> N
                 assert found == expected
 
 
-def test_the_page_names_every_column_and_threshold() -> None:
+def test_the_page_names_every_column_rule_and_limit() -> None:
     for column in COLUMNS:
         assert f"`{column}`" in PAGE or column.startswith("predicted_"), column
+    for kind, rule in RULES.items():
+        limits = ("—" if math.isinf(limit) else f"{limit:,g}" for limit in (rule.threshold, rule.warning))
+        assert f"| {kind} | {rule.quantity} | {' | '.join(limits)} |" in PAGE, kind
     text = " ".join(PAGE.split())
-    assert (_verdict.SPREAD, _verdict.FADED, _verdict.GRADIENT) == (1000, 1 / 1000, 1000)
-    assert (_verdict.DEAD, _verdict.DISTINCT, _verdict.ENOUGH) == (0.25, 0.25, 16)
-    assert "with 16 samples or more" in text
+    assert (_ends.ENOUGH, _ends.LEARNED, _causes.BIAS, _causes.SCALE, _causes.MOVED, _causes.LOW) == (
+        16,
+        0.5,
+        10,
+        100,
+        1,
+        -1,
+    )
+    assert set(_causes.DEEP.values()) == {20, 1}
+    assert "need 16 samples or more" in text
+
+
+def test_every_limit_is_where_it_warns_first() -> None:
+    for rule in RULES.values():
+        assert rule.warning <= rule.threshold or math.isinf(rule.warning), rule.kind
+
+
+def test_the_limits_are_those_that_the_study_chose() -> None:
+    record = json.loads((PAGE_FILE.parents[1] / "benchmarks" / "records" / "diagnosis-cpu.json").read_text())
+    from_study = {kind: rule.threshold for kind, rule in RULES.items() if rule.source == "study"}
+    assert len(from_study) > 15
+    for kind, threshold in from_study.items():
+        assert math.isinf(threshold) or record["chosen"][kind] == threshold, kind

@@ -74,6 +74,9 @@ def test_json_has_everything(sick: Diagnosis) -> None:
     assert tuple(content["verdict"]) == sick.verdict
     assert content["findings"][0]["layer"] == sick.findings[0].layer
     assert content["layers"] == sick.records()
+    assert content["findings"][0]["cause"] == "weights"
+    assert content["fit"]["loss"] == sick.loss
+    assert content["inputs"]["features"] == 64
 
 
 def test_the_plot_is_a_figure_of_its_own(sick: Diagnosis, tmp_path: Path) -> None:
@@ -85,6 +88,11 @@ def test_the_plot_is_a_figure_of_its_own(sick: Diagnosis, tmp_path: Path) -> Non
     measured, predicted = lines[:2]
     assert measured.get_ydata().tolist() == [row.post_std for row in sick.layers]
     assert predicted.get_ydata().tolist()[:-1] == [row.predicted_post_std for row in sick.layers[:-1]]
+    names = {row.label for row in sick.layers}
+    for axis in figure.axes:
+        labels = [label.get_text() for label in axis.get_xticklabels()]
+        assert len(labels) == 12
+        assert set(labels) <= names  # as in the sentences
     figure.savefig(tmp_path / "a.png")
     for found in (diagnose(mlp(2), IMAGES), diagnose(exploding(1e3), IMAGES)):
         found.plot().savefig(tmp_path / "b.png")

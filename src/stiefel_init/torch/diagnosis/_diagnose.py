@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,17 +15,26 @@ from torch.nn.parameter import is_lazy
 
 from ..._errors import StiefelError
 from ._diagnosis import Diagnosis
+from ._ends import fit_of, inputs_of
 from ._layer import Layer
 from ._observe import RECTIFIERS, Observer, Seen, first_tensor
 from ._predict import Prediction, predict, runs
 from ._snapshot import unchanged
-from ._statistics import norms
+from ._statistics import Gatherer, common, norms
+from ._update import updates_of
 from ._weights import Weights, own_weights, survey, weight_layers
 
 Loss = Callable[[Any, Any], Tensor]
 
 
-def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss | None = None) -> Diagnosis:
+def diagnose(
+    model: nn.Module,
+    inputs: Any,
+    targets: Any = None,
+    *,
+    loss: Loss | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> Diagnosis:
     r"""Send one batch through `model` and say where its signal and gradient go wrong, and how to fix it.
 
     The model runs in its current mode, training or not, and is left exactly as it was, even if its forward raises:
@@ -38,6 +47,8 @@ def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss |
         targets: Pass them to measure gradients.
         loss: `loss(outputs, targets)`, a scalar. By default cross-entropy for integer targets, which are classes, and
             the mean squared error for float targets.
+        optimizer: Pass it, with targets, to measure how far its next step would move each layer's weights. A copy of
+            it takes the step; it costs a second backward pass and that copy.
 
     Returns:
         A verdict in plain sentences, and one row for each call of each layer with weights, in the order they ran.
@@ -59,7 +70,12 @@ def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss |
     _check_inputs(given)
     if loss is not None and targets is None:
         raise StiefelError("loss was given without targets; pass both, or neither.")
+    if optimizer is not None and targets is None:
+        raise StiefelError("optimizer was given without targets; pass both, or neither.")
     modules = list(model.named_modules())
+    for name, module in modules:
+        if isinstance(module, torch.jit.ScriptModule):
+            raise StiefelError(f"{name or 'model'} is a TorchScript module; diagnose the model before scripting it.")
     layers = weight_layers(modules)
     if not layers:
         raise StiefelError(f"{type(model).__name__} has no layer with weights; there is nothing to diagnose.")
@@ -77,8 +93,12 @@ def diagnose(model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss |
         if not observer.seen:
             raise StiefelError(f"no layer of {type(model).__name__} with weights ran on these inputs; is it scripted?")
         value = None if targets is None else _loss(loss, outputs, targets)
+        updates = {} if value is None or optimizer is None else updates_of(optimizer, value, observer.seen)
         gradients = _gradients(value, observer.seen)
-    return Diagnosis(_rows(observer, gradients), None if value is None else float(value.detach()))
+        fit = None if value is None else fit_of(value, first_tensor(outputs), targets, loss)
+        rows = _rows(observer, gradients, updates)
+        curvature = _curvature(model, inputs, first_tensor(outputs)) if _is_straight(rows) else None
+    return Diagnosis(rows, inputs_of(given, observer.seen[0].module), fit, curvature)
 
 
 def _arguments(inputs: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
@@ -182,33 +202,71 @@ def _default_loss(outputs: Tensor | None, targets: Any) -> Tensor:
     return F.cross_entropy(scores.flatten(0, -2), labels.flatten())
 
 
-def _gradients(loss: Tensor | None, seen: Sequence[Seen]) -> list[tuple[float | None, float | None]]:
-    """For each call, the norm of the gradient with respect to the layer's output, and to its weights."""
+class Gradients(NamedTuple):
+    """What the backward pass told about one call."""
+
+    output: float | None = None
+    """Norm of the gradient with respect to the layer's output, and to its weights."""
+    weights: float | None = None
+    common: float | None = None
+    first_step: float | None = None
+
+
+def _gradients(loss: Tensor | None, seen: Sequence[Seen]) -> list[Gradients]:
     if loss is None:
-        return [(None, None)] * len(seen)
+        return [Gradients()] * len(seen)
     weights = {id(layer.module): own_weights(layer.module) for layer in seen}
     sources: list[Any] = [layer.edge for layer in seen if layer.edge is not None]
+    sequences = [layer.sequence for layer in seen if layer.sequence is not None]
     flat = [weight for group in weights.values() for weight in group]
-    gradients = torch.autograd.grad(loss, [*sources, *flat], allow_unused=True)
+    found = torch.autograd.grad(loss, [*sources, *flat, *sequences], allow_unused=True)
+    gradients = [None if gradient is None else gradient.detach() for gradient in found]
     at = [index for index, gradient in enumerate(gradients) if gradient is not None]
-    lengths = dict(zip(at, norms([gradients[index].detach() for index in at])))
-    by_output, by_weight = iter(range(len(sources))), iter(range(len(sources), len(gradients)))
+    lengths = dict(zip(at, norms([gradient for gradient in gradients if gradient is not None])))
+    by_output, by_weight = iter(range(len(sources))), iter(range(len(sources), len(sources) + len(flat)))
     of_weights: dict[int, float | None] = {}
+    gatherer = Gatherer(common)
     for key, group in weights.items():
-        parts = [lengths[index] for index in (next(by_weight) for _ in group) if index in lengths]
-        of_weights[key] = math.hypot(*parts) if parts else None
+        indices = [index for index in (next(by_weight) for _ in group) if index in lengths]
+        of_weights[key] = math.hypot(*(lengths[index] for index in indices)) if indices else None
+        matrix = gradients[indices[0]] if indices else None
+        if matrix is not None and matrix.layout == torch.strided and matrix.shape[0] > 1:
+            gatherer.add(key, matrix.flatten(1))
+    shares = gatherer.results()
+    steps = iter(gradients[len(sources) + len(flat) :])
     return [
-        (None if layer.edge is None else lengths.get(next(by_output)), of_weights[id(layer.module)]) for layer in seen
+        Gradients(
+            None if layer.edge is None else lengths.get(next(by_output)),
+            of_weights[id(layer.module)],
+            shares.get(id(layer.module), (None,))[0],
+            None if layer.sequence is None else _first_step(next(steps), layer.module),
+        )
+        for layer in seen
     ]
 
 
-def _rows(observer: Observer, gradients: Sequence[tuple[float | None, float | None]]) -> tuple[Layer, ...]:
+def _first_step(gradient: Tensor | None, module: nn.Module) -> float | None:
+    """The gradient's norm at the first time step, over that at the step where it is largest."""
+    if gradient is None or gradient.shape[_steps_at(gradient, module)] < 2:
+        return None
+    by_step = gradient.movedim(_steps_at(gradient, module), 0).flatten(1)
+    lengths = norms(list(by_step))
+    return lengths[0] / max(lengths) if max(lengths) > 0 else None
+
+
+def _steps_at(sequence: Tensor, module: nn.Module) -> int:
+    """The dimension of a recurrent layer's input that counts time steps."""
+    return int(bool(getattr(module, "batch_first", False)) and sequence.ndim > 2)
+
+
+def _rows(observer: Observer, gradients: Sequence[Gradients], updates: Mapping[nn.Module, float]) -> tuple[Layer, ...]:
     seen, entering, leaving = observer.seen, observer.entering.results(), observer.leaving.results()
+    bending = observer.bending.results()
     weights = survey(dict.fromkeys(layer.module for layer in seen))
     predictions = _predictions(seen, gradients, weights)
     rows = []
-    for layer, (gradient, weight_gradient) in zip(seen, gradients):
-        mean, std, active, never = entering[id(layer)]
+    for layer, gradient in zip(seen, gradients):
+        mean, std, pre_spread, active, never, always = entering[id(layer)]
         mean_after, std_after, spread, distinct = leaving[id(layer)]
         weight, expected = weights[layer.module], predictions.get(id(layer))
         rows.append(
@@ -222,16 +280,27 @@ def _rows(observer: Observer, gradients: Sequence[tuple[float | None, float | No
                 samples=layer.samples,
                 pre_mean=mean,
                 pre_std=std,
+                pre_spread=pre_spread,
                 alpha=mean / std if std > 0 else None,
                 active=None if layer.activation is None else active,
                 dead=int(never) if layer.activation in RECTIFIERS else None,
+                bend=_bend(layer, never + always, bending),
+                saturated=None if layer.saturated is None else float(layer.saturated),
                 post_mean=mean_after,
                 post_std=std_after,
                 spread=spread,
                 distinct=distinct if layer.samples > 1 and distinct > 0 else None,
-                gradient=gradient,
-                weight_gradient=weight_gradient,
+                gradient=gradient.output,
+                weight_gradient=gradient.weights,
+                common_gradient=gradient.common,
+                update=updates.get(layer.module),
+                steps=None if (x := layer.sequence) is None else x.shape[_steps_at(x, layer.module)],
+                first_step=gradient.first_step,
                 zero_weights=weight.zero,
+                row_norm=weight.row_norm,
+                level=weight.level,
+                bias_mean=weight.bias_mean,
+                bias_std=weight.bias_std,
                 scheme=weight.scheme,
                 orthogonality_error=weight.orthogonality_error,
                 alignment_error=weight.alignment_error,
@@ -241,12 +310,43 @@ def _rows(observer: Observer, gradients: Sequence[tuple[float | None, float | No
     return tuple(rows)
 
 
+def _is_straight(rows: Sequence[Layer]) -> bool:
+    """Whether no activation seems to act between two layers or more."""
+    return len(rows) > 1 and sum(row.bend or 0.0 for row in rows) < 1e-3
+
+
+def _curvature(model: nn.Module, inputs: Any, outputs: Tensor | None) -> float | None:
+    """How far the output for the mean of two inputs is from the mean of their outputs, over their own distance.
+
+    A linear map has 0. Only for a single tensor, as two tokens have no mean.
+    """
+    if not isinstance(inputs, Tensor) or not inputs.is_floating_point() or len(inputs) < 2 or outputs is None:
+        return None
+    with torch.no_grad():
+        try:
+            between = first_tensor(model((inputs + inputs.roll(1, 0)) / 2))
+        except Exception:  # a model that accepts some values only, and has accepted the user's
+            return None
+        if between is None or between.shape != outputs.shape or outputs.ndim < 1 or len(outputs) != len(inputs):
+            return None
+        other = outputs.roll(1, 0)
+        off, apart = norms([between - (outputs + other) / 2, outputs - other])
+    return off / apart if apart > 0 else None
+
+
+def _bend(layer: Seen, idle: float, bending: Mapping[int, Sequence[float]]) -> float | None:
+    """`Layer.bend`; `idle` counts the units that fire always or never."""
+    if layer.activation in RECTIFIERS:
+        return 1 - idle / layer.units
+    return bending[id(layer)][0] if id(layer) in bending else None
+
+
 def _predictions(
     seen: Sequence[Seen],
-    gradients: Sequence[tuple[float | None, float | None]],
+    gradients: Sequence[Gradients],
     weights: Mapping[nn.Module, Weights],
 ) -> dict[int, Prediction]:
-    lengths = {id(layer): length for layer, (length, _) in zip(seen, gradients)}
+    lengths = {id(layer): gradient.output for layer, gradient in zip(seen, gradients)}
     result: dict[int, Prediction] = {}
     for run in runs(seen):
         of_run = [weights[layer.module] for layer in run]

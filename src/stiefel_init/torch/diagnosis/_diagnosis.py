@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..._errors import StiefelError
 from ..._text import columns
+from ._ends import Fit, Inputs
 from ._layer import COLUMNS, Layer
-from ._verdict import Finding, judge
+from ._rules import Evidence
+from ._verdict import Finding, Verdict, judge
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 _PRINTED = {
     "label": "layer", "shape": "weight", "activation": "activation", "pre_mean": "mean", "pre_std": "std", "alpha": "α",
     "active": "active", "dead": "dead", "post_mean": "mean after", "post_std": "std after", "distinct": "distinct",
-    "gradient": "gradient", "orthogonality_error": "orth. error", "alignment_error": "align. error",
+    "gradient": "gradient", "update": "update", "orthogonality_error": "orth. error", "alignment_error": "align. error",
     "predicted_pre_std": "std predicted", "predicted_active": "active predicted",
     "predicted_gradient": "gradient predicted",
 }  # fmt: skip
@@ -41,26 +43,41 @@ class Diagnosis:
     """
 
     layers: tuple[Layer, ...]
-    loss: float | None = None
-    """The loss, if targets were given."""
+    inputs: Inputs | None = None
+    """Statistics of the inputs; None for tokens."""
+    fit: Fit | None = None
+    """Loss, outputs and targets, if targets were given."""
+
+    @property
+    def loss(self) -> float | None:
+        """The loss, if targets were given."""
+        return None if self.fit is None else self.fit.loss
+
+    curvature: float | None = None
+    """Where no activation seems to act: how far the network is from linear, over how far its outputs differ."""
 
     @cached_property
-    def _judged(self) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-        return judge(self.layers)
+    def _judged(self) -> Verdict:
+        return judge(Evidence(self.layers, self.inputs, self.fit, self.curvature))
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The problems: kind, layer and sentence; empty for a healthy network."""
-        return self._judged[0]
+        """What keeps the network from training, the worst first: kind, layer, sentence, cause and advice."""
+        return self._judged.findings
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What does not keep it from training, but is far from how networks should start; likewise."""
+        return self._judged.warnings
 
     @property
     def verdict(self) -> tuple[str, ...]:
         """Sentences: what is wrong and how to fix it, or why the network is healthy."""
-        return self._judged[1]
+        return self._judged.sentences
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether nothing keeps the network from training; there may be warnings."""
         return not self.findings
 
     def __len__(self) -> int:
@@ -90,13 +107,17 @@ class Diagnosis:
         """Everything as JSON.
 
         Returns:
-            Verdict, findings, loss and layers; non-finite numbers become null.
+            Verdict, findings, warnings, loss, inputs, fit and layers; non-finite numbers become null.
         """
         content = {
             "healthy": self.healthy,
             "verdict": self.verdict,
             "findings": [finding._asdict() for finding in self.findings],
+            "warnings": [finding._asdict() for finding in self.warnings],
             "loss": self.loss,
+            "inputs": None if self.inputs is None else asdict(self.inputs),
+            "fit": None if self.fit is None else asdict(self.fit),
+            "curvature": self.curvature,
             "layers": self.records(),
         }
         return json.dumps(_strict(content), ensure_ascii=False, indent=1)

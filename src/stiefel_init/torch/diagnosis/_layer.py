@@ -26,12 +26,19 @@ class Layer:
     pre_mean: float
     """Mean and std, over units and samples, of what enters the activation; without one, of the output."""
     pre_std: float
+    pre_spread: float
+    """`spread` before the activation."""
     alpha: float | None
     """pre_mean / pre_std."""
     active: float | None
     """The fraction of pre-activations above 0."""
     dead: int | None
     """For ReLU and ReLU6: units that are above 0 for no sample."""
+    bend: float | None
+    """How far from linear the activation acts, from 0 to 1: for ReLU the share of units that fire for some samples and
+    not for others, else 1 - r², r the correlation of a unit's input and output."""
+    saturated: float | None
+    """For bounded activations: the fraction of outputs within 1 % of a bound."""
     post_mean: float
     """Mean and std, over units and samples, of what leaves the activation; without one, of the output."""
     post_std: float
@@ -43,7 +50,21 @@ class Layer:
     """Norm of the loss's gradient with respect to the layer's output."""
     weight_gradient: float | None
     """Norm of the loss's gradient with respect to the layer's weights, over all its calls."""
+    common_gradient: float | None
+    """The share of the weights' gradient, squared, that is the same for all units: 1 if all units get one gradient."""
+    update: float | None
+    """If an optimizer was given: how far its next step moves the weights, over their norm."""
+    steps: int | None
+    """Of a recurrent layer that reads forward: the time steps."""
+    first_step: float | None
+    """The gradient with respect to its input at the first step, over that at the step where it is largest."""
     zero_weights: bool
+    row_norm: float | None
+    """Root mean square, over units, of the norm of a unit's weights; of the layer's matrices, the largest."""
+    level: float | None
+    """The share of the weights, squared, that reads the common level of the inputs: 1 if each unit adds them up."""
+    bias_mean: float | None
+    bias_std: float | None
     scheme: str | None
     """`"stiefel"` for members of Õ(m,n), `"lee"`, `"orthogonal"` or `"other"`."""
     orthogonality_error: float | None

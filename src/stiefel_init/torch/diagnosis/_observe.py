@@ -19,13 +19,16 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from ._statistics import Gatherer, double, entering, leaving, some
+from ._statistics import Gatherer, bending, double, entering, leaving, some
 
 ACTIVATIONS = frozenset([
     "relu", "relu6", "leaky_relu", "prelu", "rrelu", "elu", "selu", "celu", "gelu", "silu", "mish", "sigmoid",
     "tanh", "softplus", "softsign", "hardtanh", "hardswish", "hardsigmoid", "logsigmoid", "threshold",
 ])  # fmt: skip
 RECTIFIERS = frozenset({"relu", "relu6"})  # those whose unit is dead when nothing above 0 comes in
+BOUNDS: dict[str, tuple[float, float]] = {
+    "sigmoid": (0, 1), "hardsigmoid": (0, 1), "tanh": (-1, 1), "hardtanh": (-1, 1), "softsign": (-1, 1),
+}  # fmt: skip
 _RESHAPES = frozenset([
     "view", "reshape", "flatten", "unflatten", "transpose", "permute", "contiguous", "squeeze", "unsqueeze",
     "movedim", "swapaxes", "to", "float",
@@ -65,6 +68,10 @@ class Seen:
     """Whether it is another layer's `before`."""
     forked: bool = False
     """Whether anything besides that layer uses the activations."""
+    saturated: Tensor | None = None
+    """The fraction of outputs near a bound of the activation."""
+    sequence: Tensor | None = None
+    """Of a recurrent layer that reads forward: its input, (steps, …), as a tensor that only this layer uses."""
 
 
 @dataclass(slots=True)
@@ -87,13 +94,16 @@ class Observer(TorchFunctionMode):
     def __post_init__(self) -> None:
         super().__init__()
         self._marks: dict[int, tuple[weakref.ref[Tensor], _Mark]] = {}
-        self.entering, self.leaving = Gatherer(entering), Gatherer(leaving)
+        self.entering, self.leaving, self.bending = Gatherer(entering), Gatherer(leaving), Gatherer(bending)
+        self._sequences: dict[nn.Module, Tensor] = {}
         self._calls: dict[nn.Module, int] = {}
         self._handles: list[Any] = []
 
     def __enter__(self) -> Observer:
         for name, module in self.layers:
             self._handles.append(module.register_forward_hook(self._hook(name or "model"), with_kwargs=True))
+            if self.gradients and isinstance(module, nn.RNNBase) and not module.bidirectional:
+                self._handles.append(module.register_forward_pre_hook(self._separate))
         super().__enter__()
         return self
 
@@ -104,6 +114,16 @@ class Observer(TorchFunctionMode):
         if error[0] is None:
             for layer in self.seen:
                 self._settle(layer)
+
+    def _separate(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Give a recurrent layer its input as a tensor of its own, for the gradient at each step."""
+        source = args[0] if args else None
+        if not isinstance(source, Tensor) or source.ndim < 2 or not torch.is_grad_enabled():
+            return None
+        with torch._C.DisableTorchFunction():
+            own = source.view_as(source) if source.requires_grad else source.detach().requires_grad_()
+        self._sequences[module] = own
+        return (own, *args[1:])
 
     def _put(self, tensor: Tensor, mark: _Mark) -> None:
         self._marks[id(tensor)] = weakref.ref(tensor), mark
@@ -129,6 +149,7 @@ class Observer(TorchFunctionMode):
             edge = get_gradient_edge(result) if self.gradients and result.requires_grad else None
             self._calls[module] = call = self._calls.get(module, 0) + 1
             layer = Seen(name, module, call, _unit_axis(module, result), result.ndim, result.detach(), edge)
+            layer.sequence = self._sequences.pop(module, None)
             if isinstance(module, nn.Linear):
                 self._connect(layer, args[0] if args else first_tensor(kwargs))
             self.seen.append(layer)
@@ -206,11 +227,22 @@ class Observer(TorchFunctionMode):
 
     def _activate(self, mark: _Mark, name: str, func: Any, args: Any, kwargs: Any) -> Any:
         layer = mark.seen
-        self.entering.add(id(layer), self._by_unit(layer, args[0] if args else kwargs["input"]))
+        before = self._by_unit(layer, args[0] if args else kwargs["input"])
+        self.entering.add(id(layer), before)
+        smooth = name not in RECTIFIERS
+        if smooth:
+            before = before.clone()  # the activation may work in place
         result = func(*args, **kwargs)
         layer.activation, layer.output = name, None
         layer.parameters = _theory_parameters(name, args, kwargs)
-        self.leaving.add(id(layer), self._by_unit(layer, result))
+        after = self._by_unit(layer, result)
+        self.leaving.add(id(layer), after)
+        if smooth:
+            self.bending.add(id(layer), torch.cat((before, after), 1))
+        if name in BOUNDS:
+            low, high = BOUNDS[name]
+            edge = 0.5 * (high - low) - (after - 0.5 * (low + high)).abs()
+            layer.saturated = (edge < 0.01 * (high - low)).double().mean()
         self._put(result, _Mark(layer, True, mark.plain))
         return result
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from ._layer import Layer
 from ._verdict import Finding
@@ -26,7 +25,7 @@ _STYLE: Any = {
     "grid.alpha": 0.25,
     "font.size": 10,
 }
-_NAMED = 12  # up to so many layers are named on the axis
+_NAMED = 12  # so many layers are named on the axis; of more, that many spread evenly
 
 
 def plot(layers: Sequence[Layer], findings: Sequence[Finding], headline: str) -> Figure:
@@ -73,8 +72,6 @@ def _panel(axis: Axes, layers: Sequence[Layer], findings: Sequence[Finding], nam
         places = [index for index, layer in enumerate(layers, 1) if layer.label == finding.layer]
         if places:
             axis.axvline(places[0], color=_BAD, linewidth=1, linestyle=":", zorder=0)
-    if len(layers) <= _NAMED:
-        axis.set_xticks(at, [layer.label for layer in layers], rotation=60, ha="right", fontsize=8)
-    else:
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.set_xlabel("layer")
+    named = np.unique(np.linspace(0, len(layers) - 1, min(len(layers), _NAMED)).round().astype(int))
+    axis.set_xticks(at[named], [layers[place].label for place in named], rotation=60, ha="right", fontsize=8)
+    axis.set_xlabel("layer")

@@ -77,12 +77,18 @@ def _scaled(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def entering(values: Tensor) -> Tensor:
-    """Of (…, samples, units): mean, std, the fraction above 0, and the number of units never above 0."""
+    """Of (…, samples, units): mean, std, spread over samples, the fraction above 0, and how many units are above 0 for
+    no sample, and for all."""
     values, scale = _scaled(values)
     fired = torch.gt(values, 0, out=torch.empty_like(values)).mean(1)
-    mean = values.mean((1, 2))
-    std = torch.linalg.vector_norm(values.sub_(mean[:, None, None]), dim=(1, 2)) / math.sqrt(values[0].numel())
-    return torch.stack((mean * scale, std * scale, fired.mean(1).to(scale), (fired == 0).sum(1).to(scale)), 1)
+    unit_mean = values.mean(1)
+    mean = unit_mean.mean(1)
+    apart = (unit_mean - mean.unsqueeze(1)).square_().mean(1)
+    values.sub_(unit_mean.unsqueeze(1))
+    spread = torch.linalg.vector_norm(values, dim=(1, 2)) / math.sqrt(values[0].numel())
+    std = (spread.square() + apart).sqrt_()
+    never, always = (fired == 0).sum(1).to(scale), (fired == 1).sum(1).to(scale)
+    return torch.stack((mean * scale, std * scale, spread * scale, fired.mean(1).to(scale), never, always), 1)
 
 
 def leaving(values: Tensor) -> Tensor:
@@ -125,6 +131,28 @@ def _inverse(variance: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
     """1/variance of the units that vary and 0 of the others; and how many vary."""
     varies = variance > (64 * torch.finfo(mean.dtype).eps) ** 2 * (variance + mean.square())
     return torch.where(varies, variance, torch.inf).reciprocal_(), varies.sum(1).to(mean)
+
+
+def bending(values: Tensor) -> Tensor:
+    """Of (…, samples, 2 · units), what enters an activation beside what leaves it: how far from linear it acts.
+
+    1 - r², r the correlation of a unit's input and output, over the units that vary; 0 if none does.
+    """
+    values, _ = _scaled(values)
+    before, after = (half - half.mean(1, keepdim=True) for half in values.chunk(2, -1))
+    squares = before.square().sum(1) * after.square().sum(1)
+    varies = squares > torch.finfo(squares.dtype).tiny
+    correlation = (before * after).sum(1).square() / torch.where(varies, squares, 1.0)
+    bend = torch.where(varies, (1 - correlation).clamp_(min=0), 0.0).double()
+    return (bend.sum(1) / varies.sum(1).clamp_(min=1)).unsqueeze(1)
+
+
+def common(gradients: Tensor) -> Tensor:
+    """Of (…, units, n): the share of the gradient's square that is the same for all units."""
+    gradients, _ = _scaled(gradients)
+    whole = gradients.square().sum((1, 2))
+    same = gradients.mean(1).square().sum(1) * gradients.shape[1]
+    return torch.where(whole > 0, same / whole.clamp(min=1e-30), 0.0).double().unsqueeze(1)
 
 
 def some(values: Tensor, most: int, dimension: int = 0) -> Tensor:

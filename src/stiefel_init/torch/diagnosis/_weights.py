@@ -50,6 +50,12 @@ class Weights(NamedTuple):
     alignment_error: float | None = None
     map: Map | None = None
     """Of a linear layer."""
+    row_norm: float | None = None
+    """√(mean_i Σ_j W_ij²), the largest of the layer's matrices."""
+    level: float | None = None
+    """Of the first matrix: the share of its square that reads the common level, Σ_i (Σ_j W_ij)² / (n Σ_ij W_ij²)."""
+    bias_mean: float | None = None
+    bias_std: float | None = None
 
 
 def weight_layers(modules: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
@@ -112,14 +118,14 @@ def survey(modules: Iterable[nn.Module]) -> dict[nn.Module, Weights]:
             for name, weight in named.items()
             if (matrix := _matrices(module, name, weight)) is not None
         ]
-        bias = getattr(module, "bias", None) if isinstance(module, nn.Linear) else None
+        bias = module._parameters.get("bias")
         for key, matrix in matrices:
             gatherer.add(key, on_host(matrix))
-            if bias is not None:
+            if bias is not None and bias.ndim == 1 and bias.numel():
                 biases.add(key, on_host(bias.detach()))
         held[module] = named, matrices
     facts, of_bias = gatherer.results(), biases.results()
-    facts = {key: [*row, *of_bias.get(key, (0.0, 0.0))] for key, row in facts.items()}
+    facts = {key: [*row, *of_bias.get(key, (math.nan, math.nan))] for key, row in facts.items()}
     return {module: _told(module, named, matrices, facts) for module, (named, matrices) in held.items()}
 
 
@@ -157,6 +163,8 @@ def _told(
     orthogonality, alignment = (
         math.nan if any(map(math.isnan, errors)) else max(errors) for errors in zip(*(row[:2] for row in rows))
     )
+    *_, mean_b, var_b = rows[0]
+    biasless = math.isnan(mean_b) and module._parameters.get("bias") is None
     return Weights(
         "×".join(map(str, matrices[0][1].shape[-2:])),
         all(row[6] == 0 for row in rows),
@@ -164,7 +172,15 @@ def _told(
         orthogonality,
         alignment,
         _map(module, scheme, rows[0], tolerances[0]) if isinstance(module, nn.Linear) else None,
+        math.nan if any(math.isnan(row[6]) for row in rows) else math.sqrt(max(row[6] for row in rows)),
+        _level(rows[0], matrices[0][1].shape[-1]),
+        *([None, None] if biasless else [mean_b, math.sqrt(var_b)]),
     )
+
+
+def _level(facts: list[float], n: int) -> float | None:
+    mean_r, var_r, energy = facts[4:7]
+    return (mean_r**2 + var_r) / (n * energy) if 0 < energy < math.inf else None
 
 
 def _map(module: nn.Linear, scheme: str, facts: list[float], limit: float) -> Map:
@@ -173,7 +189,8 @@ def _map(module: nn.Linear, scheme: str, facts: list[float], limit: float) -> Ma
     Row sums of independent weights of mean 0 and variance v have mean 0 and variance nv, up to chance. Over 100 layers
     that chance would add up, though the network's own signal does not depend on the row sums.
     """
-    mean_r, var_r, energy, mean_b, var_b = facts[4:]
+    mean_r, var_r, energy = facts[4:7]
+    mean_b, var_b = facts[7:] if module.bias is not None else (0.0, 0.0)
     exact = Map(mean_r, var_r, energy, mean_b, var_b)
     if max(facts[:2]) <= limit and facts[3] >= -limit and mean_b == var_b == 0:
         return exact._replace(groups=max(module.in_features // module.out_features, 1))

@@ -1,0 +1,224 @@
+"""Does `diagnose` tell which networks train? Hundreds of small networks are diagnosed at the start, then trained.
+
+    python benchmarks/diagnosis.py [--write] [--again] [--only TEXT]
+
+A network's score is the share of the best constant output's loss that 200 steps of Adam remove, at the best of three
+rates. It is held against the best score of any network of its task, architecture and depth: below half of it the
+network is sick, from 0.8 of it on healthy; in between it is slow, and either verdict is accepted. The thresholds of the
+rules are chosen on a random half of the networks, and scored on the other, and on fresh networks of other depths and
+seeds, first trained when all rules and thresholds stood. One core, about fifteen minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from _timing import RECORDS, machine
+from diagnosis_networks import CAUSES, FRESH, RATES, STEPS, Spec, build, fresh_specs, specs, trained_score
+
+from stiefel_init.torch import diagnose
+from stiefel_init.torch.diagnosis._rules import RULES, Evidence
+
+SICK, HEALTHY = 0.5, 0.8
+PARTS = ("chosen on", "other half", "fresh")
+ROWS = 256
+Row = dict[str, Any]
+
+
+def examine(spec: Spec, known: Row | None) -> Row:
+    """Diagnose one network, then train it, unless its score is known."""
+    case = build(spec)
+    found = diagnose(case.model, case.inputs[:ROWS], case.targets[:ROWS])
+    evidence = Evidence(found.layers, found.inputs, found.fit, found.curvature)
+    measured = {kind: rule.measure(evidence, rule.threshold) for kind, rule in RULES.items()}
+    reached, rate = trained_score(case) if known is None else (known["score"], known["rate"])
+    return {
+        **asdict(spec),
+        "score": round(reached, 4),
+        "rate": rate,
+        "findings": [finding.kind for finding in found.findings],
+        "warnings": [finding.kind for finding in found.warnings],
+        "causes": list(dict.fromkeys(finding.cause for finding in found.findings)),
+        "learned": found.fit is not None and found.fit.learned,
+        "measured": {kind: _short(one.value) for kind, one in measured.items() if one is not None},
+    }
+
+
+def _short(value: float) -> float:
+    """To three digits; JSON has no infinity."""
+    return 1e300 if value > 1e300 or math.isnan(value) else float(f"{value:.3g}")
+
+
+def judged(rows: Sequence[Row]) -> list[Row]:
+    """The rows with `share`, their score over the best of their kind, `truth`, and `part`, one of `PARTS`."""
+    best: dict[tuple[str, str, int], float] = {}
+    for row in rows:
+        if row["fault"] != "trained":  # which has had more steps
+            best[_kind(row)] = max(best.get(_kind(row), 0.0), row["score"])
+    toss = random.Random(0)
+    result = []
+    for row in rows:
+        share = min(1.0, row["score"] / best[_kind(row)]) if best.get(_kind(row), 0.0) > 0 else 0.0
+        truth = "sick" if share < SICK else "healthy" if share >= HEALTHY else "slow"
+        part = "fresh" if row["seed"] == FRESH else toss.choice(("chosen on", "other half"))
+        result.append({**row, "share": round(share, 4), "truth": truth, "part": part})
+    return result
+
+
+def _kind(row: Row) -> tuple[str, str, int]:
+    return row["task"], row["architecture"], row["depth"]
+
+
+def is_called_sick(row: Row, thresholds: Mapping[str, float]) -> bool:
+    """What the rules say with these thresholds."""
+    return not row["learned"] and any(row["measured"].get(kind, 0.0) > limit for kind, limit in thresholds.items())
+
+
+def errors(rows: Iterable[Row], thresholds: Mapping[str, float]) -> tuple[int, int]:
+    """Sick networks that are missed, and healthy ones that are called sick."""
+    missed = false = 0
+    for row in rows:
+        called = is_called_sick(row, thresholds)
+        missed += row["truth"] == "sick" and not called
+        false += row["truth"] == "healthy" and called
+    return missed, false
+
+
+def choose(rows: Sequence[Row], thresholds: Mapping[str, float]) -> dict[str, float]:
+    """The thresholds that miss the fewest sick networks and call at most `ALLOWED` of the healthy ones sick.
+
+    They are moved one after the other and all over again, from the given ones and from the loosest. Candidates are 1,
+    2, 3, 5 and 8 times the powers of ten, and the tenths for shares. A threshold stays where no other is better; of
+    equally good ones the middle is taken. Rules whose threshold is infinite only warn, and are not chosen; nor are
+    those whose threshold does not come from the study.
+    """
+    given = {kind: limit for kind, limit in thresholds.items() if math.isfinite(limit)}
+    free = [kind for kind in given if RULES[kind].source == "study"]
+    loosest = {kind: (SHARES if limit < 1 else POWERS)[-1] if kind in free else limit for kind, limit in given.items()}
+    ends = [_descend(rows, start, free) for start in (given, loosest)]
+    return min(ends, key=lambda end: _cost(rows, end))
+
+
+def _descend(rows: Sequence[Row], start: Mapping[str, float], free: Iterable[str]) -> dict[str, float]:
+    chosen = dict(start)
+    for _ in range(6):
+        before = dict(chosen)
+        for kind in free:
+            costs = {
+                candidate: _cost(rows, {**chosen, kind: candidate})
+                for candidate in (SHARES if chosen[kind] < 1 else POWERS)
+            }
+            good = [candidate for candidate, cost in costs.items() if cost == min(costs.values())]
+            chosen[kind] = chosen[kind] if chosen[kind] in good else good[len(good) // 2]
+        if chosen == before:
+            break
+    return chosen
+
+
+def _cost(rows: Sequence[Row], thresholds: Mapping[str, float]) -> tuple[float, int]:
+    missed, false = errors(rows, thresholds)
+    allowed = ALLOWED * sum(row["truth"] == "healthy" for row in rows)
+    return missed + 10 * max(0.0, false - allowed), false
+
+
+ALLOWED = 0.03
+SHARES = tuple(round(0.1 * k, 1) for k in range(1, 10))
+POWERS = tuple(digit * 10.0**power for power in range(12) for digit in (1, 2, 3, 5, 8))
+
+
+def confusion(rows: Iterable[Row]) -> dict[str, dict[str, int]]:
+    """How many networks of each truth were called what, by `diagnose` itself."""
+    table: dict[str, dict[str, int]] = {
+        truth: {"sick": 0, "warned": 0, "healthy": 0} for truth in ("sick", "slow", "healthy")
+    }
+    for row in rows:
+        said = "sick" if row["findings"] else "warned" if row["warnings"] else "healthy"
+        table[row["truth"]][said] += 1
+    return table
+
+
+def scores(rows: Sequence[Row]) -> dict[str, Any]:
+    """The shares that matter."""
+    table = confusion(rows)
+    sick, healthy = sum(table["sick"].values()), sum(table["healthy"].values())
+    planted = [row for row in rows if row["fault"] in CAUSES and row["truth"] == "sick" and row["findings"]]
+    right = sum(CAUSES[row["fault"]] in row["causes"] for row in planted)
+    return {
+        "networks": len(rows),
+        "sick": sick,
+        "found": table["sick"]["sick"] / sick if sick else None,
+        "healthy": healthy,
+        "false alarms": table["healthy"]["sick"] / healthy if healthy else None,
+        "planted": len(planted),
+        "cause right": right / len(planted) if planted else None,
+        "confusion": table,
+    }
+
+
+def write(record: Mapping[str, Any]) -> Path:
+    """Keep the record, each network on a line of its own."""
+    path = RECORDS / "diagnosis-cpu.json"
+    head = json.dumps({key: value for key, value in record.items() if key != "rows"}, indent=1)
+    rows = ",\n".join(json.dumps(row, ensure_ascii=False) for row in record["rows"])
+    path.write_text(f'{head.removesuffix("}").rstrip()},\n "rows": [\n{rows}\n]}}\n', encoding="utf-8")
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
+    parser.add_argument("--only", default="", help="networks whose description contains this, such as a fault")
+    parser.add_argument("--again", action="store_true", help="take scores from the record, train only what it lacks")
+    options = parser.parse_args()
+    known: dict[Spec, Row] = {}
+    old: Row = {}
+    if options.again:
+        fields = Spec.__dataclass_fields__
+        old = json.loads((RECORDS / "diagnosis-cpu.json").read_text(encoding="utf-8"))
+        known = {Spec(**{name: row[name] for name in fields}): row for row in old["rows"]}
+    torch.set_num_threads(1)
+    start, rows = time.perf_counter(), []
+    chosen = [spec for spec in dict.fromkeys((*specs(), *fresh_specs())) if options.only in str(spec)]
+    for at, spec in enumerate(chosen, 1):
+        rows.append(examine(spec, known.get(spec)))
+        if at % 20 == 0:
+            print(f"{at} of {len(chosen)}, {time.perf_counter() - start:.0f} s", flush=True)
+    rows = judged(rows)
+    record: dict[str, Any] = {
+        "machine": machine("cpu"),
+        "seconds": old.get("seconds", 0) + (0 if len(known) == len(chosen) else round(time.perf_counter() - start)),
+        "steps": STEPS,
+        "rates": RATES,
+        "chosen": choose([row for row in rows if row["part"] == PARTS[0]], {k: r.threshold for k, r in RULES.items()}),
+        "parts": {part: scores([row for row in rows if row["part"] == part]) for part in PARTS},
+        "rows": rows,
+    }
+    for row in rows:
+        if (row["truth"] == "sick") == (not row["findings"]) and row["truth"] != "slow":
+            words = " ".join(str(row[key]) for key in ("task", "architecture", "depth", "activation", "start", "fault"))
+            print(f"{row['truth']} ({row['share']:.2f}) but called {row['findings'] or 'healthy'}: {words}")
+    planted = [row for row in rows if row["fault"] in CAUSES and row["truth"] == "sick" and row["findings"]]
+    wrong = Counter((row["fault"], *row["causes"]) for row in planted if CAUSES[row["fault"]] not in row["causes"])
+    print("wrong causes:", dict(wrong))
+    different = {k: (v, RULES[k].threshold) for k, v in record["chosen"].items() if v != RULES[k].threshold}
+    print("thresholds that would be chosen now, and those in use:", different)
+    for name, one in record["parts"].items():
+        print(name, {key: value for key, value in one.items() if key != "confusion"})
+        for truth, counts in one["confusion"].items():
+            print(f"  {truth:8}", counts)
+    if options.write:
+        print(f"wrote {write(record)}")
+
+
+if __name__ == "__main__":
+    main()

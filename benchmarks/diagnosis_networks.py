@@ -1,0 +1,368 @@
+"""The networks of `benchmarks/diagnosis.py`: tasks, architectures, starts, planted faults, and how they are trained."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+from sklearn.datasets import load_breast_cancer, load_digits
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from stiefel_init.torch import initialize_
+
+WIDTH, CHANNELS, BATCH, STEPS = 32, 8, 64, 200
+RATES = (1e-3, 3e-3, 3e-4)
+ENOUGH = 0.85  # a score from which on no further rate is tried
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU, "leaky_relu": nn.LeakyReLU, "elu": nn.ELU, "tanh": nn.Tanh, "gelu": nn.GELU, "silu": nn.SiLU,
+    "mish": nn.Mish, "hardswish": nn.Hardswish, "sigmoid": nn.Sigmoid, "none": nn.Identity,
+}  # fmt: skip
+CAUSES = {
+    "bias -100": "biases", "bias ±100": "biases", "zero layer": "weights", "small layer": "weights",
+    "large layer": "weights", "equal stem": "weights", "few stem": "weights", "inputs 0..255": "inputs",
+    "inputs 1e-3": "inputs", "inputs 1e-6": "inputs", "feature 1e6": "inputs", "inputs +10": "inputs",
+    "inputs +100": "inputs", "inputs -3": "inputs", "targets +3": "targets", "targets +10": "targets",
+    "targets +1000": "targets", "targets 1e4": "targets", "targets 1e-4": "targets", "common head": "weights",
+    "diverged": "training", "linear": "activation",
+}  # fmt: skip
+"""What each planted fault is called if it makes a network sick; a trained network is no fault."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One network: everything that decides it."""
+
+    task: str
+    architecture: str
+    depth: int
+    activation: str
+    start: str
+    fault: str = ""
+    seed: int = 0
+
+
+@dataclass
+class Case:
+    """A network with its data, ready to be diagnosed and trained."""
+
+    model: nn.Module
+    inputs: Tensor
+    targets: Tensor
+
+
+def specs() -> Iterator[Spec]:
+    """All networks."""
+    starts = ("best", "paper", "torch", "he", "xavier", "orthogonal")
+    for task, depths in (("digits", (4, 10, 30, 50)), ("waves", (4, 10, 30)), ("cancer", (4, 10, 30))):
+        for depth, activation, start in itertools.product(depths, ("relu", "tanh", "gelu", "sigmoid"), starts):
+            yield Spec(task, "mlp", depth, activation, start)
+    for activation, depth, start in itertools.product(
+        ("silu", "mish", "hardswish", "elu", "leaky_relu"), (10, 30), ("best", "he", "torch")
+    ):
+        yield Spec("digits", "mlp", depth, activation, start)
+    for depth, activation, start in itertools.product((4, 12), ("relu", "tanh"), starts):
+        yield Spec("digits", "cnn", depth, activation, start)
+    for kind, depth, start in itertools.product(("resnet", "resnet-norm"), (5, 20), ("best", "torch", "he", "xavier")):
+        yield Spec("digits", kind, depth, "relu", start)
+    for depth, start in itertools.product((1, 4), ("best", "paper", "torch", "xavier")):
+        yield Spec("digits", "transformer", depth, "relu", start)
+    for kind, start in itertools.product(("rnn", "lstm", "gru"), ("best", "paper", "torch")):
+        yield Spec("digits", kind, 8, "tanh", start)
+    for kind, steps, start in itertools.product(("rnn", "lstm", "gru"), (10, 40, 120), ("torch", "best", "open")):
+        if not (kind == "rnn" and start == "open"):
+            yield Spec("recall", kind, steps, "tanh", start)
+    for fault in (*CAUSES, "trained"):
+        yield from _planted(fault)
+
+
+FRESH = 7
+"""The seed of networks that were first trained when all rules and thresholds stood."""
+
+
+def fresh_specs() -> Iterator[Spec]:
+    """Networks of other depths and mixtures than those of `specs`."""
+    starts = ("best", "torch", "he", "xavier")
+    for task, depth, activation, start in itertools.product(
+        ("digits", "waves", "cancer"), (6, 20, 40), ("relu", "tanh", "gelu", "sigmoid"), starts
+    ):
+        yield Spec(task, "mlp", depth, activation, start, seed=FRESH)
+    for activation, start in itertools.product(("silu", "elu", "leaky_relu"), ("best", "he", "torch")):
+        yield Spec("digits", "mlp", 20, activation, start, seed=FRESH)
+    for activation, start in itertools.product(("relu", "tanh"), starts):
+        yield Spec("digits", "cnn", 8, activation, start, seed=FRESH)
+    for kind, start in itertools.product(("resnet", "resnet-norm"), starts):
+        yield Spec("digits", kind, 12, "relu", start, seed=FRESH)
+    for start in ("best", "paper", "torch", "xavier"):
+        yield Spec("digits", "transformer", 2, "relu", start, seed=FRESH)
+    for kind, start in itertools.product(("rnn", "lstm", "gru"), ("best", "torch")):
+        yield Spec("digits", kind, 8, "tanh", start, seed=FRESH)
+        for steps in (25, 80):
+            yield Spec("recall", kind, steps, "tanh", start, seed=FRESH)
+    for steps in (25, 80):
+        yield Spec("recall", "gru", steps, "tanh", "open", seed=FRESH)
+    for fault in (*CAUSES, "trained"):
+        for task, activation, start in (
+            ("waves", "relu", "best"), ("waves", "tanh", "he"), ("digits", "relu", "torch"), ("digits", "gelu", "best"),
+            ("cancer", "tanh", "best"),
+        ):  # fmt: skip
+            if task == "waves" or not (fault.startswith("targets") or fault in ("common head", "linear")):
+                yield Spec(task, "mlp", 6, activation, start, fault, seed=FRESH)
+
+
+def _planted(fault: str) -> Iterator[Spec]:
+    for task, depth, activation, start in (
+        ("waves", 4, "relu", "best"), ("waves", 4, "relu", "he"), ("waves", 10, "tanh", "best"),
+        ("digits", 4, "relu", "he"), ("digits", 10, "relu", "best"), ("digits", 10, "tanh", "best"),
+        ("cancer", 4, "relu", "best"),
+    ):  # fmt: skip
+        regression = fault.startswith("targets") or fault in ("common head", "linear")
+        if task == "waves" or not regression or (fault, start) == ("linear", "he"):
+            yield Spec(task, "mlp", depth, activation, start, fault)
+    if not regression:
+        yield Spec("digits", "resnet", 5, "relu", "torch", fault)
+        if fault != "feature 1e6":  # an image has one channel
+            yield Spec("digits", "cnn", 4, "relu", "best", fault)
+
+
+@cache
+def data(task: str, steps: int = 0) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of a task."""
+    generator = torch.Generator().manual_seed(0)
+    if task == "digits":
+        bunch = load_digits()
+        return torch.tensor(bunch.data / 16, dtype=torch.float32), torch.tensor(bunch.target)
+    if task == "cancer":
+        bunch = load_breast_cancer()
+        x = torch.tensor(bunch.data)
+        return ((x - x.mean(0)) / x.std(0)).float(), torch.tensor(bunch.target)
+    if task == "waves":
+        x = torch.randn(1024, 6, generator=generator)
+        y = torch.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2] / 2
+        return x, ((y - y.mean()) / y.std()).unsqueeze(1)
+    classes = torch.randint(4, (512,), generator=generator)  # recall: the class is told at the first step alone
+    x = 0.3 * torch.randn(512, steps, 4, generator=generator)
+    x[:, 0] += 2 * F.one_hot(classes, 4)
+    return x, classes
+
+
+class Residual(nn.Module):
+    """x + f(x)."""
+
+    def __init__(self, width: int, activation: str, norm: bool) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width) if norm else nn.Identity()
+        self.inner, self.outer = nn.Linear(width, width), nn.Linear(width, width)
+        self.activation = ACTIVATIONS[activation]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.outer(self.activation(self.inner(self.norm(x))))
+
+
+class Transformer(nn.Module):
+    """The rows of a digit are its tokens."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.stem, self.positions = nn.Linear(8, WIDTH), nn.Parameter(torch.randn(8, WIDTH) / 8)
+        layer = nn.TransformerEncoderLayer(WIDTH, 2, 64, dropout=0.0, batch_first=True, norm_first=True)
+        self.encoder = nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
+        self.head = nn.Linear(WIDTH, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.encoder(self.stem(x.unflatten(1, (8, 8))) + self.positions).mean(1))
+
+
+class Recurrent(nn.Module):
+    """Reads steps and answers after the last."""
+
+    def __init__(self, kind: str, features: int, outputs: int) -> None:
+        super().__init__()
+        self.features = features
+        self.layer = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}[kind](features, WIDTH, batch_first=True)
+        self.head = nn.Linear(WIDTH, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layer(x if x.ndim == 3 else x.unflatten(1, (-1, self.features)))[0][:, -1])
+
+
+def architecture(spec: Spec, features: int, outputs: int) -> nn.Module:
+    """The network, as torch starts it."""
+    activation = ACTIVATIONS["none" if spec.fault == "linear" else spec.activation]
+    if spec.architecture == "mlp":
+        sizes = [features] + [WIDTH] * spec.depth
+        layers: list[nn.Module] = [m for n in sizes[:-1] for m in (nn.Linear(n, WIDTH), activation())]
+        return nn.Sequential(*layers, nn.Linear(WIDTH, outputs))
+    if spec.architecture == "cnn":
+        layers = [nn.Unflatten(1, (1, 8, 8))]
+        for at in range(spec.depth):
+            layers += [nn.Conv2d(CHANNELS if at else 1, CHANNELS, 3, padding=1), activation()]
+        return nn.Sequential(*layers, nn.AvgPool2d(2), nn.Flatten(), nn.Linear(16 * CHANNELS, outputs))
+    if spec.architecture.startswith("resnet"):
+        norm = spec.architecture.endswith("norm")
+        blocks = [Residual(WIDTH, spec.activation, norm) for _ in range(spec.depth)]
+        return nn.Sequential(nn.Linear(features, WIDTH), *blocks, nn.Linear(WIDTH, outputs))
+    if spec.architecture == "transformer":
+        return Transformer(spec.depth)
+    return Recurrent(spec.architecture, 4 if spec.task == "recall" else 8, outputs)
+
+
+def build(spec: Spec) -> Case:
+    """The network with its start and its fault, and its data."""
+    x, y = data(spec.task, spec.depth if spec.task == "recall" else 0)
+    torch.manual_seed(spec.seed)
+    outputs = {"digits": 10, "cancer": 2, "waves": 1, "recall": 4}[spec.task]
+    model = architecture(spec, 4 if spec.task == "recall" else x.shape[1], outputs)
+    if spec.fault == "common head":
+        initialize_(model, recipe="paper", seed=spec.seed)
+    elif spec.start in ("best", "open"):
+        initialize_(model, seed=spec.seed)
+    elif spec.start == "paper":
+        initialize_(model, recipe="paper", seed=spec.seed)
+    elif spec.start != "torch":
+        initialize_(model, spec.start, seed=spec.seed)
+    if spec.start == "open":
+        open_gates(model.get_submodule("layer"), spec.depth)
+    case = Case(model, x.clone(), y.clone())
+    if spec.fault:
+        _FAULTS[spec.fault](case)
+    return case
+
+
+def open_gates(layer: nn.Module, steps: int) -> None:
+    """Biases that let a gated layer remember for up to `steps` steps."""
+    size: int = layer.hidden_size  # type: ignore[assignment]
+    with torch.no_grad():
+        for bias in (layer.bias_ih_l0, layer.bias_hh_l0):
+            bias.zero_()  # type: ignore[operator]
+        # The forget gate of an LSTM and the update gate of a GRU are the second of the gates.
+        layer.bias_ih_l0[size : 2 * size] = math.log(steps)  # type: ignore[operator]
+
+
+def _weights(case: Case) -> list[nn.Module]:
+    return [m for m in case.model.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+
+
+@torch.no_grad()
+def _scale_layer(case: Case, scale: float) -> None:
+    layers: list[Any] = _weights(case)
+    layers[len(layers) // 2].weight *= scale
+
+
+@torch.no_grad()
+def _bias(case: Case, value: Callable[[Tensor], Tensor]) -> None:
+    layers: list[Any] = _weights(case)
+    layer = layers[len(layers) // 2]
+    layer.bias.copy_(value(layer.bias))
+
+
+@torch.no_grad()
+def _zero(case: Case) -> None:
+    layers: list[Any] = _weights(case)
+    layers[len(layers) // 2].weight.zero_()
+    layers[len(layers) // 2].bias.zero_()
+
+
+@torch.no_grad()
+def _repeat_stem(case: Case, distinct: int) -> None:
+    stem: Any = _weights(case)[0]
+    which = torch.arange(len(stem.weight)) % distinct
+    stem.weight.copy_(stem.weight[which])
+    stem.bias.copy_(stem.bias[which])
+
+
+def _inputs(case: Case, change: Callable[[Tensor], Tensor]) -> None:
+    case.inputs = change(case.inputs)
+
+
+def _one_feature(x: Tensor) -> Tensor:
+    x = x.clone()
+    x[:, x.std(0).argmax()] *= 1e6
+    return x
+
+
+def _targets(case: Case, scale: float, offset: float) -> None:
+    case.targets = scale * case.targets + offset
+
+
+def _train_first(case: Case, rate: float, steps: int) -> None:
+    train(case, rate, steps)
+
+
+_FAULTS: dict[str, Callable[[Case], None]] = {
+    "bias -100": lambda case: _bias(case, lambda b: b - 100),
+    "bias ±100": lambda case: _bias(case, lambda b: 100 * torch.randn(b.shape)),
+    "zero layer": _zero,
+    "small layer": lambda case: _scale_layer(case, 1e-4),
+    "large layer": lambda case: _scale_layer(case, 1e4),
+    "equal stem": lambda case: _repeat_stem(case, 1),
+    "few stem": lambda case: _repeat_stem(case, 2),
+    "inputs 0..255": lambda case: _inputs(case, lambda x: 255 * x),
+    "inputs 1e-3": lambda case: _inputs(case, lambda x: 1e-3 * x),
+    "inputs 1e-6": lambda case: _inputs(case, lambda x: 1e-6 * x),
+    "feature 1e6": lambda case: _inputs(case, _one_feature),
+    "inputs +10": lambda case: _inputs(case, lambda x: x + 10),
+    "inputs +100": lambda case: _inputs(case, lambda x: x + 100),
+    "inputs -3": lambda case: _inputs(case, lambda x: x - 3),
+    "targets +3": lambda case: _targets(case, 1.0, 3.0),
+    "targets +10": lambda case: _targets(case, 1.0, 10.0),
+    "targets +1000": lambda case: _targets(case, 1.0, 1000.0),
+    "targets 1e4": lambda case: _targets(case, 1e4, 0.0),
+    "targets 1e-4": lambda case: _targets(case, 1e-4, 0.0),
+    "common head": lambda case: None,
+    "linear": lambda case: None,
+    "trained": lambda case: _train_first(case, 2e-3, 300),
+    "diverged": lambda case: _train_first(case, 2.0, 40),
+}
+
+
+def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The loss of a task."""
+    return F.mse_loss(outputs, targets) if targets.is_floating_point() else F.cross_entropy(outputs, targets)
+
+
+def train(case: Case, rate: float, steps: int = STEPS) -> float:
+    """Train in place with Adam, and return the score: 1 is perfect, 0 is the best constant answer."""
+    model, x, y = case.model, case.inputs, case.targets
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        rows = torch.randint(len(x), (BATCH,), generator=generator)
+        value = loss(model(x[rows]), y[rows])
+        if not bool(value.isfinite()):
+            break
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+    return score(case)
+
+
+@torch.no_grad()
+def score(case: Case) -> float:
+    """The share of the best constant output's loss that the network removes, on all data."""
+    outputs, y = case.model(case.inputs).double(), case.targets
+    if y.is_floating_point():
+        y = y.double()
+        constant = float(y.var(correction=0))
+    else:
+        shares = torch.bincount(y).double() / len(y)
+        constant = float(torch.special.entr(shares).sum())
+    value = float(loss(outputs, y))
+    return max(0.0, 1 - value / constant) if math.isfinite(value) else 0.0
+
+
+def trained_score(case: Case) -> tuple[float, float]:
+    """The best score over the rates, and the rate that got it; the case itself stays as it is."""
+    best = (-1.0, 0.0)
+    for rate in RATES:
+        reached = train(replace(case, model=copy.deepcopy(case.model)), rate)
+        best = max(best, (reached, rate))
+        if best[0] >= ENOUGH:
+            break
+    return best

@@ -1,0 +1,169 @@
+"""docs/diagnosis-accuracy.md, from the record of `benchmarks/diagnosis.py`, and the rules in docs/diagnose.md."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from stiefel_init.lab.report.tables import Table
+from stiefel_init.torch.diagnosis._rules import RULES
+
+HERE = Path(__file__).parent
+ACCURACY = HERE.parent / "docs" / "diagnosis-accuracy.md"
+DIAGNOSE = HERE.parent / "docs" / "diagnose.md"
+RECORD = HERE / "records" / "diagnosis-cpu.json"
+
+
+def accuracy() -> str:
+    """The page."""
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    rows = record["rows"]
+    lines = [
+        "# How often is `diagnose` right?",
+        "",
+        "Made by `make docs` from the record of `python benchmarks/diagnosis.py --write`.",
+        "",
+        f"{len(rows)} small networks (plain, convolutional, residual, transformers, recurrent; on digits, breast",
+        "cancer, a synthetic regression and a memory task) were diagnosed at the start, then trained for",
+        f"{record['steps']} steps of Adam at the best of {len(record['rates'])} rates.",
+        "A network's score is the share of the best constant output's loss that training removed. Against the best",
+        "network of its task, architecture and depth, a network is *sick* below half of that score, *healthy* from 0.8",
+        "of it on, and *slow* in between, where either verdict is accepted.",
+        "",
+        "The thresholds were chosen on a random half of the networks, to miss the fewest sick ones and to call at most",
+        "3 % of the healthy ones sick. The rules themselves were written with all of these in view, so a third part is",
+        "of fresh networks: other depths, seeds and mixtures, first trained when all rules and thresholds stood.",
+        "",
+        *_summary(record["parts"]),
+        "",
+        "A planted fault counts if it made a network sick that was found; its cause is right if it is one of them.",
+        "",
+    ]
+    for part, told in record["parts"].items():
+        table = [[truth, *map(str, counts.values())] for truth, counts in told["confusion"].items()]
+        header = ["in training", "called sick", "healthy, with a warning", "healthy"]
+        lines += [f"{PARTS[part].capitalize()}:", "", *Table("", header, table).markdown(), ""]
+    lines += [_notes(rows), "", "By architecture and by task, all networks:", ""]
+    lines += [*_by(rows, "architecture"), "", *_by(rows, "task"), ""]
+    lines += ["By planted fault:", "", *_faults(rows), ""]
+    lines += ["What it gets wrong:", "", *_wrong(rows), ""]
+    lines += [
+        "The thresholds that the first half of the networks chooses (of 1, 2, 3, 5 and 8 times the powers of ten, and",
+        "the tenths), and those in use:",
+        "",
+        *_thresholds(record),
+        "",
+        "Other tasks, optimizers and more steps move these lines: plain gradient descent suffers from small gradients",
+        "that Adam makes up for, and a network that is sick here may train with patience.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+PARTS = {"chosen on": "used for the thresholds", "other half": "the other half", "fresh": "fresh networks"}
+
+
+def _summary(parts: dict[str, Any]) -> list[str]:
+    table = [
+        [
+            PARTS[part],
+            str(told["networks"]),
+            f"{told['found']:.1%} of {told['sick']}",
+            f"{told['false alarms']:.1%} of {told['healthy']}",
+            f"{told['cause right']:.1%} of {told['planted']}",
+        ]
+        for part, told in parts.items()
+    ]
+    header = ["", "networks", "sick ones found", "healthy ones called sick", "causes of planted faults right"]
+    return Table("", header, table).markdown()
+
+
+def rules() -> str:
+    """docs/diagnose.md with the table of the rules."""
+    limit = {math.inf: "—"}
+    table = [
+        [
+            kind,
+            rule.quantity,
+            limit.get(rule.threshold, f"{rule.threshold:,g}"),
+            limit.get(rule.warning, f"{rule.warning:,g}"),
+            "—" if rule.threshold in limit else rule.source,
+        ]
+        for kind, rule in RULES.items()
+    ]
+    header = ["finding", "measured", "sick above", "warning above", "where the first limit comes from"]
+    text = DIAGNOSE.read_text(encoding="utf-8")
+    start = text.index("-->", text.index("<!-- rules")) + 4
+    lines = Table("", header, table).markdown()
+    return text[:start] + "\n".join(lines) + "\n" + text[text.index("<!-- end -->") :]
+
+
+def _notes(rows: list[dict[str, Any]]) -> str:
+    """What the numbers of the fresh networks are made of."""
+    fresh = [row for row in rows if row["part"] == "fresh"]
+    missed = [row for row in fresh if row["truth"] == "sick" and not row["findings"]]
+    false = [row for row in fresh if row["truth"] == "healthy" and row["findings"]]
+    warned = sum(bool(row["warnings"]) for row in missed)
+    easy = sum(row["task"] == "cancer" for row in false)
+    return (
+        f"Of the {len(missed)} fresh networks that were missed, {warned} got a warning. Of the {len(false)} that were "
+        f"called sick and trained, {easy} had to learn breast cancer, which a network learns that is sick elsewhere: "
+        "one direction of the inputs is enough. One batch does not tell how hard a task is."
+    )
+
+
+def _by(rows: list[dict[str, Any]], key: str) -> list[str]:
+    table = []
+    for name in dict.fromkeys(row[key] for row in rows):
+        of_name = [row for row in rows if row[key] == name]
+        sick = [row for row in of_name if row["truth"] == "sick"]
+        healthy = [row for row in of_name if row["truth"] == "healthy"]
+        found = sum(bool(row["findings"]) for row in sick)
+        false = sum(bool(row["findings"]) for row in healthy)
+        table.append([name, str(len(of_name)), f"{found} of {len(sick)}", f"{false} of {len(healthy)}"])
+    return Table("", [key, "networks", "sick ones found", "healthy ones called sick"], table).markdown()
+
+
+def _faults(rows: list[dict[str, Any]]) -> list[str]:
+    table = []
+    for fault in dict.fromkeys(row["fault"] for row in rows if row["fault"]):
+        of_fault = [row for row in rows if row["fault"] == fault]
+        truths = Counter(row["truth"] for row in of_fault)
+        said = Counter(cause for row in of_fault for cause in row["causes"] or ["—"])
+        warned = Counter(kind for row in of_fault for kind in row["warnings"])
+        causes = ", ".join(f"{cause} {count}" for cause, count in said.most_common())
+        table.append(
+            [
+                fault,
+                ", ".join(f"{truth} {truths[truth]}" for truth in ("sick", "slow", "healthy") if truths[truth]),
+                causes,
+                ", ".join(f"{kind} {count}" for kind, count in warned.most_common(3)) or "—",
+            ]
+        )
+    return Table("", ["fault", "in training", "causes told", "warnings"], table).markdown()
+
+
+def _wrong(rows: list[dict[str, Any]]) -> list[str]:
+    table = [
+        [
+            " ".join(
+                str(row[key]) for key in ("task", "architecture", "depth", "activation", "start", "fault")
+            ).strip(),
+            f"{row['truth']} ({row['share']:.2f})",
+            ", ".join(row["findings"]) or "healthy",
+        ]
+        for row in rows
+        if row["truth"] != "slow" and (row["truth"] == "sick") != bool(row["findings"])
+    ]
+    return Table("", ["network", "in training (share of the best)", "verdict"], table).markdown()
+
+
+def _thresholds(record: dict[str, Any]) -> list[str]:
+    table = [
+        [kind, rule.quantity, f"{record['chosen'][kind]:g}", f"{rule.threshold:g}"]
+        for kind, rule in RULES.items()
+        if math.isfinite(rule.threshold) and rule.source == "study"
+    ]
+    return Table("", ["finding", "measured", "chosen", "in use"], table).markdown()

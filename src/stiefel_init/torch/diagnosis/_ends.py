@@ -1,0 +1,123 @@
+"""What enters and leaves a model as a whole: `Inputs` and `Fit`, measured by `inputs_of` and `fit_of`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ._statistics import double, leaving, some
+
+_SAMPLES, _NUMBERS = 1024, 1 << 22  # rows looked at, fewer where there are very many features
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """The inputs, over their features: the channels of images, else the last dimension."""
+
+    mean: float
+    std: float
+    """Over all entries."""
+    samples: int
+    features: int
+    largest_std: float
+    """The largest and the median std of a feature over the samples, of those that vary."""
+    median_std: float
+    distinct: float | None
+    """How many features differ, as `Layer.distinct` counts units."""
+    same: float
+    """The share of the inputs' square that all samples have in common; 1 if all samples are equal."""
+
+    @property
+    def size(self) -> float:
+        """Root mean square of the entries."""
+        return math.hypot(self.mean, self.std)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """How the outputs meet the targets. What the loss does not tell is None."""
+
+    loss: float
+    constant_loss: float | None
+    """For the default losses: what the best constant output would get."""
+    output_mean: float | None = None
+    """Mean and std of outputs and of float targets of their shape."""
+    output_std: float | None = None
+    target_mean: float | None = None
+    target_std: float | None = None
+
+    @property
+    def learned(self) -> bool:
+        """Whether the network beats every constant output by far, so that it must have been trained."""
+        return self.constant_loss is not None and self.loss < LEARNED * self.constant_loss
+
+
+ENOUGH = 16  # samples needed to judge units and features
+LEARNED = 0.5  # an untrained network does not get below this share of the best constant's loss
+
+
+def inputs_of(given: Iterable[Tensor], first: nn.Module) -> Inputs | None:
+    """The first tensor of numbers among the inputs; None for tokens, or a single number."""
+    tensor = next((t for t in given if t.is_floating_point() and t.ndim > 0), None)
+    if tensor is None:
+        return None
+    is_image = isinstance(first, nn.modules.conv._ConvNd) and tensor.ndim == len(first.kernel_size) + 2
+    rows = tensor.detach().movedim(1 if is_image else -1, -1) if tensor.ndim > 1 else tensor.detach().unsqueeze(1)
+    most = max(ENOUGH, min(_SAMPLES, _NUMBERS // rows.shape[-1]))
+    rows = double(some(rows.reshape(-1, rows.shape[-1]), most))
+    std = rows.std(0, correction=0)
+    varying = std[std > 1e-12 * rows.abs().amax().clamp(min=1e-300)]
+    square = float(rows.square().mean())
+    distinct = float(leaving(rows.float().unsqueeze(0).clone())[0, 3]) if len(rows) > 1 else 0.0
+    return Inputs(
+        mean=float(rows.mean()),
+        std=float(rows.std(correction=0)),
+        samples=len(rows),
+        features=rows.shape[1],
+        largest_std=float(varying.amax()) if len(varying) else 0.0,
+        median_std=float(varying.median()) if len(varying) else 0.0,
+        distinct=distinct or None,
+        same=1 - float(std.square().mean()) / square if square > 0 else 1.0,
+    )
+
+
+_DISTANCES: tuple[Any, ...] = (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss)
+_DISTANCE_MODULES = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)
+
+
+def fit_of(value: Tensor, outputs: Tensor | None, targets: Any, loss: Any) -> Fit:
+    """Compare the outputs with the targets.
+
+    Args:
+        value: The loss.
+        outputs: The model's.
+        targets: As the user gave them.
+        loss: The user's function, None for the default. Outputs are compared with targets only where it is a distance.
+    """
+    told = Fit(loss=float(value.detach()), constant_loss=None)
+    if outputs is None or not isinstance(targets, Tensor) or targets.is_complex():
+        return told
+    if not targets.is_floating_point():
+        if not (loss is None or loss is F.cross_entropy or type(loss) is nn.CrossEntropyLoss):
+            return told
+        counts = torch.unique(targets, return_counts=True)[1].double()
+        return replace(told, constant_loss=float(torch.special.entr(counts / counts.sum()).sum()))
+    squares = loss is None or loss is F.mse_loss or type(loss) is nn.MSELoss
+    if targets.numel() != outputs.numel() or not (squares or loss in _DISTANCES or isinstance(loss, _DISTANCE_MODULES)):
+        return told
+    out, aim = double(outputs.detach()), double(targets.detach())
+    columns = aim.reshape(len(aim), -1) if aim.ndim > 0 else aim.reshape(1, 1)
+    return replace(
+        told,
+        constant_loss=float(columns.var(0, correction=0).mean()) if squares else None,
+        output_mean=float(out.mean()),
+        output_std=float(out.std(correction=0)),
+        target_mean=float(aim.mean()),
+        target_std=float(aim.std(correction=0)),
+    )
