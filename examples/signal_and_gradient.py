@@ -149,7 +149,7 @@ def isotropic(networks: int = 25_600) -> list[dict[str, float]]:
 
 
 def taper(networks: int = 50) -> dict[str, Any]:
-    """Gaussian inputs through several rectangular layers, where Lee's prediction is an approximation."""
+    """Gaussian inputs through several rectangular layers."""
     widths, at = [300] + [200] * 6 + [100] * 3 + [250] * 2, [1, 6, 7, 10, 11]
     x = 0.3 + torch.randn(2000, widths[0], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     result: dict[str, Any] = {"widths": widths, "layers": at, "schemes": {}}

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from conftest import PAPER_SCHEMES
 
+from stiefel_init.schemes import Lee
 from stiefel_init.theory import ACTIVATIONS, FiniteWidth, Propagation, finite_width, propagate
 from stiefel_init.torch import draw_, lee_, sample
 
@@ -236,3 +237,33 @@ def test_with_every_inputs_own_mean_and_std_correlated_inputs_are_predicted_too(
     found = np.mean(stds, 0)
     assert (np.abs(found / own.post_std - 1) < 0.02).all()
     assert (np.abs(found / pooled.post_std - 1) > 0.3).all()
+
+
+@pytest.mark.parametrize(
+    "widths", [[13, 64, 64, 64, 2], [8, 32, 16, 4], [64, 10, 64, 10], [3, 50, 50, 7], [40, 20, 10, 5]], ids=str
+)
+@pytest.mark.parametrize("mean", [0.3, -0.2])
+def test_lees_units_are_followed_through_any_shape(widths: list[int], mean: float) -> None:
+    """After a widening layer most units are equal, which a prediction by independent units misses by half."""
+    draw = np.random.default_rng(1)
+    x, layers = mean + draw.standard_normal((40_000, widths[0])), []
+    for n, m in pairwise(widths):
+        w = Lee().matrix(m, n)
+        y = x @ w.T
+        x = y.clip(0)
+        layers.append((w, y, x))
+    p = propagate(widths, mean=mean, std=1.0, scheme="lee")
+    gradient, factors = draw.standard_normal(x.shape), []
+    for w, y, _ in reversed(layers):
+        back = (gradient * (y > 0)) @ w
+        factors.append(np.linalg.norm(back) / np.linalg.norm(gradient))
+        gradient = back
+    for predicted, measured in (
+        (p.pre_mean, [y.mean() for _, y, _ in layers]),
+        (p.pre_std, [y.std() for _, y, _ in layers]),
+        (p.active, [(y > 0).mean() for _, y, _ in layers]),
+        (p.post_mean, [x.mean() for _, _, x in layers]),
+        (p.post_std, [x.std() for _, _, x in layers]),
+        (p.gradient_factor, factors[::-1]),
+    ):
+        np.testing.assert_allclose(predicted, measured, atol=0.01)

@@ -4,12 +4,18 @@ Note [runs]
     A rectangular layer mixes its inputs; the square layers after it change nothing, so through such a run a unit is
     one random number to which the activation is applied again and again. Its law is followed at quadrature points
     that all units share. The same units stay off, so their gradient is cut once, by the last layer of the run.
+Note [points]
+    The units of a widening layer depend on each other, most of them are equal, and what a later layer makes of them
+    depends on that; after two narrowing layers units are neither Gaussian nor independent. Such a network, a fixed
+    function, is run on points that fill the normal law of its inputs evenly, with random signs as the gradient of each
+    point's outputs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -17,12 +23,16 @@ from ..schemes import Lee
 from ._moments import REACH, Activation, backward, density
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+_MOST = 2**25  # numbers to keep for the gradient
 _PANEL = 3.0  # standard deviations to 16 points
 _BENDS = np.arange(-39.0, 1.0, 3.0)  # further ends of panels: 0, where activations bend, and the scale of e^y
 
 
 def rows(widths: Sequence[int], mean: float, std: float, activation: Activation) -> np.ndarray:
     """For each layer: pre-activation mean and std, active fraction, post-activation mean and std, gradient factor."""
+    shapes = [(m, n) for n, m in pairwise(widths) if m != n]
+    if len(shapes) > 2 or any(m > n for m, n in shapes[:-1]):
+        return _on_points(widths, mean, std, activation)
     unit_mean, unit_variance = np.full(widths[0], mean), np.full(widths[0], std**2)
     result = np.empty((len(widths) - 1, 6))
     start = 0
@@ -43,6 +53,34 @@ def rows(widths: Sequence[int], mean: float, std: float, activation: Activation)
         unit_variance = (weights * (values - unit_mean[:, None]) ** 2).sum(1)
         unit_mean, unit_variance = np.repeat(unit_mean, count), np.repeat(unit_variance, count)
         start = stop
+    return result
+
+
+def _on_points(widths: Sequence[int], mean: float, std: float, activation: Activation) -> np.ndarray:
+    """`rows` of any network; Note [points]."""
+    from scipy.special import ndtri
+    from scipy.stats import qmc
+
+    power = max(8, min(13, math.floor(math.log2(_MOST / sum(widths)))))
+    points = qmc.Sobol(widths[0], rng=0).random_base2(power)
+    values = mean + std * ndtri(points.clip(1e-12, 1 - 1e-12))
+    result = np.empty((len(widths) - 1, 6))
+    matrices, slopes = [], []
+    for row, (n, m) in zip(result, pairwise(widths)):
+        matrices.append(None if m == n else Lee().matrix(m, n))
+        values = values if matrices[-1] is None else values @ matrices[-1].T
+        row[:3] = values.mean(), values.std(), (values > 0).mean()
+        slopes.append(activation.slope(values))
+        values = activation(values)
+        row[3:5] = values.mean(), values.std()
+    gradient = np.where(np.random.default_rng(0).random(values.shape) < 0.5, -1.0, 1.0)
+    for row, slope, matrix in zip(result[::-1], slopes[::-1], matrices[::-1]):
+        before = np.linalg.norm(gradient)
+        gradient = gradient * slope
+        gradient = gradient if matrix is None else gradient @ matrix
+        after = np.linalg.norm(gradient)
+        row[5] = after / before if before else math.nan
+        gradient /= after or 1.0  # which may fade beyond float64's range
     return result
 
 
