@@ -50,6 +50,11 @@ class Comparison:
         """The 95 % prediction interval for one more run of ours."""
         return self._around(1 + 1 / len(self.scores))
 
+    @property
+    def used(self) -> tuple[float, float]:
+        """The interval that the verdict rests on: for one more run, or for the mean where theirs is one."""
+        return self.single if self.published.std is None else self.interval
+
     def _around(self, factor: float) -> tuple[float, float]:
         if len(self.scores) < 2:
             return -math.inf, math.inf
@@ -123,7 +128,7 @@ def comparison_table(title: str, comparisons: Sequence[Comparison]) -> Table:
     rows = []
     for comparison in comparisons:
         p = comparison.published
-        low, high = comparison.interval
+        low, high = comparison.used
         interval = f"{low:.2f} … {high:.2f}" if math.isfinite(low) and math.isfinite(high) else "—"
         theirs = f"{p.value:.2f}" + (f" ± {p.std:.2f}" if p.std is not None else "")
         rows.append(
@@ -132,5 +137,7 @@ def comparison_table(title: str, comparisons: Sequence[Comparison]) -> Table:
                 f"{comparison.difference:+.2f}", comparison.verdict,
             ]
         )  # fmt: skip
-    header = ["cell", "scheme", "published", "ours", "95 % interval", "seeds", "difference", "verdict"]
+    single = all(comparison.published.std is None for comparison in comparisons)
+    which = "95 % of one run" if single else "95 % of the mean"
+    header = ["cell", "scheme", "published", "ours", which, "seeds", "difference", "verdict"]
     return Table(title, header, rows)
