@@ -46,7 +46,7 @@ def gram(a: Any) -> Any:
 def mirrored(a: Any, b: Any, sign: int = 1) -> Any:
     """AB where it is known to be symmetric (`sign` = 1) or skew (-1): about half of a large one is computed."""
     size = a.shape[-2]
-    if not _is_torch(a) or a.ndim != 3 or size < BLOCKED:
+    if not _is_stack(a) or size < BLOCKED:
         return a @ b
     out = a.new_empty(a.shape[0], size, size)
     for low in range(0, size, BLOCK):
@@ -68,15 +68,17 @@ def tangent(w: Any, a: Any) -> Any:
     wide = w.shape[-2] <= w.shape[-1]
     s = a @ w.mT if wide else w.mT @ a
     s = s + s.mT
-    if _is_torch(a) and a.ndim == 3:  # in one pass
+    if _is_stack(a):  # in one pass
         return a.baddbmm(s, w, alpha=-0.5) if wide else a.baddbmm(w, s, alpha=-0.5)
     return a - 0.5 * scaled(w, s)
 
 
 def generator(w: Any, a: Any) -> Any:
     """The centred skew K for which KW is the nearest tangent vector to A at the square member W: one product."""
-    p = a @ w.mT
-    return centred_skew((p - p.mT) * 0.5)
+    p = 0.5 * (a @ w.mT) if not _is_stack(a) else a.baddbmm(a, w.mT, beta=0, alpha=0.5)
+    # C(P - Pᵀ)C = Q - Qᵀ with Q = P less the row means of P - Pᵀ
+    p -= p.mean(axis=-1, keepdims=True) - p.mean(axis=-2, keepdims=True).mT
+    return p - p.mT
 
 
 def centred_skew(k: Any) -> Any:
@@ -99,33 +101,34 @@ def rotate(w: Any, z: Any) -> Any:
 
     A `w` that is near the set but not on it is pulled back: a small error is squared, a large one shrinks each time.
     """
-    y = mirrored(z, z.mT)  # = -Z²; its eigenvalues come in pairs, so that √2 times each is at most the norm
-    a, b, c, d, shorter = _of_host(rotation, 0.5**0.5 * _norm(y))
+    y = mirrored(z, z.mT)  # = -Z²
+    a, b, c, d, shorter = rotation(*_spectrum(y), y.shape[-1])
     turn = mirrored(_combined((b, None), (-d * shorter, y)), z, -1) if _any(d) else b * z
     x = gram(w)
-    one, factor = _of_host(correction, _trace(x) / x.shape[-1], _norm(x), x.shape[-1])
+    one, factor = correction(*_spectrum(x), x.shape[-1])
     factors = _combined((a + one, None), (-c * shorter, y), (factor, x), (shorter**0.5, turn))
     # The rows of W sum to 1. That they still do is seen to by a product with a vector; the columns follow.
-    residue = (1 - factors @ w.sum(axis=-1, keepdims=True)) / w.shape[-1]
-    return _product(factors, w, residue)
+    shift = (1 - factors @ w.sum(axis=-1, keepdims=True)) / w.shape[-1]
+    return shift.baddbmm(factors, w) if _is_stack(w) else factors @ w + shift
 
 
-def rotation(far: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """a, b, c, d of R = aI - cY + (b - dY)Z, where Z is skew, Y = -Z², and no eigenvalue of Y is above `far`.
+def rotation(mean: Any, norm: Any, size: int) -> tuple[Any, Any, Any, Any, Any]:
+    """a, b, c, d of R = aI - cY + (b - dY)Z, where Z is skew and Y = -Z² has this mean eigenvalue, norm and size.
 
-    RᵀR is g(Y) with g(y) = (a - cy)² + y(b - dy)². The coefficients make g - 1 a Chebyshev polynomial on [0, far], of
-    degree 2 (d = 0) or 3: |g - 1| ≤ far²/32 or far³/2048. Also by what Y is to be multiplied for a turn that is not
-    too far; the coefficients are those of the shortened one.
+    RᵀR is g(Y) with g(y) = (a - cy)² + y(b - dy)². Let no eigenvalue of Y be above h. The coefficients make g - 1 a
+    Chebyshev polynomial on [0, h], of degree 2 (d = 0, where h ≤ `SHORT`) or 3: |g - 1| ≤ h²/32 or h³/2048. The last
+    result is what Y is to be multiplied with for a turn that is not too far; the coefficients are those of that turn.
     """
-    shorter = (LARGEST_TURN**2 / far.clip(min=1e-12)).clip(max=1)
-    far = far * shorter
-    short = far <= SHORT
-    root = (1 + far * far / 32) ** 0.5
-    a = _where(short, root, (1 - far**3 / 2048) ** 0.5)
-    b = _where(short, (root - far / 4) ** 0.5, 1 - far / 32 + far * far / 256)
-    c = 0.5 - _where(short, 0 * far, far / 32)
-    d = _where(short, 0 * far, 0 * far + 0.125)
-    return a, b, c, d, shorter
+    # The eigenvalues come in pairs, so that none is above the mean plus √(size/2 - 1) times the standard deviation.
+    h = mean + (max(size, 2) / 2 - 1) ** 0.5 * (norm * norm / size - mean * mean).clip(min=0) ** 0.5
+    shorter = (LARGEST_TURN**2 / h.clip(min=1e-12)).clip(max=1)
+    h = h * shorter
+    low = 0 * h + (h <= SHORT)
+    high = 1 - low
+    root = (1 + h * h / 32) ** 0.5
+    a = low * root + high * (1 - h**3 / 2048) ** 0.5
+    b = low * (root - h / 4) ** 0.5 + high * (1 - h / 32 + h * h / 256)
+    return a, b, 0.5 - high * h / 32, high / 8, shorter
 
 
 def slide(w: Any, t: Any) -> Any:
@@ -147,7 +150,7 @@ def slide(w: Any, t: Any) -> Any:
     series = mirrored(_combined((3 / 8 + 35 / 128 * edge, None), (0 * edge - 5 / 16, e)), e)
     series = mirrored(_combined((0 * edge - 0.5, None), (0 * edge + 1, series)), e)
     x = gram(w)
-    one, factor = _of_host(correction, _trace(x) / x.shape[-1], _norm(x), x.shape[-1])
+    one, factor = correction(*_spectrum(x), x.shape[-1])
     scale = unit**0.5
     factors = _combined((scale * (1 - 35 / 1024 * edge**2) + one, None), (scale, series), (factor, x))
     return aligned(factors @ (w + shorter**0.5 * t))
@@ -181,6 +184,11 @@ def _is_torch(a: Any) -> bool:
     return hasattr(a, "baddbmm")
 
 
+def _is_stack(a: Any) -> bool:
+    """Whether torch's products with a factor or a summand can be used."""
+    return _is_torch(a) and a.ndim == 3
+
+
 def _norm(a: Any) -> Any:
     """‖A‖_F, of shape (…, 1, 1)."""
     if _is_torch(a):  # in one pass
@@ -188,10 +196,10 @@ def _norm(a: Any) -> Any:
     return (a * a).sum(axis=(-2, -1), keepdims=True) ** 0.5
 
 
-def _trace(x: Any) -> Any:
-    """The trace, of shape (…, 1, 1)."""
+def _spectrum(x: Any) -> tuple[Any, Any]:
+    """The mean of the eigenvalues of a symmetric X and its norm √(Σλ²), of shape (…, 1, 1)."""
     diagonal = x.diagonal(0, -2, -1)
-    return diagonal.sum(axis=-1, keepdims=True)[..., None]
+    return diagonal.mean(axis=-1, keepdims=True)[..., None], _norm(x)
 
 
 def _any(factor: Any) -> bool:
@@ -199,18 +207,6 @@ def _any(factor: Any) -> bool:
     if _is_torch(factor):
         return factor.device.type != "cpu" or bool(factor.any())
     return not hasattr(factor, "ctypes") or bool(factor.any())
-
-
-def _of_host(formula: Any, *values: Any) -> Any:
-    """A formula for few numbers: torch takes microseconds for each operation, NumPy a fraction of one."""
-    if not (_is_torch(values[0]) and values[0].device.type == "cpu") or values[0].requires_grad:
-        return formula(*values)
-    parts = formula(*(value.numpy() if _is_torch(value) else value for value in values))
-    return tuple(values[0].new_tensor(part) for part in parts)
-
-
-def _where(condition: Any, yes: Any, no: Any) -> Any:
-    return yes.where(condition, no) if _is_torch(yes) else yes.__array_namespace__().where(condition, yes, no)
 
 
 def _combined(*terms: tuple[Any, Any]) -> Any:
@@ -224,13 +220,6 @@ def _combined(*terms: tuple[Any, Any]) -> Any:
         total.addcmul_(x, factor)
     total.diagonal(0, -2, -1).add_(constant[..., 0])
     return total
-
-
-def _product(a: Any, b: Any, shift: Any) -> Any:
-    """AB + shift."""
-    if _is_torch(a) and a.ndim == 3:  # in one pass
-        return shift.baddbmm(a, b)
-    return a @ b + shift
 
 
 def _like(w: Any, value: Any) -> Any:
