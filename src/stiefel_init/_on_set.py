@@ -107,9 +107,7 @@ def rotate(w: Any, z: Any) -> Any:
     x = gram(w)
     one, factor = correction(*_spectrum(x), x.shape[-1])
     factors = _combined((a + one, None), (-c * shorter, y), (factor, x), (shorter**0.5, turn))
-    # The rows of W sum to 1. That they still do is seen to by a product with a vector; the columns follow.
-    shift = (1 - factors @ w.sum(axis=-1, keepdims=True)) / w.shape[-1]
-    return shift.baddbmm(factors, w) if _is_stack(w) else factors @ w + shift
+    return aligned(factors @ w)
 
 
 def rotation(mean: Any, norm: Any, size: int) -> tuple[Any, Any, Any, Any, Any]:
@@ -174,9 +172,11 @@ def orthogonalized(a: Any) -> Any:
     a = a / _norm(a).clip(min=1e-30)
     for _ in range(MUON_STEPS):
         x = gram(a)
-        factors = mirrored(x, x) * third
-        factors += second * x
-        a = first * a + scaled(a, factors)
+        if _is_stack(a) and x.shape[-1] < BLOCKED:  # without passes beside the products
+            factors = x.baddbmm(x, x, beta=second, alpha=third)
+            a = a.baddbmm(*((factors, a) if a.shape[-2] <= a.shape[-1] else (a, factors)), beta=first)
+        else:
+            a = first * a + scaled(a, second * x + third * mirrored(x, x))
     return a
 
 
@@ -313,7 +313,8 @@ def muon_step(
     if w.shape[-2] == w.shape[-1]:
         gradient = generator(w, gradient)
         momentum = decay * momentum + gradient
-        return rotate(w, -rate * orthogonalized(gradient + decay * momentum if nesterov else momentum)), momentum
+        direction = orthogonalized(gradient + decay * momentum if nesterov else momentum)
+        return rotate(w, centred_skew(-rate * direction)), momentum  # centred again: rounding may be all there is
     gradient = centre(gradient)
     momentum = tangent(w, decay * momentum + gradient)
     # The polynomial is odd, so that what is centred stays centred; but not what is tangent.

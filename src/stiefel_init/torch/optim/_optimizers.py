@@ -12,6 +12,7 @@ from torch.optim.sgd import sgd
 
 from ... import _on_set
 from ..initialize._sharded import is_sharded
+from . import _kernel
 from ._optimizer import Params, StiefelOptimizer
 from ._squares import Squares
 from ._stack import Update
@@ -69,7 +70,12 @@ class StiefelAdam(StiefelOptimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     def _update(self, group: dict[str, Any]) -> Update:
-        def update(weights: Tensor, gradients: Tensor, first: Tensor, second: Tensor, steps: Tensor, squares: Room) -> Tensor:
+        def update(
+            weights: Tensor, gradients: Tensor, first: Tensor, second: Tensor, steps: Tensor, squares: Room
+        ) -> Tensor:
+            if _kernel.fits(weights):
+                numbers = _kernel.adam_numbers(group["lr"], group["betas"], group["eps"], steps)
+                return _kernel.step(weights, gradients, (first, second), "adam", numbers)
             if weights.shape[-2] == weights.shape[-1] and steps.ndim < 3 and _fusible([weights]):
                 return _adam_of_squares(weights, gradients, (first, second), steps, squares, group)
             options = {"betas": group["betas"], "eps": group["eps"]}
@@ -123,6 +129,9 @@ class StiefelSGD(StiefelOptimizer):
             if squares is not None:
                 direction = _momentum_of_squares(weights, gradients, momentum, squares, **options)
                 return squares.rotate(weights, torch.mul(direction, -group["lr"], out=squares.turn(weights)))
+            if _kernel.fits(weights):
+                numbers = _kernel.sgd_numbers(group["lr"], group["momentum"], group["nesterov"], weights)
+                return _kernel.step(weights, gradients, (momentum,), "sgd", numbers)
             new, moment = _on_set.sgd_step(weights, gradients, momentum, group["lr"], **options)
             _keep((momentum,), (moment,))
             return new

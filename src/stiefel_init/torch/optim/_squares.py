@@ -75,9 +75,13 @@ class Squares:
 
     @staticmethod
     def _product(factors: Tensor, one: Any, w: Tensor, out: Tensor) -> Tensor:
+        """`_on_set.aligned` of the product; its means come from products with vectors, before it is computed."""
+        n = w.shape[-1]
         factors.diagonal(0, -2, -1).add_(_tensor(one)[..., 0])
-        shift = (factors @ w.sum(-1, keepdim=True)).sub_(1).div_(-w.shape[-1])
-        return torch.baddbmm(shift, factors, w, out=out)
+        rows = (factors @ w.sum(-1, keepdim=True)).div_(-n)
+        columns = (factors.sum(-2, keepdim=True) @ w).div_(-n)
+        rows -= rows.mean(-2, keepdim=True) - 1 / n
+        return torch.add(rows, columns, out=out).baddbmm_(factors, w)
 
 
 def _spectrum(x: Tensor) -> tuple[Any, Any]:

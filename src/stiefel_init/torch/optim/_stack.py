@@ -98,11 +98,13 @@ class Stack:
     def _parts(self, chosen: Sequence[int]) -> Iterator[list[int]]:
         """Of parameters that are updated at once."""
         part: list[int] = []
+        size = 0
         for i in chosen:
-            if part and sum(self.counts[j] for j in part) + self.counts[i] > self.length:
+            if part and size + self.counts[i] > self.length:
                 yield part
-                part = []
+                part, size = [], 0
             part.append(i)
+            size += self.counts[i]
         if part:
             yield part
 
