@@ -44,8 +44,8 @@ OURS: dict[str, Callable[..., Any]] = {
     "StiefelMuon": lambda params, lr=2e-2: StiefelMuon(params, lr),
 }
 PRODUCTS = {"StiefelAdam": 3, "StiefelSGD": 3, "StiefelMuon": 13}
-"""Products of n × n matrices in one step, a symmetric one counted as a half: DWᵀ, WWᵀ, ZZᵀ, the result, and 10 in Muon's
-polynomial. Long turns take half a product more, and small matrices whole ones for halves."""
+"""Products of n × n matrices in one step, a symmetric one counted as a half: DWᵀ, WWᵀ, ZZᵀ, the result, and 10 in
+Muon's polynomial. Long turns take half a product more, and small matrices whole ones for halves."""
 STEPS = 10_000
 ALONE = 512  # on a CPU, peers step on one layer above this width, and their time is multiplied: they go layer by layer
 PAGE = Path(__file__).parents[1] / "docs" / "on-the-set.md"
@@ -195,7 +195,19 @@ def tables() -> str:
         lines += ["", f"Distance from the set after {STEPS:,} of the largest steps of StiefelAdam, float32:"]
         lines[-1] += " " + ", ".join(f"{shape} {value:.1e}" for shape, value in record["distances"].items()) + "."
         lines.append("")
-    return "\n".join(lines).rstrip()
+    return "\n".join([*lines, *training()]).rstrip()
+
+
+def training() -> list[str]:
+    """The record that compares how deep networks train with the present and the former method."""
+    record = json.loads((RECORDS / "on_the_set-training.json").read_text())
+    rates = record["accuracy"]
+    lines = [f"{record['task']}, mean of {len(record['seeds'])} seeds. Former method: {record['former method']}.", ""]
+    lines += ["| rate | " + " | ".join(rates) + " |", "|---|" + "---:|" * len(rates)]
+    for name in next(iter(rates.values())):
+        cells = [f"{sum(rows[name]) / len(rows[name]):.1f}" for rows in rates.values()]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return lines
 
 
 def _cell(rows: dict[str, Any], name: str) -> str:
@@ -236,7 +248,8 @@ def main() -> None:
     for title, (count, n) in SIZES.items():
         large = device == "cpu" and n > ALONE
         ways, absent = contenders(count, n, device)
-        seconds = in_turns(ways, synchronize=synchronize, rounds=options.rounds)
+        rounds = min(options.rounds, 3) if large else options.rounds  # of seconds each
+        seconds = in_turns(ways, synchronize=synchronize, rounds=rounds)
         ways.clear()  # and their memory
         others, missing = peers(1 if large else count, n, device)
         absent |= missing

@@ -55,7 +55,7 @@ def generator(w: np.ndarray, gradient: np.ndarray) -> np.ndarray:
 
 
 def turned(w: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """A square member turned by -K: each of the planes of K by an angle near its own, which is the one of `rotation`."""
+    """A square member turned by -K: each plane of K by an angle near its own, which is the one of `rotation`."""
     values, u = np.linalg.eigh(-1j * k)
     angles = -values
     y = angles**2

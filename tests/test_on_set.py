@@ -138,6 +138,21 @@ def test_the_coefficients_of_a_rotation_are_chebyshevs(h: float) -> None:
     np.testing.assert_allclose(at * np.sign(at[0]) * (-1.0) ** np.arange(len(at)), bound, rtol=1e-3, atol=2e-15)
 
 
+@pytest.mark.parametrize("length", [0.01, 5.0])
+def test_an_error_shrinks_while_turning(length: float) -> None:
+    """By (DE + EDᵀ)/2 + DEDᵀ, D = R - I: to at most 0.56 of it at the longest turn, and the more the shorter it is."""
+    n = 12
+    w, noise = sample(n, n, seed=0), _on_set.centre(normals(n, n, 2))
+    k = _on_set.generator(w, normals(n, n, 1))
+    z = length * k / np.linalg.norm(k, 2)
+    e = 1e-4
+    off = w + e * noise / np.linalg.norm(noise, 2)
+    before = np.linalg.norm(off @ off.T - np.eye(n), 2)
+    moved = _on_set.rotate(off, z)
+    after = np.linalg.norm(moved @ moved.T - np.eye(n), 2)
+    assert after <= min(0.56, 1.1 * length) * before + 5e-6
+
+
 @pytest.mark.parametrize("n", [512, 700])
 def test_large_symmetric_and_skew_products_are_the_plain_ones(n: int) -> None:
     a = torch.randn(2, n, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

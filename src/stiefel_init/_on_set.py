@@ -90,8 +90,8 @@ def centred_skew(k: Any) -> Any:
 
 
 # Note [one product]
-#     Square: every tangent vector is KW with a centred skew K. A polynomial R of Z = -ηK that is nearly orthogonal moves
-#     W by one product, RW. So that rounding does not add up, N = (I - WWᵀ)/2 is added to R: the correction of a
+#     Square: every tangent vector is KW with a centred skew K. A polynomial R of Z = -ηK that is nearly orthogonal
+#     moves W by one product, RW. So that rounding does not add up, N = (I - WWᵀ)/2 is added to R: the correction of a
 #     Newton–Schulz step. ZZᵀ, WWᵀ and (R + N)W are all the products there are, the first two symmetric; and for turns
 #     that are not short ZZᵀ·Z, which is skew.
 #     Rectangular: T may lead out of the span of W. The Gram matrix of W + T is I + TTᵀ, so its polar factor is
@@ -210,7 +210,7 @@ def _any(factor: Any) -> bool:
 
 
 def _combined(*terms: tuple[Any, Any]) -> Any:
-    """Σ factor · X over pairs of a factor of shape (…, 1, 1) and a matrix X, which is None, for I, in the first pair."""
+    """Σ factor · X over pairs of a factor of shape (…, 1, 1) and a matrix X; in the first pair X is None, for I."""
     (constant, _), (factor, x), *rest = terms
     total = factor * x
     if not _is_torch(x):

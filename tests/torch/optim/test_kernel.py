@@ -33,11 +33,11 @@ def test_steps_in_one_launch_are_the_plain_ones(kind: str, n: int, rate: float) 
         if kind == "adam":
             numbers = _kernel.adam_numbers(rate, (0.9, 0.999), 1e-8, steps)
             w = _kernel.step(w, g, (first, second), "adam", numbers)
-            plain = _on_set.adam_step(plain[0], g.double(), *plain[1:], steps + 1, rate)
+            plain = _on_set.adam_step(plain[0], g.double(), plain[1], plain[2], steps + 1, rate)
         else:
             numbers = _kernel.sgd_numbers(rate, 0.9, kind == "nesterov", steps)
             w = _kernel.step(w, g, (first,), "sgd", numbers)
-            options = {"decay": 0.9, "nesterov": kind == "nesterov"}
+            options: Any = {"decay": 0.9, "nesterov": kind == "nesterov"}
             plain = (*_on_set.sgd_step(plain[0], g.double(), plain[1], rate, **options), second)
     torch.testing.assert_close(w.double(), plain[0], atol=2e-5, rtol=0)
     torch.testing.assert_close(first.double(), plain[1], atol=2e-5, rtol=0)

@@ -174,7 +174,7 @@ def test_low_precision_weights_are_the_rounding_of_float32_ones(dtype: torch.dty
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 21])
 def test_squares_on_a_cpu_step_as_defined(kind: str, n: int, lr: float) -> None:
-    """In memory that is kept, with fused Adam and fewer passes: the steps of `_on_set`, at short turns and long ones."""
+    """In memory that is kept, with fused Adam and fewer passes: the steps of `_on_set`, at short and long turns."""
     ws = [weight(n, n, seed) for seed in range(3)]
     w = torch.stack([p.detach() for p in ws])
     optimizer = KINDS[kind](ws, lr=lr)
@@ -186,7 +186,8 @@ def test_squares_on_a_cpu_step_as_defined(kind: str, n: int, lr: float) -> None:
             p.grad = g
         optimizer.step()
         if kind == "adam":
-            w, *moments = _on_set.adam_step(w, gradient, *moments, number, lr)
+            first, second = moments
+            w, *moments = _on_set.adam_step(w, gradient, first, second, number, lr)
         else:
             step: Any = _on_set.muon_step if kind == "muon" else _on_set.sgd_step
             w, *moments = step(w, gradient, *moments, lr, **options)

@@ -10,7 +10,7 @@ from torch.nn.utils import parametrize
 
 from ... import _on_set, _validate
 from ..._errors import StiefelError
-from ..initialize._layers import Matrices
+from ...recipe._matrices import Matrices
 from ..initialize._layers import rule as rule_of
 from ..sampling import _tensors
 from ._project import nearest

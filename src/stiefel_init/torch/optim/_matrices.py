@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ..._check import errors, tolerance
-from ..initialize._layers import Matrices, Rule, rule
+from ...recipe._matrices import Matrices, Rule
+from ..initialize._layers import rule
 from ..initialize._sharded import is_sharded
 from ..sampling._tensors import DTYPES
 

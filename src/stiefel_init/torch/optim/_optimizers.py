@@ -29,7 +29,7 @@ class StiefelAdam(StiefelOptimizer):
     projected to it, with a warning. The kernel of a convolution is then read as a matrix of its first dimension by the
     rest, or with `batch_dims=1` in the group as a stack of them.
 
-    A step turns no direction of a matrix by more than 22°, whatever the rate. Matrices with one row or column are the
+    A step turns no direction of a matrix by more than 23°, whatever the rate. Matrices with one row or column are the
     only ones of their shape, and do not change. Weights in bfloat16 or float16 are trained in float32 and rounded.
     What you write to the weights between steps counts, and is pulled back to the set in the next steps.
 
@@ -92,7 +92,8 @@ class StiefelAdam(StiefelOptimizer):
 class StiefelSGD(StiefelOptimizer):
     r"""Gradient descent with momentum that keeps weights in Õ(m,n), and torch's SGD for all other parameters.
 
-    The momentum of a matrix is a tangent vector of the set, transported by projection. See `StiefelAdam` for which
+    The momentum of a matrix is that of its Riemannian gradient: for a square one a generator, which needs no transport,
+    for others a tangent vector, transported by projection. See `StiefelAdam` for which
     weights are kept in the set.
 
     Args:
@@ -163,8 +164,8 @@ class StiefelSGD(StiefelOptimizer):
 class StiefelMuon(StiefelOptimizer):
     r"""Muon that keeps weights in Õ(m,n), and AdamW for all other parameters.
 
-    All singular values of a matrix's momentum are made about 1 before it is projected to the tangent space, so `lr` is
-    about the angle, in radians, by which a step turns the weight. See `StiefelAdam` for which weights are kept in the
+    All singular values of a matrix's momentum are made about 1, so `lr` is about the angle, in radians, by which a step
+    turns the weight. See `StiefelAdam` for which weights are kept in the
     set.
 
     Args:

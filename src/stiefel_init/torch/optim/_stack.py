@@ -18,8 +18,8 @@ from ._squares import Squares
 # Entries updated at once: on a CPU what stays in its caches, on a GPU what keeps temporaries small beside the model.
 TOGETHER = {"cpu": 1 << 19, "cuda": 1 << 26}
 Update = Callable[..., Tensor]
-"""(weights, gradients, *moments, steps, squares) → weights, all of shape (k, m, n); moments are updated in place. `steps`
-counts those before this one: one number if it is the same for all matrices, else of shape (k, 1, 1)."""
+"""(weights, gradients, *moments, steps, squares) → weights, all of shape (k, m, n); moments are updated in place.
+`steps` counts those before this one: one number if it is the same for all matrices, else of shape (k, 1, 1)."""
 
 
 class Stack:
