@@ -76,7 +76,7 @@ def stiefel_adam(
 
 
 def stiefel_sgd(learning_rate: Rate, momentum: float = 0.0, nesterov: bool = False) -> GradientTransformation:
-    r"""Build gradient descent on Õ(m,n), with a momentum that is a tangent vector.
+    r"""Build gradient descent on Õ(m,n), with the momentum of the Riemannian gradient.
 
     Args:
         learning_rate: As in `stiefel_adam`.

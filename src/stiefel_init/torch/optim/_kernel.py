@@ -64,23 +64,24 @@ def sgd_numbers(rate: Any, decay: float, nesterov: bool, like: Tensor) -> Tensor
 def _columns(given: tuple[Any, ...], like: Tensor) -> Tensor:
     out = torch.empty(len(like), len(given), dtype=torch.float32, device=like.device)
     for column, value in zip(out.unbind(1), given):
-        column.copy_(value) if isinstance(value, Tensor) else column.fill_(value)
+        # A CUDA graph cannot hold a copy from the host, but it can hold a number.
+        column.copy_(value) if isinstance(value, Tensor) and value.device == out.device else column.fill_(float(value))
     return out
 
 
 if triton is not None:
 
     @triton.jit
-    def _centred(k, n, real):  # type: ignore[no-untyped-def]
+    def _centred(k, size, real):  # type: ignore[no-untyped-def]
         """C K C of a skew K whose entries outside `real` are 0."""
-        mean = tl.sum(k, 1) / n
+        mean = tl.sum(k, 1) / size
         # As K is skew, the means of its columns are minus those of its rows.
         return tl.where(real, k - mean[:, None] + mean[None, :], 0.0)
 
     @triton.jit
-    def _highest(mean, squares, n, others):  # type: ignore[no-untyped-def]
+    def _highest(mean, squares, size, others):  # type: ignore[no-untyped-def]
         """What no eigenvalue of a symmetric matrix is above: mean + √others · standard deviation."""
-        return mean + tl.sqrt(others) * tl.sqrt(tl.maximum(squares / n - mean * mean, 0.0))
+        return mean + tl.sqrt(others) * tl.sqrt(tl.maximum(squares / size - mean * mean, 0.0))
 
     @triton.jit
     def _kernel(  # type: ignore[no-untyped-def]
@@ -92,6 +93,7 @@ if triton is not None:
         row, column = tl.arange(0, TILE)[:, None], tl.arange(0, TILE)[None, :]
         real = (row < n) & (column < n)
         diagonal = (row == column) & real
+        size = tl.zeros((), tl.float32) + n  # not n itself, which for 1 is no tensor
         offset = matrix * n * n + row * n + column
         number_pointer += matrix * number_stride
         rate = tl.load(number_pointer)
@@ -100,7 +102,7 @@ if triton is not None:
 
         # The generator of the Riemannian gradient
         p = tl.dot(g, tl.trans(w), input_precision="ieee")
-        k = _centred(0.5 * (p - tl.trans(p)), n, real)
+        k = _centred(0.5 * (p - tl.trans(p)), size, real)
 
         # The turn
         first = tl.load(first_pointer + offset, mask=real, other=0.0)
@@ -118,11 +120,11 @@ if triton is not None:
             first = decay * first + k
             z = -rate * tl.where(nesterov > 0, k + decay * first, first)
         tl.store(first_pointer + offset, first, mask=real)
-        z = _centred(z, n, real)
+        z = _centred(z, size, real)
 
         # `_on_set.rotation`
         y = tl.dot(z, tl.trans(z), input_precision="ieee")
-        h = _highest(tl.sum(z * z) / n, tl.sum(y * y), n, tl.maximum(n, 2) / 2.0 - 1)
+        h = _highest(tl.sum(z * z) / size, tl.sum(y * y), size, tl.maximum(size, 2.0) / 2 - 1)
         shorter = tl.minimum(LARGEST / tl.maximum(h, 1e-12), 1.0)
         h = h * shorter
         high = tl.where(h <= SHORT, 0.0, 1.0)
@@ -134,13 +136,13 @@ if triton is not None:
 
         # `_on_set.correction`
         x = tl.dot(w, tl.trans(w), input_precision="ieee")
-        highest = _highest(tl.sum(w * w) / n, tl.sum(x * x), n, n - 1.0)
+        highest = _highest(tl.sum(w * w) / size, tl.sum(x * x), size, size - 1)
         down = tl.minimum(SAFE / tl.maximum(highest, 1e-30), 1.0)
         one, factor = 1.5 * tl.sqrt(down) - 1, -0.5 * down * tl.sqrt(down)
 
         # `_on_set.aligned`
         factors = tl.where(diagonal, a + one, 0.0) - (c * shorter) * y + factor * x + tl.sqrt(shorter) * turn
         w = tl.dot(factors, w, input_precision="ieee")
-        rows, columns = tl.sum(w, 1) / n, tl.sum(w, 0) / n
-        w = w - rows[:, None] - columns[None, :] + (tl.sum(rows) / n + 1.0 / n)
+        rows, columns = tl.sum(w, 1) / size, tl.sum(w, 0) / size
+        w = w - rows[:, None] - columns[None, :] + ((tl.sum(rows) + 1) / size)
         tl.store(out_pointer + offset, w, mask=real)
