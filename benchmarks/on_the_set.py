@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,8 @@ def tables() -> str:
         threads = f", threads of torch: {made['threads']}" if device == "cpu" else ""
         names = list(dict.fromkeys(name for rows in record["steps"].values() for name in rows["milliseconds"]))
         lines += [
-            f"One step, float32, {made['device']}{threads}, torch {made['torch']}: milliseconds, and times fused Adam.",
+            f"One step, float32, {made['device']}{threads}, torch {made['torch']}: milliseconds"
+            f" ({record.get('clock', 'wall time')}), and times fused Adam.",
             "",
         ]
         lines += ["| | " + " | ".join(record["steps"]) + " |", "|---|" + "---:|" * len(record["steps"])]
@@ -242,21 +244,31 @@ def main() -> None:
     if options.peers:
         sys.path.append(options.peers)
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    alone = device == "cpu" and torch.get_num_threads() == 1
+    clock = (
+        time.process_time if alone else time.perf_counter
+    )  # of one thread, what others do to the machine is left out
 
     record: dict[str, Any] = {"machine": machine(device), "dtype": "float32", "steps": {}, "distances": {}}
+    record["clock"] = "CPU time" if alone else "wall time"
+    if options.no_distances and (path := RECORDS / f"on_the_set-{device}.json").exists():
+        record["distances"] = json.loads(path.read_text())["distances"]
     print(f"{record['machine']['device']}, {record['machine']['threads']} threads of torch, float32")
     for title, (count, n) in SIZES.items():
         large = device == "cpu" and n > ALONE
         ways, absent = contenders(count, n, device)
-        rounds = min(options.rounds, 3) if large else options.rounds  # of seconds each
-        seconds = in_turns(ways, synchronize=synchronize, rounds=rounds)
-        ways.clear()  # and their memory
         others, missing = peers(1 if large else count, n, device)
         absent |= missing
-        # Peers take seconds on many layers; a few turns tell enough.
-        rounds = 1 if device == "cuda" else min(options.rounds, 3)
-        for name, value in in_turns(others, synchronize=synchronize, rounds=rounds).items():
-            seconds[name] = value * (count if large else 1)
+        # Large steps and peers take seconds; a few turns tell enough.
+        rounds = 1 if large else options.rounds
+        turns: dict[str, Any] = {"synchronize": synchronize, "rounds": rounds, "clock": clock}
+        if device == "cuda":
+            seconds = in_turns(ways, **turns)
+            ways.clear()  # and their memory
+            seconds |= in_turns(others, **{**turns, "rounds": 1})
+        else:
+            seconds = in_turns(ways | others, **turns)
+            seconds |= {name: seconds[name] * (count if large else 1) for name in others}
         base = seconds["fused Adam"]
         record["steps"][title] = {
             "milliseconds": {name: 1e3 * value for name, value in seconds.items()},

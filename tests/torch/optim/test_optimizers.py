@@ -137,14 +137,14 @@ def test_the_momentum_of_a_square_is_a_generator_and_blind_to_normal_gradients(k
     first = optimizer.state[w].get("exp_avg", optimizer.state[w].get("momentum_buffer"))
     assert float((first + first.T).abs().max()) < 1e-14
     assert float(first.sum(0).abs().max()) < 1e-13
-    if kind == "muon":
-        return  # it divides what rounding leaves by its own size
+    if kind in ("adam", "muon"):
+        return  # they divide what rounding leaves by its own size
     still, at = KINDS[kind]([v := weight(6, 6)], lr=0.01), v.detach().clone()
     symmetric = gradients(1, 6, 6)[0]
     for _ in range(3):
         v.grad = at @ (symmetric + symmetric.T)
         still.step()
-    torch.testing.assert_close(v.detach(), at, atol=1e-8, rtol=0)
+    torch.testing.assert_close(v.detach(), at, atol=1e-13, rtol=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
