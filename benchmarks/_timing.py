@@ -19,24 +19,25 @@ def in_turns(
     synchronize: Callable[[], Any] = lambda: None,
     rounds: int = 7,
     seconds: float = 0.05,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """Seconds per call of each contender. A round runs each for about `seconds`, one after the other."""
     loops = {}
     for name, run in contenders.items():
         run()
         synchronize()
-        start = time.perf_counter()
+        start = clock()
         run()
         synchronize()
-        loops[name] = max(1, int(seconds / max(time.perf_counter() - start, 1e-7)))
+        loops[name] = max(1, int(seconds / max(clock() - start, 1e-7)))
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, run in contenders.items():
-            start = time.perf_counter()
+            start = clock()
             for _ in range(loops[name]):
                 run()
                 synchronize()
-            times[name].append((time.perf_counter() - start) / loops[name])
+            times[name].append((clock() - start) / loops[name])
     return {name: statistics.median(values) for name, values in times.items()}
 
 

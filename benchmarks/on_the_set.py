@@ -1,6 +1,6 @@
 """One optimizer step that keeps weights on the set, beside torch's fused Adam and libraries for other manifolds.
 
-    python benchmarks/on_the_set.py [--device cpu|cuda] [--peers FOLDER] [--write]
+    python benchmarks/on_the_set.py [--device cpu|cuda] [--peers FOLDER] [--no-distances] [--write]
 
 100 layers of 64 × 64 and 24 of 1024 × 1024, float32. Every contender steps in turn. Parametrizations are charged with
 what they add to a training step: computing the weights and the gradients of what is behind them, then fused Adam. On a
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,9 @@ OURS: dict[str, Callable[..., Any]] = {
     "StiefelSGD": lambda params, lr=1e-2: StiefelSGD(params, lr, momentum=0.9),
     "StiefelMuon": lambda params, lr=2e-2: StiefelMuon(params, lr),
 }
-PRODUCTS = {"StiefelAdam": 8, "StiefelSGD": 6, "StiefelMuon": 23}
-"""Products of n × n matrices in one step: two to project a vector, four to retract, 15 in Muon's polynomial."""
+PRODUCTS = {"StiefelAdam": 3, "StiefelSGD": 3, "StiefelMuon": 13}
+"""Products of n × n matrices in one step, a symmetric one counted as a half: DWᵀ, WWᵀ, ZZᵀ, the result, and 10 in
+Muon's polynomial. Long turns take half a product more, and small matrices whole ones for halves."""
 STEPS = 10_000
 ALONE = 512  # on a CPU, peers step on one layer above this width, and their time is multiplied: they go layer by layer
 PAGE = Path(__file__).parents[1] / "docs" / "on-the-set.md"
@@ -76,18 +78,35 @@ def graphed(step: Callable[[], Any]) -> Callable[[], Any]:
     return replay
 
 
-def contenders(count: int, n: int, device: str) -> dict[str, Callable[[], Any]]:
-    """Every way to step on `count` layers of n × n."""
-    ways: dict[str, Callable[[], Any]] = {
-        "fused Adam": torch.optim.Adam(parameters(count, n, device), lr=1e-3, fused=True).step,
+def contenders(count: int, n: int, device: str) -> tuple[dict[str, Callable[[], Any]], dict[str, str]]:
+    """Every way to step on `count` layers of n × n, and why some are absent."""
+    makers: dict[str, Callable[[], Callable[[], Any]]] = {
+        "fused Adam": lambda: torch.optim.Adam(parameters(count, n, device), lr=1e-3, fused=True).step,
     }
     for name, make in OURS.items():
-        ways[name] = make(parameters(count, n, device)).step
+        makers[name] = lambda make=make: make(parameters(count, n, device)).step  # type: ignore[misc]
         if device == "cuda":
-            ways[f"{name}, graph"] = graphed(make(parameters(count, n, device)).step)
-    a, b = (torch.randn(count, n, n, device=device) for _ in range(2))
-    ways["one product"] = lambda: a @ b
-    return ways
+            makers[f"{name}, graph"] = lambda make=make: graphed(make(parameters(count, n, device)).step)  # type: ignore[misc]
+
+    def one_product() -> Callable[[], Any]:
+        a, b = (torch.randn(count, n, n, device=device) for _ in range(2))
+        return lambda: a @ b
+
+    return made({**makers, "one product": one_product})
+
+
+def made(makers: dict[str, Callable[[], Callable[[], Any]]]) -> tuple[dict[str, Callable[[], Any]], dict[str, str]]:
+    """Those that can be made and called, and why the others cannot: these are measured all the same."""
+    ways: dict[str, Callable[[], Any]] = {}
+    absent: dict[str, str] = {}
+    for name, make in makers.items():
+        try:
+            ways[name] = make()
+            ways[name]()
+        except Exception as error:
+            ways.pop(name, None)
+            absent[name] = (f"{type(error).__name__}: {error}".splitlines() or [type(error).__name__])[0]
+    return ways, absent
 
 
 def parametrized(layers: list[nn.Module]) -> Callable[[], Any]:
@@ -117,10 +136,10 @@ def peers(count: int, n: int, device: str) -> tuple[dict[str, Callable[[], Any]]
     def geotorch() -> Callable[[], Any]:
         import geotorch
 
-        made = layers()
-        for layer in made:
+        ready = layers()
+        for layer in ready:
             geotorch.orthogonal(layer, "weight")
-        return parametrized(made)
+        return parametrized(ready)
 
     def geoopt() -> Callable[[], Any]:
         import geoopt
@@ -133,20 +152,7 @@ def peers(count: int, n: int, device: str) -> tuple[dict[str, Callable[[], Any]]
             parameter.grad = torch.randn_like(parameter)
         return geoopt.optim.RiemannianAdam(params, lr=1e-3).step
 
-    made: dict[str, Callable[[], Any]] = {}
-    absent: dict[str, str] = {}
-    for name, make in (
-        ("torch orthogonal", torch_orthogonal),
-        ("geotorch", geotorch),
-        ("geoopt RiemannianAdam", geoopt),
-    ):
-        try:
-            made[name] = make()
-            made[name]()
-        except Exception as error:  # the others are measured all the same
-            made.pop(name, None)
-            absent[name] = f"{type(error).__name__}: {error}".splitlines()[0]
-    return made, absent
+    return made({"torch orthogonal": torch_orthogonal, "geotorch": geotorch, "geoopt RiemannianAdam": geoopt})
 
 
 def distance(shape: tuple[int, ...], device: str) -> float:
@@ -156,9 +162,11 @@ def distance(shape: tuple[int, ...], device: str) -> float:
     w = nn.Parameter(sample(m, n, batch=tuple(batch), dtype=torch.float32, device=device))
     optimizer = StiefelAdam([w], lr=1.0)
     given = torch.randn(64, *shape, device=device) + torch.randn(64, *batch, m, 1, device=device)
-    for step in range(STEPS):
-        w.grad = given[step % 64]
-        optimizer.step()
+    w.grad = given[0].clone()
+    step = graphed(optimizer.step) if device == "cuda" else optimizer.step
+    for number in range(STEPS):
+        w.grad.copy_(given[number % 64])
+        step()
     found = stiefel_init.check(w)
     return max(found.orthogonality_error, found.alignment_error)
 
@@ -175,17 +183,33 @@ def tables() -> str:
         threads = f", threads of torch: {made['threads']}" if device == "cpu" else ""
         names = list(dict.fromkeys(name for rows in record["steps"].values() for name in rows["milliseconds"]))
         lines += [
-            f"One step, float32, {made['device']}{threads}, torch {made['torch']}: milliseconds, and times fused Adam.",
+            f"One step, float32, {made['device']}{threads}, torch {made['torch']}: milliseconds"
+            f" ({record.get('clock', 'wall time')}), and times fused Adam.",
             "",
         ]
         lines += ["| | " + " | ".join(record["steps"]) + " |", "|---|" + "---:|" * len(record["steps"])]
         for name in names:
             cells = [_cell(rows, name) for rows in record["steps"].values()]
             lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        if not record["distances"]:
+            lines.append("")
+            continue
         lines += ["", f"Distance from the set after {STEPS:,} of the largest steps of StiefelAdam, float32:"]
         lines[-1] += " " + ", ".join(f"{shape} {value:.1e}" for shape, value in record["distances"].items()) + "."
         lines.append("")
-    return "\n".join(lines).rstrip()
+    return "\n".join([*lines, *training()]).rstrip()
+
+
+def training() -> list[str]:
+    """The record that compares how deep networks train with the present and the former method."""
+    record = json.loads((RECORDS / "on_the_set-training.json").read_text())
+    rates = record["accuracy"]
+    lines = [f"{record['task']}, mean of {len(record['seeds'])} seeds. Former method: {record['former method']}.", ""]
+    lines += ["| rate | " + " | ".join(rates) + " |", "|---|" + "---:|" * len(rates)]
+    for name in next(iter(rates.values())):
+        cells = [f"{sum(rows[name]) / len(rows[name]):.1f}" for rows in rates.values()]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return lines
 
 
 def _cell(rows: dict[str, Any], name: str) -> str:
@@ -209,6 +233,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--peers", help="a folder with packages to compare with")
     parser.add_argument("--rounds", type=int, default=5, help="how often every contender has its turn")
+    parser.add_argument("--no-distances", action="store_true", help="only the times")
     parser.add_argument("--docs", action="store_true", help="write the tables of docs/on-the-set.md from the records")
     parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
     options = parser.parse_args()
@@ -219,21 +244,36 @@ def main() -> None:
     if options.peers:
         sys.path.append(options.peers)
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    alone = device == "cpu" and torch.get_num_threads() == 1
+    clock = (
+        time.process_time if alone else time.perf_counter
+    )  # of one thread, what others do to the machine is left out
 
     record: dict[str, Any] = {"machine": machine(device), "dtype": "float32", "steps": {}, "distances": {}}
+    record["clock"] = "CPU time" if alone else "wall time"
+    if options.no_distances and (path := RECORDS / f"on_the_set-{device}.json").exists():
+        record["distances"] = json.loads(path.read_text())["distances"]
     print(f"{record['machine']['device']}, {record['machine']['threads']} threads of torch, float32")
     for title, (count, n) in SIZES.items():
         large = device == "cpu" and n > ALONE
-        others, absent = peers(1 if large else count, n, device)
+        ways, absent = contenders(count, n, device)
+        others, missing = peers(1 if large else count, n, device)
+        absent |= missing
+        # Large steps and peers take seconds; a few turns tell enough.
         rounds = 1 if large else options.rounds
-        seconds = in_turns(contenders(count, n, device), synchronize=synchronize, rounds=rounds)
-        for name, value in in_turns(others, synchronize=synchronize, rounds=rounds).items():
-            seconds[name] = value * (count if large else 1)
+        turns: dict[str, Any] = {"synchronize": synchronize, "rounds": rounds, "clock": clock}
+        if device == "cuda":
+            seconds = in_turns(ways, **turns)
+            ways.clear()  # and their memory
+            seconds |= in_turns(others, **{**turns, "rounds": 1})
+        else:
+            seconds = in_turns(ways | others, **turns)
+            seconds |= {name: seconds[name] * (count if large else 1) for name in others}
         base = seconds["fused Adam"]
         record["steps"][title] = {
             "milliseconds": {name: 1e3 * value for name, value in seconds.items()},
             "times fused Adam": {name: value / base for name, value in seconds.items()},
-            "products alone, milliseconds": {k: 1e3 * p * seconds["one product"] for k, p in PRODUCTS.items()},
+            "products": PRODUCTS,
             "peers measured on one layer": large,
             "absent": absent,
         }
@@ -244,6 +284,8 @@ def main() -> None:
             print(f"  {name:>24}: {why}")
         if options.write:
             write_record(f"on_the_set-{device}", record)
+    if options.no_distances:
+        return
     print(f"distance from the set after {STEPS:,} of the largest steps of StiefelAdam")
     for title, shape in SHAPES.items():
         record["distances"][title] = distance(shape, device)

@@ -1,4 +1,4 @@
-"""The set Õ(m,n) and its optimizers by the textbook: one float64 NumPy matrix at a time, in coordinates, with SVDs."""
+"""The set Õ(m,n) and its optimizers by the textbook: one float64 NumPy matrix at a time, with decompositions."""
 
 from __future__ import annotations
 
@@ -47,6 +47,30 @@ class Plain:
         self.V = polar(self.V - self.M.T @ step @ self.N)
 
 
+def generator(w: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """K of the Riemannian gradient KW at a square member."""
+    c = np.eye(len(w)) - 1 / len(w)
+    p = c @ gradient @ w.T @ c
+    return (p - p.T) / 2
+
+
+def turned(w: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """A square member turned by -K: each plane of K by an angle near its own, which is the one of `rotation`."""
+    values, u = np.linalg.eigh(-1j * k)
+    angles = -values
+    y = angles**2
+    h = y.mean() + np.sqrt(max(len(w) / 2 - 1, 0)) * y.std()
+    f = min(1, LONGEST**2 / max(h, 1e-300))
+    angles, y, h = np.sqrt(f) * angles, f * y, f * h
+    if h <= 0.0125:
+        a = np.sqrt(1 + h**2 / 32)
+        b, c, d = np.sqrt(a - h / 4), 1 / 2, 0.0
+    else:
+        a, b, c, d = np.sqrt(1 - h**3 / 2048), 1 - h / 32 + h**2 / 256, 1 / 2 - h / 32, 1 / 8
+    turn = np.exp(1j * np.arctan2(angles * (b - d * y), a - c * y))
+    return ((u * turn) @ u.conj().T).real @ w
+
+
 def muon(a: np.ndarray) -> np.ndarray:
     """Muon's quintic applied to the singular values."""
     u, s, v = np.linalg.svd(a, full_matrices=False)
@@ -58,6 +82,14 @@ def muon(a: np.ndarray) -> np.ndarray:
 
 def adam(w: np.ndarray, gradients: Sequence[np.ndarray], lr: float) -> np.ndarray:
     plain, m, v = Plain(w), np.zeros_like(w), np.zeros_like(w)
+    if len(w) == len(w.T):
+        c = np.eye(len(w)) - 1 / len(w)
+        for t, gradient in enumerate(gradients, 1):
+            g = np.sqrt(2) * generator(w, gradient)  # orthonormal coordinates
+            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+            quotient = m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+            w = turned(w, lr * c @ quotient @ c / np.sqrt(2))
+        return w
     for t, gradient in enumerate(gradients, 1):
         g = plain.centred(gradient)
         m = plain.tangent(0.9 * m + 0.1 * g)
@@ -69,6 +101,12 @@ def adam(w: np.ndarray, gradients: Sequence[np.ndarray], lr: float) -> np.ndarra
 
 def sgd(w: np.ndarray, gradients: Sequence[np.ndarray], lr: float, momentum: float, nesterov: bool) -> np.ndarray:
     plain, m = Plain(w), np.zeros_like(w)
+    if len(w) == len(w.T):
+        for gradient in gradients:
+            g = generator(w, gradient)
+            m = momentum * m + g
+            w = turned(w, lr * (g + momentum * m if nesterov else m))
+        return w
     for gradient in gradients:
         g = plain.tangent(plain.centred(gradient))
         m = momentum * plain.tangent(m) + g
@@ -78,6 +116,12 @@ def sgd(w: np.ndarray, gradients: Sequence[np.ndarray], lr: float, momentum: flo
 
 def muon_steps(w: np.ndarray, gradients: Sequence[np.ndarray], lr: float) -> np.ndarray:
     plain, m = Plain(w), np.zeros_like(w)
+    if len(w) == len(w.T):
+        for gradient in gradients:
+            g = generator(w, gradient)
+            m = 0.95 * m + g
+            w = turned(w, lr * muon(g + 0.95 * m))
+        return w
     for gradient in gradients:
         g = plain.centred(gradient)
         m = plain.tangent(0.95 * m + g)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from plain_set import Plain, basis, polar
+from plain_set import Plain, basis, polar, turned
 
 from stiefel_init import _on_set, check, sample
 
@@ -66,7 +66,7 @@ def test_the_tangent_and_normal_spaces(m: int, n: int) -> None:
     np.testing.assert_allclose(s + s.T, 0, atol=1e-13)
     np.testing.assert_allclose(((a - t) * other).sum(), 0, atol=1e-12)
     h = 1e-6
-    velocity = (_on_set.retract(w, -h * t) - _on_set.retract(w, h * t)) / (2 * h)
+    velocity = (_on_set.slide(w, h * t) - _on_set.slide(w, -h * t)) / (2 * h)
     np.testing.assert_allclose(velocity, t, atol=1e-8)
     k = min(m, n) - 1
     images = [_on_set.tangent(w, _on_set.centre(e)).ravel() for e in np.eye(m * n).reshape(-1, m, n)]
@@ -86,11 +86,80 @@ def test_the_retraction_is_the_polar_one_up_to_the_largest_turn(m: int, n: int, 
     t = plain.tangent(normals(m, n, 1))
     s4 = (np.linalg.svd(t, compute_uv=False) ** 4).sum() ** 0.25
     t = t * (length / s4) if s4 > 1e-9 else 0 * t
-    moved = _on_set.retract(plain.w, t)
+    moved = _on_set.slide(plain.w, -t)
     assert is_member(moved, 4e-6)
     plain.move(t)  # shortens it by its exact singular values
     np.testing.assert_allclose(moved, plain.w, atol=1e-5 if length > 0.2 else 1e-7)
-    assert is_member(_on_set.retract(moved, 0 * t), 1e-11)  # the error is squared, twice
+    assert is_member(_on_set.slide(moved, 0 * t), 1e-10)  # the error is squared
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 9])
+def test_generators_of_square_members(n: int) -> None:
+    """Tangent vectors are KW with a centred skew K, which one product gives."""
+    w, a = sample(n, n, seed=0), normals(n, n, 1)
+    k = _on_set.generator(w, a)
+    np.testing.assert_allclose(k + k.T, 0, atol=1e-14)
+    np.testing.assert_allclose(k.sum(0), 0, atol=1e-13)
+    np.testing.assert_allclose(k @ w, _on_set.tangent(w, _on_set.centre(a)), atol=1e-13)
+    np.testing.assert_allclose(_on_set.centred_skew(a - a.T), _on_set.centre(a - a.T), atol=1e-13)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 9, 40])
+@pytest.mark.parametrize("length", [0.0, 1e-3, 0.1, 0.39, 5.0])
+def test_rotations_lead_to_members_and_are_second_order(n: int, length: float) -> None:
+    """RᵀR - I is as small as said; R = I + Z + Z²/2 up to Z³; rows and columns keep their sums to rounding."""
+    w = sample(n, n, seed=0)
+    k = _on_set.generator(w, normals(n, n, 1))
+    largest = np.linalg.norm(k, 2)
+    z = length * k / largest if largest > 1e-9 else 0 * k
+    moved = _on_set.rotate(w, z)
+    np.testing.assert_allclose(moved, turned(w, -z), atol=2.5e-6)
+    found = check(moved)
+    assert found.orthogonality_error <= 5e-6
+    assert found.alignment_error < 1e-14
+    if length <= 0.1:
+        np.testing.assert_allclose(moved, (np.eye(n) + z + z @ z / 2) @ w, atol=0.5 * length**3 + 5e-6)
+    assert check(_on_set.rotate(moved, 0 * z)).orthogonality_error < 1e-10
+
+
+@pytest.mark.parametrize("h", [1e-4, 0.005, 0.0124, 0.0126, 0.05, 0.16, 10.0])
+def test_the_coefficients_of_a_rotation_are_chebyshevs(h: float) -> None:
+    """(a - cy)² + y(b - dy)² is 1 within h²/32 or h³/2048 on [0, h], and attains both bounds several times."""
+    mean = np.array(h)  # of two eigenvalues that are equal
+    a, b, c, d, shorter = _on_set.rotation(mean, mean * 2**0.5, 2)
+    assert shorter == pytest.approx(min(1, 0.16 / h))
+    h = h * float(shorter)
+    y = np.linspace(0, h, 1001)
+    off = (a - c * y) ** 2 + y * (b - d * y) ** 2 - 1
+    bound = h**2 / 32 if h <= _on_set.SHORT else h**3 / 2048
+    assert bound < 5e-6
+    assert abs(off).max() <= bound * 1.001 + 1e-15
+    at = off[[0, 500, 1000]] if h <= _on_set.SHORT else off[[0, 250, 750, 1000]]
+    np.testing.assert_allclose(at * np.sign(at[0]) * (-1.0) ** np.arange(len(at)), bound, rtol=1e-3, atol=2e-15)
+
+
+@pytest.mark.parametrize("length", [0.01, 5.0])
+def test_an_error_shrinks_while_turning(length: float) -> None:
+    """By (DE + EDᵀ)/2 + DEDᵀ, D = R - I: to at most 0.56 of it at the longest turn, and the more the shorter it is."""
+    n = 12
+    w, noise = sample(n, n, seed=0), _on_set.centre(normals(n, n, 2))
+    k = _on_set.generator(w, normals(n, n, 1))
+    z = length * k / np.linalg.norm(k, 2)
+    e = 1e-4
+    off = w + e * noise / np.linalg.norm(noise, 2)
+    before = np.linalg.norm(off @ off.T - np.eye(n), 2)
+    moved = _on_set.rotate(off, z)
+    after = np.linalg.norm(moved @ moved.T - np.eye(n), 2)
+    assert after <= min(0.56, 1.1 * length) * before + 5e-6
+
+
+@pytest.mark.parametrize("n", [512, 700])
+def test_large_symmetric_and_skew_products_are_the_plain_ones(n: int) -> None:
+    a = torch.randn(2, n, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(_on_set.mirrored(a, a.mT), a @ a.mT, atol=1e-11, rtol=0)
+    skew = a @ a.flip(-1).mT - a.flip(-1) @ a.mT
+    symmetric = skew @ skew
+    torch.testing.assert_close(_on_set.mirrored(symmetric, skew, -1), symmetric @ skew, atol=1e-4, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("m", "n"), [(4, 4), (3, 6), (6, 3)])
@@ -100,7 +169,7 @@ def test_which_retractions_keep_the_ones(m: int, n: int) -> None:
     w, t = plain.w, 0.2 * plain.tangent(normals(m, n, 1))
     kept = {
         "polar": polar(w - t),
-        "newton-schulz": _on_set.newton_schulz(w - t),
+        "newton-schulz": _on_set.slide(w, -t),
         "cayley": cayley(w, t),
     }
     q, r = np.linalg.qr(w - t if m >= n else (w - t).T)
@@ -137,7 +206,7 @@ def test_the_nearest_member_is_nearer_than_any_other(m: int, n: int) -> None:
     for seed in range(30):
         other = sample(m, n, seed=seed)
         assert least <= np.linalg.norm(a - other) + 1e-12
-        near = _on_set.retract(found, _on_set.tangent(found, 0.05 * _on_set.centre(other)))
+        near = _on_set.slide(found, _on_set.tangent(found, -0.05 * _on_set.centre(other)))
         assert least <= np.linalg.norm(a - near) + 1e-7
 
 
@@ -147,7 +216,7 @@ def test_rank_deficiency_shows_in_the_condition() -> None:
 
 
 STEPS: dict[str, Any] = {
-    "adam": lambda w, g, o: _on_set.adam_step(w, g, o, g * g, 3, 0.1)[0],
+    "adam": lambda w, g, o: _on_set.adam_step(w, g, o, o * o, 3, 0.1)[0],
     "sgd": lambda w, g, o: _on_set.sgd_step(w, g, o, 0.1, decay=0.9, nesterov=True)[0],
     "muon": lambda w, g, o: _on_set.muon_step(w, g, o, 0.1)[0],
 }
@@ -162,6 +231,7 @@ def test_numpy_torch_and_jax_take_the_same_step(step: str, shape: tuple[int, ...
     w = sample(m, n, seed=0, batch=tuple(batch))
     g = np.random.default_rng(1).standard_normal(shape)
     o = _on_set.centre(np.random.default_rng(2).standard_normal(shape))
+    o = o - np.swapaxes(o, -1, -2) if m == n else o  # a generator
     expected = STEPS[step](w, g, o)
     ours = STEPS[step](*(torch.from_numpy(a) for a in (w, g, o)))
     np.testing.assert_allclose(ours.numpy(), expected, atol=1e-13)

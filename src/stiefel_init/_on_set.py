@@ -10,11 +10,14 @@ import math
 from typing import Any
 
 LARGEST_TURN = 0.4
-"""No step goes further than ‖ηT‖₄ = (Σσᵢ⁴)^¼ = 0.4: it turns no direction by more than 22°. So far two Newton–Schulz
-steps bring W back to the set in float32; see Note [two steps]."""
+"""A step is shortened so that no singular value of it is above this: it turns no direction by more than 23°."""
+SHORT = 0.0125
+"""Squared turn up to which a polynomial of one degree less will do; see `rotation`."""
 SAFE = 1.5  # the squared singular value up to which a cubic Newton–Schulz step surely contracts (it does so below 3)
+BLOCK, BLOCKED = 256, 512  # rows of a (skew-)symmetric product computed at once, and the size from which on it is
 MUON = (3.4445, -4.7750, 2.0315)  # Jordan's quintic: steep at 0; leads singular values to about 0.7 … 1.2
 MUON_STEPS = 5
+SKEW = 0.5**0.5  # (E - Eᵀ)·√½ is of norm 1 for a matrix E with a single 1, off the diagonal
 
 
 def centre(a: Any, shift: float = 0.0) -> Any:
@@ -36,7 +39,23 @@ def aligned(a: Any) -> Any:
 
 def gram(a: Any) -> Any:
     """AAᵀ (m ≤ n) or AᵀA (m > n): the smaller one, which is the identity for a member."""
-    return a @ a.mT if a.shape[-2] <= a.shape[-1] else a.mT @ a
+    a = a if a.shape[-2] <= a.shape[-1] else a.mT
+    return mirrored(a, a.mT)
+
+
+def mirrored(a: Any, b: Any, sign: int = 1) -> Any:
+    """AB where it is known to be symmetric (`sign` = 1) or skew (-1): about half of a large one is computed."""
+    size = a.shape[-2]
+    if not _is_stack(a) or size < BLOCKED:
+        return a @ b
+    out = a.new_empty(a.shape[0], size, size)
+    for low in range(0, size, BLOCK):
+        high = min(low + BLOCK, size)
+        out[:, low:high, :high] = a[:, low:high] @ b[..., :high]
+        upper = out[:, :low, low:high].copy_(out[:, low:high, :low].mT)
+        if sign < 0:
+            upper.neg_()
+    return out
 
 
 def scaled(a: Any, s: Any) -> Any:
@@ -49,53 +68,115 @@ def tangent(w: Any, a: Any) -> Any:
     wide = w.shape[-2] <= w.shape[-1]
     s = a @ w.mT if wide else w.mT @ a
     s = s + s.mT
-    if _is_torch(a) and a.ndim == 3:  # in one pass
+    if _is_stack(a):  # in one pass
         return a.baddbmm(s, w, alpha=-0.5) if wide else a.baddbmm(w, s, alpha=-0.5)
     return a - 0.5 * scaled(w, s)
 
 
-# Note [two steps]
-#     For a tangent T the Gram matrix of A = W - ηT is I + η²TᵀT, so no singular value of A is below 1, and with
-#     r = ‖η²TᵀT‖_F = ‖ηT‖₄² none is above β = √(1+r). Of all cubics σ(a - cσ²) the one with equal values at 1 and β,
-#     and 1 halfway between these and its maximum, is closest to 1 on [1, β]. At r = 0.16 it leaves 1 ± 1.1e-3; the
-#     usual Newton–Schulz step then leaves 1 - 1.7e-6, and computes its Gram matrix afresh, so that rounding does not
-#     add up. Since r comes with the Gram matrix, every matrix has its own coefficients, and the host needs no value.
-def retract(w: Any, direction: Any, rate: Any = 1.0) -> Any:
-    """The member nearest to W - rate · direction, a tangent vector, which is shortened to `LARGEST_TURN` if longer.
+def generator(w: Any, a: Any) -> Any:
+    """The centred skew K for which KW is the nearest tangent vector to A at the square member W: one product."""
+    p = 0.5 * (a @ w.mT) if not _is_stack(a) else a.baddbmm(a, w.mT, beta=0, alpha=0.5)
+    # C(P - Pᵀ)C = Q - Qᵀ with Q = P less the row means of P - Pᵀ
+    p -= p.mean(axis=-1, keepdims=True) - p.mean(axis=-2, keepdims=True).mT
+    return p - p.mT
+
+
+def centred_skew(k: Any) -> Any:
+    """C K C of a skew K: one mean serves rows and columns."""
+    mean = k.mean(axis=-1, keepdims=True)
+    k = k - mean
+    k += mean.mT
+    return k
+
+
+# Note [one product]
+#     Square: every tangent vector is KW with a centred skew K. A polynomial R of Z = -ηK that is nearly orthogonal
+#     moves W by one product, RW. So that rounding does not add up, N = (I - WWᵀ)/2 is added to R: the correction of a
+#     Newton–Schulz step. ZZᵀ, WWᵀ and (R + N)W are all the products there are, the first two symmetric; and for turns
+#     that are not short ZZᵀ·Z, which is skew.
+#     Rectangular: T may lead out of the span of W. The Gram matrix of W + T is I + TTᵀ, so its polar factor is
+#     p(TTᵀ)(W + T) with p(y) near (1 + y)^-½. N is added to p.
+def rotate(w: Any, z: Any) -> Any:
+    """Turn the square member W by the centred skew Z, or in its direction by `LARGEST_TURN` if it is further.
 
     A `w` that is near the set but not on it is pulled back: a small error is squared, a large one shrinks each time.
     """
-    x = gram(w - rate * direction)
-    # ‖X - I‖² without an identity; what cancels costs little of r, which need not be exact.
-    r = (_squares(x) - 2 * _trace(x) + x.shape[-1]).clip(min=1e-12) ** 0.5
-    shorter = (LARGEST_TURN**2 / r).clip(max=1)  # the factor squared
-    beta = (1 + r * shorter) ** 0.5
-    middle = beta * beta + beta
-    c = 2 / (middle + 2 * ((middle + 1) / 3) ** 1.5)
-    a = c * (middle + 1)
-    # The Gram matrix of the shortened step is I + f²(X - I), with f² = `shorter`.
-    moved = w - (rate * shorter**0.5) * direction
-    return aligned(newton_schulz(scaled(moved, _polynomial(a - c * (1 - shorter), -c * shorter, x))))
+    y = mirrored(z, z.mT)  # = -Z²
+    a, b, c, d, shorter = rotation(*_spectrum(y), y.shape[-1])
+    turn = mirrored(_combined((b, None), (-d * shorter, y)), z, -1) if _any(d) else b * z
+    x = gram(w)
+    one, factor = correction(*_spectrum(x), x.shape[-1])
+    factors = _combined((a + one, None), (-c * shorter, y), (factor, x), (shorter**0.5, turn))
+    return aligned(factors @ w)
 
 
-def newton_schulz(a: Any) -> Any:
-    """σ ↦ σ(3 - σ²)/2 on the singular values of A, which are first scaled down where one may be above √1.5."""
-    x = gram(a)
-    size = x.shape[-1]
-    mean, square = _trace(x) / size, _squares(x) / size
-    # No eigenvalue of X is above its mean plus √(size - 1) times its standard deviation.
-    highest = mean + (size - 1) ** 0.5 * (square - mean * mean).clip(min=0) ** 0.5
+def rotation(mean: Any, norm: Any, size: int) -> tuple[Any, Any, Any, Any, Any]:
+    """a, b, c, d of R = aI - cY + (b - dY)Z, where Z is skew and Y = -Z² has this mean eigenvalue, norm and size.
+
+    RᵀR is g(Y) with g(y) = (a - cy)² + y(b - dy)². Let no eigenvalue of Y be above h. The coefficients make g - 1 a
+    Chebyshev polynomial on [0, h], of degree 2 (d = 0, where h ≤ `SHORT`) or 3: |g - 1| ≤ h²/32 or h³/2048. The last
+    result is what Y is to be multiplied with for a turn that is not too far; the coefficients are those of that turn.
+    """
+    # The eigenvalues come in pairs, so that none is above the mean plus √(size/2 - 1) times the standard deviation.
+    h = mean + (max(size, 2) / 2 - 1) ** 0.5 * (norm * norm / size - mean * mean).clip(min=0) ** 0.5
+    shorter = (LARGEST_TURN**2 / h.clip(min=1e-12)).clip(max=1)
+    h = h * shorter
+    low = 0 * h + (h <= SHORT)
+    high = 1 - low
+    root = (1 + h * h / 32) ** 0.5
+    a = low * root + high * (1 - h**3 / 2048) ** 0.5
+    b = low * (root - h / 4) ** 0.5 + high * (1 - h / 32 + h * h / 256)
+    return a, b, 0.5 - high * h / 32, high / 8, shorter
+
+
+def slide(w: Any, t: Any) -> Any:
+    """The member nearest to W + T for a tangent T, which is shortened to `LARGEST_TURN` if longer; for any shape.
+
+    As `rotate`, it pulls `w` back to the set.
+    """
+    if w.shape[-2] > w.shape[-1]:
+        return slide(w.mT, t.mT).mT
+    y = gram(t)
+    far = _norm(y)
+    shorter = (LARGEST_TURN**2 / far.clip(min=1e-12)).clip(max=1)
+    # (1 + y)^-½ by its Taylor series at the middle of [0, far], in e = (y - middle)/(1 + middle); the term with e⁴ is
+    # replaced by the quadratic nearest to it.
+    middle = 0.5 * far * shorter
+    unit = 1 / (1 + middle)
+    edge = (middle * unit) ** 2
+    e = _combined((-middle * unit, None), (shorter * unit, y))
+    series = mirrored(_combined((3 / 8 + 35 / 128 * edge, None), (0 * edge - 5 / 16, e)), e)
+    series = mirrored(_combined((0 * edge - 0.5, None), (0 * edge + 1, series)), e)
+    x = gram(w)
+    one, factor = correction(*_spectrum(x), x.shape[-1])
+    scale = unit**0.5
+    factors = _combined((scale * (1 - 35 / 1024 * edge**2) + one, None), (scale, series), (factor, x))
+    return aligned(factors @ (w + shorter**0.5 * t))
+
+
+def correction(mean: Any, norm: Any, size: int) -> tuple[Any, Any]:
+    """N of A ↦ A + NA as N = one·I + factor·X: the Newton–Schulz step σ ↦ σ(3 - σ²)/2, where X is the Gram matrix of A.
+
+    Of X are given the mean of its eigenvalues, its norm and its size. Where a singular value of A may be above √1.5,
+    all are first scaled down.
+    """
+    # No eigenvalue of X is above the mean plus √(size - 1) times the standard deviation.
+    highest = mean + (size - 1) ** 0.5 * (norm * norm / size - mean * mean).clip(min=0) ** 0.5
     down = (SAFE / highest.clip(min=1e-30)).clip(max=1)
-    return scaled(a, _polynomial(1.5 * down**0.5, -0.5 * down**1.5, x))
+    return 1.5 * down**0.5 - 1, -0.5 * down**1.5
 
 
 def orthogonalized(a: Any) -> Any:
-    """About the polar factor of A, as Muon takes it: singular values go to 0.7 … 1.2; what is centred stays so."""
+    """About the polar factor of A, as Muon takes it: singular values go to 0.7 … 1.2; centred and skew ones stay so."""
     first, second, third = MUON
-    a = a / (_squares(a) ** 0.5).clip(min=1e-30)
+    a = a / _norm(a).clip(min=1e-30)
     for _ in range(MUON_STEPS):
         x = gram(a)
-        a = first * a + scaled(a, second * x + third * (x @ x))
+        if _is_stack(a) and x.shape[-1] < BLOCKED:  # without passes beside the products
+            factors = x.baddbmm(x, x, beta=second, alpha=third)
+            a = a.baddbmm(*((factors, a) if a.shape[-2] <= a.shape[-1] else (a, factors)), beta=first)
+        else:
+            a = first * a + scaled(a, second * x + third * mirrored(x, x))
     return a
 
 
@@ -103,26 +184,42 @@ def _is_torch(a: Any) -> bool:
     return hasattr(a, "baddbmm")
 
 
-def _squares(a: Any) -> Any:
-    """‖A‖_F², of shape (…, 1, 1)."""
+def _is_stack(a: Any) -> bool:
+    """Whether torch's products with a factor or a summand can be used."""
+    return _is_torch(a) and a.ndim == 3
+
+
+def _norm(a: Any) -> Any:
+    """‖A‖_F, of shape (…, 1, 1)."""
     if _is_torch(a):  # in one pass
-        return a.norm(dim=(-2, -1), keepdim=True) ** 2
-    return (a * a).sum(axis=(-2, -1), keepdims=True)
+        return a.norm(dim=(-2, -1), keepdim=True)
+    return (a * a).sum(axis=(-2, -1), keepdims=True) ** 0.5
 
 
-def _trace(x: Any) -> Any:
-    """The trace, of shape (…, 1, 1)."""
+def _spectrum(x: Any) -> tuple[Any, Any]:
+    """The mean of the eigenvalues of a symmetric X and its norm √(Σλ²), of shape (…, 1, 1)."""
     diagonal = x.diagonal(0, -2, -1)
-    return diagonal.sum(axis=-1, keepdims=True)[..., None]
+    return diagonal.mean(axis=-1, keepdims=True)[..., None], _norm(x)
 
 
-def _polynomial(constant: Any, factor: Any, x: Any) -> Any:
-    """constant · I + factor · X."""
-    y = factor * x
-    if _is_torch(x):
-        y.diagonal(0, -2, -1).add_(constant[..., 0])
-        return y
-    return y + constant * x.__array_namespace__().eye(x.shape[-1], dtype=x.dtype)
+def _any(factor: Any) -> bool:
+    """Whether some factor may not be 0; where looking would stop a device, they are taken not to be."""
+    if _is_torch(factor):
+        return factor.device.type != "cpu" or bool(factor.any())
+    return not hasattr(factor, "ctypes") or bool(factor.any())
+
+
+def _combined(*terms: tuple[Any, Any]) -> Any:
+    """Σ factor · X over pairs of a factor of shape (…, 1, 1) and a matrix X; in the first pair X is None, for I."""
+    (constant, _), (factor, x), *rest = terms
+    total = factor * x
+    if not _is_torch(x):
+        total = total + constant * x.__array_namespace__().eye(x.shape[-1], dtype=x.dtype)
+        return sum((factor * x for factor, x in rest), total)
+    for factor, x in rest:
+        total.addcmul_(x, factor)
+    total.diagonal(0, -2, -1).add_(constant[..., 0])
+    return total
 
 
 def _like(w: Any, value: Any) -> Any:
@@ -150,9 +247,10 @@ def adam_step(
 ) -> tuple[Any, Any, Any]:
     """One step of Adam on the set.
 
-    The first moment is a tangent vector: projecting β₁·first + (1-β₁)·gradient to the tangent space of W makes the
-    gradient Riemannian and transports the moment at once. The quotient of the moments is neither centred nor tangent,
-    so it is centred and projected too.
+    Square: the moments are those of the generator of the Riemannian gradient, in orthonormal coordinates of the skew
+    matrices (√2 times the entries on one side of the diagonal), and need no transport. Rectangular: the first moment is
+    a tangent vector, as projecting β₁·first + (1-β₁)·gradient makes the gradient Riemannian and transports the moment
+    at once; the second is that of the centred gradient. The quotient is centred, and projected again.
 
     Args:
         w: Members of shape (…, m, n).
@@ -169,15 +267,19 @@ def adam_step(
         The next w, first and second.
     """
     b1, b2 = betas
-    gradient = centre(gradient)
-    first = tangent(w, _blend(first, gradient, 1 - b1))
+    square = w.shape[-2] == w.shape[-1]
+    gradient = generator(w, gradient) if square else centre(gradient)
+    first = _blend(first, gradient, 1 - b1)
+    first = first if square else tangent(w, first)
     second = _blend(second, gradient * gradient, 1 - b2)
     # first/(1-β₁ᵗ) / (√(second/(1-β₂ᵗ)) + ε), its factors that are the same for all entries left to the rate
     root, start = _like(w, (1 - b2**step) ** 0.5), _like(w, 1 - b1**step)
     divisor = second**0.5
-    divisor += eps * root
-    direction = tangent(w, centre(first / divisor))
-    return retract(w, direction, rate * root / start), first, second
+    divisor += eps * (SKEW if square else 1.0) * root
+    quotient = first / divisor * (-rate * root / start)
+    if square:
+        return rotate(w, centred_skew(SKEW * quotient)), first, second
+    return slide(w, tangent(w, centre(quotient))), first, second
 
 
 def sgd_step(
@@ -185,15 +287,19 @@ def sgd_step(
 ) -> tuple[Any, Any]:
     """One step of gradient descent with momentum on the set; arguments as of `adam_step`.
 
-    `momentum`, zeros at the start, is a tangent vector; `decay` is what is left of it after a step.
+    `momentum`, zeros at the start, is a generator (square) or a tangent vector; `decay` is what is left of it after a
+    step.
 
     Returns:
         The next w and momentum.
     """
+    if w.shape[-2] == w.shape[-1]:
+        gradient = generator(w, gradient)
+        momentum = decay * momentum + gradient
+        return rotate(w, -rate * (gradient + decay * momentum if nesterov else momentum)), momentum
     gradient = centre(gradient)
     momentum = tangent(w, decay * momentum + gradient)
-    direction = tangent(w, gradient) + decay * momentum if nesterov else momentum
-    return retract(w, direction, rate), momentum
+    return slide(w, -rate * (tangent(w, gradient) + decay * momentum if nesterov else momentum)), momentum
 
 
 def muon_step(
@@ -204,11 +310,16 @@ def muon_step(
     Returns:
         The next w and momentum.
     """
+    if w.shape[-2] == w.shape[-1]:
+        gradient = generator(w, gradient)
+        momentum = decay * momentum + gradient
+        direction = orthogonalized(gradient + decay * momentum if nesterov else momentum)
+        return rotate(w, centred_skew(-rate * direction)), momentum  # centred again: rounding may be all there is
     gradient = centre(gradient)
     momentum = tangent(w, decay * momentum + gradient)
-    direction = gradient + decay * momentum if nesterov else momentum
     # The polynomial is odd, so that what is centred stays centred; but not what is tangent.
-    return retract(w, tangent(w, orthogonalized(direction)), rate), momentum
+    direction = orthogonalized(gradient + decay * momentum if nesterov else momentum)
+    return slide(w, -rate * tangent(w, direction)), momentum
 
 
 def nearest(a: Any, svd: Any) -> tuple[Any, Any]:

@@ -44,7 +44,7 @@ def stiefel_adam(
     r"""Build Adam on Õ(m,n): the updates lead from one member to the next.
 
     Each leaf is a matrix or a stack of them, of shape (…, m, n), and starts in the set. Give other parameters to
-    another transformation, with `optax.partition` or `optax.masked`. A step turns no direction by more than 22°.
+    another transformation, with `optax.partition` or `optax.masked`. A step turns no direction by more than 23°.
 
     Args:
         learning_rate: A number, or a schedule of the number of steps taken.
@@ -76,7 +76,7 @@ def stiefel_adam(
 
 
 def stiefel_sgd(learning_rate: Rate, momentum: float = 0.0, nesterov: bool = False) -> GradientTransformation:
-    r"""Build gradient descent on Õ(m,n), with a momentum that is a tangent vector.
+    r"""Build gradient descent on Õ(m,n), with the momentum of the Riemannian gradient.
 
     Args:
         learning_rate: As in `stiefel_adam`.

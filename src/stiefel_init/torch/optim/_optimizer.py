@@ -18,7 +18,7 @@ from ..sampling import _tensors
 from . import _matrices
 from ._matrices import Batch, items_of, tensor_of, whole
 from ._project import nearest
-from ._stack import Stack, stacks, write
+from ._stack import Stack, Update, stacks, write
 
 Params = nn.Module | Iterable[Any]
 Part = tuple[bool, list[tuple[Any, Any]]]
@@ -154,7 +154,7 @@ class StiefelOptimizer(torch.optim.Optimizer):
             self._stacks[number] = stacks(group, self.state, self.moments)
         return self._stacks[number]
 
-    def _update(self, group: dict[str, Any]) -> Callable[..., tuple[Tensor, ...]]:
+    def _update(self, group: dict[str, Any]) -> Update:
         """The update of a group on the set, as `Stack.step` takes it."""
         raise NotImplementedError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,8 +12,12 @@ from torch.optim.sgd import sgd
 
 from ... import _on_set
 from ..initialize._sharded import is_sharded
+from . import _kernel
 from ._optimizer import Params, StiefelOptimizer
+from ._squares import Squares
 from ._stack import Update
+
+Room = Squares | None
 
 
 class StiefelAdam(StiefelOptimizer):
@@ -24,7 +29,7 @@ class StiefelAdam(StiefelOptimizer):
     projected to it, with a warning. The kernel of a convolution is then read as a matrix of its first dimension by the
     rest, or with `batch_dims=1` in the group as a stack of them.
 
-    A step turns no direction of a matrix by more than 22°, whatever the rate. Matrices with one row or column are the
+    A step turns no direction of a matrix by more than 23°, whatever the rate. Matrices with one row or column are the
     only ones of their shape, and do not change. Weights in bfloat16 or float16 are trained in float32 and rounded.
     What you write to the weights between steps counts, and is pulled back to the set in the next steps.
 
@@ -65,9 +70,18 @@ class StiefelAdam(StiefelOptimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     def _update(self, group: dict[str, Any]) -> Update:
-        def update(weights: Tensor, gradients: Tensor, first: Tensor, second: Tensor, steps: Tensor) -> Any:
-            rate, betas, eps = group["lr"], group["betas"], group["eps"]
-            return _on_set.adam_step(weights, gradients, first, second, steps, rate, betas=betas, eps=eps)
+        def update(
+            weights: Tensor, gradients: Tensor, first: Tensor, second: Tensor, steps: Tensor, squares: Room
+        ) -> Tensor:
+            if _kernel.fits(weights):
+                numbers = _kernel.adam_numbers(group["lr"], group["betas"], group["eps"], steps)
+                return _kernel.step(weights, gradients, (first, second), "adam", numbers)
+            if weights.shape[-2] == weights.shape[-1] and steps.ndim < 3 and _fusible([weights]):
+                return _adam_of_squares(weights, gradients, (first, second), steps, squares, group)
+            options = {"betas": group["betas"], "eps": group["eps"]}
+            new, *moments = _on_set.adam_step(weights, gradients, first, second, steps + 1, group["lr"], **options)
+            _keep((first, second), moments)
+            return new
 
         return update
 
@@ -78,7 +92,8 @@ class StiefelAdam(StiefelOptimizer):
 class StiefelSGD(StiefelOptimizer):
     r"""Gradient descent with momentum that keeps weights in Õ(m,n), and torch's SGD for all other parameters.
 
-    The momentum of a matrix is a tangent vector of the set, transported by projection. See `StiefelAdam` for which
+    The momentum of a matrix is that of its Riemannian gradient: for a square one a generator, which needs no transport,
+    for others a tangent vector, transported by projection. See `StiefelAdam` for which
     weights are kept in the set.
 
     Args:
@@ -110,9 +125,17 @@ class StiefelSGD(StiefelOptimizer):
         super().__init__(params, {"lr": lr, "momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay})
 
     def _update(self, group: dict[str, Any]) -> Update:
-        def update(weights: Tensor, gradients: Tensor, momentum: Tensor, steps: Tensor) -> Any:
-            rate, decay = group["lr"], group["momentum"]
-            return _on_set.sgd_step(weights, gradients, momentum, rate, decay=decay, nesterov=group["nesterov"])
+        def update(weights: Tensor, gradients: Tensor, momentum: Tensor, steps: Tensor, squares: Room) -> Tensor:
+            options = {"decay": group["momentum"], "nesterov": group["nesterov"]}
+            if squares is not None:
+                direction = _momentum_of_squares(weights, gradients, momentum, squares, **options)
+                return squares.rotate(weights, torch.mul(direction, -group["lr"], out=squares.turn(weights)))
+            if _kernel.fits(weights):
+                numbers = _kernel.sgd_numbers(group["lr"], group["momentum"], group["nesterov"], weights)
+                return _kernel.step(weights, gradients, (momentum,), "sgd", numbers)
+            new, moment = _on_set.sgd_step(weights, gradients, momentum, group["lr"], **options)
+            _keep((momentum,), (moment,))
+            return new
 
         return update
 
@@ -141,8 +164,8 @@ class StiefelSGD(StiefelOptimizer):
 class StiefelMuon(StiefelOptimizer):
     r"""Muon that keeps weights in Õ(m,n), and AdamW for all other parameters.
 
-    All singular values of a matrix's momentum are made about 1 before it is projected to the tangent space, so `lr` is
-    about the angle, in radians, by which a step turns the weight. See `StiefelAdam` for which weights are kept in the
+    All singular values of a matrix's momentum are made about 1, so `lr` is about the angle, in radians, by which a step
+    turns the weight. See `StiefelAdam` for which weights are kept in the
     set.
 
     Args:
@@ -186,14 +209,70 @@ class StiefelMuon(StiefelOptimizer):
         return {} if on_set else {"lr": self.free_lr}
 
     def _update(self, group: dict[str, Any]) -> Update:
-        def update(weights: Tensor, gradients: Tensor, momentum: Tensor, steps: Tensor) -> Any:
-            rate, decay = group["lr"], group["momentum"]
-            return _on_set.muon_step(weights, gradients, momentum, rate, decay=decay, nesterov=group["nesterov"])
+        def update(weights: Tensor, gradients: Tensor, momentum: Tensor, steps: Tensor, squares: Room) -> Tensor:
+            options = {"decay": group["momentum"], "nesterov": group["nesterov"]}
+            if squares is not None:
+                direction = _momentum_of_squares(weights, gradients, momentum, squares, **options)
+                direction = _on_set.orthogonalized(direction)
+                return squares.rotate(weights, torch.mul(direction, -group["lr"], out=squares.turn(weights)))
+            new, moment = _on_set.muon_step(weights, gradients, momentum, group["lr"], **options)
+            _keep((momentum,), (moment,))
+            return new
 
         return update
 
     def _free_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
         _adam(group, parameters, self.state)
+
+
+def _keep(moments: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    for moment, value in zip(moments, values):
+        moment.copy_(value)
+
+
+def _momentum_of_squares(
+    weights: Tensor, gradients: Tensor, momentum: Tensor, squares: Squares, *, decay: float, nesterov: bool
+) -> Tensor:
+    """The direction of gradient descent with momentum, which is updated."""
+    gradient = squares.generator(weights, gradients)
+    momentum.mul_(decay).add_(gradient)
+    return gradient.add_(momentum, alpha=decay) if nesterov else momentum
+
+
+def _adam_of_squares(
+    weights: Tensor,
+    gradients: Tensor,
+    moments: tuple[Tensor, Tensor],
+    steps: Tensor,
+    squares: Room,
+    group: dict[str, Any],
+) -> Tensor:
+    """`_on_set.adam_step` for square matrices that have all taken as many steps: in one pass of torch's fused Adam."""
+    if squares is None:
+        turn, gradient = torch.zeros_like(weights), _on_set.generator(weights, gradients)
+    else:
+        turn, gradient = squares.turn(weights).zero_(), squares.generator(weights, gradients)
+    adam(
+        [turn],
+        [gradient],
+        [moments[0]],
+        [moments[1]],
+        [],
+        [steps.to(torch.float32, copy=True).view(())],  # which adam counts up
+        fused=True,
+        foreach=False,
+        capturable=weights.is_cuda,
+        amsgrad=False,
+        beta1=group["betas"][0],
+        beta2=group["betas"][1],
+        lr=group["lr"] * _on_set.SKEW,
+        weight_decay=0.0,
+        eps=group["eps"] * _on_set.SKEW,
+        maximize=False,
+    )
+    if squares is None:
+        return _on_set.rotate(weights, _on_set.centred_skew(turn))
+    return squares.rotate(weights, turn)
 
 
 def _adam(group: dict[str, Any], parameters: list[Tensor], state: Any) -> None:

@@ -13,11 +13,13 @@ from torch import Tensor
 from ..initialize._sharded import is_sharded
 from ..sampling._tensors import WORKING
 from ._matrices import Batch, whole
+from ._squares import Squares
 
 # Entries updated at once: on a CPU what stays in its caches, on a GPU what keeps temporaries small beside the model.
-TOGETHER = {"cpu": 1 << 16, "cuda": 1 << 24}
-Update = Callable[..., tuple[Tensor, ...]]
-"""(weights, gradients, *moments, steps) → (weights, *moments), all of shape (k, m, n), steps of shape (k, 1, 1)."""
+TOGETHER = {"cpu": 1 << 19, "cuda": 1 << 26}
+Update = Callable[..., Tensor]
+"""(weights, gradients, *moments, steps, squares) → weights, all of shape (k, m, n); moments are updated in place.
+`steps` counts those before this one: one number if it is the same for all matrices, else of shape (k, 1, 1)."""
 
 
 class Stack:
@@ -41,16 +43,24 @@ class Stack:
         """Whether the weights are kept in float32 beside the parameters, which are their rounding."""
         self.dtype = torch.float32 if self.low else first.dtype
         device = whole(first).device
+        self.sharded = is_sharded(first)
+        self.plain = not self.sharded and all(parameter.shape == (self.m, self.n) for parameter in parameters)
+        """Whether each parameter is one matrix, so that nothing is to be gathered or reshaped."""
         total = sum(self.counts)
         names = [*moments, "master"] if self.low else moments
         self.state = {name: torch.zeros(total, self.m, self.n, dtype=self.dtype, device=device) for name in names}
         self.steps = torch.zeros(total, 1, 1, dtype=torch.float64, device=device)
         self.ends = torch.tensor(self.counts).cumsum(0).tolist()
+        entries = TOGETHER.get(device.type, TOGETHER["cuda"])
+        self.length = max(1, entries // (self.m * self.n))
+        self.squares: Squares | None = None
+        if Squares.serve(device, self.m, self.n):
+            self.squares = Squares(min(total, max(self.length, *self.counts)), self.n, self.dtype)
         if self.low:
             self.state["master"].copy_(self._read([whole(parameter) for parameter in parameters]))
         self._take_over(state)
-        entries = TOGETHER.get(device.type, TOGETHER["cuda"])
-        self.length = max(1, entries // (self.m * self.n))
+        self.even = bool((self.steps == self.steps[0]).all())
+        """Whether all matrices have taken the same number of steps."""
 
     def _take_over(self, state: Any) -> None:
         for parameter, (low, high) in zip(self.parameters, self._ranges(range(len(self.parameters)))):
@@ -67,14 +77,20 @@ class Stack:
     def _ranges(self, chosen: Sequence[int]) -> Iterator[tuple[int, int]]:
         return ((self.ends[i] - self.counts[i], self.ends[i]) for i in chosen)
 
-    def _read(self, tensors: Sequence[Tensor]) -> Tensor:
+    def _read(self, tensors: Sequence[Tensor], room: int = 0) -> Tensor:
         """Their matrices, in the working precision."""
-        parts = [tensor.reshape(-1, self.m, self.n) for tensor in tensors]
-        return (parts[0] if len(parts) == 1 else torch.cat(parts)).to(self.dtype)
+        if self.plain and len(tensors) > 1:
+            if self.squares is not None and all(tensor.dtype == self.dtype for tensor in tensors):
+                return self.squares.read(tensors, room)
+            return torch.cat(list(tensors)).view(-1, self.m, self.n).to(self.dtype)
+        parts = [tensor.reshape(-1, self.n) for tensor in tensors]
+        together = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return together.view(-1, self.m, self.n).to(self.dtype)
 
     def step(self, update: Update) -> None:
         """Update the parameters that have a gradient."""
         chosen = [i for i, parameter in enumerate(self.parameters) if parameter.grad is not None]
+        self.even = self.even and len(chosen) in (0, len(self.parameters))
         with torch.autocast(self.steps.device.type, enabled=False):  # its products would be in half precision
             for part in self._parts(chosen):
                 self._step(update, part)
@@ -82,34 +98,45 @@ class Stack:
     def _parts(self, chosen: Sequence[int]) -> Iterator[list[int]]:
         """Of parameters that are updated at once."""
         part: list[int] = []
+        size = 0
         for i in chosen:
-            if part and sum(self.counts[j] for j in part) + self.counts[i] > self.length:
+            if part and size + self.counts[i] > self.length:
                 yield part
-                part = []
+                part, size = [], 0
             part.append(i)
+            size += self.counts[i]
         if part:
             yield part
 
     def _step(self, update: Update, chosen: list[int]) -> None:
         parameters = [self.parameters[i] for i in chosen]
-        gradients = self._read([whole(parameter.grad) for parameter in parameters])  # type: ignore[arg-type]
-        weights = self._read([whole(parameter) for parameter in parameters])
+        held: list[Any] = [parameter.grad for parameter in parameters]
+        gradients, weights = (
+            self._read(tensors if self.plain else [whole(tensor) for tensor in tensors], room)
+            for room, tensors in enumerate((held, parameters))
+        )
         ranges = list(self._ranges(chosen))
         rows: Any = slice(ranges[0][0], ranges[-1][1])
         gaps = len(chosen) <= chosen[-1] - chosen[0]
         if gaps:  # some parameters have no gradient
             rows = torch.cat([torch.arange(*bounds) for bounds in ranges]).to(self.steps.device)
-        steps, held = self.steps[rows] + 1, {name: stacked[rows] for name, stacked in self.state.items()}
+        moments = {name: stacked[rows] for name, stacked in self.state.items()}
         if self.low:
             # What was written to a parameter since the last step counts; else its entries before rounding.
-            master = held.pop("master")
+            master = moments.pop("master")
             weights = torch.where(weights == master.to(parameters[0].dtype), master, weights)
-        new, *moments = update(weights, gradients, *held.values(), steps)
-        for name, value in zip([*held, "master"], (*moments, new)):
-            if name in self.state:
+        steps = self.steps[rows]
+        new = update(weights, gradients, *moments.values(), steps[0] if self.even else steps, self.squares)
+        if gaps:  # these are copies
+            for name, value in moments.items():
                 self.state[name][rows] = value
-        self.steps[rows] = steps
-        write(parameters, new.split([self.counts[i] for i in chosen]))
+        if self.low:
+            self.state["master"][rows] = new
+        self.steps[rows] = steps + 1
+        if self.plain:
+            torch._foreach_copy_(parameters, list(new.unbind()))
+        else:
+            write(parameters, new.split([self.counts[i] for i in chosen]))
 
 
 def write(parameters: Sequence[Tensor], matrices: Sequence[Tensor]) -> None:

@@ -1,0 +1,148 @@
+"""A step of many small square matrices on a GPU in one launch: each program takes one matrix from its gradient to its
+next member, and reads and writes weight and moments once. The steps are those of `_on_set`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ... import _on_set
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # then the chain of library calls serves
+    triton = None
+
+MOST = 64  # larger tiles do not fit the registers of a program
+KINDS = {"adam": 0, "sgd": 1}
+
+
+def fits(weights: Tensor) -> bool:
+    """Whether the kernel can step these matrices."""
+    m, n = weights.shape[-2:]
+    return triton is not None and weights.is_cuda and weights.dtype == torch.float32 and m == n <= MOST
+
+
+def step(weights: Tensor, gradients: Tensor, moments: tuple[Tensor, ...], kind: str, numbers: Tensor) -> Tensor:
+    """The next members; moments, which are contiguous, are updated in place.
+
+    Args:
+        weights: Of shape (k, n, n), in float32.
+        gradients: Likewise.
+        moments: Likewise; first and second ("adam"), or the momentum ("sgd").
+        kind: Which step.
+        numbers: Of shape (k, 6) or (1, 6), float32, on the device, so that a CUDA graph may change them: rate,
+            β₁, β₂, ε, 1 - β₁ᵗ, √(1 - β₂ᵗ) ("adam"); rate, decay, whether Nesterov's ("sgd").
+    """
+    n = weights.shape[-1]
+    weights, gradients = weights.contiguous(), gradients.contiguous()
+    out = torch.empty_like(weights)
+    tile = max(16, triton.next_power_of_2(n))
+    _kernel[(len(weights),)](
+        weights, gradients, moments[0], moments[-1], out, numbers, numbers.stride(0) if len(numbers) > 1 else 0, n,
+        LARGEST=_on_set.LARGEST_TURN**2, SHORT=_on_set.SHORT, SAFE=_on_set.SAFE, SKEW=_on_set.SKEW,
+        KIND=KINDS[kind], TILE=tile, num_warps=4 if tile <= 32 else 8,
+    )  # fmt: skip
+    return out
+
+
+def adam_numbers(rate: Any, betas: tuple[float, float], eps: float, steps: Tensor) -> Tensor:
+    """Of Adam, whose `steps` before this one, of shape () or (k, 1, 1), are in float64."""
+    t = steps.reshape(-1) + 1
+    given = (rate, *betas, eps, 1 - betas[0] ** t, (1 - betas[1] ** t) ** 0.5)
+    return _columns(given, t)
+
+
+def sgd_numbers(rate: Any, decay: float, nesterov: bool, like: Tensor) -> Tensor:
+    """Of gradient descent."""
+    return _columns((rate, decay, float(nesterov), 0.0, 0.0, 0.0), like.new_zeros(1, dtype=torch.float64))
+
+
+def _columns(given: tuple[Any, ...], like: Tensor) -> Tensor:
+    out = torch.empty(len(like), len(given), dtype=torch.float32, device=like.device)
+    for column, value in zip(out.unbind(1), given):
+        # A CUDA graph cannot hold a copy from the host, but it can hold a number.
+        column.copy_(value) if isinstance(value, Tensor) and value.device == out.device else column.fill_(float(value))
+    return out
+
+
+if triton is not None:
+
+    @triton.jit
+    def _centred(k, size, real):  # type: ignore[no-untyped-def]
+        """C K C of a skew K whose entries outside `real` are 0."""
+        mean = tl.sum(k, 1) / size
+        # As K is skew, the means of its columns are minus those of its rows.
+        return tl.where(real, k - mean[:, None] + mean[None, :], 0.0)
+
+    @triton.jit
+    def _highest(mean, squares, size, others):  # type: ignore[no-untyped-def]
+        """What no eigenvalue of a symmetric matrix is above: mean + √others · standard deviation."""
+        return mean + tl.sqrt(others) * tl.sqrt(tl.maximum(squares / size - mean * mean, 0.0))
+
+    @triton.jit
+    def _kernel(  # type: ignore[no-untyped-def]
+        weight_pointer, gradient_pointer, first_pointer, second_pointer, out_pointer, number_pointer, number_stride, n,
+        LARGEST: tl.constexpr, SHORT: tl.constexpr, SAFE: tl.constexpr, SKEW: tl.constexpr, KIND: tl.constexpr,
+        TILE: tl.constexpr,
+    ):  # fmt: skip
+        matrix = tl.program_id(0).to(tl.int64)
+        row, column = tl.arange(0, TILE)[:, None], tl.arange(0, TILE)[None, :]
+        real = (row < n) & (column < n)
+        diagonal = (row == column) & real
+        size = tl.zeros((), tl.float32) + n  # not n itself, which for 1 is no tensor
+        offset = matrix * n * n + row * n + column
+        number_pointer += matrix * number_stride
+        rate = tl.load(number_pointer)
+        w = tl.load(weight_pointer + offset, mask=real, other=0.0)  # (n, n), as all tiles
+        g = tl.load(gradient_pointer + offset, mask=real, other=0.0)
+
+        # The generator of the Riemannian gradient
+        p = tl.dot(g, tl.trans(w), input_precision="ieee")
+        k = _centred(0.5 * (p - tl.trans(p)), size, real)
+
+        # The turn
+        first = tl.load(first_pointer + offset, mask=real, other=0.0)
+        if KIND == 0:
+            beta1, beta2 = tl.load(number_pointer + 1), tl.load(number_pointer + 2)
+            eps, start, root = tl.load(number_pointer + 3), tl.load(number_pointer + 4), tl.load(number_pointer + 5)
+            second = tl.load(second_pointer + offset, mask=real, other=0.0)
+            first = first + (1 - beta1) * (k - first)
+            second = second + (1 - beta2) * (k * k - second)
+            tl.store(second_pointer + offset, second, mask=real)
+            quotient = first / (tl.sqrt(second) + tl.where(real, eps * SKEW * root, 1.0))
+            z = quotient * (-rate * SKEW * root / start)
+        else:
+            decay, nesterov = tl.load(number_pointer + 1), tl.load(number_pointer + 2)
+            first = decay * first + k
+            z = -rate * tl.where(nesterov > 0, k + decay * first, first)
+        tl.store(first_pointer + offset, first, mask=real)
+        z = _centred(z, size, real)
+
+        # `_on_set.rotation`
+        y = tl.dot(z, tl.trans(z), input_precision="ieee")
+        h = _highest(tl.sum(z * z) / size, tl.sum(y * y), size, tl.maximum(size, 2.0) / 2 - 1)
+        shorter = tl.minimum(LARGEST / tl.maximum(h, 1e-12), 1.0)
+        h = h * shorter
+        high = tl.where(h <= SHORT, 0.0, 1.0)
+        near = tl.sqrt(1 + h * h / 32)
+        a = tl.where(h <= SHORT, near, tl.sqrt(1 - h * h * h / 2048))
+        b = tl.where(h <= SHORT, tl.sqrt(near - h / 4), 1 - h / 32 + h * h / 256)
+        c = 0.5 - high * h / 32
+        turn = tl.dot(tl.where(diagonal, b, 0.0) - (high / 8 * shorter) * y, z, input_precision="ieee")
+
+        # `_on_set.correction`
+        x = tl.dot(w, tl.trans(w), input_precision="ieee")
+        highest = _highest(tl.sum(w * w) / size, tl.sum(x * x), size, size - 1)
+        down = tl.minimum(SAFE / tl.maximum(highest, 1e-30), 1.0)
+        one, factor = 1.5 * tl.sqrt(down) - 1, -0.5 * down * tl.sqrt(down)
+
+        # `_on_set.aligned`
+        factors = tl.where(diagonal, a + one, 0.0) - (c * shorter) * y + factor * x + tl.sqrt(shorter) * turn
+        w = tl.dot(factors, w, input_precision="ieee")
+        rows, columns = tl.sum(w, 1) / size, tl.sum(w, 0) / size
+        w = w - rows[:, None] - columns[None, :] + ((tl.sum(rows) + 1) / size)
+        tl.store(out_pointer + offset, w, mask=real)
