@@ -51,3 +51,26 @@ def test_only_small_squares_in_single_precision_on_a_gpu() -> None:
         assert _kernel.fits(torch.zeros(2, 8, 8, device="cuda"))
         assert not _kernel.fits(torch.zeros(2, 8, 9, device="cuda"))
         assert not _kernel.fits(torch.zeros(2, 65, 65, device="cuda"))
+
+
+def test_a_kernel_is_tried_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device(DEVICE)
+    monkeypatch.setattr(_kernel, "_AGREES", {})
+    assert _kernel.agrees(device)
+    for trouble in ("wrong", "broken"):
+        monkeypatch.setattr(_kernel, "_AGREES", {})
+        right = _kernel.step
+
+        def step(*given: Any, trouble: str = trouble, right: Any = right) -> torch.Tensor:
+            if trouble == "broken":
+                raise RuntimeError("no compiler")
+            return right(*given) * 1.01
+
+        with monkeypatch.context() as patch:
+            patch.setattr(_kernel, "step", step)
+            if trouble == "broken":
+                with pytest.warns(RuntimeWarning, match="does not run"):
+                    assert not _kernel.agrees(device)
+            else:
+                assert not _kernel.agrees(device)
+            assert not _kernel.agrees(device)  # and it stays so, without another word

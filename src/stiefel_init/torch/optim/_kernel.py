@@ -3,6 +3,7 @@ next member, and reads and writes weight and moments once. The steps are those o
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -23,7 +24,57 @@ KINDS = {"adam": 0, "sgd": 1}
 def fits(weights: Tensor) -> bool:
     """Whether the kernel can step these matrices."""
     m, n = weights.shape[-2:]
-    return triton is not None and weights.is_cuda and weights.dtype == torch.float32 and m == n <= MOST
+    suits = triton is not None and weights.is_cuda and weights.dtype == torch.float32 and m == n <= MOST
+    return suits and agrees(weights.device)
+
+
+_AGREES: dict[torch.device, bool] = {}
+
+
+def agrees(device: torch.device) -> bool:
+    """Whether the kernel does there what the plain steps do, tried once; what fails or differs is not used.
+
+    Compilers for GPUs come in many versions, and a wrong weight would go unnoticed. While a CUDA graph is captured
+    nothing can be tried, and the plain steps serve.
+    """
+    if device not in _AGREES:
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return False
+        try:
+            _AGREES[device] = _tried(device)
+        except Exception as error:  # whatever a compiler raises
+            _AGREES[device] = False
+            warnings.warn(
+                f"the kernel for small matrices does not run on {device} ({type(error).__name__}); slower steps are "
+                "used instead.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    return _AGREES[device]
+
+
+def _tried(device: torch.device) -> bool:
+    """Two steps of each kind beside the plain ones."""
+    generator = torch.Generator().manual_seed(0)
+    for n in (3, 40):
+        start = torch.linalg.qr(torch.randn(2, n, n, generator=generator)).Q.to(device)
+        for kind in KINDS:
+            w, plain = start, start.double()
+            moments = [torch.zeros_like(w), torch.zeros_like(w)]
+            theirs = [moment.double() for moment in moments]
+            for number in range(2):
+                g = torch.randn(2, n, n, generator=generator).to(device)
+                steps = torch.full((2, 1, 1), float(number), dtype=torch.float64, device=device)
+                if kind == "adam":
+                    numbers = adam_numbers(0.01, (0.9, 0.999), 1e-8, steps)
+                    plain, *theirs = _on_set.adam_step(plain, g.double(), *theirs, steps + 1, 0.01)
+                else:
+                    numbers = sgd_numbers(0.01, 0.9, False, steps)
+                    plain, theirs[0] = _on_set.sgd_step(plain, g.double(), theirs[0], 0.01, decay=0.9)
+                w = step(w, g, tuple(moments[: len(theirs) if kind == "adam" else 1]), kind, numbers)
+            if not bool((w - plain).abs().max() < 1e-4):
+                return False
+    return True
 
 
 def step(weights: Tensor, gradients: Tensor, moments: tuple[Tensor, ...], kind: str, numbers: Tensor) -> Tensor:
