@@ -61,17 +61,18 @@ def _tried(device: torch.device) -> bool:
         for kind in KINDS:
             w, plain = start, start.double()
             moments = [torch.zeros_like(w), torch.zeros_like(w)]
-            theirs = [moment.double() for moment in moments]
+            theirs: list[Any] = [moment.double() for moment in moments]
             for number in range(2):
                 g = torch.randn(2, n, n, generator=generator).to(device)
                 steps = torch.full((2, 1, 1), float(number), dtype=torch.float64, device=device)
                 if kind == "adam":
                     numbers = adam_numbers(0.01, (0.9, 0.999), 1e-8, steps)
-                    plain, *theirs = _on_set.adam_step(plain, g.double(), *theirs, steps + 1, 0.01)
+                    first, second = theirs
+                    plain, *theirs = _on_set.adam_step(plain, g.double(), first, second, steps + 1, 0.01)
                 else:
                     numbers = sgd_numbers(0.01, 0.9, False, steps)
                     plain, theirs[0] = _on_set.sgd_step(plain, g.double(), theirs[0], 0.01, decay=0.9)
-                w = step(w, g, tuple(moments[: len(theirs) if kind == "adam" else 1]), kind, numbers)
+                w = step(w, g, tuple(moments if kind == "adam" else moments[:1]), kind, numbers)
             if not bool((w - plain).abs().max() < 1e-4):
                 return False
     return True
