@@ -99,6 +99,9 @@ DataOption = Annotated[
 StackOption = Annotated[
     int | None, typer.Option("--stack", min=1, help="Networks to train at once; by default as many as fit in memory.")
 ]
+OnOption = Annotated[
+    str, typer.Option("--on", help="local; ray or ray://HOST:PORT for a Ray cluster, one task per stack.")
+]
 ResultsOption = Annotated[Path | None, typer.Option(help="Directory of records; by default our published ones.")]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Only print what would run and how long it would take.")]
 
@@ -150,6 +153,7 @@ def train(
     out: OutOption = Path("stiefel-init-train"),
     data: DataOption = None,
     stack: StackOption = None,
+    on: OnOption = "local",
     dry_run: DryOption = False,
 ) -> None:
     """Run your own study; rerun the command to resume.
@@ -175,7 +179,7 @@ def train(
     from .report.summary import summary
     from .train.runner import run
 
-    records = run(cells, out=out, device=device.value, datasets=datasets, directory=data, most=stack)
+    records = run(cells, out=out, device=device.value, datasets=datasets, directory=data, most=stack, on=on)
     summary(records, title=f"{records[0].cell.dataset}, {records[0].metric.label}, after {epochs} epochs").show()
     page = own.page(records, out)
     print(f"\n{counted(len(records), 'record')} and {page.name} are in {out}.")
@@ -236,16 +240,19 @@ def reproduce(
     out: OutOption = Path("stiefel-init-results"),
     data: DataOption = None,
     stack: StackOption = None,
+    on: OnOption = "local",
     dry_run: DryOption = False,
 ) -> None:
     """Rerun an experiment of the paper and compare it with the published numbers; or rerun one of our studies."""
     from .experiment import Options, Trained
     from .experiments import chosen
+    from .train.cluster import LOCAL, checked
     from .train.runner import pick_device
 
     experiments = chosen(name)
-    pick_device(device.value)
-    options = Options(out, seeds, quick, device.value, data, stack)
+    if checked(on) == LOCAL:
+        pick_device(device.value)
+    options = Options(out, seeds, quick, device.value, data, stack, on)
     if not dry_run:
         for experiment in experiments:
             experiment.run(options)
