@@ -173,6 +173,7 @@ def train(
     if dry_run:
         from .train.forecast import forecast
 
+        _measured_here(on)
         print(forecast(cells, device.value, datasets, data, out, stack))
         return
     from .progress import counted
@@ -246,17 +247,18 @@ def reproduce(
     """Rerun an experiment of the paper and compare it with the published numbers; or rerun one of our studies."""
     from .experiment import Options, Trained
     from .experiments import chosen
-    from .train.cluster import LOCAL, checked
+    from .train.cluster import Place
     from .train.runner import pick_device
 
     experiments = chosen(name)
-    if checked(on) == LOCAL:
+    if Place.of(on) is None:
         pick_device(device.value)
     options = Options(out, seeds, quick, device.value, data, stack, on)
     if not dry_run:
         for experiment in experiments:
             experiment.run(options)
         return
+    _measured_here(on)
     trained = [experiment for experiment in experiments if isinstance(experiment, Trained)]
     cells = [cell for study in trained for cell in study.cells(study.count(options), quick=quick)]
     if cells:
@@ -266,6 +268,11 @@ def reproduce(
     for experiment in experiments:
         if not isinstance(experiment, Trained):
             print(f"{experiment.name} keeps no trained networks; it would be computed from scratch.")
+
+
+def _measured_here(on: str) -> None:
+    if on != "local":
+        raise StiefelError(f"--dry-run measures this machine, not --on {on}; leave one of them out.")
 
 
 @command(app)

@@ -5,8 +5,10 @@ Only this module and `dispatch` import Ray, and only when a study asks for it.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
+import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,20 +27,58 @@ Kind = Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where to train: a cluster, and what a stack takes of it.
+
+    >>> Place.of("ray?gpus=0.5")
+    Place(address=None, gpus=0.5, cores=1)
+    >>> Place.of("ray://head:10001").address
+    'ray://head:10001'
+    """
+
+    address: str | None
+    """As in `ray://HOST:PORT`; None for the one in RAY_ADDRESS, the one on this machine, or one started here."""
+    gpus: float = 1.0
+    """GPUs for each stack, on nodes that have any: one, or a share of one."""
+    cores: int = 1
+    """Cores for each stack."""
+
+    @classmethod
+    def of(cls, on: str) -> Place | None:
+        """The place that `on` names; None for this machine.
+
+        Raises:
+            StiefelError: if it names none.
+        """
+        if on == LOCAL:
+            return None
+        match = re.fullmatch(r"ray(?P<address>://[^:/?]+:\d+)?(\?(?P<options>.*))?", on)
+        if match is None:
+            raise StiefelError(f"on={on!r} is not a place to train; give 'local', 'ray' or 'ray://HOST:PORT'.")
+        try:
+            options = dict(part.split("=") for part in (match["options"] or "").split("&") if part)
+            gpus, cores = float(options.pop("gpus", 1)), int(options.pop("cores", 1))
+            sound = not options and 0 < gpus <= 1 and cores >= 1
+        except ValueError:
+            sound = False
+        if not sound:
+            raise StiefelError(f"on={on!r} asks for what no stack takes; give such as 'ray?gpus=0.5&cores=2'.")
+        return cls(f"ray{match['address']}" if match["address"] else None, gpus, cores)
+
+
+@dataclass(frozen=True)
 class Slot:
-    """Room for one stack at a time: a GPU of a node, or one of its cores."""
+    """Room for one stack at a time: a GPU of a node or a share of one, or some of its cores."""
 
     node: str
     """Ray's id of the node."""
     name: str
     """What people call it."""
     kind: Kind
-    share: float
-    """Of the memory of the node's GPU, or of the node."""
-
-    def resources(self) -> dict[str, float]:
-        """What Ray keeps for the stack. One core each: more would only wait for each other."""
-        return {"num_cpus": 1, "num_gpus": 1 if self.kind == "cuda" else 0}
+    gpus: float
+    cores: int
+    memory: float
+    """Its share of the memory of the GPU, or of the node."""
 
 
 @dataclass(frozen=True)
@@ -50,36 +90,37 @@ class Node:
     slots: tuple[Slot, ...]
 
 
-def checked(on: str) -> str:
-    """`on`, if it names a place to train."""
-    if on in (LOCAL, "ray"):
-        return on
-    host, _, port = on.removeprefix("ray://").rpartition(":") if on.startswith("ray://") else ("", "", "")
-    if not host or not port.isdigit():
-        raise StiefelError(f"on={on!r} is not a place to train; give 'local', 'ray' or 'ray://HOST:PORT'.")
-    return on
+def reach(place: Place) -> None:
+    """Refuse at once what cannot be: no Ray here, or nothing at the address. Ray itself would try for minutes.
+
+    Raises:
+        StiefelError: if so.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise StiefelError("Training on a cluster needs Ray; run: pip install 'stiefel-init[ray]'.")
+    address = _address(place)
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), CONNECT_WITHIN).close()
+        except OSError as error:
+            raise StiefelError(_why_not(address, error)) from error
 
 
 @contextmanager
-def connected(on: str) -> Iterator[Any]:
-    """Ray, connected: to the address in `on`, in RAY_ADDRESS, to a cluster on this machine, or to one started here.
+def connected(place: Place) -> Iterator[Any]:
+    """Ray, connected to a place. A connection that was there before stays; one made here ends."""
+    import ray
 
-    A connection that was there before stays; one made here ends.
-    """
-    try:
-        import ray
-    except ImportError as error:
-        raise StiefelError(f"on={on!r} needs Ray; install it with: pip install 'stiefel-init[ray]'.") from error
-    if ray.is_initialized() and on == "ray":
+    if ray.is_initialized() and place.address is None:
         yield ray
         return
-    address = on if on != "ray" else os.environ.get("RAY_ADDRESS") or None
-    _knock(address)
+    address = _address(place)
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except ImportError as error:  # its client is an extra of Ray's
-        raise StiefelError(f"on={on!r} needs Ray's client; install it with: pip install 'ray[client]'.") from error
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
+        raise StiefelError(f"{address} needs Ray's client; run: pip install 'stiefel-init[ray]'.") from error
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise StiefelError(_why_not(address, error)) from error
     try:
         yield ray
@@ -87,14 +128,8 @@ def connected(on: str) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _knock(address: str | None) -> None:
-    """Refuse an address where nothing listens: Ray itself would try for minutes."""
-    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        try:
-            socket.create_connection((host, int(port)), CONNECT_WITHIN).close()
-        except OSError as error:
-            raise StiefelError(_why_not(address, error)) from error
+def _address(place: Place) -> str | None:
+    return place.address or os.environ.get("RAY_ADDRESS") or None
 
 
 def _why_not(address: str | None, error: Exception) -> str:
@@ -109,8 +144,8 @@ def _why_not(address: str | None, error: Exception) -> str:
 class Cluster:
     """The nodes of a cluster that can train, as they come and go."""
 
-    def __init__(self, ray: Any, device: str, warn: Callable[[str], None]) -> None:
-        self.ray, self.device, self.warn = ray, device, warn
+    def __init__(self, ray: Any, place: Place, device: str, warn: Callable[[str], None]) -> None:
+        self.ray, self.place, self.device, self.warn = ray, place, device, warn
         self.nodes: dict[str, Node] = {}
         self.asked: dict[Any, dict[str, Any]] = {}
         """The nodes that have yet to say what they have, by Ray's reference to the answer."""
@@ -150,10 +185,12 @@ class Cluster:
                 raise
             self.warn(f"{error} It is left out.")
             return
-        room = int(facts["Resources"]["GPU" if kind == "cuda" else "CPU"])
-        share = 1.0 if kind == "cuda" else 1 / room
-        slots = tuple(Slot(facts["NodeID"], name, kind, share) for _ in range(room))
-        self.nodes[facts["NodeID"]] = Node(facts["NodeID"], name, slots)
+        gpus = self.place.gpus if kind == "cuda" else 0.0
+        room = int(facts["Resources"]["CPU"]) // self.place.cores
+        if kind == "cuda":
+            room = min(room, int(facts["Resources"]["GPU"] / gpus + 1e-9))
+        slot = Slot(facts["NodeID"], name, kind, gpus, self.place.cores, gpus or 1 / room)
+        self.nodes[slot.node] = Node(slot.node, name, (slot,) * room)
 
     def smallest_store(self) -> tuple[str, float]:
         """The node with the smallest object store, and its bytes."""
@@ -163,7 +200,8 @@ class Cluster:
 
     def _kind(self, facts: dict[str, Any]) -> Kind | None:
         """What a node trains on; None if nothing. A node with GPUs leaves its cores to them."""
-        gpus, cores = (int(facts["Resources"].get(name, 0)) for name in ("GPU", "CPU"))
+        gpus = facts["Resources"].get("GPU", 0)
+        cores = facts["Resources"].get("CPU", 0) >= self.place.cores
         if gpus and cores and self.device != "cpu":
             return "cuda"
         return "cpu" if cores and self.device != "cuda" else None

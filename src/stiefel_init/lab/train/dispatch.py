@@ -28,8 +28,8 @@ SHORT = 0.5
 """Stacks that take fewer seconds wait in twos at each slot, so that it need not wait for the driver."""
 
 Values = list[dict[str, Any]]
-Work = Callable[[Any, list[dict[str, Any]], str, float], tuple[Values, list[str]]]
-"""(study, the cells' identities, device, share of the memory) -> (the records' values, warnings); runs on a node."""
+Work = Callable[[Any, list[dict[str, Any]], Slot], tuple[Values, list[str]]]
+"""(study, the cells' identities, slot) -> (the records' values, warnings); runs on a node."""
 
 
 @dataclass
@@ -187,7 +187,7 @@ class Dispatch:
         if self._tries[cells[0]] < TRIES:
             self.queue.suspects.append(cells)
         else:
-            self.failed[cells[0]] = f"it {how} {TRIES} times"
+            self.failed[cells[0]] = f"it {how}"
 
     def _raised(self, cells: list[Cell], error: Any) -> None:
         """A stack in which a cell raised is halved until that cell is alone."""
@@ -241,8 +241,8 @@ class Dispatch:
         cells = self.queue.take(slot.kind, slots)
         if slot not in self._options:
             self._options[slot] = self.remote.options(
-                **slot.resources(), max_retries=0, scheduling_strategy=pinned(slot.node)
+                num_cpus=slot.cores, num_gpus=slot.gpus, max_retries=0, scheduling_strategy=pinned(slot.node)
             )
         identities = [cell.identity() for cell in cells]
-        reference = self._options[slot].remote(self.study, identities, slot.kind, slot.share)
+        reference = self._options[slot].remote(self.study, identities, slot)
         self.running[reference] = Running(cells, slot, time.monotonic())

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from ...schemes import get, names, register
 from ...theory import ACTIVATIONS, activations, register_activation
 from ...theory._moments import Function, resolve
@@ -35,12 +37,13 @@ _prepared: dict[str, Tasks] = {}
 """The tasks of the study that this process works for, by the study's token."""
 
 
-def prepare(study: Study) -> None:
+def prepare(study: Study, cores: int) -> None:
     """Make a process of a node ready for a study, once."""
     if study.token in _prepared:
         return
     from ray import cloudpickle
 
+    torch.set_num_threads(cores)
     # Arrays in the object store cannot be written to, which is as it should be: nothing here does.
     warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
     kinds, functions = cloudpickle.loads(study.registered)

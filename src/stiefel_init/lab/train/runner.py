@@ -21,7 +21,7 @@ from ..progress import Advance, counted, progress
 from . import record as record_files
 from . import remote
 from .cell import Cell, split_evenly, stack_key
-from .cluster import LOCAL, Cluster, Kind, checked, connected, share_data
+from .cluster import LOCAL, Cluster, Kind, Place, Slot, connected, reach, share_data
 from .dispatch import Dispatch, Queue
 from .network import Architecture
 from .record import Record
@@ -74,15 +74,17 @@ def run(
     >>> str(records[0].cell.scheme), records[0].metric.name, len(records[0].test_score)
     ('stiefel', 'accuracy', 1)
     """
-    place = checked(on)
-    where = pick_device(device) if place == LOCAL else torch.device("cpu")
+    place = Place.of(on)
+    where = pick_device(device) if place is None else torch.device("cpu")
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
+    if place is not None:
+        reach(place)
     tasks = Tasks(datasets, directory)
     for cell in cells:
         pick_engine(engine, cell, tasks(cell), where)  # errors show before anything is written
     with ExitStack() as stack:
-        cluster = None if place == LOCAL else Cluster(stack.enter_context(connected(place)), device, warn)
+        cluster = None if place is None else Cluster(stack.enter_context(connected(place)), place, device, warn)
         folder = None if out is None else files.prepare(Path(out))
         known = record_files.read(folder, warn) if folder else {}
         groups = grouped(list(dict.fromkeys(cells)), tasks)
@@ -142,7 +144,7 @@ def _on_cluster(
     names = sorted({cell.dataset for pile in piles for cell in pile})
     shared = share_data(cluster.ray, [(name, tasks.dataset(name)) for name in names], cluster)
     study = cluster.ray.put(remote.Study(os.urandom(8).hex(), engine, most, shared, remote.registered()))
-    limits = {kind: min(most or limit, limit) for kind, limit in _MOST.items()}
+    limits: dict[Kind, int] = {kind: most or limit for kind, limit in _MOST.items()}
     queue = Queue(piles, lambda cell: work(cell, tasks(cell)), limits)
     dispatch = Dispatch(cluster, queue, train_on_node, study, warn)
     trained: dict[str, int] = {}
@@ -155,13 +157,13 @@ def _on_cluster(
 
 
 def train_on_node(
-    study: remote.Study, identities: list[dict[str, Any]], device: str, share: float
+    study: remote.Study, identities: list[dict[str, Any]], slot: Slot
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """What a node does for a study: train a stack, in parts if its memory is small; the records and the warnings."""
-    remote.prepare(study)
+    remote.prepare(study, slot.cores)
     cells = [Cell.from_dict(values) for values in identities]
-    tasks, where, told = remote.tasks(study, {cell.dataset for cell in cells}), torch.device(device), list[str]()
-    stacks = split_evenly(cells, study.most or _fits(cells[0], tasks, where, share))
+    tasks, where, told = remote.tasks(study, {cell.dataset for cell in cells}), torch.device(slot.kind), list[str]()
+    stacks = split_evenly(cells, study.most or _fits(cells[0], tasks, where, slot.memory))
     finished = train_here(stacks, tasks, where, study.engine, lambda work, what="": None, told.append)
     return [record.to_dict() for records in finished for record in records], told
 
