@@ -121,6 +121,7 @@ def connected(place: Place) -> Iterator[Any]:
     except ImportError as error:  # its client is an extra of Ray's
         raise StiefelError(f"{address} needs Ray's client; run: pip install 'stiefel-init[ray]'.") from error
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        ray.shutdown()  # it may be half connected
         raise StiefelError(_why_not(address, error)) from error
     try:
         yield ray

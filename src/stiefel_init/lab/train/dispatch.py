@@ -56,27 +56,43 @@ class Queue:
     def __post_init__(self) -> None:
         self.piles.sort(key=lambda pile: -self.cost(pile[0]))
         self.home = {cell: pile for pile in self.piles for cell in pile}
+        self.count = len(self.home)
+        """Cells in the queue."""
+        self.work = sum(map(self.cost, self.home))
+        """Their training."""
 
-    def __len__(self) -> int:
-        return sum(map(len, self.piles)) + sum(map(len, self.suspects))
+    def next(self) -> Cell:
+        """A cell of the next stack."""
+        if self.suspects:
+            return self.suspects[-1][0]
+        return next(pile for pile in self.piles if pile)[0]
 
     def take(self, kind: Kind, slots: int) -> list[Cell]:
         """The next stack for a slot of that kind, of which there are so many."""
         if self.suspects:
-            return self.suspects.pop()
-        pile = next(pile for pile in self.piles if pile)
-        # On a CPU small stacks are nearly as fast for each network, and two for each slot even out the end.
-        even = -(-len(self) // (slots if kind == "cuda" else 2 * slots))
-        return [pile.popleft() for _ in range(min(len(pile), self.limits[kind], even))]
+            cells = self.suspects.pop()
+        else:
+            pile = self.home[self.next()]
+            # On a CPU small stacks are nearly as fast for each network, and two for each slot even out the end.
+            even = -(-self.count // (slots if kind == "cuda" else 2 * slots))
+            cells = [pile.popleft() for _ in range(min(len(pile), self.limits[kind], even))]
+        self._counted(cells, -1)
+        return cells
 
     def put_back(self, cells: Sequence[Cell]) -> None:
         """Cells of a stack that was lost, with no fault of theirs."""
         self.home[cells[0]].extendleft(reversed(cells))
+        self._counted(cells, 1)
 
-    def halve(self, cells: list[Cell]) -> None:
-        """Cells of a stack that failed, to be tried in two."""
-        half = len(cells) // 2
-        self.suspects += [cells[half:], cells[:half]]
+    def try_as(self, *stacks: list[Cell]) -> None:
+        """Cells of a stack that failed, to be tried next in these stacks."""
+        self.suspects += stacks
+        for cells in stacks:
+            self._counted(cells, 1)
+
+    def _counted(self, cells: Sequence[Cell], sign: int) -> None:
+        self.count += sign * len(cells)
+        self.work += sign * sum(map(self.cost, cells))
 
 
 @dataclass
@@ -101,21 +117,21 @@ class Dispatch:
         self._rest_until: dict[str, float] = {}
         self._looked = time.monotonic()
         self._seconds = SHORT  # of a stack, lately
-        self._speed: dict[Kind, float] = {}  # work a second of a slot, lately
+        self._speed: dict[Kind, float] = {}  # work a second of a slot, lately; it says which of two kinds is slow
 
     def run(self) -> Iterator[Done]:
         """The stacks as they end. Ctrl-C cancels what runs, after what has ended was handed over."""
         ray = self.cluster.ray
         nobody_since: float | None = None
         try:
-            while len(self.queue) or self.running:
+            while self.queue.count or self.running:
                 self._look()
                 self._fill()
                 if not self.running and not self.cluster.nodes:
                     nobody_since = nobody_since or time.monotonic()
                     if time.monotonic() - nobody_since > WAIT_FOR_NODES:
                         raise StiefelError(
-                            f"No node of the cluster is left, and {len(self.queue)} networks are not trained; "
+                            f"No node of the cluster is left, and {self.queue.count} networks are not trained; "
                             "rerun the command when it is back: finished work is kept."
                         )
                     time.sleep(0.2)
@@ -181,21 +197,25 @@ class Dispatch:
         """A stack whose process died on a living node is halved; a single network is tried a few times."""
         if len(cells) > 1:
             self.warn(f"A stack of {len(cells)} networks {how}; trying half as many at once.")
-            self.queue.halve(cells)
+            self._halve(cells)
             return
         self._tries[cells[0]] = self._tries.get(cells[0], 0) + 1
         if self._tries[cells[0]] < TRIES:
-            self.queue.suspects.append(cells)
+            self.queue.try_as(cells)
         else:
             self.failed[cells[0]] = f"it {how}"
 
     def _raised(self, cells: list[Cell], error: Any) -> None:
         """A stack in which a cell raised is halved until that cell is alone."""
         if len(cells) > 1:
-            self.queue.halve(cells)
+            self._halve(cells)
             return
         reason = (str(error.cause).splitlines() or [""])[0].rstrip(".")
         self.failed[cells[0]] = f"{type(error.cause).__name__}: {reason}" if reason else type(error.cause).__name__
+
+    def _halve(self, cells: list[Cell]) -> None:
+        half = len(cells) // 2
+        self.queue.try_as(cells[half:], cells[:half])
 
     def _look(self) -> None:
         if time.monotonic() - self._looked > LOOK_EVERY or not self.cluster.nodes:
@@ -207,7 +227,7 @@ class Dispatch:
 
     def _fill(self) -> None:
         """Give every slot that is free its next stack."""
-        if not len(self.queue):
+        if not self.queue.count:
             return
         now, depth = time.monotonic(), 2 if self._seconds < SHORT else 1
         busy: dict[tuple[str, Kind], int] = {}
@@ -223,19 +243,17 @@ class Dispatch:
                 place = node.id, slot.kind
                 free = depth * len(node.slots) - busy.get(place, 0)
                 for _ in range(min(free, len(node.slots))):
-                    if not len(self.queue) or self._too_slow(slot.kind):
+                    if not self.queue.count or self._too_slow(slot.kind):
                         break
                     self._start(slot, slots)
                     busy[place] = busy.get(place, 0) + 1
 
     def _too_slow(self, kind: Kind) -> bool:
         """Whether the others would be done with everything before a slot of that kind with one network."""
-        if len(self._speed) < 2 or self.queue.suspects:
+        if len(self._speed) < 2:
             return False
-        pile = next(pile for pile in self.queue.piles if pile)
-        left = sum(self.queue.cost(cell) for pile in self.queue.piles for cell in pile)
-        fleet = sum(self._speed.get(slot.kind, 0.0) for node in self.cluster.nodes.values() for slot in node.slots)
-        return self.queue.cost(pile[0]) / self._speed[kind] > left / fleet
+        fleet = sum(self._speed[slot.kind] for node in self.cluster.nodes.values() for slot in node.slots)
+        return self.queue.cost(self.queue.next()) / self._speed[kind] > self.queue.work / fleet
 
     def _start(self, slot: Slot, slots: int) -> None:
         cells = self.queue.take(slot.kind, slots)
