@@ -95,7 +95,7 @@ def timed(cells: list[Cell], **options: Any) -> float:
     return time.perf_counter() - start
 
 
-def overhead(rounds: int = 5, stacks: int = 20) -> dict[str, float]:
+def overhead(rounds: int = 3, stacks: int = 20) -> dict[str, float]:
     """Seconds that a stack takes longer on a cluster of one core than here on one thread, Ray's start aside."""
     import torch
 
@@ -122,9 +122,9 @@ class OneNode(Cluster):
         self.asked = dict(list(self.asked.items())[:1])
 
 
-def two_nodes(rounds: int = 3) -> dict[str, float]:
+def two_nodes(rounds: int = 2) -> dict[str, float]:
     """A study on one node and on two, in turn: seconds, and how many nodes were at work on average."""
-    cells = study(96, 12)
+    cells = study(48, 12)
     seconds: dict[type[Cluster], list[float]] = {OneNode: [], Cluster: []}
     busy: dict[type[Cluster], list[float]] = {OneNode: [], Cluster: []}
     run(cells[:4], on="ray", most=1)

@@ -1,4 +1,6 @@
-"""Write docs/performance.md, docs/architectures.md and the README's figures, from benchmarks/records/ and results/.
+"""Write docs/performance.md, docs/architectures.md and the figures of docs/scale.md and the README.
+
+All of it comes from benchmarks/records/ and results/.
 
 python benchmarks/summary.py [--check]
 """
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from architectures_page import ARCHITECTURES, architectures, architectures_line
+from scale_page import SCALE, scale
 
 from stiefel_init.lab.paper.protocol import SCHEMES
 from stiefel_init.lab.paper.table1 import Table1
@@ -327,7 +330,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="say whether the pages are current, and write nothing")
     check = parser.parse_args().check
-    for path, text in ((PAGE, page()), (ARCHITECTURES, architectures()), (README, readme())):
+    for path, text in ((PAGE, page()), (ARCHITECTURES, architectures()), (SCALE, scale()), (README, readme())):
         if not check:
             path.write_text(text, encoding="utf-8")
             print(f"wrote {path.name}")

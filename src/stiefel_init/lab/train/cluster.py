@@ -186,6 +186,8 @@ class Cluster:
                 raise
             self.warn(f"{error} It is left out.")
             return
+        except self.ray.exceptions.RayError:  # it died before it could answer
+            return
         gpus = self.place.gpus if kind == "cuda" else 0.0
         room = int(facts["Resources"]["CPU"]) // self.place.cores
         if kind == "cuda":
@@ -232,8 +234,6 @@ class Cluster:
             raise StiefelError(
                 f"Node {name} cannot import stiefel-init ({reason}); install stiefel-init[ray] {__version__} on it."
             ) from error
-        except ray.exceptions.RayError as error:
-            raise StiefelError(f"Node {name} left the cluster as the study began; rerun the command.") from error
         if (facts["version"], facts["source"]) != (__version__, source_hash()):
             raise StiefelError(
                 f"Node {name} has stiefel-init {facts['version']} (source {facts['source'][:8]}), the driver "
