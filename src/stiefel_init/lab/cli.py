@@ -256,6 +256,8 @@ def reproduce(
     options = Options(out, seeds, quick, device.value, data, stack, on)
     if not dry_run:
         for experiment in experiments:
+            if on != "local" and not isinstance(experiment, Trained):
+                print(f"{experiment.name} is not made of networks; it is computed on this machine.", file=sys.stderr)
             experiment.run(options)
         return
     _measured_here(on)

@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import socket
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -117,7 +118,9 @@ def connected(place: Place) -> Iterator[Any]:
         return
     address = _address(place)
     try:
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what matters comes as an error
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except ImportError as error:  # its client is an extra of Ray's
         raise StiefelError(f"{address} needs Ray's client; run: pip install 'stiefel-init[ray]'.") from error
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
@@ -139,6 +142,11 @@ def _why_not(address: str | None, error: Exception) -> str:
         return f"The cluster at {address} runs another version of Ray or Python than this driver ({reason[:300]})."
     if address is None:
         return f"Ray could not start on this machine ({reason[:300]})."
+    if "timeout" in reason:
+        return (
+            f"The Ray cluster at {address} does not answer ({reason[:300]}); if it asks for a token, set RAY_AUTH_MODE "
+            "and RAY_AUTH_TOKEN."
+        )
     return f"No Ray cluster answers at {address} ({reason[:300]}); start one with: ray start --head."
 
 

@@ -122,25 +122,22 @@ class Dispatch:
     def run(self) -> Iterator[Done]:
         """The stacks as they end. Ctrl-C cancels what runs, after what has ended was handed over."""
         ray = self.cluster.ray
-        nobody_since: float | None = None
+        nobody_since = time.monotonic()
         try:
             while self.queue.count or self.running:
                 self._look()
                 self._fill()
-                if not self.running and not self.cluster.nodes:
-                    nobody_since = nobody_since or time.monotonic()
-                    if time.monotonic() - nobody_since > WAIT_FOR_NODES:
-                        raise StiefelError(
-                            f"No node of the cluster is left, and {self.queue.count} networks are not trained; "
-                            "rerun the command when it is back: finished work is kept."
-                        )
-                    time.sleep(0.2)
-                    continue
-                nobody_since = None
+                if self.running or self.cluster.nodes:
+                    nobody_since = time.monotonic()
+                elif time.monotonic() - nobody_since > WAIT_FOR_NODES:
+                    raise StiefelError(
+                        f"No node of the cluster is left, and {self.queue.count} networks are not trained; "
+                        "rerun the command when it is back: finished work is kept."
+                    )
                 waiting = [*self.running, *self.cluster.asked]
                 if waiting:
                     ray.wait(waiting, num_returns=1, timeout=0.5)
-                else:  # nodes at rest
+                else:  # all nodes are at rest, or gone
                     time.sleep(0.1)
                 yield from self._ended()
         except KeyboardInterrupt:
