@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -96,19 +97,14 @@ def _on_nodes(cluster: Any, cells: list[Cell], here: list[Record], tmp_path: Pat
 def test_when_all_nodes_die_the_next_one_goes_on(cluster: Any, tmp_path: Path) -> None:
     cells, on = deep_cells(4), "ray?cores=2"  # the head has only one
     node = cluster.add_node(num_cpus=2)
-    added: list[Any] = []
-
-    def replace_the_node() -> None:
-        while not list(tmp_path.glob("*.jsonl")):
+    with connected(Place(None)), ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run, cells, on=on, out=tmp_path, most=1, warn=lambda text: None)
+        while not running.done() and not list(tmp_path.glob("*.jsonl")):
             time.sleep(0.01)
         cluster.remove_node(node, allow_graceful=False)
-        added.append(cluster.add_node(num_cpus=2))
-
-    killer = threading.Thread(target=replace_the_node)
-    killer.start()
-    found = run(cells, on=on, out=tmp_path, most=1, warn=lambda text: None)
-    killer.join()
-    cluster.remove_node(added[0], allow_graceful=False)
+        node = cluster.add_node(num_cpus=2)
+        found = running.result()
+    cluster.remove_node(node, allow_graceful=False)
     assert timeless(found) == timeless(run(cells, device="cpu"))
     assert lines(tmp_path) == sorted(cell.key for cell in cells)
 
