@@ -46,8 +46,7 @@ def _threads() -> list[str]:
     header = ["stack", "shared, s", "own, s", "shared: bits of one thread", "own: bits of one thread"]
     where = f"{found['machine']['device']}, {found['machine']['threads']} threads"
     return [
-        f"`OMP_WAIT_POLICY=passive python benchmarks/threads.py --write` on {where}, with others at work on it",
-        f"(load {found['load']:.1f}), which makes threads that wait for each other look worse than on an idle machine:",
+        f"`OMP_WAIT_POLICY=passive python benchmarks/threads.py --write`, {where}, load {found['load']:.1f} from others:",
         "",
         *Table("", header, rows).markdown(),
     ]
@@ -61,7 +60,10 @@ def _measured() -> list[str]:
     rows = [
         [f"stacks of no work through the driver ({found['stacks']:,})", f"{pace:.0f} a second"],
         ["the same without writing records", f"{driver['stacks a second, unwritten']:.0f} a second"],
-        ["a stack on the cluster beyond the same stack here", f"{1e3 * stack['beyond']:.0f} ms"],
+        [
+            f"a stack on the cluster beyond the same stack here ({1e3 * stack['here']:.0f} ms)",
+            f"{1e3 * stack['beyond']:.0f} ms",
+        ],
         ["two one-core nodes against one, by the clock", f"{nodes['ratio']:.2f}×"],
         ["nodes at work on average, of two", f"{nodes['of two']:.2f}"],
         [
