@@ -46,7 +46,7 @@ def _threads() -> list[str]:
     header = ["stack", "shared, s", "own, s", "shared: bits of one thread", "own: bits of one thread"]
     where = f"{found['machine']['device']}, {found['machine']['threads']} threads"
     return [
-        f"`OMP_WAIT_POLICY=passive python benchmarks/threads.py --write`, {where}, load {found['load']:.1f} from others:",
+        f"`OMP_WAIT_POLICY=passive python benchmarks/threads.py --write`, {where}, load {found['load']:.1f}:",
         "",
         *Table("", header, rows).markdown(),
     ]
@@ -82,8 +82,8 @@ def _measured() -> list[str]:
         "",
         f"- **Slots.** At {pace:.0f} stacks a second, with stacks of {STACK_SECONDS} s, one driver keeps about "
         f"{STACK_SECONDS * pace:,.0f} slots busy. Longer stacks, more slots.",
-        f"- **Records.** A record of 20 epochs is {size / 1e3:.1f} KB: a million networks are {size / 1e3:.1f} GB in "
-        f"the driver's memory and on its disk, in {1e6 / 12:,.0f} files for stacks of twelve. They pass through it in "
+        f"- **Records.** A record of 20 epochs is {size / 1e3:.1f} KB: a million networks are {size / 1e3:.1f} GB on "
+        f"the driver's disk (more in its memory), in {1e6 / 12:,.0f} files for stacks of twelve. They pass through it in "
         f"{1e6 / 12 / pace / 60:.0f} minutes, far less than their training.",
         "- **Object store.** A study needs its data sets on every node: 55 MB for MNIST, 110 MB for both image sets. "
         "Results are small and stay out of it.",
