@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnosis_page import ACCURACY, DIAGNOSE, accuracy, rules
+from scale_page import SCALE, scale
 
 from stiefel_init.lab.paper.table1 import Table1
 from stiefel_init.lab.report.tables import Table
@@ -350,7 +351,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="say whether the pages are current, and write nothing")
     check = parser.parse_args().check
-    pages = ((PAGE, page()), (ACCURACY, accuracy()), (DIAGNOSE, rules()))
+    pages = ((PAGE, page()), (ACCURACY, accuracy()), (DIAGNOSE, rules()), (SCALE, scale()))
     for path, text in (*pages, (README, readme())):
         if not check:
             path.write_text(text, encoding="utf-8")

@@ -99,6 +99,9 @@ DataOption = Annotated[
 StackOption = Annotated[
     int | None, typer.Option("--stack", min=1, help="Networks to train at once; by default as many as fit in memory.")
 ]
+OnOption = Annotated[
+    str, typer.Option("--on", help="local; ray or ray://HOST:PORT for a Ray cluster, one task per stack.")
+]
 ResultsOption = Annotated[Path | None, typer.Option(help="Directory of records; by default our published ones.")]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Only print what would run and how long it would take.")]
 
@@ -150,6 +153,7 @@ def train(
     out: OutOption = Path("stiefel-init-train"),
     data: DataOption = None,
     stack: StackOption = None,
+    on: OnOption = "local",
     dry_run: DryOption = False,
 ) -> None:
     """Run your own study; rerun the command to resume.
@@ -169,13 +173,14 @@ def train(
     if dry_run:
         from .train.forecast import forecast
 
+        _measured_here(on)
         print(forecast(cells, device.value, datasets, data, out, stack))
         return
     from .progress import counted
     from .report.summary import summary
     from .train.runner import run
 
-    records = run(cells, out=out, device=device.value, datasets=datasets, directory=data, most=stack)
+    records = run(cells, out=out, device=device.value, datasets=datasets, directory=data, most=stack, on=on)
     summary(records, title=f"{records[0].cell.dataset}, {records[0].metric.label}, after {epochs} epochs").show()
     page = own.page(records, out)
     print(f"\n{counted(len(records), 'record')} and {page.name} are in {out}.")
@@ -236,20 +241,26 @@ def reproduce(
     out: OutOption = Path("stiefel-init-results"),
     data: DataOption = None,
     stack: StackOption = None,
+    on: OnOption = "local",
     dry_run: DryOption = False,
 ) -> None:
     """Rerun an experiment of the paper and compare it with the published numbers; or rerun one of our studies."""
     from .experiment import Options, Trained
     from .experiments import chosen
+    from .train.cluster import Place
     from .train.runner import pick_device
 
     experiments = chosen(name)
-    pick_device(device.value)
-    options = Options(out, seeds, quick, device.value, data, stack)
+    if Place.of(on) is None:
+        pick_device(device.value)
+    options = Options(out, seeds, quick, device.value, data, stack, on)
     if not dry_run:
         for experiment in experiments:
+            if on != "local" and not isinstance(experiment, Trained):
+                print(f"{experiment.name} is not made of networks; it is computed on this machine.", file=sys.stderr)
             experiment.run(options)
         return
+    _measured_here(on)
     trained = [experiment for experiment in experiments if isinstance(experiment, Trained)]
     cells = [cell for study in trained for cell in study.cells(study.count(options), quick=quick)]
     if cells:
@@ -259,6 +270,11 @@ def reproduce(
     for experiment in experiments:
         if not isinstance(experiment, Trained):
             print(f"{experiment.name} keeps no trained networks; it would be computed from scratch.")
+
+
+def _measured_here(on: str) -> None:
+    if on != "local":
+        raise StiefelError(f"--dry-run measures this machine, not --on {on}; leave one of them out.")
 
 
 @command(app)

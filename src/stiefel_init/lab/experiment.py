@@ -56,6 +56,8 @@ class Options:
     """Directory of the data sets."""
     stack: int | None = None
     """Networks to train at once; as many as fit in memory if None."""
+    on: str = "local"
+    """Where to train: `"local"`, `"ray"` or `"ray://HOST:PORT"`."""
 
 
 class Experiment(ABC):
@@ -254,7 +256,7 @@ class Trained(Experiment):
         while left := [cell for cell in self.cells(seeds, quick=options.quick, records=done) if cell not in done]:
             records = run(
                 left, out=options.out, device=options.device, directory=options.data, most=options.stack,
-                title=self.label(options.quick),
+                on=options.on, title=self.label(options.quick),
             )  # fmt: skip
             done |= {record.cell: record for record in records}
         self.show(list(done.values()), options)

@@ -55,6 +55,7 @@ class GraphEngine:
         self.correct_sum.zero_()
         for step, count in self.steps:
             for _ in range(count):
+                self.stack.check()
                 step()
         return self.loss_sum, self.correct_sum
 

@@ -1,4 +1,4 @@
-"""Run cells: group them into stacks, skip finished ones, train, and write records."""
+"""Run cells: group them into stacks, skip finished ones, train here or on a cluster, and write records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,9 +17,12 @@ import torch
 from ..._errors import StiefelError, unknown
 from .. import files
 from ..data import Dataset
-from ..progress import Advance, progress
+from ..progress import Advance, counted, progress
 from . import record as record_files
+from . import remote
 from .cell import Cell, split_evenly, stack_key
+from .cluster import LOCAL, Cluster, Kind, Place, Slot, connected, reach, share_data
+from .dispatch import Dispatch, Queue
 from .network import Architecture
 from .record import Record
 from .stack import memory_per_cell
@@ -26,7 +31,8 @@ from .training import ENGINES, EngineName, pick_engine, train
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[DeviceName, ...] = get_args(DeviceName)
-_MOST = {"cpu": 12, "cuda": 1056}  # networks in a stack; more are no faster, and a kill would lose more
+_MOST: dict[Kind, int] = {"cpu": 12, "cuda": 1056}  # networks in a stack; more are no faster, a kill would lose more
+_EACH_THREAD = 6  # networks for each thread of a CPU with many
 _MEMORY_SHARE = 0.6  # of what is free
 
 
@@ -39,6 +45,7 @@ def run(
     directory: Path | None = None,
     most: int | None = None,
     engine: EngineName = "auto",
+    on: str = LOCAL,
     title: str = "training",
     warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
 ) -> list[Record]:
@@ -52,6 +59,7 @@ def run(
         directory: Directory of the laboratory's data files.
         most: Networks to train at once; by default as many as fit in memory.
         engine: `"fused"` or `"graph"`; by default the fused one where possible.
+        on: `"local"` trains on this machine, `"ray"` or `"ray://HOST:PORT"` on a Ray cluster, one task per stack.
         title: Title of the progress bar.
         warn: Receives a sentence for everything that goes wrong without ending the run.
 
@@ -59,36 +67,121 @@ def run(
         One record for each cell.
 
     Raises:
-        StiefelError: for invalid data, devices, engines or directories, and for networks that do not fit in memory.
+        StiefelError: for invalid data, devices, engines, directories or clusters, and for networks that do not fit in
+            memory or, on a cluster, could not be trained.
 
     >>> records = run([Cell("digits", depth=2, epochs=1)], device="cpu")
     >>> str(records[0].cell.scheme), records[0].metric.name, len(records[0].test_score)
     ('stiefel', 'accuracy', 1)
     """
-    where = pick_device(device)
+    place = Place.of(on)
+    where = pick_device(device) if place is None else torch.device("cpu")
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
+    if place is not None:
+        reach(place)
     tasks = Tasks(datasets, directory)
     for cell in cells:
         pick_engine(engine, cell, tasks(cell), where)  # errors show before anything is written
-    folder = None if out is None else files.prepare(Path(out))
-    known = record_files.read(folder, warn) if folder else {}
-    stacks = plan(list(dict.fromkeys(cells)), tasks, where, known, most)
-    with progress(sum(work(cell, tasks(cell)) for stack in stacks for cell in stack), title) as advance:
-        while stacks:
-            stack = stacks.pop(0)
-            records = _train(stack, tasks, where, engine, advance)
-            if records is None:
-                _free(where)
-                stacks[:0] = split_evenly(stack, (len(stack) + 1) // 2)
-                warn(f"{len(stack)} networks did not fit in the memory of {where}; trying half as many at once.")
-                continue
+    with ExitStack() as stack:
+        cluster = None if place is None else Cluster(stack.enter_context(connected(place)), place, device, warn)
+        folder = None if out is None else files.prepare(Path(out))
+        known = record_files.read(folder, warn) if folder else {}
+        groups = grouped(list(dict.fromkeys(cells)), tasks)
+        left = [cell for group in groups for cell in group if cell not in known]
+        advance = stack.enter_context(progress(sum(work(cell, tasks(cell)) for cell in left), title))
+        if cluster is None:
+            finished = train_here(split(groups, tasks, where, known, most), tasks, where, engine, advance, warn)
+        else:
+            finished = _on_cluster(cluster, groups, tasks, known, most, engine, advance, warn)
+        for records in finished:
             if folder:
                 record_files.write(folder, records)
             known |= {record.cell: record for record in records}
-            if where.type == "cuda":  # a collection takes longer than a small stack does on a CPU
-                _free(where)
     return [known[cell] for cell in cells]
+
+
+def train_here(
+    stacks: list[list[Cell]],
+    tasks: Tasks,
+    device: torch.device,
+    engine: EngineName,
+    advance: Advance,
+    warn: Callable[[str], None],
+) -> Iterator[list[Record]]:
+    """Train stacks one after the other on this machine; the records of each. What does not fit is halved."""
+    while stacks:
+        stack = stacks.pop(0)
+        records = _train(stack, tasks, device, engine, advance)
+        if records is None:
+            _free(device)
+            stacks[:0] = split_evenly(stack, (len(stack) + 1) // 2)
+            warn(f"{len(stack)} networks did not fit in the memory of {device}; trying half as many at once.")
+            continue
+        yield records
+        if device.type == "cuda":  # a collection takes longer than a small stack does on a CPU
+            _free(device)
+
+
+def _on_cluster(
+    cluster: Cluster,
+    groups: list[list[Cell]],
+    tasks: Tasks,
+    done: Container[Cell],
+    most: int | None,
+    engine: EngineName,
+    advance: Advance,
+    warn: Callable[[str], None],
+) -> Iterator[list[Record]]:
+    """Train on a cluster; the records of each stack as it ends.
+
+    Raises:
+        StiefelError: at the end, with the names of networks that could not be trained.
+    """
+    piles = [deque(left) for group in groups if (left := [cell for cell in group if cell not in done])]
+    if not piles:
+        return
+    names = sorted({cell.dataset for pile in piles for cell in pile})
+    shared = share_data(cluster.ray, [(name, tasks.dataset(name)) for name in names], cluster)
+    study = cluster.ray.put(remote.Study(os.urandom(8).hex(), engine, most, shared, remote.registered()))
+    limits: dict[Kind, int] = {kind: most or limit for kind, limit in _MOST.items()}
+    queue = Queue(piles, lambda cell: work(cell, tasks(cell)), limits)
+    dispatch = Dispatch(cluster, queue, train_on_node, study, warn)
+    trained: dict[str, int] = {}
+    for stack in dispatch.run():
+        trained[stack.where] = trained.get(stack.where, 0) + len(stack.cells)
+        advance(stack.work, _by_node(trained))
+        yield [Record.from_dict(values) for values in stack.values]
+    if dispatch.failed:
+        raise StiefelError(_failures(dispatch.failed))
+
+
+def train_on_node(
+    study: remote.Study, identities: list[dict[str, Any]], slot: Slot
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """What a node does for a study: train a stack, in parts if its memory is small; the records and the warnings."""
+    remote.prepare(study, slot.cores)
+    cells = [Cell.from_dict(values) for values in identities]
+    tasks, where, told = remote.tasks(study, {cell.dataset for cell in cells}), torch.device(slot.kind), list[str]()
+    stacks = split_evenly(cells, study.most or _fits(cells[0], tasks, where, slot.memory))
+    finished = train_here(stacks, tasks, where, study.engine, lambda work, what="": None, told.append)
+    return [record.to_dict() for records in finished for record in records], told
+
+
+def _by_node(trained: Mapping[str, int], shown: int = 4) -> str:
+    """Networks trained by each node: `a 120, b 96`."""
+    most = sorted(trained.items(), key=lambda item: -item[1])
+    text = ", ".join(f"{name} {count}" for name, count in most[:shown])
+    return text if len(most) <= shown else f"{text} and {len(most) - shown} more nodes"
+
+
+def _failures(failed: Mapping[Cell, str], shown: int = 5) -> str:
+    names = [
+        f"{cell.dataset} {cell.scheme} depth {cell.depth} seed {cell.seed} ({reason})"
+        for cell, reason in failed.items()
+    ]
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return f"{counted(len(names), 'network')} could not be trained: {'; '.join(names[:shown])}{more}; the rest is kept."
 
 
 def _train(
@@ -125,18 +218,30 @@ def plan(
     cells: Sequence[Cell], tasks: Tasks, device: torch.device, done: Container[Cell], most: int | None = None
 ) -> list[list[Cell]]:
     """The stacks to train. Cells are grouped the same way whatever is done, so a resumed run repeats none."""
+    return split(grouped(cells, tasks), tasks, device, done, most)
+
+
+def grouped(cells: Sequence[Cell], tasks: Tasks) -> list[list[Cell]]:
+    """Cells that can be trained as one stack, together."""
     groups: dict[Any, list[Cell]] = {}
     for cell in cells:
         task = tasks(cell)
         shape = task.inputs, task.size, task.outputs, task.loss, task.scale
         groups.setdefault((stack_key(cell), shape), []).append(cell)
-    stacks = [part for group in groups.values() for part in split_evenly(group, most or _fits(group[0], tasks, device))]
+    return list(groups.values())
+
+
+def split(
+    groups: Sequence[Sequence[Cell]], tasks: Tasks, device: torch.device, done: Container[Cell], most: int | None
+) -> list[list[Cell]]:
+    """The stacks of this machine, without the cells that are done."""
+    stacks = [part for group in groups for part in split_evenly(group, most or _fits(group[0], tasks, device))]
     unfinished = [[cell for cell in stack if cell not in done] for stack in stacks]
     return [stack for stack in unfinished if stack]
 
 
-def _fits(cell: Cell, tasks: Tasks, device: torch.device) -> int:
-    """How many networks like `cell` a stack may hold."""
+def _fits(cell: Cell, tasks: Tasks, device: torch.device, share: float = 1.0) -> int:
+    """How many networks like `cell` a stack may hold, in that share of the memory that is free."""
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
     elif "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", ()):  # not on every system
@@ -145,8 +250,9 @@ def _fits(cell: Cell, tasks: Tasks, device: torch.device) -> int:
         free = 4 << 30
     task = tasks(cell)
     training = pick_engine("auto", cell, task, device).memory(cell, task)
-    fits = int(_MEMORY_SHARE * free / memory_per_cell(cell, task, training))
-    return max(1, min(fits, _MOST[device.type]))
+    fits = int(share * _MEMORY_SHARE * free / memory_per_cell(cell, task, training))
+    most = _MOST["cuda"] if device.type == "cuda" else max(_MOST["cpu"], _EACH_THREAD * torch.get_num_threads())
+    return max(1, min(fits, most))
 
 
 def work(cell: Cell, task: Task) -> float:

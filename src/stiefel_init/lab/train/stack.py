@@ -6,7 +6,7 @@ keyed by its seed, and the networks of a stack share nothing but the launches. A
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -35,8 +35,8 @@ class Data:
                 first_row[id(task.features)] = sum(len(part) for part in features)
                 features.append(task.features)
                 targets.append(task.targets)
-        self.features = torch.from_numpy(np.concatenate(features)).to(device)
-        self.targets = torch.from_numpy(np.concatenate(targets)).to(device)
+        self.features = torch.from_numpy(_joined(features)).to(device)
+        self.targets = torch.from_numpy(_joined(targets)).to(device)
         rows = [first_row[id(t.features)] + (np.arange(t.size) if t.rows is None else t.rows) for t in tasks]
         self.rows = torch.from_numpy(np.stack(rows)).to(device)
         self.tests: list[tuple[list[int], Tensor, Tensor]] = []
@@ -53,11 +53,24 @@ class Data:
         return features.to(torch.float32) / self.scale if self.scale != 1 else features.to(torch.float32)
 
 
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """The arrays one after the other; a single one as it is, shared by all stacks that train on it."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
 class Stack:
     """Cells of one architecture in training."""
 
-    def __init__(self, cells: Sequence[Cell], tasks: Sequence[Task], device: torch.device) -> None:
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        tasks: Sequence[Task],
+        device: torch.device,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         cell, task = cells[0], tasks[0]
+        self.check = check
+        """Raises where training should stop; engines that share a CPU call it before each step."""
         self.cells, self.loss = cells, task.loss
         self.net = Architecture.of(cell, task)
         self.data = Data(tasks, device)

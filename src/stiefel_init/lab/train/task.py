@@ -100,6 +100,14 @@ class Tasks:
             self._given[name] = load(name, directory=self._directory)
         return self._given[name]
 
+    def has(self, name: str) -> bool:
+        """Whether the data set is in memory."""
+        return name in self._given
+
+    def add(self, name: str, dataset: Dataset) -> None:
+        """Use `dataset` under that name."""
+        self._given[name] = dataset
+
     def _make(self, name: str, seed: int | None, alpha: float) -> Task:
         dataset = self.dataset(name)
         parts = split(dataset, seed or 0, alpha=alpha)

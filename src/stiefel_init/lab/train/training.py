@@ -18,6 +18,7 @@ from .fused import FusedEngine
 from .graph import GraphEngine
 from .stack import Stack
 from .task import Task
+from .threads import spread
 
 EngineName = Literal["auto", "fused", "graph"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
@@ -70,25 +71,34 @@ def train(
     They must agree in `stack_key` and in the shapes of their tasks.
     """
     kind = pick_engine(engine, cells[0], tasks[0], device)
+
+    def part(first: int, last: int, tell: Callable[[int], None], check: Callable[[], None]) -> list[Outcome]:
+        return _train(Stack(cells[first:last], tasks[first:last], device, check), kind, tell)
+
     with _precision(cells[0].precision, device):
-        stack = Stack(cells, tasks, device)
-        trainer = kind(stack)
-        outcomes = [Outcome() for _ in cells]
-        epochs, few = cells[0].epochs, cells[0].shots is not None
-        every = max(1, epochs // TESTS)
-        try:
-            for epoch in range(1, epochs + 1):
-                stack.shuffle(epoch - 1)
-                loss, correct = trainer.epoch()
-                last = epoch == epochs
-                if last or not few:  # few-shot epochs are single steps: only the last matters
-                    _note(outcomes, stack, epoch, loss, correct)
-                    if last or epoch % every == 0:
-                        _test(outcomes, stack, epoch)
-                progress(epoch)
-        finally:
-            trainer.close()
-        return outcomes, kind.name
+        if kind is GraphEngine and device.type == "cpu":
+            return spread(len(cells), part, progress), kind.name
+        return part(0, len(cells), progress, lambda: None), kind.name
+
+
+def _train(stack: Stack, kind: type[Engine], progress: Callable[[int], None]) -> list[Outcome]:
+    trainer = kind(stack)
+    outcomes = [Outcome() for _ in stack.cells]
+    epochs, few = stack.cells[0].epochs, stack.cells[0].shots is not None
+    every = max(1, epochs // TESTS)
+    try:
+        for epoch in range(1, epochs + 1):
+            stack.shuffle(epoch - 1)
+            loss, correct = trainer.epoch()
+            last = epoch == epochs
+            if last or not few:  # few-shot epochs are single steps: only the last matters
+                _note(outcomes, stack, epoch, loss, correct)
+                if last or epoch % every == 0:
+                    _test(outcomes, stack, epoch)
+            progress(epoch)
+    finally:
+        trainer.close()
+    return outcomes
 
 
 def _note(outcomes: list[Outcome], stack: Stack, epoch: int, loss: Tensor, correct: Tensor) -> None:

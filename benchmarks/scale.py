@@ -1,0 +1,163 @@
+"""How far a study goes on a cluster: the driver's pace, what a stack costs beyond its training, two nodes against one.
+
+python benchmarks/scale.py [--stacks 10000] [--write]
+
+Starts Ray on this machine, one core for each node. Stacks of no work pass through the driver as real ones do: taken
+from the queue, sent, returned, and written as a file of records. Ratios are of runs in turn, on a machine that others
+may use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from _timing import machine, write_record
+
+from stiefel_init.lab.train import record as record_files
+from stiefel_init.lab.train import runner
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.cluster import Cluster, Place, Slot, connected
+from stiefel_init.lab.train.dispatch import Dispatch, Queue
+from stiefel_init.lab.train.record import Record
+from stiefel_init.lab.train.runner import run
+
+
+def no_work(
+    study: dict[str, Any], identities: list[dict[str, Any]], slot: Slot
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Records of a stack that nobody trained, as large as real ones."""
+    return [{**study, **identity} for identity in identities], []
+
+
+@contextmanager
+def nodes(count: int) -> Iterator[None]:
+    """A cluster of so many one-core nodes on this machine, and a connection to it."""
+    from ray.cluster_utils import Cluster as Machines
+
+    made = Machines(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    for _ in range(count - 1):
+        made.add_node(num_cpus=1)
+    os.environ["RAY_ADDRESS"] = made.address
+    try:
+        with connected(Place(None)):
+            yield
+    finally:
+        made.shutdown()
+        del os.environ["RAY_ADDRESS"]
+
+
+def pace(stacks: int) -> dict[str, float]:
+    """Stacks of no work a second through the driver, of one network each, with and without writing their records."""
+    import ray
+
+    (sample,) = run([Cell("digits", depth=10, epochs=20)], device="cpu")
+    rest = {name: value for name, value in sample.to_dict().items() if name not in sample.cell.identity()}
+    size = len(str(sample.to_dict()))
+    found: dict[str, float] = {"bytes of a record": size}
+    for written in (True, False):
+        cluster = Cluster(ray, Place(None), "cpu", print)
+        cells = [Cell("digits", depth=10, seed=seed) for seed in range(stacks)]
+        queue = Queue([deque(cells)], lambda cell: 1.0, {"cpu": 1, "cuda": 1})
+        dispatch = Dispatch(cluster, queue, no_work, ray.put(rest), print)
+        with tempfile.TemporaryDirectory() as folder:
+            start = time.perf_counter()
+            count = 0
+            for stack in dispatch.run():
+                records = [Record.from_dict(values) for values in stack.values]
+                count += len(records)
+                if written:
+                    record_files.write(Path(folder), records)
+            seconds = time.perf_counter() - start
+        assert count == stacks
+        found["stacks a second" if written else "stacks a second, unwritten"] = stacks / seconds
+    return found
+
+
+def study(count: int, epochs: int) -> list[Cell]:
+    """Networks for a stack of a few seconds."""
+    return [Cell("digits", depth=30, seed=seed, epochs=epochs) for seed in range(count)]
+
+
+def timed(cells: list[Cell], **options: Any) -> float:
+    """Seconds of a run; its processes have imported everything before."""
+    start = time.perf_counter()
+    run(cells, **options)
+    return time.perf_counter() - start
+
+
+def overhead(rounds: int = 3, stacks: int = 20) -> dict[str, float]:
+    """Seconds that a stack takes longer on a cluster of one core than here on one thread, Ray's start aside."""
+    import torch
+
+    torch.set_num_threads(1)
+    cells = study(stacks, 2)
+    timed(cells, on="ray", most=1)
+    here, there = [], []
+    for _ in range(rounds):
+        here.append(timed(cells, device="cpu", most=1))
+        there.append(timed(cells, on="ray", most=1))
+    return {
+        "here": statistics.median(here) / stacks,
+        "on the cluster": statistics.median(there) / stacks,
+        "beyond": (statistics.median(there) - statistics.median(here)) / stacks,
+    }
+
+
+class OneNode(Cluster):
+    """All nodes but the first are left alone."""
+
+    def refresh(self) -> None:
+        """As ever, for one node."""
+        super().refresh()
+        self.asked = dict(list(self.asked.items())[:1])
+
+
+def two_nodes(rounds: int = 2) -> dict[str, float]:
+    """A study on one node and on two, in turn: seconds, and how many nodes were at work on average."""
+    cells = study(48, 12)
+    seconds: dict[type[Cluster], list[float]] = {OneNode: [], Cluster: []}
+    busy: dict[type[Cluster], list[float]] = {OneNode: [], Cluster: []}
+    run(cells[:4], on="ray", most=1)
+    for _ in range(rounds):
+        for kind in seconds:
+            with patch.object(runner, "Cluster", kind):
+                start = time.perf_counter()
+                records = run(cells, on="ray")
+                seconds[kind].append(time.perf_counter() - start)
+                busy[kind].append(sum(record.seconds for record in records) / seconds[kind][-1])
+    one, two = (statistics.median(seconds[kind]) for kind in seconds)
+    figures = {"one": one, "two": two, "ratio": one / two}
+    return figures | {"at work of one": statistics.median(busy[OneNode]), "of two": statistics.median(busy[Cluster])}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stacks", type=int, default=10_000, help="stacks of no work")
+    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
+    parser.add_argument("--device", default="cpu", help="only cpu")
+    options = parser.parse_args()
+    figures: dict[str, Any] = {"machine": machine("cpu"), "stacks": options.stacks, "load before": os.getloadavg()[0]}
+    with nodes(1):
+        figures["seconds of a stack"] = overhead()
+    with nodes(2):
+        figures["driver"] = pace(options.stacks)
+        figures["nodes"] = two_nodes()
+    figures["load after"] = os.getloadavg()[0]
+    for name, value in figures.items():
+        print(f"{name}: {value}")
+    if options.write:
+        write_record("scale-cpu", figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""Stacks over the slots of a cluster: `dispatch` keeps every slot busy until all cells are trained or have failed.
+
+The driver holds the queue and gives each slot its next stack when it is free, so stacks have the size that suits the
+slot, fast nodes get more of them, and the cells of a node that dies go back to the queue.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..._errors import StiefelError
+from .cell import Cell
+from .cluster import Cluster, Kind, Slot, pinned
+
+LOOK_EVERY = 2.0
+"""Seconds between looks at which nodes are there."""
+WAIT_FOR_NODES = 60.0
+"""Seconds to wait for another node when none is left."""
+REST = 1.0
+"""Seconds that a node gets no stacks after a worker of it died: the node may be dying with it."""
+TRIES = 5
+"""How often a network's worker may die, its node alive, before the network is given up."""
+SHORT = 0.5
+"""Stacks that take fewer seconds wait in twos at each slot, so that it need not wait for the driver."""
+
+Values = list[dict[str, Any]]
+Work = Callable[[Any, list[dict[str, Any]], Slot], tuple[Values, list[str]]]
+"""(study, the cells' identities, slot) -> (the records' values, warnings); runs on a node."""
+
+
+@dataclass
+class Done:
+    """A stack that was trained."""
+
+    cells: list[Cell]
+    values: Values
+    where: str
+    work: float
+
+
+@dataclass
+class Queue:
+    """Cells to train, in piles that can be trained as one stack, the longest training first."""
+
+    piles: list[deque[Cell]]
+    cost: Callable[[Cell], float]
+    limits: Mapping[Kind, int]
+    """The most cells of a stack."""
+    suspects: list[list[Cell]] = field(default_factory=list)
+    """Stacks of which a worker died or a cell raised; they run as they are."""
+
+    def __post_init__(self) -> None:
+        self.piles.sort(key=lambda pile: -self.cost(pile[0]))
+        self.home = {cell: pile for pile in self.piles for cell in pile}
+        self.count = len(self.home)
+        """Cells in the queue."""
+        self.work = sum(map(self.cost, self.home))
+        """Their training."""
+
+    def next(self) -> Cell:
+        """A cell of the next stack."""
+        if self.suspects:
+            return self.suspects[-1][0]
+        return next(pile for pile in self.piles if pile)[0]
+
+    def take(self, kind: Kind, slots: int) -> list[Cell]:
+        """The next stack for a slot of that kind, of which there are so many."""
+        if self.suspects:
+            cells = self.suspects.pop()
+        else:
+            pile = self.home[self.next()]
+            # On a CPU small stacks are nearly as fast for each network, and two for each slot even out the end.
+            even = -(-self.count // (slots if kind == "cuda" else 2 * slots))
+            cells = [pile.popleft() for _ in range(min(len(pile), self.limits[kind], even))]
+        self._counted(cells, -1)
+        return cells
+
+    def put_back(self, cells: Sequence[Cell]) -> None:
+        """Cells of a stack that was lost, with no fault of theirs."""
+        self.home[cells[0]].extendleft(reversed(cells))
+        self._counted(cells, 1)
+
+    def try_as(self, *stacks: list[Cell]) -> None:
+        """Cells of a stack that failed, to be tried next in these stacks."""
+        self.suspects += stacks
+        for cells in stacks:
+            self._counted(cells, 1)
+
+    def _counted(self, cells: Sequence[Cell], sign: int) -> None:
+        self.count += sign * len(cells)
+        self.work += sign * sum(map(self.cost, cells))
+
+
+@dataclass
+class Running:
+    """A stack on its way."""
+
+    cells: list[Cell]
+    slot: Slot
+    since: float
+
+
+class Dispatch:
+    """The state of one study on a cluster."""
+
+    def __init__(self, cluster: Cluster, queue: Queue, work: Work, study: Any, warn: Callable[[str], None]) -> None:
+        self.cluster, self.queue, self.study, self.warn = cluster, queue, study, warn
+        self.remote = cluster.ray.remote(work)
+        self.running: dict[Any, Running] = {}
+        self.failed: dict[Cell, str] = {}
+        self._options: dict[Slot, Any] = {}
+        self._tries: dict[Cell, int] = {}
+        self._rest_until: dict[str, float] = {}
+        self._looked = time.monotonic()
+        self._seconds = SHORT  # of a stack, lately
+        self._speed: dict[Kind, float] = {}  # work a second of a slot, lately; it says which of two kinds is slow
+
+    def run(self) -> Iterator[Done]:
+        """The stacks as they end. Ctrl-C cancels what runs, after what has ended was handed over."""
+        ray = self.cluster.ray
+        nobody_since = time.monotonic()
+        try:
+            while self.queue.count or self.running:
+                self._look()
+                self._fill()
+                if self.running or self.cluster.nodes:
+                    nobody_since = time.monotonic()
+                elif time.monotonic() - nobody_since > WAIT_FOR_NODES:
+                    raise StiefelError(
+                        f"No node of the cluster is left, and {self.queue.count} networks are not trained; "
+                        "rerun the command when it is back: finished work is kept."
+                    )
+                waiting = [*self.running, *self.cluster.asked]
+                if waiting:
+                    ray.wait(waiting, num_returns=1, timeout=0.5)
+                else:  # all nodes are at rest, or gone
+                    time.sleep(0.1)
+                yield from self._ended()
+        except KeyboardInterrupt:
+            yield from self._ended()
+            raise
+        finally:
+            for reference in self.running:
+                ray.cancel(reference, force=True)
+
+    def _ended(self) -> Iterator[Done]:
+        ray, waiting = self.cluster.ray, [*self.running, *self.cluster.asked]
+        if not waiting:
+            return
+        for reference in ray.wait(waiting, num_returns=len(waiting), timeout=0)[0]:
+            if reference in self.cluster.asked:
+                self.cluster.admit(reference, late=True)
+            elif (done := self._settle(reference)) is not None:
+                yield done
+
+    def _settle(self, reference: Any) -> Done | None:
+        """What became of a stack; None if its cells are in the queue again, or have failed."""
+        stack, ray = self.running.pop(reference), self.cluster.ray
+        try:
+            values, told = ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            self._raised(stack.cells, error)
+        except ray.exceptions.OutOfMemoryError:
+            self._lost(stack.cells, "ran out of the node's memory")
+        except (ray.exceptions.TaskUnschedulableError, ray.exceptions.NodeDiedError):
+            self._gone(stack)
+        except ray.exceptions.RayError:
+            self.cluster.refresh()
+            if stack.slot.node in self.cluster.nodes:
+                self._rest_until[stack.slot.node] = time.monotonic() + REST
+                self._lost(stack.cells, "lost its process")
+            else:
+                self._gone(stack)
+        else:
+            for text in told:
+                self.warn(f"{stack.slot.name}: {text}")
+            seconds = time.monotonic() - stack.since
+            work = sum(map(self.queue.cost, stack.cells))
+            self._seconds += 0.2 * (seconds - self._seconds)
+            self._speed[stack.slot.kind] = work / max(seconds, 1e-6)
+            return Done(stack.cells, values, stack.slot.name, work)
+        return None
+
+    def _gone(self, stack: Running) -> None:
+        if self.cluster.nodes.pop(stack.slot.node, None) is not None:
+            self.warn(f"Node {stack.slot.name} is gone; its networks go to the others.")
+        self.queue.put_back(stack.cells)
+
+    def _lost(self, cells: list[Cell], how: str) -> None:
+        """A stack whose process died on a living node is halved; a single network is tried a few times."""
+        if len(cells) > 1:
+            self.warn(f"A stack of {len(cells)} networks {how}; trying half as many at once.")
+            self._halve(cells)
+            return
+        self._tries[cells[0]] = self._tries.get(cells[0], 0) + 1
+        if self._tries[cells[0]] < TRIES:
+            self.queue.try_as(cells)
+        else:
+            self.failed[cells[0]] = f"it {how}"
+
+    def _raised(self, cells: list[Cell], error: Any) -> None:
+        """A stack in which a cell raised is halved until that cell is alone."""
+        if len(cells) > 1:
+            self._halve(cells)
+            return
+        reason = (str(error.cause).splitlines() or [""])[0].rstrip(".")
+        self.failed[cells[0]] = f"{type(error.cause).__name__}: {reason}" if reason else type(error.cause).__name__
+
+    def _halve(self, cells: list[Cell]) -> None:
+        half = len(cells) // 2
+        self.queue.try_as(cells[half:], cells[:half])
+
+    def _look(self) -> None:
+        if time.monotonic() - self._looked > LOOK_EVERY or not self.cluster.nodes:
+            self._looked = time.monotonic()
+            before = dict(self.cluster.nodes)
+            self.cluster.refresh()
+            for node in before.keys() - self.cluster.nodes.keys():
+                self.warn(f"Node {before[node].name} is gone; its networks go to the others.")
+
+    def _fill(self) -> None:
+        """Give every slot that is free its next stack."""
+        if not self.queue.count:
+            return
+        now, depth = time.monotonic(), 2 if self._seconds < SHORT else 1
+        busy: dict[tuple[str, Kind], int] = {}
+        for stack in self.running.values():
+            place = stack.slot.node, stack.slot.kind
+            busy[place] = busy.get(place, 0) + 1
+        slots = sum(len(node.slots) for node in self.cluster.nodes.values())
+        for _ in range(depth):
+            for node in self.cluster.nodes.values():
+                if self._rest_until.get(node.id, 0) > now:
+                    continue
+                slot = node.slots[0]
+                place = node.id, slot.kind
+                free = depth * len(node.slots) - busy.get(place, 0)
+                for _ in range(min(free, len(node.slots))):
+                    if not self.queue.count or self._too_slow(slot.kind):
+                        break
+                    self._start(slot, slots)
+                    busy[place] = busy.get(place, 0) + 1
+
+    def _too_slow(self, kind: Kind) -> bool:
+        """Whether the others would be done with everything before a slot of that kind with one network."""
+        if len(self._speed) < 2:
+            return False
+        fleet = sum(self._speed[slot.kind] for node in self.cluster.nodes.values() for slot in node.slots)
+        return self.queue.cost(self.queue.next()) / self._speed[kind] > self.queue.work / fleet
+
+    def _start(self, slot: Slot, slots: int) -> None:
+        cells = self.queue.take(slot.kind, slots)
+        if slot not in self._options:
+            self._options[slot] = self.remote.options(
+                num_cpus=slot.cores, num_gpus=slot.gpus, max_retries=0, scheduling_strategy=pinned(slot.node)
+            )
+        identities = [cell.identity() for cell in cells]
+        reference = self._options[slot].remote(self.study, identities, slot)
+        self.running[reference] = Running(cells, slot, time.monotonic())
