@@ -54,6 +54,8 @@ class Outcome:
     tested: list[int] = field(default_factory=list)
     """The epochs after which the test score was taken: all of a short run, every fifth of a hundred."""
     test_score: list[float] = field(default_factory=list)
+    balanced: float | None = None
+    """The mean over classes of the share predicted correctly, in percent, after the last epoch; None for regression."""
     diverged: int | None = None
     """The first epoch whose training loss was not finite."""
 
@@ -94,18 +96,21 @@ def train(
 def _note(outcomes: list[Outcome], stack: Stack, epoch: int, loss: Tensor, correct: Tensor) -> None:
     mean = (loss.double() / stack.size).tolist()
     right = (100 * correct.double() / stack.size).tolist()
-    for outcome, one_loss, one_right in zip(outcomes, mean, right):
+    for outcome, one_loss, one_right, unit in zip(outcomes, mean, right, stack.units.tolist()):
         outcome.train_loss.append(one_loss)
-        outcome.train_score.append(one_right if stack.loss == "cross_entropy" else math.sqrt(max(one_loss, 0)))
+        outcome.train_score.append(one_right if stack.loss == "cross_entropy" else math.sqrt(max(one_loss, 0)) * unit)
         if outcome.diverged is None and not math.isfinite(one_loss):
             outcome.diverged = epoch
 
 
 def _test(outcomes: list[Outcome], stack: Stack, epoch: int) -> None:
-    for outcome, score in zip(outcomes, stack.evaluate().tolist()):
+    scores, balanced = stack.evaluate()
+    for outcome, score, even in zip(
+        outcomes, scores.tolist(), [None] * len(outcomes) if balanced is None else balanced.tolist()
+    ):
         outcome.tested.append(epoch)
         outcome.test_score.append(score)
-        outcome.score = score
+        outcome.score, outcome.balanced = score, even
 
 
 @contextmanager
