@@ -32,8 +32,21 @@ Plugin = Annotated[
 ]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from .. import __version__
+
+        print(f"stiefel-init {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def load_plugins(plugin: Plugin = None) -> None:
+def load_plugins(
+    plugin: Plugin = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Import the user's files that register schemes, data sets, activations or experiments."""
     from .plugins import load_file
 
@@ -74,6 +87,13 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
+class Task(StrEnum):
+    """What the target of a file is."""
+
+    classification = "classification"
+    regression = "regression"
+
+
 class Optimizer(StrEnum):
     """The optimizer."""
 
@@ -93,9 +113,23 @@ OutOption = Annotated[
 ]
 DeviceOption = Annotated[Device, typer.Option(help="auto uses a GPU if there is one.")]
 DataOption = Annotated[
-    Path | None,
-    typer.Option("--data", help="Directory of data files; by default STIEFEL_INIT_DATA, cache, network."),
+    str,
+    typer.Option(
+        "--data", "--dataset", help="A data set by name (stiefel-init data list), or a file: CSV, Parquet, compressed."
+    ),
 ]
+DirectoryOption = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Directory of data files; by default STIEFEL_INIT_DATA, cache, network."),
+]
+TargetOption = Annotated[str | None, typer.Option(help="Of a file, the column to predict.")]
+TaskOption = Annotated[Task | None, typer.Option(help="Of a file, whether the target is a class or a quantity.")]
+DropOption = Annotated[str, typer.Option(help="Of a file, columns to leave out, comma-separated.")]
+CategoryOption = Annotated[str, typer.Option(help="Of a file, columns to take as categories, comma-separated.")]
+GroupOption = Annotated[str | None, typer.Option(help="Of a file, a column whose equal values are not split.")]
+TimeOption = Annotated[str | None, typer.Option(help="Of a file, a column by which the last fifth tests.")]
+DecimalOption = Annotated[str | None, typer.Option(help="Of a file, the decimal mark, if it does not tell.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 StackOption = Annotated[
     int | None, typer.Option("--stack", min=1, help="Networks to train at once; by default as many as fit in memory.")
 ]
@@ -121,9 +155,7 @@ def demo(
 
 @command(app)
 def train(
-    dataset: Annotated[
-        str, typer.Option(help="A data set by name (stiefel-init data list), or a CSV file.")
-    ] = "digits",
+    data: DataOption = "digits",
     scheme: Annotated[
         str,
         typer.Option(help="Comma-separated: 'all' for the paper's six; also permutation, identity, rotation."),
@@ -133,52 +165,108 @@ def train(
     activation: Annotated[
         str, typer.Option(help="relu, leaky_relu, prelu, elu, selu; comma-separated, or 'all'.")
     ] = "relu",
-    seeds: Annotated[int, typer.Option(help="Networks per setting.")] = 1,
+    seeds: Annotated[int, typer.Option(help="Networks per setting; five or more tell schemes apart.")] = 1,
     epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 20,
     batch: Annotated[int, typer.Option(help="Batch size; 0 for full batch.")] = 256,
-    lr: Annotated[float, typer.Option(help="Learning rate; it is divided by √depth.")] = 1e-3,
+    lr: Annotated[
+        str,
+        typer.Option(
+            help="Learning rate in units of 0.001/√depth. Of several (0.25,0.5,1,2,4), or with 'auto', each scheme "
+            "gets its best, chosen on a validation part."
+        ),
+    ] = "1",
     optimizer: Annotated[Optimizer, typer.Option(help="The optimizer.")] = Optimizer.adam,
-    shots: Annotated[int | None, typer.Option(help="Training images per class; by default all.")] = None,
+    shots: Annotated[int | None, typer.Option(help="Training rows per class; by default all.")] = None,
     alpha: Annotated[
         float | None, typer.Option(help="Shift of standardized tabular features; the paper recommends 2.")
     ] = None,
     precision: Annotated[
         Precision, typer.Option(help="tf32 is less accurate, but faster for many networks on a GPU.")
     ] = Precision.float32,
-    target: Annotated[str | None, typer.Option(help="The CSV column to predict.")] = None,
+    target: TargetOption = None,
+    task: TaskOption = None,
+    drop: DropOption = "",
+    category: CategoryOption = "",
+    group: GroupOption = None,
+    time: TimeOption = None,
+    decimal: DecimalOption = None,
     device: DeviceOption = Device.auto,
     out: OutOption = Path("stiefel-init-train"),
-    data: DataOption = None,
+    data_dir: DirectoryOption = None,
     stack: StackOption = None,
     dry_run: DryOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Run your own study; rerun the command to resume.
+    """Compare starts on your own data; rerun the command to resume.
 
-    [dim]stiefel-init train --dataset digits --scheme all --depth 5,10,50 --seeds 3 --epochs 20 --out DIR[/dim]
+    [dim]stiefel-init train --data digits --scheme all --depth 5,10,50 --seeds 5 --lr auto --out DIR[/dim]
 
-    [dim]stiefel-init train --dataset customers.csv --target churn --scheme stiefel,he --depth 30 --alpha 2[/dim]
+    [dim]stiefel-init train --data customers.csv --target churn --scheme stiefel,he --depth 30 --alpha 2[/dim]
     """
-    from .studies import own
+    from .studies import own, study_files, study_page
+    from .studies.rates import rates
 
-    datasets = own.own_data(dataset, target)
+    datasets = own.own_data(data, _columns(target, task, drop, category, group, time, decimal))
     cells = own.grid(
-        dataset=next(iter(datasets), dataset), schemes=scheme, depths=depth, width=width, activations=activation,
-        seeds=seeds, epochs=epochs, batch=batch, lr=lr, optimizer=optimizer.value, shots=shots, alpha=alpha,
-        precision=precision.value,
+        dataset=next(iter(datasets), data), schemes=scheme, depths=depth, width=width, activations=activation,
+        epochs=epochs, batch=batch, optimizer=optimizer.value, shots=shots, alpha=alpha, precision=precision.value,
     )  # fmt: skip
+    study = own.plan(cells, seeds, rates(lr), datasets, data_dir)
     if dry_run:
         from .train.forecast import forecast
 
-        print(forecast(cells, device.value, datasets, data, out, stack))
+        print(forecast(study.forecast_cells(), device.value, study.datasets, data_dir, out, stack))
         return
     from .progress import counted
     from .report.summary import summary
     from .train.runner import run
 
-    records = run(cells, out=out, device=device.value, datasets=datasets, directory=data, most=stack)
-    summary(records, title=f"{records[0].cell.dataset}, {records[0].metric.label}, after {epochs} epochs").show()
-    page = own.page(records, out)
-    print(f"\n{counted(len(records), 'record')} and {page.name} are in {out}.")
+    def run_cells(chosen: list[Any]) -> list[Any]:
+        return run(chosen, out=out, device=device.value, datasets=study.datasets, directory=data_dir, most=stack)
+
+    run_cells([])  # a folder that cannot be written to shows before anything is printed
+    if study.dataset.columns and not as_json:
+        study_files.columns_table(study.dataset).show()
+    outcome = own.run_study(study, run_cells)
+    folder, content = study_files.write(outcome, out)
+    page = study_page.page(outcome, content, folder)
+    if as_json:
+        print(json.dumps(content, ensure_ascii=False, indent=1))
+        return
+    title = f"{content['data']['name']}, {content['metric']['label']}, after {counted(epochs, 'epoch')}"
+    summary(outcome.records, title=title).show()
+    if study.seeds > 1 or study.rates.searched or study_files.imbalanced(study.dataset):
+        study_files.comparison(content).show()
+    for line in study_page.sentences(outcome, content):
+        print(line)
+    print(f"\n{counted(len(outcome.records), 'network')}: {page}, with results.csv and summary.json beside it.")
+
+
+def _columns(
+    target: str | None, task: Task | None, drop: str, category: str, group: str | None, time: str | None,
+    decimal: str | None,
+) -> Any:  # fmt: skip
+    """The options about a file's columns."""
+    from .studies.own import Columns
+
+    left, categories = (tuple(filter(None, map(str.strip, text.split(",")))) for text in (drop, category))
+    mark: Any = decimal  # from_file says what it may be
+    return Columns(target, None if task is None else task.value, left, categories, group, time, mark)
+
+
+@command(app, "list")
+def list_studies(
+    directory: Annotated[Path, typer.Argument(help="A directory that `train --out` wrote.")] = Path(
+        "stiefel-init-train"
+    ),
+    as_json: JsonOption = False,
+) -> None:
+    """List the studies of a directory: data, schemes, who is best, and the page of each."""
+    from .report import tables
+    from .studies.study_files import listing
+
+    with tables.as_json(as_json):
+        listing(directory).show()
 
 
 @command(app)
@@ -194,10 +282,22 @@ def diagnose(
     ] = "all",
     activation: Annotated[str, typer.Option(help="relu, leaky_relu, prelu, elu or selu.")] = "relu",
     data: Annotated[
-        str, typer.Option(help="A data set, or the shape of one input for noise, such as 3x32x32.")
+        str,
+        typer.Option(
+            "--data", "--dataset", help="A data set by name, a file, or the shape of one input for noise, as 3x32x32."
+        ),
     ] = "digits",
+    target: TargetOption = None,
+    task: TaskOption = None,
+    drop: DropOption = "",
+    category: CategoryOption = "",
+    group: GroupOption = None,
+    time: TimeOption = None,
+    decimal: DecimalOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed for the weights.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Directory for the picture and the numbers.")] = None,
+    data_dir: DirectoryOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what happens to signal and gradient before training, for the initializations or for your own model.
 
@@ -207,12 +307,15 @@ def diagnose(
     """
     from . import diagnosis
 
-    batch = diagnosis.batch(data)
+    batch = diagnosis.batch(data, _columns(target, task, drop, category, group, time, decimal), data_dir)
     if model is not None:
         diagnoses = {model: diagnosis.of_own_model(model, batch)}
     else:
         diagnoses = diagnosis.of_schemes(scheme, depth, width, activation, batch, seed)
     written = [] if out is None else diagnosis.write(diagnoses, out)
+    if as_json:
+        print(json.dumps(diagnosis.numbers(diagnoses), ensure_ascii=False, indent=1))
+        return
     if len(diagnoses) == 1:
         print(*diagnoses.values())
     else:
@@ -234,28 +337,31 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A small version, marked as such: minutes on a CPU.")] = False,
     device: DeviceOption = Device.auto,
     out: OutOption = Path("stiefel-init-results"),
-    data: DataOption = None,
+    data_dir: DirectoryOption = None,
     stack: StackOption = None,
     dry_run: DryOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Rerun an experiment of the paper and compare it with the published numbers; or rerun one of our studies."""
     from .experiment import Options, Trained
     from .experiments import chosen
+    from .report import tables
     from .train.runner import pick_device
 
     experiments = chosen(name)
     pick_device(device.value)
-    options = Options(out, seeds, quick, device.value, data, stack)
+    options = Options(out, seeds, quick, device.value, data_dir, stack)
     if not dry_run:
-        for experiment in experiments:
-            experiment.run(options)
+        with tables.as_json(as_json):
+            for experiment in experiments:
+                experiment.run(options)
         return
     trained = [experiment for experiment in experiments if isinstance(experiment, Trained)]
     cells = [cell for study in trained for cell in study.cells(study.count(options), quick=quick)]
     if cells:
         from .train.forecast import forecast
 
-        print(forecast(list(dict.fromkeys(cells)), device.value, {}, data, out, stack))
+        print(forecast(list(dict.fromkeys(cells)), device.value, {}, data_dir, out, stack))
     for experiment in experiments:
         if not isinstance(experiment, Trained):
             print(f"{experiment.name} keeps no trained networks; it would be computed from scratch.")
@@ -265,13 +371,16 @@ def reproduce(
 def compare(
     name: Annotated[str | None, typer.Argument(help="table1, table2, table3 or table5; by default all.")] = None,
     results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare records with the published numbers, cell by cell."""
     from .paper.comparisons import comparisons
+    from .report import tables
     from .results import Results
 
-    for table in comparisons(name, Results(results)):
-        table.show()
+    with tables.as_json(as_json):
+        for table in comparisons(name, Results(results)):
+            table.show()
 
 
 @command(app)
@@ -324,7 +433,7 @@ def paper(
     name: Annotated[
         str | None, typer.Argument(help="table1, table2, table3, table5 or figure1; by default all.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON records instead of tables.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the published numbers."""
     from .paper import published
@@ -337,33 +446,36 @@ def paper(
 
 
 @command(data_app, "list")
-def data_list(data: DataOption = None) -> None:
+def data_list(data_dir: DirectoryOption = None, as_json: JsonOption = False) -> None:
     """List the data sets, and where each would come from."""
     from .data import describe
-    from .report.tables import Table
+    from .report import tables
 
     rows = [
         [row.name, row.task, f"{row.rows:,}", str(row.features), str(row.classes or "—"), row.where or "not here yet"]
-        for row in describe(directory=data)
+        for row in describe(directory=data_dir)
     ]
-    Table("", ["name", "task", "rows", "features", "classes", "where"], rows).show()
+    with tables.as_json(as_json):
+        tables.Table("", ["name", "task", "rows", "features", "classes", "where"], rows).show()
 
 
 @command(data_app, "get")
-def data_get(name: Annotated[str, typer.Argument(help="A data set, or 'all'.")], data: DataOption = None) -> None:
+def data_get(
+    name: Annotated[str, typer.Argument(help="A data set, or 'all'.")], data_dir: DirectoryOption = None
+) -> None:
     """Fetch a data set into the cache and verify it."""
     from .data import NAMES, get
 
     for chosen in NAMES if name == "all" else (name,):
-        print(f"{chosen}: {get(chosen, directory=data)}")
+        print(f"{chosen}: {get(chosen, directory=data_dir)}")
 
 
 @command(data_app, "where")
-def data_where(name: Annotated[str, typer.Argument(help="A data set.")], data: DataOption = None) -> None:
+def data_where(name: Annotated[str, typer.Argument(help="A data set.")], data_dir: DirectoryOption = None) -> None:
     """Show where a data set would come from, without using the network."""
     from .data import where
 
-    print(where(name, directory=data) or f"not on this machine; fetch it with: stiefel-init data get {name}")
+    print(where(name, directory=data_dir) or f"not on this machine; fetch it with: stiefel-init data get {name}")
 
 
 @command(app)

@@ -43,12 +43,15 @@ class Features(NamedTuple):
 
 def decimal_mark(frame: Any, separator: str, given: Decimal | None) -> Decimal:
     """The decimal mark of a table's numbers; `1,000` alone does not tell it, and then the user must."""
-    if given is not None or not separator:
-        return given or "."
+    if given is not None:
+        return given
     evidence: dict[str, str] = {}
     doubtful = ""
     for name in frame.columns:
-        texts = list(dict.fromkeys(text for text in map(str.strip, frame[name]) if text.lower() not in MISSING))
+        if getattr(frame[name].dtype, "kind", "O") != "O":
+            continue
+        cells = (cell.strip() for cell in frame[name] if isinstance(cell, str))
+        texts = [text for text in dict.fromkeys(cells) if text.lower() not in MISSING]
         numeric = [text for text in texts if _looks_numeric(text)]
         if len(numeric) < max(1, len(texts) / 2):
             continue
@@ -115,10 +118,13 @@ def features(name: str, values: Any, decimal: Decimal, *, category: bool = False
             raise StiefelError(
                 f"infinite features in {name} ({np.isinf(numbers).sum()}); correct them, or --drop {name}."
             )
-        note = f"{missing} missing, filled with the training mean" if missing else ""
-        if numbers[~gaps].min() == numbers[~gaps].max():
-            note = "; ".join(filter(None, ["constant", note]))
-        return Features(numbers[:, None], Reading(name, "number", note))
+        commas = any("," in text for text in texts)
+        notes = (
+            "constant" if numbers[~gaps].min() == numbers[~gaps].max() else "",
+            ("decimal comma" if decimal == "," else "commas group thousands") if commas else "",
+            f"{missing} missing, filled with the training mean" if missing else "",
+        )
+        return Features(numbers[:, None], Reading(name, "number", "; ".join(filter(None, notes))))
     return _categories(name, texts, gaps, category)
 
 
@@ -132,12 +138,11 @@ def _categories(name: str, texts: Sequence[str], gaps: np.ndarray, category: boo
             f"text or an identifier; leave it out with --drop {name}{advice}."
         )
     missing = int(gaps.sum())
-    note = ", ".join(map(str, levels[:6])) + (", …" if len(levels) > 6 else "")
+    note = f"{len(levels)}: {', '.join(levels[:6])}{', …' if len(levels) > 6 else ''}"
     if missing:
         note += f"; {missing} missing, a category of their own"
     one_hot = codes[:, None].astype(float) if len(levels) <= 2 else (codes[:, None] == np.arange(len(levels))) * 1.0
-    kind = f"{len(levels)} categories" if len(levels) > 1 else "1 category"
-    return Features(one_hot, Reading(name, kind, note))
+    return Features(one_hot, Reading(name, "category", note))
 
 
 def classes_or_numbers(name: str, values: Any, decimal: Decimal, *, classes: bool) -> np.ndarray:

@@ -98,7 +98,7 @@ def from_file(
     >>> fruit.name, fruit.x[:2].tolist(), fruit.y[:2].tolist()
     ('fruit', [[150.0, 1.0], [7.0, 0.0]], [0, 1])
     >>> [tuple(reading)[:2] for reading in fruit.columns]
-    [('weight', 'number'), ('colour', '2 categories'), ('kind', 'target')]
+    [('weight', 'number'), ('colour', 'category'), ('kind', 'target')]
     """
     path = Path(os.path.expanduser(path))
     frame, separator = read_table(path)
