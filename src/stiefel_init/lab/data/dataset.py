@@ -118,7 +118,7 @@ def standardized(parts: Split) -> tuple[Split, float]:
     """
     y = np.concatenate([parts.y_train, parts.y_test]).astype(np.float64)[:, None]
     train = np.arange(len(parts.y_train))
-    scaled, exponent = _of_order_one(y)
+    scaled, exponent = _of_order_one(y, train)
     mean, deviation = _moments(scaled[train])
     z = _float32((scaled - mean) / deviation)[:, 0]
     return parts._replace(y_train=z[train], y_test=z[len(train) :]), float(np.ldexp(deviation, exponent)[0])
@@ -178,7 +178,7 @@ def split_rows(y: np.ndarray, seed: int, *, stratified: bool) -> tuple[np.ndarra
 
 
 def _standardized_features(x: np.ndarray, train: np.ndarray, alpha: float) -> np.ndarray:
-    x, _ = _of_order_one(x)
+    x, _ = _of_order_one(x, train)
     gaps = np.isnan(x)
     if not gaps.any():
         mean, deviation = _moments(x[train])
@@ -192,11 +192,12 @@ def _standardized_features(x: np.ndarray, train: np.ndarray, alpha: float) -> np
     return _float32(np.where(gaps, 0.0, z) + alpha)
 
 
-def _of_order_one(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each column divided by a power of two, which is exact, so that no moment of it over- or underflows."""
-    largest = np.nanmax(np.abs(x), axis=0)
+def _of_order_one(x: np.ndarray, train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each column divided by a power of two, which is exact, so that no moment of its rows `train` is out of range."""
+    largest = np.max(np.abs(x[train]), axis=0, initial=0.0, where=~np.isnan(x[train]))
     exponent = np.frexp(largest)[1]
-    return np.ldexp(x, -exponent), exponent
+    with np.errstate(over="ignore"):  # in other rows, which `_float32` brings back
+        return np.ldexp(x, -exponent), exponent
 
 
 def _float32(x: np.ndarray) -> np.ndarray:

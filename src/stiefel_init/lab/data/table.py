@@ -51,7 +51,9 @@ def _unpacked(path: Path, raw: bytes) -> bytes:
                 if len(names) != 1:
                     raise StiefelError(f"{path} holds {len(names)} files; give an archive of one table.")
                 return archive.read(names[0])
-    except (OSError, EOFError, RuntimeError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+    except StiefelError:
+        raise
+    except (OSError, EOFError, RuntimeError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
         raise StiefelError(f"{path} cannot be unpacked ({error}); compress the table again.") from None
     return raw
 
