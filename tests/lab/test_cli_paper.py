@@ -14,9 +14,9 @@ from stiefel_init.lab.paper.protocol import SCHEMES
 from stiefel_init.lab.paper.published import published
 from stiefel_init.lab.train import record as keep
 from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.outcome import Outcome
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.task import ACCURACY
-from stiefel_init.lab.train.training import Outcome
 
 
 def test_paper_as_json(stiefel_init: Cli) -> None:

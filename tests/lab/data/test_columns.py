@@ -138,7 +138,7 @@ def test_options_that_do_not_fit_the_file(options: dict[str, Any], words: str, t
 
 def test_more_than_twenty_whole_numbers_may_be_classes_or_a_quantity(tmp_path: Path) -> None:
     path = table(tmp_path, "a,y\n" + "".join(f"{i},{i % 26}\n" for i in range(260)))
-    with pytest.raises(StiefelError, match="26 different whole numbers as targets.*say --task classification"):
+    with pytest.raises(StiefelError, match=r"26 different whole numbers as targets.*say --task classification"):
         data.from_file(path, "y")
     assert data.from_file(path, "y", task="classification").classes == 26
     assert data.from_file(path, "y", task="regression").classes is None

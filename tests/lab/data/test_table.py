@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,12 @@ def zipped(text: bytes, names: tuple[str, ...] = ("table.csv",)) -> bytes:
     return buffer.getvalue()
 
 
-PACKED = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zip": zipped}
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zip": zipped,
+}
 
 
 @pytest.mark.parametrize("kind", PACKED)

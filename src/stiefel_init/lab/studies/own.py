@@ -15,9 +15,11 @@ from ...theory import ACTIVATIONS
 from ..data import Dataset, from_file, load, names
 from ..data.columns import Decimal
 from ..data.dataset import Task as TaskName
+from ..files import prepare
 from ..paper.protocol import SCHEMES
 from ..train.cell import Cell, OptimizerName, PrecisionName, digest
 from ..train.record import Record
+from ..train.task import Tasks
 from .rates import FIRST_SEED, MOST_SEEDS, Choice, Rates, at, choose, parts
 
 MOST = 1_000_000
@@ -190,6 +192,14 @@ def plan(
         return Study(cells, seeds, rates, dataset, datasets)
     final, choosing, data = parts(name, dataset)
     return Study([replace(cell, dataset=final) for cell in cells], seeds, rates, data[final], data, choosing)
+
+
+def check(study: Study, out: Path, folder: Path | None) -> None:
+    """Stop at whatever would stop the study later: data that do not allow it, or a directory that takes no files."""
+    tasks = Tasks(study.datasets, folder)
+    for cell in study.forecast_cells():
+        tasks(cell)
+    prepare(out)
 
 
 def run_study(study: Study, train: Callable[[list[Cell]], list[Record]]) -> Outcome:

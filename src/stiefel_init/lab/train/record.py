@@ -24,9 +24,9 @@ from ..._errors import StiefelError
 from ..data import CATALOG
 from ..files import set_aside, write_whole
 from .cell import Cell, digest
+from .outcome import Outcome
 from .source import commit, source_hash
 from .task import ACCURACY, METRICS, RMSE, Metric
-from .training import Outcome
 
 Environment = Mapping[str, Any]
 

@@ -15,14 +15,14 @@ import torch
 from ..._errors import StiefelError, unknown
 from .. import files
 from ..data import Dataset
-from ..progress import Advance, progress
+from ..progress import Advance, counted, progress
 from . import record as record_files
-from .cell import Cell, split_evenly, stack_key
+from .cell import Cell, digest, split_evenly, stack_key
 from .network import Architecture
 from .record import Record
 from .stack import memory_per_cell
 from .task import Task, Tasks
-from .training import ENGINES, EngineName, pick_engine, train
+from .training import ENGINES, EngineName, pick_engine, test_epochs, train
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[DeviceName, ...] = get_args(DeviceName)
@@ -74,17 +74,22 @@ def run(
     folder = None if out is None else files.prepare(Path(out))
     known = record_files.read(folder, warn) if folder else {}
     stacks = plan(list(dict.fromkeys(cells)), tasks, where, known, most)
+    total = len(stacks)
     with progress(sum(work(cell, tasks(cell)) for stack in stacks for cell in stack), title) as advance:
         while stacks:
             stack = stacks.pop(0)
-            records = _train(stack, tasks, where, engine, advance)
+            place = f"{total - len(stacks)} of {counted(total, 'stack')}"
+            keep = None if folder is None else folder / f"unfinished-{digest(stack)}.pt"
+            records = _train(stack, tasks, where, engine, advance, place, keep)
             if records is None:
                 _free(where)
-                stacks[:0] = split_evenly(stack, (len(stack) + 1) // 2)
+                stacks[:0] = (halves := split_evenly(stack, (len(stack) + 1) // 2))
+                total += len(halves) - 1
                 warn(f"{len(stack)} networks did not fit in the memory of {where}; trying half as many at once.")
                 continue
             if folder:
                 record_files.write(folder, records)
+                (folder / f"unfinished-{digest(stack)}.pt").unlink(missing_ok=True)
             known |= {record.cell: record for record in records}
             if where.type == "cuda":  # a collection takes longer than a small stack does on a CPU
                 _free(where)
@@ -92,20 +97,26 @@ def run(
 
 
 def _train(
-    stack: list[Cell], tasks: Tasks, device: torch.device, engine: EngineName, advance: Advance
+    stack: list[Cell],
+    tasks: Tasks,
+    device: torch.device,
+    engine: EngineName,
+    advance: Advance,
+    place: str,
+    keep: Path | None,
 ) -> list[Record] | None:
     """The records of a stack; None, with its progress undone, if it does not fit in memory."""
     share = sum(work(cell, tasks(cell)) for cell in stack) / stack[0].epochs
-    what = f"{len(stack)} of {stack[0].dataset}, depth {stack[0].depth}"
+    what = f"{place}: {counted(len(stack), 'network')} of depth {stack[0].depth} on {stack[0].dataset}"
     start, done = time.perf_counter(), 0
 
     def tell(epoch: int) -> None:
         nonlocal done
+        advance(share * (epoch - done), what)
         done = epoch
-        advance(share, what)
 
     try:
-        outcomes, used = train(stack, [tasks(cell) for cell in stack], device, tell, engine)
+        outcomes, used = train(stack, [tasks(cell) for cell in stack], device, tell, engine, keep)
     except (MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):
             raise
@@ -150,8 +161,14 @@ def _fits(cell: Cell, tasks: Tasks, device: torch.device) -> int:
 
 
 def work(cell: Cell, task: Task) -> float:
-    """Floating-point operations of a cell's training, the measure of progress and time."""
-    return 6.0 * Architecture.of(cell, task).parameters * task.size * cell.epochs
+    """What training and testing a cell cost, in floating-point operations, the measure of progress.
+
+    For each parameter: six for a row trained, two for a row tested, and for a step as much as sixty in the optimizer,
+    which waits for memory.
+    """
+    steps = -(-task.size // (cell.batch or task.size)) * cell.epochs
+    rows = 6.0 * task.size * cell.epochs + 2.0 * len(task.test_features) * len(test_epochs(cell))
+    return Architecture.of(cell, task).parameters * (rows + 60.0 * steps)
 
 
 def pick_device(name: DeviceName) -> torch.device:
