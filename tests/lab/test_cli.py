@@ -88,7 +88,7 @@ BAD: dict[str, tuple[Any, ...]] = {
     "a rate in the old unit": (("--lr", "0.001"), "lr=0.001 is counted in units of 0.001/√depth", "write --lr 1"),
     "a task of a known set": (("--task", "regression"), "--task regression is for files"),
     "whole numbers that may be classes": (
-        ("--data", "letters.csv", "--target", "letter"),
+        ("--data", "letters.csv", "--target", "letter", "--drop", "when"),
         "26 different whole numbers",
         "--task classification",
     ),

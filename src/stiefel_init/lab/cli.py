@@ -96,11 +96,11 @@ def command(parent: typer.Typer, name: str | None = None) -> Callable[[Callable[
 def demo(
     out: OutOption = Path("stiefel-init-demo"),
     device: DeviceOption = Device.auto,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training data.")] = 30,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training data.")] = 12,
 ) -> None:
     """Train six initializations at depths 10, 50 and 100 on handwritten digits, and write a page with the results.
 
-    Takes about a minute on two cores and needs no network.
+    Three seeds each. Takes about a minute on two cores and needs no network.
     """
     from .studies.demo import run_demo
 
@@ -174,11 +174,12 @@ def train(
         return
     from .progress import counted
     from .report.summary import summary
-    from .train.runner import run
+    from .train.runner import pick_device, run
 
     def run_cells(chosen: list[Any]) -> list[Any]:
         return run(chosen, out=out, device=device.value, datasets=study.datasets, directory=data_dir, most=stack)
 
+    pick_device(device.value)
     own.check(study, out, data_dir)
     if study.dataset.columns and not as_json:
         study_files.columns_table(study.dataset).show()

@@ -55,13 +55,15 @@
       return log ? [low / (high / low) ** 0.04, high * (high / low) ** 0.04] : [low - (high - low) * 0.05, high + (high - low) * 0.05];
     };
     const [x0, x1] = panel.view ? panel.view.x : span("x", ["x"], panel.logX);
-    const [y0, y1] = panel.view ? panel.view.y : span("y", ["y"], panel.logY);
+    const [y0, y1] = panel.view ? panel.view.y : span("y", ["y", "low", "high"], panel.logY);
     const X = axis(x0, x1, panel.logX, left, right), Y = axis(y0, y1, panel.logY, bottom, top);
     const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${panel.title}: ${panel.y}` }, holder);
-    make("rect", { x: left, y: top, width: right - left, height: bottom - top },
+    make("rect", { x: left - 4, y: top - 4, width: right - left + 8, height: bottom - top + 8 },
       make("clipPath", { id }, svg));
     make("text", { x: left, y: 14, class: "title" }, svg, panel.title);
+    const whole = lines.every((line) => line.x.every(Number.isInteger));
     for (const v of ticks(x0, x1, panel.logX, Math.max(2, Math.floor((right - left) / 60)))) {
+      if (whole && !Number.isInteger(v)) continue;
       make("line", { x1: X(v), x2: X(v), y1: top, y2: bottom, class: "grid" }, svg);
       make("text", { x: X(v), y: bottom + 15, "text-anchor": "middle" }, svg, show(v));
     }
@@ -159,6 +161,6 @@
     reset.addEventListener("click", () => { panels.forEach((panel) => { panel.view = null; }); reset.hidden = true; redraw(); });
     redraw();
     let width = row.clientWidth;
-    new ResizeObserver(() => { if (row.clientWidth !== width) { width = row.clientWidth; redraw(); } }).observe(row);
+    window.addEventListener("resize", () => { if (row.clientWidth !== width) { width = row.clientWidth; redraw(); } });
   }
 })();
