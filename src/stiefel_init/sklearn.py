@@ -17,11 +17,16 @@ from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
-import sklearn
-from sklearn.neural_network import MLPClassifier, MLPRegressor
 
+from ._install import missing
 from ._sample import draw
 from .schemes import Centred, Offsets, Rotation, Scheme, SchemeName, Stiefel, get
+
+try:
+    import sklearn
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+except ModuleNotFoundError as error:
+    raise missing(error, "stiefel_init.sklearn", "sklearn", "sklearn") from None
 
 __all__ = ["StiefelMLPClassifier", "StiefelMLPRegressor"]
 

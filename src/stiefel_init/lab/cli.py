@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from .._errors import StiefelError
+from .._install import missing
 from .options import (
     CategoryOption,
     DataOption,
@@ -459,6 +460,10 @@ def bench(
 _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
 
 
+_PACKAGES = ("torch", "pandas", "sklearn", "matplotlib", "markdown_it", "rich")
+"""What the extra `lab` brings."""
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line: exit code 0, 2 for bad input (explained in one sentence), 130 for Ctrl-C."""
     try:
@@ -468,6 +473,11 @@ def main(arguments: list[str] | None = None) -> None:
         sentence = str(error)
     except _UsageError as error:
         sentence = error.format_message()
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name not in _PACKAGES:
+            raise
+        sentence = str(missing(error, "this command", name, "lab"))
     if sentence:  # none where a command is missing, and the help was the answer
         print(f"error: {sentence}", file=sys.stderr)
     sys.exit(2)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ..._errors import StiefelError
-from ..._install import install
 
 SEPARATORS = (",", ";", "\t", "|")
 _UNPACK = {b"\x1f\x8b": gzip.decompress, b"BZh": bz2.decompress, b"\xfd7zXZ\x00": lzma.decompress}
@@ -74,10 +73,8 @@ def _parquet(path: Path, raw: bytes) -> Any:
 
 
 def _text(path: Path, raw: bytes) -> tuple[Any, str]:
-    try:
-        import pandas
-    except ImportError:
-        raise StiefelError(f"reading a table needs pandas; run {install('lab')}.") from None
+    import pandas
+
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

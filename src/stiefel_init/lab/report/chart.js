@@ -141,6 +141,7 @@
   for (const figure of document.querySelectorAll("figure.chart")) {
     const panels = JSON.parse(figure.querySelector("script").textContent), hidden = new Set();
     const legend = make("div", { class: "legend" }, figure), row = make("div", { class: "panels" }, figure);
+    row.style.setProperty("--least", panels.length === 4 ? "400px" : "280px");
     const tip = make("div", { class: "tip" }, row);
     tip.hidden = true;
     const holders = panels.map(() => make("div", { class: "panel" }, row));

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+Numbers = Sequence[float] | np.ndarray
 SCRIPT = Path(__file__).with_name("chart.js").read_text(encoding="utf-8")
 
 
@@ -19,10 +22,10 @@ class Line:
 
     name: str
     colour: str
-    x: Sequence[float]
-    y: Sequence[float]
-    low: Sequence[float] | None = None
-    high: Sequence[float] | None = None
+    x: Numbers
+    y: Numbers
+    low: Numbers | None = None
+    high: Numbers | None = None
 
 
 @dataclass(frozen=True)

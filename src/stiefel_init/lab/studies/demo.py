@@ -75,8 +75,8 @@ The band reaches from the worst to the best seed.
 ## Protocol
 
 Networks of {DEPTHS[0]}, {DEPTHS[1]} and {DEPTHS[2]} hidden layers of {WIDTH} units, no skip connections, no
-normalization; Adam, learning rate 0.001/√depth for every initialization, batch size {BATCH}, {SEEDS} seeds. The signal is
-that of 256 training images, mean of {SEEDS} seeds. Every number on this page was computed when the page was made.
+normalization; Adam, learning rate 0.001/√depth for every initialization, batch size {BATCH}, {SEEDS} seeds. The signal
+is that of 256 training images, mean of {SEEDS} seeds. Every number on this page was computed when it was made.
 """
     charts = {"curves": learning(records, "test accuracy (%)"), "signal": signal_chart(signals)}
     path = write_page(out / "index.html", "Deep ReLU networks that train from the first step", text, charts)
