@@ -21,8 +21,8 @@ def install(extra: str) -> str:
 def missing(error: ModuleNotFoundError, what: str, package: str, extra: str) -> ImportError:
     """The sentence for a failed import: of the package itself, of Keras's backend, or else the error as it is.
 
-    >>> print(missing(ModuleNotFoundError("", name="torch"), "stiefel_init.torch", "torch", "torch"))  # doctest: +ELLIPSIS
-    stiefel_init.torch needs torch, which is not installed; run `pip install ...
+    >>> str(missing(ModuleNotFoundError("", name="jax"), "stiefel_init.jax", "jax", "jax"))[:54]
+    'stiefel_init.jax needs jax, which is not installed; ru'
     """
     name = (error.name or "").partition(".")[0]
     if name == package:

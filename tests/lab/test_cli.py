@@ -249,7 +249,8 @@ def test_without_its_packages_the_command_line_says_what_to_install() -> None:
     ],
 )
 def test_a_framework_without_its_package_says_so_in_one_sentence(module: str, absent: str, words: str) -> None:
-    script = f"import sys; sys.modules[{absent!r}] = None\ntry: import stiefel_init.{module}\nexcept ImportError as e: print(e)"
+    script = f"import sys; sys.modules[{absent!r}] = None\ntry: import stiefel_init.{module}\n"
+    script += "except ImportError as error: print(error)"
     environment = {**os.environ, "KERAS_BACKEND": "jax"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.startswith(words)

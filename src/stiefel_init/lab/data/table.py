@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._errors import StiefelError
+from ..._install import install
 
 SEPARATORS = (",", ";", "\t", "|")
 _UNPACK = {b"\x1f\x8b": gzip.decompress, b"BZh": bz2.decompress, b"\xfd7zXZ\x00": lzma.decompress}
@@ -63,7 +64,7 @@ def _parquet(path: Path, raw: bytes) -> Any:
     try:
         frame = pandas.read_parquet(io.BytesIO(raw)).reset_index(drop=True)
     except ImportError:
-        raise StiefelError(f"{path} is a Parquet file, which needs pyarrow; run pip install pyarrow.") from None
+        raise StiefelError(f"{path} is a Parquet file, which needs pyarrow; run {install('parquet')}.") from None
     except Exception as error:  # pyarrow has its own kinds
         reason = (str(error).splitlines() or [""])[0].rstrip(".")
         raise StiefelError(f"{path} is not a readable Parquet file ({reason}); write it again.") from None
