@@ -83,7 +83,7 @@ def _measured() -> list[str]:
         f"- **Slots.** At {pace:.0f} stacks a second, with stacks of {STACK_SECONDS} s, one driver keeps about "
         f"{STACK_SECONDS * pace:,.0f} slots busy. Longer stacks, more slots.",
         f"- **Records.** A record of 20 epochs is {size / 1e3:.1f} KB: a million networks are {size / 1e3:.1f} GB on "
-        f"the driver's disk (more in its memory), in {1e6 / 12:,.0f} files for stacks of twelve. They pass through it in "
+        f"the driver's disk (more in memory), in {1e6 / 12:,.0f} files for stacks of twelve. They pass through it in "
         f"{1e6 / 12 / pace / 60:.0f} minutes, far less than their training.",
         "- **Object store.** A study needs its data sets on every node: 55 MB for MNIST, 110 MB for both image sets. "
         "Results are small and stay out of it.",

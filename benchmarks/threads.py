@@ -18,8 +18,9 @@ from _timing import machine, write_record
 
 from stiefel_init.lab.train import threads, training
 from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.outcome import Outcome
 from stiefel_init.lab.train.task import Tasks
-from stiefel_init.lab.train.training import Outcome, train
+from stiefel_init.lab.train.training import train
 
 STACKS = ((12, 60, 64), (12, 5, 16), (2, 60, 64), (1, 60, 64), (1, 5, 1024))
 """Networks, depth, width."""

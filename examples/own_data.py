@@ -1,4 +1,4 @@
-"""Your own data in five lines: NumPy arrays or a CSV file, trained under several initializations at once."""
+"""Your own data in five lines: NumPy arrays or a file, trained under several initializations at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stiefel_init.lab import Cell, from_arrays, from_csv, run, summary
+from stiefel_init.lab import Cell, from_arrays, from_file, run, summary
 
 rng = np.random.default_rng(0)
 x = rng.normal(size=(500, 12))
@@ -29,7 +29,7 @@ with TemporaryDirectory() as folder:
     np.savetxt(file, np.column_stack([x, y]), fmt="%s", delimiter=",", header=names, comments="")
 
     # The same from a CSV file, three seeds each. With `out`, rerun to resume.
-    levels = from_csv(file, target="level")
+    levels = from_file(file, target="level")
     cells = [Cell("levels", scheme, seed=seed, **settings) for scheme in ("stiefel", "he") for seed in range(3)]
     records = run(cells, datasets={"levels": levels}, out=Path(folder, "records"))
     summary(records).show()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 
+from ._install import missing
+
 
 def main() -> None:
     """Run the command line."""
     try:
         from .lab.cli import main as run
     except ModuleNotFoundError as error:
-        print(f"error: the command line needs {error.name}; pip install 'stiefel-init[lab]'.", file=sys.stderr)
+        print(f"error: {missing(error, 'the command line', str(error.name), 'lab')}", file=sys.stderr)
         sys.exit(2)
     run()
 

@@ -10,14 +10,19 @@ from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
-import sklearn
-from sklearn.neural_network import MLPClassifier, MLPRegressor
 
+from ._install import missing
 from ._sample import draw
 from .recipe._matrices import Layer, Matrices
 from .recipe._parts import Weight, parts
 from .recipe._roles import Roles
 from .schemes import Offsets, Scheme, SchemeName, get
+
+try:
+    import sklearn
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+except ModuleNotFoundError as error:
+    raise missing(error, "stiefel_init.sklearn", "sklearn", "sklearn") from None
 
 __all__ = ["StiefelMLPClassifier", "StiefelMLPRegressor"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import torch
 import typer
 from laboratory import TINY, Cli, Done, csv_of, refused
 
+from stiefel_init import __version__
 from stiefel_init.lab import cli
 
 GROUPS: tuple[Any, ...] = (typer.main.get_command(cli.app), typer.main.get_command(cli.data_app))
@@ -34,9 +36,25 @@ def test_help(command: tuple[str, ...], stiefel_init: Cli) -> None:
 
 
 def test_the_commands() -> None:
-    expected = {"demo", "train", "diagnose", "reproduce", "compare", "report", "publish", "paper", "bench", "data"}
+    expected = {
+        "demo",
+        "train",
+        "list",
+        "diagnose",
+        "reproduce",
+        "compare",
+        "report",
+        "publish",
+        "paper",
+        "bench",
+        "data",
+    }
     assert expected <= {words[0] for words in COMMANDS}
     assert {("data", "list"), ("data", "get"), ("data", "where")} <= set(COMMANDS)
+
+
+def test_the_version(stiefel_init: Cli) -> None:
+    assert stiefel_init("--version") == (0, f"stiefel-init {__version__}\n", "")
 
 
 def test_help_comes_without_pytorch() -> None:
@@ -66,7 +84,17 @@ BAD: dict[str, tuple[Any, ...]] = {
     "seeds": (("--seeds", "0"), "seeds=0"),
     "epochs": (("--epochs", "0"), "epochs=0"),
     "batch": (("--batch", "-1"), "batch=-1"),
-    "rate": (("--lr", "-1"), "lr=-1.0 is not a learning rate"),
+    "rate": (("--lr", "-1"), "lr=-1 is not a learning rate"),
+    "rates that are none": (("--lr", "1,fast"), "lr=1,fast is not a learning rate"),
+    "a rate in the old unit": (("--lr", "0.001"), "lr=0.001 is counted in units of 0.001/√depth", "write --lr 1"),
+    "a task of a known set": (("--task", "regression"), "--task regression is for files"),
+    "whole numbers that may be classes": (
+        ("--data", "letters.csv", "--target", "letter", "--drop", "when"),
+        "26 different whole numbers",
+        "--task classification",
+    ),
+    "dates": (("--data", "letters.csv", "--target", "kind"), "column when holds dates", "--drop when"),
+    "a folder as data": (("--data", "."), "--data . is a directory", "--data-dir"),
     "no end of layers": (("--depth", "100000000"), "depth=100000000", "at most 100000"),
     "no end of networks": (("--seeds", "100000000"), "600,000,000 networks", "at most 1,000,000"),
     "dry run into a file": (("--dry-run", "--out", "customers.csv"), "customers.csv is a file"),
@@ -74,11 +102,11 @@ BAD: dict[str, tuple[Any, ...]] = {
     "alpha on pixels": (("--alpha", "2"), "digits has pixels"),
     "target of a known set": (("--target", "age"), "--target age"),
     "csv without target": (("--dataset", "customers.csv"), "--target"),
-    "csv that is not there": (("--dataset", "missing.csv", "--target", "age"), "missing.csv does not exist"),
+    "csv that is not there": (("--data", "missing.csv", "--target", "age"), "missing.csv does not exist"),
     "column that is not there": (("--dataset", "customers.csv", "--target", "income"), "target='income'", "'churn'"),
     "out is a file": (("--out", "customers.csv"), "customers.csv is a file"),
     "out below a file": (("--out", "customers.csv/out"), "customers.csv/out"),
-    "data directory": (("--dataset", "mnist", "--data", "nowhere"), "nowhere"),
+    "data directory": (("--dataset", "mnist", "--data-dir", "nowhere"), "nowhere"),
 }
 
 
@@ -87,9 +115,11 @@ def test_bad_input_is_told_in_one_sentence_and_nothing_is_written(
     words: tuple[Any, ...], stiefel_init: Cli, tmp_path: Path
 ) -> None:
     csv = csv_of(tmp_path / "customers.csv").read_bytes()
+    lines = [f"{i},{i % 26},{'ab'[i % 2]},2026-01-{1 + i % 28:02}\n" for i in range(260)]
+    (tmp_path / "letters.csv").write_text("size,letter,kind,when\n" + "".join(lines))
     options, *expected = words
     refused(stiefel_init("train", "--epochs", "1", "--device", "cpu", "--out", "study", *options), *expected)
-    assert [path.name for path in tmp_path.iterdir()] == ["customers.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["customers.csv", "letters.csv"]
     assert (tmp_path / "customers.csv").read_bytes() == csv
 
 
@@ -126,7 +156,7 @@ def test_an_output_directory_that_is_a_file(command: tuple[str, ...], stiefel_in
 
 
 def test_an_experiment_that_cannot_begin_leaves_nothing(stiefel_init: Cli, tmp_path: Path) -> None:
-    refused(stiefel_init("reproduce", "table1", "--quick", "--data", "nowhere", "--out", "out"), "nowhere")
+    refused(stiefel_init("reproduce", "table1", "--quick", "--data-dir", "nowhere", "--out", "out"), "nowhere")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -202,4 +232,33 @@ def test_without_its_packages_the_command_line_says_what_to_install() -> None:
     script = "import sys; sys.modules['typer'] = None; from stiefel_init.__main__ import main; main()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == "error: the command line needs typer; pip install 'stiefel-init[lab]'.\n"
+    assert re.fullmatch(
+        r"error: the command line needs typer, which is not installed; run `pip install [^\n]*\[lab\]'`[^\n]*\.\n",
+        done.stderr,
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "absent", "words"),
+    [
+        ("torch", "torch", "stiefel_init.torch needs torch, which is not installed; run `pip install"),
+        ("jax", "jax", "stiefel_init.jax needs jax, which is not installed"),
+        ("keras", "keras", "stiefel_init.keras needs keras, which is not installed"),
+        ("keras", "jax", "stiefel_init.keras needs a backend of Keras, and jax is not installed"),
+        ("sklearn", "sklearn", "stiefel_init.sklearn needs sklearn, which is not installed"),
+    ],
+)
+def test_a_framework_without_its_package_says_so_in_one_sentence(module: str, absent: str, words: str) -> None:
+    script = f"import sys; sys.modules[{absent!r}] = None\ntry: import stiefel_init.{module}\n"
+    script += "except ImportError as error: print(error)"
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.startswith(words)
+    assert done.stdout.count("\n") == 1
+
+
+def test_a_command_without_pytorch_says_what_to_install() -> None:
+    script = "import sys; sys.modules['torch'] = None; from stiefel_init.lab.cli import main; main(['train'])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "error: this command needs torch, which is not installed; run `pip install" in done.stderr

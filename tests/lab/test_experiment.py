@@ -128,7 +128,7 @@ def test_an_unknown_name_is_told_the_known_ones() -> None:
 @pytest.mark.parametrize(
     ("name", "full", "quick"),
     [
-        ("table1", 1200, 36), ("table2", 600, 60), ("table3", 7200, 72), ("figure3", 6000, 48), ("table5", 2880, 120),
+        ("table1", 1200, 36), ("table2", 600, 30), ("table3", 7200, 72), ("figure3", 6000, 48), ("table5", 2880, 120),
         ("members", 4982, 215),
     ],
 )  # fmt: skip

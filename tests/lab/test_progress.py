@@ -19,7 +19,7 @@ def test_progress_in_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch
         advance(1.0)
         advance(-1.0)  # a stack that has to be trained again
     assert capsys.readouterr().err == (
-        "training: 25%, about 60 s left. 2 of wine, depth 3\ntraining: 25%, about 2 min left.\n"
+        "training: 25%, about 60 s left (2 of wine, depth 3).\ntraining: 25%, about 2 min left.\n"
     )
 
 

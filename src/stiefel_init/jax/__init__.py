@@ -1,7 +1,12 @@
 """JAX: whole models of Equinox and Flax with `initialize`; initializers with the contract of `jax.nn.initializers`."""
 
+from .._install import missing
 from ..recipe import Plan
-from ._initialize import initialize
-from ._initializer import Initializer, initializer, stiefel
+
+try:
+    from ._initialize import initialize
+    from ._initializer import Initializer, initializer, stiefel
+except ModuleNotFoundError as error:
+    raise missing(error, "stiefel_init.jax", "jax", "jax") from None
 
 __all__ = ["Initializer", "Plan", "initialize", "initializer", "stiefel"]

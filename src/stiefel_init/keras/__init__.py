@@ -1,7 +1,12 @@
 """Keras 3, on every backend: whole models with `initialize_`, and initializers for the kernels of single layers."""
 
+from .._install import missing
 from ..recipe import Plan
-from ._initialize import initialize_
-from ._initializer import Initializer, Stiefel
+
+try:
+    from ._initialize import initialize_
+    from ._initializer import Initializer, Stiefel
+except ModuleNotFoundError as error:
+    raise missing(error, "stiefel_init.keras", "keras", "keras") from None
 
 __all__ = ["Initializer", "Plan", "Stiefel", "initialize_"]

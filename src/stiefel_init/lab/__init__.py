@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .data import Dataset, from_arrays, from_csv, load
+    from .data import Dataset, from_arrays, from_csv, from_file, load
     from .experiment import Experiment, Options, Trained
     from .report.summary import summary
     from .report.tables import Table
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from .train.runner import run
 
 __all__ = [
-    "Cell", "Dataset", "Experiment", "Options", "Record", "Table", "Trained", "from_arrays", "from_csv", "load", "run",
-    "summary",
+    "Cell", "Dataset", "Experiment", "Options", "Record", "Table", "Trained", "from_arrays", "from_csv", "from_file",
+    "load", "run", "summary",
 ]  # fmt: skip
 
 _HOME = {
-    **dict.fromkeys(("Dataset", "from_arrays", "from_csv", "load"), "data"),
+    **dict.fromkeys(("Dataset", "from_arrays", "from_csv", "from_file", "load"), "data"),
     **dict.fromkeys(("Experiment", "Options", "Trained"), "experiment"),
     "Cell": "train.cell",
     "Record": "train.record",

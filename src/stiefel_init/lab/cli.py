@@ -8,13 +8,36 @@ import os
 import runpy
 import sys
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from .._errors import StiefelError
+from .._install import missing
+from .options import (
+    CategoryOption,
+    DataOption,
+    DecimalOption,
+    Device,
+    DeviceOption,
+    DirectoryOption,
+    DropOption,
+    DryOption,
+    GroupOption,
+    JsonOption,
+    OnOption,
+    Optimizer,
+    OutOption,
+    Plugin,
+    Precision,
+    ResultsOption,
+    StackOption,
+    TargetOption,
+    Task,
+    TaskOption,
+    TimeOption,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,18 +45,23 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Deep ReLU networks that train from the first step: initialize, diagnose, and re-run the paper.",
 )
-Plugin = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--plugin",
-        exists=False,
-        help="A Python file that registers your own schemes, data sets, activations or experiments.",
-    ),
-]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from .. import __version__
+
+        print(f"stiefel-init {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
-def load_plugins(plugin: Plugin = None) -> None:
+def load_plugins(
+    plugin: Plugin = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Import the user's files that register schemes, data sets, activations or experiments."""
     from .plugins import load_file
 
@@ -66,55 +94,15 @@ def command(parent: typer.Typer, name: str | None = None) -> Callable[[Callable[
     return register
 
 
-class Device(StrEnum):
-    """Where to train."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-class Optimizer(StrEnum):
-    """The optimizer."""
-
-    adam = "adam"
-    sgd = "sgd"
-
-
-class Precision(StrEnum):
-    """Precision of matrix products."""
-
-    float32 = "float32"
-    tf32 = "tf32"
-
-
-OutOption = Annotated[
-    Path, typer.Option("--out", help="Directory for records and pictures; rerun with the same one to resume.")
-]
-DeviceOption = Annotated[Device, typer.Option(help="auto uses a GPU if there is one.")]
-DataOption = Annotated[
-    Path | None,
-    typer.Option("--data", help="Directory of data files; by default STIEFEL_INIT_DATA, cache, network."),
-]
-StackOption = Annotated[
-    int | None, typer.Option("--stack", min=1, help="Networks to train at once; by default as many as fit in memory.")
-]
-OnOption = Annotated[
-    str, typer.Option("--on", help="local; ray or ray://HOST:PORT for a Ray cluster, one task per stack.")
-]
-ResultsOption = Annotated[Path | None, typer.Option(help="Directory of records; by default our published ones.")]
-DryOption = Annotated[bool, typer.Option("--dry-run", help="Only print what would run and how long it would take.")]
-
-
 @command(app)
 def demo(
     out: OutOption = Path("stiefel-init-demo"),
     device: DeviceOption = Device.auto,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training data.")] = 30,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training data.")] = 12,
 ) -> None:
     """Train six initializations at depths 10, 50 and 100 on handwritten digits, and write a page with the results.
 
-    Takes about a minute on two cores and needs no network.
+    Three seeds each. Takes about a minute on two cores and needs no network.
     """
     from .studies.demo import run_demo
 
@@ -124,9 +112,7 @@ def demo(
 
 @command(app)
 def train(
-    dataset: Annotated[
-        str, typer.Option(help="A data set by name (stiefel-init data list), or a CSV file.")
-    ] = "digits",
+    data: DataOption = "digits",
     scheme: Annotated[
         str,
         typer.Option(help="Comma-separated: 'all' for the paper's six; also permutation, identity, rotation."),
@@ -136,54 +122,113 @@ def train(
     activation: Annotated[
         str, typer.Option(help="relu, leaky_relu, prelu, elu, selu; comma-separated, or 'all'.")
     ] = "relu",
-    seeds: Annotated[int, typer.Option(help="Networks per setting.")] = 1,
+    seeds: Annotated[int, typer.Option(help="Networks per setting; five or more tell schemes apart.")] = 1,
     epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 20,
     batch: Annotated[int, typer.Option(help="Batch size; 0 for full batch.")] = 256,
-    lr: Annotated[float, typer.Option(help="Learning rate; it is divided by √depth.")] = 1e-3,
+    lr: Annotated[
+        str,
+        typer.Option(
+            help="Learning rate in units of 0.001/√depth. Of several (0.25,0.5,1,2,4), or with 'auto', each scheme "
+            "gets its best, chosen on a validation part."
+        ),
+    ] = "1",
     optimizer: Annotated[Optimizer, typer.Option(help="The optimizer.")] = Optimizer.adam,
-    shots: Annotated[int | None, typer.Option(help="Training images per class; by default all.")] = None,
+    shots: Annotated[int | None, typer.Option(help="Training rows per class; by default all.")] = None,
     alpha: Annotated[
         float | None, typer.Option(help="Shift of standardized tabular features; the paper recommends 2.")
     ] = None,
     precision: Annotated[
         Precision, typer.Option(help="tf32 is less accurate, but faster for many networks on a GPU.")
     ] = Precision.float32,
-    target: Annotated[str | None, typer.Option(help="The CSV column to predict.")] = None,
+    target: TargetOption = None,
+    task: TaskOption = None,
+    drop: DropOption = "",
+    category: CategoryOption = "",
+    group: GroupOption = None,
+    time: TimeOption = None,
+    decimal: DecimalOption = None,
     device: DeviceOption = Device.auto,
     out: OutOption = Path("stiefel-init-train"),
-    data: DataOption = None,
+    data_dir: DirectoryOption = None,
     stack: StackOption = None,
     on: OnOption = "local",
     dry_run: DryOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Run your own study; rerun the command to resume.
+    """Compare starts on your own data; rerun the command to resume.
 
-    [dim]stiefel-init train --dataset digits --scheme all --depth 5,10,50 --seeds 3 --epochs 20 --out DIR[/dim]
+    [dim]stiefel-init train --data digits --scheme all --depth 5,10,50 --seeds 5 --lr auto --out DIR[/dim]
 
-    [dim]stiefel-init train --dataset customers.csv --target churn --scheme stiefel,he --depth 30 --alpha 2[/dim]
+    [dim]stiefel-init train --data customers.csv --target churn --scheme stiefel,he --depth 30 --alpha 2[/dim]
     """
-    from .studies import own
+    from .studies import own, study_files, study_page
+    from .studies.rates import rates
 
-    datasets = own.own_data(dataset, target)
+    datasets = own.own_data(data, _columns(target, task, drop, category, group, time, decimal))
     cells = own.grid(
-        dataset=next(iter(datasets), dataset), schemes=scheme, depths=depth, width=width, activations=activation,
-        seeds=seeds, epochs=epochs, batch=batch, lr=lr, optimizer=optimizer.value, shots=shots, alpha=alpha,
-        precision=precision.value,
+        dataset=next(iter(datasets), data), schemes=scheme, depths=depth, width=width, activations=activation,
+        epochs=epochs, batch=batch, optimizer=optimizer.value, shots=shots, alpha=alpha, precision=precision.value,
     )  # fmt: skip
+    study = own.plan(cells, seeds, rates(lr), datasets, data_dir)
     if dry_run:
         from .train.forecast import forecast
 
         _measured_here(on)
-        print(forecast(cells, device.value, datasets, data, out, stack))
+        print(forecast(study.forecast_cells(), device.value, study.datasets, data_dir, out, stack))
         return
     from .progress import counted
     from .report.summary import summary
-    from .train.runner import run
+    from .train.cluster import Place
+    from .train.runner import pick_device, run
 
-    records = run(cells, out=out, device=device.value, datasets=datasets, directory=data, most=stack, on=on)
-    summary(records, title=f"{records[0].cell.dataset}, {records[0].metric.label}, after {epochs} epochs").show()
-    page = own.page(records, out)
-    print(f"\n{counted(len(records), 'record')} and {page.name} are in {out}.")
+    def run_cells(chosen: list[Any]) -> list[Any]:
+        return run(chosen, out=out, device=device.value, datasets=study.datasets, directory=data_dir, most=stack, on=on)
+
+    if Place.of(on) is None:
+        pick_device(device.value)
+    own.check(study, out, data_dir)
+    if study.dataset.columns and not as_json:
+        study_files.columns_table(study.dataset).show()
+    outcome = own.run_study(study, run_cells)
+    folder, content = study_files.write(outcome, out)
+    page = study_page.page(outcome, content, folder)
+    if as_json:
+        print(json.dumps(content, ensure_ascii=False, indent=1))
+        return
+    title = f"{content['data']['name']}, {content['metric']['label']}, after {counted(epochs, 'epoch')}"
+    summary(outcome.records, title=title).show()
+    if study.seeds > 1 or study.rates.searched or study_files.imbalanced(study.dataset):
+        study_files.comparison(content).show()
+    for line in study_page.sentences(outcome, content):
+        print(line)
+    print(f"\n{counted(len(outcome.records), 'network')}: {page}, with results.csv and summary.json beside it.")
+
+
+def _columns(
+    target: str | None, task: Task | None, drop: str, category: str, group: str | None, time: str | None,
+    decimal: str | None,
+) -> Any:  # fmt: skip
+    """The options about a file's columns."""
+    from .studies.own import Columns
+
+    left, categories = (tuple(filter(None, map(str.strip, text.split(",")))) for text in (drop, category))
+    mark: Any = decimal  # from_file says what it may be
+    return Columns(target, None if task is None else task.value, left, categories, group, time, mark)
+
+
+@command(app, "list")
+def list_studies(
+    directory: Annotated[Path, typer.Argument(help="A directory that `train --out` wrote.")] = Path(
+        "stiefel-init-train"
+    ),
+    as_json: JsonOption = False,
+) -> None:
+    """List the studies of a directory: data, schemes, who is best, and the page of each."""
+    from .report import tables
+    from .studies.study_files import listing
+
+    with tables.as_json(as_json):
+        listing(directory).show()
 
 
 @command(app)
@@ -199,10 +244,22 @@ def diagnose(
     ] = "all",
     activation: Annotated[str, typer.Option(help="relu, leaky_relu, prelu, elu or selu.")] = "relu",
     data: Annotated[
-        str, typer.Option(help="A data set, or the shape of one input for noise, such as 3x32x32.")
+        str,
+        typer.Option(
+            "--data", "--dataset", help="A data set by name, a file, or the shape of one input for noise, as 3x32x32."
+        ),
     ] = "digits",
+    target: TargetOption = None,
+    task: TaskOption = None,
+    drop: DropOption = "",
+    category: CategoryOption = "",
+    group: GroupOption = None,
+    time: TimeOption = None,
+    decimal: DecimalOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed for the weights.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Directory for the picture and the numbers.")] = None,
+    data_dir: DirectoryOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what happens to signal and gradient before training, for the initializations or for your own model.
 
@@ -212,12 +269,15 @@ def diagnose(
     """
     from . import diagnosis
 
-    batch = diagnosis.batch(data)
+    batch = diagnosis.batch(data, _columns(target, task, drop, category, group, time, decimal), data_dir)
     if model is not None:
         diagnoses = {model: diagnosis.of_own_model(model, batch)}
     else:
         diagnoses = diagnosis.of_schemes(scheme, depth, width, activation, batch, seed)
     written = [] if out is None else diagnosis.write(diagnoses, out)
+    if as_json:
+        print(json.dumps(diagnosis.numbers(diagnoses), ensure_ascii=False, indent=1))
+        return
     if len(diagnoses) == 1:
         print(*diagnoses.values())
     else:
@@ -239,26 +299,29 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A small version, marked as such: minutes on a CPU.")] = False,
     device: DeviceOption = Device.auto,
     out: OutOption = Path("stiefel-init-results"),
-    data: DataOption = None,
+    data_dir: DirectoryOption = None,
     stack: StackOption = None,
     on: OnOption = "local",
     dry_run: DryOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Rerun an experiment of the paper and compare it with the published numbers; or rerun one of our studies."""
     from .experiment import Options, Trained
     from .experiments import chosen
+    from .report import tables
     from .train.cluster import Place
     from .train.runner import pick_device
 
     experiments = chosen(name)
     if Place.of(on) is None:
         pick_device(device.value)
-    options = Options(out, seeds, quick, device.value, data, stack, on)
+    options = Options(out, seeds, quick, device.value, data_dir, stack, on)
     if not dry_run:
-        for experiment in experiments:
-            if on != "local" and not isinstance(experiment, Trained):
-                print(f"{experiment.name} is not made of networks; it is computed on this machine.", file=sys.stderr)
-            experiment.run(options)
+        with tables.as_json(as_json):
+            for experiment in experiments:
+                if on != "local" and not isinstance(experiment, Trained):
+                    print(f"{experiment.name} is not made of networks; it runs on this machine.", file=sys.stderr)
+                experiment.run(options)
         return
     _measured_here(on)
     trained = [experiment for experiment in experiments if isinstance(experiment, Trained)]
@@ -266,7 +329,7 @@ def reproduce(
     if cells:
         from .train.forecast import forecast
 
-        print(forecast(list(dict.fromkeys(cells)), device.value, {}, data, out, stack))
+        print(forecast(list(dict.fromkeys(cells)), device.value, {}, data_dir, out, stack))
     for experiment in experiments:
         if not isinstance(experiment, Trained):
             print(f"{experiment.name} keeps no trained networks; it would be computed from scratch.")
@@ -281,13 +344,16 @@ def _measured_here(on: str) -> None:
 def compare(
     name: Annotated[str | None, typer.Argument(help="table1, table2, table3 or table5; by default all.")] = None,
     results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare records with the published numbers, cell by cell."""
     from .paper.comparisons import comparisons
+    from .report import tables
     from .results import Results
 
-    for table in comparisons(name, Results(results)):
-        table.show()
+    with tables.as_json(as_json):
+        for table in comparisons(name, Results(results)):
+            table.show()
 
 
 @command(app)
@@ -340,7 +406,7 @@ def paper(
     name: Annotated[
         str | None, typer.Argument(help="table1, table2, table3, table5 or figure1; by default all.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON records instead of tables.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the published numbers."""
     from .paper import published
@@ -353,33 +419,36 @@ def paper(
 
 
 @command(data_app, "list")
-def data_list(data: DataOption = None) -> None:
+def data_list(data_dir: DirectoryOption = None, as_json: JsonOption = False) -> None:
     """List the data sets, and where each would come from."""
     from .data import describe
-    from .report.tables import Table
+    from .report import tables
 
     rows = [
         [row.name, row.task, f"{row.rows:,}", str(row.features), str(row.classes or "—"), row.where or "not here yet"]
-        for row in describe(directory=data)
+        for row in describe(directory=data_dir)
     ]
-    Table("", ["name", "task", "rows", "features", "classes", "where"], rows).show()
+    with tables.as_json(as_json):
+        tables.Table("", ["name", "task", "rows", "features", "classes", "where"], rows).show()
 
 
 @command(data_app, "get")
-def data_get(name: Annotated[str, typer.Argument(help="A data set, or 'all'.")], data: DataOption = None) -> None:
+def data_get(
+    name: Annotated[str, typer.Argument(help="A data set, or 'all'.")], data_dir: DirectoryOption = None
+) -> None:
     """Fetch a data set into the cache and verify it."""
     from .data import NAMES, get
 
     for chosen in NAMES if name == "all" else (name,):
-        print(f"{chosen}: {get(chosen, directory=data)}")
+        print(f"{chosen}: {get(chosen, directory=data_dir)}")
 
 
 @command(data_app, "where")
-def data_where(name: Annotated[str, typer.Argument(help="A data set.")], data: DataOption = None) -> None:
+def data_where(name: Annotated[str, typer.Argument(help="A data set.")], data_dir: DirectoryOption = None) -> None:
     """Show where a data set would come from, without using the network."""
     from .data import where
 
-    print(where(name, directory=data) or f"not on this machine; fetch it with: stiefel-init data get {name}")
+    print(where(name, directory=data_dir) or f"not on this machine; fetch it with: stiefel-init data get {name}")
 
 
 @command(app)
@@ -407,6 +476,10 @@ def bench(
 _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
 
 
+_PACKAGES = ("torch", "pandas", "sklearn", "matplotlib", "markdown_it", "rich")
+"""What the extra `lab` brings."""
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line: exit code 0, 2 for bad input (explained in one sentence), 130 for Ctrl-C."""
     try:
@@ -416,6 +489,11 @@ def main(arguments: list[str] | None = None) -> None:
         sentence = str(error)
     except _UsageError as error:
         sentence = error.format_message()
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name not in _PACKAGES:
+            raise
+        sentence = str(missing(error, "this command", name, "lab"))
     if sentence:  # none where a command is missing, and the help was the answer
         print(f"error: {sentence}", file=sys.stderr)
     sys.exit(2)

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from .._errors import StiefelError
 from ..theory._moments import resolve
 from ..torch import Diagnosis, diagnose, initialize_
-from .data import load, names, split
+from .data import load, names, split, standardized
 from .files import prepare, write_whole
 from .plugins import load_file
 from .report import plots
 from .report.tables import Table
-from .studies.own import schemes_of
+from .studies.own import Columns, own_data, schemes_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,24 +46,25 @@ class Batch:
     """The shape of one input as an image, where it has one."""
 
 
-def batch(data: str) -> Batch:
-    """The batch that `--data` names.
+def batch(data: str, columns: Columns | None = None, directory: Path | None = None) -> Batch:
+    """The batch that `--data` names: a data set, a file, or noise of a shape.
 
     >>> batch("digits").inputs.shape, batch("3x8x8").inputs.shape
     (torch.Size([256, 64]), torch.Size([256, 3, 8, 8]))
     """
-    if data in names():
-        dataset = load(data)
-        x, y, _, _ = split(dataset)
+    own = {} if _shape(data) else own_data(data, columns or Columns())
+    if own or data in names():
+        dataset = next(iter(own.values())) if own else load(data, directory=directory)
+        parts = split(dataset)
+        if dataset.standardize and dataset.task == "regression":
+            parts, _ = standardized(parts)
+        x, y, _, _ = parts
         side = math.isqrt(dataset.features)
         image = (1, side, side) if dataset.scale != 1 and side**2 == dataset.features else None
         inputs = torch.from_numpy(np.ascontiguousarray(x[:ROWS], dtype=np.float32)) / dataset.scale
         targets = torch.from_numpy(np.ascontiguousarray(y[:ROWS]))
         return Batch(data, inputs, targets, dataset.outputs, image)
-    try:
-        shape = [int(part) for part in data.lower().replace("×", "x").split("x")]
-    except ValueError:
-        shape = []
+    shape = _shape(data)
     if not shape or min(shape) < 1:
         raise StiefelError(
             f"data={data!r} is not known; choose one of {', '.join(names())}, or a shape such as 3x32x32."
@@ -75,6 +76,14 @@ def batch(data: str) -> Batch:
             f"data={data!r}: {ROWS} inputs of that shape do not fit in memory; give a smaller shape."
         ) from None
     return Batch(f"noise {data}", noise, None, 10)
+
+
+def _shape(text: str) -> list[int]:
+    """The shape that a text such as 3x32x32 is; empty if it is none."""
+    try:
+        return [int(part) for part in text.lower().replace("×", "x").split("x")]
+    except ValueError:
+        return []
 
 
 class _Registered(nn.Module):
@@ -203,12 +212,16 @@ def _ratio(part: float | None, whole: float | None) -> str:
 
 def write(diagnoses: Mapping[str, Diagnosis], out: Path) -> list[Path]:
     """The picture and the numbers, as files in `out`."""
-    picture, numbers = prepare(out) / "diagnosis.png", out / "diagnosis.json"
+    picture, table = prepare(out) / "diagnosis.png", out / "diagnosis.json"
     figure = next(iter(diagnoses.values())).plot() if len(diagnoses) == 1 else _picture(diagnoses)
     plots.save(figure, picture)
-    content = {name: json.loads(diagnosis.to_json()) for name, diagnosis in diagnoses.items()}
-    write_whole(numbers, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
-    return [picture, numbers]
+    write_whole(table, json.dumps(numbers(diagnoses), ensure_ascii=False, indent=1) + "\n")
+    return [picture, table]
+
+
+def numbers(diagnoses: Mapping[str, Diagnosis]) -> dict[str, Any]:
+    """The diagnoses as JSON values."""
+    return {name: json.loads(diagnosis.to_json()) for name, diagnosis in diagnoses.items()}
 
 
 def _picture(diagnoses: Mapping[str, Diagnosis]) -> Figure:

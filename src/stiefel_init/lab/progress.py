@@ -34,7 +34,9 @@ def _bar(total: float, title: str) -> Iterator[Advance]:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("left  {task.fields[what]}"), console=Console(stderr=True)) as bar:
+    with Progress(
+        *columns, TextColumn("left  {task.fields[what]}"), console=Console(stderr=True), speed_estimate_period=600
+    ) as bar:
         task = bar.add_task(title, total=total, what="")
 
         def advance(work: float, what: str = "") -> None:
@@ -54,7 +56,8 @@ def _lines(total: float, title: str) -> Advance:
         if now - last >= LINE_EVERY and done:
             last = now
             left = (now - start) * max(total - done, 0) / done
-            print(f"{title}: {min(done / total, 1):.0%}, about {duration(left)} left. {what}".rstrip(), file=sys.stderr)
+            place = f" ({what})" if what else ""
+            print(f"{title}: {min(done / total, 1):.0%}, about {duration(left)} left{place}.", file=sys.stderr)
 
     return advance
 

@@ -1,8 +1,13 @@
 """PyTorch: whole models with `initialize_`, one weight with `stiefel_` and its like, and `diagnose`."""
 
-from .diagnosis import Diagnosis, diagnose
-from .initialize import Plan, initialize_
-from .sampling import draw_, he_, lee_, orthogonal_, random_, sample, stiefel_, xavier_
+from .._install import missing
+
+try:
+    from .diagnosis import Diagnosis, diagnose
+    from .initialize import Plan, initialize_
+    from .sampling import draw_, he_, lee_, orthogonal_, random_, sample, stiefel_, xavier_
+except ModuleNotFoundError as error:
+    raise missing(error, "stiefel_init.torch", "torch", "torch") from None
 
 __all__ = [
     "Diagnosis",

@@ -1,4 +1,4 @@
-"""A user's own arrays and CSV files: taken as they are, or refused in one sentence before anything is trained."""
+"""A user's own arrays and tables: taken as they are, or refused in one sentence before anything is trained."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stiefel_init.lab import data
         ([1.0, 2.0, 4.0, 4.0] * 5, None, "classification", 3),
         ([0.5, 1.0] * 10, None, "regression", None),
         (range(20), "regression", "regression", None),
-        (np.arange(21).repeat(6), None, "regression", None),
+        (np.arange(101).repeat(6), None, "regression", None),
         (np.arange(20).repeat(6), None, "classification", 20),
         (np.arange(21).repeat(6), "classification", "classification", 21),
         (np.array([1.5, 2.5] * 10, object), None, "regression", None),
@@ -64,7 +64,11 @@ HOLES = np.where(FINE == 3, np.nan, np.where(FINE == 4, np.inf, FINE))
         (FINE.astype(str) + "x", [0, 1] * 10, {}, "features are not numbers"),
         (FINE * 1j, [0, 1] * 10, {}, "complex"),
         ([[1], [2, 3]], [0, 1], {}, "features are not numbers"),
-        (HOLES, [0, 1] * 10, {}, "missing or infinite features in column 0 (1), column 1 (1)"),
+        (HOLES, [0, 1] * 10, {}, "infinite features in column 0 (1)"),
+        (np.where(FINE % 2, np.nan, FINE), [0, 1] * 10, {}, "column 1 has no values"),
+        (FINE, np.arange(25).repeat(2)[:20] + np.arange(20), {"task": "classification"}, "single row"),
+        (FINE, [2.5] * 20, {}, "the same target, 2.5, in every row"),
+        (np.ones((42, 1)), np.arange(21).repeat(2), {}, "21 different whole numbers as targets"),
         (FINE, [np.nan, 1] * 10, {}, "10 missing or infinite targets"),
         (FINE, [None, "a"] * 10, {}, "10 missing or infinite targets"),
         (FINE, ["a"] * 20, {}, "only the class a"),
@@ -97,12 +101,12 @@ def csv(folder: Path, text: str) -> Path:
 
 def test_a_users_csv_file(tmp_path: Path) -> None:
     text = "size,colour,ok,kind\n" + '1.5,"red, dark",True,b\n-2,blue,False,a\n' * 5
-    dataset = data.from_csv(csv(tmp_path, text), "kind")
+    dataset = data.from_file(csv(tmp_path, text), "kind")
     assert (dataset.name, dataset.task, dataset.classes) == ("table", "classification", 2)
     assert dataset.x[:2].tolist() == [[1.5, 1, 1], [-2, 0, 0]]
     assert dataset.y[:2].tolist() == [1, 0]
-    assert data.from_csv(tmp_path / "table.csv", "size").task == "regression"
-    assert data.from_csv(tmp_path / "table.csv", "ok").classes == 2
+    assert data.from_file(tmp_path / "table.csv", "size").task == "regression"
+    assert data.from_file(tmp_path / "table.csv", "ok").classes == 2
     assert [part.shape for part in data.split(dataset)] == [(8, 3), (8,), (2, 3), (2,)]
 
 
@@ -113,18 +117,17 @@ def test_a_users_csv_file(tmp_path: Path) -> None:
         ("a,y\n", "y", "header and no rows"),
         ("a,y\n" + "1,0\n2,1\n" * 5, "z", "target='z' is not known; choose one of 'a', 'y'"),
         ("y\n" + "0\n1\n" * 5, "y", "features of shape (10, 0)"),
-        ("a,b,c,y\n" + "1,,x,0\n2,3,,1\n" * 5, "y", "missing or infinite features in b (5), c (5)"),
         ("a,y\n" + "1,\n2,1\n" * 5, "y", "5 missing or infinite targets"),
-        ("a,y\n" + "inf,0\n2,1\n" * 5, "y", "missing or infinite features in a (5)"),
+        ("a,y\n" + "inf,0\n2,1\n" * 5, "y", "infinite features in a (5)"),
         ("a,y\n" + "1,0\n2,0\n" * 5, "y", "only the class 0"),
         ("a,y\n" + "1,u\n2,u\n" * 5 + "3,v\n", "y", "classes with a single row, v"),
-        ("a,y\n" + "1,0,5\n2,1,6\n" * 5, "y", "not a readable CSV file"),
-        ("a,y\n1,0\n2,1,6\n", "y", "not a readable CSV file"),
+        ("a,y\n" + "1,0,5\n2,1,6\n" * 5, "y", "not a readable table"),
+        ("a,y\n1,0\n2,1,6\n", "y", "not a readable table"),
     ],
 )
 def test_csv_files_that_cannot_be_used(tmp_path: Path, text: str, target: str, words: str) -> None:
     with pytest.raises(StiefelError) as error:
-        data.from_csv(csv(tmp_path, text), target)
+        data.from_file(csv(tmp_path, text), target)
     assert words in one_sentence(error)
 
 
@@ -133,10 +136,10 @@ def test_csv_files_that_cannot_be_read(tmp_path: Path) -> None:
     for path, words in (
         (tmp_path / "nowhere.csv", "nowhere.csv cannot be read (No such file or directory)"),
         (tmp_path, "cannot be read (Is a directory)"),
-        (tmp_path / "binary.csv", "binary.csv is not a readable CSV file"),
+        (tmp_path / "binary.csv", "binary.csv is not a readable table"),
     ):
         with pytest.raises(StiefelError) as error:
-            data.from_csv(path, "y")
+            data.from_file(path, "y")
         assert words in one_sentence(error)
 
 
@@ -144,6 +147,6 @@ def test_many_columns_are_not_all_listed(tmp_path: Path) -> None:
     names = [f"c{j}" for j in range(500)]
     text = "\n".join([",".join(names), *(",".join(["1"] * 500) for _ in range(3))])
     with pytest.raises(StiefelError) as error:
-        data.from_csv(csv(tmp_path, text), "y")
+        data.from_file(csv(tmp_path, text), "y")
     assert "'c19', '…'" in one_sentence(error)
     assert "c20" not in one_sentence(error)

@@ -35,7 +35,7 @@ def test_html_and_titles_are_text(tmp_path: Path) -> None:
 def test_links_lead_out_of_the_page_or_nowhere(tmp_path: Path) -> None:
     text = "[a](members.md) [b](https://example.org) [c](javascript:alert) [d](file:///etc/passwd) [e](#x)\n"
     page = write_page(tmp_path / "out.html", "A page", text, {}).read_text()
-    assert re.findall(r'href="([^"]*)"', page) == ["https://example.org"]
+    assert re.findall(r'<a href="([^"]*)"', page) == ["https://example.org"]
 
 
 def test_the_same_page_is_the_same_file(tmp_path: Path) -> None:

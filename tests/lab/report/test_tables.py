@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -9,7 +10,7 @@ from laboratory import record
 from markdown_it import MarkdownIt
 
 from stiefel_init.lab.report.summary import summary
-from stiefel_init.lab.report.tables import Table, plain
+from stiefel_init.lab.report.tables import Table, as_json, plain
 from stiefel_init.lab.train.cell import Cell
 
 TABLE = Table(
@@ -94,4 +95,17 @@ def test_a_summary_counts_what_diverged() -> None:
     errors = [
         record(Cell("diabetes", seed=seed), 50.0 if seed else None, diverged=None if seed else 1) for seed in (0, 1)
     ]
-    assert summary(errors).rows[0][1] == "50.0 (1 diverged)", "an infinite error has no part in the mean"
+    assert summary(errors).rows[0][1] == "50.00 (1 diverged)", "an infinite error has no part in the mean"
+
+
+def test_tables_as_json_are_all_that_stdout_gets(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("scores", ["depth", "he"], [["10", "97.5"]])
+    with as_json():
+        print("wrote a file")
+        table.show()
+        table.show()
+    out, err = capsys.readouterr()
+    assert json.loads(out) == [{"title": "scores", "rows": [{"depth": "10", "he": "97.5"}]}] * 2
+    assert err == "wrote a file\n"
+    table.show()
+    assert "97.5" in capsys.readouterr().out, "and then as before"

@@ -19,9 +19,10 @@ from stiefel_init.lab.train import runner
 from stiefel_init.lab.train.cell import Cell, split_evenly
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.graph import GraphEngine
+from stiefel_init.lab.train.outcome import Outcome
 from stiefel_init.lab.train.runner import DeviceName, run
 from stiefel_init.lab.train.task import Tasks
-from stiefel_init.lab.train.training import Outcome, train
+from stiefel_init.lab.train.training import train
 
 WHERE: DeviceName = "cuda" if DEVICE.type == "cuda" else "cpu"
 MINE = {"mine": from_arrays(np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3)}

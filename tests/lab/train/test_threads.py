@@ -10,8 +10,9 @@ import torch
 from plain_training import images
 
 from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.outcome import Outcome
 from stiefel_init.lab.train.threads import spread
-from stiefel_init.lab.train.training import Outcome, train
+from stiefel_init.lab.train.training import train
 
 CPU = torch.device("cpu")
 

@@ -104,7 +104,7 @@ def test_the_test_score_is_that_of_each_network_on_its_own_test_rows(
     tasks = [shared, other, shared]
     stack = Stack([Cell("none", depth=2, width=6, seed=seed) for seed in range(3)], tasks, DEVICE)
     scramble_(stack)
-    for index, (one, score) in enumerate(zip(tasks, stack.evaluate().tolist())):
+    for index, (one, score) in enumerate(zip(tasks, stack.evaluate()[0].tolist())):
         with torch.no_grad():
             out = plain(stack, index)(torch.from_numpy(one.test_features).double() / one.scale).numpy()
         if one.loss == "cross_entropy":

@@ -1,27 +1,31 @@
 """The paper's nine data sets and the user's own, verified, split and standardized.
 
 `load(name)` finds a set in a directory, the cache, OpenML or a package, and verifies its content hash;
-`from_csv` and `from_arrays` take the user's own data; `split` returns training and test data.
+`from_file` and `from_arrays` take the user's own data; `split` returns training and test data.
 """
 
 from .catalog import CATALOG, NAMES
-from .dataset import Dataset, Split, split
+from .columns import Reading
+from .dataset import Dataset, Split, split, standardized
 from .library import Listing, describe, get, load, names, register, where
-from .own import from_arrays, from_csv
+from .own import from_arrays, from_csv, from_file
 
 __all__ = [
     "CATALOG",
     "NAMES",
     "Dataset",
     "Listing",
+    "Reading",
     "Split",
     "describe",
     "from_arrays",
     "from_csv",
+    "from_file",
     "get",
     "load",
     "names",
     "register",
     "split",
+    "standardized",
     "where",
 ]

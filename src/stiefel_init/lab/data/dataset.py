@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ..._errors import StiefelError
+from .columns import Reading
 
 Task = Literal["classification", "regression"]
 TASKS: tuple[Task, ...] = ("classification", "regression")
@@ -38,6 +39,20 @@ class Dataset:
     """What the features of images are divided by: 255 for MNIST, 16 for digits; 1 for tabular sets."""
     train_rows: int | None = None
     """With a fixed split, the first `train_rows` rows are for training and the rest for testing."""
+    standardize: bool = False
+    """Whether the targets of a regression are standardized for training. The paper leaves its own as they are."""
+    target: str = ""
+    """What the targets are, where they have a name."""
+    columns: tuple[Reading, ...] = ()
+    """How the columns of a user's file were read."""
+    groups: np.ndarray | None = None
+    """(n,): rows of one number stay on one side of the split."""
+    times: np.ndarray | None = None
+    """(n,): the rows of the last fifth of these are the test part, whatever the seed."""
+    test_seed: int | None = None
+    """With it, the test part is the same for every seed: the one of this seed."""
+    validation: bool = False
+    """Put the test part aside; a fifth of the training part is tested on in its place."""
 
     @property
     def features(self) -> int:
@@ -63,9 +78,10 @@ def split(dataset: Dataset, seed: int = 0, *, alpha: float = 0.0) -> Split:
     """The training and the test part of `dataset`.
 
     A set with a fixed split (mnist, fashion-mnist, digits) keeps it for every seed, as uint8 pixels. Any other is split
-    80/20 by `seed`, stratified by class in classification; its features become (x - μ)/σ + alpha in float32, with μ and
-    σ of the training part, per column. A column that is constant there is only centred. Targets stay as they are: int64
-    classes or float32 values.
+    80/20: by its times, by its groups, or by `seed`, stratified by class in classification. Its features become
+    (x - μ)/σ + alpha in float32, with μ and σ of the training part, per column; a missing one becomes μ. A column that
+    is constant there is only centred. Targets stay as they are, int64 classes or float32 values; with
+    `dataset.standardize`, values stay float64, for `standardized`.
 
     >>> from stiefel_init.lab.data import load
     >>> parts = split(load("wine"), seed=0, alpha=2.0)
@@ -77,18 +93,78 @@ def split(dataset: Dataset, seed: int = 0, *, alpha: float = 0.0) -> Split:
     if not (isinstance(seed, numbers.Integral) and 0 <= seed < 2**32):
         raise StiefelError(f"seed={seed!r} cannot pick a split; give an int from 0 to 2**32 - 1.")
     x, y = dataset.x, dataset.y
-    targets = y if dataset.task == "classification" else y.astype(np.float32)
-    if dataset.train_rows is not None:
-        if alpha:
-            raise StiefelError(
-                f"alpha={alpha} shifts standardized features, and {dataset.name} has pixels; leave alpha at 0."
-            )
+    targets = y if dataset.task == "classification" or dataset.standardize else y.astype(np.float32)
+    if dataset.train_rows is not None and alpha:
+        raise StiefelError(
+            f"alpha={alpha} shifts standardized features, and {dataset.name} has pixels; leave alpha at 0."
+        )
+    if dataset.train_rows is not None and not dataset.validation:
         k = dataset.train_rows
         return Split(x[:k], targets[:k], x[k:], targets[k:])
-    train, test = split_rows(y, seed, stratified=dataset.task == "classification")
-    mean, deviation = _moments(x[train])
-    features = ((x - mean) / deviation + alpha).astype(np.float32)
+    train, test = _rows(dataset, int(seed))
+    if dataset.train_rows is not None:
+        return Split(x[train], targets[train], x[test], targets[test])
+    features = _standardized_features(x, train, alpha)
     return Split(features[train], targets[train], features[test], targets[test])
+
+
+def standardized(parts: Split) -> tuple[Split, float]:
+    """Targets of a regression less their mean in the training part, in units of their deviation there; and that unit.
+
+    >>> y = np.array([1e300, 3e300])
+    >>> parts, unit = standardized(Split(np.eye(2), y, np.eye(2), y))
+    >>> parts.y_train.tolist(), unit
+    ([-1.0, 1.0], 1e+300)
+    """
+    y = np.concatenate([parts.y_train, parts.y_test]).astype(np.float64)[:, None]
+    train = np.arange(len(parts.y_train))
+    scaled, exponent = _of_order_one(y, train)
+    mean, deviation = _moments(scaled[train])
+    z = _float32((scaled - mean) / deviation)[:, 0]
+    return parts._replace(y_train=z[train], y_test=z[len(train) :]), float(np.ldexp(deviation, exponent)[0])
+
+
+def _rows(dataset: Dataset, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers of the training part, and of the test or the validation part."""
+    if dataset.train_rows is not None:
+        train = np.arange(dataset.train_rows)  # and the rest are for testing
+    else:
+        train, test = _fifth(
+            dataset, np.arange(len(dataset.y)), dataset.test_seed if dataset.test_seed is not None else seed
+        )
+    return _fifth(dataset, train, seed) if dataset.validation else (train, test)
+
+
+def _fifth(dataset: Dataset, rows: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """`rows` without a fifth of them, and that fifth."""
+    from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold
+
+    y = dataset.y[rows]
+    classes = dataset.task == "classification"
+    try:
+        if dataset.times is not None:
+            times = dataset.times[rows]
+            first = np.sort(times)[len(rows) - math.ceil(TEST_SHARE * len(rows))]
+            train, test = np.flatnonzero(times < first), np.flatnonzero(times >= first)
+        elif dataset.groups is not None:
+            groups = dataset.groups[rows]
+            kind = (
+                StratifiedGroupKFold(round(1 / TEST_SHARE), shuffle=True, random_state=seed)
+                if classes
+                else GroupShuffleSplit(1, test_size=TEST_SHARE, random_state=seed)
+            )
+            train, test = next(iter(kind.split(rows, y, groups)))
+        else:
+            train, test = split_rows(y, seed, stratified=classes)
+        if not len(train) or not len(test) or (classes and len(np.unique(y[train])) < 2):
+            raise ValueError("the training part would be empty or of one class")
+    except ValueError as error:
+        part = "validation" if dataset.validation else "test"
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise StiefelError(
+            f"{dataset.name} cannot be split into a training and a {part} part ({reason}); add rows or groups."
+        ) from None
+    return rows[train], rows[test]
 
 
 def split_rows(y: np.ndarray, seed: int, *, stratified: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -99,6 +175,34 @@ def split_rows(y: np.ndarray, seed: int, *, stratified: bool) -> tuple[np.ndarra
         np.arange(len(y)), test_size=TEST_SHARE, random_state=int(seed), stratify=y if stratified else None
     )
     return train, test
+
+
+def _standardized_features(x: np.ndarray, train: np.ndarray, alpha: float) -> np.ndarray:
+    x, _ = _of_order_one(x, train)
+    gaps = np.isnan(x)
+    if not gaps.any():
+        mean, deviation = _moments(x[train])
+        return _float32((x - mean) / deviation + alpha)
+    # Masked arrays leave the missing out of the moments; a column that is missing in all of the part has mean 0.
+    known = np.ma.masked_array(x, gaps)[train]
+    mean = known.mean(axis=0).filled(0.0)
+    deviation = known.std(axis=0).filled(0.0)
+    constant = (known.min(axis=0) == known.max(axis=0)).filled(True)
+    z = (x - mean) / np.where(constant | (deviation == 0), 1.0, deviation)
+    return _float32(np.where(gaps, 0.0, z) + alpha)
+
+
+def _of_order_one(x: np.ndarray, train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each column divided by a power of two, which is exact, so that no moment of its rows `train` is out of range."""
+    largest = np.max(np.abs(x[train]), axis=0, initial=0.0, where=~np.isnan(x[train]))
+    exponent = np.frexp(largest)[1]
+    with np.errstate(over="ignore"):  # in other rows, which `_float32` brings back
+        return np.ldexp(x, -exponent), exponent
+
+
+def _float32(x: np.ndarray) -> np.ndarray:
+    """In float32, with what a training part has made astronomically large brought within its range."""
+    return np.clip(x, -1e30, 1e30).astype(np.float32)
 
 
 def _moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -47,7 +47,7 @@ def register(name: str, build: Callable[[], Dataset]) -> None:
 
     Args:
         name: Letters, digits, '.', '_' and '-'.
-        build: Builds the set when it is loaded, with `from_csv` or `from_arrays`.
+        build: Builds the set when it is loaded, with `from_file` or `from_arrays`.
 
     Raises:
         StiefelError: if the name is not such a word, or is taken by one of the nine sets.
@@ -184,7 +184,7 @@ def _registered(name: str) -> Dataset:
         ) from error
     if not isinstance(dataset, Dataset):
         raise StiefelError(
-            f"dataset={name!r} is of type {type(dataset).__name__}; build it with from_arrays or from_csv."
+            f"dataset={name!r} is of type {type(dataset).__name__}; build it with from_arrays or from_file."
         )
     return replace(dataset, name=name)
 

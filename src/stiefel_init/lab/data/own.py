@@ -1,10 +1,9 @@
-"""The user's own data, as arrays or as a CSV file; every defect is reported before anything is trained."""
+"""The user's own data, as arrays or as a file; every defect is reported before anything is trained."""
 
 from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..._errors import StiefelError, unknown
+from .columns import Decimal, Reading, classes_or_numbers, decimal_mark, features, labels, shown, times
 from .dataset import TASKS, TEST_SHARE, Dataset, Task
+from .table import read_table
 
-MOST_CLASSES = 20  # a target of whole numbers with more distinct values than this is taken for a quantity
+MOST_CLASSES = 20  # whole numbers with at most as many values are classes
+MOST_DOUBTFUL = 100  # with more than that they are a quantity; between the two, the user must say
 SHOWN = 20  # columns named in a message
 
 
@@ -22,99 +24,144 @@ def from_arrays(x: Any, y: Any, *, name: str = "arrays", task: Task | None = Non
     """Make a data set from arrays.
 
     Args:
-        x: Features, of shape (rows, features).
+        x: Features, of shape (rows, features). NaN is a missing value, which becomes the mean of the training part.
         y: Targets, of shape (rows,). Classes may have any names; they are numbered in sorted order.
         name: The data set's name.
         task: By default classification if `y` is not numeric or has at most 20 distinct values, all of them whole
-            numbers, and regression otherwise.
+            numbers, and regression if it has fractions or more than 100; in between you must say.
 
     Returns:
-        The data set.
+        The data set. For training, its features and the targets of a regression are standardized.
 
     Raises:
-        StiefelError: for arrays that do not fit together, missing values, or classes too small to split.
+        StiefelError: for arrays that do not fit together, infinite values, or classes too small to split.
 
     >>> x = np.arange(40.0).reshape(20, 2)
     >>> from_arrays(x, ["no", "yes"] * 10).classes
     2
     """
     try:
-        features = np.asarray(x)
-        if features.dtype.kind == "c":
+        values = np.asarray(x)
+        if values.dtype.kind == "c":
             raise TypeError("they are complex")
-        features = features.astype(np.float64)
+        values = values.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise StiefelError(f"the features are not numbers ({error}); give an array of floats.") from None
-    if features.ndim != 2:
+    if values.ndim != 2:
         raise StiefelError(
-            f"the features have shape {features.shape}; give (rows, features), as with reshape(len(x), -1)."
+            f"the features have shape {values.shape}; give (rows, features), as with reshape(len(x), -1)."
         )
     try:
         targets = np.asarray(y)
     except (TypeError, ValueError) as error:
         raise StiefelError(f"the targets are not an array ({error}); give one value per row.") from None
-    return _build(name, features, [f"column {j}" for j in range(features.shape[1])], targets, task)
+    return _build(name, values, [f"column {j}" for j in range(values.shape[1])], targets, task)
 
 
-def from_csv(path: str | os.PathLike[str], target: str, *, task: Task | None = None) -> Dataset:
-    """Make a data set from a CSV file with a header.
+def from_file(
+    path: str | os.PathLike[str],
+    target: str,
+    *,
+    task: Task | None = None,
+    drop: Sequence[str] = (),
+    category: Sequence[str] = (),
+    group: str | None = None,
+    time: str | None = None,
+    decimal: Decimal | None = None,
+) -> Dataset:
+    """Make a data set from a table with a header: text with any usual separator, compressed or not, or Parquet.
+
+    Columns of numbers are features as they are; missing ones become the mean of the training part. Any other column
+    becomes one feature per category. Dates and free text are refused by name. `Dataset.columns` says how each was read.
 
     Args:
-        path: The file. Columns that are not numeric become integer codes, in the sorted order of their values.
+        path: The file.
         target: The column to predict; all others are features.
         task: As in `from_arrays`.
+        drop: Columns to leave out.
+        category: Columns of numbers, or of many texts, that are categories.
+        group: A column whose equal values stay on one side of the split; it is no feature.
+        time: A column by which the last fifth becomes the test part; it is no feature.
+        decimal: The decimal mark, where the file does not tell.
 
     Returns:
         The data set, named after the file.
 
     Raises:
-        StiefelError: for a file that cannot be read, an unknown column, and as in `from_arrays`.
+        StiefelError: for a file that cannot be read, columns that are unknown or unsuitable, and as in `from_arrays`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "fruit.csv")
     ...     _ = path.write_text("weight,colour,kind\\n" + "150,red,apple\\n7,green,grape\\n" * 5)
-    ...     fruit = from_csv(path, "kind")
+    ...     fruit = from_file(path, "kind")
     >>> fruit.name, fruit.x[:2].tolist(), fruit.y[:2].tolist()
     ('fruit', [[150.0, 1.0], [7.0, 0.0]], [0, 1])
+    >>> [tuple(reading)[:2] for reading in fruit.columns]
+    [('weight', 'number'), ('colour', 'category'), ('kind', 'target')]
     """
-    frame = _read(Path(os.path.expanduser(path)))
+    path = Path(os.path.expanduser(path))
+    frame, separator = read_table(path)
     columns = [str(column) for column in frame.columns]
-    if target not in columns:
-        raise unknown("target", target, columns if len(columns) <= SHOWN else [*columns[:SHOWN], "…"])
-    columns.remove(target)
-    _refuse_gaps({column: int(frame[column].isna().sum()) for column in columns})
-    x = np.empty((len(frame), len(columns)))
-    for j, column in enumerate(columns):
-        values = frame[column].to_numpy()
-        x[:, j] = values if values.dtype.kind in "biuf" else np.unique(values.astype(str), return_inverse=True)[1]
-    return _build(Path(path).stem, x, columns, frame[target].to_numpy(), task)
+    named = {"target": [target], "drop": drop, "category": category, "group": [group], "time": [time]}
+    for option, chosen in named.items():
+        for column in chosen:
+            if column is not None and column not in columns:
+                raise unknown(option, column, columns if len(columns) <= SHOWN else [*columns[:SHOWN], "…"])
+    if group is not None and time is not None:
+        raise StiefelError("group and time are two ways to split the rows; give one of them.")
+    for option, column in (("group", group), ("time", time), ("drop", target if target in drop else None)):
+        if column == target:
+            raise StiefelError(f"{option}={column!r} is the target; name another column.")
+    if decimal not in (None, ".", ","):
+        raise unknown("decimal", decimal, (".", ","))
+    mark = decimal_mark(frame[[c for c in columns if c not in drop and c != time]], separator, decimal)
+    parts, readings = [], []
+    for column in columns:
+        if column == target:
+            continue
+        if column in drop:
+            readings.append(Reading(column, "left out", "as asked"))
+        elif column in (group, time):
+            readings.append(Reading(column, "split", "kept together" if column == group else "the last fifth tests"))
+        elif _row_numbers(column, frame[column]):
+            readings.append(Reading(column, "left out", "row numbers without a name"))
+        else:
+            values, reading = features(column, frame[column], mark, category=column in category)
+            parts.append(values)
+            readings.append(reading)
+    x = np.concatenate(parts, axis=1) if parts else np.empty((len(frame), 0))
+    y = classes_or_numbers(target, frame[target], mark, classes=task == "classification")
+    stem = path.name.partition(".")[0] or path.name
+    return _build(
+        stem, x, [f"column {j}" for j in range(x.shape[1])], y, task, target=target, readings=readings,
+        groups=None if group is None else labels(group, frame[group]),
+        times=None if time is None else times(time, frame[time], mark),
+    )  # fmt: skip
 
 
-def _read(path: Path) -> Any:
-    """The table in `path`, as a pandas data frame."""
-    try:
-        import pandas
-    except ImportError:
-        raise StiefelError("reading a CSV file needs pandas; run pip install 'stiefel-init[lab]'.") from None
-    try:
-        with warnings.catch_warnings():
-            # Lines longer than the header would be cut, with a warning; that is damage, and told as such.
-            warnings.simplefilter("error", pandas.errors.ParserWarning)
-            frame = pandas.read_csv(path, index_col=False, low_memory=False)
-    except OSError as error:
-        raise StiefelError(f"{path} cannot be read ({error.strerror or error}); give the path of a CSV file.") from None
-    except pandas.errors.EmptyDataError:
-        raise StiefelError(f"{path} is empty; give a CSV file with a header and rows.") from None
-    except (pandas.errors.ParserError, pandas.errors.ParserWarning, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise StiefelError(f"{path} is not a readable CSV file ({reason}); save it as UTF-8 with commas.") from None
-    if frame.empty:
-        raise StiefelError(f"{path} has a header and no rows; give a CSV file with rows.")
-    return frame
+from_csv = from_file
+"""The name that `from_file` had when it read nothing else."""
 
 
-def _build(name: str, x: np.ndarray, columns: Sequence[str], y: np.ndarray, task: Task | None) -> Dataset:
+def _row_numbers(column: str, values: Any) -> bool:
+    """Whether a column without a name counts the rows, as pandas writes it."""
+    first = range(len(values))
+    return column == "column 1" and list(values) in ([str(n) for n in first], [str(n + 1) for n in first])
+
+
+def _build(
+    name: str,
+    x: np.ndarray,
+    columns: Sequence[str],
+    y: np.ndarray,
+    task: Task | None,
+    *,
+    target: str = "",
+    readings: Sequence[Reading] = (),
+    groups: np.ndarray | None = None,
+    times: np.ndarray | None = None,
+) -> Dataset:
     """The data set, once everything that would fail in training has been ruled out."""
     if task is not None and task not in TASKS:
         raise unknown("task", task, TASKS)
@@ -123,26 +170,33 @@ def _build(name: str, x: np.ndarray, columns: Sequence[str], y: np.ndarray, task
         raise StiefelError(f"{name} has features of shape {x.shape} and targets of shape {y.shape}; give one per row.")
     if 0 in x.shape:
         raise StiefelError(f"{name} has features of shape {x.shape}; give at least one row and one feature.")
-    _refuse_gaps({column: int(count) for column, count in zip(columns, (~np.isfinite(x)).sum(axis=0))})
-    targets = y.tolist()
-    if missing := sum(map(_is_gap, targets)):
+    _refuse_infinite(dict(zip(columns, np.isinf(x).sum(axis=0).tolist())))
+    if empty := [column for column, gaps in zip(columns, np.isnan(x).all(axis=0)) if gaps]:
+        raise StiefelError(f"{empty[0]} has no values; leave it out.")
+    values = y.tolist()
+    if missing := sum(map(_is_gap, values)):
         raise StiefelError(f"{name} has {missing} missing or infinite targets; remove those rows.")
-    y = np.array(targets) if y.dtype.kind == "O" else y  # numbers in an array of objects are numbers
-    task = task or _task(y)
+    y = np.array(values) if y.dtype.kind == "O" else y  # numbers in an array of objects are numbers
+    task = task or _task(name, y)
     if task == "regression":
-        return Dataset(name, task, x, _quantities(name, y), None)
-    classes, codes = _classes(name, y)
-    return Dataset(name, task, x, codes, classes)
+        classes, targets = None, _quantities(name, y)
+        note = f"regression: {targets.min():g} to {targets.max():g}, standardized for training"
+    else:
+        classes, targets = _classes(name, y, strict=groups is None and times is None)
+        counts = np.bincount(targets)
+        note = f"classification: {classes} classes of {counts.min():,} to {counts.max():,} rows"
+    read = (*readings, Reading(target, "target", note)) if target else ()
+    return Dataset(
+        name, task, x, targets, classes, standardize=True, target=target, columns=read, groups=groups, times=times
+    )
 
 
-def _refuse_gaps(gaps: dict[str, int]) -> None:
-    """Stop at missing or infinite features, naming the columns."""
-    columns = [f"{column} ({count})" for column, count in gaps.items() if count]
+def _refuse_infinite(counts: dict[str, int]) -> None:
+    """Stop at infinite features, naming the columns."""
+    columns = [f"{column} ({count})" for column, count in counts.items() if count]
     if columns:
         more = f" and {len(columns) - SHOWN} more columns" if len(columns) > SHOWN else ""
-        raise StiefelError(
-            f"missing or infinite features in {', '.join(columns[:SHOWN])}{more}; fill them in or remove the rows."
-        )
+        raise StiefelError(f"infinite features in {', '.join(columns[:SHOWN])}{more}; correct them.")
 
 
 def _is_gap(value: Any) -> bool:
@@ -152,11 +206,18 @@ def _is_gap(value: Any) -> bool:
         return True
 
 
-def _task(y: np.ndarray) -> Task:
+def _task(name: str, y: np.ndarray) -> Task:
     if y.dtype.kind not in "iuf":
         return "classification"
     values = np.unique(y)
-    return "classification" if len(values) <= MOST_CLASSES and (values == np.floor(values)).all() else "regression"
+    if (values != np.floor(values)).any() or len(values) > MOST_DOUBTFUL or len(values) == len(y):
+        return "regression"
+    if len(values) <= MOST_CLASSES:
+        return "classification"
+    raise StiefelError(
+        f"{name} has {len(values)} different whole numbers as targets, which may be classes or a quantity; say "
+        "--task classification or --task regression (task=)."
+    )
 
 
 def _quantities(name: str, y: np.ndarray) -> np.ndarray:
@@ -164,29 +225,31 @@ def _quantities(name: str, y: np.ndarray) -> np.ndarray:
         values = y.astype(np.float64)
     except (TypeError, ValueError):
         raise StiefelError(
-            f"{name} has targets that are not numbers, such as {y.tolist()[0]!r}; use task='classification'."
+            f"{name} has targets that are not numbers, such as {shown(y.tolist()[0])}; use task='classification'."
         ) from None
     if len(values) < 5:
         raise StiefelError(f"{name} has {len(values)} rows; an 80/20 split needs at least 5.")
+    if values.min() == values.max():
+        raise StiefelError(f"{name} has the same target, {values[0]:g}, in every row; there is nothing to learn.")
     return values
 
 
-def _classes(name: str, y: np.ndarray) -> tuple[int, np.ndarray]:
-    """The number of classes and each row's class; there must be enough rows for a stratified split."""
-    labels, codes, counts = np.unique(
+def _classes(name: str, y: np.ndarray, *, strict: bool) -> tuple[int | None, np.ndarray]:
+    """The number of classes and each row's class; `strict` asks for enough rows for a stratified split."""
+    found, codes, counts = np.unique(
         y if y.dtype.kind in "biuf" else y.astype(str), return_inverse=True, return_counts=True
     )
-    if len(labels) < 2:
-        raise StiefelError(f"{name} has only the class {labels[0]!s}; classification needs at least two.")
-    rare = [str(label) for label in labels[counts < 2]]
-    advice = "add rows, merge classes, or use task='regression' if the target is a quantity"
+    if len(found) < 2:
+        raise StiefelError(f"{name} has only the class {found[0]!s}; classification needs at least two.")
+    rare = [str(label) for label in found[counts < 2]] if strict else []
+    advice = "add rows, merge classes, or say --task regression (task=) if the target is a quantity"
     if rare:
         more = f" and {len(rare) - SHOWN} more" if len(rare) > SHOWN else ""
         raise StiefelError(
             f"{name} has classes with a single row, {', '.join(rare[:SHOWN])}{more}, which cannot be split; {advice}."
         )
-    if math.ceil(TEST_SHARE * len(y)) < len(labels):
+    if math.ceil(TEST_SHARE * len(y)) < len(found):
         raise StiefelError(
-            f"{name} has {len(y)} rows for {len(labels)} classes, and the test fifth must hold a row of each; {advice}."
+            f"{name} has {len(y)} rows for {len(found)} classes, and the test fifth must hold a row of each; {advice}."
         )
-    return len(labels), codes.astype(np.int64)
+    return len(found), codes.astype(np.int64)

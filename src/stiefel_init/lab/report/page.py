@@ -1,9 +1,10 @@
-"""One self-contained HTML page of sentences, tables and pictures, from Markdown."""
+"""One self-contained HTML page of sentences, tables, charts and pictures, from Markdown."""
 
 from __future__ import annotations
 
 import base64
 import html
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,43 +13,53 @@ from markdown_it import MarkdownIt
 
 from ... import __version__
 from ..files import write_whole
+from .chart import SCRIPT, Chart
 from .plots import png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_STYLE = """
-:root { color-scheme: light; }
-body { font: 16px/1.55 system-ui, sans-serif; color: #1b1f24; background: #fff; max-width: 70rem;
-       margin: 2.5rem auto; padding: 0 1.25rem; }
-h1 { font-size: 1.7rem; margin-bottom: .3rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-p { max-width: 50rem; } h1 + p { font-size: 1.08rem; } footer { color: #57606a; font-size: .9rem; }
-img { max-width: 100%; height: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; } div.table { overflow-x: auto; }
-th, td { padding: .35rem .8rem; border-bottom: 1px solid #d8dee4; text-align: left; }
-thead th { border-bottom: 2px solid #1b1f24; }
-footer { margin-top: 3rem; border-top: 1px solid #d8dee4; padding-top: .8rem; }
-"""
+_STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+_COLOURS = 64  # of an embedded picture: enough for lines, a third of the bytes
 
 
-def write_page(path: Path, title: str, text: str, pictures: Mapping[str, Figure]) -> Path:
+def write_page(path: Path, title: str, text: str, pictures: Mapping[str, Figure | Chart]) -> Path:
     """Write a page of Markdown text, with `pictures` embedded; images that are not among them are dropped."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(text)
+    charts: list[str] = []
     for token in (child for block in tokens for child in block.children or ()):
         if token.type == "image" and (drawn := pictures.get(str(token.attrs["src"]))) is not None:
-            token.attrs["src"] = f"data:image/png;base64,{base64.b64encode(png(drawn)).decode()}"
+            if isinstance(drawn, Chart):
+                token.type, token.content = "html_inline", f"<chart {len(charts)}>"
+                charts.append(drawn.html())
+            else:
+                token.attrs["src"] = f"data:image/png;base64,{base64.b64encode(_small(drawn)).decode()}"
         elif token.type == "image":
             token.type = "text"
         elif token.type == "link_open" and "://" not in str(token.attrs["href"]):
             token.attrs.pop("href")  # to another page of the docs, which is not here
     body = parser.renderer.render(tokens, parser.options, {})
     body = body.replace("<table>", '<div class="table"><table>').replace("</table>", "</table></div>")
+    for number, chart in enumerate(charts):
+        body = body.replace(f"<p><chart {number}></p>", chart)
     name = html.escape(title)
+    script = f"<script>{SCRIPT}</script>\n" if charts else ""
     return write_whole(
         path,
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
+        f"<style>{_STYLE}</style></head>\n"
         f"<body>\n<h1>{name}</h1>\n{body}\n"
-        f"<footer>Made by stiefel-init {__version__}. This page is self-contained.</footer>\n</body></html>\n",
+        f"<footer>Made by stiefel-init {__version__}. This page is self-contained.</footer>\n{script}</body></html>\n",
     )
+
+
+def _small(drawn: Figure) -> bytes:
+    """A picture as the content of a PNG file, with few colours."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    with Image.open(io.BytesIO(png(drawn, 110))) as picture:
+        picture.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()

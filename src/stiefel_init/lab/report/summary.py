@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..train.record import Record
+from ..train.task import Metric
 from .tables import Table
 
 _SETTINGS = {"activation": "{}", "depth": "depth {}", "shots": "{}-shot", "alpha": "α {:g}"}
@@ -41,10 +42,26 @@ def summary(records: Sequence[Record], title: str = "") -> Table:
     return Table(title, ["depth" if len(names) == 1 else "setting", *map(str, schemes)], rows)
 
 
+def score_text(score: float | None, metric: Metric) -> str:
+    """A score as tables show it: accuracies to a tenth of a percent, errors to four digits.
+
+    >>> from stiefel_init.lab.train.task import ACCURACY, RMSE
+    >>> score_text(97.123, ACCURACY), score_text(1234567.8, RMSE), score_text(0.00123456, RMSE)
+    ('97.1', '1,234,568', '0.001235')
+    """
+    if score is None or not math.isfinite(score):
+        return "—"
+    if not metric.less_is_better:
+        return f"{score:.1f}"
+    if score and not 1e-4 <= abs(score) < 1e9:
+        return f"{score:.3e}"
+    return f"{score:,.{max(0, 3 - math.floor(math.log10(abs(score))))}f}" if score else "0"
+
+
 def _cell(records: Sequence[Record]) -> str:
     finite = np.array([record.score for record in records if math.isfinite(record.score)])
     lost = sum(record.diverged is not None for record in records)
-    text = "—" if not len(finite) else f"{finite.mean():.1f}"
+    text = "—" if not len(finite) else score_text(float(finite.mean()), records[0].metric)
     if len(finite) > 1:
-        text += f" ± {finite.std(ddof=1):.1f}"
+        text += f" ± {score_text(float(finite.std(ddof=1)), records[0].metric)}"
     return text + (f" ({lost} diverged)" if lost else "")

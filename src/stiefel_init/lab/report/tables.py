@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,19 @@ class Table:
             rows.append([row[0], *cells])
         return replace(self, rows=rows)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The table as JSON values.
+
+        Returns:
+            Its title, and a dict per row.
+        """
+        return {"title": self.title, "rows": [dict(zip(self.header, row)) for row in self.rows]}
+
     def show(self) -> None:
-        """Print it to the terminal; in a pipe, lines are not wrapped at the terminal's width."""
+        """Print it to the terminal, or collect it for `as_json`; in a pipe, lines are as long as they are."""
+        if _collected:
+            _collected[-1].append(self)
+            return
         from rich.console import Console
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -71,6 +85,28 @@ class Table:
         if self.title:
             console.print(self.title, style="italic", markup=False, highlight=False)
         console.print(table)
+
+
+_collected: list[list[Table]] = []
+
+
+@contextmanager
+def as_json(wanted: bool = True) -> Iterator[None]:
+    """While it lasts, tables that are shown are collected and all else goes to stderr; then they are printed as JSON.
+
+    Args:
+        wanted: Whether to do so; otherwise nothing changes.
+    """
+    if not wanted:
+        yield
+        return
+    _collected.append([])
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+        print(json.dumps([table.to_dict() for table in _collected[-1]], ensure_ascii=False, indent=1))
+    finally:
+        _collected.pop()
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -1,44 +1,68 @@
-"""A user's own study: a grid of cells from the options of the command line, and its page."""
+"""A user's own study: from the options of the command line to trained networks."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..._errors import StiefelError
 from ...schemes import Scheme, get
 from ...theory import ACTIVATIONS
-from ..data import Dataset, from_csv, names
+from ..data import Dataset, from_file, load, names
+from ..data.columns import Decimal
+from ..data.dataset import Task as TaskName
+from ..files import prepare
 from ..paper.protocol import SCHEMES
-from ..progress import counted
-from ..report import plots
-from ..report.page import write_page
-from ..report.summary import summary
-from ..train.cell import Cell, OptimizerName, PrecisionName
+from ..train.cell import Cell, OptimizerName, PrecisionName, digest
 from ..train.record import Record
+from ..train.task import Tasks
+from .rates import FIRST_SEED, MOST_SEEDS, Choice, Rates, at, choose, parts
 
 MOST = 1_000_000
 """Networks of one study."""
+_READING = b"2"  # raised whenever the same file and options are read in another way
 
 
-def own_data(dataset: str, target: str | None) -> dict[str, Dataset]:
-    """A CSV file as a data set, named by its content; nothing for the laboratory's own sets."""
+@dataclass(frozen=True)
+class Columns:
+    """How to read a user's file; every field is an option of the command line."""
+
+    target: str | None = None
+    task: TaskName | None = None
+    drop: tuple[str, ...] = ()
+    category: tuple[str, ...] = ()
+    group: str | None = None
+    time: str | None = None
+    decimal: Decimal | None = None
+
+    def given(self) -> list[str]:
+        """The options that were given, as words."""
+        return [f"--{name} {value}" for name, value in vars(self).items() if value]
+
+
+def own_data(dataset: str, columns: Columns) -> dict[str, Dataset]:
+    """A file as a data set, named by its content; nothing for the laboratory's own sets."""
     path = Path(dataset)
     if dataset in names():
-        if target is not None:
-            raise StiefelError(f"--target {target} is for CSV files; {dataset} has its own target.")
+        if given := columns.given():
+            raise StiefelError(f"{given[0]} is for files; {dataset} has its own target and columns.")
         return {}
     if not path.suffix and not path.exists():
         return {}  # an unknown name: loading it says which are known
+    if path.is_dir():
+        raise StiefelError(f"--data {dataset} is a directory; give a file, or a name and --data-dir {dataset}.")
     if not path.is_file():
-        raise StiefelError(f"--dataset {dataset} does not exist; give a CSV file, or one of {', '.join(names())}.")
-    if target is None:
-        raise StiefelError(f"--dataset {dataset} is a file; name the column to predict with --target.")
-    content = hashlib.blake2b(path.read_bytes() + target.encode(), digest_size=4).hexdigest()
-    return {f"{path.name}@{content}": from_csv(path, target)}
+        raise StiefelError(f"--data {dataset} does not exist; give a file, or one of {', '.join(names())}.")
+    if columns.target is None:
+        raise StiefelError(f"--data {dataset} is a file; name the column to predict with --target.")
+    options = {name: value for name, value in vars(columns).items() if name != "target"}
+    made = from_file(path, columns.target, **options)
+    content = hashlib.blake2b(path.read_bytes() + repr(columns).encode() + _READING, digest_size=4).hexdigest()
+    return {f"{path.name}@{content}": made}
 
 
 def grid(
@@ -48,36 +72,24 @@ def grid(
     depths: str,
     width: int,
     activations: str,
-    seeds: int,
     epochs: int,
     batch: int,
-    lr: float,
     optimizer: OptimizerName,
     shots: int | None,
     alpha: float | None,
     precision: PrecisionName,
 ) -> list[Cell]:
-    """The cells of a study; lists are comma-separated, `all` stands for the paper's schemes or activations."""
-    if seeds < 1:
-        raise StiefelError(f"seeds={seeds} is not a number of networks; give 1 or more.")
+    """The settings of a study, at seed 0 and the default rate; `all` stands for the paper's schemes or activations."""
     if batch < 0:
         raise StiefelError(f"batch={batch} is negative; give the batch size, or 0 for full batch.")
-    if not 0 < lr < math.inf:
-        raise StiefelError(f"lr={lr} is not a learning rate; give a positive number.")
-    settings = list(
-        itertools.product(
-            listed("activation", activations, ACTIVATIONS), _numbers("depth", depths), schemes_of(schemes)
-        )
-    )
-    if len(settings) * seeds > MOST:
-        raise StiefelError(f"That would be {len(settings) * seeds:,} networks; a study takes at most {MOST:,}.")
     return [
         Cell(
-            dataset, scheme, depth, width, activation, seed, epochs, batch or None, lr / math.sqrt(max(depth, 1)),
-            optimizer, shots, alpha, precision,
+            dataset, scheme, depth, width, activation, epochs=epochs, batch=batch or None, optimizer=optimizer,
+            shots=shots, alpha=alpha, precision=precision,
         )
-        for activation, depth, scheme in settings
-        for seed in range(seeds)
+        for activation, depth, scheme in itertools.product(
+            listed("activation", activations, ACTIVATIONS), _numbers("depth", depths), schemes_of(schemes)
+        )
     ]  # fmt: skip
 
 
@@ -105,18 +117,95 @@ def _numbers(name: str, text: str) -> list[int]:
         raise StiefelError(f"{name}={text!r} is not a list of whole numbers; write for example 5,10,50.") from None
 
 
-def page(records: Sequence[Record], out: Path) -> Path:
-    """The study as one page, index.html: the table and the learning curves."""
-    first, metric = records[0].cell, records[0].metric
-    label = f"{metric.label[0].upper()}{metric.label[1:]}"
-    table = summary(records).marked(min if metric.less_is_better else max)
-    title = f"{first.dataset}: {counted(len(records), 'network')}"
-    lines = [f"## {label} after {first.epochs} epochs, mean ± standard deviation over seeds", "", *table.markdown(), ""]
-    pictures = {}
-    for activation in dict.fromkeys(record.cell.activation for record in records):
-        chosen = [record for record in records if record.cell.activation == activation]
-        pictures[activation] = plots.learning_curves(chosen)
-        lines += [f"## Learning curves, {activation}", "", f"![{label} against the epoch]({activation})", ""]
-    batch = first.batch or "all rows"
-    lines += [f"Plain networks with hidden layers of {first.width} units; {first.optimizer}, batch size {batch}."]
-    return write_page(out / "index.html", title, "\n".join(lines), pictures)
+@dataclass(frozen=True, eq=False)
+class Study:
+    """What to train: settings, seeds and rates on one data set."""
+
+    settings: Sequence[Cell]
+    """At seed 0 and the default rate."""
+    seeds: int
+    rates: Rates
+    dataset: Dataset
+    datasets: Mapping[str, Dataset]
+    """What the cells call it; empty for the laboratory's own sets, whole."""
+    choosing: str = ""
+    """The name of the set on which rates are chosen."""
+
+    @property
+    def name(self) -> str:
+        """A name for its folder: the data set, and a word for everything else that it depends on."""
+        first = self.settings[0].dataset
+        word = hashlib.blake2b(f"{digest(self.settings)} {self.seeds} {self.rates}".encode(), digest_size=3)
+        return (
+            f"{re.sub(r'[^A-Za-z0-9.-]+', '-', first.partition('@')[0]).partition('-held-out')[0]}-{word.hexdigest()}"
+        )
+
+    def forecast_cells(self) -> list[Cell]:
+        """What it would train, if every first rate were the best: for a forecast."""
+        chosen = [
+            at(replace(setting, dataset=self.choosing, seed=FIRST_SEED + seed), times)
+            for setting in (self.settings if self.rates.searched else [])
+            for times in self.rates.values
+            for seed in range(min(self.seeds, MOST_SEEDS))
+        ]
+        return chosen + self.cells(dict.fromkeys(self.settings, self.rates.values[0]))
+
+    def cells(self, best: Mapping[Cell, float]) -> list[Cell]:
+        """The networks of the result, given the best rate of each setting."""
+        return [
+            replace(at(setting, best[setting]), seed=seed) for setting in self.settings for seed in range(self.seeds)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A study and what came of it."""
+
+    study: Study
+    records: Sequence[Record]
+    choice: Choice
+
+
+def plan(
+    cells: Sequence[Cell], seeds: int, rates: Rates, datasets: Mapping[str, Dataset], folder: Path | None
+) -> Study:
+    """The study of some settings, on data that allow it.
+
+    Args:
+        cells: The settings, at seed 0 and the default rate.
+        seeds: Networks in each setting.
+        rates: The learning rates to take or to choose from.
+        datasets: The user's own data, by the name that the cells use.
+        folder: Directory of the laboratory's data files.
+
+    Raises:
+        StiefelError: for no seeds, or too many networks.
+    """
+    if seeds < 1:
+        raise StiefelError(f"seeds={seeds} is not a number of networks; give 1 or more.")
+    total = len(cells) * (seeds + (min(seeds, MOST_SEEDS) * len(rates.values) if rates.searched else 0))
+    if total > MOST:
+        raise StiefelError(f"That would be {total:,} networks; a study takes at most {MOST:,}.")
+    name = cells[0].dataset
+    dataset = datasets[name] if name in datasets else load(name, directory=folder)
+    if not rates.searched:
+        return Study(cells, seeds, rates, dataset, datasets)
+    final, choosing, data = parts(name, dataset)
+    return Study([replace(cell, dataset=final) for cell in cells], seeds, rates, data[final], data, choosing)
+
+
+def check(study: Study, out: Path, folder: Path | None) -> None:
+    """Stop at whatever would stop the study later: data that do not allow it, or a directory that takes no files."""
+    tasks = Tasks(study.datasets, folder)
+    for cell in study.forecast_cells():
+        tasks(cell)
+    prepare(out)
+
+
+def run_study(study: Study, train: Callable[[list[Cell]], list[Record]]) -> Outcome:
+    """Choose the rates, if there is a choice, and train the networks of the result."""
+    if study.rates.searched:
+        choice = choose(study.settings, study.choosing, study.rates, study.seeds, train)
+    else:
+        choice = Choice(dict.fromkeys(study.settings, study.rates.values[0]), [])
+    return Outcome(study, train(study.cells(choice.best)), choice)

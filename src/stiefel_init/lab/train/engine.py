@@ -37,5 +37,11 @@ class Engine(Protocol):
     def first_steps(self, count: int) -> None:
         """Take `count` steps from the beginning of the data, to see how long they take."""
 
+    def state(self) -> list[Tensor]:
+        """What the optimizer remembers, besides the stack's parameters; copying into it restores it."""
+
+    def skip(self, epochs: int) -> None:
+        """Go on after so many epochs, whose `state` was restored."""
+
     def close(self) -> None:
         """Let go of memory now."""

@@ -1,4 +1,4 @@
-"""How long a study would take, from a few real steps of each stack."""
+"""How long a study would take: building, training and testing, measured on a few steps of each kind of stack."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -14,11 +15,17 @@ from .. import files
 from ..data import Dataset
 from ..progress import counted, duration
 from . import record as record_files
-from .cell import Cell
-from .runner import DeviceName, pick_device, plan, work
-from .stack import Stack
-from .task import Tasks
-from .training import pick_engine
+from .cell import Cell, stack_key
+from .network import Architecture
+from .runner import DeviceName, pick_device, plan
+from .stack import EVALUATION_ROWS, Stack
+from .task import Task, Tasks
+from .training import pick_engine, test_epochs
+
+MOST_LAYERS = 100
+"""Of a deeper network so many are measured, and the rest is reckoned."""
+MOMENT = 0.3
+"""Seconds that a measurement takes, at least."""
 
 
 def forecast(
@@ -30,7 +37,7 @@ def forecast(
     most: int | None = None,
     warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
 ) -> str:
-    """What running the cells would do, and about how long it would take, from a few real steps of each stack."""
+    """What running the cells would do, and about how long it would take."""
     where = pick_device(device)
     files.refuse_file(out)
     tasks = Tasks(datasets, directory)
@@ -41,39 +48,68 @@ def forecast(
         f"{counted(len(cells), 'network')}, {len(cells) - left} of them finished; "
         f"{left} to train on {where}, in {counted(len(stacks), 'stack')}."
     ]
-    seconds = 0.0
-    timed: dict[object, float] = {}
+    seconds = time.process_time()  # starting up takes as long again
+    timed: dict[object, Cost] = {}
     for stack in stacks:
-        sample = [_short(cell) for cell in stack]
-        kind = sample[0].hidden, sample[0].activation, len(sample)
+        cell, task = stack[0], tasks(stack[0])
+        kind = stack_key(replace(cell, epochs=1)), task.inputs, len(task.test_features), len(stack)
         if kind not in timed:
-            timed[kind] = _seconds_per_work(sample, tasks, where)
-        seconds += timed[kind] * sum(work(cell, tasks(cell)) for cell in stack)
+            timed[kind] = _measure(stack, tasks, where)
+        seconds += timed[kind].of(cell, task)
     if stacks:
-        lines.append(f"This should take about {duration(seconds)}.")
+        lines.append(f"This should take about {duration(seconds)} if the machine stays as busy as it is.")
     lines.append(f"Records would go to {out}. Nothing was run or written.")
     return "\n".join(lines)
 
 
-def _short(cell: Cell) -> Cell:
-    """A network whose steps cost the same per layer but that is quick to build: at most 100 layers, a simple scheme."""
-    width = cell.width if isinstance(cell.width, int) else cell.width[:100]
-    return replace(cell, scheme="he", depth=min(cell.depth, 100), width=width)
+class Cost(NamedTuple):
+    """Seconds of a stack's parts."""
+
+    start: float
+    epoch: float
+    """What an epoch takes besides its steps."""
+    step: float
+    test: float
+
+    def of(self, cell: Cell, task: Task) -> float:
+        """Seconds of the whole stack of a cell."""
+        steps = -(-task.size // (cell.batch or task.size))
+        return self.start + cell.epochs * (self.epoch + steps * self.step) + len(test_epochs(cell)) * self.test
 
 
-def _seconds_per_work(stack: Sequence[Cell], tasks: Tasks, device: torch.device) -> float:
-    """Time of a unit of work, from one warm-up and two timed steps of the stack itself."""
-    learned = [tasks(cell) for cell in stack]
-    state = Stack(stack, learned, device)
-    engine = pick_engine("auto", stack[0], learned[0], device)(state)
+def _measure(stack: Sequence[Cell], tasks: Tasks, device: torch.device) -> Cost:
+    """The cost of a stack, from some steps of it and a test of some rows; of networks too deep to wait for, a part."""
+    cell = stack[0]
+    depth = min(cell.depth, MOST_LAYERS)
+    width = cell.width if isinstance(cell.width, int) else cell.width[:depth]
+    whole = [tasks(one) for one in stack]
+    parts = {id(task): task.test_features[:EVALUATION_ROWS] for task in whole}
+    learned = [replace(t, test_features=parts[id(t)], test_targets=t.test_targets[:EVALUATION_ROWS]) for t in whole]
+    start = _now(device)
+    state = Stack([replace(one, depth=depth, width=width) for one in stack], learned, device)
+    engine = pick_engine("auto", cell, learned[0], device)(state)
+    begun = _now(device) - start
     try:
         engine.first_steps(1)
-        start = time.perf_counter()
-        engine.first_steps(2)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        seconds = (time.perf_counter() - start) / 2
+        step = _timed(lambda: engine.first_steps(1), device)
+        epoch = _timed(lambda: state.shuffle(0), device)
+        test = _timed(state.evaluate, device) * len(whole[0].test_features) / len(learned[0].test_features)
     finally:
         engine.close()
-    per_row = sum(work(cell, tasks(cell)) / tasks(cell).size / cell.epochs for cell in stack)
-    return seconds / (per_row * state.batch)
+    deeper = Architecture.of(cell, whole[0]).parameters / state.net.parameters
+    return Cost(begun * deeper, epoch, step * deeper, test * deeper)
+
+
+def _timed(act: Callable[[], object], device: torch.device) -> float:
+    """Seconds of an act: the mean of as many as fit into a moment."""
+    count, start = 0, _now(device)
+    while not count or _now(device) - start < MOMENT:
+        act()
+        count += 1
+    return (_now(device) - start) / count
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()

@@ -131,6 +131,14 @@ class FusedEngine:
                 BLOCK=BLOCK, ADAM=self.adam,
             )  # fmt: skip
 
+    def state(self) -> list[Tensor]:
+        """The optimizer's moments."""
+        return self.moments if self.adam else []
+
+    def skip(self, epochs: int) -> None:
+        """Count the steps of so many epochs as taken."""
+        self.taken = epochs * -(-self.stack.size // self.stack.batch)
+
     def close(self) -> None:
         """Nothing is captured, so nothing holds memory but the engine itself."""
 

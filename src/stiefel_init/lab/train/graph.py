@@ -66,6 +66,13 @@ class GraphEngine:
             self.steps[0][0]()
             self.position.zero_()
 
+    def state(self) -> list[Tensor]:
+        """The optimizer's moments and steps."""
+        return self.optimizer.state()
+
+    def skip(self, epochs: int) -> None:
+        """Its state knows the steps taken."""
+
     def close(self) -> None:
         """Let go of the graphs now: one may not be collected while another is captured."""
         self.steps.clear()  # which refer back to the engine

@@ -30,6 +30,10 @@ class Optimizer:
                 state.append([row.new_zeros(()) for row in rows])  # steps taken
             self.groups.append((rate, state))
 
+    def state(self) -> list[Tensor]:
+        """What it remembers: of Adam, for each row, two moments and the steps taken."""
+        return [tensor for _, lists in self.groups for part in lists[2:] for tensor in part]
+
     def step(self) -> None:
         """Apply the gradients to the parameters."""
         for rate, state in self.groups:

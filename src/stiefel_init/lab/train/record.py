@@ -24,9 +24,9 @@ from ..._errors import StiefelError
 from ..data import CATALOG
 from ..files import set_aside, write_whole
 from .cell import Cell, digest
+from .outcome import Outcome
 from .source import commit, source_hash
 from .task import ACCURACY, METRICS, RMSE, Metric
-from .training import Outcome
 
 Environment = Mapping[str, Any]
 
@@ -47,6 +47,8 @@ class Record:
     """The test score after the last epoch; the worst possible one if the network diverged."""
     diverged: int | None = None
     """The first epoch whose training loss was not finite."""
+    balanced: float | None = None
+    """The mean over classes of the share predicted correctly, in percent; None for regression and in old records."""
     train_loss: tuple[float, ...] = ()
     train_score: tuple[float, ...] = ()
     tested: tuple[int, ...] = ()
@@ -104,7 +106,8 @@ def _from(cell: Cell, metric: Metric, values: Mapping[str, Any]) -> Record:
         for name in ("train_loss", "train_score", "tested", "test_score")
     }
     return Record(
-        cell, metric, metric.worst if score is None else float(score), values.get("diverged"), **lists,
+        cell, metric, metric.worst if score is None else float(score), values.get("diverged"), values.get("balanced"),
+        **lists,
         seconds=values.get("seconds") or 0.0, environment=values.get("environment", {}),
     )  # fmt: skip
 

@@ -20,14 +20,14 @@ from ..data import Dataset
 from ..progress import Advance, counted, progress
 from . import record as record_files
 from . import remote
-from .cell import Cell, split_evenly, stack_key
+from .cell import Cell, digest, split_evenly, stack_key
 from .cluster import LOCAL, Cluster, Kind, Place, Slot, connected, reach, share_data
 from .dispatch import Dispatch, Queue
 from .network import Architecture
 from .record import Record
 from .stack import memory_per_cell
 from .task import Task, Tasks
-from .training import ENGINES, EngineName, pick_engine, train
+from .training import ENGINES, EngineName, pick_engine, test_epochs, train
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[DeviceName, ...] = get_args(DeviceName)
@@ -91,7 +91,8 @@ def run(
         left = [cell for group in groups for cell in group if cell not in known]
         advance = stack.enter_context(progress(sum(work(cell, tasks(cell)) for cell in left), title))
         if cluster is None:
-            finished = train_here(split(groups, tasks, where, known, most), tasks, where, engine, advance, warn)
+            stacks = split(groups, tasks, where, known, most)
+            finished = train_here(stacks, tasks, where, engine, advance, warn, folder)
         else:
             finished = _on_cluster(cluster, groups, tasks, known, most, engine, advance, warn)
         for records in finished:
@@ -108,17 +109,28 @@ def train_here(
     engine: EngineName,
     advance: Advance,
     warn: Callable[[str], None],
+    folder: Path | None = None,
 ) -> Iterator[list[Record]]:
-    """Train stacks one after the other on this machine; the records of each. What does not fit is halved."""
+    """Train stacks one after the other on this machine; the records of each. What does not fit is halved.
+
+    With a `folder`, a stack that was killed goes on where it was.
+    """
+    total = len(stacks)
     while stacks:
         stack = stacks.pop(0)
-        records = _train(stack, tasks, device, engine, advance)
+        place = f"{total - len(stacks)} of {counted(total, 'stack')}"
+        keep = None if folder is None else folder / f"unfinished-{digest(stack)}"
+        records = _train(stack, tasks, device, engine, advance, place, keep)
         if records is None:
             _free(device)
-            stacks[:0] = split_evenly(stack, (len(stack) + 1) // 2)
+            stacks[:0] = (halves := split_evenly(stack, (len(stack) + 1) // 2))
+            total += len(halves) - 1
             warn(f"{len(stack)} networks did not fit in the memory of {device}; trying half as many at once.")
             continue
         yield records
+        if keep is not None:  # by now the records are written
+            for file in keep.parent.glob(f"{keep.name}-*.pt"):
+                file.unlink(missing_ok=True)
         if device.type == "cuda":  # a collection takes longer than a small stack does on a CPU
             _free(device)
 
@@ -185,20 +197,26 @@ def _failures(failed: Mapping[Cell, str], shown: int = 5) -> str:
 
 
 def _train(
-    stack: list[Cell], tasks: Tasks, device: torch.device, engine: EngineName, advance: Advance
+    stack: list[Cell],
+    tasks: Tasks,
+    device: torch.device,
+    engine: EngineName,
+    advance: Advance,
+    place: str,
+    keep: Path | None,
 ) -> list[Record] | None:
     """The records of a stack; None, with its progress undone, if it does not fit in memory."""
     share = sum(work(cell, tasks(cell)) for cell in stack) / stack[0].epochs
-    what = f"{len(stack)} of {stack[0].dataset}, depth {stack[0].depth}"
+    what = f"{place}: {counted(len(stack), 'network')} of depth {stack[0].depth} on {stack[0].dataset}"
     start, done = time.perf_counter(), 0
 
     def tell(epoch: int) -> None:
         nonlocal done
+        advance(share * (epoch - done), what)
         done = epoch
-        advance(share, what)
 
     try:
-        outcomes, used = train(stack, [tasks(cell) for cell in stack], device, tell, engine)
+        outcomes, used = train(stack, [tasks(cell) for cell in stack], device, tell, engine, keep)
     except (MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):
             raise
@@ -256,8 +274,14 @@ def _fits(cell: Cell, tasks: Tasks, device: torch.device, share: float = 1.0) ->
 
 
 def work(cell: Cell, task: Task) -> float:
-    """Floating-point operations of a cell's training, the measure of progress and time."""
-    return 6.0 * Architecture.of(cell, task).parameters * task.size * cell.epochs
+    """What training and testing a cell cost, in floating-point operations, the measure of progress.
+
+    For each parameter: six for a row trained, two for a row tested, and for a step as much as sixty in the optimizer,
+    which waits for memory.
+    """
+    steps = -(-task.size // (cell.batch or task.size)) * cell.epochs
+    rows = 6.0 * task.size * cell.epochs + 2.0 * len(task.test_features) * len(test_epochs(cell))
+    return Architecture.of(cell, task).parameters * (rows + 60.0 * steps)
 
 
 def pick_device(name: DeviceName) -> torch.device:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ...torch.diagnosis._statistics import leaving
 from .activation import applied
 from .cell import Cell
 from .network import LOSSES, Architecture, Parameters, initial
@@ -28,6 +29,8 @@ class Signal:
     """Variance of a layer's activations divided by that of the layer before; for the first, by the inputs'."""
     gradient: np.ndarray
     """Norm of the loss's gradient with respect to the pre-activations."""
+    distinct: np.ndarray
+    """Effectively how many of a layer's units differ, by their correlations over the inputs."""
 
 
 def measure(cells: Sequence[Cell], task: Task, rows: int = 256) -> Signal:
@@ -55,4 +58,5 @@ def measure(cells: Sequence[Cell], task: Task, rows: int = 256) -> Signal:
             (pre > 0).double().mean(2).numpy(),
             (variance[:, 1:] / variance[:, :-1]).numpy(),
             torch.stack([slope.flatten(1).norm(dim=1) for slope in slopes], 1).numpy(),
+            torch.stack([leaving(h.clone())[:, 3] for h in after[1:]], 1).numpy(),
         )

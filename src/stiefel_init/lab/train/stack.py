@@ -75,6 +75,7 @@ class Stack:
         self.net = Architecture.of(cell, task)
         self.data = Data(tasks, device)
         self.parameters = initial(cells, self.net, device)
+        self.units = torch.tensor([task.unit for task in tasks], dtype=torch.float64, device=device)
         self.size = task.size
         self.batch = min(cell.batch or self.size, self.size)
         self.order = self.data.rows.clone()
@@ -86,25 +87,34 @@ class Stack:
             lots = words(self._keys, (epoch, epoch + 1), self.size, self.order.device).squeeze(1)
             self.order.copy_(self.data.rows.gather(1, lots.argsort(dim=1, stable=True)))
 
-    def evaluate(self) -> Tensor:
-        """The test score of each cell: accuracy in percent, or root mean squared error."""
+    def evaluate(self) -> tuple[Tensor, Tensor | None]:
+        """The test score of each cell: accuracy in percent, or root mean squared error; and its balanced accuracy."""
         score = torch.empty(len(self.cells), dtype=torch.float64, device=self.order.device)
+        balanced = torch.empty_like(score) if self.loss == "cross_entropy" else None
         for members, features, targets in self.data.tests:
             part = self.parameters
             if len(members) < len(self.cells):
                 part = Parameters.of(part.flat[members], self.net)
-            total = torch.zeros(len(members), dtype=torch.float64, device=score.device)
+            total = torch.zeros(len(members), self.net.widths[-1], dtype=torch.float64, device=score.device)
+            rows = total.new_zeros(self.net.widths[-1])
             for start in range(0, len(features), EVALUATION_ROWS):
                 x = self.data.inputs(features[start : start + EVALUATION_ROWS])
                 y = targets[start : start + EVALUATION_ROWS]
                 out = predict(part, self.net, x.expand(len(members), -1, -1))
-                if self.loss == "cross_entropy":
-                    total += (out.argmax(-1) == y).sum(1)
+                if balanced is not None:  # correct predictions of each class
+                    of_class = torch.nn.functional.one_hot(y, len(rows)).double()
+                    total += (out.argmax(-1) == y).double() @ of_class
+                    rows += of_class.sum(0)
                 else:
-                    total += (out.squeeze(-1) - y).double().square().sum(1)
-            mean = total / len(features)
-            score[members] = 100 * mean if self.loss == "cross_entropy" else mean.sqrt()
-        return score
+                    total[:, 0] += (out.squeeze(-1) - y).double().square().sum(1)
+            mean = total.sum(1) / len(features)
+            if balanced is None:
+                score[members] = mean.sqrt() * self.units[members]
+            else:
+                score[members] = 100 * mean
+                here = rows > 0
+                balanced[members] = 100 * (total[:, here] / rows[here]).mean(1)
+        return score, balanced
 
 
 def memory_per_cell(cell: Cell, task: Task, training: int) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ... import _stream
 from ..._errors import StiefelError
-from ..data import Dataset, load, split
+from ..data import Dataset, load, split, standardized
 from .cell import Cell
 
 LossName = Literal["cross_entropy", "squared_error"]
@@ -38,7 +38,7 @@ class Metric:
 
 
 ACCURACY = Metric("accuracy", "test accuracy (%)")
-RMSE = Metric("rmse", "root mean squared error", less_is_better=True)
+RMSE = Metric("rmse", "test root mean squared error", less_is_better=True)
 METRICS = {metric.name: metric for metric in (ACCURACY, RMSE)}
 
 
@@ -55,6 +55,8 @@ class Task:
     scale: float = 1.0
     rows: np.ndarray | None = None
     """The training rows to use; None for all."""
+    unit: float = 1.0
+    """What an error of 1 is in the unit of the data, where targets are standardized."""
 
     @property
     def size(self) -> int:
@@ -112,8 +114,11 @@ class Tasks:
         dataset = self.dataset(name)
         parts = split(dataset, seed or 0, alpha=alpha)
         loss: LossName = "cross_entropy" if dataset.task == "classification" else "squared_error"
+        unit = 1.0
+        if dataset.standardize and loss == "squared_error":
+            parts, unit = standardized(parts)
         x, y, x_test, y_test = (np.ascontiguousarray(part) for part in parts)
-        return Task(x, y, x_test, y_test, dataset.outputs, loss, dataset.scale)
+        return Task(x, y, x_test, y_test, dataset.outputs, loss, dataset.scale, unit=unit)
 
     def _choose(self, whole: Task, dataset: str, seed: int, shots: int) -> Task:
         """The same task on `shots` random training rows of each class."""

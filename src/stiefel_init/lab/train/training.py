@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
@@ -13,9 +13,11 @@ from torch import Tensor
 
 from ..._errors import StiefelError
 from .cell import Cell
+from .checkpoint import Checkpoint
 from .engine import Engine
 from .fused import FusedEngine
 from .graph import GraphEngine
+from .outcome import Outcome
 from .stack import Stack
 from .task import Task
 from .threads import spread
@@ -43,20 +45,14 @@ def pick_engine(name: EngineName, cell: Cell, task: Task, device: torch.device) 
     raise AssertionError(f"the graph engine suits everything, {name} too")
 
 
-@dataclass
-class Outcome:
-    """The outcome of one cell. Accuracies in percent; for regression, root mean squared errors."""
+def test_epochs(cell: Cell) -> set[int]:
+    """The epochs after which a cell is tested: the last, and unless it has few shots, about twenty of them.
 
-    score: float = math.nan
-    """Test accuracy, or test RMSE, after the last epoch."""
-    train_loss: list[float] = field(default_factory=list)
-    """Mean training loss of each epoch; for few shots, only of the last step."""
-    train_score: list[float] = field(default_factory=list)
-    tested: list[int] = field(default_factory=list)
-    """The epochs after which the test score was taken: all of a short run, every fifth of a hundred."""
-    test_score: list[float] = field(default_factory=list)
-    diverged: int | None = None
-    """The first epoch whose training loss was not finite."""
+    >>> sorted(test_epochs(Cell("digits", epochs=3))), len(test_epochs(Cell("digits", epochs=100)))
+    ([1, 2, 3], 20)
+    """
+    every = max(1, cell.epochs // TESTS) if cell.shots is None else cell.epochs
+    return {*range(every, cell.epochs + 1, every), cell.epochs}
 
 
 def train(
@@ -65,15 +61,18 @@ def train(
     device: torch.device,
     progress: Callable[[int], None] = lambda epoch: None,
     engine: EngineName = "auto",
+    keep: Path | None = None,
 ) -> tuple[list[Outcome], str]:
     """Train the cells as one stack; returns their outcomes and the engine's name.
 
-    They must agree in `stack_key` and in the shapes of their tasks.
+    They must agree in `stack_key` and in the shapes of their tasks. With `keep`, files whose names begin so let a stack
+    that was killed go on where it was.
     """
     kind = pick_engine(engine, cells[0], tasks[0], device)
 
     def part(first: int, last: int, tell: Callable[[int], None], check: Callable[[], None]) -> list[Outcome]:
-        return _train(Stack(cells[first:last], tasks[first:last], device, check), kind, tell)
+        file = None if keep is None else keep.with_name(f"{keep.name}-{first}-{last}.pt")
+        return _train(Stack(cells[first:last], tasks[first:last], device, check), kind, tell, file)
 
     with _precision(cells[0].precision, device):
         if kind is GraphEngine and device.type == "cpu":
@@ -81,21 +80,24 @@ def train(
         return part(0, len(cells), progress, lambda: None), kind.name
 
 
-def _train(stack: Stack, kind: type[Engine], progress: Callable[[int], None]) -> list[Outcome]:
+def _train(stack: Stack, kind: type[Engine], progress: Callable[[int], None], keep: Path | None) -> list[Outcome]:
     trainer = kind(stack)
     outcomes = [Outcome() for _ in stack.cells]
     epochs, few = stack.cells[0].epochs, stack.cells[0].shots is not None
-    every = max(1, epochs // TESTS)
+    tested = test_epochs(stack.cells[0])
+    checkpoint = Checkpoint(keep, stack, trainer)
     try:
-        for epoch in range(1, epochs + 1):
+        for epoch in range(checkpoint.restore(outcomes) + 1, epochs + 1):
             stack.shuffle(epoch - 1)
             loss, correct = trainer.epoch()
             last = epoch == epochs
             if last or not few:  # few-shot epochs are single steps: only the last matters
                 _note(outcomes, stack, epoch, loss, correct)
-                if last or epoch % every == 0:
+                if epoch in tested:
                     _test(outcomes, stack, epoch)
             progress(epoch)
+            if not last:
+                checkpoint.keep(epoch, outcomes)
     finally:
         trainer.close()
     return outcomes
@@ -104,18 +106,21 @@ def _train(stack: Stack, kind: type[Engine], progress: Callable[[int], None]) ->
 def _note(outcomes: list[Outcome], stack: Stack, epoch: int, loss: Tensor, correct: Tensor) -> None:
     mean = (loss.double() / stack.size).tolist()
     right = (100 * correct.double() / stack.size).tolist()
-    for outcome, one_loss, one_right in zip(outcomes, mean, right):
+    for outcome, one_loss, one_right, unit in zip(outcomes, mean, right, stack.units.tolist()):
         outcome.train_loss.append(one_loss)
-        outcome.train_score.append(one_right if stack.loss == "cross_entropy" else math.sqrt(max(one_loss, 0)))
+        outcome.train_score.append(one_right if stack.loss == "cross_entropy" else math.sqrt(max(one_loss, 0)) * unit)
         if outcome.diverged is None and not math.isfinite(one_loss):
             outcome.diverged = epoch
 
 
 def _test(outcomes: list[Outcome], stack: Stack, epoch: int) -> None:
-    for outcome, score in zip(outcomes, stack.evaluate().tolist()):
+    scores, balanced = stack.evaluate()
+    for outcome, score, even in zip(
+        outcomes, scores.tolist(), [None] * len(outcomes) if balanced is None else balanced.tolist()
+    ):
         outcome.tested.append(epoch)
         outcome.test_score.append(score)
-        outcome.score = score
+        outcome.score, outcome.balanced = score, even
 
 
 @contextmanager

@@ -1,0 +1,68 @@
+"""A stack that is killed goes on where it was, and ends as if nothing had happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from laboratory import MINE, small_cells, timeless
+
+from stiefel_init.lab.train import checkpoint
+from stiefel_init.lab.train.runner import run
+from stiefel_init.lab.train.task import Tasks
+from stiefel_init.lab.train.training import train
+
+CPU = torch.device("cpu")
+
+
+class KilledError(Exception):
+    """The end of a process, as a test sees it."""
+
+
+def interrupted(cells: Any, keep: Path, after: int) -> None:
+    def stop(epoch: int) -> None:
+        if epoch > after:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        train(cells, [Tasks(MINE)(cell) for cell in cells], CPU, stop, "graph", keep)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_a_stack_goes_on_where_it_was(optimizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    cells = [type(cell)(**{**cell.identity(), "epochs": 6}) for cell in small_cells(3, optimizer=optimizer)]
+    tasks = [Tasks(MINE)(cell) for cell in cells]
+    expected, _ = train(cells, tasks, CPU, engine="graph")
+    interrupted(cells, tmp_path / "kept.pt", after=4)
+    seen: list[int] = []
+    found, _ = train(cells, tasks, CPU, seen.append, "graph", tmp_path / "kept.pt")
+    assert seen == [5, 6], "four epochs were kept"
+    assert found == expected
+
+
+@pytest.mark.parametrize("damage", ["cut", "other source", "other stack"])
+def test_what_does_not_fit_is_trained_from_the_beginning(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    keep, cells = tmp_path / "kept.pt", small_cells(2)
+    interrupted(cells, keep, after=1)
+    if damage == "cut":
+        keep.write_bytes(keep.read_bytes()[:-100])
+    elif damage == "other source":
+        monkeypatch.setattr(checkpoint, "source_hash", lambda: "another")
+    else:
+        cells = small_cells(3)
+    seen: list[int] = []
+    train(cells, [Tasks(MINE)(cell) for cell in cells], CPU, seen.append, "graph", keep)
+    assert seen == [1, 2]
+
+
+def test_a_finished_stack_leaves_nothing_but_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    found = run(small_cells(2), out=tmp_path, device="cpu", datasets=MINE)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".jsonl"]
+    assert timeless(found) == timeless(run(small_cells(2), device="cpu", datasets=MINE))
