@@ -18,7 +18,7 @@ class Outcome:
     tested: list[int] = field(default_factory=list)
     """The epochs after which the test score was taken: all of a short run, every fifth of a hundred."""
     test_score: list[float] = field(default_factory=list)
-    balanced: float | None = None
-    """The mean over classes of the share predicted correctly, in percent, after the last epoch; None for regression."""
     diverged: int | None = None
     """The first epoch whose training loss was not finite."""
+    balanced: float | None = None
+    """The mean over classes of the share predicted correctly, in percent, after the last epoch; None for regression."""
