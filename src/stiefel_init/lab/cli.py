@@ -171,9 +171,9 @@ def train(
     )  # fmt: skip
     study = own.plan(cells, seeds, rates(lr), datasets, data_dir)
     if dry_run:
-        from .train.forecast import forecast
+        from .train.forecast import forecast, measured_here
 
-        _measured_here(on)
+        measured_here(on)
         print(forecast(study.forecast_cells(), device.value, study.datasets, data_dir, out, stack))
         return
     from .progress import counted
@@ -323,21 +323,16 @@ def reproduce(
                     print(f"{experiment.name} is not made of networks; it runs on this machine.", file=sys.stderr)
                 experiment.run(options)
         return
-    _measured_here(on)
+    from .train.forecast import forecast, measured_here
+
+    measured_here(on)
     trained = [experiment for experiment in experiments if isinstance(experiment, Trained)]
     cells = [cell for study in trained for cell in study.cells(study.count(options), quick=quick)]
     if cells:
-        from .train.forecast import forecast
-
         print(forecast(list(dict.fromkeys(cells)), device.value, {}, data_dir, out, stack))
     for experiment in experiments:
         if not isinstance(experiment, Trained):
             print(f"{experiment.name} keeps no trained networks; it would be computed from scratch.")
-
-
-def _measured_here(on: str) -> None:
-    if on != "local":
-        raise StiefelError(f"--dry-run measures this machine, not --on {on}; leave one of them out.")
 
 
 @command(app)

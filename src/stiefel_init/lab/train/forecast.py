@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 
+from ..._errors import StiefelError
 from .. import files
 from ..data import Dataset
 from ..progress import counted, duration
@@ -113,3 +114,9 @@ def _now(device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
+
+
+def measured_here(on: str) -> None:
+    """Refuse to forecast for another machine than this one."""
+    if on != "local":
+        raise StiefelError(f"--dry-run measures this machine, not --on {on}; leave one of them out.")
