@@ -21,7 +21,9 @@ LAYERS = (
     tuple(f"{PACKAGE}.lab.{name}" for name in ("files", "progress", "plugins")),
     (f"{PACKAGE}.lab.data",),
     (f"{PACKAGE}.lab.train",),
-    tuple(f"{PACKAGE}.lab.report{name}" for name in ("", ".tables", ".chart", ".charts", ".plots", ".summary", ".page")),
+    tuple(
+        f"{PACKAGE}.lab.report{name}" for name in ("", ".tables", ".chart", ".charts", ".plots", ".summary", ".page")
+    ),
     tuple(f"{PACKAGE}.lab.{name}" for name in ("results", "experiment")),
     tuple(f"{PACKAGE}.lab.{name}" for name in ("paper", "studies")),
     tuple(f"{PACKAGE}.lab.{name}" for name in ("experiments", "report.pages", "diagnosis", "options", "cli")),
