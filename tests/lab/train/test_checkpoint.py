@@ -36,9 +36,9 @@ def test_a_stack_goes_on_where_it_was(optimizer: str, tmp_path: Path, monkeypatc
     cells = [type(cell)(**{**cell.identity(), "epochs": 6}) for cell in small_cells(3, optimizer=optimizer)]
     tasks = [Tasks(MINE)(cell) for cell in cells]
     expected, _ = train(cells, tasks, CPU, engine="graph")
-    interrupted(cells, tmp_path / "kept.pt", after=4)
+    interrupted(cells, tmp_path / "kept", after=4)
     seen: list[int] = []
-    found, _ = train(cells, tasks, CPU, seen.append, "graph", tmp_path / "kept.pt")
+    found, _ = train(cells, tasks, CPU, seen.append, "graph", tmp_path / "kept")
     assert seen == [5, 6], "four epochs were kept"
     assert found == expected
 
@@ -48,10 +48,12 @@ def test_what_does_not_fit_is_trained_from_the_beginning(
     damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint, "EVERY", 0.0)
-    keep, cells = tmp_path / "kept.pt", small_cells(2)
+    keep, cells = tmp_path / "kept", small_cells(2)
     interrupted(cells, keep, after=1)
+    assert list(tmp_path.glob("kept-*.pt"))
     if damage == "cut":
-        keep.write_bytes(keep.read_bytes()[:-100])
+        for file in tmp_path.glob("kept-*.pt"):
+            file.write_bytes(file.read_bytes()[:-100])
     elif damage == "other source":
         monkeypatch.setattr(checkpoint, "source_hash", lambda: "another")
     else:
