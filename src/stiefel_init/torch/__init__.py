@@ -1,12 +1,13 @@
 """PyTorch: whole models with `initialize_`, one weight with `stiefel_` and its like, and `diagnose`."""
 
 from .diagnosis import Diagnosis, diagnose
-from .initialize import Plan, initialize_
+from .initialize import Plan, TailoredReLU, initialize_
 from .sampling import draw_, he_, lee_, orthogonal_, random_, sample, stiefel_, xavier_
 
 __all__ = [
     "Diagnosis",
     "Plan",
+    "TailoredReLU",
     "diagnose",
     "draw_",
     "he_",
