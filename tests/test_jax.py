@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import COUNT, FALSE_ALARM, SHAPES, beta_pvalue, haar_pvalue, one_sentence
+from conftest import COUNT, DRAWN_SCHEMES, FALSE_ALARM, SHAPES, beta_pvalue, haar_pvalue, one_sentence
 from flax import nnx
 from scipy import stats
 
@@ -23,7 +23,7 @@ from stiefel_init import StiefelError, check, sample, schemes
 from stiefel_init.jax import _initializer, initializer, stiefel
 
 KEY = jax.random.key(0)
-OTHERS = [scheme for scheme in schemes.names() if scheme != "stiefel"]
+OTHERS = [scheme for scheme in DRAWN_SCHEMES if scheme != "stiefel"]
 
 
 def matrix(kernel: Any) -> np.ndarray:

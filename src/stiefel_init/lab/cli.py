@@ -223,6 +223,20 @@ def diagnose(
 
 
 @command(app)
+def audit(
+    model: Annotated[str, typer.Argument(help="Your model as FILE.py:NAME, a module or a function that builds one.")],
+) -> None:
+    """Show which law each parameter of your model holds, and which look as if nobody had initialized them.
+
+    [dim]stiefel-init audit path/to/file.py:build_model[/dim]
+    """
+    from ..torch import audit as audit_model
+    from .diagnosis import load_model
+
+    print(audit_model(load_model(model)))
+
+
+@command(app)
 def reproduce(
     name: Annotated[
         str,

@@ -162,9 +162,7 @@ def propagate(
 
 def _laws(scheme: Scheme, widths: list[int], activation: str) -> list[Law]:
     """The law of each layer. The first layer's input may be negative, so there every member clips."""
-    last = len(widths) - 2
-    places = [Position(first=layer == 0, last=layer == last) for layer in range(last + 1)]
-    laws = [scheme.at(place).law(m, n) for place, (n, m) in zip(places, pairwise(widths))]
+    laws = [scheme.law(m, n) for n, m in pairwise(widths)]
     if activation != "relu" and any(law.non_negative for law in laws):
         raise StiefelError(f"scheme={str(scheme)!r} is predicted for activation='relu', not {activation!r}.")
     return [laws[0]._replace(non_negative=False), *laws[1:]]
