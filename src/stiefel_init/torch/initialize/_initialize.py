@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from torch.utils._pytree import tree_leaves
 
 from ... import _validate
 from ..._errors import StiefelError
@@ -143,8 +144,12 @@ def _roles(
         for option, patterns in (("stem", stem), ("head", head))
     )
     tables = {name_of[place.key] for place in places if isinstance(place.module, EMBEDDINGS)}
-    if inputs is not None:
-        return of_flow(watch(unwrapped(model), inputs, weights), stems, heads, "traced", tables)
+    # A model without values runs on none, and FSDP shows other tensors than its parameters while it runs.
+    empty = any(place.tensor.is_meta for place in places) and not any(map(_is_meta, tree_leaves(inputs)))
+    if inputs is not None and not empty:
+        watched = watch(unwrapped(model), inputs, weights)
+        if watched.reads or not weights:
+            return of_flow(watched, stems, heads, "traced", tables)
     flow = read(unwrapped(model), weights)
     if flow is not None:
         return of_flow(flow, stems, heads, "as torch.fx reads it", tables)
@@ -154,6 +159,10 @@ def _roles(
     )
     normalized = any(is_normalization(place.module) for place in places)
     return of_order(names, stems, heads, normalized=normalized)
+
+
+def _is_meta(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_meta
 
 
 def _carry_out(tasks: list[Task], seed: int | None) -> None:
