@@ -36,7 +36,7 @@ def test_help(command: tuple[str, ...], stiefel_init: Cli) -> None:
 def test_the_commands() -> None:
     expected = {"demo", "train", "diagnose", "reproduce", "compare", "report", "publish", "paper", "bench", "data"}
     assert expected <= {words[0] for words in COMMANDS}
-    assert {("data", "list"), ("data", "get"), ("data", "where")} <= set(COMMANDS)
+    assert {("audit",), ("data", "list"), ("data", "get"), ("data", "where")} <= set(COMMANDS)
 
 
 def test_help_comes_without_pytorch() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ RIVALS = (
 )
 STARTS = (*OURS, *RIVALS)
 NAMES = tuple(rival.name for rival in STARTS)
+_NAMES = {rival.scheme: rival.name for rival in STARTS}
 DEPTHS, QUICK_DEPTHS = (10, 30, 100, 300, 1000), (10, 30, 100)
 RATES, QUICK_RATES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (0.25, 1.0, 4.0, 16.0)
 """Times the paper's 0.001/√depth."""
@@ -64,7 +66,7 @@ def setting_of(cell: Cell) -> Setting:
 
 def name_of(cell: Cell) -> str:
     """The name of the start that a network has."""
-    return next(rival.name for rival in STARTS if (rival.scheme, rival.activation) == (cell.scheme, cell.activation))
+    return _NAMES[cell.scheme]
 
 
 def settings(quick: bool) -> list[Setting]:
@@ -91,18 +93,19 @@ def cell(rival: Rival, setting: Setting, times: float, seed: int, *, quick: bool
     )  # fmt: skip
 
 
-def tuning(quick: bool) -> list[Cell]:
+@lru_cache
+def tuning(quick: bool) -> tuple[Cell, ...]:
     """The networks that choose each start's rate in each setting."""
     rates, seeds = (QUICK_RATES, TUNING[:1]) if quick else (RATES, TUNING)
-    return [
+    return tuple(
         cell(rival, setting, times, seed, quick=quick, tuning=True)
         for setting, rival, times, seed in product(settings(quick), STARTS, rates, seeds)
-    ]
+    )
 
 
 def quality(record: Record) -> float:
     """The score, turned so that more is better; a network that diverged has the worst."""
-    score = record.score if record.metric.name == "accuracy" else -record.score
+    score = record.metric.better(record.score)
     return score if math.isfinite(score) else -math.inf
 
 

@@ -59,16 +59,19 @@ class Found(NamedTuple):
 
 
 def found_in(records: Mapping[Cell, Record], speed: Sequence[Mapping[str, Any]], seeds: int) -> Found | None:
-    """What the records have of the study: of the full one if there are any, else of the quick one."""
-    for quick in (False, True):
-        scores: dict[tuple[Setting, str], list[float]] = {}
-        for cell in cells.compared(range(cells.FIRST, cells.FIRST + seeds), records, quick):
-            if (record := records.get(cell)) is not None:
-                scores.setdefault((setting_of(cell), name_of(cell)), []).append(cells.quality(record))
-        if scores:
-            arrays = {key: np.array(values) for key, values in scores.items()}
-            return Found(cells.by_rate(records, quick), arrays, speed, quick)
-    return None
+    """What the records have of the study, full or quick: the one with more settings, since the two share a few."""
+    forms = [_form(records, speed, seeds, quick) for quick in (False, True)]
+    found = max(forms, key=lambda form: len(form.scores))  # of equal ones, the full study
+    return found if found.scores else None
+
+
+def _form(records: Mapping[Cell, Record], speed: Sequence[Mapping[str, Any]], seeds: int, quick: bool) -> Found:
+    scores: dict[tuple[Setting, str], list[float]] = {}
+    for cell in cells.compared(range(cells.FIRST, cells.FIRST + seeds), records, quick):
+        if (record := records.get(cell)) is not None:
+            scores.setdefault((setting_of(cell), name_of(cell)), []).append(cells.quality(record))
+    arrays = {key: np.array(values) for key, values in scores.items()}
+    return Found(cells.by_rate(records, quick), arrays, speed, quick)
 
 
 class Rivals(Trained):
