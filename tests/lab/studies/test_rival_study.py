@@ -10,7 +10,8 @@ from laboratory import record
 
 from stiefel_init.lab.studies import rival_cells as cells
 from stiefel_init.lab.studies.rival_cells import FIRST, NAMES, OURS, RIVALS, STARTS, TUNING, Setting, name_of
-from stiefel_init.lab.studies.rivals import Found, Rivals, epochs_to, found_in, speed, verdict
+from stiefel_init.lab.studies.rival_findings import Found, epochs_to, found_in, speed, verdict
+from stiefel_init.lab.studies.rivals import Rivals
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.task import Tasks
@@ -87,7 +88,7 @@ def test_a_rate_works_if_it_comes_close_to_the_best_start() -> None:
     [
         ([90.0, 90.2, 89.8, 90.1], [80.0, 80.2, 79.9, 80.3], "wins"),
         ([70.0, 70.2, 69.8, 70.1], [80.0, 80.2, 79.9, 80.3], "loses"),
-        ([80.0, 80.4, 79.8, 80.1], [80.0, 80.2, 79.9, 80.3], "level"),
+        ([80.0, 80.4, 79.8, 80.1], [80.0, 80.2, 79.9, 80.3], "not shown"),
         ([90.0], [80.0], "open"),
         ([90.0, -np.inf], [80.0, 80.0], "loses"),
     ],

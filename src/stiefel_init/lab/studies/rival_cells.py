@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-from ...schemes import Orthogonal, Scheme, get
+from ...schemes import MuP, Orthogonal, Scheme, get
 from ..paper.protocol import IMAGES, TABULAR_WIDTH
 from ..train.cell import Cell
 from ..train.record import Record
@@ -31,7 +31,8 @@ RIVALS = (
     Rival("zero", get("zero")),
     Rival("idinit", get("idinit")),
     Rival("tanh-init", get("tanh-init"), "tanh"),
-    *(Rival(name, get(name)) for name in ("he", "xavier", "torch", "truncated-normal", "gpt-2", "mup")),
+    *(Rival(name, get(name)) for name in ("he", "xavier", "torch", "truncated-normal", "gpt-2")),
+    Rival("mup √2", MuP(math.sqrt(2))),
 )
 STARTS = (*OURS, *RIVALS)
 NAMES = tuple(rival.name for rival in STARTS)
@@ -44,7 +45,8 @@ TUNING = (1000, 1001)
 """Seeds of the networks that choose the rates; no compared network has one of them."""
 FIRST = 2000
 """First seed of the compared networks."""
-QUICK_EPOCHS = 12
+QUICK_EPOCHS, QUICK_STEPS = 12, 60
+"""On all data, and on a few of each class."""
 
 
 class Setting(NamedTuple):
@@ -88,7 +90,7 @@ def cell(rival: Rival, setting: Setting, times: float, seed: int, *, quick: bool
         epochs = max(epochs // 3, 5)
     return Cell(
         dataset, rival.scheme, depth, TABULAR_WIDTH.get(dataset, 64), rival.activation, seed,
-        epochs=epochs if shots is None else 100, batch=256 if shots is None else None,
+        epochs=epochs if shots is None else QUICK_STEPS if quick else 100, batch=256 if shots is None else None,
         rate=times * 1e-3 / math.sqrt(depth), shots=shots, alpha=0.0 if dataset in TABULAR_WIDTH else None,
     )  # fmt: skip
 

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Sequence
 
 from ..report.tables import Table
-from . import rivals as study
+from . import rival_findings as study
 from .rival_cells import DEPTHS, RIVALS, STARTS, Rival, settings
-from .rivals import Found
+from .rival_findings import Found
 
 NEEDS = {
     "looks-linear": "the layer's role (first, hidden, last), even widths and ReLU",
@@ -16,20 +16,20 @@ NEEDS = {
     "lsuv": "a batch of inputs",
     "tanh-init": "tanh",
     "gpt-2": "residual branches, to be more than N(0, 0.02²)",
-    "mup": "the last layer, and its learning rates to be μP in training too",
+    "mup √2": "the last layer, and its learning rates to be μP in training too",
 }
 
 
-def page(found: Found, pictures: Sequence[str], tables: Sequence[Table]) -> list[str]:
-    """Lines of Markdown."""
-    lines = [*_wins(found), "", *_not_run(found), "", *pictures, "## Verdicts", ""]
+def page(found: Found, pictures: Sequence[str], tables: Sequence[Table], seeds: int) -> list[str]:
+    """Lines of Markdown; the full study has so many `seeds`."""
+    lines = [*_wins(found), "", *_not_run(found, seeds), "", *pictures, "## Verdicts", ""]
     for number, table in enumerate(tables):
         if number:
             lines += [f"**{table.title[0].upper()}{table.title[1:]}**", ""]
         else:
             lines += [
                 "*wins*, *loses*: the rival's mean is shown to be above or below that of our best start (Welch's test,",
-                "p < 0.05 shared by all comparisons). *level*: neither is shown. In brackets: the difference of means.",
+                "p < 0.05 shared by all comparisons). *not shown*: neither is. In brackets: the difference of means.",
                 "",
             ]
         lines += [*table.markdown(), ""]
@@ -56,14 +56,14 @@ def _wins(found: Found) -> list[str]:
     return lines
 
 
-def _not_run(found: Found) -> list[str]:
+def _not_run(found: Found, full: int) -> list[str]:
     counts = [len(values) for values in found.scores.values()]
     seeds = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     if found.quick:
         return [
             f"These are the records of `stiefel-init reproduce rivals --quick`: digits alone, {len(found.settings)} "
             f"settings, {seeds} seeds each. The full study ({len(settings(False))} settings on MNIST, Fashion-MNIST, "
-            f"digits and tabular data, depths {', '.join(f'{depth:,}' for depth in DEPTHS)}, {study.Rivals.seeds} seeds"
+            f"digits and tabular data, depths {', '.join(f'{depth:,}' for depth in DEPTHS)}, {full} seeds"
             ") was not run, so nothing is said about them here."
         ]
     missing = [str(setting) for setting in settings(False) if setting not in found.settings]
@@ -91,7 +91,7 @@ def _prefer(found: Found, rival: Rival) -> str:
     won = [str(duel[0]) for duel in results if duel[4] == "wins"]
     if won:
         return f"Prefer it for: {'; '.join(won)}."
-    level = [str(duel[0]) for duel in results if duel[4] in ("level", "open")]
+    level = [str(duel[0]) for duel in results if duel[4] in ("not shown", "open")]
     if not level:
         return "Nothing here speaks for it."
     top = [

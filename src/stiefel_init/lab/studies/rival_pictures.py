@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from ..report import plots
 from .rival_cells import NAMES, OURS
-
-if TYPE_CHECKING:
-    from .rivals import Found
+from .rival_findings import Found
 
 
 def over_depth(found: Found) -> Figure:
