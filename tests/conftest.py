@@ -33,7 +33,7 @@ import stiefel_init.schemes
 import stiefel_init.torch
 from stiefel_init import StiefelError, _stream
 from stiefel_init._validate import Method
-from stiefel_init.schemes import Stiefel
+from stiefel_init.schemes import Stiefel, get
 from stiefel_init.torch.sampling import _householder, _source
 
 sys.path += [str(Path(__file__).parent / folder) for folder in ("lab", "recipe")]
@@ -70,7 +70,14 @@ if all(hasattr(_interpreter, name) for name in ("_patch_builtin", "_patch_attr",
 SHAPES = [(0, 0), (0, 3), (3, 0), (1, 1), (1, 5), (5, 1), (2, 2), (2, 3), (3, 2), (7, 7), (6, 11), (11, 6), (64, 64)]
 METHODS: tuple[Method, ...] = ("householder", "algorithm1", "algorithm2")
 PAPER_SCHEMES = ("stiefel", "lee", "he", "xavier", "orthogonal", "random")  # those the paper compares
-ALL_SCHEMES = (*stiefel_init.schemes.names(), "rotation 1", "lee direct", "orthogonal 2")
+REGISTERED = tuple(stiefel_init.schemes.get(name) for name in stiefel_init.schemes.names())
+DRAWN_SCHEMES = tuple(str(scheme) for scheme in REGISTERED if not isinstance(scheme, stiefel_init.schemes.Start))
+ALL_SCHEMES = (  # those for every layer of every model
+    *(text for text in DRAWN_SCHEMES if not (get(text).positional or get(text).activations)),
+    "rotation 1",
+    "lee direct",
+    "orthogonal 2",
+)
 TORCH_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 FALSE_ALARM = 1e-6  # the probability with which a test of a law rejects the right one

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import pytest
 import torch
-from conftest import ALL_SCHEMES
+from conftest import ALL_SCHEMES, DRAWN_SCHEMES
 from torch import nn
 
 from stiefel_init import _stream, draw, sample, schemes
@@ -109,14 +109,14 @@ def test_any_two_frameworks_agree(m: int, n: int, batch: tuple[int, ...], seed: 
 SHAPES = [(1, 1), (1, 5), (5, 1), (3, 12), (12, 3), (3, 5), (64, 784)]
 
 
-@pytest.mark.parametrize("scheme", ALL_SCHEMES)
+@pytest.mark.parametrize("scheme", sorted({*ALL_SCHEMES, *DRAWN_SCHEMES}))
 @pytest.mark.parametrize(("shape", "dtype"), [*((shape, "float32") for shape in SHAPES), ((12, 3), "float64")], ids=str)
 def test_every_scheme_is_the_same_in_every_framework(scheme: str, shape: tuple[int, int], dtype: str) -> None:
     names = [name for name in FRAMEWORKS if name != "jax.jit"]
     agree({name: FRAMEWORKS[name](scheme, *shape, (2,), 3, "1", dtype) for name in names}, (2, *shape), dtype)
 
 
-@pytest.mark.parametrize("scheme", ALL_SCHEMES)
+@pytest.mark.parametrize("scheme", sorted({*ALL_SCHEMES, *DRAWN_SCHEMES}))
 def test_every_scheme_is_the_same_in_half_precision_to_its_rounding(scheme: str) -> None:
     exact = draw(scheme, 12, 6, seed=4, name="0")
     halves: dict[str, Any] = {

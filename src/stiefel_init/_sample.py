@@ -190,6 +190,11 @@ class _Source(ABC):
 
         return expm(a) if a.size else a
 
+    def erfinv(self, a: np.ndarray) -> np.ndarray:
+        from scipy.special import erfinv
+
+        return erfinv(a)
+
 
 class _Seeded(_Source):
     """The streams of the given keys, of shape (count, 2)."""

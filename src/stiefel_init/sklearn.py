@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from ._errors import StiefelError
 from ._install import missing
 from ._sample import draw
 from .recipe._matrices import Layer, Matrices
 from .recipe._parts import Weight, parts
 from .recipe._roles import Roles
-from .schemes import Offsets, Scheme, SchemeName, get
+from .schemes import Position, Scheme, SchemeName, Start, Zeros, get
 
 try:
     import sklearn
@@ -63,21 +64,32 @@ class _Started:
 
     def _initialize(self, *arguments: Any) -> None:
         if self.scheme is not None:
-            get(self.scheme)  # an unknown one is refused before anything is set
+            self._refuse(get(self.scheme))  # before anything is set
         super()._initialize(*arguments)  # type: ignore[misc]
+
+    def _refuse(self, scheme: Scheme) -> None:
+        """Refuse a scheme that is not made for this perceptron."""
+        if isinstance(scheme, Start):
+            scheme.draw(None)  # type: ignore[arg-type]  # which says why it cannot
+        if scheme.activations and self.activation not in scheme.activations:
+            raise StiefelError(
+                f"scheme={str(scheme)!r} is made for networks with {' or '.join(scheme.activations)}, and "
+                f"activation={self.activation!r}; use another scheme or that activation."
+            )
 
     def _init_coef(self, fan_in: int, fan_out: int, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
         seed = int(self._random_state.randint(2**63 - 1, dtype=np.int64))
-        scheme, scale, deviation = self._layer(fan_in, fan_out)
+        scheme, scale, bias = self._layer(fan_in, fan_out)
         weights = scale * draw(scheme, fan_out, fan_in, seed=seed, dtype=dtype)
-        biases = draw(Offsets(deviation), fan_out, 1, seed=seed, name="bias", dtype=dtype)
+        biases = draw(bias or Zeros(), fan_out, 1, seed=seed, name="bias", dtype=dtype)
         return np.ascontiguousarray(weights.T), biases[:, 0]
 
-    def _layer(self, fan_in: int, fan_out: int) -> tuple[SchemeName | Scheme, float, float]:
-        """The scheme of the next layer, its scale, and the deviation of its biases."""
-        if self.scheme is not None:
-            return self.scheme, 1.0, 0.0
+    def _layer(self, fan_in: int, fan_out: int) -> tuple[Scheme, float, Scheme | None]:
+        """The scheme of the next layer, its scale, and the scheme of its biases."""
         index, last = len(self.coefs_), self.n_layers_ - 2  # `_initialize` collects the layers in `coefs_`
+        if self.scheme is not None:
+            law = get(self.scheme).at(Position(first=index == 0, last=index == last))
+            return law, 1.0, law.bias(fan_in)
         here = {"": "by its place"}
         roles = Roles(
             stems=here if index == 0 else {},
@@ -87,7 +99,7 @@ class _Started:
         )
         weight = Weight("", (fan_out, fan_in), Matrices(1, fan_out, fan_in), Layer(), biased=True)
         (part,) = parts([weight], roles)[""]
-        return part.scheme, part.matrices.scale, 0.0 if part.bias is None else part.bias.deviation
+        return part.scheme, part.matrices.scale, part.bias
 
 
 class StiefelMLPClassifier(_Started, MLPClassifier):  # type: ignore[misc]

@@ -17,6 +17,7 @@ from stiefel_init.lab.train.graph import GraphEngine
 from stiefel_init.lab.train.stack import Stack
 from stiefel_init.lab.train.task import Task
 from stiefel_init.lab.train.training import EngineName
+from stiefel_init.torch import TailoredReLU
 
 TaskMaker = Callable[..., Task]
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -27,6 +28,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "prelu": lambda: nn.PReLU(1, 0.25),
     "elu": nn.ELU,
     "selu": nn.SELU,
+    "tanh": nn.Tanh,
 }
 LOSSES: dict[str, Callable[..., torch.Tensor]] = {
     "cross_entropy": nn.functional.cross_entropy,
@@ -101,7 +103,8 @@ def plain(stack: Stack, index: int, dtype: torch.dtype = torch.float64) -> nn.Se
         linear.bias.data.copy_(p.biases[layer][index])
         layers.append(linear)
         if layer < stack.net.layers - 1:
-            activation = MODULES[stack.net.activation]().to(dtype)
+            tailored = stack.net.activation == "tat"
+            activation = TailoredReLU(stack.net.layers - 1) if tailored else MODULES[stack.net.activation]().to(dtype)
             if p.slopes is not None:
                 assert isinstance(activation, nn.PReLU)
                 activation.weight.data.fill_(p.slopes[index, layer].item())

@@ -50,7 +50,7 @@ def test_the_commands() -> None:
         "data",
     }
     assert expected <= {words[0] for words in COMMANDS}
-    assert {("data", "list"), ("data", "get"), ("data", "where")} <= set(COMMANDS)
+    assert {("audit",), ("data", "list"), ("data", "get"), ("data", "where")} <= set(COMMANDS)
 
 
 def test_the_version(stiefel_init: Cli) -> None:

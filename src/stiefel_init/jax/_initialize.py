@@ -16,6 +16,7 @@ from ..recipe._options import Recipe, chosen_scheme, matching
 from ..recipe._parameters import Parameter, decide, values
 from ..recipe._plan import Plan
 from ..recipe._roles import Roles, of_flow, of_order
+from ..recipe._start import refuse_calibration, start_of
 from ..schemes import Scheme, SchemeName, Stiefel
 from ._flow import flow_of
 from ._initializer import DTYPES
@@ -114,6 +115,7 @@ def initialize(
     >>> model = initialize(model, 0, inputs=jnp.ones(2))
     """
     chosen = chosen_scheme(scheme, recipe, conv, ends=(inputs, stem, head))
+    refuse_calibration(chosen)
     number = _number(seed)
     given = None if inputs is None else _arguments(inputs)
     try:
@@ -125,12 +127,8 @@ def initialize(
     _refuse_without_values(read)
     parameters = _frozen(read, trainable)
     skipped = matching("skip", parameters, skip)
-    if chosen is not None:
-        rows, tasks = decide(parameters, skipped, chosen, conv or "delta", None)
-    else:
-        rows, tasks = decide(
-            parameters, skipped, Stiefel(), "delta", _roles(read, parameters, inputs, given, stem, head)
-        )
+    start = start_of(chosen, conv or "delta", lambda: _roles(read, parameters, inputs, given, stem, head))
+    rows, tasks = decide(parameters, skipped, chosen or Stiefel(), conv or "delta", start)
     for task in tasks:
         leaf, name = read.leaves[task.parameter.key], task.parameter.name
         if leaf.dtype.name not in DTYPES:

@@ -239,6 +239,9 @@ class _Source(ABC):
     def expm(self, a: jax.Array) -> jax.Array:
         return jax.vmap(jax.scipy.linalg.expm)(a) if a.size else a
 
+    def erfinv(self, a: jax.Array) -> jax.Array:
+        return jax.scipy.special.erfinv(a)
+
     def precise(self) -> Source:
         return self
 

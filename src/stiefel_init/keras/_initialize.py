@@ -18,6 +18,7 @@ from ..recipe._options import Recipe, chosen_scheme, matching
 from ..recipe._parameters import Parameter, decide, values
 from ..recipe._plan import Plan
 from ..recipe._roles import Roles, of_flow, of_order
+from ..recipe._start import refuse_calibration, start_of
 from ..schemes import Scheme, SchemeName, Stiefel
 from ._flow import flow_of
 from ._initializer import DTYPES
@@ -78,14 +79,13 @@ def initialize_(
     if not isinstance(model, keras.layers.Layer):
         raise StiefelError(f"model is a {type(model).__name__}; give a keras.Model.")
     chosen = chosen_scheme(scheme, recipe, conv, ends=(inputs, stem, head))
+    refuse_calibration(chosen)
     number = random.getrandbits(63) if seed is None else _validate.size("seed", seed)
     parameters = parameters_of(model)
     variables: dict[Hashable, Any] = {id(variable): variable for variable in model.weights}
     skipped = matching("skip", parameters, skip)
-    if chosen is not None:
-        rows, tasks = decide(parameters, skipped, chosen, conv or "delta", None)
-    else:
-        rows, tasks = decide(parameters, skipped, Stiefel(), "delta", _roles(model, parameters, inputs, stem, head))
+    start = start_of(chosen, conv or "delta", lambda: _roles(model, parameters, inputs, stem, head))
+    rows, tasks = decide(parameters, skipped, chosen or Stiefel(), conv or "delta", start)
     kinds = {key: keras.backend.standardize_dtype(variable.dtype) for key, variable in variables.items()}
     for task in tasks:
         kind, name = kinds[task.parameter.key], task.parameter.name

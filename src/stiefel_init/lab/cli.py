@@ -34,9 +34,9 @@ from .options import (
     ResultsOption,
     StackOption,
     TargetOption,
-    Task,
     TaskOption,
     TimeOption,
+    columns_of,
 )
 
 app = typer.Typer(
@@ -164,7 +164,7 @@ def train(
     from .studies import own, study_files, study_page
     from .studies.rates import rates
 
-    datasets = own.own_data(data, _columns(target, task, drop, category, group, time, decimal))
+    datasets = own.own_data(data, columns_of(target, task, drop, category, group, time, decimal))
     cells = own.grid(
         dataset=next(iter(datasets), data), schemes=scheme, depths=depth, width=width, activations=activation,
         epochs=epochs, batch=batch, optimizer=optimizer.value, shots=shots, alpha=alpha, precision=precision.value,
@@ -202,18 +202,6 @@ def train(
     for line in study_page.sentences(outcome, content):
         print(line)
     print(f"\n{counted(len(outcome.records), 'network')}: {page}, with results.csv and summary.json beside it.")
-
-
-def _columns(
-    target: str | None, task: Task | None, drop: str, category: str, group: str | None, time: str | None,
-    decimal: str | None,
-) -> Any:  # fmt: skip
-    """The options about a file's columns."""
-    from .studies.own import Columns
-
-    left, categories = (tuple(filter(None, map(str.strip, text.split(",")))) for text in (drop, category))
-    mark: Any = decimal  # from_file says what it may be
-    return Columns(target, None if task is None else task.value, left, categories, group, time, mark)
 
 
 @command(app, "list")
@@ -269,7 +257,7 @@ def diagnose(
     """
     from . import diagnosis
 
-    batch = diagnosis.batch(data, _columns(target, task, drop, category, group, time, decimal), data_dir)
+    batch = diagnosis.batch(data, columns_of(target, task, drop, category, group, time, decimal), data_dir)
     if model is not None:
         diagnoses = {model: diagnosis.of_own_model(model, batch)}
     else:
@@ -288,11 +276,25 @@ def diagnose(
 
 
 @command(app)
+def audit(
+    model: Annotated[str, typer.Argument(help="Your model as FILE.py:NAME, a module or a function that builds one.")],
+) -> None:
+    """Show which law each parameter of your model holds, and which look as if nobody had initialized them.
+
+    [dim]stiefel-init audit path/to/file.py:build_model[/dim]
+    """
+    from ..torch import audit as audit_model
+    from .diagnosis import load_model
+
+    print(audit_model(load_model(model)))
+
+
+@command(app)
 def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="table1, table2, table3, table5, figure1, figure2, figure3, signal, or all of these; or members."
+            help="table1, table2, table3, table5, figure1, figure2, figure3, signal, or all of these; members; rivals."
         ),
     ],
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds; by default as many as we ran.")] = None,

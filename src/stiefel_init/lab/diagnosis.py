@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .._errors import StiefelError
 from ..theory._moments import resolve
-from ..torch import Diagnosis, diagnose, initialize_
+from ..torch import Diagnosis, TailoredReLU, diagnose, initialize_
 from .data import load, names, split, standardized
 from .files import prepare, write_whole
 from .plugins import load_file
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ROWS = 256
 _MODULES: dict[str, Any] = {
-    "relu": nn.ReLU, "leaky_relu": nn.LeakyReLU, "prelu": nn.PReLU, "elu": nn.ELU, "selu": nn.SELU,
+    "relu": nn.ReLU, "leaky_relu": nn.LeakyReLU, "prelu": nn.PReLU, "elu": nn.ELU, "selu": nn.SELU, "tanh": nn.Tanh,
 }  # fmt: skip
 
 
@@ -101,6 +101,8 @@ class _Registered(nn.Module):
 def network(depth: int, width: int, activation: str, inputs: int, outputs: int) -> nn.Sequential:
     """The paper's plain network, its layers named `1`, `2`, …, `output`."""
     build = _MODULES.get(activation) or partial(_Registered, activation)
+    if activation == "tat":
+        build = partial(TailoredReLU, depth)
     result = nn.Sequential()
     for number in range(1, depth + 1):
         result.add_module(f"{number}", nn.Linear(inputs, width))
@@ -118,7 +120,7 @@ def of_schemes(
     diagnoses = {}
     for scheme in schemes_of(schemes):
         model = network(depth, width, activation, inputs.shape[1], batch.outputs)
-        initialize_(model, scheme, seed=seed)
+        initialize_(model, scheme, seed=seed, inputs=inputs if scheme.calibrates else None)
         diagnoses[str(scheme)] = _diagnose(model, inputs, batch)
     return diagnoses
 
@@ -138,7 +140,7 @@ def _to_noise(outputs: Any, _: Any) -> Tensor:
 
 def of_own_model(place: str, batch: Batch) -> Diagnosis:
     """The diagnosis of the model at `place`, FILE.py:NAME; images are passed flat or, if that fails, as images."""
-    model = _load(place)
+    model = load_model(place)
     parameter = next(model.parameters(), None)
     if parameter is not None:
         model = model.cpu()
@@ -154,7 +156,12 @@ def of_own_model(place: str, batch: Batch) -> Diagnosis:
             raise StiefelError(f"as rows and as images of shape {batch.image}: {error}") from None
 
 
-def _load(place: str) -> nn.Module:
+def load_model(place: str) -> nn.Module:
+    """The user's model at `place`, FILE.py:NAME.
+
+    Raises:
+        StiefelError: if there is none.
+    """
     name, separator, attribute = place.rpartition(":")
     path = Path(name)
     if not separator or not attribute or path.suffix != ".py":

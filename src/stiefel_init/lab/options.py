@@ -77,3 +77,15 @@ OnOption = Annotated[
 ]
 ResultsOption = Annotated[Path | None, typer.Option(help="Directory of records; by default our published ones.")]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Only print what would run and how long it would take.")]
+
+
+def columns_of(
+    target: str | None, task: Task | None, drop: str, category: str, group: str | None, time: str | None,
+    decimal: str | None,
+) -> Any:  # fmt: skip
+    """The options about a file's columns."""
+    from .studies.own import Columns
+
+    left, categories = (tuple(filter(None, map(str.strip, text.split(",")))) for text in (drop, category))
+    mark: Any = decimal  # from_file says what it may be
+    return Columns(target, None if task is None else task.value, left, categories, group, time, mark)

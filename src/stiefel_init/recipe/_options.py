@@ -8,8 +8,9 @@ from typing import Any, Literal, Protocol, get_args
 
 from .._errors import StiefelError, unknown
 from .._sample import Member, member_scheme
-from ..schemes import Scheme, SchemeName, Stiefel, get
+from ..schemes import DeltaOrthogonal, Scheme, SchemeName, Stiefel, get
 from ._matrices import CONV_MODES, Conv
+from ._one_scheme import needs_roles
 
 Recipe = Literal["best", "paper"]
 RECIPES: tuple[Recipe, ...] = get_args(Recipe)
@@ -56,8 +57,10 @@ def chosen_scheme(
         chosen = as_member
     if not everywhere and recipe != "paper":
         return None
-    if any(option is not None for option in ends):
+    if any(option is not None for option in ends) and not (needs_roles(chosen) or chosen.calibrates):
         raise StiefelError("inputs, stem and head belong to recipe='best'; leave them out where every layer is alike.")
+    if conv == "flatten" and isinstance(chosen, DeltaOrthogonal):
+        raise StiefelError("scheme='delta-orthogonal' fills a kernel's centre; leave out conv='flatten'.")
     return chosen
 
 

@@ -16,9 +16,9 @@ from .._sample import of_kernel
 from ..schemes import Scheme
 from ._describe import described, row
 from ._matrices import Constant, Conv, Layer, Leave, Matrices, Rule, Shape, kernel_matrices
-from ._parts import Part, Weight, parts
+from ._parts import Part, Weight, reason_of
 from ._plan import Row
-from ._roles import Roles
+from ._start import StartOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,9 @@ class Task(NamedTuple):
 
 
 def decide(
-    parameters: Sequence[Parameter], skipped: set[Hashable], scheme: Scheme, conv: Conv, roles: Roles | None
+    parameters: Sequence[Parameter], skipped: set[Hashable], scheme: Scheme, conv: Conv, start: StartOf | None
 ) -> tuple[list[Row], list[Task]]:
-    """What is done to each parameter. With `roles`, by the default recipe."""
+    """What is done to each parameter: by the scheme, or by `start` where weights differ."""
     first: dict[Hashable, Parameter] = {}
     rules: dict[Hashable, Rule] = {}
     for parameter in parameters:
@@ -117,7 +117,7 @@ def decide(
             rules[parameter.key] = parameter.what
         elif parameter.key not in rules:
             rules[parameter.key] = _rule(parameter, scheme, conv)
-    recipe = {} if roles is None else _recipe(first, rules, roles)
+    recipe = {} if start is None else _recipe(first, rules, start)
     names = {parameter.stream: parameter.name for parameter in first.values()}
     rows: list[Row] = []
     tasks: list[Task] = []
@@ -148,20 +148,20 @@ def _rule(parameter: Parameter, scheme: Scheme, conv: Conv) -> Rule:
 
 
 def _recipe(
-    first: Mapping[Hashable, Parameter], rules: Mapping[Hashable, Rule], roles: Roles
+    first: Mapping[Hashable, Parameter], rules: Mapping[Hashable, Rule], start: StartOf
 ) -> dict[Hashable, list[Part]]:
     weights: dict[Hashable, Weight] = {}
     for key, parameter in first.items():
         if isinstance(held := rules[key], Matrices) and isinstance(parameter.what, Layer):
             free = isinstance(rules.get(parameter.bias), Constant)
             weights[key] = Weight(parameter.stream, parameter.canonical, held, parameter.what, free)
-    by_name = parts(weights.values(), roles)
+    by_name = start(weights.values())
     found = {key: by_name[weight.name] for key, weight in weights.items()}
     for key in weights:
         if (apart := found[key][0].bias) is not None:
             bias = first[key].bias
             units = math.prod(first[bias].shape)
-            found[bias] = [Part(Matrices(1, units, 1), apart, "set the units apart")]
+            found[bias] = [Part(Matrices(1, units, 1), apart, reason_of(apart))]
     return found
 
 

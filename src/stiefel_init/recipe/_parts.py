@@ -51,8 +51,8 @@ class Part(NamedTuple):
     """The weight whose matrices these are, if not its own."""
     first: int = 0
     """The number of its first matrix."""
-    bias: Offsets | None = None
-    """What sets the units apart, in the layer's bias."""
+    bias: Scheme | None = None
+    """How the layer's biases start; None for zeros."""
 
 
 class Weight(NamedTuple):
@@ -68,6 +68,11 @@ class Weight(NamedTuple):
     """Whether the layer has a bias that can be set."""
     linked: bool = True
     """Whether it may take the matrices of another weight."""
+
+
+def reason_of(bias: Scheme) -> str:
+    """Why biases are drawn."""
+    return "set the units apart" if isinstance(bias, Offsets) else ""
 
 
 def parts(weights: Iterable[Weight], roles: Roles) -> dict[str, list[Part]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from ._flow import INPUT, OUTPUTS, RECTIFIERS, Flow
+from ._flow import INPUT, OUTPUTS, RECTIFIERS, Flow, Signal
 
 _HEADS = ("head", "fc", "classifier", "out", "logits", "score", "readout", "predict")
 
@@ -28,6 +29,8 @@ class Roles:
     """The layers whose signal a layer reads, where that is known."""
     branches: frozenset[str] = frozenset()
     """The last layers of residual branches without a normalization."""
+    residual: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The last layer of every residual branch, and the layers of that branch, normalized or not."""
     places: frozenset[str] = frozenset()
     """The linear layers that mix places, such as tokens, and not channels."""
 
@@ -75,18 +78,18 @@ def of_flow(
     runs = {weight: len(row) for weight, row in row_of.items()}
     origins = {weight: signal.origins for weight, signal in flow.reads.items()}
     places = frozenset(weight for weight, signal in flow.reads.items() if signal.turned and weight not in ends)
-    return Roles(
-        stems_found, heads_found, runs, flow.next, frozenset(flow.normalized), origins, _branches(flow) - ends, places
-    )
+    residual = {end: row for end, row in _branches(flow).items() if end not in ends}
+    free = frozenset(end for end in residual if not _holds_normalization(flow, _behind(flow, end)))
+    return Roles(stems_found, heads_found, runs, flow.next, frozenset(flow.normalized), origins, free, residual, places)
 
 
-def _branches(flow: Flow) -> frozenset[str]:
-    """The last layers of residual branches that no normalization holds.
+def _branches(flow: Flow) -> dict[str, tuple[str, ...]]:
+    """The last layers of residual branches, and all layers of each, the first one first.
 
     They are added to something else as they are. Of two layers that are added, such as a block's last one and its
     shortcut's, it is the one with more layers behind it.
     """
-    found: set[str] = set()
+    found: dict[str, tuple[str, ...]] = {}
     for signals in flow.sums:
         behind = {
             origin: _behind(flow, origin)
@@ -98,12 +101,22 @@ def _branches(flow: Flow) -> frozenset[str]:
         lengths = [len(row) for row in behind.values()]
         if behind and (len(behind) < len(signals) or min(lengths) < max(lengths)):
             found |= {
-                origin
+                origin: tuple(reversed(_apart(row, signals)))
                 for origin, row in behind.items()
-                if (len(behind) < len(signals) or len(row) == max(lengths))
-                and not any(flow.reads[weight].normalized or weight in flow.normalized for weight in row)
+                if len(behind) < len(signals) or len(row) == max(lengths)
             }
-    return frozenset(found)
+    return found
+
+
+def _apart(row: list[str], signals: list[Signal]) -> list[str]:
+    """The layers of a row, from the last one on, until one that feeds the other side of the sum too."""
+    end = row[0]
+    others = {origin for signal in signals if signal.origins != {end} for origin in signal.origins}
+    return list(itertools.takewhile(lambda weight: weight == end or weight not in others, row))
+
+
+def _holds_normalization(flow: Flow, row: Iterable[str]) -> bool:
+    return any(flow.reads[weight].normalized or weight in flow.normalized for weight in row)
 
 
 def _behind(flow: Flow, weight: str) -> list[str]:

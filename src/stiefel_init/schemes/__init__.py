@@ -7,38 +7,71 @@ draw("he", 64, 784, seed=0, name="0.weight")     # NumPy; the same weights in ev
 schemes.register(MyScheme)                       # your own: CONTRIBUTING.md
 """
 
-from ._scheme import Law, Scheme, SchemeName, forget, get, names, register
+from ._position import Position
+from ._scheme import Law, Scheme, SchemeName, Start, forget, get, names, register
 from ._source import Source
 from .blend import Blend
 from .centred import Centred
+from .delta_orthogonal import DeltaOrthogonal
+from .fixup import Fixup
+from .gpt2 import GPT2
 from .he import He
 from .identity import Identity
+from .idinit import IDInit
 from .lee import Lee
+from .looks_linear import LooksLinear
+from .lsuv import LSUV
+from .mup import MuP
 from .offsets import Offsets
 from .orthogonal import Orthogonal
 from .permutation import Permutation
 from .random import Random
 from .rotation import Rotation
+from .scaled_he import ScaledHe
 from .stiefel import Stiefel
+from .tanh_init import TanhInit
+from .tat import TAT
+from .torch_default import TorchDefault
+from .truncated import TruncatedNormal
+from .uniform import Uniform
 from .xavier import Xavier
+from .zero import ZerO
+from .zeros import Zeros
 
 __all__ = [
+    "GPT2",
+    "LSUV",
+    "TAT",
     "Blend",
     "Centred",
+    "DeltaOrthogonal",
+    "Fixup",
     "He",
+    "IDInit",
     "Identity",
     "Law",
     "Lee",
+    "LooksLinear",
+    "MuP",
     "Offsets",
     "Orthogonal",
     "Permutation",
+    "Position",
     "Random",
     "Rotation",
+    "ScaledHe",
     "Scheme",
     "SchemeName",
     "Source",
+    "Start",
     "Stiefel",
+    "TanhInit",
+    "TorchDefault",
+    "TruncatedNormal",
+    "Uniform",
     "Xavier",
+    "ZerO",
+    "Zeros",
     "forget",
     "get",
     "names",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from .._errors import StiefelError, unknown
+from ._position import Position
 from ._source import Array, Source
 
 SchemeName = (
@@ -54,6 +55,14 @@ class Scheme(ABC):
     name: ClassVar[str]
     entrywise: ClassVar[bool] = False
     """Whether entries are independent, so that a convolution's whole kernel is filled; otherwise it holds a matrix."""
+    positional: ClassVar[bool] = False
+    """Whether `at` looks at a layer's position, so that whole models are traced first."""
+    residual: ClassVar[bool] = False
+    """Whether it is for residual networks alone."""
+    activations: ClassVar[tuple[str, ...]] = ()
+    """The activations it is made for, if it works with no other."""
+    calibrates: ClassVar[Literal["", "inputs", "outputs"]] = ""
+    """What a batch is used for: `"inputs"`, to give them mean square 1; `"outputs"`, of every layer deviation 1."""
 
     @abstractmethod
     def draw(self, source: Source) -> Array:
@@ -65,6 +74,39 @@ class Scheme(ABC):
         Returns:
             An array of shape (count, m, n), of the source's framework.
         """
+
+    def at(self, position: Position) -> Scheme:
+        """The scheme of one layer of a model.
+
+        Args:
+            position: The part that the layer plays.
+
+        Returns:
+            Itself, unless layers differ.
+        """
+        return self
+
+    def bias(self, fan_in: int) -> Scheme | None:
+        """How the biases of a linear layer or a convolution start, as m × 1 matrices.
+
+        Args:
+            fan_in: That of the layer's weight.
+
+        Returns:
+            None for zeros.
+        """
+        return None
+
+    @property
+    def embeddings(self) -> Scheme | None:
+        """How embeddings start; None to leave them alone."""
+        return None
+
+    @property
+    def varies(self) -> bool:
+        """Whether layers of a model differ in more than their shape, or biases are drawn too."""
+        kind = type(self)
+        return kind.at is not Scheme.at or kind.bias is not Scheme.bias
 
     def law(self, m: int, n: int) -> Law:
         """How m × n weights act on a signal.
@@ -101,6 +143,21 @@ class Scheme(ABC):
             if value != field.default:
                 parts.append(_text(value) if place == 0 else f"{field.name}={_text(value)}")
         return " ".join(parts)
+
+
+class Start(Scheme):
+    """A start of whole models: it says which scheme each layer has, and draws nothing by itself."""
+
+    @abstractmethod
+    def at(self, position: Position) -> Scheme:
+        """The scheme of one layer."""
+
+    def draw(self, source: Source) -> Array:
+        """Refused, since one layer's sizes are not enough to know."""
+        needs = "a batch of inputs" if self.calibrates else "the residual branch that a layer is in"
+        raise StiefelError(
+            f"scheme={str(self)!r} needs {needs}; use stiefel_init.torch.initialize_ on the whole model."
+        )
 
 
 def _text(value: Any) -> str:

@@ -44,5 +44,8 @@ class Source(Protocol):
     def expm(self, a: Array) -> Array:
         """The matrix exponential of each of a batch of square matrices."""
 
+    def erfinv(self, a: Array) -> Array:
+        """The inverse of the error function, entry by entry."""
+
     def precise(self) -> Source:
         """The same streams in float64, where the framework has it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ._haar import haar
 from ._scheme import Law, Scheme
 from ._source import Array, Source
 from .stiefel import Stiefel
@@ -30,15 +31,11 @@ class Centred(Scheme):
             return Stiefel().draw(source)
         source = source.precise()
         xp = source.xp
-        normals = source.normals(m, n - 1)
-        q, r = xp.linalg.qr(normals if m >= n else normals.mT)
-        diagonal = xp.diagonal(r, 0, -2, -1)
-        haar = q * xp.where(diagonal < 0, -1.0, 1.0)[..., None, :]
-        haar = haar if m >= n else haar.mT  # m × (n - 1)
-        # [0, haar] H with H = I - uuᵀ/(1 + 1/√n), u = e_1 + ξ_n, which swaps e_1 and -ξ_n.
+        drawn = haar(source, m, n - 1)
+        # [0, drawn] H with H = I - uuᵀ/(1 + 1/√n), u = e_1 + ξ_n, which swaps e_1 and -ξ_n.
         root = 1 / math.sqrt(n)
-        along = haar.sum(-1)[..., None] * (root / (1 + root))
-        return xp.concatenate([-along * (1 + root), haar - along * root], -1)
+        along = drawn.sum(-1)[..., None] * (root / (1 + root))
+        return xp.concatenate([-along * (1 + root), drawn - along * root], -1)
 
     def law(self, m: int, n: int) -> Law:
         return Law(variance=1 / max(m, n))

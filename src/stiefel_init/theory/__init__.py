@@ -13,6 +13,7 @@ from ._moments import (
     slope_moments,
 )
 from ._propagate import FiniteWidth, Propagation, finite_width, propagate
+from ._tailored import tailored_slope
 
 __all__ = [
     "ACTIVATIONS",
@@ -30,4 +31,5 @@ __all__ = [
     "register_activation",
     "shift_for_alpha",
     "slope_moments",
+    "tailored_slope",
 ]

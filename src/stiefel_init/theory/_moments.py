@@ -28,6 +28,7 @@ import numpy as np
 from scipy.special import erfcx, ndtr
 
 from .._errors import StiefelError, unknown
+from ._tailored import tailored_scale, tailored_slope
 
 Array = np.ndarray
 ActivationName = Literal["relu", "leaky_relu", "prelu", "elu", "selu"] | str
@@ -214,8 +215,20 @@ _REGISTRY: dict[str, tuple[Callable[..., Activation], dict[str, float]]] = {
     "elu": (ExponentialLinear, {"alpha": 1.0}),
     "selu": (lambda: ExponentialLinear(SELU_ALPHA, SELU_SCALE), {}),
 }
+_REGISTRY["tanh"] = (lambda: Function(lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2), {})
+_REGISTRY["tat"] = (lambda depth: _tailored(int(depth)), {"depth": 100.0})
+_BUILT_IN = tuple(_REGISTRY)
 ACTIVATIONS: tuple[ActivationName, ...] = ("relu", "leaky_relu", "prelu", "elu", "selu")
 """The paper's activations; parameters and their defaults are named as in PyTorch, PReLU's slope `a`."""
+
+
+def _tailored(depth: int) -> Function:
+    """√(2/(1+a²)) · LeakyReLU_a for a network of that depth."""
+    a = tailored_slope(depth)
+    scale = tailored_scale(a)
+    return Function(
+        lambda y, xp: scale * xp.where(y > 0, y, a * y), lambda y, xp: scale * xp.where(y > 0, 1.0, a) + 0 * y
+    )
 
 
 def register_activation(name: str, f: Pointwise, slope: Pointwise) -> None:
@@ -227,7 +240,7 @@ def register_activation(name: str, f: Pointwise, slope: Pointwise) -> None:
         slope: Its derivative, likewise; at a kink, the left one.
 
     Raises:
-        StiefelError: if the name is not a word, or is one of `ACTIVATIONS`.
+        StiefelError: if the name is not a word, or is taken.
 
     >>> register_activation("doctest_tanh", lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2)
     >>> round(float(activation_moments(0.0, 1.0, "doctest_tanh")[1]), 4)
@@ -236,13 +249,13 @@ def register_activation(name: str, f: Pointwise, slope: Pointwise) -> None:
     """
     if not isinstance(name, str) or not name.isidentifier():
         raise StiefelError(f"name={name!r} cannot name an activation; use letters, digits and '_'.")
-    if name in ACTIVATIONS:
+    if name in _BUILT_IN:
         raise StiefelError(f"name={name!r} is taken; choose another.")
     _REGISTRY[name] = (lambda: Function(f, slope), {})
 
 
 def activations() -> tuple[str, ...]:
-    """The names of all activations: the paper's, and those you registered.
+    """The names of all activations: the paper's, tanh, the tailored one, and those you registered.
 
     Returns:
         In the order of registration.

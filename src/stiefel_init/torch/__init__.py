@@ -3,15 +3,19 @@
 from .._install import missing
 
 try:
+    from .auditing import Audit, audit
     from .diagnosis import Diagnosis, diagnose
-    from .initialize import Plan, initialize_
+    from .initialize import Plan, TailoredReLU, initialize_
     from .sampling import draw_, he_, lee_, orthogonal_, random_, sample, stiefel_, xavier_
 except ModuleNotFoundError as error:
     raise missing(error, "stiefel_init.torch", "torch", "torch") from None
 
 __all__ = [
+    "Audit",
     "Diagnosis",
     "Plan",
+    "TailoredReLU",
+    "audit",
     "diagnose",
     "draw_",
     "he_",

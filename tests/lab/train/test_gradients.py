@@ -77,6 +77,18 @@ def test_gradients_of_every_activation_and_loss(activation: str, task: TaskMaker
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("task", [images, table])
+def test_gradients_of_the_activation_tailored_to_the_depth(task: TaskMaker, engine: EngineName) -> None:
+    """30 layers, where its slope is 0.3."""
+    assert gradient_error(Cell("none", "tat", depth=30, width=6, activation="tat"), [task(17)], engine) < 2e-5
+
+
+@pytest.mark.parametrize("task", [images, table])
+def test_gradients_of_tanh(task: TaskMaker) -> None:
+    assert gradient_error(Cell("none", "tanh-init", depth=3, width=6, activation="tanh"), [task(17)], "graph") < 2e-5
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("task", [images, table])
 @pytest.mark.parametrize(("depth", "width", "rows"), SHAPES)
 def test_gradients_of_every_shape(depth: int, width: int, rows: int, task: TaskMaker, engine: EngineName) -> None:
     assert gradient_error(Cell("none", depth=depth, width=width, activation="prelu"), [task(rows)], engine) < 2e-5

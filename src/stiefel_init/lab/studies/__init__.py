@@ -3,5 +3,6 @@
 from ..experiment import register
 from .architectures import Architectures
 from .members import Members
+from .rivals import Rivals
 
-EXPERIMENTS = tuple(map(register, (Members(), Architectures())))
+EXPERIMENTS = tuple(map(register, (Members(), Architectures(), Rivals())))

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...theory import ACTIVATIONS
+from ...theory import ACTIVATIONS, tailored_slope
 from ...theory._moments import LEAKY_SLOPE, SELU_ALPHA, SELU_SCALE, resolve
+from ...theory._tailored import tailored_scale
 
 _aten = torch.ops.aten
 
@@ -52,9 +53,29 @@ _BUILT_IN: dict[str, Applied] = {
 assert tuple(_BUILT_IN) == ACTIVATIONS
 
 
-def applied(name: str) -> Applied:
-    """The activation of that name: one of the paper's, or one given to `theory.register_activation`."""
+_TANH = Applied(lambda y, _: y.tanh_(), lambda d, x, _: _aten.tanh_backward(d, x))
+
+
+def _tailored(depth: int) -> Applied:
+    """√(2/(1+a²)) · LeakyReLU_a."""
+    a = tailored_slope(depth)
+    scale = tailored_scale(a)
+    return Applied(
+        lambda y, _: torch.nn.functional.leaky_relu_(y, a).mul_(scale),
+        lambda d, x, _: _aten.leaky_relu_backward(d * scale, x, a, True),
+    )
+
+
+def applied(name: str, depth: int) -> Applied:
+    """The activation of that name, in a network with `depth` hidden layers.
+
+    One of the paper's, tanh, the one tailored to the depth, or one given to `theory.register_activation`.
+    """
     if name in _BUILT_IN:
         return _BUILT_IN[name]
+    if name == "tanh":
+        return _TANH
+    if name == "tat":
+        return _tailored(depth)
     function: Any = resolve(name, {})
     return Applied(lambda y, _: function(y, torch), lambda d, y, _: d * function.slope(y, torch), keeps_input=True)

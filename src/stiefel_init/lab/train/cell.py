@@ -72,6 +72,15 @@ class Cell:
             if isinstance(getattr(self, name), numbers.Real):
                 settle(name, float(getattr(self, name)))
         resolve(self.activation, {})
+        if self.scheme.activations and self.activation not in self.scheme.activations:
+            made_for = " or ".join(map(repr, self.scheme.activations))
+            raise StiefelError(
+                f"scheme={str(self.scheme)!r} needs activation={made_for}, not {self.activation!r}; give that one."
+            )
+        if self.scheme.residual:
+            raise StiefelError(
+                f"scheme={str(self.scheme)!r} is for residual networks; the laboratory trains plain ones."
+            )
         if self.optimizer not in OPTIMIZERS:
             raise unknown("optimizer", self.optimizer, OPTIMIZERS)
         if self.precision not in PRECISIONS:

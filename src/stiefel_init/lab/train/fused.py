@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ...theory import ACTIVATIONS
+from ...theory import ACTIVATIONS, tailored_slope
+from ...theory._tailored import tailored_scale
 from .cell import Cell
 from .network import Architecture
 from .stack import Stack
@@ -20,6 +21,8 @@ try:
 except (ImportError, AttributeError):  # no Triton, or one before 3.3: the other engine serves every device
     triton = None
 
+KERNELS = (*ACTIVATIONS, "tat")
+"""The activations that the kernels have, in the order of their numbers."""
 MOST_WIDTH = 128
 MOST_OUTPUTS = 128
 BLOCK = 256
@@ -51,10 +54,12 @@ class FusedEngine:
         self.losses = torch.zeros(count, self.tiles, device=device)
         self.corrects = torch.zeros(count, self.tiles, dtype=torch.int64, device=device)
         self.order = stack.order.to(torch.int32)
+        slope = tailored_slope(self.depth) if stack.net.activation == "tat" else 0.0
         self.shape: dict[str, Any] = {
             "INPUTS": widths[0], "WIDTH": widths[1], "CLASSES": widths[-1], "ROWS": rows,
             "TILE_HIDDEN": block, "TILE_INPUTS": min(32, _block(widths[0])), "TILE_CLASSES": _block(widths[-1]),
-            "ACTIVATION": ACTIVATIONS.index(stack.net.activation), "REGRESSION": stack.loss == "squared_error",
+            "ACTIVATION": KERNELS.index(stack.net.activation), "SLOPE": slope, "SCALE": tailored_scale(slope),
+            "REGRESSION": stack.loss == "squared_error",
             "PARTS": parts, "EXACT": stack.data.features.dtype == torch.uint8,
             "WHOLE": parts == 1 and self.tiles == 1, "ADAM": self.adam,
         }  # fmt: skip
@@ -71,7 +76,7 @@ class FusedEngine:
         """Why the kernels cannot train the cell's architecture."""
         if triton is None:
             return "engine='fused' needs Triton 3.3 or newer; use engine='graph'."
-        if cell.activation not in ACTIVATIONS:
+        if cell.activation not in KERNELS:
             return f"engine='fused' has no kernel for activation={cell.activation!r}; use engine='graph'."
         if len(set(cell.hidden)) > 1 or cell.hidden[0] > MOST_WIDTH or task.outputs > MOST_OUTPUTS:
             return (

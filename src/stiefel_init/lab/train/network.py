@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ... import _stream
+from ...schemes import Position, Scheme
 from ...theory._moments import PRELU_START
 from ...torch.sampling._source import fill_
 from .activation import applied
@@ -78,16 +79,52 @@ def initial(cells: Sequence[Cell], net: Architecture, device: torch.device) -> P
     parameters = Parameters.of(torch.zeros(len(cells), rounded, device=device)[:, : net.parameters], net)
     if parameters.slopes is not None:
         parameters.slopes.fill_(PRELU_START)
-    for layer, weight in enumerate(parameters.weights):
-        keys = np.stack([_stream.key(cell.seed, f"{layer}.weight") for cell in cells])
+    for layer, (weight, bias) in enumerate(zip(parameters.weights, parameters.biases)):
+        position = Position(first=layer == 0, last=layer == net.layers - 1)
         for scheme in dict.fromkeys(cell.scheme for cell in cells):
             where = [i for i, cell in enumerate(cells) if cell.scheme == scheme]
-            # Member 0 of the key's batch: the very matrix that stiefel_init.draw(scheme, m, n, seed=…, name=…) gives.
-            # Under protocol 1 schemes that draw entry by entry take the key itself.
-            streams = keys[where] if scheme.entrywise else _stream.fold(keys[where], 0)
-            drawn = torch.empty(len(where), *weight.shape[1:], device=device)
-            weight[where] = fill_(drawn, scheme, keys=streams)
+            seeds = [cells[i].seed for i in where]
+            law = scheme.at(position)
+            weight[where] = _drawn(law, seeds, f"{layer}.weight", weight)
+            if (biases := law.bias(weight.shape[2])) is not None:
+                bias[where] = _drawn(biases, seeds, f"{layer}.bias", bias[..., None]).squeeze(2)
     return parameters
+
+
+def _drawn(law: Scheme, seeds: Sequence[int], name: str, like: Tensor) -> Tensor:
+    """One matrix of the law for each seed, of the shape of `like`'s."""
+    keys = np.stack([_stream.key(seed, name) for seed in seeds])
+    # Member 0 of the key's batch: the very matrix that stiefel_init.draw(scheme, m, n, seed=…, name=…) gives.
+    # Under protocol 1 schemes that draw entry by entry take the key itself.
+    streams = keys if law.entrywise else _stream.fold(keys, 0)
+    return fill_(torch.empty(len(seeds), *like.shape[1:], device=like.device), law, keys=streams)
+
+
+def calibrate(parameters: Parameters, net: Architecture, schemes: Sequence[Scheme], x: Tensor) -> None:
+    """Divide weights by what a batch measures, for the schemes that ask for it.
+
+    Args:
+        parameters: Of the stack, freshly drawn.
+        net: Its architecture.
+        schemes: That of each network.
+        x: A batch for each network, of shape (E, rows, inputs).
+    """
+    by_inputs = [i for i, scheme in enumerate(schemes) if scheme.calibrates == "inputs"]
+    if by_inputs:
+        size = x[by_inputs].square().mean((1, 2)).sqrt()
+        parameters.weights[0][by_inputs] /= size.where(size > 0, 1)[:, None, None]
+    by_outputs = [i for i, scheme in enumerate(schemes) if scheme.calibrates == "outputs"]
+    if not by_outputs:
+        return
+    activate = applied(net.activation, net.layers - 1).forward
+    signal = x[by_outputs]
+    for layer, weight in enumerate(parameters.weights):
+        y = torch.bmm(signal, weight[by_outputs].mT)
+        size = y.flatten(1).std(1, correction=0)
+        size = size.where(size > 0, 1)[:, None, None]
+        weight[by_outputs] /= size
+        slope = parameters.slope(layer) if layer < net.layers - 1 else None
+        signal = activate(y / size, None if slope is None else slope[by_outputs])
 
 
 class Network:
@@ -97,7 +134,7 @@ class Network:
         self.parameters, self.net, self.gradients = parameters, net, gradients
         flat = parameters.flat
         self.outputs = [flat.new_empty(len(flat), rows, m) for m in net.widths[1:]]
-        self.activation = applied(net.activation)
+        self.activation = applied(net.activation, net.layers - 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """The outputs for inputs of shape (E, rows, d). What the backward pass needs of hidden layers is kept."""
@@ -131,7 +168,7 @@ def predict(parameters: Parameters, net: Architecture, x: Tensor) -> Tensor:
 
 
 def _forward(p: Parameters, net: Architecture, x: Tensor, outputs: Sequence[Tensor | None]) -> Tensor:
-    activate = applied(net.activation).forward
+    activate = applied(net.activation, net.layers - 1).forward
     for layer, out in enumerate(outputs):
         y = torch.baddbmm(p.biases[layer].unsqueeze(1), x, p.weights[layer].mT, out=out)
         x = y if layer == net.layers - 1 else activate(y, p.slope(layer))

@@ -45,7 +45,7 @@ def measure(cells: Sequence[Cell], task: Task, rows: int = 256) -> Signal:
     for layer in range(net.layers - 1):
         pre = torch.baddbmm(parameters.biases[layer].unsqueeze(1), after[-1], parameters.weights[layer].mT)
         before.append(pre.requires_grad_() if layer == 0 else pre)
-        after.append(applied(net.activation).forward(pre.clone(), parameters.slope(layer)))
+        after.append(applied(net.activation, net.layers - 1).forward(pre.clone(), parameters.slope(layer)))
     out = torch.baddbmm(parameters.biases[-1].unsqueeze(1), after[-1], parameters.weights[-1].mT)
     loss = LOSSES[task.loss](out, targets)[0].sum() / x.shape[1]
     slopes = torch.autograd.grad(loss, before)

@@ -15,10 +15,12 @@ from torch import Tensor
 from ... import _stream
 from ...torch.sampling._stream import words
 from .cell import Cell
-from .network import Architecture, Parameters, initial, predict
+from .network import Architecture, Parameters, calibrate, initial, predict
 from .task import Task
 
 EVALUATION_ROWS = 2048
+CALIBRATION_ROWS = 256
+"""Training rows, spread evenly, that schemes such as LSUV measure."""
 
 
 class Data:
@@ -77,6 +79,10 @@ class Stack:
         self.parameters = initial(cells, self.net, device)
         self.units = torch.tensor([task.unit for task in tasks], dtype=torch.float64, device=device)
         self.size = task.size
+        if any(cell.scheme.calibrates for cell in cells):
+            step = -(-self.size // CALIBRATION_ROWS)
+            batch = self.data.inputs(self.data.features[self.data.rows[:, ::step]])
+            calibrate(self.parameters, self.net, [cell.scheme for cell in cells], batch)
         self.batch = min(cell.batch or self.size, self.size)
         self.order = self.data.rows.clone()
         self._keys = np.stack([_stream.key(cell.seed, "order") for cell in cells])

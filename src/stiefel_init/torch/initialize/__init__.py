@@ -2,5 +2,6 @@
 
 from ...recipe import Plan
 from ._initialize import initialize_
+from ._tailored import TailoredReLU
 
-__all__ = ["Plan", "initialize_"]
+__all__ = ["Plan", "TailoredReLU", "initialize_"]

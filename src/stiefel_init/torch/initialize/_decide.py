@@ -16,9 +16,9 @@ from ..._check import tolerance
 from ..._errors import StiefelError
 from ...recipe._describe import EMBEDDING, described, row
 from ...recipe._matrices import Constant, Conv, Leave, Matrices, Rule
-from ...recipe._parts import Part, Weight, parts
+from ...recipe._parts import Part, Weight, reason_of
 from ...recipe._plan import Row
-from ...recipe._roles import Roles
+from ...recipe._start import StartOf
 from ...schemes import Scheme
 from ..sampling import _tensors
 from ._draw import Job, fill
@@ -26,6 +26,7 @@ from ._layers import layer_of, rule
 from ._places import Place, identity, is_uninitialized
 from ._sharded import check_placements, fill_sharded, is_sharded, local
 
+AN_EMBEDDING = "an embedding"
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 
 
@@ -46,9 +47,9 @@ class Task(NamedTuple):
 
 
 def decide(
-    places: list[Place], skipped: set[Hashable], scheme: Scheme, conv: Conv, roles: Roles | None
+    places: list[Place], skipped: set[Hashable], scheme: Scheme, conv: Conv, start: StartOf | None
 ) -> tuple[list[Row], list[Task]]:
-    """What is done to each parameter; or why it cannot be done. With `roles`, by the default recipe."""
+    """What is done to each parameter, or why it cannot be done: by the scheme, or by `start` where weights differ."""
     embeddings = {place.key: place for place in places if isinstance(place.module, EMBEDDINGS)}
     first: dict[Hashable, Place] = {}
     rules: dict[Hashable, Rule] = {}
@@ -57,7 +58,7 @@ def decide(
             # A weight that an embedding shares is an embedding, whichever of its names comes first.
             owner = embeddings.get(place.key, place)
             rules[place.key] = Leave("skipped") if place.key in skipped else _rule(place, owner, scheme, conv)
-    recipe = {} if roles is None else _parts(first, rules, roles)
+    recipe = {} if start is None else _parts(first, rules, start)
     rows: list[Row] = []
     tasks: list[Task] = []
     for place in places:
@@ -69,7 +70,9 @@ def decide(
         chosen, reason, law = rules[key], "", scheme
         if isinstance(chosen, Leave):
             reason, law = chosen.reason, EMBEDDING
-            if not place.tensor.is_meta:
+            if chosen.reason == AN_EMBEDDING and scheme.embeddings is not None:
+                reason, law = "", scheme.embeddings
+            elif not place.tensor.is_meta:
                 rows.append(Row(place.name, place.shape, "left alone", reason=reason))
                 continue
             if chosen.otherwise is None:
@@ -88,8 +91,10 @@ def decide(
     return rows, tasks
 
 
-def _parts(first: Mapping[Hashable, Place], rules: Mapping[Hashable, Rule], roles: Roles) -> dict[Hashable, list[Part]]:
-    """What the default recipe draws, by the keys of the parameters."""
+def _parts(
+    first: Mapping[Hashable, Place], rules: Mapping[Hashable, Rule], start: StartOf
+) -> dict[Hashable, list[Part]]:
+    """What weights and biases start as, by the keys of the parameters."""
     weights: dict[Hashable, Weight] = {}
     for key, place in first.items():
         if isinstance(held := rules[key], Matrices):
@@ -97,13 +102,13 @@ def _parts(first: Mapping[Hashable, Place], rules: Mapping[Hashable, Rule], role
             free = bias is not None and isinstance(rules.get(identity(bias)), Constant)
             layer = replace(layer_of(place.module, place.leaf), heads=place.heads)
             weights[key] = Weight(place.stream, place.shape, held, layer, free, place.parametrization is None)
-    by_name = parts(weights.values(), roles)
+    by_name = start(weights.values())
     found: dict[Hashable, list[Part]] = {key: by_name[weight.name] for key, weight in weights.items()}
-    for key, weight in weights.items():
+    for key in weights:
         if (apart := found[key][0].bias) is not None:
             bias = first[key].module._parameters["bias"]
             assert bias is not None
-            found[identity(bias)] = [Part(Matrices(1, weight.shape[0], 1), apart, "set the units apart")]
+            found[identity(bias)] = [Part(Matrices(1, bias.numel(), 1), apart, reason_of(apart))]
     return found
 
 

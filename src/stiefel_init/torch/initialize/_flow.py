@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -172,19 +172,32 @@ def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str]) -> Flow:
     Raises:
         StiefelError: if the model's forward raises.
     """
+    watcher = _Watcher(weights)
+    for tensor in tree_leaves(inputs):
+        if isinstance(tensor, Tensor):
+            watcher.signals[tensor] = Signal(frozenset({INPUT}))
+    result = runs_undisturbed(model, inputs, watcher)
+    leaves = [leaf for leaf in tree_leaves(_plain(result)) if isinstance(leaf, Tensor)]
+    watcher.flow.returned = [signal for leaf in leaves if (signal := watcher.signals.get(leaf)) is not None]
+    return watcher.flow
+
+
+def runs_undisturbed(model: nn.Module, inputs: Any, watcher: AbstractContextManager[Any] | None = None) -> Any:
+    """What the model returns for the inputs; the model is as before afterwards.
+
+    Raises:
+        StiefelError: if the inputs are not finite, or the model's forward raises.
+    """
     args, options = ((), inputs) if isinstance(inputs, dict) else ((inputs,), {})
     if isinstance(inputs, tuple | list):
         args = tuple(inputs)
-    watcher = _Watcher(weights)
     for tensor in tree_leaves((args, options)):
-        if isinstance(tensor, Tensor):
-            if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-                raise StiefelError(f"inputs={_shapes(inputs)} have entries that are not finite; give examples without.")
-            watcher.signals[tensor] = Signal(frozenset({INPUT}))
+        if isinstance(tensor, Tensor) and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise StiefelError(f"inputs={_shapes(inputs)} have entries that are not finite; give examples without.")
     with _undisturbed(model), torch.no_grad():
         try:
-            with watcher:
-                result = model(*args, **options)
+            with watcher or nullcontext():
+                return model(*args, **options)
         except StiefelError:
             raise
         except Exception as error:  # whatever the user's forward raises
@@ -193,9 +206,6 @@ def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str]) -> Flow:
                 f"the model does not run on inputs={_shapes(inputs)} ({type(error).__name__}: {why}); give what its "
                 "forward takes: a tensor, a tuple of arguments or a dict of keywords."
             ) from None
-    leaves = [leaf for leaf in tree_leaves(_plain(result)) if isinstance(leaf, Tensor)]
-    watcher.flow.returned = [signal for leaf in leaves if (signal := watcher.signals.get(leaf)) is not None]
-    return watcher.flow
 
 
 def _plain(result: Any) -> Any:

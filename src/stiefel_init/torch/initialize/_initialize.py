@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from torch.utils._pytree import tree_leaves
 
 from ... import _validate
 from ..._errors import StiefelError
 from ..._sample import Member
 from ...recipe._matrices import Conv
+from ...recipe._one_scheme import needs_roles
 from ...recipe._options import Recipe, chosen_scheme, matching
 from ...recipe._plan import Plan
 from ...recipe._roles import Roles, of_flow, of_order
+from ...recipe._start import start_of
 from ...schemes import Scheme, SchemeName, Stiefel
+from ._calibrate import calibrate_, check, restored_on_failure
 from ._decide import EMBEDDINGS, Task, decide, fill_all
 from ._flow import read, watch
 from ._layers import is_normalization
@@ -56,7 +62,7 @@ def initialize_(
         recipe: `"best"`, the default, or `"paper"`: every layer in the set, as scheme `"stiefel"` does.
         inputs: Example inputs: a tensor, a tuple of arguments or a dict of keywords. The model is run on them once to
             find its ends; without them its forward is read by `torch.fx`, and failing that, its first and last layers
-            are taken.
+            are taken. `"lsuv"` measures its layers on them, `"tat"` their mean square.
         stem: Patterns, as in `fnmatch`, of the names of weights that read the input, if you know better; `()` for none.
         head: Likewise, of those that make the output.
         seed: `None` draws from the global generator of the model's device. With an int, matrix i of the parameter
@@ -97,11 +103,12 @@ def initialize_(
         places = list(places_of(modules))
         memory = memory_device(modules, [place.tensor for place in places], device)
         skipped = matching("skip", places, skip)
+        roles = cache(lambda: _roles(model, places, inputs, stem, head))
+        start = start_of(chosen, conv or "delta", roles)
+        rows, tasks = decide(places, skipped, chosen or Stiefel(), conv or "delta", start)
         if chosen is not None:
-            rows, tasks = decide(places, skipped, chosen, conv or "delta", None)
-        else:
-            roles = _roles(model, places, inputs, stem, head)
-            rows, tasks = decide(places, skipped, Stiefel(), "delta", roles)
+            check(model, chosen, tasks, inputs)
+        calibrated = chosen if chosen is not None and chosen.calibrates and inputs is not None else None
         if not dry_run:
             shared = seed if seed is not None else common_seed(model, (place.tensor for place in places))
             if shared is None and any(task.linked for task in tasks):
@@ -109,7 +116,11 @@ def initialize_(
             with finish_first():
                 if memory is not None:
                     materialize_(model, memory)
-                _carry_out(tasks, shared)
+                with nullcontext() if calibrated is None else restored_on_failure(places):
+                    _carry_out(tasks, shared)
+                    if calibrated is not None:
+                        stems = roles().stems if needs_roles(calibrated) else ()
+                        calibrate_(model, calibrated, tasks, inputs, stems)
     return Plan(tuple(rows))
 
 
@@ -133,8 +144,12 @@ def _roles(
         for option, patterns in (("stem", stem), ("head", head))
     )
     tables = {name_of[place.key] for place in places if isinstance(place.module, EMBEDDINGS)}
-    if inputs is not None:
-        return of_flow(watch(unwrapped(model), inputs, weights), stems, heads, "traced", tables)
+    # A model without values runs on none, and FSDP shows other tensors than its parameters while it runs.
+    empty = any(place.tensor.is_meta for place in places) and not any(map(_is_meta, tree_leaves(inputs)))
+    if inputs is not None and not empty:
+        watched = watch(unwrapped(model), inputs, weights)
+        if watched.reads or not weights:
+            return of_flow(watched, stems, heads, "traced", tables)
     flow = read(unwrapped(model), weights)
     if flow is not None:
         return of_flow(flow, stems, heads, "as torch.fx reads it", tables)
@@ -144,6 +159,10 @@ def _roles(
     )
     normalized = any(is_normalization(place.module) for place in places)
     return of_order(names, stems, heads, normalized=normalized)
+
+
+def _is_meta(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_meta
 
 
 def _carry_out(tasks: list[Task], seed: int | None) -> None:

@@ -85,6 +85,9 @@ class _Source(ABC):
     def expm(self, a: Tensor) -> Tensor:
         return torch.linalg.matrix_exp(a) if a.numel() else a
 
+    def erfinv(self, a: Tensor) -> Tensor:
+        return torch.erfinv(a)
+
 
 class _Seeded(_Source):
     """The streams of the given keys."""

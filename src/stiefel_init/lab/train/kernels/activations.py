@@ -12,6 +12,7 @@ from ....theory._moments import LEAKY_SLOPE, SELU_ALPHA, SELU_SCALE
 RELU, LEAKY_RELU, PRELU, ELU, SELU = (
     tl.constexpr(ACTIVATIONS.index(name)) for name in ("relu", "leaky_relu", "prelu", "elu", "selu")
 )
+TAILORED = tl.constexpr(len(ACTIVATIONS))
 _LEAKY_SLOPE: tl.constexpr = tl.constexpr(LEAKY_SLOPE)
 _SELU_ALPHA: tl.constexpr = tl.constexpr(SELU_ALPHA)
 _SELU_SCALE: tl.constexpr = tl.constexpr(SELU_SCALE)
@@ -26,7 +27,7 @@ def _expm1(y):
 
 
 @triton.jit
-def activate(y, slope, ACTIVATION: tl.constexpr):
+def activate(y, slope, ACTIVATION: tl.constexpr, SCALE: tl.constexpr):
     """The activation of y. A NaN stays a NaN, so that it shows in the loss."""
     if ACTIVATION == RELU:
         return tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL)
@@ -34,6 +35,8 @@ def activate(y, slope, ACTIVATION: tl.constexpr):
         return tl.where(y > 0, y, y * _LEAKY_SLOPE)
     elif ACTIVATION == PRELU:
         return tl.where(y > 0, y, y * slope)
+    elif ACTIVATION == TAILORED:
+        return SCALE * tl.where(y > 0, y, y * slope)
     elif ACTIVATION == ELU:
         return tl.where(y > 0, y, _expm1(y))
     else:
@@ -41,7 +44,7 @@ def activate(y, slope, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
-def derivative(dx, kept, up, slope, ACTIVATION: tl.constexpr):
+def derivative(dx, kept, up, slope, ACTIVATION: tl.constexpr, SCALE: tl.constexpr):
     """The loss's derivative by the activation's input, given dx, that by its output.
 
     kept * up is the output, or for PReLU the input.
@@ -52,6 +55,8 @@ def derivative(dx, kept, up, slope, ACTIVATION: tl.constexpr):
         return tl.where(kept > 0, dx, dx * _LEAKY_SLOPE)
     elif ACTIVATION == PRELU:
         return tl.where(kept > 0, dx, dx * slope)
+    elif ACTIVATION == TAILORED:
+        return SCALE * tl.where(kept > 0, dx, dx * slope)
     elif ACTIVATION == ELU:
         return tl.where(kept > 0, dx, dx * (kept.to(tl.float32) * up + 1.0))
     else:

@@ -22,12 +22,12 @@ def last_layer(dx, kept, kept_up, parameters, tile, layout, config):
     Takes dx, (ROWS, TILE_HIDDEN), and what the layer kept. Returns dy in parts, each of dx's shape, and before them the
     factor that undoes their scaling.
     """
-    slope = 0.0
+    slope = config.SLOPE
     if config.ACTIVATION == PRELU:
         slope = tl.load(parameters + layout.slopes + layout.depth - 1)
         at_slope = tile.share + layout.slopes + layout.depth - 1
         tl.store(at_slope, tl.sum(dx * tl.minimum(kept.to(tl.float32), 0.0)) * kept_up)
-    dy = derivative(dx, kept, kept_up, slope, config.ACTIVATION)
+    dy = derivative(dx, kept, kept_up, slope, config.ACTIVATION, config.SCALE)
     at_biases = tile.share + config.FIRST_LAYER + (layout.depth - 1) * config.HIDDEN_LAYER - config.WIDTH + layout.units
     tl.store(at_biases, tl.sum(dy, 0), mask=layout.is_unit)  # (TILE_HIDDEN,)
     down, up = scales(dy, config.PARTS)
@@ -70,7 +70,7 @@ def hidden_layers(dy_up, dy_parts, stored, step_size, tile, layout, config):
                 moment2 = _load_ahead(stored.moment2, layer, layout, config)
         else:
             tl.store(tile.share + at + layout.square, gradient, mask=layout.in_square)  # (TILE_HIDDEN²,)
-        dy = derivative(dx, kept, kept_up, slope, config.ACTIVATION)
+        dy = derivative(dx, kept, kept_up, slope, config.ACTIVATION, config.SCALE)
         tl.store(tile.share + at - config.WIDTH + layout.units, tl.sum(dy, 0), mask=layout.is_unit)  # (TILE_HIDDEN,)
         down, dy_up = scales(dy, config.PARTS)
         dy_parts = split(dy * down, config.PARTS)
@@ -84,9 +84,9 @@ def _outputs(dx, kept, kept_up, layer, parameters, tile, layout, config):
         slope = tl.load(parameters + layout.slopes + layer)
         at_slope = tile.share + layout.slopes + layer
         tl.store(at_slope, tl.sum(dx * tl.minimum(kept.to(tl.float32), 0.0)) * kept_up)
-        return slope, split(activate(kept.to(tl.float32), slope, config.ACTIVATION), config.PARTS)
+        return slope, split(activate(kept.to(tl.float32), slope, config.ACTIVATION, config.SCALE), config.PARTS)
     else:
-        return 0.0, split(kept, config.PARTS)
+        return config.SLOPE, split(kept, config.PARTS)
 
 
 @triton.jit

@@ -57,17 +57,17 @@ def _hidden_layer(x, down, up, layer, parameters, config):
 @triton.jit
 def forward(parameters, batch, tile, layout, config):
     """The last hidden layer's outputs, (ROWS, TILE_HIDDEN). Every layer keeps what its derivative needs."""
-    slope = 0.0
+    slope = config.SLOPE
     y = _first_layer(parameters, batch, tile, layout, config)
     if config.ACTIVATION == PRELU:
         slope = tl.load(parameters + layout.slopes)
-    x = activate(y, slope, config.ACTIVATION)
+    x = activate(y, slope, config.ACTIVATION, config.SCALE)
     down, up = _keep(y, x, tile.kept, tile.scales_up, config.ACTIVATION, config.PARTS)
     for layer in range(1, layout.depth):
         y = _hidden_layer(x, down, up, layer, parameters, config)
         if config.ACTIVATION == PRELU:
             slope = tl.load(parameters + layout.slopes + layer)
-        x = activate(y, slope, config.ACTIVATION)
+        x = activate(y, slope, config.ACTIVATION, config.SCALE)
         kept = tile.kept + layer * (config.ROWS * config.TILE_HIDDEN)
         down, up = _keep(y, x, kept, tile.scales_up + layer, config.ACTIVATION, config.PARTS)
     return x

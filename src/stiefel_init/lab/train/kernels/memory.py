@@ -29,6 +29,10 @@ class Config(NamedTuple):
     ROWS: Any
     """Rows of the batch for each program; a power of two, at least 16."""
     ACTIVATION: Any
+    SLOPE: Any
+    """Of the tailored activation, below 0."""
+    SCALE: Any
+    """What the tailored activation is multiplied by."""
     REGRESSION: Any
     """Squared error instead of cross-entropy."""
     PARTS: Any

@@ -19,6 +19,7 @@ def propagate(
     start, stop, tiles, order_stride, parameters_stride, scale, bias_correction_1, bias_correction_2, depth,
     INPUTS: tl.constexpr, WIDTH: tl.constexpr, CLASSES: tl.constexpr, TILE_HIDDEN: tl.constexpr,
     TILE_INPUTS: tl.constexpr, TILE_CLASSES: tl.constexpr, ROWS: tl.constexpr, ACTIVATION: tl.constexpr,
+    SLOPE: tl.constexpr, SCALE: tl.constexpr,
     REGRESSION: tl.constexpr, PARTS: tl.constexpr, EXACT: tl.constexpr, WHOLE: tl.constexpr, ADAM: tl.constexpr,
 ):  # fmt: skip
     """Train one network on one tile of the rows order[start:stop] of its batch.
@@ -31,7 +32,8 @@ def propagate(
         depth,
         Config(
             INPUTS=INPUTS, WIDTH=WIDTH, CLASSES=CLASSES, TILE_INPUTS=TILE_INPUTS, TILE_HIDDEN=TILE_HIDDEN,
-            TILE_CLASSES=TILE_CLASSES, ROWS=ROWS, ACTIVATION=ACTIVATION, REGRESSION=REGRESSION, PARTS=PARTS,
+            TILE_CLASSES=TILE_CLASSES, ROWS=ROWS, ACTIVATION=ACTIVATION, SLOPE=SLOPE, SCALE=SCALE,
+            REGRESSION=REGRESSION, PARTS=PARTS,
             EXACT=EXACT, WHOLE=WHOLE, ADAM=ADAM, FIRST_LAYER=WIDTH * INPUTS + WIDTH,
             HIDDEN_LAYER=WIDTH * WIDTH + WIDTH, WEIGHT_SCALE=256.0 if PARTS == 1 else 1.0,
         ),

@@ -1,0 +1,84 @@
+"""One scheme for every layer, where it has a law of its own for each: by the layer's position, or for biases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .._errors import StiefelError
+from ..schemes import Position, Scheme
+from ._matrices import Conv, kernel_matrices
+from ._parts import Part, Weight
+from ._roles import Roles
+
+_IN_FLOWS = {"tat": "leakyrelu"}
+"""What a flow calls an activation, if not by its own name."""
+
+
+def needs_roles(scheme: Scheme) -> bool:
+    """Whether a model must be traced for a scheme."""
+    return scheme.positional or scheme.residual or bool(scheme.activations)
+
+
+def check_roles(scheme: Scheme, roles: Roles) -> None:
+    """Refuse a model that a scheme is not made for.
+
+    Raises:
+        StiefelError: if its flow is not known, its activations are others, or it has no residual branches.
+    """
+    named = roles.stems and roles.heads and not roles.origins and not any(map(_guessed, (roles.stems, roles.heads)))
+    if not (roles.origins or named):
+        raise StiefelError(
+            f"scheme={str(scheme)!r} needs to know what feeds what, and the model's forward could not be read; give "
+            "inputs= to trace it."
+        )
+    expected = {_IN_FLOWS.get(name, name.replace("_", "")) for name in scheme.activations}
+    for weight, activation in roles.next.items():
+        if expected and activation not in expected and weight not in roles.heads:
+            raise StiefelError(
+                f"scheme={str(scheme)!r} is made for networks with {' or '.join(scheme.activations)}, and {weight} is "
+                f"followed by {activation}; use another scheme or that activation."
+            )
+    if scheme.residual and not roles.residual:
+        raise StiefelError(
+            f"scheme={str(scheme)!r} is for residual networks, and no layer of the model ends a residual branch; use "
+            "another scheme."
+        )
+
+
+def _guessed(ends: dict[str, str]) -> bool:
+    return any("not traced" in how for how in ends.values())
+
+
+def parts_of_scheme(
+    weights: Iterable[Weight], scheme: Scheme, roles: Roles | None, conv: Conv
+) -> dict[str, list[Part]]:
+    """What all weights of a model start as, by name."""
+    in_branch = {name: len(row) for row in (() if roles is None else roles.residual.values()) for name in row}
+    found: dict[str, list[Part]] = {}
+    for weight in weights:
+        position = Position()
+        if roles is not None:
+            position = Position(
+                first=weight.name in roles.stems,
+                last=weight.name in roles.heads,
+                branches=len(roles.residual),
+                branch=in_branch.get(weight.name, 0),
+                ends_branch=weight.name in roles.residual,
+            )
+        law = scheme.at(position)
+        matrices = weight.matrices
+        if weight.layer.kind == "convolution" and law.entrywise != scheme.entrywise:
+            matrices = kernel_matrices(weight.layer, weight.shape, conv, entrywise=law.entrywise)
+        drawn = law.bias(matrices.n) if weight.biased and weight.layer.kind in ("linear", "convolution") else None
+        found[weight.name] = [Part(matrices, law, _reason(scheme, position, roles, weight.name), bias=drawn)]
+    return found
+
+
+def _reason(scheme: Scheme, position: Position, roles: Roles | None, name: str) -> str:
+    if roles is None or scheme.at(position) == scheme.at(Position(branches=position.branches)):
+        return ""
+    if position.ends_branch:
+        return f"ends one of {position.branches} residual branches"
+    if position.branch:
+        return f"in one of {position.branches} residual branches of {position.branch} layers"
+    return roles.heads.get(name) or roles.stems.get(name, "")

@@ -1,0 +1,31 @@
+"""Where a layer is in its model: what `Scheme.at` is told."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Role = Literal["hidden", "first", "last", "only"]
+
+
+class Position(NamedTuple):
+    """The part that one layer plays.
+
+    >>> Position(first=True).role, Position().role
+    ('first', 'hidden')
+    """
+
+    first: bool = False
+    """Whether it reads the model's input."""
+    last: bool = False
+    """Whether it makes the model's output."""
+    branches: int = 0
+    """Residual branches in the model."""
+    branch: int = 0
+    """Layers in the residual branch that it is in; 0 if it is in none."""
+    ends_branch: bool = False
+    """Whether it is the last layer of that branch."""
+
+    @property
+    def role(self) -> Role:
+        """`"only"`, `"first"`, `"last"` or `"hidden"`."""
+        return ("only" if self.last else "first") if self.first else "last" if self.last else "hidden"
