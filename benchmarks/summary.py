@@ -15,6 +15,7 @@ from typing import Any
 
 from diagnosis_page import ACCURACY, DIAGNOSE, accuracy, rules
 from scale_page import SCALE, scale
+from watch_page import WATCH, watched
 
 from stiefel_init.lab.paper.table1 import Table1
 from stiefel_init.lab.report.tables import Table
@@ -351,7 +352,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="say whether the pages are current, and write nothing")
     check = parser.parse_args().check
-    pages = ((PAGE, page()), (ACCURACY, accuracy()), (DIAGNOSE, rules()), (SCALE, scale()))
+    pages = ((PAGE, page()), (ACCURACY, accuracy()), (DIAGNOSE, rules()), (SCALE, scale()), (WATCH, watched()))
     for path, text in (*pages, (README, readme())):
         if not check:
             path.write_text(text, encoding="utf-8")

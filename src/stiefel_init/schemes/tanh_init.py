@@ -33,4 +33,4 @@ class TanhInit(Scheme):
     def draw(self, source: Source) -> Array:
         m, n = source.m, source.n
         diagonal = (np.arange(m)[:, None] % n == np.arange(n)).astype(np.float64)
-        return source.array(diagonal) + self.alpha / math.sqrt(n) * source.normals(m, n)
+        return source.array(diagonal)[None] + self.alpha / math.sqrt(n) * source.normals(m, n)

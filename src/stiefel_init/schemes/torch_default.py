@@ -28,4 +28,4 @@ class TorchDefault(Scheme):
         return math.sqrt(1 / source.n) * source.uniforms(source.m, source.n)
 
     def bias(self, fan_in: int) -> Scheme:
-        return Uniform(1 / math.sqrt(fan_in))
+        return Uniform(1 / math.sqrt(max(fan_in, 1)))

@@ -1,4 +1,4 @@
-"""PyTorch: whole models with `initialize_`, one weight with `stiefel_` and its like, and `diagnose`."""
+"""PyTorch: whole models with `initialize_`, one weight with `stiefel_` and its like, `diagnose` and `watch`."""
 
 from .._install import missing
 
@@ -7,6 +7,7 @@ try:
     from .diagnosis import Diagnosis, diagnose
     from .initialize import Plan, TailoredReLU, initialize_
     from .sampling import draw_, he_, lee_, orthogonal_, random_, sample, stiefel_, xavier_
+    from .watching import Watch, watch
 except ModuleNotFoundError as error:
     raise missing(error, "stiefel_init.torch", "torch", "torch") from None
 
@@ -15,6 +16,7 @@ __all__ = [
     "Diagnosis",
     "Plan",
     "TailoredReLU",
+    "Watch",
     "audit",
     "diagnose",
     "draw_",
@@ -25,5 +27,6 @@ __all__ = [
     "random_",
     "sample",
     "stiefel_",
+    "watch",
     "xavier_",
 ]

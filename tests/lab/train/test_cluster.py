@@ -29,7 +29,10 @@ from stiefel_init.schemes import Scheme, Source, forget, register
 from stiefel_init.theory import _moments, register_activation
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # of Ray's own sockets and processes
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # of Ray's own sockets and processes
+    pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),  # where a test before has imported JAX
+]
 
 
 @pytest.fixture(scope="module")

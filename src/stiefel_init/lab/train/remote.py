@@ -51,7 +51,8 @@ def prepare(study: Study, cores: int) -> None:
         if kind.name not in names():
             register(kind)
     for name, f, slope in functions:
-        register_activation(name, f, slope)
+        if name not in activations():
+            register_activation(name, f, slope)
     _prepared.clear()
     _prepared[study.token] = Tasks()
 

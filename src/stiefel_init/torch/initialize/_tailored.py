@@ -18,7 +18,7 @@ class TailoredReLU(nn.Module):
         StiefelError: for a depth below 1.
 
     >>> TailoredReLU(100)
-    TailoredReLU(depth=100, slope=0.574)
+    TailoredReLU(depth=100, slope=0.570)
     """
 
     def __init__(self, depth: int) -> None:

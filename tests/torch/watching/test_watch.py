@@ -1,0 +1,244 @@
+"""What `watch` measures is right, changes nothing, and costs nothing between samples."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from trained import batch, network, train
+
+from stiefel_init import StiefelError
+from stiefel_init.torch import diagnose, initialize_, watch
+from stiefel_init.torch.watching._history import KEEP, History
+from stiefel_init.torch.watching._sample import Row, Sample
+from stiefel_init.torch.watching._spectra import Spectra
+
+
+def hooks(model: nn.Module) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+def test_a_watched_training_is_the_training_without() -> None:
+    """Bit for bit, dropout included."""
+    results = []
+    for watched in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(inplace=True), nn.Dropout(0.2), nn.Linear(16, 4))
+        initialize_(model, seed=0)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        seen = watch(model, 2) if watched else None
+        torch.manual_seed(1)
+        for step in range(7):
+            x, y = batch(step)
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            if seen is not None:
+                seen.step(loss)
+        if seen is not None:
+            seen.close()
+            assert seen.samples == 4
+        assert hooks(model) == 0
+        results.append([parameter.detach().clone() for parameter in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*results))
+
+
+def test_hooks_are_on_in_sampled_steps_only() -> None:
+    model = network()
+    seen = watch(model, 3)
+    counts = []
+    for _ in range(7):
+        counts.append(hooks(model) > 0)
+        seen.step()
+    assert counts == [True, False, False, True, False, False, True]
+    seen.close()
+    assert hooks(model) == 0
+
+
+def test_the_figures_are_those_of_diagnose() -> None:
+    model = network()
+    x, y = batch()
+    expected = diagnose(model, x, y)
+    seen, _ = train(model, 1)
+    for row, layer in zip(seen.history.records(), expected.layers):
+        assert row["layer"] == layer.layer
+        pairs = {
+            "mean": layer.pre_mean, "std": layer.pre_std, "alpha": layer.alpha, "post_mean": layer.post_mean,
+            "post_std": layer.post_std, "spread": layer.spread, "distinct": layer.distinct,
+            "gradient": layer.gradient, "weight_gradient": layer.weight_gradient,
+        }  # fmt: skip
+        for name, value in pairs.items():
+            assert row[name] == pytest.approx(value, rel=1e-4), name
+        if layer.dead is not None:
+            assert row["dead"] == pytest.approx(layer.dead / layer.units)
+            assert row["active"] == pytest.approx(layer.active, rel=1e-5)
+
+
+def test_the_update_is_what_the_step_moved() -> None:
+    model = network()
+    before = [layer.weight.detach().clone() for layer in model if isinstance(layer, nn.Linear)]
+    seen, _ = train(model, 1, rate=0.05)
+    after = [layer.weight.detach() for layer in model if isinstance(layer, nn.Linear)]
+    for row, old, new in zip(seen.history.records(), before, after):
+        assert row["update"] == pytest.approx(float((new - old).norm() / old.norm()), rel=1e-4)
+        inward = -float(((new - old) * old).sum() / (new - old).norm() / old.norm())
+        assert row["inward"] == pytest.approx(inward, abs=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (7, 3), (64, 64), (600, 700)])
+def test_singular_value_and_distance_of_any_shape(shape: tuple[int, int]) -> None:
+    """The power method goes on from sample to sample; the distance of wide weights is estimated, to 5 %."""
+    torch.manual_seed(0)
+    layer = nn.Linear(shape[1], shape[0])
+    spectra = Spectra()
+    for _ in range(60):
+        facts = spectra.measure([layer])[0]
+    assert facts is not None
+    weight = layer.weight.detach().double()
+    wide = weight if shape[0] <= shape[1] else weight.mT
+    gram = wide @ wide.mT - torch.eye(len(wide))
+    level = wide.sum(1) / math.sqrt(wide.shape[1]) - 1 / math.sqrt(len(wide))
+    distance = float((gram.square().sum() / len(wide) + level.square().sum()).sqrt())
+    assert facts[0] == pytest.approx(float(weight.norm()) / math.sqrt(shape[0]), rel=1e-5)
+    assert facts[1] == pytest.approx(float(torch.linalg.matrix_norm(weight, 2)), rel=0.01)
+    assert facts[2] == pytest.approx(distance, rel=0.05 if min(shape) > 512 else 1e-4)
+
+
+def test_members_have_no_distance_from_the_set() -> None:
+    model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 8))
+    initialize_(model, "stiefel", seed=0)
+    assert all(facts is not None and facts[2] < 1e-5 for facts in Spectra().measure([model[0], model[3]]))
+
+
+def test_history_gets_coarser_instead_of_longer() -> None:
+    history = History()
+    for step in range(3 * KEEP):
+        history.add(Sample(step, (Row(layer="a", kind="Linear", update=float(step)),)))
+        assert len(history) <= KEEP
+    assert history.steps[-1] == 3 * KEEP - 1
+    assert history.grid("update")[0].tolist() == [float(step) for step in history.steps]
+    assert max(b - a for a, b in zip(history.steps, history.steps[1:])) <= 8
+
+
+def test_repeated_calls_and_evaluation_between_steps_do_not_count() -> None:
+    model = network()
+    seen = watch(model, 1)
+    with torch.no_grad():
+        model(torch.full((64, 16), 1e6))
+    x, y = batch()
+    F.cross_entropy(model(x) + model(1e6 * x), y).backward()
+    seen.step(1.0)
+    seen.close()
+    assert len(seen.history.records()) == 5
+    assert seen.history.records()[0]["std"] < 10
+
+
+def test_layers_that_come_later_are_seen() -> None:
+    model = network()
+
+    def grow(optimizer: torch.optim.Optimizer) -> None:
+        model.append(nn.ReLU())
+        model.append(nn.Linear(4, 4))
+
+    seen, events = train(model, 40, at=15, change=grow)
+    assert {row["layer"] for row in seen.history.records() if row["step"] == 30} == {"0", "2", "4", "6", "8", "10"}
+    assert [(e.kind, e.layer) for e in events if e.kind == "layer is frozen"] == [("layer is frozen", "10")]
+
+
+def test_steps_without_a_backward_pass_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    model = network()
+    with watch(model, 1) as seen:
+        for step in range(3):
+            model(batch(step)[0])
+            seen.step()
+    assert [event.kind for event in seen.events] == ["no backward pass"]
+    assert "no gradient reaches any weight: call loss.backward()" in caplog.text
+    assert not seen.healthy
+
+
+def test_a_training_never_stops_because_of_us(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever breaks inside, the steps go on; after three failures watching ends."""
+
+    def broken(*args: Any) -> None:
+        raise RuntimeError("no memory left")
+
+    monkeypatch.setattr(Spectra, "measure", broken)
+    seen, _ = train(network(), 40, 5)
+    assert seen.steps == 40
+    assert seen.samples == 0
+    assert not seen.running
+    assert len(caplog.records) == 3
+    assert caplog.records[-1].message.endswith("(RuntimeError: no memory left); watching ends, training goes on.")
+
+
+def test_an_error_of_the_model_is_the_users(caplog: pytest.LogCaptureFixture) -> None:
+    model = network()
+    seen = watch(model, 1)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        model(torch.ones(2, 3))
+    x, y = batch()
+    F.cross_entropy(model(x), y).backward()  # as in a loop that skips bad batches
+    seen.step()
+    seen.close()
+    assert seen.history.records()[0]["gradient"] > 0
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "sentence"),
+    [
+        ("text", {}, "model is a str; give a torch.nn.Module"),
+        (nn.ReLU(), {}, "ReLU has no layer with weights"),
+        (nn.Linear(2, 2), {"every": 0}, "every=0 is not a number of steps"),
+        (nn.Linear(2, 2), {"report": "mail"}, "report='mail' is unknown"),
+        (nn.Linear(2, 2), {"to": "a.txt"}, "ends in neither .html nor .jsonl"),
+        (nn.Linear(2, 2), {"to": 3}, "to has a int"),
+        (nn.Linear(2, 2), {"to": "/no/such/place/a.html"}, "cannot be written"),
+    ],
+)
+def test_bad_input_gets_one_sentence(model: Any, options: Any, sentence: str) -> None:
+    with pytest.raises(StiefelError, match=sentence):
+        watch(model, **options)
+
+
+def test_a_model_is_watched_once() -> None:
+    model = network()
+    first = watch(model)
+    with pytest.raises(StiefelError, match="is being watched already"):
+        watch(nn.DataParallel(model))
+    first.close()
+    watch(model).close()
+
+
+def test_events_go_to_warnings_log_or_a_function(caplog: pytest.LogCaptureFixture) -> None:
+    x, y = batch()
+    for report in ("warn", "log", lambda event: 1 / 0):
+        model = network()
+        with watch(model, 1, report=report) as seen, caplog.at_level(logging.WARNING):
+            F.cross_entropy(model(1e4 * x), y).backward()
+            if report == "warn":
+                with pytest.warns(UserWarning, match=r"step 0: the inputs have a size of .*: standardize them"):
+                    seen.step()
+            else:
+                seen.step()
+    assert [record.message[:29] for record in caplog.records] == [
+        "step 0: the inputs have a siz",
+        "report raised ZeroDivisionErr",
+    ]
+
+
+def test_the_verdict_tells_the_loss() -> None:
+    seen, events = train(network(), 60)
+    assert events == []
+    assert seen.healthy
+    assert seen.verdict[0].startswith("The training is healthy: the loss went from ")
+    assert str(seen).endswith("6 of 60 steps sampled.")
+    assert "0 samples" in repr(watch(network()))

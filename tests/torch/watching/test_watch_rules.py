@@ -1,0 +1,128 @@
+"""Each fault is named, where it is, and what recovers is told; a sound training is left in peace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from trained import network, train
+
+from stiefel_init.torch.watching._judge import HIDES, SENTENCES, Judge
+from stiefel_init.torch.watching._rules import RULES
+from stiefel_init.torch.watching._sample import Row, Sample
+
+
+def kinds(events: Any) -> list[tuple[str, str]]:
+    return [(event.kind, event.layer) for event in events if not event.recovered]
+
+
+def fill(value: float, name: str = "bias") -> Callable[[nn.Sequential], Any]:
+    return lambda model: getattr(model[4], name).data.fill_(value)
+
+
+def one_infinite(model: nn.Sequential) -> None:
+    model.get_parameter("4.weight").data[0, 0] = torch.inf
+
+
+def shared(model: nn.Sequential) -> None:
+    model[4].weight = model[2].weight
+
+
+CHANGES: list[tuple[Callable[[Any], Any], tuple[str, str]]] = [
+    (fill(-100.0), ("units are dead", "4")),
+    (fill(0.0, "weight"), ("weights collapsed", "4")),
+    (shared, ("layers are equal", "4")),
+    (lambda model: model[4].weight.requires_grad_(False), ("layer is frozen", "4")),
+    (lambda model: model[4].weight.data.mul_(100), ("weights jumped", "4")),
+    (lambda model: model[4].register_forward_hook(lambda m, a, out: out.detach()), ("gradient is cut off", "4")),
+]
+
+
+@pytest.mark.parametrize(("change", "expected"), CHANGES, ids=[kind for _, (kind, _) in CHANGES])
+def test_a_layer_that_breaks_is_named(change: Callable[[Any], Any], expected: tuple[str, str]) -> None:
+    model = network()
+    seen, events = train(model, 61, 10, at=45, change=lambda optimizer: change(model))
+    assert kinds(events)[:1] == [expected]
+    assert events[0].step == 50
+    assert str(events[0]).startswith("step 50: ")
+    assert events[0].advice
+    assert not seen.healthy or any(event.recovered for event in events)
+
+
+def test_an_infinite_weight_is_found_in_the_step_that_meets_it() -> None:
+    model = network()
+    _, events = train(model, 51, at=50, change=lambda optimizer: one_infinite(model))
+    assert kinds(events) == [("not finite", "4")]
+    model = network()
+    _, events = train(model, 51, at=45, change=lambda optimizer: one_infinite(model))
+    assert kinds(events) == [("not finite", "0")]
+    assert "since step 40" in events[0].sentence
+
+
+def test_the_rate_is_named_from_both_sides() -> None:
+    _, events = train(network(), 1, rate=1.0)
+    assert kinds(events)[0][0] == "steps are too large"
+    assert "at rate 1" in events[0].sentence
+    _, events = train(network(), 31, rate=1e-9)
+    assert kinds(events) == [("steps are too small", "")]
+
+
+def test_weight_decay_is_named() -> None:
+    def decay(optimizer: torch.optim.Optimizer) -> None:
+        optimizer.param_groups[0].update(weight_decay=50.0, decoupled_weight_decay=True)
+
+    _, events = train(network(), 81, at=45, change=decay)
+    assert kinds(events)[0] == ("weights decay", "")
+
+
+def test_inputs_that_change_and_recover_are_told() -> None:
+    def prepare(step: int, x: Tensor) -> Tensor:
+        return 1e3 * x if step == 20 else x
+
+    _, events = train(network(), 31, prepare=prepare)
+    assert [(event.step, event.kind, event.recovered) for event in events[:1]] == [(20, "inputs changed scale", False)]
+    over = [event for event in events if event.kind == "inputs changed scale" and event.recovered]
+    assert [event.step for event in over] == [30]
+    assert str(over[0]) == 'step 30: "inputs changed scale" is over; it began at step 20.'
+
+
+def test_a_batch_that_is_not_finite_is_named_and_hides_what_it_breaks() -> None:
+    def prepare(step: int, x: Tensor) -> Tensor:
+        return x * torch.nan if step == 20 else x
+
+    _, events = train(network(), 41, prepare=prepare)
+    assert kinds(events) == [("not finite", "")]
+    assert events[0].sentence == "the inputs are not finite"
+
+
+def test_labels_that_turn_to_noise_make_the_loss_jump() -> None:
+    judge = Judge()
+    rows = (Row(layer="0", kind="Linear", update=1e-3, norm=1.0, weight_gradient=1.0),)
+    for step, loss in enumerate([2.0, 1.0, 0.5, 0.3, 0.3, 0.35]):
+        assert judge(Sample(step, rows, loss, backward=True)) == []
+    assert [event.kind for event in judge(Sample(6, rows, 2.4, backward=True))] == ["loss jumps"]
+    assert [event.recovered for event in judge(Sample(7, rows, 0.3, backward=True))] == [True]
+
+
+def test_a_head_or_a_branch_of_zeros_may_start_so() -> None:
+    """Nothing below it gets a gradient in the first step."""
+    model = network()
+    nn.init.zeros_(model[-1].weight)  # type: ignore[arg-type]
+    _, events = train(model, 31)
+    assert events == []
+
+
+def test_layers_that_are_frozen_from_the_start_are_meant_so() -> None:
+    model = network()
+    for parameter in model[0].parameters():
+        parameter.requires_grad_(False)
+    _, events = train(model, 31)
+    assert events == []
+
+
+def test_every_rule_has_its_sentence_and_hides_known_ones() -> None:
+    assert set(SENTENCES) == set(RULES)
+    assert {kind for group in HIDES.values() for kind in group} | set(HIDES) <= set(RULES)
