@@ -266,7 +266,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("vanishing start", lambda t: scaled(t, 1e-16 ** (1 / depth(t))), ("signal fades", "signal dies"), start=True,
           harmless=("resnet", "transformer")),
     Fault("exploding start", lambda t: scaled(t, 1e8 ** (1 / depth(t)) if t.name in ("mlp", "cnn") else 100),
-          ("signal explodes", "units are stuck"), start=True, harmless=("resnet",)),
+          ("signal explodes", "units are stuck"), start=True),
     Fault("label noise", shuffled, ("loss jumps",)),
     Fault("frozen layer", frozen, ("layer is frozen",), MIDDLE),
     Fault("NaN in one batch", nan_once, ("not finite",)),

@@ -49,6 +49,14 @@ def accuracy() -> list[str]:
             f"{first:.1%} with the first line. A dash: it trains all the same.",
             "",
         ]
+        if (fresh := record("faults-fresh")) is not None:
+            others = fresh["trainings"]
+            share = sum(row["named"] for row in others) / len(others)
+            lines += [
+                "Limits, and how hard some faults hit, were chosen with these trainings in view. Seeds that had no",
+                f"part in that (`--fresh`): {share:.1%} of {len(others)} named; the faults are the same.",
+                "",
+            ]
         cells = {(row["fault"], row["architecture"]): row["named"] for row in rows}
         marks = {True: "named", False: "missed", None: "—"}
         table = [[name, *(marks[cells.get((name, kind))] for kind in kinds)] for name in names]
@@ -62,6 +70,7 @@ def accuracy() -> list[str]:
             f"took {healthy['steps']} steps each; {len(learned)} of them learned (the loss fell by a tenth or more).",
             f"Of these, {len(wrong)} brought an event: {len(wrong) / len(learned):.1%} false alarms.",
             "",
+            *([] if record("healthy-fresh") else ["The limits were chosen with these trainings in view, too.", ""]),
             *(f"- {run['architecture']}, {run['optimizer']} at {run['rate']:g}: {run['events'][0]}" for run in wrong),
             *([""] if wrong else []),
         ]
@@ -71,7 +80,7 @@ def accuracy() -> list[str]:
             lines += [
                 f"Cost on {cost['machine']['device']}, a ReLU network of {cost['depth']} layers, {cost['width']} wide,",
                 f"batch size {cost['batch']}: {share['watched']:+.1%} when every {cost['every']}th step is sampled,",
-                f"{share['idle']:+.1%} in the steps between (medians of {cost['rounds']} alternating runs).",
+                f"{share['idle']:+.1%} in the steps between (medians of {cost['rounds']} turns).",
                 "",
             ]
     return lines[:-1]

@@ -19,15 +19,15 @@ def kinds(events: Any) -> list[tuple[str, str]]:
     return [(event.kind, event.layer) for event in events if not event.recovered]
 
 
-def fill(value: float, name: str = "bias") -> Callable[[nn.Sequential], Any]:
+def fill(value: float, name: str = "bias") -> Callable[[Any], Any]:
     return lambda model: getattr(model[4], name).data.fill_(value)
 
 
-def one_infinite(model: nn.Sequential) -> None:
-    model.get_parameter("4.weight").data[0, 0] = torch.inf
+def one_infinite(model: Any) -> None:
+    model[4].weight.data[0, 0] = torch.inf
 
 
-def shared(model: nn.Sequential) -> None:
+def shared(model: Any) -> None:
     model[4].weight = model[2].weight
 
 

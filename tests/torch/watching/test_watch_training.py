@@ -43,8 +43,8 @@ def test_a_compiled_model_runs_as_written_in_sampled_steps() -> None:
     compiled: list[Any] = []
     torch._dynamo.reset()
     model = network()
-    fast = torch.compile(model, backend=backend)
-    with watch(fast, 3) as seen:  # type: ignore[arg-type]
+    fast: Any = torch.compile(model, backend=backend)
+    with watch(fast, 3) as seen:
         for step in range(7):
             loss = F.cross_entropy(fast(batch(step)[0]), batch(step)[1])
             loss.backward()

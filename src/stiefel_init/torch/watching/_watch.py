@@ -53,14 +53,14 @@ def watch(model: nn.Module, every: int = 50, *, report: Report = "log", to: Any 
     Raises:
         StiefelError: if the model has no layer with weights or is watched already, or an argument makes no sense.
 
-    >>> x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
-    >>> _ = torch.manual_seed(0)
+    >>> from stiefel_init.torch import initialize_
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> plan = initialize_(model, seed=0)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     >>> with watch(model, every=5) as seen:
     ...     for _ in range(20):
     ...         optimizer.zero_grad()
-    ...         loss = (model(x) - x[:, :1]).square().mean()
+    ...         loss = model(torch.randn(64, 4)).square().mean()
     ...         loss.backward()
     ...         optimizer.step()
     ...         seen.step(loss)
@@ -75,6 +75,7 @@ class Watch:
 
     def __init__(self, model: nn.Module, every: int, report: Report, to: Any) -> None:
         self._sampler: Sampler | None = None
+        self.running: bool = False
         if not isinstance(model, nn.Module):
             raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
@@ -94,7 +95,7 @@ class Watch:
         """Calls of `step`."""
         self.samples = 0
         """Sampled steps."""
-        self.running: bool = True
+        self.running = True
         self.history = History()
         self._judge, self._spectra = Judge(), Spectra()
         self._failures = 0
