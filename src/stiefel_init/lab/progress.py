@@ -57,7 +57,7 @@ def _lines(total: float, title: str) -> Advance:
             last = now
             left = (now - start) * max(total - done, 0) / done
             place = f" ({what})" if what else ""
-            print(f"{title}: {min(done / total, 1):.0%}, about {duration(left)} left{place}.", file=sys.stderr)
+            print(f"{title}: {done / max(total, done):.0%}, about {duration(left)} left{place}.", file=sys.stderr)
 
     return advance
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -150,6 +152,20 @@ def test_what_learns_nothing_is_stopped_halfway() -> None:
     ends = list(train(network, problem, CPU, lambda: jobs.pop() if jobs else None, lambda taken: steps.append(taken)))
     assert ends[0][1] == [0.0, 0.0, 0.0]  # of six looks
     assert sum(steps) == network.steps  # the rest counts as done
+
+
+def test_a_score_that_is_still_being_computed_is_not_read() -> None:
+    """A run that is stopped halfway may have the next look queued; what is in that tensor then is anything."""
+    network, problem = tiny(), function(1, CPU, regression=True, rows=200)
+    slot = Slot(network, problem, CPU)
+    slot.begin(Job(network.name, "he", 1e-12, 0))
+    for _ in range(4):
+        slot.advance()
+    slot.scores[3] = torch.tensor(6106.0)
+    slot.stream = cast(Any, object())  # as on a GPU
+    slot.events = cast(Any, [SimpleNamespace(query=lambda done=done: done) for done in (True, True, True, False)])
+    assert slot.finished()
+    assert slot.result() == [0.0, 0.0, 0.0]
 
 
 def test_a_diverged_network_has_the_score_of_chance() -> None:

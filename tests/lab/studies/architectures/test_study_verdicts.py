@@ -14,7 +14,7 @@ from stiefel_init.lab.results import Results
 from stiefel_init.lab.studies.architectures import Architectures, line, page, plan
 from stiefel_init.lab.studies.architectures.catalogue import Network, networks
 from stiefel_init.lab.studies.architectures.log import Log, Runs
-from stiefel_init.lab.studies.architectures.training import TUNING, Job
+from stiefel_init.lab.studies.architectures.training import SETTLING, TUNING, Job
 from stiefel_init.lab.studies.architectures.verdicts import Comparison, Verdicts, holm, welch
 
 NETWORK = replace(
@@ -28,16 +28,36 @@ def tuned(scores: dict[float, float], start: str = "ours") -> dict[Job, float]:
 
 def test_rates_first_then_beyond_the_best_end_then_fresh_seeds() -> None:
     def left(scores: dict[float, float]) -> list[tuple[float, int]]:
-        return [(job.rate, job.seed) for job in plan.left(NETWORK, "ours", tuned(scores), 2, more=2)]
+        return [(job.rate, job.seed) for job in plan.left(NETWORK, "ours", tuned(scores), 2)]
 
     assert left({}) == [(1, TUNING), (2, TUNING), (4, TUNING)]
     assert left({1: 50, 2: 60}) == [(4, TUNING)]
     assert left({1: 50, 2: 60, 4: 55}) == [(2, 0), (2, 1)]
     assert left({1: 50, 2: 60, 4: 70}) == [(8, TUNING)]
     assert left({1: 70, 2: 60, 4: 50}) == [(0.5, TUNING)]
-    assert left({1: 50, 2: 60, 4: 70, 8: 80, 16: 90}) == [(16, 0), (16, 1)]  # no more rates
+    assert left({1: 40, 2: 50, 4: 60, 8: 70, 16: 80, 32: 90}) == [(32, 0), (32, 1)]  # no more rates
     assert left({1: 10, 2: 10, 4: 10.5}) == []  # nothing learnt
-    assert left({1: 50, 2: 60, 4: 60}) == [(2, 0), (2, 1)]  # of equal ones the smaller
+
+
+def test_two_close_rates_are_settled_at_full_length() -> None:
+    margin = NETWORK.metric.margin
+    close = tuned({1: 50, 2: 60, 4: 60 - margin, 8: 40})
+    apart = tuned({1: 50, 2: 60, 4: 59.9 - margin, 8: 40})
+
+    def left(scores: dict[Job, float], network: Network = NETWORK) -> list[tuple[float, int]]:
+        return [(job.rate, job.seed) for job in plan.left(network, "ours", scores, 1)]
+
+    assert left(apart) == [(2, 0)]
+    assert left(close) == [(2, SETTLING), (4, SETTLING)]
+    assert plan.left(NETWORK, "ours", close, 1, thorough=False) == [Job("net", "ours", 2, 0)]
+    half = close | {Job("net", "ours", 2, SETTLING): 70.0}
+    assert left(half) == [(4, SETTLING)]
+    assert plan.best_rate(NETWORK, "ours", half) == 2
+    settled = half | {Job("net", "ours", 4, SETTLING): 70.2}
+    assert left(settled) == [(4, 0)]
+    long = replace(NETWORK, tune=NETWORK.steps)  # the first runs were as long, and count as much
+    assert left(settled, long) == [(2, 0)]
+    assert left(tuned({1: 50, 2: 60, 4: 60})) == [(2, SETTLING), (4, SETTLING)]
 
 
 def runs_of(scores: dict[str, list[float]], network: Network = NETWORK) -> Runs:

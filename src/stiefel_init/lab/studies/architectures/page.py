@@ -125,10 +125,13 @@ def section(verdicts: Verdicts) -> list[str]:
     lines = [
         "## Should I use this?", "", *advice(verdicts), "![Test score while training](architectures.png)", "",
         "## How it was measured", "",
-        f"- {'–'.join(map(str, counts))} fresh seeds for each start, at the rate that was best with a seed of its own:",
-        "  of four rates, each twice the one before, and up to three more while the best lay at an end of them. For",
-        f"  {ends} of {every} it still did. Rates were chosen in runs of a third of the length, for plain CNNs of the",
-        "  whole.",
+        f"- {'–'.join(map(str, counts))} fresh seeds for each start, at the rate that was best with seeds of its own:",
+        "  of four rates (of MLPs six or seven), each twice the one before, and up to three more while the best lay at an",
+        f"  end of them. For {ends} of {every} it still did. These runs had a third of the length, those of MLPs and plain",
+        "  CNNs all of it. Where the two best rates were closer than the margin, both were run again at full length, with",
+        "  another seed. At first they were not, and all rates were chosen in short runs, which took too small ones for",
+        "  plain CNNs and, for some starts of recurrent networks and MLPs, the worse of two; then the choice was mended,",
+        "  for all starts alike. So this page is the second look at these networks.",
         "- A run that had learnt nothing at half its length was stopped; a start that learnt at no rate was not rerun.",
         "- `better`, `worse`: p < 0.05 by Welch's t-test, Holm-corrected over all "
         f"{len(verdicts.comparisons)} comparisons of this page.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from ...experiment import QUICK_NOTE, Experiment, Options
@@ -17,9 +17,9 @@ from ...train.runner import pick_device
 from . import page, plan
 from .catalogue import Network, networks
 from .log import Log, Runs, runs
-from .training import TUNING
+from .training import TUNING, Job
 from .verdicts import Verdicts
-from .workers import How, train_all
+from .workers import How, left, train_all
 
 SEEDS, QUICK_SEEDS = 5, 2
 
@@ -56,7 +56,7 @@ class Architectures(Experiment):
         chosen = [n for n in networks(quick=options.quick).values() if only is None or n.name in only]
         start = time.time()
         how = How(options.quick, seeds, device, options.data, start + limit)
-        with progress(sum(_work(network, log.runs, seeds) for network in chosen), label) as advance:
+        with progress(sum(_work(network, log.runs, how) for network in chosen), label) as advance:
 
             def advanced(network: Network, steps: int) -> None:
                 advance(steps * network.work / network.steps, network.title)
@@ -89,8 +89,11 @@ class Architectures(Experiment):
         return page.section(evidence)
 
 
-def _work(network: Network, done: Runs, seeds: int) -> float:
-    """About how much is left."""
-    short = network.tuning_steps / network.steps
-    mine = sum(short if job.seed == TUNING else 1 for job in done if job.network == network.name)
-    return max(0, plan.expected(network, seeds) - mine) * network.work
+def _work(network: Network, done: Runs, how: How) -> float:
+    """About how much is left: what was expected, and at least what can be begun now."""
+
+    def runs(jobs: Iterable[Job]) -> float:
+        return sum(network.tuning_steps / network.steps if job.seed == TUNING else 1 for job in jobs)
+
+    rest = plan.expected(network, how.seeds) - runs(job for job in done if job.network == network.name)
+    return max(rest, runs(left(network, done, how))) * network.work

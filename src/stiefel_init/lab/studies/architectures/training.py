@@ -25,8 +25,8 @@ from .catalogue import Network
 from .problems import Problem
 from .starts import STARTS
 
-TUNING = 1000
-"""The seed with which rates are chosen, in shorter runs; those of the results are 0, 1, …"""
+TUNING, SETTLING = 1000, 1001
+"""The seeds with which rates are chosen, the first in shorter runs; those of the results are 0, 1, …"""
 LOOKS, TUNING_LOOKS = 6, 2
 """How often a run is tested, the end included."""
 _AHEAD = 2
@@ -184,7 +184,8 @@ class Slot:
         """The scores at each look; a network that diverged, or is worse than chance, has that of chance."""
         self.job = None
         metric = self.network.metric
-        scores = torch.stack([score.cpu() for score in self.scores]).tolist()
+        known = len(self.scores) if self.stream is None else sum(event.query() for event in self.events)
+        scores = torch.stack([score.cpu() for score in self.scores[:known]]).tolist()  # what is still queued has none
         found = [score if metric.sign * (score - metric.chance) > 0 else metric.chance for score in scores]
         return [round(score, 4) for score in found]  # as they are written, so that a rerun decides as this run does
 

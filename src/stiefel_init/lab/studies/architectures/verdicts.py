@@ -88,10 +88,10 @@ def _outcomes(network: Network, runs: Runs) -> dict[str, Outcome]:
             return {}
         tried = [job.rate for job in runs if job[:2] == (tuned, start) and job.seed == TUNING]
         fresh = {job.seed: curve for job, curve in runs.items() if job[:3] == (network.name, start, rate)}
-        curves = [fresh[seed] for seed in sorted(fresh) if seed != TUNING]
+        curves = [fresh[seed] for seed in sorted(fresh) if seed < TUNING]
         found[start] = Outcome(rate, rate in (min(tried), max(tried)), curves)
     counts = {len(outcome.curves) for outcome in found.values() if outcome.curves}
-    left = any(plan.left(network, start, scores, min(counts, default=0), 0) for start in found)
+    left = any(plan.left(network, start, scores, min(counts, default=0), thorough=False) for start in found)
     return found if found[OURS].curves and len(counts) == 1 and min(counts) > 1 and not left else {}
 
 

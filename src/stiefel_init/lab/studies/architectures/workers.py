@@ -34,11 +34,6 @@ class How:
     until: float
     """The time (`time.time`) after which nothing is begun."""
 
-    @property
-    def more(self) -> int:
-        """How many rates to try beyond the first ones."""
-        return 0 if self.quick else plan.MORE
-
 
 def train_all(chosen: Sequence[Network], runs: Runs, how: How, advanced: Advanced) -> Iterator[Done]:
     """Train what is left of the networks; yields runs as they end, which the caller adds to `runs`.
@@ -55,7 +50,7 @@ def train_all(chosen: Sequence[Network], runs: Runs, how: How, advanced: Advance
         return
     context = multiprocessing.get_context("spawn")
     messages = context.Queue()
-    waiting = sorted((n for n in chosen if _left(n, runs, how)), key=lambda n: (bool(n.rates_of), -n.work))
+    waiting = sorted((n for n in chosen if left(n, runs, how)), key=lambda n: (bool(n.rates_of), -n.work))
     workers: dict[str, Any] = {}
     try:
         while waiting or workers:
@@ -103,10 +98,13 @@ def _work(name: str, runs: Runs, how: How, messages: Any) -> None:
     messages.put(("end", name, trouble))
 
 
-def _left(network: Network, runs: Runs, how: How) -> list[Job]:
+def left(network: Network, runs: Runs, how: How) -> list[Job]:
     """The runs of a network that can be begun now."""
     scores = {job: curve[-1] for job, curve in runs.items()}
-    return [j for start in plan.starts(network) for j in plan.left(network, start, scores, how.seeds, how.more)]
+    thorough = not how.quick
+    return [
+        job for start in plan.starts(network) for job in plan.left(network, start, scores, how.seeds, thorough=thorough)
+    ]
 
 
 def _train(network: Network, runs: Runs, how: How, advanced: Advanced) -> Iterator[Done]:
@@ -114,13 +112,13 @@ def _train(network: Network, runs: Runs, how: How, advanced: Advanced) -> Iterat
     begun: set[Job] = set()
 
     def todo() -> Job | None:
-        job = next((job for job in _left(network, runs, how) if job not in begun), None)
+        job = next((job for job in left(network, runs, how) if job not in begun), None)
         if job is None or time.time() > how.until:
             return None
         begun.add(job)
         return job
 
-    if _left(network, runs, how):
+    if left(network, runs, how):
         if how.device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
             torch.backends.cudnn.benchmark = True
