@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
+import numpy as np
+
 from .._errors import StiefelError, unknown
 from ._position import Position
 from ._source import Array, Source
@@ -143,6 +145,26 @@ class Scheme(ABC):
             if value != field.default:
                 parts.append(_text(value) if place == 0 else f"{field.name}={_text(value)}")
         return " ".join(parts)
+
+
+class Fixed(Scheme):
+    """A scheme without randomness: one matrix for each shape."""
+
+    @abstractmethod
+    def matrix(self, m: int, n: int) -> np.ndarray:
+        """W.
+
+        Args:
+            m: Outputs.
+            n: Inputs.
+
+        Returns:
+            An m × n array in float64.
+        """
+
+    def draw(self, source: Source) -> Array:
+        matrix = source.array(self.matrix(source.m, source.n))
+        return source.xp.broadcast_to(matrix, (source.count, source.m, source.n))
 
 
 class Start(Scheme):

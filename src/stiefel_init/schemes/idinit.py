@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._scheme import Scheme, register
-from ._source import Array, Source
+from ._scheme import Fixed, register
 
 
 def wrapped_identity(m: int, n: int) -> np.ndarray:
@@ -18,7 +17,7 @@ def wrapped_identity(m: int, n: int) -> np.ndarray:
 
 @register
 @dataclass(frozen=True)
-class IDInit(Scheme):
+class IDInit(Fixed):
     """W_ij = 1 where i ≡ j modulo min(m, n), else 0: the identity, repeated along the longer side.
 
     The identity-preserving part of the method, for layers outside residual branches.
@@ -31,6 +30,5 @@ class IDInit(Scheme):
 
     name = "idinit"
 
-    def draw(self, source: Source) -> Array:
-        matrix = source.array(wrapped_identity(source.m, source.n))
-        return source.xp.broadcast_to(matrix, (source.count, source.m, source.n))
+    def matrix(self, m: int, n: int) -> np.ndarray:
+        return wrapped_identity(m, n)

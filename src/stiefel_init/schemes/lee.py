@@ -19,8 +19,7 @@ import numpy as np
 
 from .. import _validate
 from .._errors import unknown
-from ._scheme import Scheme, register
-from ._source import Array, Source
+from ._scheme import Fixed, register
 
 Variant = Literal["product", "direct"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
@@ -28,7 +27,7 @@ VARIANTS: tuple[Variant, ...] = get_args(Variant)
 
 @register
 @dataclass(frozen=True)
-class Lee(Scheme):
+class Lee(Fixed):
     """W = Q_m I_{m×n} Q_nᵀ, the identity when m = n; or, `"direct"`, the orthonormal factor of 11ᵀ + εI_{m×n}.
 
     Lee, Kim, Yang, Choi: Improved weight initialization for deep and narrow feedforward neural network (2024).
@@ -46,20 +45,7 @@ class Lee(Scheme):
             raise unknown("variant", self.variant, VARIANTS)
         _validate.number("epsilon", self.epsilon, above=0, hint="the paper of Lee et al. uses 0.1")
 
-    def draw(self, source: Source) -> Array:
-        matrix = source.array(self.matrix(source.m, source.n))
-        return source.xp.broadcast_to(matrix, (source.count, source.m, source.n))
-
     def matrix(self, m: int, n: int) -> np.ndarray:
-        """W.
-
-        Args:
-            m: Outputs.
-            n: Inputs.
-
-        Returns:
-            An m × n array in float64.
-        """
         p, q = min(m, n), max(m, n)
         if self.variant == "direct":
             wide = self._orthonormal(q, p).T

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._scheme import Scheme, register
-from ._source import Array, Source
+from ._scheme import Fixed, register
 
 
 @register
 @dataclass(frozen=True)
-class ZerO(Scheme):
+class ZerO(Fixed):
     """The first m rows of the identity if m ≤ n; else the m × n corner of a Hadamard matrix H/√p, p = 2^⌈log₂ m⌉.
 
     No randomness: one matrix per shape. H/√p is orthogonal, as in the authors' program.
@@ -25,20 +24,7 @@ class ZerO(Scheme):
 
     name = "zero"
 
-    def draw(self, source: Source) -> Array:
-        matrix = source.array(self.matrix(source.m, source.n))
-        return source.xp.broadcast_to(matrix, (source.count, source.m, source.n))
-
     def matrix(self, m: int, n: int) -> np.ndarray:
-        """W.
-
-        Args:
-            m: Outputs.
-            n: Inputs.
-
-        Returns:
-            An m × n array in float64.
-        """
         if m <= n:
             return np.eye(m, n)
         p = 1 << (m - 1).bit_length()

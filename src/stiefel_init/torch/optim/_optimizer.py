@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, NamedTuple
 
@@ -25,7 +26,7 @@ Part = tuple[bool, list[tuple[Any, Any]]]
 """Whether it is on the set; its items, each with the matrices it is read as."""
 
 
-class StiefelOptimizer(torch.optim.Optimizer):
+class StiefelOptimizer(torch.optim.Optimizer, ABC):
     """An optimizer that keeps the matrices of its groups with `on_set=True` in the set."""
 
     moments: ClassVar[tuple[str, ...]]
@@ -154,13 +155,13 @@ class StiefelOptimizer(torch.optim.Optimizer):
             self._stacks[number] = stacks(group, self.state, self.moments)
         return self._stacks[number]
 
+    @abstractmethod
     def _update(self, group: dict[str, Any]) -> Update:
         """The update of a group on the set, as `Stack.step` takes it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _free_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
         """The ordinary update of parameters that have a gradient."""
-        raise NotImplementedError
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a state that `state_dict` returned.

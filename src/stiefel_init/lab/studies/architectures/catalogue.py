@@ -83,7 +83,8 @@ def _networks() -> list[Network]:
             f"MLP of {depth} layers, {inputs:,} input{'s' if inputs > 1 else ''}, "
             f"{'regression' if regression else 'four classes'}",
             partial(mlp, inputs, 1 if regression else 4, depth), _function(inputs, regression=regression),
-            R2 if regression else QUARTERS, _from(1e-3, 7) if depth == 3 else _from(2.5e-4, 6), 1000, slots=24, tune=1000,
+            R2 if regression else QUARTERS, _from(1e-3, 7) if depth == 3 else _from(2.5e-4, 6), 1000, slots=24,
+            tune=1000,
         )
         for depth, inputs, regression in (
             (3, 1, True), (3, 10, True), (3, 1000, True), (3, 10, False), (3, 1000, False),

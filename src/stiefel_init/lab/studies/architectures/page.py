@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...report import plots
@@ -126,12 +127,12 @@ def section(verdicts: Verdicts) -> list[str]:
         "## Should I use this?", "", *advice(verdicts), "![Test score while training](architectures.png)", "",
         "## How it was measured", "",
         f"- {'–'.join(map(str, counts))} fresh seeds for each start, at the rate that was best with seeds of its own:",
-        "  of four rates (of MLPs six or seven), each twice the one before, and up to three more while the best lay at an",
-        f"  end of them. For {ends} of {every} it still did. These runs had a third of the length, those of MLPs and plain",
-        "  CNNs all of it. Where the two best rates were closer than the margin, both were run again at full length, with",
-        "  another seed. At first they were not, and all rates were chosen in short runs, which took too small ones for",
-        "  plain CNNs and, for some starts of recurrent networks and MLPs, the worse of two; then the choice was mended,",
-        "  for all starts alike. So this page is the second look at these networks.",
+        "  of four rates (of MLPs six or seven), each twice the one before, and up to three more while the best lay at",
+        f"  an end of them. For {ends} of {every} it still did. They had a third of the length, those of MLPs and",
+        "  plain CNNs all of it. Where the two best rates were closer than the margin, both were run again at full",
+        "  length, with another seed. At first they were not, and all rates were chosen in short runs; that took too",
+        "  small rates for plain CNNs and, for some starts of recurrent networks and MLPs, the worse of two. The",
+        "  choice was then changed for all starts alike, so this page is a second look at these networks.",
         "- A run that had learnt nothing at half its length was stopped; a start that learnt at no rate was not rerun.",
         "- `better`, `worse`: p < 0.05 by Welch's t-test, Holm-corrected over all "
         f"{len(verdicts.comparisons)} comparisons of this page.",
@@ -151,7 +152,7 @@ def section(verdicts: Verdicts) -> list[str]:
 
 
 def picture(verdicts: Verdicts) -> Figure:
-    """The score on the way, a panel for each network: the mean of the seeds, and where they lie."""
+    """The score on the way, a panel for each network: the mean of the seeds, and where ours lie."""
     import numpy as np
 
     columns = min(3, len(verdicts.networks))
@@ -164,13 +165,15 @@ def picture(verdicts: Verdicts) -> Figure:
         for start, outcome in verdicts.outcomes[name].items():
             if not outcome.curves:
                 continue
-            curves = np.array(outcome.curves)
+            looks = max(map(len, outcome.curves))  # runs that were stopped have fewer
+            curves = np.array([(*curve, *curve[-1:] * (looks - len(curve))) for curve in outcome.curves])
             steps = network.steps * np.arange(1, curves.shape[1] + 1) / curves.shape[1]
             colour = _COLOURS[start]
             (seen[start],) = axis.plot(
                 steps, curves.mean(0), color=colour, label=start, linewidth=2.2 if start == OURS else 1.2
             )
-            axis.fill_between(steps, curves.min(0), curves.max(0), color=colour, alpha=0.12, linewidth=0)
+            if start == OURS:
+                axis.fill_between(steps, curves.min(0), curves.max(0), color=colour, alpha=0.15, linewidth=0)
         best = [c[-1] for o in verdicts.outcomes[name].values() for c in o.curves]
         metric = network.metric
         if metric.sign > 0:
@@ -180,23 +183,30 @@ def picture(verdicts: Verdicts) -> Figure:
         axis.set_title(network.title, fontsize=10)
         axis.set_xlabel("step")
         axis.set_ylabel(f"{metric.name} {metric.unit}".strip())
-    drawn.legend(list(seen.values()), list(seen), loc="outside lower center", ncols=len(seen), frameon=False)
+    drawn.legend(list(seen.values()), list(seen), loc="outside upper center", ncols=len(seen), frameon=False)
     return drawn
 
 
 def line(verdicts: Verdicts) -> str:
-    """For the README: where ours beats every other start, and where nothing was found."""
-    said = {
-        "yes": "better than every other start", "some": "better than some", "no": "worse than some",
-        "same": "no difference", "open": "no difference established",
-    }  # fmt: skip
-    parts = []
-    for kind, networks in groups(verdicts).items():
-        names = [f"{n.title} {_short(n, verdicts)}" if kind in ("yes", "some", "no") else n.title for n in networks]
-        parts += [f"{said[kind]}: {', '.join(names)}"] if names else []
-    return f"Early training from `initialize_(model)`, {'; '.join(parts)} ([architectures](docs/architectures.md))."
+    """For the README: where ours beats every other start, and where it loses to one."""
+    found = groups(verdicts)
+    count = len(verdicts.networks)
+    parts = [f"better than every other start in {len(found['yes'])} of {count}{_named(found['yes'], verdicts)}"]
+    parts += [f"better than some and worse than none in {len(found['some'])}"] if found["some"] else []
+    losses = f"worse than some in {len(found['no'])}{_named(found['no'], verdicts)}"
+    parts += [losses if found["no"] else "found worse than another in none"]
+    return (
+        f"Networks as users write them, each start at its best rate: `initialize_(model)` is {', '.join(parts)} "
+        "([architectures](docs/architectures.md))."
+    )
+
+
+def _named(networks: Sequence[Network], verdicts: Verdicts) -> str:
+    """Each with its score and the next best."""
+    names = [f"{network.title} {_short(network, verdicts)}" for network in networks]
+    return f" ({'; '.join(names)})" if names else ""
 
 
 def _short(network: Network, verdicts: Verdicts) -> str:
     ours = statistics.mean(verdicts.outcomes[network.name][OURS].scores)
-    return f"{figure_of(network, ours)} (next best {figure_of(network, verdicts.next_best(network.name)[1])})"
+    return f"{figure_of(network, ours)}, next best {figure_of(network, verdicts.next_best(network.name)[1])}"
