@@ -45,6 +45,13 @@ class Optimizer(StrEnum):
     sgd = "sgd"
 
 
+class Schedule(StrEnum):
+    """How the learning rate changes over the steps."""
+
+    constant = "constant"
+    cosine = "cosine"
+
+
 class Precision(StrEnum):
     """Precision of matrix products."""
 

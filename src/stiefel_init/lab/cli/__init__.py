@@ -108,6 +108,7 @@ def main(arguments: list[str] | None = None) -> None:
         sentence = str(error)
     except _UsageError as error:
         sentence = error.format_message()
+        sentence += "." if sentence and sentence[-1] not in ".!?" else ""
     except ModuleNotFoundError as error:
         name = (error.name or "").partition(".")[0]
         if name not in _PACKAGES:

@@ -19,6 +19,7 @@ from ..options import (
     Optimizer,
     OutOption,
     Precision,
+    Schedule,
     SchemeOption,
     StackOption,
     takes_columns,
@@ -47,7 +48,8 @@ def train(
     depth: Annotated[str, typer.Option(help="Hidden layers, comma-separated.")] = "10",
     width: Annotated[int, typer.Option(help="Units per hidden layer.")] = 64,
     activation: Annotated[
-        str, typer.Option(help="relu, leaky_relu, prelu, elu, selu; comma-separated, or 'all'.")
+        str,
+        typer.Option(help="relu, leaky_relu, prelu, elu, selu, or 'all' for these; gelu, silu, tanh; comma-separated."),
     ] = "relu",
     seeds: Annotated[int, typer.Option(help="Networks per setting; five or more tell schemes apart.")] = 1,
     epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 20,
@@ -59,7 +61,12 @@ def train(
             "gets its best, chosen on a validation part."
         ),
     ] = "1",
-    optimizer: Annotated[Optimizer, typer.Option(help="The optimizer.")] = Optimizer.adam,
+    schedule: Annotated[
+        Schedule, typer.Option(help="Of the learning rate; cosine warms up for a tenth of the steps, then falls to 0.")
+    ] = Schedule.constant,
+    optimizer: Annotated[Optimizer, typer.Option(help="The optimizer; adam with --decay is AdamW.")] = Optimizer.adam,
+    decay: Annotated[float, typer.Option(help="Weight decay, decoupled from the gradient, such as 0.01.")] = 0.0,
+    dropout: Annotated[float, typer.Option(help="Probability of dropping an output of a hidden layer.")] = 0.0,
     shots: Annotated[int | None, typer.Option(help="Training rows per class; by default all.")] = None,
     alpha: Annotated[
         float | None, typer.Option(help="Shift of standardized tabular features; the paper recommends 2.")
@@ -89,6 +96,7 @@ def train(
     cells = own.grid(
         dataset=next(iter(datasets), data), schemes=scheme, depths=depth, width=width, activations=activation,
         epochs=epochs, batch=batch, optimizer=optimizer.value, shots=shots, alpha=alpha, precision=precision.value,
+        decay=decay, dropout=dropout, schedule=schedule.value,
     )  # fmt: skip
     study = own.plan(cells, seeds, rates(lr), datasets, data_dir)
     if dry_run:
