@@ -22,7 +22,9 @@ class Dropout:
     def __init__(self, cells: Sequence[Cell], rows: int, device: torch.device) -> None:
         self.rows, self.p = rows, cells[0].dropout
         hidden = cells[0].hidden
-        self._keys = np.stack([_stream.key(cell.seed, "dropout") for cell in cells])
+        seeds = list(dict.fromkeys(cell.seed for cell in cells))  # networks of one seed drop the same
+        self._keys = np.stack([_stream.key(seed, "dropout") for seed in seeds])
+        self._places = torch.tensor([seeds.index(cell.seed) for cell in cells], device=device)
         self._all = torch.ones(len(cells), rows, sum(hidden), device=device)
         self.factors = list(self._all.split(list(hidden), dim=2))
         """For each hidden layer, of shape (E, rows, units); views, which `draw` fills."""
@@ -32,7 +34,7 @@ class Dropout:
         place, count = (start, start + self.rows), self._all.shape[2]
         lots = words(_stream.fold(self._keys, epoch), place, count, self._all.device)
         first_kept = min(round(self.p * 2**32), 2**32 - 1) - 2**31  # signed words are uniform on [-2³¹, 2³¹)
-        torch.mul(lots >= first_kept, 1 / (1 - self.p), out=self._all)
+        torch.mul((lots >= first_kept)[self._places], 1 / (1 - self.p), out=self._all)
 
 
 def memory(cell: Cell, rows: int) -> int:

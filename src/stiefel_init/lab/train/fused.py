@@ -23,6 +23,8 @@ except (ImportError, AttributeError):  # no Triton, or one before 3.3: the other
 
 KERNELS = (*ACTIVATIONS, "tat", "tanh", *SMOOTH)
 """The activations that the kernels have, in the order of their numbers."""
+_PROVEN = KERNELS[:6]
+"""Those whose compiled kernels were compared with autograd on a card; the others are taken where asked for by name."""
 MOST_WIDTH = 128
 MOST_OUTPUTS = 128
 BLOCK = 256
@@ -94,6 +96,8 @@ class FusedEngine:
     def suits(cell: Cell, task: Task, device: torch.device) -> bool:
         """Whether the card has tensor cores for bfloat16, and shared memory enough."""
         if device.type != "cuda" or torch.version.cuda is None or FusedEngine.refuses(cell, task) is not None:
+            return False
+        if cell.activation not in _PROVEN:
             return False
         card = torch.cuda.get_device_properties(device)
         narrow = max(cell.hidden[0], task.outputs) <= 64
