@@ -23,7 +23,7 @@ except (ImportError, AttributeError):  # no Triton, or one before 3.3: the other
 
 KERNELS = (*ACTIVATIONS, "tat", "tanh", *SMOOTH)
 """The activations that the kernels have, in the order of their numbers."""
-_PROVEN = KERNELS[:6]
+_PROVEN = (*ACTIVATIONS, "tat")
 """Those whose compiled kernels were compared with autograd on a card; the others are taken where asked for by name."""
 MOST_WIDTH = 128
 MOST_OUTPUTS = 128
@@ -47,8 +47,11 @@ class FusedEngine:
         self.adam = cell.optimizer == "adam"
         self.taken = 0
         self.scheduled = cell.schedule != "constant"
-        self.rates, self.keeps = (torch.empty(count, device=device) for _ in range(2))
-        self._set_rates(1.0)
+        self.full_rates, self.decays = (
+            torch.tensor(values, device=device)
+            for values in ([cell.rate for cell in stack.cells], [cell.decay for cell in stack.cells])
+        )
+        self.rates, self.keeps = self.full_rates.clone(), 1 - self.full_rates * self.decays
         flat = stack.parameters.flat
         self.moments = [torch.zeros(count, flat.stride(0), device=device) if self.adam else flat for _ in range(2)]
         half = torch.float16 if parts == 1 else torch.float32
@@ -149,10 +152,8 @@ class FusedEngine:
 
     def _set_rates(self, factor: float) -> None:
         """Take the next steps at so many times the rates; weights then keep 1 - rate · decay of themselves."""
-        rates = [cell.rate * factor for cell in self.stack.cells]
-        keeps = [1 - rate * cell.decay for rate, cell in zip(rates, self.stack.cells)]
-        for tensor, values in ((self.rates, rates), (self.keeps, keeps)):
-            tensor.copy_(torch.tensor(values))
+        torch.mul(self.full_rates, factor, out=self.rates)
+        torch.sub(1, self.rates * self.decays, out=self.keeps)
 
     def state(self) -> list[Tensor]:
         """The optimizer's moments."""
