@@ -29,6 +29,8 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "elu": nn.ELU,
     "selu": nn.SELU,
     "tanh": nn.Tanh,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
 }
 LOSSES: dict[str, Callable[..., torch.Tensor]] = {
     "cross_entropy": nn.functional.cross_entropy,

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from laboratory import TINY, Cli, csv_of, refused
 
@@ -92,6 +93,59 @@ def test_a_dry_run_trains_and_writes_nothing(stiefel_init: Cli, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
     stiefel_init("train", *TINY, "--dataset", "digits", "--out", "study")
     assert "8 of them finished; 0 to train" in stiefel_init("train", *TINY, "--out", "study", "--dry-run").out
+
+
+MORE = ("--activation", "gelu,tanh", "--decay", "0.05", "--dropout", "0.2", "--schedule", "cosine")
+
+
+def test_what_else_people_train(stiefel_init: Cli, tmp_path: Path) -> None:
+    words = ("train", *TINY, "--dataset", "digits", "--out", "study")
+    plain = stiefel_init(*words)
+    done = stiefel_init(*words, *MORE)
+    assert (done.code, done.err) == (0, "")
+    every = kept(tmp_path / "study")
+    found = [r for r in every if r.cell.dropout]
+    assert len(found) == len(every) - 8 == 16
+    assert {(r.cell.activation, r.cell.decay, r.cell.dropout, r.cell.schedule) for r in found} == {
+        (activation, 0.05, 0.2, "cosine") for activation in ("gelu", "tanh")
+    }
+    assert stiefel_init(*words, *MORE).out == done.out
+    assert stiefel_init(*words).out == plain.out
+    assert len(kept(tmp_path / "study")) == 24, "nothing was trained twice"
+
+    folders = {path.parent for path in (tmp_path / "study").glob("*/summary.json")}
+    assert len(folders) == 2
+    for folder in folders:
+        protocol = json.loads((folder / "summary.json").read_text())["protocol"]
+        table = pd.read_csv(folder / "results.csv")
+        added = [protocol["decay"], protocol["dropout"], protocol["schedule"]]
+        assert added in ([0.05, 0.2, "cosine"], [0.0, 0.0, "constant"])
+        assert table[["decay", "dropout", "schedule"]].drop_duplicates().to_numpy().tolist() == [added]
+        page = (folder / "index.html").read_text()
+        for text in ("adamw with weight decay 0.05", "Dropout: 0.2 after every hidden layer", "a cosine to zero"):
+            assert (text in page) == (added[0] > 0), text
+        assert ("Training: adam, 2 epochs" in page) == (added[0] == 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--decay", "-0.1"), ("decay=-0.1", "≥ 0")),
+        (("--decay", "nan"), ("decay=nan",)),
+        (("--decay", "much"), ("--decay",)),
+        (("--dropout", "1.0"), ("dropout=1.0", "below 1")),
+        (("--dropout", "-0.5"), ("dropout=-0.5",)),
+        (("--schedule", "linear"), ("--schedule", "'linear'", "cosine")),
+        (("--activation", "mish"), ("activation='mish'", "'gelu'")),
+        (("--optimizer", "adamw"), ("--optimizer", "adamw", "'adam'")),
+    ],
+)
+def test_what_nobody_can_train_is_refused(
+    options: tuple[str, ...], words: tuple[str, ...], stiefel_init: Cli, tmp_path: Path
+) -> None:
+    for more in ((), ("--dry-run",)):
+        refused(stiefel_init("train", *TINY, *options, *more, "--out", "study"), *words)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_members_stand_beside_the_schemes(stiefel_init: Cli, tmp_path: Path) -> None:

@@ -148,6 +148,16 @@ def test_floats_widths_and_what_is_left_out_survive(tmp_path: Path) -> None:
     assert {one.score for one in loaded.values() if one.diverged} == {0.0, math.inf}
 
 
+def test_tables_name_decay_dropout_and_schedule_where_a_network_has_them(tmp_path: Path) -> None:
+    plain = Cell("wine", depth=2)
+    cells = [plain, replace(plain, decay=1 / 3), replace(plain, dropout=0.1), replace(plain, schedule="cosine")]
+    for name, chosen, more in (("old", cells[:1], ""), ("some", cells[:2], ",decay"), ("all", cells, None)):
+        found = published([record(cell, 50.0) for cell in chosen], tmp_path / name)
+        header = (found.place / "mine.csv").read_text().splitlines()[0]
+        assert header == HEADER + (",decay,dropout,schedule" if more is None else more)
+        assert {cell.key for cell in found.records} == {cell.key for cell in chosen}
+
+
 def test_a_single_layer_whose_width_was_given_as_a_list_survives(tmp_path: Path) -> None:
     cell = Cell("wine", depth=1, width=(5,))
     assert list(published([record(cell, 50.0)], tmp_path / "out").records) == [cell]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from .studies.own import Columns
 
 Plugin = Annotated[
     list[Path] | None,
@@ -40,6 +45,13 @@ class Optimizer(StrEnum):
     sgd = "sgd"
 
 
+class Schedule(StrEnum):
+    """How the learning rate changes over the steps."""
+
+    constant = "constant"
+    cosine = "cosine"
+
+
 class Precision(StrEnum):
     """Precision of matrix products."""
 
@@ -47,6 +59,9 @@ class Precision(StrEnum):
     tf32 = "tf32"
 
 
+SchemeOption = Annotated[
+    str, typer.Option(help="Comma-separated: 'all' for the paper's six; also permutation, identity, rotation.")
+]
 OutOption = Annotated[
     Path, typer.Option("--out", help="Directory for records and pictures; rerun with the same one to resume.")
 ]
@@ -79,13 +94,41 @@ ResultsOption = Annotated[Path | None, typer.Option(help="Directory of records; 
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Only print what would run and how long it would take.")]
 
 
-def columns_of(
-    target: str | None, task: Task | None, drop: str, category: str, group: str | None, time: str | None,
-    decimal: str | None,
-) -> Any:  # fmt: skip
-    """The options about a file's columns."""
+_COLUMNS: dict[str, tuple[Any, Any]] = {
+    "target": (TargetOption, None),
+    "task": (TaskOption, None),
+    "drop": (DropOption, ""),
+    "category": (CategoryOption, ""),
+    "group": (GroupOption, None),
+    "time": (TimeOption, None),
+    "decimal": (DecimalOption, None),
+}
+"""The options about a file's columns and their defaults."""
+
+
+def takes_columns(function: Callable[..., None]) -> Callable[..., None]:
+    """The function as a command with an option for each field of `Columns`, in the place of its argument `columns`."""
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+        if parameter.name != "columns":
+            parameters.append(parameter)
+            continue
+        parameters += [
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=option)
+            for name, (option, default) in _COLUMNS.items()
+        ]
+
+    def command(**options: Any) -> None:
+        function(columns=_columns(**{name: options.pop(name) for name in _COLUMNS}), **options)
+
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return command
+
+
+def _columns(*, task: Task | None, drop: str, category: str, **others: Any) -> Columns:
     from .studies.own import Columns
 
     left, categories = (tuple(filter(None, map(str.strip, text.split(",")))) for text in (drop, category))
-    mark: Any = decimal  # from_file says what it may be
-    return Columns(target, None if task is None else task.value, left, categories, group, time, mark)
+    return Columns(task=None if task is None else task.value, drop=left, category=categories, **others)

@@ -20,16 +20,16 @@ from .. import schemes
 from .._errors import StiefelError, unknown
 from .files import write_whole
 from .train import record as record_files
-from .train.cell import Cell
+from .train.cell import ADDED, Cell
 from .train.record import Environment, Record
 from .train.task import METRICS
 
 ENVIRONMENT = "environment.json"
-IDENTITY = tuple(field.name for field in fields(Cell))
+IDENTITY = tuple(field.name for field in fields(Cell) if field.name not in ADDED)
 COLUMNS = (*IDENTITY, "metric", "score", "diverged")
 _NUMBERS: dict[str, Callable[[str], Any]] = {
     "depth": int, "seed": int, "epochs": int, "batch": int, "shots": int, "protocol": int, "diverged": int,
-    "rate": float, "alpha": float, "score": float,
+    "rate": float, "alpha": float, "score": float, "decay": float, "dropout": float,
     "width": lambda text: tuple(map(int, text.split())) if " " in text else int(text),
 }  # fmt: skip
 
@@ -109,8 +109,8 @@ def publish(
         fresh = sorted((record for record in records if record.cell not in taken), key=_order)
         taken |= {record.cell for record in fresh}
         if fresh:
-            rows = [dict(zip(COLUMNS, map(_text, _values(record)))) for record in fresh]
-            written.append(write_table(rows, out / f"{name}.csv"))
+            added = [name for name in ADDED if any(name in record.cell.identity() for record in fresh)]
+            written.append(write_table([_row(record, added) for record in fresh], out / f"{name}.csv"))
             environments[name] = _entry(fresh, source.environments.get(name) or environments.get(name))
     for name in tables:
         if source.table(name):  # which also says what is wrong with it
@@ -178,9 +178,12 @@ def _order(record: Record) -> tuple[str, ...]:
     return tuple(str("" if value is None else value).rjust(12) for value in record.cell.identity().values())
 
 
-def _values(record: Record) -> list[Any]:
+def _row(record: Record, added: Sequence[str]) -> dict[str, str]:
+    """A line of a table; of the fields of `ADDED` it has those that some line needs."""
+    values = {**record.cell.identity(), **{name: getattr(record.cell, name) for name in added}}
     score = record.score if math.isfinite(record.score) else None
-    return [*record.cell.identity().values(), record.metric.name, score, record.diverged]
+    values |= {"metric": record.metric.name, "score": score, "diverged": record.diverged}
+    return {name: _text(values[name]) for name in (*COLUMNS, *added)}
 
 
 def _text(value: Any) -> str:
@@ -194,7 +197,7 @@ def _parse(row: dict[str, str]) -> Record:
         raise ValueError("a line without a data set or a rate")
     metric = METRICS[values["metric"]]
     score = values["score"]
-    cell = Cell(**{name: values[name] for name in IDENTITY})
+    cell = Cell(**{name: values[name] for name in (*IDENTITY, *(name for name in ADDED if name in values))})
     return Record(cell, metric, metric.worst if score is None else score, values["diverged"])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stiefel_init import StiefelError
-from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.cell import Cell, digest
 from stiefel_init.schemes import Lee, Orthogonal, Rotation
 
 
@@ -34,6 +34,14 @@ from stiefel_init.schemes import Lee, Orthogonal, Rotation
         ({"activation": "tangent"}, "activation='tangent' is not known"),
         ({"optimizer": "lbfgs"}, "optimizer='lbfgs' is not known"),
         ({"precision": "fp8"}, "precision='fp8' is not known"),
+        ({"decay": -0.01}, r"decay=-0.01 is not a weight decay; give a number ≥ 0, such as 0.01[.]$"),
+        ({"decay": math.nan}, "decay=nan"),
+        ({"decay": "much"}, "decay='much'"),
+        ({"dropout": 1.0}, r"dropout=1.0 is not a probability below 1; .* such as 0.1[.]$"),
+        ({"dropout": -0.1}, "dropout=-0.1"),
+        ({"dropout": None}, "dropout=None"),
+        ({"schedule": "linear"}, "schedule='linear' is not known; choose one of 'constant', 'cosine'"),
+        ({"activation": "mish"}, "activation='mish' is not known; choose one of .*'tanh'.*'gelu', 'silu'"),
         ({"scheme": "lee other"}, "variant='other'"),
         ({"scheme": "random big"}, "has 'big' where a number is expected"),
         ({"scheme": "random -1"}, "std=-1.0"),
@@ -81,6 +89,7 @@ CELLS = [
     Cell("wine"),
     Cell("digits", "rotation 0.03", 3, (8, 16, 8), "prelu", 12, 7, None, 1 / 3, "sgd", 4, None, "tf32"),
     Cell("wine", "orthogonal 1.4142135623730951", 7, alpha=-2),
+    Cell("wine", activation="gelu", decay=0.01, dropout=1 / 3, schedule="cosine"),
     Cell("größe\u2028, of a user|.csv@1a2b", "lee direct", 100, alpha=0),
 ]
 
@@ -90,6 +99,20 @@ def test_an_identity_gives_its_cell_back(cell: Cell) -> None:
     again = Cell.from_dict(json.loads(json.dumps(cell.identity())))
     assert again == cell
     assert (again.key, hash(again)) == (cell.key, hash(cell))
+
+
+def test_what_was_added_later_leaves_old_identities_as_they_were() -> None:
+    """Keys and digests from before decay, dropout and schedules: records with them must be found."""
+    assert Cell("digits").key == (
+        '{"activation": "relu", "alpha": null, "batch": 256, "dataset": "digits", "depth": 10, "epochs": 20, '
+        '"optimizer": "adam", "precision": "float32", "protocol": 1, "rate": 0.00031622776601683794, '
+        '"scheme": "stiefel", "seed": 0, "shots": null, "width": 64}'
+    )
+    assert digest([Cell("digits")]) == "7ab962e41576c6f8"
+    assert digest([CELLS[1]]) == "eb6ee2740da3c69c"
+    assert Cell("digits", decay=0, dropout=0.0, schedule="constant").key == Cell("digits").key
+    added: list[dict[str, Any]] = [{"decay": 0.1}, {"dropout": 0.1}, {"schedule": "cosine"}]
+    assert len({Cell("digits", **options).key for options in [{}, *added]}) == 4
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+import torch
 
+from stiefel_init.lab.train import forecast
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.forecast import Cost
 from stiefel_init.lab.train.runner import work
@@ -21,8 +24,6 @@ DIGITS = Cell("digits", depth=3, width=8, epochs=40)
     "cell", [DIGITS, replace(DIGITS, epochs=7), replace(DIGITS, epochs=53), replace(DIGITS, shots=2, batch=None)]
 )
 def test_the_tests_that_are_counted_are_those_that_are_made(cell: Cell) -> None:
-    import torch
-
     outcomes, _ = train([cell], [TASKS(cell)], torch.device("cpu"))
     assert outcomes[0].tested == sorted(epochs_tested(cell))
 
@@ -34,6 +35,25 @@ def test_a_forecast_adds_up_start_epochs_steps_and_tests() -> None:
     assert Cost(5.0, 0.1, 0.01, 2.0).of(DIGITS, task) == pytest.approx(5 + 40 * (0.1 + 6 * 0.01) + 20 * 2)
     few = replace(DIGITS, shots=1, batch=None)
     assert Cost(0.0, 0.0, 0.01, 2.0).of(few, TASKS(few)) == pytest.approx(40 * 0.01 + 2)
+
+
+def test_a_forecast_measures_networks_as_they_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread its own, in products of one thread; products that threads share wait for other programs."""
+    seen: list[tuple[int, int]] = []
+
+    def measured(stack: Sequence[Cell], *_: object) -> Cost:
+        seen.append((len(stack), torch.get_num_threads()))
+        return Cost(1.0, 1.0, float(len(stack)), 1.0)
+
+    monkeypatch.setattr(forecast, "_measure_part", measured)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        cost = forecast._measure([replace(DIGITS, seed=seed) for seed in range(5)], TASKS, torch.device("cpu"))
+    finally:
+        torch.set_num_threads(before)
+    assert sorted(seen) == [(2, 1), (3, 1)]
+    assert cost == Cost(1.0, 1.0, 3.0, 1.0), "the slowest thread counts"
 
 
 def test_progress_counts_testing() -> None:

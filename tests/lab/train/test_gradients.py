@@ -29,11 +29,13 @@ from plain_training import (
 )
 from torch import nn
 
-from stiefel_init.lab.train.cell import Cell, PrecisionName
+from stiefel_init.lab.train.cell import SMOOTH, Cell, PrecisionName
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.task import Task
 from stiefel_init.lab.train.training import EngineName
 from stiefel_init.theory import ACTIVATIONS, _moments, register_activation
+
+EVERY = (*ACTIVATIONS, "tanh", *SMOOTH)
 
 
 def gradient_error(cell: Cell, tasks: Sequence[Task], engine: EngineName, signal: float = 1.0) -> float:
@@ -69,7 +71,7 @@ def gradient_error(cell: Cell, tasks: Sequence[Task], engine: EngineName, signal
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("task", [images, table])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", EVERY)
 def test_gradients_of_every_activation_and_loss(activation: str, task: TaskMaker, engine: EngineName) -> None:
     tasks = [task(17, seed=seed) for seed in range(2)]  # each network learns from its own data
     assert gradient_error(Cell("none", depth=3, width=6, activation=activation), tasks, engine) < 2e-5
@@ -82,9 +84,10 @@ def test_gradients_of_the_activation_tailored_to_the_depth(task: TaskMaker, engi
     assert gradient_error(Cell("none", "tat", depth=30, width=6, activation="tat"), [task(17)], engine) < 2e-5
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("task", [images, table])
-def test_gradients_of_tanh(task: TaskMaker) -> None:
-    assert gradient_error(Cell("none", "tanh-init", depth=3, width=6, activation="tanh"), [task(17)], "graph") < 2e-5
+def test_gradients_of_tanh(task: TaskMaker, engine: EngineName) -> None:
+    assert gradient_error(Cell("none", "tanh-init", depth=3, width=6, activation="tanh"), [task(17)], engine) < 2e-5
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -105,7 +108,7 @@ def test_gradients_of_a_deep_network() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", EVERY)
 def test_gradients_of_a_faint_signal(activation: str, engine: EngineName) -> None:
     assert gradient_error(Cell("none", depth=3, width=6, activation=activation), [table(17)], engine, 1e-6) < 2e-5
 
@@ -113,7 +116,7 @@ def test_gradients_of_a_faint_signal(activation: str, engine: EngineName) -> Non
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, in Triton's interpreter
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", EVERY)
 def test_what_is_not_a_number_shows_in_the_loss(activation: str, engine: EngineName, precision: PrecisionName) -> None:
     cells = [Cell("none", depth=3, width=6, activation=activation, seed=seed, precision=precision) for seed in range(2)]
     trainer = engine_of(engine, cells, [images(17)] * 2)
@@ -131,3 +134,12 @@ def test_gradients_of_an_activation_of_ones_own(monkeypatch: pytest.MonkeyPatch)
     assert gradient_error(cell, [images(17), images(17, seed=1)], "graph") < 2e-5
     assert gradient_error(replace(cell, depth=2, width=(5, 9)), [table(17)], "graph") < 2e-5
     assert "activation='bent'" in str(FusedEngine.refuses(cell, images(17)))
+
+
+def test_an_activation_of_ones_own_comes_before_one_of_the_same_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_moments, "_REGISTRY", dict(_moments._REGISTRY))
+    register_activation("silu", lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2)
+    monkeypatch.setitem(MODULES, "silu", nn.Tanh)
+    cell = Cell("none", depth=3, width=6, activation="silu")
+    assert gradient_error(cell, [images(17)], "graph") < 2e-5
+    assert "activation='silu'" in str(FusedEngine.refuses(cell, images(17)))

@@ -28,7 +28,7 @@ from plain_training import (
 )
 
 from stiefel_init.lab.train import fused as fused_engine
-from stiefel_init.lab.train.cell import Cell, PrecisionName
+from stiefel_init.lab.train.cell import SMOOTH, Cell, PrecisionName
 from stiefel_init.lab.train.task import Task
 from stiefel_init.lab.train.training import train
 from stiefel_init.theory import ACTIVATIONS
@@ -61,7 +61,7 @@ def tf32_errors(cell: Cell, task: Task, scale: float = 1.0, rate: float = 64.0) 
 
 
 @pytest.mark.parametrize("task", [images, table])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, "tanh", *SMOOTH])
 def test_one_part_is_as_exact_as_tf32(activation: str, task: TaskMaker) -> None:
     from_tf32, error = tf32_errors(Cell("none", depth=3, width=6, activation=activation), task(17))
     assert from_tf32 < 1e-6 if activation in ("relu", "leaky_relu") else from_tf32 < error

@@ -70,7 +70,7 @@ def test_the_fused_engine_takes_the_steps_of_the_other() -> None:
     start = expected.clone()
     assert torch.equal(start, found)
     for step in range(5):
-        one.steps[0][0]()
+        one.steps[0][0](16 * step)
         other.step(16 * step, 16 * step + 16)
         assert float((found - expected).abs().max()) < 0.01 * cells[0].rate, step
     assert float((expected - start).abs().max()) > 2 * cells[0].rate

@@ -17,7 +17,7 @@ from ..data.columns import Decimal
 from ..data.dataset import Task as TaskName
 from ..files import prepare
 from ..paper.protocol import SCHEMES
-from ..train.cell import Cell, OptimizerName, PrecisionName, digest
+from ..train.cell import Cell, OptimizerName, PrecisionName, ScheduleName, digest
 from ..train.record import Record
 from ..train.task import Tasks
 from .rates import FIRST_SEED, MOST_SEEDS, Choice, Rates, at, choose, parts
@@ -78,6 +78,9 @@ def grid(
     shots: int | None,
     alpha: float | None,
     precision: PrecisionName,
+    decay: float = 0.0,
+    dropout: float = 0.0,
+    schedule: ScheduleName = "constant",
 ) -> list[Cell]:
     """The settings of a study, at seed 0 and the default rate; `all` stands for the paper's schemes or activations."""
     if batch < 0:
@@ -85,7 +88,7 @@ def grid(
     return [
         Cell(
             dataset, scheme, depth, width, activation, epochs=epochs, batch=batch or None, optimizer=optimizer,
-            shots=shots, alpha=alpha, precision=precision,
+            shots=shots, alpha=alpha, precision=precision, decay=decay, dropout=dropout, schedule=schedule,
         )
         for activation, depth, scheme in itertools.product(
             listed("activation", activations, ACTIVATIONS), _numbers("depth", depths), schemes_of(schemes)

@@ -17,7 +17,7 @@ from ..data import Dataset
 from ..files import prepare, write_whole
 from ..report.summary import score_text
 from ..report.tables import Table
-from ..train.cell import Cell
+from ..train.cell import ADDED, Cell
 from ..train.record import Record
 from ..train.task import METRICS
 from .own import Outcome
@@ -56,6 +56,7 @@ def _row(record: Record, part: str) -> dict[str, Any]:
         "learning_rate": record.cell.rate,
         "times_default_rate": times(record.cell),
         **{name: identity[name] for name in ("epochs", "batch", "optimizer", "shots", "alpha", "precision")},
+        **{name: getattr(record.cell, name) for name in ADDED},
         "metric": record.metric.name,
         "score": _finite(record.score),
         "train_score": _finite(train),
@@ -77,6 +78,7 @@ def summarized(outcome: Outcome) -> dict[str, Any]:
         "protocol": {
             **{name: getattr(first, name) for name in ("width", "epochs", "batch", "optimizer", "shots", "alpha")},
             "precision": first.precision,
+            **{name: getattr(first, name) for name in ADDED},
             "seeds": study.seeds,
             "learning_rate": {
                 "unit": "0.001/sqrt(depth)",

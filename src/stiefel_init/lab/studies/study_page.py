@@ -11,6 +11,8 @@ from ..report.charts import learning, screen_colour
 from ..report.page import write_page
 from ..report.summary import summary
 from ..report.tables import plain
+from ..train.cell import Cell
+from ..train.schedule import WARM_UP
 from .own import Outcome
 from .rates import FIRST_SEED, MOST_SEEDS
 from .study_files import PAGE, columns_table, comparison
@@ -92,15 +94,26 @@ def protocol(outcome: Outcome, content: dict[str, Any]) -> list[str]:
     lines = [
         f"Networks: plain, hidden layers of {first.width} units, no skip connections, no normalization; "
         f"{counted(study.seeds, 'seed')} in each setting.",
-        f"Training: {first.optimizer}, {counted(first.epochs, 'epoch')}{shots}, batches of {batch}, {first.precision}.",
+        f"Training: {_optimizer(first)}, {counted(first.epochs, 'epoch')}{shots}, batches of {batch}, "
+        f"{first.precision}.",
         rate,
         f"Data: {data['rows']:,} rows, {data['features']} features, {data['task']}. Split {data['split']}.",
     ]
+    if first.schedule == "cosine":
+        lines.insert(3, f"Schedule: a linear warm-up over {WARM_UP:.0%} of the steps, then a cosine to zero.")
+    if first.dropout:
+        lines.insert(1, f"Dropout: {first.dropout:g} after every hidden layer, in training alone.")
     if first.alpha is not None:
         lines.append(f"Features are standardized and shifted by {first.alpha:g}.")
     if data["targets_standardized"]:
         lines.append("Targets are standardized for training; errors are reported in the target's own unit.")
     return lines
+
+
+def _optimizer(cell: Cell) -> str:
+    if not cell.decay:
+        return cell.optimizer
+    return f"{'adamw' if cell.optimizer == 'adam' else cell.optimizer} with weight decay {cell.decay:g}"
 
 
 def rates_chart(outcome: Outcome, content: dict[str, Any]) -> Chart:

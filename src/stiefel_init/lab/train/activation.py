@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...theory import ACTIVATIONS, tailored_slope
+from ...theory import ACTIVATIONS, activations, tailored_slope
 from ...theory._moments import LEAKY_SLOPE, SELU_ALPHA, SELU_SCALE, resolve
 from ...theory._tailored import tailored_scale
+from .cell import SMOOTH
 
 _aten = torch.ops.aten
 
@@ -54,6 +55,15 @@ assert tuple(_BUILT_IN) == ACTIVATIONS
 
 
 _TANH = Applied(lambda y, _: y.tanh_(), lambda d, x, _: _aten.tanh_backward(d, x))
+_SMOOTH: dict[str, Applied] = {
+    "gelu": Applied(
+        lambda y, _: torch.nn.functional.gelu(y), lambda d, y, _: _aten.gelu_backward(d, y), keeps_input=True
+    ),
+    "silu": Applied(
+        lambda y, _: torch.nn.functional.silu(y), lambda d, y, _: _aten.silu_backward(d, y), keeps_input=True
+    ),
+}
+assert tuple(_SMOOTH) == SMOOTH
 
 
 def _tailored(depth: int) -> Applied:
@@ -69,7 +79,7 @@ def _tailored(depth: int) -> Applied:
 def applied(name: str, depth: int) -> Applied:
     """The activation of that name, in a network with `depth` hidden layers.
 
-    One of the paper's, tanh, the one tailored to the depth, or one given to `theory.register_activation`.
+    One of the paper's, tanh, the one tailored to the depth, one given to `theory.register_activation`, gelu or silu.
     """
     if name in _BUILT_IN:
         return _BUILT_IN[name]
@@ -77,5 +87,7 @@ def applied(name: str, depth: int) -> Applied:
         return _TANH
     if name == "tat":
         return _tailored(depth)
+    if name in _SMOOTH and name not in activations():  # a user's own of that name comes first
+        return _SMOOTH[name]
     function: Any = resolve(name, {})
     return Applied(lambda y, _: function(y, torch), lambda d, y, _: d * function.slope(y, torch), keeps_input=True)

@@ -13,14 +13,21 @@ from typing import Any, Literal, get_args
 
 from ..._errors import StiefelError, unknown
 from ...schemes import get
-from ...theory._moments import ActivationName, resolve
+from ...theory import activations
+from ...theory._moments import ActivationName
 
 OptimizerName = Literal["adam", "sgd"]
 PrecisionName = Literal["float32", "tf32"]
+ScheduleName = Literal["constant", "cosine"]
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 PRECISIONS: tuple[PrecisionName, ...] = get_args(PrecisionName)
+SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
+SMOOTH = ("gelu", "silu")
+"""The activations that the laboratory trains and the theory does not know."""
 MOST_DEPTH = 100_000
 """Ten times the deepest network known to train."""
+ADDED = ("decay", "dropout", "schedule")
+"""Fields younger than the first records, whose identities must not change: a default value is not in an identity."""
 PROTOCOL = 1
 """Raised whenever a code change alters outcomes beyond rounding."""
 
@@ -58,6 +65,12 @@ class Cell:
     """Shift of the standardized features of tabular data."""
     precision: PrecisionName = "float32"
     protocol: int = PROTOCOL
+    decay: float = 0.0
+    """Weight decay of all parameters, decoupled from the gradient: Adam with decay is AdamW."""
+    dropout: float = 0.0
+    """Probability with which each output of a hidden layer is dropped in a training step."""
+    schedule: ScheduleName = "constant"
+    """Of the learning rate: constant, or a linear warm-up and then a cosine to zero."""
 
     def __post_init__(self) -> None:
         def settle(name: str, value: Any) -> None:
@@ -68,10 +81,11 @@ class Cell:
             settle("width", tuple(self.width))
         if isinstance(self.width, tuple) and len(self.width) == 1:  # (5,) and 5 are one cell
             settle("width", self.width[0])
-        for name in ("rate", "alpha"):  # 2 and 2.0 are one cell
+        for name in ("rate", "alpha", "decay", "dropout"):  # 2 and 2.0 are one cell
             if isinstance(getattr(self, name), numbers.Real):
                 settle(name, float(getattr(self, name)))
-        resolve(self.activation, {})
+        if self.activation not in SMOOTH and self.activation not in activations():
+            raise unknown("activation", self.activation, (*activations(), *SMOOTH))
         if self.scheme.activations and self.activation not in self.scheme.activations:
             made_for = " or ".join(map(repr, self.scheme.activations))
             raise StiefelError(
@@ -85,6 +99,8 @@ class Cell:
             raise unknown("optimizer", self.optimizer, OPTIMIZERS)
         if self.precision not in PRECISIONS:
             raise unknown("precision", self.precision, PRECISIONS)
+        if self.schedule not in SCHEDULES:
+            raise unknown("schedule", self.schedule, SCHEDULES)
         _positive("depth", self.depth)
         if self.depth > MOST_DEPTH:
             raise StiefelError(f"depth={self.depth} is too deep; give at most {MOST_DEPTH}.")
@@ -106,6 +122,12 @@ class Cell:
             raise StiefelError(f"rate={self.rate!r} is not a learning rate; give a positive number.")
         if self.alpha is not None and not (isinstance(self.alpha, float) and math.isfinite(self.alpha)):
             raise StiefelError(f"alpha={self.alpha!r} is not finite; the paper's values are -2, 0, 2 and 50.")
+        if not isinstance(self.decay, float) or not 0 <= self.decay < math.inf:
+            raise StiefelError(f"decay={self.decay!r} is not a weight decay; give a number ≥ 0, such as 0.01.")
+        if not isinstance(self.dropout, float) or not 0 <= self.dropout < 1:
+            raise StiefelError(
+                f"dropout={self.dropout!r} is not a probability below 1; give a number from 0 up to 1, such as 0.1."
+            )
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -123,12 +145,16 @@ class Cell:
         return self if self.seed == 0 else replace(self, seed=0)
 
     def identity(self) -> dict[str, Any]:
-        """The fields as JSON values.
+        """The fields as JSON values. Those of `ADDED` are left out where they have their defaults.
 
         Returns:
             Field → value; `from_dict` turns it back into the cell.
         """
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in ADDED or getattr(self, field.name) != field.default
+        }
         return values | {
             "scheme": str(self.scheme),
             "width": list(self.width) if isinstance(self.width, tuple) else self.width,
@@ -163,7 +189,10 @@ def _positive(name: str, value: Any) -> None:
 
 def stack_key(cell: Cell) -> tuple[Any, ...]:
     """Cells with the same key can be trained as one stack, provided their data have the same shape."""
-    return cell.hidden, cell.activation, cell.epochs, cell.batch, cell.optimizer, cell.precision, cell.shots
+    return (
+        cell.hidden, cell.activation, cell.epochs, cell.batch, cell.optimizer, cell.precision, cell.shots,
+        cell.dropout, cell.schedule,
+    )  # fmt: skip
 
 
 def digest(cells: Iterable[Cell]) -> str:

@@ -21,6 +21,7 @@ from .network import Architecture
 from .runner import DeviceName, pick_device, plan
 from .stack import EVALUATION_ROWS, Stack
 from .task import Task, Tasks
+from .threads import spread
 from .training import pick_engine, test_epochs
 
 MOST_LAYERS = 100
@@ -79,7 +80,17 @@ class Cost(NamedTuple):
 
 
 def _measure(stack: Sequence[Cell], tasks: Tasks, device: torch.device) -> Cost:
-    """The cost of a stack, from some steps of it and a test of some rows; of networks too deep to wait for, a part."""
+    """The cost of a stack, measured as it trains: on a CPU, each thread its own networks, and the slowest counts."""
+    if device.type != "cpu":
+        return _measure_part(stack, tasks, device)
+    costs = spread(
+        len(stack), lambda first, last, tell, check: [_measure_part(stack[first:last], tasks, device)], lambda _: None
+    )
+    return Cost(*map(max, zip(*costs)))
+
+
+def _measure_part(stack: Sequence[Cell], tasks: Tasks, device: torch.device) -> Cost:
+    """From some steps of it and a test of some rows; of networks too deep to wait for, a part."""
     cell = stack[0]
     depth = min(cell.depth, MOST_LAYERS)
     width = cell.width if isinstance(cell.width, int) else cell.width[:depth]

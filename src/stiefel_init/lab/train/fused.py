@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ...theory import ACTIVATIONS, tailored_slope
+from ...theory import ACTIVATIONS, activations, tailored_slope
 from ...theory._tailored import tailored_scale
-from .cell import Cell
+from .cell import SMOOTH, Cell
 from .network import Architecture
 from .stack import Stack
 from .task import Task
@@ -21,8 +21,10 @@ try:
 except (ImportError, AttributeError):  # no Triton, or one before 3.3: the other engine serves every device
     triton = None
 
-KERNELS = (*ACTIVATIONS, "tat")
+KERNELS = (*ACTIVATIONS, "tat", "tanh", *SMOOTH)
 """The activations that the kernels have, in the order of their numbers."""
+_PROVEN = (*ACTIVATIONS, "tat")
+"""Those whose compiled kernels were compared with autograd on a card; the others are taken where asked for by name."""
 MOST_WIDTH = 128
 MOST_OUTPUTS = 128
 BLOCK = 256
@@ -44,7 +46,12 @@ class FusedEngine:
         self.depth = stack.net.layers - 1
         self.adam = cell.optimizer == "adam"
         self.taken = 0
-        self.rates = torch.tensor([cell.rate for cell in stack.cells], device=device)
+        self.scheduled = cell.schedule != "constant"
+        self.full_rates, self.decays = (
+            torch.tensor(values, device=device)
+            for values in ([cell.rate for cell in stack.cells], [cell.decay for cell in stack.cells])
+        )
+        self.rates, self.keeps = self.full_rates.clone(), 1 - self.full_rates * self.decays
         flat = stack.parameters.flat
         self.moments = [torch.zeros(count, flat.stride(0), device=device) if self.adam else flat for _ in range(2)]
         half = torch.float16 if parts == 1 else torch.float32
@@ -62,6 +69,7 @@ class FusedEngine:
             "REGRESSION": stack.loss == "squared_error",
             "PARTS": parts, "EXACT": stack.data.features.dtype == torch.uint8,
             "WHOLE": parts == 1 and self.tiles == 1, "ADAM": self.adam,
+            "DECAYS": any(cell.decay for cell in stack.cells),
         }  # fmt: skip
         # Found by measurement on an H200. What one part leaves free of shared memory holds the loads of the layers to
         # come; of three parts, with fewer registers for each, four programs share a multiprocessor.
@@ -76,7 +84,9 @@ class FusedEngine:
         """Why the kernels cannot train the cell's architecture."""
         if triton is None:
             return "engine='fused' needs Triton 3.3 or newer; use engine='graph'."
-        if cell.activation not in KERNELS:
+        if cell.dropout:
+            return f"engine='fused' has no kernel for dropout={cell.dropout:g}; use engine='graph'."
+        if cell.activation not in KERNELS or (cell.activation in SMOOTH and cell.activation in activations()):
             return f"engine='fused' has no kernel for activation={cell.activation!r}; use engine='graph'."
         if len(set(cell.hidden)) > 1 or cell.hidden[0] > MOST_WIDTH or task.outputs > MOST_OUTPUTS:
             return (
@@ -89,6 +99,8 @@ class FusedEngine:
     def suits(cell: Cell, task: Task, device: torch.device) -> bool:
         """Whether the card has tensor cores for bfloat16, and shared memory enough."""
         if device.type != "cuda" or torch.version.cuda is None or FusedEngine.refuses(cell, task) is not None:
+            return False
+        if cell.activation not in _PROVEN:
             return False
         card = torch.cuda.get_device_properties(device)
         narrow = max(cell.hidden[0], task.outputs) <= 64
@@ -122,19 +134,26 @@ class FusedEngine:
         stack, flat = self.stack, self.stack.parameters.flat
         data = stack.data
         self.taken += 1
+        if self.scheduled:
+            self._set_rates(stack.rate_factor(start))
         strides = self.order.stride(0), flat.stride(0)
         fixes = 1 / (1 - 0.9**self.taken), (1 - 0.999**self.taken) ** -0.5
         kernels.propagate[(len(flat) * self.tiles,)](
-            flat, *self.moments, self.rates, self.shares, self.kept, self.ups, self.losses, self.corrects,
+            flat, *self.moments, self.rates, self.keeps, self.shares, self.kept, self.ups, self.losses, self.corrects,
             data.features, data.targets, self.order, start, stop, self.tiles, *strides, 1 / data.scale, *fixes,
             self.depth, **self.shape, **self.options,
         )  # fmt: skip
         if not self.shape["WHOLE"]:
             size = stack.net.parameters
             kernels.update[(-(-size // BLOCK), len(flat))](
-                flat, *self.moments, self.shares, self.rates, self.tiles, size, flat.stride(0), *fixes,
-                BLOCK=BLOCK, ADAM=self.adam,
+                flat, *self.moments, self.shares, self.rates, self.keeps, self.tiles, size, flat.stride(0), *fixes,
+                BLOCK=BLOCK, ADAM=self.adam, DECAYS=self.shape["DECAYS"],
             )  # fmt: skip
+
+    def _set_rates(self, factor: float) -> None:
+        """Take the next steps at so many times the rates; weights then keep 1 - rate · decay of themselves."""
+        torch.mul(self.full_rates, factor, out=self.rates)
+        torch.sub(1, self.rates * self.decays, out=self.keeps)
 
     def state(self) -> list[Tensor]:
         """The optimizer's moments."""

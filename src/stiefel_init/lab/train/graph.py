@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from . import dropout
 from .cell import Cell
 from .network import LOSSES, Architecture, Network, Parameters
 from .optimizer import Optimizer
@@ -26,8 +27,7 @@ class GraphEngine:
         self.loss_sum = torch.zeros(count, device=device)
         self.correct_sum = torch.zeros(count, dtype=torch.int64, device=device)
         self.gradients = Parameters.of(torch.zeros_like(stack.parameters.flat), stack.net)
-        rates = [cell.rate for cell in stack.cells]
-        self.optimizer = Optimizer(stack.cells[0].optimizer, stack.parameters.flat, self.gradients.flat, rates)
+        self.optimizer = Optimizer(stack.cells, stack.parameters.flat, self.gradients.flat)
         sizes = {stack.batch: stack.size // stack.batch, stack.size % stack.batch: 1}
         self.steps = [(Step(self, rows), count) for rows, count in sizes.items() if rows]
         self.warm = False
@@ -46,24 +46,27 @@ class GraphEngine:
         """Bytes of gradients, activations and a batch."""
         net = Architecture.of(cell, task)
         rows = min(cell.batch or task.size, task.size)
-        return 4 * (net.parameters + rows * (sum(net.widths) + 4 * max(net.widths)))
+        plain = 4 * (net.parameters + rows * (sum(net.widths) + 4 * max(net.widths)))
+        return plain + dropout.memory(cell, rows)
 
     def epoch(self) -> tuple[Tensor, Tensor]:
         """Train one epoch; the sums of the losses and of the correct predictions."""
         self.position.zero_()
         self.loss_sum.zero_()
         self.correct_sum.zero_()
+        start = 0
         for step, count in self.steps:
             for _ in range(count):
                 self.stack.check()
-                step()
+                step(start)
+                start += step.rows
         return self.loss_sum, self.correct_sum
 
     def first_steps(self, count: int) -> None:
         """Take `count` steps from the beginning of the data."""
         self.position.zero_()
         for _ in range(count):
-            self.steps[0][0]()
+            self.steps[0][0](0)
             self.position.zero_()
 
     def state(self) -> list[Tensor]:
@@ -84,10 +87,19 @@ class Step:
     def __init__(self, engine: GraphEngine, rows: int) -> None:
         self.engine, self.rows = engine, rows
         stack = engine.stack
-        self.network = Network(stack.parameters, stack.net, rows, engine.gradients)
+        dropped = stack.cells[0].dropout > 0
+        self.dropout = dropout.Dropout(stack.cells, rows, stack.order.device) if dropped else None
+        factors = None if self.dropout is None else self.dropout.factors
+        self.network = Network(stack.parameters, stack.net, rows, engine.gradients, factors)
         self.graph: Any = None
 
-    def __call__(self) -> None:
+    def __call__(self, start: int) -> None:
+        """Train on the rows from `start` on."""
+        stack = self.engine.stack
+        if self.dropout is not None:  # before a graph, which repeats what was captured
+            self.dropout.draw(stack.epoch, start)
+        if stack.cells[0].schedule != "constant":
+            self.engine.optimizer.scale(stack.rate_factor(start))
         if self.graph is not None:
             self.graph.replay()
         elif self.engine.position.is_cuda and self.engine.warm:

@@ -130,33 +130,46 @@ def calibrate(parameters: Parameters, net: Architecture, schemes: Sequence[Schem
 class Network:
     """Forward and backward passes of a stack on batches of one size, with all memory taken once."""
 
-    def __init__(self, parameters: Parameters, net: Architecture, rows: int, gradients: Parameters) -> None:
+    def __init__(
+        self,
+        parameters: Parameters,
+        net: Architecture,
+        rows: int,
+        gradients: Parameters,
+        dropout: Sequence[Tensor] | None = None,
+    ) -> None:
         self.parameters, self.net, self.gradients = parameters, net, gradients
+        self.dropout = dropout
+        """What the outputs of each hidden layer are multiplied with."""
         flat = parameters.flat
         self.outputs = [flat.new_empty(len(flat), rows, m) for m in net.widths[1:]]
         self.activation = applied(net.activation, net.layers - 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """The outputs for inputs of shape (E, rows, d). What the backward pass needs of hidden layers is kept."""
-        return _forward(self.parameters, self.net, x, self.outputs)
+        return _forward(self.parameters, self.net, x, self.outputs, self.dropout)
 
     def backward(self, x: Tensor, delta: Tensor) -> None:
         """Fill the gradients, given the inputs and the loss's derivative by the outputs, which is overwritten."""
         p, g = self.parameters, self.gradients
         for layer in reversed(range(self.net.layers)):
-            source = x if layer == 0 else self._activated(layer - 1)
+            source = x if layer == 0 else self._outputs(layer - 1)
             torch.bmm(delta.mT, source, out=g.weights[layer])
             torch.sum(delta, 1, out=g.biases[layer])
             if layer:
                 delta = torch.bmm(delta, p.weights[layer])
                 delta = self._through_activation(delta, layer - 1)
 
-    def _activated(self, layer: int) -> Tensor:
-        kept = self.outputs[layer]
-        return self.activation.forward(kept, self.parameters.slope(layer)) if self.activation.keeps_input else kept
+    def _outputs(self, layer: int) -> Tensor:
+        x = self.outputs[layer]
+        if self.activation.keeps_input:
+            x = self.activation.forward(x, self.parameters.slope(layer))
+        return x if self.dropout is None else x * self.dropout[layer]
 
     def _through_activation(self, delta: Tensor, layer: int) -> Tensor:
         kept = self.outputs[layer]
+        if self.dropout is not None:
+            delta = delta * self.dropout[layer]
         if self.gradients.slopes is not None:
             torch.sum((delta * kept.clamp(max=0)).flatten(1), 1, out=self.gradients.slopes[:, layer])
         return self.activation.backward(delta, kept, self.parameters.slope(layer))
@@ -167,11 +180,19 @@ def predict(parameters: Parameters, net: Architecture, x: Tensor) -> Tensor:
     return _forward(parameters, net, x, [None] * net.layers)
 
 
-def _forward(p: Parameters, net: Architecture, x: Tensor, outputs: Sequence[Tensor | None]) -> Tensor:
+def _forward(
+    p: Parameters,
+    net: Architecture,
+    x: Tensor,
+    outputs: Sequence[Tensor | None],
+    dropout: Sequence[Tensor] | None = None,
+) -> Tensor:
     activate = applied(net.activation, net.layers - 1).forward
     for layer, out in enumerate(outputs):
         y = torch.baddbmm(p.biases[layer].unsqueeze(1), x, p.weights[layer].mT, out=out)
         x = y if layer == net.layers - 1 else activate(y, p.slope(layer))
+        if dropout is not None and layer < net.layers - 1:
+            x = x * dropout[layer]  # not in place: the backward pass takes what was before
     return x
 
 

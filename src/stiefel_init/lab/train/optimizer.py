@@ -3,49 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
+from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
-from .cell import OptimizerName
+from .cell import Cell
 
 
 class Optimizer:
-    """torch's own fused Adam (β 0.9, 0.999; ε 1e-8) or SGD over the rows of a stack, each at its own rate.
+    """torch's own fused Adam (β 0.9, 0.999; ε 1e-8), AdamW or SGD over the rows of a stack, each at its own rate.
 
     By its functions: its classes import torch's compiler, which takes a second and may swallow a Ctrl-C.
     """
 
-    def __init__(self, name: OptimizerName, parameters: Tensor, gradients: Tensor, rates: Sequence[float]) -> None:
-        self.adam = name == "adam"
-        self.groups: list[tuple[float, list[list[Tensor]]]] = []
-        for rate in dict.fromkeys(rates):
-            chosen = [index for index, other in enumerate(rates) if other == rate]
+    def __init__(self, cells: Sequence[Cell], parameters: Tensor, gradients: Tensor) -> None:
+        self.adam = cells[0].optimizer == "adam"
+        self.factor = 1.0
+        self.groups: list[Group] = []
+        for rate, decay in dict.fromkeys((cell.rate, cell.decay) for cell in cells):
+            chosen = [index for index, cell in enumerate(cells) if (cell.rate, cell.decay) == (rate, decay)]
             rows = [parameters[index] for index in chosen]
             state = [rows, [gradients[index] for index in chosen]]
             if self.adam:
                 state += [[torch.zeros_like(row) for row in rows] for _ in range(2)]  # the two moments
                 state.append([row.new_zeros(()) for row in rows])  # steps taken
-            self.groups.append((rate, state))
+            # A captured step reads its rate from memory, where it may change.
+            moving = cells[0].schedule != "constant" and parameters.is_cuda
+            self.groups.append(Group(rate, decay, state, parameters.new_tensor(rate) if moving else None))
 
     def state(self) -> list[Tensor]:
         """What it remembers: of Adam, for each row, two moments and the steps taken."""
-        return [tensor for _, lists in self.groups for part in lists[2:] for tensor in part]
+        return [tensor for group in self.groups for part in group.state[2:] for tensor in part]
+
+    def scale(self, factor: float) -> None:
+        """Take the next steps at so many times the rates."""
+        self.factor = factor
+        for group in self.groups:
+            if group.moving is not None:
+                group.moving.fill_(group.rate * factor)
 
     def step(self) -> None:
         """Apply the gradients to the parameters."""
-        for rate, state in self.groups:
+        for group in self.groups:
+            rate: Any = group.rate * self.factor if group.moving is None else group.moving
             if self.adam:
-                rows, gradients, first, second, steps = state
-                adam(
+                rows, gradients, first, second, steps = group.state
+                (adamw if group.decay else adam)(
                     rows, gradients, first, second, [], steps, fused=True, capturable=rows[0].is_cuda, amsgrad=False,
-                    beta1=0.9, beta2=0.999, lr=rate, weight_decay=0.0, eps=1e-8, maximize=False,
+                    beta1=0.9, beta2=0.999, lr=rate, weight_decay=group.decay, eps=1e-8, maximize=False,
                 )  # fmt: skip
             else:
-                rows, gradients = state
+                rows, gradients = group.state
                 sgd(
-                    rows, gradients, [None] * len(rows), fused=True, weight_decay=0.0, momentum=0.0, lr=rate,
+                    rows, gradients, [None] * len(rows), fused=True, weight_decay=group.decay, momentum=0.0, lr=rate,
                     dampening=0.0, nesterov=False, maximize=False,
                 )  # fmt: skip
+
+
+class Group(NamedTuple):
+    """The rows of a stack that share a rate and a decay."""
+
+    rate: float
+    decay: float
+    state: list[list[Tensor]]
+    """Parameters, gradients, and what Adam remembers."""
+    moving: Tensor | None
+    """The rate on the device, where it changes from step to step."""

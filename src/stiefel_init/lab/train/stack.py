@@ -16,6 +16,7 @@ from ... import _stream
 from ...torch.sampling._stream import words
 from .cell import Cell
 from .network import Architecture, Parameters, calibrate, initial, predict
+from .schedule import factor
 from .task import Task
 
 EVALUATION_ROWS = 2048
@@ -85,13 +86,21 @@ class Stack:
             calibrate(self.parameters, self.net, [cell.scheme for cell in cells], batch)
         self.batch = min(cell.batch or self.size, self.size)
         self.order = self.data.rows.clone()
+        self.epoch = 0
+        """The epoch that is trained, counted from 0."""
         self._keys = np.stack([_stream.key(cell.seed, "order") for cell in cells])
 
     def shuffle(self, epoch: int) -> None:
-        """Put the rows into the order of an epoch, counted from 0."""
+        """Go to an epoch, counted from 0, and put the rows into its order."""
+        self.epoch = epoch
         if self.batch < self.size:
             lots = words(self._keys, (epoch, epoch + 1), self.size, self.order.device).squeeze(1)
             self.order.copy_(self.data.rows.gather(1, lots.argsort(dim=1, stable=True)))
+
+    def rate_factor(self, start: int) -> float:
+        """What the schedule multiplies the rates with in the step that begins at a row of the epoch."""
+        each = -(-self.size // self.batch)
+        return factor(self.cells[0].schedule, self.epoch * each + start // self.batch, self.cells[0].epochs * each)
 
     def evaluate(self) -> tuple[Tensor, Tensor | None]:
         """The test score of each cell: accuracy in percent, or root mean squared error; and its balanced accuracy."""

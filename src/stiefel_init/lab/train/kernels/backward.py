@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .activations import PRELU, activate, derivative
+from .activations import GELU, PRELU, activate, derivative
 from .memory import load_inputs, load_weights
 from .optimizer import learn, step
 from .parts import product, scales, split, transpose
@@ -85,6 +85,9 @@ def _outputs(dx, kept, kept_up, layer, parameters, tile, layout, config):
         at_slope = tile.share + layout.slopes + layer
         tl.store(at_slope, tl.sum(dx * tl.minimum(kept.to(tl.float32), 0.0)) * kept_up)
         return slope, split(activate(kept.to(tl.float32), slope, config.ACTIVATION, config.SCALE), config.PARTS)
+    elif config.ACTIVATION >= GELU:  # of the input itself, then scaled as the input is kept
+        x = activate(kept.to(tl.float32) * kept_up, config.SLOPE, config.ACTIVATION, config.SCALE) / kept_up
+        return config.SLOPE, split(x, config.PARTS)
     else:
         return config.SLOPE, split(kept, config.PARTS)
 

@@ -6,19 +6,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .activations import PRELU, activate
+from .activations import GELU, PRELU, activate
 from .memory import load_biases, load_inputs, load_weights
 from .parts import dot, product, scales, split, transpose
 
 
 @triton.jit
 def _keep(y, x, kept, scale_up, ACTIVATION: tl.constexpr, PARTS: tl.constexpr):
-    """Store what the backward pass needs of a layer: its output x, or for PReLU its pre-activation y.
+    """Store what the backward pass needs of a layer: its output x, or for PReLU, GELU and SiLU its pre-activation y.
 
     Returns the powers of two (down, up) that scale x for the next product.
     """
-    down, up = scales(tl.maximum(tl.abs(y), tl.abs(x)) if ACTIVATION == PRELU else x, PARTS)
-    values = y if ACTIVATION == PRELU else x
+    values, largest = x, x
+    if ACTIVATION == PRELU or ACTIVATION >= GELU:
+        values, largest = y, tl.maximum(tl.abs(y), tl.abs(x))
+    down, up = scales(largest, PARTS)
     if PARTS == 1:
         tl.store(scale_up, up)
         tl.store(kept, (values * down).to(tl.float16))  # (ROWS, TILE_HIDDEN)

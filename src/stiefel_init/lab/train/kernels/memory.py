@@ -43,6 +43,8 @@ class Config(NamedTuple):
     """The tile is the whole batch: apply the optimizer here, not in `update`."""
     ADAM: Any
     """Adam instead of gradient descent."""
+    DECAYS: Any
+    """Weights decay in some network."""
     FIRST_LAYER: Any
     """Parameters of the first layer."""
     HIDDEN_LAYER: Any

@@ -1,4 +1,4 @@
-"""Steps of Adam or of gradient descent: inside `propagate` where it has the whole gradient, else by `update`."""
+"""Steps of Adam, AdamW or gradient descent: inside `propagate` where it has the whole gradient, else by `update`."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
 from __future__ import annotations
@@ -27,6 +27,8 @@ class StepSize(NamedTuple):
     """1 / (1 - β₁ᵗ)"""
     bias_correction_2: Any
     """1 / √(1 - β₂ᵗ)"""
+    keep: Any
+    """What weight decay leaves of a parameter: 1 - rate · decay, or 1 where no network decays"""
 
 
 @triton.jit
@@ -49,7 +51,7 @@ def step(stored, at, mask, state, gradient, step_size, ADAM: tl.constexpr):
         tl.store(stored.moment1 + at, moment1, mask=mask)
         tl.store(stored.moment2 + at, moment2, mask=mask)
         gradient = step_size.bias_correction_1 * moment1 / (tl.sqrt(moment2) * step_size.bias_correction_2 + 1e-8)
-    tl.store(stored.parameters + at, values - step_size.rate * gradient, mask=mask)
+    tl.store(stored.parameters + at, values * step_size.keep - step_size.rate * gradient, mask=mask)
 
 
 @triton.jit
@@ -86,8 +88,8 @@ def learn_biases(stored, tile, layout, step_size, config):
 
 @triton.jit(do_not_specialize=["tiles", "count"])
 def update(
-    parameters, moment1, moment2, shares, rates, tiles, count, parameters_stride, bias_correction_1, bias_correction_2,
-    BLOCK: tl.constexpr, ADAM: tl.constexpr,
+    parameters, moment1, moment2, shares, rates, keeps, tiles, count, parameters_stride,
+    bias_correction_1, bias_correction_2, BLOCK: tl.constexpr, ADAM: tl.constexpr, DECAYS: tl.constexpr,
 ):  # fmt: skip
     """Add the tiles' shares of the gradient for a block of one network's `count` parameters, and take a step."""
     network = tl.program_id(1).to(tl.int64)
@@ -101,5 +103,6 @@ def update(
     for _ in range(1, tiles):
         share += parameters_stride
         gradient += tl.load(share, mask=mask, other=0.0)
-    step_size = StepSize(tl.load(rates + network), bias_correction_1, bias_correction_2)
+    keep = tl.load(keeps + network) if DECAYS else 1.0
+    step_size = StepSize(tl.load(rates + network), bias_correction_1, bias_correction_2, keep)
     step(stored, at, mask, state, gradient, step_size, ADAM)

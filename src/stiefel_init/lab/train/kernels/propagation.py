@@ -15,26 +15,27 @@ from .optimizer import StepSize, Stored, learn_biases
 
 @triton.jit(do_not_specialize=["start", "stop", "tiles", "depth"])  # not worth a compilation for each of their values
 def propagate(
-    parameters, moment1, moment2, rates, shares, kept, scales_up, losses, corrects, features, targets, order,
+    parameters, moment1, moment2, rates, keeps, shares, kept, scales_up, losses, corrects, features, targets, order,
     start, stop, tiles, order_stride, parameters_stride, scale, bias_correction_1, bias_correction_2, depth,
     INPUTS: tl.constexpr, WIDTH: tl.constexpr, CLASSES: tl.constexpr, TILE_HIDDEN: tl.constexpr,
     TILE_INPUTS: tl.constexpr, TILE_CLASSES: tl.constexpr, ROWS: tl.constexpr, ACTIVATION: tl.constexpr,
     SLOPE: tl.constexpr, SCALE: tl.constexpr,
     REGRESSION: tl.constexpr, PARTS: tl.constexpr, EXACT: tl.constexpr, WHOLE: tl.constexpr, ADAM: tl.constexpr,
+    DECAYS: tl.constexpr,
 ):  # fmt: skip
     """Train one network on one tile of the rows order[start:stop] of its batch.
 
     The arrays are those of all networks; README.md has their shapes. `Config`, `Batch` and `StepSize` explain the rest.
     """
     _propagate(
-        Stored(parameters, moment1, moment2), rates, bias_correction_1, bias_correction_2, shares, kept, scales_up,
-        losses, corrects, Batch(features, targets, scale, start, stop), order, tiles, order_stride, parameters_stride,
-        depth,
+        Stored(parameters, moment1, moment2), rates, keeps, bias_correction_1, bias_correction_2, shares, kept,
+        scales_up, losses, corrects, Batch(features, targets, scale, start, stop), order, tiles, order_stride,
+        parameters_stride, depth,
         Config(
             INPUTS=INPUTS, WIDTH=WIDTH, CLASSES=CLASSES, TILE_INPUTS=TILE_INPUTS, TILE_HIDDEN=TILE_HIDDEN,
             TILE_CLASSES=TILE_CLASSES, ROWS=ROWS, ACTIVATION=ACTIVATION, SLOPE=SLOPE, SCALE=SCALE,
             REGRESSION=REGRESSION, PARTS=PARTS,
-            EXACT=EXACT, WHOLE=WHOLE, ADAM=ADAM, FIRST_LAYER=WIDTH * INPUTS + WIDTH,
+            EXACT=EXACT, WHOLE=WHOLE, ADAM=ADAM, DECAYS=DECAYS, FIRST_LAYER=WIDTH * INPUTS + WIDTH,
             HIDDEN_LAYER=WIDTH * WIDTH + WIDTH, WEIGHT_SCALE=256.0 if PARTS == 1 else 1.0,
         ),
     )  # fmt: skip
@@ -42,13 +43,14 @@ def propagate(
 
 @triton.jit
 def _propagate(
-    stored, rates, bias_correction_1, bias_correction_2, shares, kept, scales_up, losses, corrects, batch, order, tiles,
-    order_stride, parameters_stride, depth, config,
+    stored, rates, keeps, bias_correction_1, bias_correction_2, shares, kept, scales_up, losses, corrects, batch, order,
+    tiles, order_stride, parameters_stride, depth, config,
 ):  # fmt: skip
     """Find the program's network and rows, and take them through the phases."""
     network = (tl.program_id(0) // tiles).to(tl.int64)
     program = tl.program_id(0).to(tl.int64)
-    step_size = StepSize(tl.load(rates + network), bias_correction_1, bias_correction_2)
+    keep = tl.load(keeps + network) if config.DECAYS else 1.0
+    step_size = StepSize(tl.load(rates + network), bias_correction_1, bias_correction_2, keep)
     stored = Stored(
         stored.parameters + network * parameters_stride,
         stored.moment1 + network * parameters_stride,

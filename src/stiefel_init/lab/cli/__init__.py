@@ -1,0 +1,119 @@
+"""The command line, `stiefel-init`: thin commands over the laboratory's functions.
+
+Each module beside this one holds a group of commands; here they get their names and their order.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from ..._errors import StiefelError
+from ..._install import missing
+from ..options import Plugin
+from . import bench, data, models, paper, study
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Deep ReLU networks that train from the first step: initialize, diagnose, and re-run the paper.",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from ... import __version__
+
+        print(f"stiefel-init {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def load_plugins(
+    plugin: Plugin = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Import the user's files that register schemes, data sets, activations or experiments."""
+    from ..plugins import load_file
+
+    for path in plugin or ():
+        load_file(path)
+
+
+data_app = typer.Typer(no_args_is_help=True, help="List, fetch and locate the data sets.")
+app.add_typer(data_app, name="data")
+
+
+def _command(parent: typer.Typer, name: str, function: Callable[..., None]) -> None:
+    """Make a function a command that Ctrl-C ends cleanly, with exit code 130."""
+
+    @parent.command(name)
+    @functools.wraps(function)
+    def run(*args: Any, **options: Any) -> None:
+        try:
+            function(*args, **options)
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader, such as `head`, has stopped reading
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except KeyboardInterrupt:
+            print("\nStopped. Finished work is kept; rerun the command to resume.", file=sys.stderr)
+            sys.exit(130)
+
+
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": study.demo,
+    "train": study.train,
+    "list": study.list_studies,
+    "diagnose": models.diagnose,
+    "audit": models.audit,
+    "reproduce": paper.reproduce,
+    "compare": paper.compare,
+    "report": paper.report,
+    "publish": paper.publish,
+    "paper": paper.paper,
+    "bench": bench.bench,
+}
+_DATA_COMMANDS: dict[str, Callable[..., None]] = {
+    "list": data.data_list,
+    "get": data.data_get,
+    "where": data.data_where,
+}
+for _parent, _commands in ((app, _COMMANDS), (data_app, _DATA_COMMANDS)):
+    for _name, _function in _commands.items():
+        _command(_parent, _name, _function)
+
+
+# The base of typer's own complaints, which it does not export.
+_UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
+
+
+_PACKAGES = ("torch", "pandas", "sklearn", "matplotlib", "markdown_it", "rich")
+"""What the extra `lab` brings."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line: exit code 0, 2 for bad input (explained in one sentence), 130 for Ctrl-C."""
+    try:
+        app(args=arguments, prog_name="stiefel-init", standalone_mode=False)
+        sys.exit(0)
+    except StiefelError as error:
+        sentence = str(error)
+    except _UsageError as error:
+        sentence = error.format_message()
+        sentence += "." if sentence and sentence[-1] not in ".!?" else ""
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name not in _PACKAGES:
+            raise
+        sentence = str(missing(error, "this command", name, "lab"))
+    if sentence:  # none where a command is missing, and the help was the answer
+        print(f"error: {sentence}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,143 @@
+"""Commands about the paper: `reproduce`, `compare`, `report`, `publish` and `paper`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..options import (
+    Device,
+    DeviceOption,
+    DirectoryOption,
+    DryOption,
+    JsonOption,
+    OnOption,
+    OutOption,
+    ResultsOption,
+    StackOption,
+)
+
+
+def reproduce(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="table1, table2, table3, table5, figure1, figure2, figure3, signal, or all of these; members; rivals."
+        ),
+    ],
+    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds; by default as many as we ran.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small version, marked as such: minutes on a CPU.")] = False,
+    device: DeviceOption = Device.auto,
+    out: OutOption = Path("stiefel-init-results"),
+    data_dir: DirectoryOption = None,
+    stack: StackOption = None,
+    on: OnOption = "local",
+    dry_run: DryOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Rerun an experiment of the paper and compare it with the published numbers; or rerun one of our studies."""
+    from ..experiment import Options, Trained
+    from ..experiments import chosen
+    from ..report import tables
+    from ..train.cluster import Place
+    from ..train.runner import pick_device
+
+    experiments = chosen(name)
+    if Place.of(on) is None:
+        pick_device(device.value)
+    options = Options(out, seeds, quick, device.value, data_dir, stack, on)
+    if not dry_run:
+        with tables.as_json(as_json):
+            for experiment in experiments:
+                if on != "local" and not isinstance(experiment, Trained):
+                    print(f"{experiment.name} is not made of networks; it runs on this machine.", file=sys.stderr)
+                experiment.run(options)
+        return
+    from ..train.forecast import forecast, measured_here
+
+    measured_here(on)
+    trained = [experiment for experiment in experiments if isinstance(experiment, Trained)]
+    cells = [cell for study in trained for cell in study.cells(study.count(options), quick=quick)]
+    if cells:
+        print(forecast(list(dict.fromkeys(cells)), device.value, {}, data_dir, out, stack))
+    for experiment in experiments:
+        if not isinstance(experiment, Trained):
+            print(f"{experiment.name} keeps no trained networks; it would be computed from scratch.")
+
+
+def compare(
+    name: Annotated[str | None, typer.Argument(help="table1, table2, table3 or table5; by default all.")] = None,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare records with the published numbers, cell by cell."""
+    from ..paper.comparisons import comparisons
+    from ..report import tables
+    from ..results import Results
+
+    with tables.as_json(as_json):
+        for table in comparisons(name, Results(results)):
+            table.show()
+
+
+def report(
+    out: Annotated[Path, typer.Option("--out", help="Directory for results.md and its pictures.")] = Path("docs"),
+    html: Annotated[bool, typer.Option("--html", help="Write a page for the browser, results.html.")] = False,
+    results: ResultsOption = None,
+) -> None:
+    """Write the report: the paper's claims with verdicts, tables beside the published ones, pictures."""
+    from ..experiments import experiments
+    from ..report import pages
+    from ..results import Results
+
+    source, known = Results(results), experiments().values()
+    for path in [pages.write_html(out, source, known)] if html else pages.write(out, source, known):
+        print(f"wrote {path}")
+
+
+def publish(
+    records: Annotated[Path, typer.Argument(help="Directory of records written by `reproduce`.")],
+    out: Annotated[Path, typer.Option("--out", help="Directory for the published results.")] = Path("results"),
+) -> None:
+    """Publish records: a CSV for each experiment, and environment.json, which says how it was run."""
+    from ..experiment import Trained
+    from ..experiments import experiments
+    from ..files import prepare
+    from ..progress import counted
+    from ..results import Results
+    from ..results import publish as write
+
+    source, known = Results(records), experiments().values()
+    before = Results(out).records if out.is_dir() and any(out.glob("*.csv")) else {}
+    merged = {**before, **source.records}  # published records stay unless rerun
+    selected = {
+        experiment.label(quick): experiment.select(merged, quick=quick)
+        for quick in (False, True)
+        for experiment in known
+        if isinstance(experiment, Trained)
+    }
+    for path in write(source, selected, [name for experiment in known for name in experiment.files], prepare(out)):
+        print(f"wrote {path}")
+    left = source.records.keys() - {record.cell for group in selected.values() for record in group}
+    if left:
+        print(f"{counted(len(left), 'network')} of {records} belong to no experiment and were left out.")
+
+
+def paper(
+    name: Annotated[
+        str | None, typer.Argument(help="table1, table2, table3, table5 or figure1; by default all.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the published numbers."""
+    from ..paper import published
+
+    if as_json:
+        print(json.dumps([number.to_dict() for number in published.published(name)], indent=1))
+        return
+    for table in published.TABLES if name is None else (name,):
+        published.layout(table).show()
