@@ -55,11 +55,12 @@ class OnSet:
         for (weights, _), (old, gradient), moments in zip(self.views, before, self.moments):
             rate = (self.rates * factor).repeat_interleave(len(weights))[:, None, None]
             if self.kind == "adam":
-                new, *changed = _on_set.adam_step(old, gradient, *moments, self.steps, rate)
+                first, second = moments
+                new, *changed = _on_set.adam_step(old, gradient, first, second, self.steps, rate)
             elif self.kind == "sgd":
-                new, *changed = _on_set.sgd_step(old, gradient, *moments, rate)
+                new, *changed = _on_set.sgd_step(old, gradient, moments[0], rate)
             else:
-                new, *changed = _on_set.muon_step(old, gradient, *moments, ANGLES * rate)
+                new, *changed = _on_set.muon_step(old, gradient, moments[0], ANGLES * rate)
             for moment, value in zip(moments, changed):
                 moment.copy_(value)
             torch._foreach_copy_(weights, list(new.unflatten(0, (-1, len(weights))).unbind(1)))
