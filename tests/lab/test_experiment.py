@@ -101,7 +101,7 @@ def test_the_same_experiment_may_be_registered_again() -> None:
 def test_experiments_come_in_the_order_of_the_report_and_a_users_own_last() -> None:
     ours = [
         "table1", "table2", "table3", "figure3", "table5", "figure1", "figure2", "signal", "algorithms", "members",
-        "architectures", "rivals",
+        "architectures", "rivals", "on-the-set",
     ]  # fmt: skip
     assert list(experiments()) == ours
     register(named("mine"))
@@ -150,10 +150,7 @@ def test_seeds_are_those_asked_for() -> None:
 
 def test_more_seeds_are_the_same_networks_and_others() -> None:
     for one in trained():
-        if one.name not in (
-            "members",
-            "rivals",
-        ):  # whose later networks follow from others
+        if one.name not in ("members", "rivals", "on-the-set"):  # whose later networks follow from others
             assert set(one.cells(2)) < set(one.cells(3)), one.name
 
 

@@ -43,6 +43,9 @@ class Optimizer(StrEnum):
 
     adam = "adam"
     sgd = "sgd"
+    stiefel_adam = "stiefel-adam"
+    stiefel_sgd = "stiefel-sgd"
+    stiefel_muon = "stiefel-muon"
 
 
 class Schedule(StrEnum):

@@ -26,7 +26,8 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="table1, table2, table3, table5, figure1, figure2, figure3, signal, or all of these; members; rivals."
+            help="table1, table2, table3, table5, figure1, figure2, figure3, signal, or all of these; members; rivals; "
+            "on-the-set."
         ),
     ],
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds; by default as many as we ran.")] = None,

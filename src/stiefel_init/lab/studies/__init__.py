@@ -3,6 +3,7 @@
 from ..experiment import register
 from .architectures import Architectures
 from .members import Members
+from .on_the_set import OnTheSet
 from .rivals import Rivals
 
-EXPERIMENTS = tuple(map(register, (Members(), Architectures(), Rivals())))
+EXPERIMENTS = tuple(map(register, (Members(), Architectures(), Rivals(), OnTheSet())))

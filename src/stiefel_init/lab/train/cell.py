@@ -9,19 +9,24 @@ import math
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
+from ..._check import check
 from ..._errors import StiefelError, unknown
-from ...schemes import get
+from ..._sample import draw
+from ...schemes import Position, Scheme, get
 from ...theory import activations
 from ...theory._moments import ActivationName
 
-OptimizerName = Literal["adam", "sgd"]
+OptimizerName = Literal["adam", "sgd", "stiefel-adam", "stiefel-sgd", "stiefel-muon"]
 PrecisionName = Literal["float32", "tf32"]
 ScheduleName = Literal["constant", "cosine"]
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 PRECISIONS: tuple[PrecisionName, ...] = get_args(PrecisionName)
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
+PREFIX = "stiefel-"
+"""Of the optimizers that keep the weights between hidden layers in the set."""
 SMOOTH = ("gelu", "silu")
 """The activations that the laboratory trains and the theory does not know."""
 MOST_DEPTH = 100_000
@@ -59,6 +64,7 @@ class Cell:
     rate: Any = None
     """Learning rate; by default the paper's 0.001/√depth. Deep networks need one that small."""
     optimizer: OptimizerName = "adam"
+    """Those called stiefel-… keep the weights between hidden layers in the set; the rest is trained by Adam or SGD."""
     shots: int | None = None
     """Training images per class, different ones for each seed; None for all."""
     alpha: float | None = None
@@ -97,6 +103,11 @@ class Cell:
             )
         if self.optimizer not in OPTIMIZERS:
             raise unknown("optimizer", self.optimizer, OPTIMIZERS)
+        if self.optimizer.startswith(PREFIX) and not _starts_on_set(self.scheme):
+            raise StiefelError(
+                f"optimizer={self.optimizer!r} keeps weights in the set, where scheme={str(self.scheme)!r} does not "
+                "start; use a scheme such as 'stiefel' or 'permutation', or optimizer='adam'."
+            )
         if self.precision not in PRECISIONS:
             raise unknown("precision", self.precision, PRECISIONS)
         if self.schedule not in SCHEDULES:
@@ -180,6 +191,15 @@ class Cell:
         if variant is not None:
             known["scheme"] = variant if values["scheme"] == "stiefel" else f"{values['scheme']} {variant}"
         return cls(**known)
+
+
+@lru_cache(maxsize=256)
+def _starts_on_set(scheme: Scheme) -> bool:
+    """Whether a scheme draws members of the set between hidden layers."""
+    try:
+        return bool(check(draw(scheme.at(Position()), 8, 8, seed=0)))
+    except StiefelError:  # it needs more than sizes
+        return False
 
 
 def _positive(name: str, value: Any) -> None:

@@ -84,6 +84,8 @@ class FusedEngine:
         """Why the kernels cannot train the cell's architecture."""
         if triton is None:
             return "engine='fused' needs Triton 3.3 or newer; use engine='graph'."
+        if cell.optimizer not in ("adam", "sgd"):
+            return f"engine='fused' has no kernel for optimizer={cell.optimizer!r}; use engine='graph'."
         if cell.dropout:
             return f"engine='fused' has no kernel for dropout={cell.dropout:g}; use engine='graph'."
         if cell.activation not in KERNELS or (cell.activation in SMOOTH and cell.activation in activations()):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from . import dropout
-from .cell import Cell
+from .cell import PREFIX, Cell
 from .network import LOSSES, Architecture, Network, Parameters
 from .optimizer import Optimizer
 from .stack import Stack
@@ -27,7 +27,7 @@ class GraphEngine:
         self.loss_sum = torch.zeros(count, device=device)
         self.correct_sum = torch.zeros(count, dtype=torch.int64, device=device)
         self.gradients = Parameters.of(torch.zeros_like(stack.parameters.flat), stack.net)
-        self.optimizer = Optimizer(stack.cells, stack.parameters.flat, self.gradients.flat)
+        self.optimizer = Optimizer(stack.cells, stack.parameters, self.gradients)
         sizes = {stack.batch: stack.size // stack.batch, stack.size % stack.batch: 1}
         self.steps = [(Step(self, rows), count) for rows, count in sizes.items() if rows]
         self.warm = False
@@ -47,7 +47,8 @@ class GraphEngine:
         net = Architecture.of(cell, task)
         rows = min(cell.batch or task.size, task.size)
         plain = 4 * (net.parameters + rows * (sum(net.widths) + 4 * max(net.widths)))
-        return plain + dropout.memory(cell, rows)
+        on_set = 4 * 8 * net.parameters if cell.optimizer.startswith(PREFIX) else 0  # moments, copies, a few products
+        return plain + on_set + dropout.memory(cell, rows)
 
     def epoch(self) -> tuple[Tensor, Tensor]:
         """Train one epoch; the sums of the losses and of the correct predictions."""

@@ -11,7 +11,9 @@ from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
-from .cell import Cell
+from .cell import PREFIX, Cell
+from .network import Parameters
+from .on_set import OnSet
 
 
 class Optimizer:
@@ -20,8 +22,10 @@ class Optimizer:
     By its functions: its classes import torch's compiler, which takes a second and may swallow a Ctrl-C.
     """
 
-    def __init__(self, cells: Sequence[Cell], parameters: Tensor, gradients: Tensor) -> None:
-        self.adam = cells[0].optimizer == "adam"
+    def __init__(self, cells: Sequence[Cell], network: Parameters, slopes: Parameters) -> None:
+        parameters, gradients = network.flat, slopes.flat
+        self.adam = not cells[0].optimizer.endswith("sgd")
+        self.on_set = OnSet(cells, network, slopes) if cells[0].optimizer.startswith(PREFIX) else None
         self.factor = 1.0
         self.groups: list[Group] = []
         for rate, decay in dict.fromkeys((cell.rate, cell.decay) for cell in cells):
@@ -37,7 +41,8 @@ class Optimizer:
 
     def state(self) -> list[Tensor]:
         """What it remembers: of Adam, for each row, two moments and the steps taken."""
-        return [tensor for group in self.groups for part in group.state[2:] for tensor in part]
+        plain = [tensor for group in self.groups for part in group.state[2:] for tensor in part]
+        return plain if self.on_set is None else plain + self.on_set.state()
 
     def scale(self, factor: float) -> None:
         """Take the next steps at so many times the rates."""
@@ -48,6 +53,15 @@ class Optimizer:
 
     def step(self) -> None:
         """Apply the gradients to the parameters."""
+        if self.on_set is not None:
+            before = self.on_set.before()
+            self._plain_step()
+            moving = self.groups[0].moving
+            self.on_set.step(before, self.factor if moving is None else moving / self.groups[0].rate)
+        else:
+            self._plain_step()
+
+    def _plain_step(self) -> None:
         for group in self.groups:
             rate: Any = group.rate * self.factor if group.moving is None else group.moving
             if self.adam:
