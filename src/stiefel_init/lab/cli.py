@@ -26,6 +26,7 @@ from .options import (
     DryOption,
     GroupOption,
     JsonOption,
+    MinutesOption,
     OnOption,
     Optimizer,
     OutOption,
@@ -304,6 +305,7 @@ def reproduce(
     data_dir: DirectoryOption = None,
     stack: StackOption = None,
     on: OnOption = "local",
+    minutes: MinutesOption = None,
     dry_run: DryOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -317,7 +319,7 @@ def reproduce(
     experiments = chosen(name)
     if Place.of(on) is None:
         pick_device(device.value)
-    options = Options(out, seeds, quick, device.value, data_dir, stack, on)
+    options = Options(out, seeds, quick, device.value, data_dir, stack, on, minutes)
     if not dry_run:
         with tables.as_json(as_json):
             for experiment in experiments:
@@ -329,9 +331,13 @@ def reproduce(
 
     measured_here(on)
     trained = [experiment for experiment in experiments if isinstance(experiment, Trained)]
-    cells = [cell for study in trained for cell in study.cells(study.count(options), quick=quick)]
+    own: dict[str, Any] = {}
+    cells = []
+    for study in trained:
+        cells += (wanted := study.cells(study.count(options), quick=quick))
+        own |= study.datasets(wanted, data_dir)
     if cells:
-        print(forecast(list(dict.fromkeys(cells)), device.value, {}, data_dir, out, stack))
+        print(forecast(list(dict.fromkeys(cells)), device.value, own, data_dir, out, stack))
     for experiment in experiments:
         if not isinstance(experiment, Trained):
             print(f"{experiment.name} keeps no trained networks; it would be computed from scratch.")

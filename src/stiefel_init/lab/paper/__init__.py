@@ -5,6 +5,7 @@ from .algorithms import Algorithms
 from .figure1 import Figure1
 from .figure2 import Figure2
 from .figure3 import Figure3
+from .protocols.study import Table5Protocol
 from .signal import Signals
 from .table1 import Table1
 from .table2 import Table2
@@ -12,6 +13,12 @@ from .table3 import Table3
 from .table5 import Table5
 
 EXPERIMENTS = tuple(
-    map(register, (Table1(), Table2(), Table3(), Figure3(), Table5(), Figure1(), Figure2(), Signals(), Algorithms()))
-)
+    map(
+        register,
+        (
+            Table1(), Table2(), Table3(), Figure3(), Table5(), Table5Protocol(), Figure1(), Figure2(), Signals(),
+            Algorithms(),
+        ),
+    )
+)  # fmt: skip
 """In the order of the report."""
