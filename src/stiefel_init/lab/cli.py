@@ -295,7 +295,7 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="table1, table2, table3, table5, figure1, figure2, figure3, signal, or all of these; members; rivals."
+            help="table1, table2, table3, table5, figure1, figure2, figure3, signal, or all; table5-protocol; members"
         ),
     ],
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds; by default as many as we ran.")] = None,
@@ -311,7 +311,7 @@ def reproduce(
 ) -> None:
     """Rerun an experiment of the paper and compare it with the published numbers; or rerun one of our studies."""
     from .experiment import Options, Trained
-    from .experiments import chosen
+    from .experiments import chosen, networks
     from .report import tables
     from .train.cluster import Place
     from .train.runner import pick_device
@@ -330,17 +330,11 @@ def reproduce(
     from .train.forecast import forecast, measured_here
 
     measured_here(on)
-    trained = [experiment for experiment in experiments if isinstance(experiment, Trained)]
-    own: dict[str, Any] = {}
-    cells = []
-    for study in trained:
-        cells += (wanted := study.cells(study.count(options), quick=quick))
-        own |= study.datasets(wanted, data_dir)
+    cells, own = networks(experiments, options)
     if cells:
-        print(forecast(list(dict.fromkeys(cells)), device.value, own, data_dir, out, stack))
-    for experiment in experiments:
-        if not isinstance(experiment, Trained):
-            print(f"{experiment.name} keeps no trained networks; it would be computed from scratch.")
+        print(forecast(cells, device.value, own, data_dir, out, stack))
+    for experiment in (experiment for experiment in experiments if not isinstance(experiment, Trained)):
+        print(f"{experiment.name} keeps no trained networks; it would be computed from scratch.")
 
 
 @command(app)

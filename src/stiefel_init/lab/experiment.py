@@ -140,6 +140,14 @@ class Experiment(ABC):
             lines += [*title, *table.markdown(), ""]
         return lines
 
+    def asides(self, evidence: Any) -> dict[str, list[str]]:
+        """What it has to say on other pages than its own.
+
+        Returns:
+            Name of the page → lines of Markdown for its marked part.
+        """
+        return {}
+
     def shown(self, evidence: Any) -> list[str]:
         """Its pictures, for `section`.
 

@@ -10,14 +10,14 @@ from .signal import Signals
 from .table1 import Table1
 from .table2 import Table2
 from .table3 import Table3
-from .table5 import Table5
+from .table5 import Table5, Table5Explained
 
 EXPERIMENTS = tuple(
     map(
         register,
         (
-            Table1(), Table2(), Table3(), Figure3(), Table5(), Table5Protocol(), Figure1(), Figure2(), Signals(),
-            Algorithms(),
+            Table1(), Table2(), Table3(), Figure3(), Table5(), Table5Explained(), Table5Protocol(), Figure1(),
+            Figure2(), Signals(), Algorithms(),
         ),
     )
 )  # fmt: skip

@@ -86,10 +86,11 @@ class Protocol:
             epochs=max(self.epochs, EPOCHS), batch=self.batch, rate=self.rate(scheme, number.depth), alpha=number.alpha,
         )  # fmt: skip
 
-    @property
-    def training(self) -> Protocol:
-        """The hypothesis without how it is read: those with the same one share their networks."""
-        return replace(self, epochs=max(self.epochs, EPOCHS), best=False)
+    def concerns(self, dataset: str) -> bool:
+        """Whether it says anything about a data set that it would not say without its encodings."""
+        if self.standardized:
+            return dataset == "diabetes"
+        return self.encoding == "sorted" or dataset == "adult"
 
     def readings(self) -> list[Protocol]:
         """This training read after half its epochs and after all, at the last epoch and the best so far."""
