@@ -23,6 +23,7 @@ from ..published import Published, published
 
 Rates = Literal["stated", "all scaled", "all fixed"]
 Encoding = Literal["sorted", "appearance", "one-hot"]
+Form = Literal["product", "direct"]
 FIXED = 1e-3
 SMALL = tuple(name for name in TABULAR_WIDTH if name != "adult")
 DEPTHS = (50, 100)
@@ -51,9 +52,12 @@ class Protocol:
     """Whether Diabetes's targets are standardized for training."""
     encoding: Encoding = "sorted"
     """How Adult's categories become numbers."""
+    lee: Form = "product"
+    """The form of Lee's initialization; table 1 seems to use this one, table 2 the direct one."""
 
     def __str__(self) -> str:
         parts = [f"batches of {self.batch}"]
+        parts += [f"Lee {self.lee}"] if self.lee != "product" else []
         parts += [f"rates {self.rates}"] if self.rates != "stated" else []
         parts += [f"split {self.split}"] if self.split is not None else []
         parts += [f"{self.epochs} epochs"] if self.epochs != EPOCHS else []
@@ -81,8 +85,9 @@ class Protocol:
     def cell(self, number: Published, seed: int = 0) -> Cell:
         """The network behind a number."""
         scheme = str(number.scheme)
+        drawn = "lee direct" if (scheme, self.lee) == ("lee", "direct") else scheme
         return Cell(
-            self.dataset(number.dataset), scheme, number.depth, TABULAR_WIDTH[number.dataset], seed=seed,
+            self.dataset(number.dataset), drawn, number.depth, TABULAR_WIDTH[number.dataset], seed=seed,
             epochs=max(self.epochs, EPOCHS), batch=self.batch, rate=self.rate(scheme, number.depth), alpha=number.alpha,
         )  # fmt: skip
 
@@ -121,25 +126,28 @@ class Wave:
 
 
 def _waves() -> tuple[Wave, ...]:
-    one_split = [replace(EXPLAINING, batch=batch) for batch in BATCHES]
+    product_form = [replace(EXPLAINING, batch=batch) for batch in BATCHES]
+    direct = [replace(protocol, lee="direct") for protocol in product_form]
+    varied = replace(EXPLAINING, lee="direct")
     rates: list[Protocol] = [
-        replace(EXPLAINING, batch=batch, rates=rule) for batch in (32, 256) for rule in ("all scaled", "all fixed")
+        replace(varied, batch=batch, rates=rule) for batch in (32, 256) for rule in ("all scaled", "all fixed")
     ]
-    splits = [replace(EXPLAINING, split=split) for split in (None, 0, 1)]
-    longer = replace(EXPLAINING, batch=64, epochs=2 * EPOCHS)
-    standardized = [replace(EXPLAINING, batch=batch, standardized=True) for batch in (32, 256)]
-    encoded = [replace(EXPLAINING, encoding=encoding) for encoding in ("appearance", "one-hot")]
+    splits = [replace(varied, split=split) for split in (None, 0, 1)]
+    longer = replace(varied, batch=64, epochs=2 * EPOCHS)
+    standardized = [replace(varied, batch=batch, standardized=True) for batch in (32, 256)]
+    encoded = [replace(varied, encoding=encoding) for encoding in ("appearance", "one-hot")]
     return (
-        Wave(one_split[:4], SMALL, (50,)),
-        Wave(one_split[4:], SMALL, (50,)),
-        Wave(one_split, SMALL, (100,)),
+        Wave(product_form[:4], SMALL, (50,)),
+        Wave(direct[:4], SMALL, (50,)),
+        Wave([product_form[4], direct[4]], SMALL, (50,)),
+        Wave([*product_form, *direct], SMALL, (100,)),
         Wave([STATED], tuple(TABULAR_WIDTH)),
-        Wave(one_split[:2], ("adult",)),
+        Wave([*product_form[:2], *direct[:2]], ("adult",)),
         Wave([*rates, *splits], SMALL),
         Wave([longer], SMALL),
         Wave(standardized, ("diabetes",)),
         Wave([*encoded, *rates[:2]], ("adult",)),
-        Wave(one_split[2:], ("adult",)),
+        Wave([*product_form[2:], *direct[2:]], ("adult",)),
     )
 
 

@@ -6,6 +6,7 @@ Published records keep only the last score of a network; the table READINGS keep
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -49,13 +50,18 @@ def rows(records: Iterable[Record]) -> list[dict[str, Any]]:
     return table
 
 
+@cache
+def _setting(protocol: Protocol, number: Published) -> Cell:
+    return protocol.cell(number)
+
+
 class Readings:
     """Scores of our seeds, for each protocol and published number."""
 
     def __init__(self, records: Mapping[Cell, Record], kept: Sequence[Mapping[str, Any]] = ()) -> None:
         table = {tuple(str(row[name]) for name in _KEY): row for row in kept}
         self._found: dict[Cell, dict[int, Reading]] = {}
-        wanted = {protocol.cell(number) for protocol in trainings() for number in numbers()}
+        wanted = {_setting(protocol, number) for protocol in trainings() for number in numbers()}
         for record in records.values():
             cell = record.cell
             if cell.setting not in wanted:
@@ -69,7 +75,7 @@ class Readings:
 
     def scores(self, protocol: Protocol, number: Published, seeds: int | None = None) -> np.ndarray:
         """The scores of our seeds, the first `seeds` of them."""
-        found = self._found.get(protocol.cell(number), {})
+        found = self._found.get(_setting(protocol, number), {})
         key = protocol.epochs, protocol.best
         return np.array([found[seed][key] for seed in sorted(found) if key in found[seed]][:seeds], float)
 
