@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,7 +41,11 @@ def time_limit(minutes: float | None) -> Iterator[Limit]:
                 _thread.interrupt_main()
 
     timer = threading.Timer(60 * minutes, stop) if minutes is not None else None
+    before = signal.getsignal(signal.SIGINT)
+    heard = before not in (signal.SIG_IGN, signal.SIG_DFL, None)
     if timer is not None:
+        if not heard:  # as in the background of a shell, where the interruption would go nowhere
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         timer.daemon = True
         timer.start()
     try:
@@ -53,3 +58,5 @@ def time_limit(minutes: float | None) -> Iterator[Limit]:
     finally:
         if timer is not None:
             timer.cancel()
+            if not heard:
+                signal.signal(signal.SIGINT, before)

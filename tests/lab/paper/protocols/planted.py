@@ -19,7 +19,7 @@ EPOCHS = tuple(range(5, 101, 5))
 
 
 def law(cell: Cell, base: str) -> tuple[float, float, float]:
-    """A cell's own mean, spread and probability of a collapse: arbitrary, but fixed by its identity without the seed."""
+    """A cell's own mean, spread and probability of a collapse: arbitrary, but the same for all its seeds."""
     digest = hashlib.blake2b(cell.setting.key.encode(), digest_size=8).digest()
     rng = np.random.default_rng(int.from_bytes(digest, "little"))
     if base == "diabetes":
