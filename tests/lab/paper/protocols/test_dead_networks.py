@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stiefel_init.lab.paper.protocols import dead
-from stiefel_init.lab.paper.protocols.hypotheses import EXPLAINING, Protocol, variant
+from stiefel_init.lab.paper.protocols.hypotheses import EXPLAINING, Protocol, numbers, variant
 from stiefel_init.lab.train.runner import run
 
 
@@ -45,6 +45,6 @@ def test_a_planted_protocol_is_named(truth: Protocol) -> None:
 
 def test_accuracies_are_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dead.whole_rows() == (192, 192)
-    means = tuple(replace(n, value=round(n.value + 0.3, 2)) for n in dead.numbers())
+    means = tuple(replace(n, value=round(n.value + 0.3, 2)) for n in numbers())
     monkeypatch.setattr(dead, "numbers", lambda: means)
     assert dead.whole_rows()[0] < 40
