@@ -130,7 +130,7 @@ def test_an_unknown_name_is_told_the_known_ones() -> None:
     ("name", "full", "quick"),
     [
         ("table1", 1200, 36), ("table2", 600, 30), ("table3", 7200, 72), ("figure3", 6000, 48), ("table5", 2880, 120),
-        ("members", 4982, 215), ("table5-batches-of-32", 2880, 48), ("table5-protocol", 18240, 432),
+        ("members", 4982, 215), ("table5-batches-of-32", 2880, 48), ("table5-protocol", 18240, 288),
     ],
 )  # fmt: skip
 def test_how_many_networks_an_experiment_has(name: str, full: int, quick: int) -> None:

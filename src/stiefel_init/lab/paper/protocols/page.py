@@ -64,12 +64,13 @@ def _ranking(found: Found, ranked: Sequence[Ranked], core: Sequence[Published]) 
     rows = [
         [
             str(1 + ranked.index(one)), str(one.protocol) + (" (stated)" if one.protocol == STATED else ""),
-            f"{one.total() - reference.total():+.1f}", str(one.agree()), str(one.explained()),
+            f"{one.total() - reference.total():+.1f}", "{:.1f} ± {:.1f}".format(*ranked[0].lead(one)),
+            str(one.agree()), str(one.explained()),
         ]
         for one in shown
     ]  # fmt: skip
     title = f"protocols by likelihood of {len(core)} numbers, of {len(ranked)} protocols"
-    return Table(title, ["rank", "protocol", "log-likelihood", "agree", "explained"], rows)
+    return Table(title, ["rank", "protocol", "log-likelihood", "below the best", "agree", "explained"], rows)
 
 
 def _by_dataset(found: Found, ranked: Sequence[Ranked]) -> Table:
@@ -137,7 +138,9 @@ def verdict(found: Found) -> list[str]:
     )
     rival = next((one for one in ranked if one.protocol.batch != best.protocol.batch), None)
     if rival is not None:
-        text += f"The best with another batch size, {rival.protocol}, is {best.total() - rival.total():.1f} below it. "
+        lead, error = best.lead(rival)
+        text += f"The best with another batch size, {rival.protocol}, is {lead:.1f} ± {error:.1f} below it"
+        text += ", so which of the two it was is not settled by this. " if lead < 2 * error else ". "
     left = len(numbers()) - len(core)
     if left and found.main[0] == STATED:
         text += f"Nothing is known about the other {left} numbers until the study is complete."

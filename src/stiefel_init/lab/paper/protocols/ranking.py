@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+import numpy as np
 
 from ..compare import Comparison
 from ..protocol import TABULAR_WIDTH
@@ -53,6 +56,12 @@ class Ranked:
     def total(self, dataset: str | None = None) -> float:
         """The log-likelihood."""
         return sum(one.log_likelihood for one in self.of(dataset))
+
+    def lead(self, other: Ranked) -> tuple[float, float]:
+        """How much likelier the numbers are than under another protocol, and its standard error over numbers."""
+        theirs = {one.number: one.log_likelihood for one in other.judged}
+        parts = np.array([one.log_likelihood - theirs[one.number] for one in self.judged])
+        return float(parts.sum()), float(parts.std() * math.sqrt(len(parts)))
 
     def explained(self, dataset: str | None = None) -> int:
         """Numbers that are rather a run like ours than anything at all."""
