@@ -100,7 +100,7 @@ def test_the_same_experiment_may_be_registered_again() -> None:
 
 def test_experiments_come_in_the_order_of_the_report_and_a_users_own_last() -> None:
     ours = [
-        "table1", "table2", "table3", "figure3", "table5", "table5-batches-of-32", "table5-protocol", "figure1",
+        "table1", "table2", "table3", "figure3", "table5", "table5-protocol", "table5-batches-of-32", "figure1",
         "figure2", "signal", "algorithms", "members", "architectures", "rivals",
     ]  # fmt: skip
     assert list(experiments()) == ours

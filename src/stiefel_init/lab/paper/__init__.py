@@ -16,7 +16,7 @@ EXPERIMENTS = tuple(
     map(
         register,
         (
-            Table1(), Table2(), Table3(), Figure3(), Table5(), Table5Explained(), Table5Protocol(), Figure1(),
+            Table1(), Table2(), Table3(), Figure3(), Table5(), Table5Protocol(), Table5Explained(), Figure1(),
             Figure2(), Signals(), Algorithms(),
         ),
     )

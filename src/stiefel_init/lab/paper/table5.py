@@ -10,6 +10,7 @@ from typing import Any
 
 from ..data import Dataset
 from ..experiment import Claim
+from ..results import Results
 from ..train.cell import Cell
 from ..train.record import Record
 from .protocol import ALPHAS, EPOCHS, TABULAR_WIDTH, rate
@@ -93,6 +94,11 @@ class Table5Explained(Table5):
     def quick(self, cell: Cell) -> Cell | None:
         """One depth, two small sets."""
         return cell if cell.depth == 50 and cell.dataset.startswith(("wine", "diabetes")) else None
+
+    def evidence(self, results: Results) -> list[Record] | None:
+        """Its records, if the table is complete: a part of it is evidence on the page of the protocol only."""
+        complete = results.records.keys() >= set(self.cells(self.seeds))
+        return super().evidence(results) if complete else None
 
     def datasets(self, cells: Sequence[Cell], directory: Path | None) -> dict[str, Dataset]:
         """The data sets with one split."""

@@ -127,11 +127,12 @@ def verdict(found: Found) -> list[str]:
     ranked = found.ranked(core)
     best, reference = ranked[0], found.reference(ranked)
     sets = [name for name in TABULAR_WIDTH if best.of(name)]
+    lead, error = best.lead(reference)
     depths = " and ".join(map(str, sorted({number.depth for number in core})))
     seeds = min(len(found.readings.scores(one.protocol, number)) for one in ranked for number in core)
     text = (
         f"**{best.protocol}** explains {len(core)} of the {len(numbers())} numbers best ({', '.join(sets)}; depth "
-        f"{depths}; {counted(seeds, 'seed')} each): its log-likelihood is {best.total() - reference.total():.1f} above "
+        f"{depths}; {counted(seeds, 'seed')} each): its log-likelihood is {lead:.1f} ± {error:.1f} above "
         f"that of the {_call(found)}, {best.agree()} of {len(core)} agree (95 % interval for one more run) instead of "
         f"{reference.agree()}, and {best.explained()} instead of {reference.explained()} are rather runs like ours "
         "than anything. "

@@ -13,7 +13,7 @@ from ...results import Results, write_table
 from ...train.cell import Cell
 from ...train.record import Record
 from . import page
-from .hypotheses import QUICK, WAVES, of_names
+from .hypotheses import QUICK, STATED, WAVES, of_names
 from .page import MAIN, QUICK_MAIN, Found
 from .readings import READINGS, Readings, rows
 
@@ -65,7 +65,9 @@ class Table5Protocol(Trained):
         if kept := rows(records):
             file = READINGS.replace(self.name, self.label(options.quick), 1)
             print(f"wrote {write_table(kept, options.out / f'{file}.csv')}")
-        found = Found(Readings(by_cell), by_cell, QUICK_MAIN if options.quick else MAIN)
+        readings = Readings(by_cell)
+        main = QUICK_MAIN if options.quick else MAIN if readings.covered(STATED) else MAIN[1:]
+        found = Found(readings, by_cell, main)
         for table in self.tables(found):
             table.show()
         print("\n".join(page.verdict(found)).replace("**", ""))
