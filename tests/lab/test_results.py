@@ -21,8 +21,8 @@ from stiefel_init import StiefelError
 from stiefel_init.lab import results
 from stiefel_init.lab.experiment import Experiment, Trained
 from stiefel_init.lab.paper.figure1 import Figure1
-from stiefel_init.lab.paper.signal import Signals
 from stiefel_init.lab.paper.protocols.hypotheses import WAVES
+from stiefel_init.lab.paper.signal import Signals
 from stiefel_init.lab.paper.table3 import Table3
 from stiefel_init.lab.results import Results, publish
 from stiefel_init.lab.studies.members import Members
