@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import torch
 
 from .._errors import StiefelError
+from .data import Dataset
 from .files import prepare
+from .limit import time_limit
 from .report.tables import Table
 from .results import Results, note_environment, write_table
+from .train import record as record_files
 from .train.cell import Cell
 from .train.record import Record, environment
 from .train.runner import DeviceName, run
@@ -58,6 +61,8 @@ class Options:
     """Networks to train at once; as many as fit in memory if None."""
     on: str = "local"
     """Where to train: `"local"`, `"ray"` or `"ray://HOST:PORT"`."""
+    minutes: float | None = None
+    """When to stop training; finished networks are kept, and shown."""
 
 
 class Experiment(ABC):
@@ -134,6 +139,14 @@ class Experiment(ABC):
             title = [f"**{table.title[0].upper()}{table.title[1:]}**", ""] if table.title else []
             lines += [*title, *table.markdown(), ""]
         return lines
+
+    def asides(self, evidence: Any) -> dict[str, list[str]]:
+        """What it has to say on other pages than its own.
+
+        Returns:
+            Name of the page → lines of Markdown for its marked part.
+        """
+        return {}
 
     def shown(self, evidence: Any) -> list[str]:
         """Its pictures, for `section`.
@@ -228,6 +241,18 @@ class Trained(Experiment):
         """
         return options.seeds or (self.quick_seeds if options.quick else self.seeds)
 
+    def datasets(self, cells: Sequence[Cell], directory: Path | None) -> dict[str, Dataset]:
+        """Data sets of its own, which `load` does not know.
+
+        Args:
+            cells: What is to be trained.
+            directory: Directory of the data files.
+
+        Returns:
+            The name that the cells use → the set.
+        """
+        return {}
+
     def select(self, records: Mapping[Cell, Record], *, quick: bool = False) -> list[Record]:
         """Pick the records that belong to it.
 
@@ -250,15 +275,20 @@ class Trained(Experiment):
         return self.select(results.records) or None
 
     def run(self, options: Options) -> None:
-        """Train its networks, print its tables and draw its pictures."""
+        """Train its networks until the time is up, print its tables and draw its pictures."""
         seeds = self.count(options)
         done: dict[Cell, Record] = {}
-        while left := [cell for cell in self.cells(seeds, quick=options.quick, records=done) if cell not in done]:
-            records = run(
-                left, out=options.out, device=options.device, directory=options.data, most=options.stack,
-                on=options.on, title=self.label(options.quick),
-            )  # fmt: skip
-            done |= {record.cell: record for record in records}
+        with time_limit(options.minutes) as limit:
+            while left := [cell for cell in self.cells(seeds, quick=options.quick, records=done) if cell not in done]:
+                records = run(
+                    left, out=options.out, device=options.device, datasets=self.datasets(left, options.data),
+                    directory=options.data, most=options.stack, on=options.on, title=self.label(options.quick),
+                )  # fmt: skip
+                done |= {record.cell: record for record in records}
+        if limit.reached:
+            print(f"Stopped after {options.minutes:g} minutes; finished networks are kept, rerun to resume.")
+            known = record_files.read(options.out, lambda text: None, touch=False)
+            done = {record.cell: record for record in self.select(known, quick=options.quick)}
         self.show(list(done.values()), options)
         if options.quick:
             print(QUICK_NOTE)

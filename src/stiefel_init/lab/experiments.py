@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .._errors import unknown
 from . import paper, studies  # which register theirs
-from .experiment import Experiment, registered
+from .data import Dataset
+from .experiment import Experiment, Options, Trained, registered
+from .train.cell import Cell
 
-__all__ = ["chosen", "experiments", "paper", "studies"]
+__all__ = ["chosen", "experiments", "networks", "paper", "studies"]
 
 
 def experiments() -> dict[str, Experiment]:
@@ -26,3 +30,15 @@ def chosen(name: str) -> list[Experiment]:
     if name not in known:
         raise unknown("name", name, (*known, "all"))
     return [known[name]]
+
+
+def networks(experiments: Sequence[Experiment], options: Options) -> tuple[list[Cell], dict[str, Dataset]]:
+    """All networks of these experiments, each once, and the data sets that they bring along."""
+    cells: dict[Cell, None] = {}
+    own: dict[str, Dataset] = {}
+    for experiment in experiments:
+        if isinstance(experiment, Trained):
+            wanted = experiment.cells(experiment.count(options), quick=options.quick)
+            cells |= dict.fromkeys(wanted)
+            own |= experiment.datasets(wanted, options.data)
+    return list(cells), own

@@ -93,6 +93,9 @@ StackOption = Annotated[
 OnOption = Annotated[
     str, typer.Option("--on", help="local; ray or ray://HOST:PORT for a Ray cluster, one task per stack.")
 ]
+MinutesOption = Annotated[
+    float | None, typer.Option("--minutes", min=0.01, help="Stop training after so many; rerun to resume.")
+]
 ResultsOption = Annotated[Path | None, typer.Option(help="Directory of records; by default our published ones.")]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Only print what would run and how long it would take.")]
 

@@ -15,6 +15,7 @@ from ..options import (
     DirectoryOption,
     DryOption,
     JsonOption,
+    MinutesOption,
     OnOption,
     OutOption,
     ResultsOption,
@@ -26,8 +27,8 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="table1, table2, table3, table5, figure1, figure2, figure3, signal, or all of these; members; rivals; "
-            "on-the-set."
+            help="table1, table2, table3, table5, figure1, figure2, figure3, signal, or all of these; table5-protocol; "
+            "members; architectures; rivals; on-the-set."
         ),
     ],
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds; by default as many as we ran.")] = None,
@@ -37,12 +38,13 @@ def reproduce(
     data_dir: DirectoryOption = None,
     stack: StackOption = None,
     on: OnOption = "local",
+    minutes: MinutesOption = None,
     dry_run: DryOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Rerun an experiment of the paper and compare it with the published numbers; or rerun one of our studies."""
     from ..experiment import Options, Trained
-    from ..experiments import chosen
+    from ..experiments import chosen, networks
     from ..report import tables
     from ..train.cluster import Place
     from ..train.runner import pick_device
@@ -50,7 +52,7 @@ def reproduce(
     experiments = chosen(name)
     if Place.of(on) is None:
         pick_device(device.value)
-    options = Options(out, seeds, quick, device.value, data_dir, stack, on)
+    options = Options(out, seeds, quick, device.value, data_dir, stack, on, minutes)
     if not dry_run:
         with tables.as_json(as_json):
             for experiment in experiments:
@@ -61,13 +63,11 @@ def reproduce(
     from ..train.forecast import forecast, measured_here
 
     measured_here(on)
-    trained = [experiment for experiment in experiments if isinstance(experiment, Trained)]
-    cells = [cell for study in trained for cell in study.cells(study.count(options), quick=quick)]
+    cells, own = networks(experiments, options)
     if cells:
-        print(forecast(list(dict.fromkeys(cells)), device.value, {}, data_dir, out, stack))
-    for experiment in experiments:
-        if not isinstance(experiment, Trained):
-            print(f"{experiment.name} keeps no trained networks; it would be computed from scratch.")
+        print(forecast(cells, device.value, own, data_dir, out, stack))
+    for experiment in (experiment for experiment in experiments if not isinstance(experiment, Trained)):
+        print(f"{experiment.name} keeps no trained networks; it would be computed from scratch.")
 
 
 def compare(

@@ -25,6 +25,8 @@ class PaperTable(Trained):
     of_paper = True
     labels: ClassVar[tuple[str, ...]]
     """The names of a row's labels."""
+    numbers: ClassVar[str | None] = None
+    """The table of the paper with its numbers, if it has another name."""
 
     @abstractmethod
     def cell(
@@ -43,10 +45,14 @@ class PaperTable(Trained):
 
     def cells(self, seeds: int, *, quick: bool = False, records: Mapping[Cell, Record] | None = None) -> list[Cell]:
         """A network for every published number and seed."""
-        settings = dict.fromkeys(self._of(number) for number in published(self.name))
+        settings = dict.fromkeys(self._of(number) for number in self.published())
         if quick:
             settings = dict.fromkeys(short for cell in settings if (short := self.quick(cell)) is not None)
         return [replace(cell, seed=seed) for cell in settings for seed in range(seeds)]
+
+    def published(self) -> tuple[Published, ...]:
+        """Its published numbers."""
+        return published(self.numbers or self.name)
 
     def _of(self, number: Published) -> Cell:
         return self.cell(
@@ -57,7 +63,7 @@ class PaperTable(Trained):
     def compare(self, records: Sequence[Record]) -> list[Comparison]:
         """Every published number for which there are records."""
         scores = self.scores(records)
-        pairs = ((number, scores(self._of(number))) for number in published(self.name))
+        pairs = ((number, scores(self._of(number))) for number in self.published())
         return [Comparison(number, values) for number, values in pairs if len(values)]
 
     @staticmethod
@@ -73,7 +79,9 @@ class PaperTable(Trained):
         """Every published number beside ours."""
         numbers = self.compare(records)
         agree, judged = sum(number.agrees for number in numbers), sum(number.judged for number in numbers)
-        title = f"{self.name}: {TITLES[self.name]}; {agree} of {judged} published numbers agree with ours"
+        title = (
+            f"{self.name}: {TITLES[self.numbers or self.name]}; {agree} of {judged} published numbers agree with ours"
+        )
         return comparison_table(title, numbers)
 
     def show(self, records: list[Record], options: Options) -> None:
@@ -90,16 +98,16 @@ class PaperTable(Trained):
         """One column per scheme: our mean, the published number in parentheses; our best is bold."""
         scores = self.scores(evidence)
         rows: dict[tuple[str, ...], dict[str, Published]] = {}
-        for number in published(self.name):
+        for number in self.published():
             rows.setdefault(self.row(number), {})[str(number.scheme)] = number
         places = [list(dict.fromkeys(column)) for column in zip(*rows)]  # the order in which the paper has them
         order = sorted(rows, key=lambda row: [place.index(text) for place, text in zip(places, row)])
-        less_is_better = {record.cell.dataset for record in evidence if record.metric.less_is_better}
+        less_is_better = {record.cell.setting for record in evidence if record.metric.less_is_better}
         lines = []
         for labels in order:
             numbers = rows[labels]
             means = {s: float(x.mean()) for s, number in numbers.items() if len(x := scores(self._of(number)))}
-            pick = min if labels[0] in less_is_better else max
+            pick = min if any(self._of(number) in less_is_better for number in numbers.values()) else max
             best = pick(means.values()) if len(means) > 1 else None
             line = [*labels]
             for scheme in SCHEMES:

@@ -30,15 +30,24 @@ def write(out: Path, results: Results, experiments: Iterable[Experiment]) -> lis
     text, pictures = _results(results, found)
     written = [write_whole(prepare(out) / "results.md", text)]
     for experiment, evidence in found.items():
+        if evidence is None:
+            continue
         page = out / f"{experiment.page}.md"
-        if experiment.page not in (None, "results") and evidence is not None and page.exists():
+        if experiment.page not in (None, "results") and page.exists():
             pictures |= experiment.pictures(evidence)
-            before, _, rest = page.read_text(encoding="utf-8").partition(START)
-            if END not in rest:
-                raise StiefelError(f"{page} lacks the marks {START.strip()} and {END} to write between; restore them.")
-            lines = "\n".join(experiment.section(evidence))
-            written.append(write_whole(page, f"{before}{START}{lines}\n{END}{rest.partition(END)[2]}"))
+            written.append(_fill(page, experiment.section(evidence)))
+        asides = {out / f"{name}.md": lines for name, lines in experiment.asides(evidence).items()}
+        written += [_fill(page, lines) for page, lines in asides.items() if page.exists()]
     return written + [plots.save(figure, out / f"{name}.png", DPI) for name, figure in pictures.items()]
+
+
+def _fill(page: Path, lines: Sequence[str]) -> Path:
+    """Write lines between the marks of a page."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(START)
+    if END not in rest:
+        raise StiefelError(f"{page} lacks the marks {START.strip()} and {END} to write between; restore them.")
+    text = "\n".join(lines)
+    return write_whole(page, f"{before}{START}{text}\n{END}{rest.partition(END)[2]}")
 
 
 def write_html(out: Path, results: Results, experiments: Iterable[Experiment]) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
@@ -118,6 +119,15 @@ def _leading_number(text: str) -> float | None:
         return float(re.split(r"[ ±(%]", text.strip("*"))[0].strip("*").replace(",", ""))
     except ValueError:
         return None
+
+
+def wrapped(text: str, indent: str = "") -> list[str]:
+    """A paragraph as lines of a page; all but the first are indented.
+
+    >>> wrapped("- one two", "  ")
+    ['- one two']
+    """
+    return textwrap.wrap(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def plain(text: object) -> str:

@@ -1,0 +1,62 @@
+"""`time_limit`: end the work of a block when its time is up, the way Ctrl-C does, and go on after the block."""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass
+class Limit:
+    """Whether the time was up before the work was done."""
+
+    reached: bool = False
+
+
+@contextmanager
+def time_limit(minutes: float | None) -> Iterator[Limit]:
+    """Interrupt the block after so many minutes; with None, never. Ctrl-C itself passes through.
+
+    Args:
+        minutes: When to interrupt.
+
+    Yields:
+        What tells, after the block, whether it was interrupted.
+
+    >>> with time_limit(None) as limit:
+    ...     pass
+    >>> limit.reached
+    False
+    """
+    limit, over, lock = Limit(), False, threading.Lock()
+
+    def stop() -> None:
+        with lock:  # not once the block has ended
+            if not over:
+                limit.reached = True
+                _thread.interrupt_main()
+
+    timer = threading.Timer(60 * minutes, stop) if minutes is not None else None
+    before = signal.getsignal(signal.SIGINT)
+    heard = before not in (signal.SIG_IGN, signal.SIG_DFL, None)
+    if timer is not None:
+        if not heard:  # as in the background of a shell, where the interruption would go nowhere
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        timer.daemon = True
+        timer.start()
+    try:
+        yield limit
+        with lock:
+            over = True
+    except KeyboardInterrupt:
+        if not limit.reached:
+            raise
+    finally:
+        if timer is not None:
+            timer.cancel()
+            if not heard:
+                signal.signal(signal.SIGINT, before)

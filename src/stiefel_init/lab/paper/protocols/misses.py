@@ -1,0 +1,154 @@
+"""The numbers of tables 1 and 2 that disagree with ours: chance, another rate or form, the epoch reported, or none.
+
+Uses records alone. Published records have no learning curves, so for them the question of the epoch stays open where
+the published number is the better one; where it is the worse one, a best epoch cannot be the reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import stats
+
+from ...data import CATALOG
+from ...report.tables import Table, wrapped
+from ...train.cell import Cell
+from ...train.record import Record
+from ..compare import COLLAPSED_WITHIN, Comparison, setting
+from ..table import PaperTable
+
+CHANCE, SEEN, UNSEEN, RATE, EPOCH, OPEN, NONE = (
+    "chance", "collapse", "unseen collapse", "another rate or form", "best epoch", "open", "unexplained",
+)  # fmt: skip
+MEANING = {
+    CHANCE: "by itself no further out than the furthest of so many runs of ours would be (p ≥ 0.05 / judged numbers); "
+    "all together they are more than chance makes if the count above says so",
+    SEEN: "one of the two collapsed and the other did not, and our seeds do both; p is that of their side",
+    UNSEEN: "the same, but none of our seeds is on their side; p is what the rule of succession leaves for it",
+    RATE: "networks on record that differ only in the rate, or in the form of Lee's initialization, agree with it",
+    EPOCH: "our best epoch agrees with it",
+    OPEN: "it is better than ours and alive: the best epoch could be the reason, but our records have no curves",
+    NONE: "none of these",
+}
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A published number that disagrees with ours."""
+
+    comparison: Comparison
+    reason: str
+    p: float
+    """Of one more run of ours being as far out; of a collapse, that of its side."""
+    rates: bool = True
+    """Whether there are networks at another rate, or of another form, to look at."""
+
+    def row(self) -> list[str]:
+        """A line of the table."""
+        c = self.comparison
+        ours = f"{c.mean:.2f} ± {c.std:.2f}"
+        p = f"{self.p:.3f}" if self.p >= 0.001 else "< 0.001"
+        return [setting(c.published), str(c.published.scheme), f"{c.published.value:.2f}", ours, p, self.reason]
+
+
+def one_run(comparison: Comparison) -> float:
+    """p of one more run of ours being as far from our mean as the published number (Student, two-sided)."""
+    n, distance = len(comparison.scores), abs(comparison.difference)
+    if comparison.std == 0:
+        return 1.0 if distance < 0.005 else 0.0
+    return float(2 * stats.t.sf(distance / (comparison.std * math.sqrt(1 + 1 / n)), n - 1))
+
+
+def misses(table: PaperTable, evidence: Sequence[Record], records: Mapping[Cell, Record]) -> list[Miss]:
+    """The numbers of a table that disagree, each with the first reason that holds."""
+    compared = [comparison for comparison in table.compare(evidence) if comparison.judged]
+    return [_miss(table, one, records, len(compared)) for one in compared if not one.agrees]
+
+
+def _miss(table: PaperTable, comparison: Comparison, records: Mapping[Cell, Record], judged: int) -> Miss:
+    number, p = comparison.published, one_run(comparison)
+    floor = CATALOG[number.dataset].floor or 0.0
+    theirs, ours = (x <= floor + COLLAPSED_WITHIN for x in (np.array([number.value]), comparison.scores))
+    if (ours != theirs[0]).any():
+        same = int((ours == theirs[0]).sum())
+        return Miss(comparison, SEEN if same else UNSEEN, (same + 1) / (len(ours) + 2))
+    cell = table.cell(
+        number.dataset, str(number.scheme), number.depth, activation=number.activation, shots=number.shots,
+        alpha=number.alpha,
+    )  # fmt: skip
+    if p >= 0.05 / judged:
+        return Miss(comparison, CHANCE, p)
+    others = _others(cell, records)
+    if any(Comparison(number, scores).agrees for scores in others):
+        return Miss(comparison, RATE, p)
+    best = [max(r.test_score) for r in _seeds(cell, records) if len(r.test_score) > 1]
+    if len(best) > 1:
+        return Miss(comparison, EPOCH if Comparison(number, np.array(best)).agrees else NONE, p, bool(others))
+    return Miss(comparison, OPEN if number.value > comparison.mean else NONE, p, bool(others))
+
+
+def _seeds(cell: Cell, records: Mapping[Cell, Record]) -> Iterable[Record]:
+    return (record for record in records.values() if record.cell.setting == cell.setting)
+
+
+def _others(cell: Cell, records: Mapping[Cell, Record]) -> list[np.ndarray]:
+    """Scores of networks that differ in the rate, or are Lee's in the other form; two seeds or more of each."""
+    lee = str(cell.scheme).startswith("lee")
+    found: dict[Cell, list[float]] = {}
+    for record in records.values():
+        other = record.cell.setting
+        form = str(other.scheme).startswith("lee") if lee else other.scheme == cell.scheme
+        if form and other != cell.setting and replace(other, scheme=cell.scheme, rate=cell.rate) == cell.setting:
+            found.setdefault(other, []).append(record.score)
+    return [np.array(scores) for scores in found.values() if len(scores) > 1]
+
+
+def section(tables: Sequence[tuple[PaperTable, Sequence[Record]]], records: Mapping[Cell, Record]) -> list[str]:
+    """Lines of Markdown: the counts, what they mean, and every number."""
+    if not tables:
+        return ["No records of tables 1 and 2: nothing is known.", ""]
+    lines = []
+    for table, evidence in tables:
+        found = misses(table, evidence, records)
+        judged = [comparison for comparison in table.compare(evidence) if comparison.judged]
+        varied = sum(comparison.std > 0 for comparison in judged)
+        surplus = float(stats.binom.sf(len(found) - 1, varied, 0.05))
+        unknown = sum(miss.reason == NONE and not miss.rates for miss in found)
+        counts = Counter(miss.reason for miss in found)
+        parts = ", ".join(f"{counts[reason]} {reason}" for reason in MEANING if counts[reason])
+        text = (
+            f"**{table.title}.** {len(found)} of {len(judged)} numbers disagree; by chance alone {0.05 * varied:.0f} "
+            f"of the {varied} whose seeds differ would, so many or more with p = {surplus:.2g}. Reasons: {parts}. "
+        )
+        if unknown:
+            text += f"For {unknown} of the unexplained no networks at another rate are on record. "
+        lines += [
+            *wrapped(text + _lean(judged)),
+            "",
+            *Table(
+                "", ["number", "scheme", "published", "ours", "p", "reason"], [miss.row() for miss in found]
+            ).markdown(),
+            "",
+        ]
+    return [*lines, "What the reasons mean:", "", *(f"- *{reason}*: {text}." for reason, text in MEANING.items()), ""]
+
+
+def _lean(judged: Sequence[Comparison]) -> str:
+    """Whether published numbers of living networks lie above ours, as best epochs would."""
+    alive: dict[str, list[bool]] = {}
+    for one in judged:
+        if not one.collapsed and one.published.value > (CATALOG[one.published.dataset].floor or 0) + COLLAPSED_WITHIN:
+            alive.setdefault(str(one.published.scheme), []).append(one.published.value > one.mean)
+    if not alive:
+        return ""
+    every = [above for found in alive.values() for above in found]
+    p = float(stats.binomtest(sum(every), len(every)).pvalue)
+    texts = ", ".join(f"{scheme} {sum(above)} of {len(above)}" for scheme, above in alive.items())
+    return (
+        f"Where nothing collapsed, the published number is above our mean in {sum(every)} of {len(every)} cells (sign "
+        f"test: p = {p:.2g}): {texts}. Reporting the best epoch would put nearly all above."
+    )

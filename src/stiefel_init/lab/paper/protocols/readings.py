@@ -1,0 +1,93 @@
+"""What was trained, read as each protocol would report it: at its last or its best epoch, after so many epochs.
+
+Published records keep only the last score of a network; the table READINGS keeps the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ...train.cell import Cell
+from ...train.record import Record
+from ..published import Published
+from .hypotheses import EXPLAINING, STATED, Protocol, numbers, trainings
+
+READINGS = "table5-protocol-readings"
+_KEY = ("dataset", "scheme", "depth", "alpha", "batch", "rate", "epochs", "seed")
+Reading = dict[tuple[int, bool], float]
+"""(epochs, whether the best of them) → score."""
+
+
+def reading(record: Record) -> Reading:
+    """A record at half its epochs and at all, the last and the best tested so far."""
+    epochs = record.cell.epochs
+    found: Reading = {(epochs, False): record.score}
+    curve = dict(zip(record.tested, record.test_score))
+    pick = min if record.metric.less_is_better else max
+    for upto in (epochs // 2, epochs):
+        known = [score for epoch, score in curve.items() if epoch <= upto and np.isfinite(score)]
+        if upto in curve and known:
+            found.setdefault((upto, False), curve[upto])
+            found[upto, True] = pick(known)
+    return found
+
+
+def rows(records: Iterable[Record]) -> list[dict[str, Any]]:
+    """The table READINGS: what of these records their last score does not say."""
+    table = []
+    for record in records:
+        found, epochs = reading(record), record.cell.epochs
+        if (epochs, True) in found:
+            identity = record.cell.identity()
+            values = found[epochs // 2, False], found[epochs // 2, True], found[epochs, True]
+            names = ("half", "half_best", "best")
+            key = {name: identity[name] for name in _KEY}
+            table.append(key | {name: round(value, 4) for name, value in zip(names, values)})
+    return table
+
+
+@cache
+def _setting(protocol: Protocol, number: Published) -> Cell:
+    return protocol.cell(number)
+
+
+class Readings:
+    """Scores of our seeds, for each protocol and published number."""
+
+    def __init__(self, records: Mapping[Cell, Record], kept: Sequence[Mapping[str, Any]] = ()) -> None:
+        table = {tuple(str(row[name]) for name in _KEY): row for row in kept}
+        self._found: dict[Cell, dict[int, Reading]] = {}
+        wanted = {_setting(protocol, number) for protocol in trainings() for number in numbers()}
+        for record in records.values():
+            cell = record.cell
+            if cell.setting not in wanted:
+                continue
+            found = reading(record)
+            identity = cell.identity()
+            if (row := table.get(tuple(str(identity[name]) for name in _KEY))) is not None:
+                half = cell.epochs // 2
+                found |= {(half, False): row["half"], (half, True): row["half_best"], (cell.epochs, True): row["best"]}
+            self._found.setdefault(cell.setting, {})[cell.seed] = found
+
+    def scores(self, protocol: Protocol, number: Published, seeds: int | None = None) -> np.ndarray:
+        """The scores of our seeds, the first `seeds` of them."""
+        found = self._found.get(_setting(protocol, number), {})
+        key = protocol.epochs, protocol.best
+        return np.array([found[seed][key] for seed in sorted(found) if key in found[seed]][:seeds], float)
+
+    def covered(self, protocol: Protocol, least: int = 2) -> frozenset[Published]:
+        """The numbers that it concerns and for which there are so many seeds."""
+        concerned = (number for number in numbers() if protocol.concerns(number.dataset))
+        return frozenset(number for number in concerned if len(self.scores(protocol, number)) >= least)
+
+    def protocols(self) -> list[Protocol]:
+        """The hypotheses for which there is anything: each training in all its readings."""
+        read: list[Protocol] = []
+        for protocol in dict.fromkeys([STATED, EXPLAINING, *trainings()]):
+            longer = protocol.epochs != STATED.epochs  # at half its epochs it is another training
+            read += [r for r in protocol.readings() if not longer or r.epochs == protocol.epochs]
+        return [protocol for protocol in read if self.covered(protocol)]

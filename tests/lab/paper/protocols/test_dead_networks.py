@@ -1,0 +1,50 @@
+"""What the published numbers say by themselves: dead networks count steps, and accuracies are whole rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stiefel_init.lab.paper.protocols import dead
+from stiefel_init.lab.paper.protocols.hypotheses import EXPLAINING, Protocol, numbers, variant
+from stiefel_init.lab.train.runner import run
+
+
+def test_a_dead_network_errs_as_predicted() -> None:
+    # random, depth 50: dead from the start. Ten epochs in batches of 32, then of 8.
+    (number,) = [n for n in dead.dead_numbers() if (n.scheme, n.depth, n.alpha) == ("random", 50, 2.0)]
+    for batch in (32, 8):
+        protocol = replace(EXPLAINING, batch=batch)
+        cell = replace(protocol.cell(number), epochs=10, rate=0.01)
+        (record,) = run([cell], device="cpu", datasets={cell.dataset: variant(cell.dataset)})
+        y, rows = dead._targets(42)
+        start, end = (np.sqrt(np.mean((y - bias) ** 2)) for bias in (0.0, 0.01 * 10 * -(-rows // batch)))
+        moved = (start - record.score) / (start - end)
+        assert 0.96 < moved < 1.01  # the noise of small batches costs Adam up to 3 % of a step
+
+
+def test_they_name_the_protocol() -> None:
+    best, *others = dead.fits()
+    assert (best.split, best.batch, best.epochs) == (42, 32, 100)
+    assert best.error < 0.02
+    assert best.close == 15
+    assert all(fit.error > 0.02 for fit in others if fit.batch * 100 != 32 * fit.epochs)
+    assert dead.pointed_to() == EXPLAINING
+
+
+@pytest.mark.parametrize("truth", [Protocol(batch=16, split=7), Protocol(batch=256, split=3), EXPLAINING], ids=str)
+def test_a_planted_protocol_is_named(truth: Protocol) -> None:
+    made = tuple(replace(n, value=round(dead.predicted(n, truth), 2)) for n in dead.dead_numbers())
+    best = dead.fits(values=made)[0]
+    assert best.split == truth.split
+    assert best.epochs * -(-353 // best.batch) == 100 * -(-353 // truth.batch)
+    assert best.close == len(made)
+
+
+def test_accuracies_are_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert dead.whole_rows() == (192, 192)
+    means = tuple(replace(n, value=round(n.value + 0.3, 2)) for n in numbers())
+    monkeypatch.setattr(dead, "numbers", lambda: means)
+    assert dead.whole_rows()[0] < 40

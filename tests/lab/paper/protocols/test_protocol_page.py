@@ -1,0 +1,99 @@
+"""The page and the erratum: computed, honest without records, and the same as committed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import planted
+from laboratory import ROOT
+
+from stiefel_init.lab.data import load, split
+from stiefel_init.lab.experiments import experiments
+from stiefel_init.lab.paper.protocols import page
+from stiefel_init.lab.paper.protocols.hypotheses import BATCHES, EXPLAINING, STATED, WAVES, numbers, trainings, variant
+from stiefel_init.lab.paper.protocols.page import Found
+from stiefel_init.lab.paper.protocols.readings import Readings
+from stiefel_init.lab.paper.protocols.study import Table5Protocol
+from stiefel_init.lab.paper.table5 import Table5, Table5Explained
+from stiefel_init.lab.report import pages
+from stiefel_init.lab.results import Results
+
+
+def test_the_pages_are_current(tmp_path: Path) -> None:
+    for name in ("table5-protocol.md", "errata.md"):
+        (tmp_path / name).write_text((ROOT / "docs" / name).read_text())
+    pages.write(tmp_path, Results(ROOT / "results"), [Table5(), Table5Protocol()])
+    for name in ("table5-protocol.md", "errata.md"):
+        assert (tmp_path / name).read_text() == (ROOT / "docs" / name).read_text(), "run `make docs`"
+
+
+def test_without_records_nothing_is_claimed_from_training() -> None:
+    found = Found(Readings({}), {})
+    text = "\n".join(page.section(found))
+    assert page.NOTHING in text
+    assert "From training" not in text
+    assert page.NOTHING in " ".join(" ".join(page.erratum(found)).split())
+
+
+def test_with_records_the_page_names_the_best_and_says_what_is_missing() -> None:
+    records = planted.records([*page.MAIN, STATED], planted.small(), seeds=3)
+    text = "\n".join(page.section(Found(Readings(records), records)))
+    assert page.NOTHING not in text
+    assert "explains 120 of the 288 numbers best" in text
+    assert "nothing is known about the other 168 numbers" in text.replace("\n", " ").lower()
+    assert "(stated)" in text
+    assert "Protocols by likelihood of 120 numbers" in text
+
+
+def test_the_most_informative_networks_come_first() -> None:
+    study = Table5Protocol()
+    everything = study.cells(2)
+    first = study.cells(2, records={})
+    assert {cell.depth for cell in first} == {50}
+    assert {cell.batch for cell in first} == {256, 64, 32, 16}
+    done = dict.fromkeys(first)
+    second = study.cells(2, records=done)  # type: ignore[arg-type]
+    assert set(first) < set(second) < set(everything)
+    assert set(study.cells(2, records=dict.fromkeys(everything))) == set(everything)  # type: ignore[arg-type]
+
+
+def test_every_question_has_its_networks() -> None:
+    known = trainings()
+    assert {p.batch for p in known if p.split == 42 and p.lee == "product"} == set(BATCHES)
+    assert {p.rates for p in known} == {"stated", "all scaled", "all fixed"}
+    assert {p.split for p in known} == {None, 0, 1, 42}
+    assert {p.encoding for p in known} == {"sorted", "appearance", "one-hot"}
+    assert any(p.standardized for p in known)
+    covered = {number for wave in WAVES for number in numbers() if STATED in wave.protocols}
+    assert len(covered) == 288
+
+
+def test_the_stated_protocol_is_table_5_and_the_other_its_variant() -> None:
+    assert {STATED.cell(number) for number in numbers()} == set(Table5().cells(1))
+    assert {EXPLAINING.cell(number) for number in numbers()} == set(Table5Explained().cells(1))
+    assert "table5-batches-of-32" in experiments()
+
+
+def test_the_variant_is_compared_and_judged_like_table_5() -> None:
+    records = planted.records([EXPLAINING], numbers(), seeds=2)
+    table = Table5Explained()
+    chosen = table.select(records)
+    assert len(table.compare(chosen)) == 288
+    (claim,) = table.claims(chosen)
+    assert claim.verdict != "not tested"
+    assert "12 rows" in claim.evidence
+    assert "batches of 32" in claim.claim
+
+
+def test_variants_of_the_data() -> None:
+    plain, fixed = load("wine"), variant("wine-split42")
+    for seed in (0, 5):
+        np.testing.assert_array_equal(split(fixed, seed).x_test, split(plain, 42).x_test)
+    assert variant("diabetes-split42-standardized").standardize
+    assert not variant("diabetes-split42").standardize
+    assert EXPLAINING.dataset("adult") == "adult-split42"
+    assert replace(EXPLAINING, encoding="one-hot").dataset("adult") == "adult-split42-one-hot"
+    assert replace(EXPLAINING, encoding="one-hot").dataset("wine") == "wine-split42"
+    assert STATED.dataset("pima") == "pima"
