@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,17 @@ def interrupted(cells: Any, keep: Path, after: int) -> None:
         train(cells, [Tasks(MINE)(cell) for cell in cells], CPU, stop, "graph", keep)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Each thread trains and keeps its own part of a stack; an end in one of them may find the others anywhere."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "stiefel-adam", "stiefel-muon"])
 def test_a_stack_goes_on_where_it_was(optimizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "EVERY", 0.0)
     cells = [type(cell)(**{**cell.identity(), "epochs": 6}) for cell in small_cells(3, optimizer=optimizer)]
