@@ -14,32 +14,13 @@ from ..._text import columns
 from ..initialize import initialize_
 from ._diagnose import Loss, diagnose
 from ._diagnosis import Diagnosis, _text
+from ._point import Point
 from ._rules import Evidence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Start = Callable[[nn.Module], Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """The last hidden layer of a network of one depth and start."""
-
-    start: str
-    depth: int
-    std: float
-    """Of what leaves its activation."""
-    spread: float
-    """How far apart different inputs still are, as `Layer.spread`."""
-    active: float | None
-    """The fraction of pre-activations above 0."""
-    distinct: float | None
-    """Effectively distinct units."""
-    gradient: float | None
-    """The gradient's norm at the first layer over that at the last; None without targets."""
-    finding: str
-    """The first finding of `diagnose`; empty if the network is healthy."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from ._plot import STYLE
 
 if TYPE_CHECKING:
-    from ._depths import Point
+    from ._point import Point
 
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222")
 _PANELS = (

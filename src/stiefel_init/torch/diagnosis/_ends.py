@@ -129,7 +129,7 @@ _DISTANCES: tuple[Any, ...] = (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_
 _DISTANCE_MODULES = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)
 
 
-def fit_of(value: Tensor, outputs: Any, targets: Any, loss: Any, inputs: Any = None) -> Fit:
+def fit_of(value: Tensor, outputs: Tensor | None, targets: Any, loss: Any, inputs: Any = None) -> Fit:
     """Compare the outputs with the targets.
 
     Args:
