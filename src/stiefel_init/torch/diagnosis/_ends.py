@@ -119,7 +119,12 @@ def readable(inputs: Tensor, targets: Any) -> float | None:
     whole = float(aims.square().sum())
     if not whole > 0 or not bool(rows.isfinite().all()):
         return None
-    widest = torch.linalg.eigh(rows @ rows.mT)[1][:, -_WIDEST:]
+    if rows.shape[1] < len(rows):  # the smaller of both products has the same directions
+        widest = rows @ torch.linalg.eigh(rows.mT @ rows)[1][:, -_WIDEST:]
+        lengths = torch.linalg.vector_norm(widest, dim=0)
+        widest = torch.where(lengths > 1e-9 * lengths.amax(), widest / lengths.clamp(min=1e-300), 0.0)
+    else:
+        widest = torch.linalg.eigh(rows @ rows.mT)[1][:, -_WIDEST:]
     told = float((widest.mT @ aims).square().sum()) / whole
     return 1 - (1 - told) * (len(rows) - 1) / (len(rows) - 1 - _WIDEST)
 
