@@ -30,7 +30,7 @@ CAUSES = {
     "inputs 1e-3": "inputs", "inputs 1e-6": "inputs", "feature 1e6": "inputs", "inputs +10": "inputs",
     "inputs +100": "inputs", "inputs -3": "inputs", "targets +3": "targets", "targets +10": "targets",
     "targets +1000": "targets", "targets 1e4": "targets", "targets 1e-4": "targets", "common head": "weights",
-    "diverged": "training", "linear": "activation",
+    "diverged": "training", "linear": "activation", "large head": "weights",
 }  # fmt: skip
 """What each planted fault is called if it makes a network sick; a trained network is no fault."""
 
@@ -82,38 +82,41 @@ def specs() -> Iterator[Spec]:
         yield from _planted(fault)
 
 
-FRESH = 7
-"""The seed of networks that were first trained when all rules and thresholds stood."""
+EARLIER, FRESH = 7, 13
+"""The seeds of networks that were first trained when all rules and thresholds stood: of an earlier version, of this."""
 
 
-def fresh_specs() -> Iterator[Spec]:
+def fresh_specs(seed: int = FRESH) -> Iterator[Spec]:
     """Networks of other depths and mixtures than those of `specs`."""
+    shallow, middle, deep, wide, few, many = (6, 20, 40, 12, 25, 80) if seed == EARLIER else (7, 18, 33, 9, 30, 90)
     starts = ("best", "torch", "he", "xavier")
     for task, depth, activation, start in itertools.product(
-        ("digits", "waves", "cancer"), (6, 20, 40), ("relu", "tanh", "gelu", "sigmoid"), starts
+        ("digits", "waves", "cancer"), (shallow, middle, deep), ("relu", "tanh", "gelu", "sigmoid"), starts
     ):
-        yield Spec(task, "mlp", depth, activation, start, seed=FRESH)
+        yield Spec(task, "mlp", depth, activation, start, seed=seed)
     for activation, start in itertools.product(("silu", "elu", "leaky_relu"), ("best", "he", "torch")):
-        yield Spec("digits", "mlp", 20, activation, start, seed=FRESH)
+        yield Spec("digits", "mlp", middle, activation, start, seed=seed)
     for activation, start in itertools.product(("relu", "tanh"), starts):
-        yield Spec("digits", "cnn", 8, activation, start, seed=FRESH)
+        yield Spec("digits", "cnn", 8, activation, start, seed=seed)
     for kind, start in itertools.product(("resnet", "resnet-norm"), starts):
-        yield Spec("digits", kind, 12, "relu", start, seed=FRESH)
+        yield Spec("digits", kind, wide, "relu", start, seed=seed)
     for start in ("best", "paper", "torch", "xavier"):
-        yield Spec("digits", "transformer", 2, "relu", start, seed=FRESH)
+        yield Spec("digits", "transformer", 2, "relu", start, seed=seed)
     for kind, start in itertools.product(("rnn", "lstm", "gru"), ("best", "torch")):
-        yield Spec("digits", kind, 8, "tanh", start, seed=FRESH)
-        for steps in (25, 80):
-            yield Spec("recall", kind, steps, "tanh", start, seed=FRESH)
-    for steps in (25, 80):
-        yield Spec("recall", "gru", steps, "tanh", "open", seed=FRESH)
+        yield Spec("digits", kind, 8, "tanh", start, seed=seed)
+        for steps in (few, many):
+            yield Spec("recall", kind, steps, "tanh", start, seed=seed)
+    for steps in (few, many):
+        yield Spec("recall", "gru", steps, "tanh", "open", seed=seed)
     for fault in (*CAUSES, "trained"):
+        if fault == "large head" and seed == EARLIER:  # planted since
+            continue
         for task, activation, start in (
             ("waves", "relu", "best"), ("waves", "tanh", "he"), ("digits", "relu", "torch"), ("digits", "gelu", "best"),
             ("cancer", "tanh", "best"),
         ):  # fmt: skip
             if task == "waves" or not (fault.startswith("targets") or fault in ("common head", "linear")):
-                yield Spec(task, "mlp", 6, activation, start, fault, seed=FRESH)
+                yield Spec(task, "mlp", shallow, activation, start, fault, seed=seed)
 
 
 def _planted(fault: str) -> Iterator[Spec]:
@@ -263,6 +266,12 @@ def _bias(case: Case, value: Callable[[Tensor], Tensor]) -> None:
 
 
 @torch.no_grad()
+def _scale_head(case: Case, scale: float) -> None:
+    head: Any = _weights(case)[-1]
+    head.weight *= scale
+
+
+@torch.no_grad()
 def _zero(case: Case) -> None:
     layers: list[Any] = _weights(case)
     layers[len(layers) // 2].weight.zero_()
@@ -301,6 +310,7 @@ _FAULTS: dict[str, Callable[[Case], None]] = {
     "zero layer": _zero,
     "small layer": lambda case: _scale_layer(case, 1e-4),
     "large layer": lambda case: _scale_layer(case, 1e4),
+    "large head": lambda case: _scale_head(case, 1e3),
     "equal stem": lambda case: _repeat_stem(case, 1),
     "few stem": lambda case: _repeat_stem(case, 2),
     "inputs 0..255": lambda case: _inputs(case, lambda x: 255 * x),

@@ -130,8 +130,8 @@ def network(device: str) -> nn.Sequential:
 def overhead(device: str, rounds: int) -> dict[str, Any]:
     """What a sample and an idle watch cost, as a share of a training that is sampled every 50 steps.
 
-    Pairs of steps take turns: without a watch and with one that samples one of the two; with `step()` of a watch that
-    samples neither and without it.
+    Pairs of steps take turns: without a watch and with one, the same all along, that samples one of the two; with
+    `step()` of a watch that samples neither and without it.
     On a CPU the seconds are those that this process got, since other programs share the processor.
     """
     generator = torch.Generator().manual_seed(0)
@@ -143,23 +143,27 @@ def overhead(device: str, rounds: int) -> dict[str, Any]:
     optimizer = torch.optim.Adam(model.parameters(), 1e-4)
     times: dict[str, list[float]] = {"plain": [], "sampled": [], "alone": [], "idle": []}
 
+    def train(watching: Watch | None) -> None:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        if watching is not None:
+            watching.step(loss)
+
     def pair(name: str, watching: Watch | None, count: bool) -> None:
         synchronize()
         begin = clock()
         for _ in range(2):
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            if watching is not None:
-                watching.step(loss)
+            train(watching)
         synchronize()
         if count:  # the first turns warm up
             times[name].append(clock() - begin)
 
-    for turn in range(rounds + 3):
-        pair("plain", None, turn > 2)
-        with watch(model, 2, report=lambda event: None) as watching:
+    with watch(model, 2, report=lambda event: None) as watching:
+        train(watching)  # from here on the first step of a pair puts the hooks on and the second takes them off
+        for turn in range(rounds + 3):
+            pair("plain", None, turn > 2)
             pair("sampled", watching, turn > 2)
     with watch(model, 10**9) as idle:  # no hook is on the model after the first step
         for turn in range(rounds + 3):

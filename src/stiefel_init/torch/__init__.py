@@ -4,7 +4,7 @@ from .._install import missing
 
 try:
     from .auditing import Audit, audit
-    from .diagnosis import Diagnosis, diagnose
+    from .diagnosis import Depths, Diagnosis, check_depths, diagnose
     from .initialize import Plan, TailoredReLU, initialize_
     from .sampling import draw_, he_, lee_, orthogonal_, random_, sample, stiefel_, xavier_
     from .watching import Watch, watch
@@ -13,11 +13,13 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "Audit",
+    "Depths",
     "Diagnosis",
     "Plan",
     "TailoredReLU",
     "Watch",
     "audit",
+    "check_depths",
     "diagnose",
     "draw_",
     "he_",

@@ -298,16 +298,59 @@ class Norm(nn.Module):
         return x + self.outer(torch.relu(self.inner(self.norm(x))))
 
 
-def test_a_residual_network_that_explodes() -> None:
-    sick, cured = (
-        nn.Sequential(nn.Linear(6, 32), *(Norm(False) for _ in range(25)), nn.Linear(32, 1)) for _ in range(2)
-    )
-    initialize_(sick, recipe="paper", seed=0)
-    found = diagnose(sick, X, Y)
-    assert "signal explodes" in [finding.kind for finding in (*found.findings, *found.warnings)]
-    initialize_(cured, seed=0)  # whose branches are scaled
-    assert "signal explodes" not in [finding.kind for finding in diagnose(cured, X, Y).findings]
-    better(sick, cured, X, Y)
+def residual(depth: int, outputs: int, *, normalize: bool = False) -> Any:
+    """A residual network in which every layer is a member, so that it explodes unless it is normalized."""
+    blocks = (Norm(normalize) for _ in range(depth))
+    model = nn.Sequential(nn.Linear(6, 32), *blocks, nn.Linear(32, outputs))
+    initialize_(model, recipe="paper", seed=0)
+    return model
+
+
+BOTH = torch.cat((Y, torch.cos(X[:, :1] + X[:, 3:4])), 1)
+
+
+@pytest.mark.parametrize(("outputs", "y"), [(1, Y), (2, BOTH)])
+def test_a_residual_network_that_explodes(outputs: int, y: Tensor) -> None:
+    sick = residual(25, outputs)
+    found = diagnose(sick, X, y)
+    assert "signal explodes" in [finding.kind for finding in found.findings]
+    _, advice = only(found)
+    cured = copy.deepcopy(sick)
+    run("stiefel_init.torch.initialize_(model)", advice, model=cured)
+    assert diagnose(cured, X, y).healthy
+    better(sick, cured, X, y)
+
+
+def test_a_residual_network_that_explodes_is_normalized() -> None:
+    sick = residual(12, 2)
+    causes, advice = only(diagnose(sick, X, BOTH))
+    assert causes == {"depth"}
+    assert "put a normalization, torch.nn.LayerNorm, in front of the first layer of every block" in advice
+    better(sick, residual(12, 2, normalize=True), X, BOTH)
+
+
+@pytest.mark.parametrize("y", [BOTH, (X[:, 0] > 0).long()])
+def test_outputs_that_are_too_large_for_their_targets(y: Tensor) -> None:
+    """The loss is huge at the start, and the targets are as they should be."""
+    sick: Any = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 2))
+    initialize_(sick, seed=0)
+    sick[4].weight.data *= 1e3
+    found = diagnose(sick, X, y)
+    causes, advice = only(found)
+    assert causes == {"weights"}
+    assert {finding.layer for finding in found.findings} == {"4"}
+    cured = copy.deepcopy(sick)
+    run('stiefel_init.torch.initialize_(model.get_submodule("4"), "stiefel")', advice, model=cured)
+    better(sick, cured, X, y)
+
+
+def test_a_huge_loss_of_the_users_own_is_seen() -> None:
+    sick = regressor(3)
+    sick[6].weight.data *= 1e3
+    y = (X[:, :1] > 0).float()
+    found = diagnose(sick, X, y, loss=lambda out, aim: nn.functional.binary_cross_entropy_with_logits(out, aim))
+    assert "loss is huge" in [finding.kind for finding in found.findings]
+    assert "that of outputs of zero" in found.verdict[0]
 
 
 def test_members_that_are_too_deep_for_their_activation() -> None:

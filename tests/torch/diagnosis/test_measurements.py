@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stiefel_init.torch import diagnose
+from stiefel_init.torch.diagnosis._ends import readable
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(40, 6, generator=GENERATOR)
@@ -160,3 +161,18 @@ def test_curvature_is_measured_where_nothing_bends() -> None:
     assert found.healthy  # an activation of one's own is no missing one
     assert diagnose(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), X).curvature is None
     assert math.isfinite(expected)
+
+
+@pytest.mark.parametrize("features", [2, 12, 100])
+def test_readable_is_what_a_regression_on_the_three_widest_directions_explains(features: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(64, features, generator=generator) @ torch.randn(features, features, generator=generator)
+    y = x[:, :1] + torch.randn(64, 1, generator=generator)
+    rows = (x - x.mean(0)).double()
+    rows = rows / rows.std(0, correction=0)
+    u = torch.linalg.svd(rows, full_matrices=False)[0][:, :3]
+    aim = (y - y.mean()).double()
+    told = float((u.mT @ aim).square().sum() / aim.square().sum())
+    assert readable(x, y) == pytest.approx(1 - (1 - told) * 63 / 60, rel=1e-6)
+    assert readable(x, y[:60]) is None
+    assert readable(x[:8], y[:8]) is None

@@ -25,6 +25,7 @@ INPUTS = Inputs(
     mean=0.0, std=1.0, samples=64, features=8, largest_std=1.2, median_std=1.0, distinct=7.0, same=0.0
 )  # fmt: skip
 FIT = Fit(loss=2.3, constant_loss=2.3)
+HARD, EASY = replace(FIT, readable=0.1), replace(FIT, readable=0.7)
 
 
 def network(depth: int = 4, **change: Any) -> tuple[Layer, ...]:
@@ -57,6 +58,21 @@ def test_a_healthy_network_has_no_findings_and_no_warnings() -> None:
 
 
 @pytest.mark.parametrize(
+    "layers",
+    [
+        later(spread=1e-6),
+        later(spread=5e-9, post_std=5e-9, post_mean=5e-9),
+        later(spread=1e-3, activation="sigmoid", dead=None, saturated=0.0),
+        network(activation="tanh", dead=None, saturated=0.95),
+    ],
+)
+def test_easy_targets_need_little_signal(layers: tuple[Layer, ...]) -> None:
+    rows = tuple(replace(row, activation=layers[3].activation) for row in layers[:-1])
+    assert not judge(Evidence((*rows, layers[-1]), INPUTS, EASY)).findings
+    assert judge(Evidence((*rows, layers[-1]), INPUTS, HARD)).findings
+
+
+@pytest.mark.parametrize(
     ("layers", "ends", "expected"),
     [
         (later(spread=0.0, post_std=0.0), {}, ("signal dies", "2", "weights")),
@@ -76,7 +92,12 @@ def test_a_healthy_network_has_no_findings_and_no_warnings() -> None:
         ((), {"inputs": replace(INPUTS, same=0.9999)}, ("inputs are offset", "", "inputs")),
         ((), {"fit": regression(target_mean=50.0)}, ("targets are offset", "out", "targets")),
         ((), {"fit": regression(target_std=1e4)}, ("targets are large", "out", "targets")),
-        ((), {"fit": regression(output_std=1e3)}, ("targets are small", "out", "targets")),
+        ((), {"fit": regression(target_std=1e-3)}, ("targets are small", "out", "targets")),
+        ((), {"fit": regression(output_std=1e3)}, ("targets are small", "out", "weights")),
+        ((), {"fit": Fit(loss=1e4, constant_loss=None, zero_loss=0.7)}, ("loss is huge", "out", "weights")),
+        (later(spread=1e-6), {"fit": HARD}, ("signal drowns", "2", "weights")),
+        (later(spread=5e-9, post_std=5e-9, post_mean=5e-9), {"fit": HARD}, ("signal is faint", "2", "weights")),
+        ((), {"inputs": replace(INPUTS, same=0.99), "curvature": 1e-6}, ("inputs are far off", "0", "inputs")),
         ((), {"fit": Fit(loss=1e4, constant_loss=2.3)}, ("loss is huge", "out", "weights")),
     ],
 )

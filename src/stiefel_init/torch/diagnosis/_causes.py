@@ -15,6 +15,8 @@ from ._layer import Layer
 from ._rules import OF_INPUTS, OF_TARGETS, RULES, SQUASHING, Evidence
 
 BIAS = 10.0  # biases this many times larger than what the weights make of the input decide what a unit does
+OUTPUT = 10.0  # outputs this large, and this many times larger than the targets, are not the targets' fault
+HEAD = 10.0  # an output layer whose weights are this many times larger than the others' makes the loss huge by itself
 SCALE = 100.0  # weights this many times larger or smaller than those of the other layers
 MOVED = 1.0  # no start has biases this large in half of its layers; training that diverged has
 LOW = -1.0  # inputs with mean/std below this keep most ReLU units off
@@ -24,7 +26,9 @@ MEMBERS = frozenset({"stiefel", "lee"})
 
 INITIALIZE = "call stiefel_init.torch.initialize_(model), which preserves the size of signal and gradient"
 RESIDUAL = "add residual connections, x + f(x), around every one or two layers"
+BRANCHES = "call stiefel_init.torch.initialize_(model), which scales residual branches"
 NORMALIZE = "put a normalization, torch.nn.LayerNorm, in front of the first layer of every block"
+OF_LOSS = ("loss is huge", "targets are small")
 EXPLODING = ("signal explodes", "loss is huge", "gradient explodes", "not finite")
 TARGETS = "standardize the targets: y = (y - y.mean()) / y.std(), and undo it on the outputs"
 STANDARDIZE = (
@@ -56,6 +60,10 @@ def explain(evidence: Evidence, kind: str) -> Cause:
         cause = ask(evidence)
         if cause is not None:
             return cause
+    if kind in OF_LOSS and (head := _head(evidence)) is not None:
+        return head
+    if kind in OF_TARGETS and _is_output_large(evidence):
+        return _activation(evidence) or _weights(evidence, "loss is huge")
     if kind in OF_TARGETS:
         return Cause("targets", "", TARGETS)
     if kind == "activations are idle":
@@ -107,14 +115,38 @@ def _one_layer(evidence: Evidence) -> Cause | None:
     rows = [layer for layer in evidence.layers if layer.row_norm and not layer.zero_weights]
     if len(rows) < 3:
         return None
-    for layer in rows:
-        usual = statistics.median(row.row_norm or 0.0 for row in rows if row is not layer)
-        factor = (layer.row_norm or 0.0) / usual if usual else 0.0
-        if factor and not 1 / SCALE < factor < SCALE:
-            size = f"{factor:,.0f} times larger" if factor > 1 else f"{1 / factor:,.0f} times smaller"
-            sentence = f"The weights of {layer.named} are {size} than those of the other layers."
-            return Cause("weights", sentence, _layer_again(layer), layer)
-    return None
+    # In logarithms: of two other layers, one of which is at fault, neither is the usual one.
+    sizes = [math.log(layer.row_norm or 1.0) for layer in rows]
+    apart = [size - statistics.median(sizes[:at] + sizes[at + 1 :]) for at, size in enumerate(sizes)]
+    at = max(range(len(rows)), key=lambda place: abs(apart[place]))
+    if not abs(apart[at]) >= math.log(SCALE):  # also where weights are not finite
+        return None
+    factor = math.exp(min(abs(apart[at]), 700.0))
+    size = f"{factor:,.0f} times {'larger' if apart[at] > 0 else 'smaller'}"
+    sentence = f"The weights of {rows[at].named} are {size} than those of the other layers."
+    return Cause("weights", sentence, _layer_again(rows[at]), rows[at])
+
+
+def _is_output_large(evidence: Evidence) -> bool:
+    """Whether outputs and targets differ because the outputs are large, and not because the targets are odd."""
+    fit = evidence.fit
+    if fit is None or fit.output_mean is None or fit.target_mean is None:
+        return False
+    size = math.hypot(fit.output_mean, fit.output_std or 0.0)
+    return size > OUTPUT * max(1.0, math.hypot(fit.target_mean, fit.target_std or 0.0))
+
+
+def _head(evidence: Evidence) -> Cause | None:
+    """An output layer whose weights are larger than those of the other layers, behind activations of a usual size."""
+    *rows, last = [layer for layer in evidence.layers if not layer.zero_weights] or evidence.layers
+    norms = [layer.row_norm for layer in rows if layer.row_norm]
+    if not norms or not last.row_norm or last.row_norm < HEAD * statistics.median(norms):
+        return None
+    factor = last.row_norm / statistics.median(norms)
+    sentence = (
+        f"The weights of {last.named}, the output, are {factor:,.0f} times larger than those of the other layers."
+    )
+    return Cause("weights", sentence, _layer_again(last), last)
 
 
 def _inputs(evidence: Evidence) -> Cause | None:
@@ -180,7 +212,7 @@ def _weights(evidence: Evidence, kind: str) -> Cause:
         layer for layer in evidence.layers if layer.scheme is not None
     ]
     if inner and sum(layer.scheme in MEMBERS for layer in inner) * 2 > len(inner):
-        return Cause("depth", "", NORMALIZE if kind in EXPLODING else RESIDUAL)
+        return Cause("depth", "", f"{BRANCHES}; or {NORMALIZE}" if kind in EXPLODING else RESIDUAL)
     advice = INITIALIZE
     if evidence.fit is None or evidence.fit.constant_loss is None:
         advice += " (and draws new weights: not for a network you have trained)"

@@ -19,6 +19,7 @@ from ._ends import fit_of, inputs_of
 from ._layer import Layer
 from ._observe import RECTIFIERS, Observer, Seen, first_tensor
 from ._predict import Prediction, predict, runs
+from ._probes import Jacobian, jacobians, signals_to_noise
 from ._snapshot import unchanged
 from ._statistics import Gatherer, common, norms
 from ._update import updates_of
@@ -34,6 +35,7 @@ def diagnose(
     *,
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
+    probes: int = 0,
 ) -> Diagnosis:
     r"""Send one batch through `model` and say where its signal and gradient go wrong, and how to fix it.
 
@@ -49,12 +51,17 @@ def diagnose(
             the mean squared error for float targets.
         optimizer: Pass it, with targets, to measure how far its next step would move each layer's weights. A copy of
             it takes the step; it costs a second backward pass and that copy.
+        probes: How many random directions to send back from the outputs, 8 or so, to measure how far the singular
+            values of the Jacobian spread; with targets also into how many parts to cut the batch, to measure the
+            gradient's signal-to-noise ratio. Costs that many backward passes and copies of the activations, and one
+            more forward and backward pass. By default neither is measured.
 
     Returns:
         A verdict in plain sentences, and one row for each call of each layer with weights, in the order they ran.
 
     Raises:
-        StiefelError: if the model, the inputs, the targets or the loss do not fit together.
+        StiefelError: if the model, the inputs, the targets or the loss do not fit together, or probes is 1 or less
+            than 0.
 
     >>> from stiefel_init.torch import initialize_
     >>> model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -72,6 +79,8 @@ def diagnose(
         raise StiefelError("loss was given without targets; pass both, or neither.")
     if optimizer is not None and targets is None:
         raise StiefelError("optimizer was given without targets; pass both, or neither.")
+    if isinstance(probes, bool) or not isinstance(probes, int) or probes < 0 or probes == 1:
+        raise StiefelError(f"probes={probes!r} cannot show a spread; give 2 or more, or 0 to measure none.")
     modules = list(model.named_modules())
     for name, module in modules:
         if isinstance(module, torch.jit.ScriptModule):
@@ -86,17 +95,23 @@ def diagnose(
                 raise StiefelError(f"{where} belongs to a lazy layer and is uninitialized; run one forward pass first.")
             if parameter is not None and parameter.is_meta:
                 raise StiefelError(f"{where} is on the meta device and has no values; initialize the model first.")
-    with unchanged([module for _, module in modules], given), _as_written(targets is not None):
-        observer = Observer(layers, targets is not None)
+    with unchanged([module for _, module in modules], given), _as_written(targets is not None or probes > 0):
+        observer = Observer(layers, targets is not None or probes > 0)
         with observer:
             outputs = _forward(model, args, kwargs)
         if not observer.seen:
             raise StiefelError(f"no layer of {type(model).__name__} with weights ran on these inputs; is it scripted?")
         value = None if targets is None else _loss(loss, outputs, targets)
         updates = {} if value is None or optimizer is None else updates_of(optimizer, value, observer.seen)
+        spectra = jacobians(first_tensor(outputs), observer.seen, probes) if probes else []
         gradients = _gradients(value, observer.seen)
-        fit = None if value is None else fit_of(value, first_tensor(outputs), targets, loss)
-        rows = _rows(observer, gradients, updates)
+        ratios: dict[nn.Module, float] = {}
+        if probes and value is not None:
+            ratios = signals_to_noise(
+                lambda x, y: _loss(loss, _forward(model, *_arguments(x)), y), inputs, targets, observer.seen, probes
+            )
+        fit = None if value is None else fit_of(value, first_tensor(outputs), targets, loss, inputs)
+        rows = _rows(observer, gradients, updates, Probed(spectra, ratios))
         curvature = _curvature(model, inputs, first_tensor(outputs)) if _is_straight(rows) else None
     return Diagnosis(rows, inputs_of(given, observer.seen[0].module), fit, curvature)
 
@@ -259,13 +274,22 @@ def _steps_at(sequence: Tensor, module: nn.Module) -> int:
     return int(bool(getattr(module, "batch_first", False)) and sequence.ndim > 2)
 
 
-def _rows(observer: Observer, gradients: Sequence[Gradients], updates: Mapping[nn.Module, float]) -> tuple[Layer, ...]:
+class Probed(NamedTuple):
+    """What was measured by probes."""
+
+    jacobians: Sequence[Jacobian | None]
+    signals_to_noise: Mapping[nn.Module, float]
+
+
+def _rows(
+    observer: Observer, gradients: Sequence[Gradients], updates: Mapping[nn.Module, float], probed: Probed
+) -> tuple[Layer, ...]:
     seen, entering, leaving = observer.seen, observer.entering.results(), observer.leaving.results()
     bending = observer.bending.results()
     weights = survey(dict.fromkeys(layer.module for layer in seen))
     predictions = _predictions(seen, gradients, weights)
     rows = []
-    for layer, gradient in zip(seen, gradients):
+    for layer, gradient, jacobian in zip(seen, gradients, probed.jacobians or [None] * len(seen)):
         mean, std, pre_spread, active, never, always = entering[id(layer)]
         mean_after, std_after, spread, distinct = leaving[id(layer)]
         weight, expected = weights[layer.module], predictions.get(id(layer))
@@ -294,6 +318,9 @@ def _rows(observer: Observer, gradients: Sequence[Gradients], updates: Mapping[n
                 weight_gradient=gradient.weights,
                 common_gradient=gradient.common,
                 update=updates.get(layer.module),
+                signal_to_noise=probed.signals_to_noise.get(layer.module),
+                jacobian=None if jacobian is None else jacobian.size,
+                jacobian_spread=None if jacobian is None else jacobian.spread,
                 steps=None if (x := layer.sequence) is None else x.shape[_steps_at(x, layer.module)],
                 first_step=gradient.first_step,
                 zero_weights=weight.zero,

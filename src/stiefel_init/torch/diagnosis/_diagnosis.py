@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 _PRINTED = {
     "label": "layer", "shape": "weight", "activation": "activation", "pre_mean": "mean", "pre_std": "std", "alpha": "α",
-    "active": "active", "dead": "dead", "post_mean": "mean after", "post_std": "std after", "distinct": "distinct",
-    "gradient": "gradient", "update": "update", "orthogonality_error": "orth. error", "alignment_error": "align. error",
-    "predicted_pre_std": "std predicted", "predicted_active": "active predicted",
+    "active": "active", "dead": "dead", "saturated": "saturated", "post_mean": "mean after", "post_std": "std after",
+    "distinct": "distinct", "gradient": "gradient", "update": "update", "signal_to_noise": "signal/noise",
+    "jacobian": "jacobian", "jacobian_spread": "σ spread", "orthogonality_error": "orth. error",
+    "alignment_error": "align. error", "predicted_pre_std": "std predicted", "predicted_active": "active predicted",
     "predicted_gradient": "gradient predicted",
 }  # fmt: skip
 

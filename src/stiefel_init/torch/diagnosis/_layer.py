@@ -54,6 +54,12 @@ class Layer:
     """The share of the weights' gradient, squared, that is the same for all units: 1 if all units get one gradient."""
     update: float | None
     """If an optimizer was given: how far its next step moves the weights, over their norm."""
+    signal_to_noise: float | None = None
+    """If probed: the weights' gradient over its noise, both squared; below 1 it is mostly noise."""
+    jacobian: float | None = None
+    """If probed: root mean square singular value of the outputs' derivative with respect to the layer's output."""
+    jacobian_spread: float | None = None
+    """If probed: k Σσ⁴ / (Σσ²)² of its k singular values: 1 if all are equal, k if one is all there is."""
     steps: int | None
     """Of a recurrent layer that reads forward: the time steps."""
     first_step: float | None

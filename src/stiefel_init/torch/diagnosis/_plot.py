@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _MEASURED, _PREDICTED, _BAD = "#0072B2", "#222222", "#D55E00"
-_STYLE: Any = {
+STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -38,7 +38,7 @@ def plot(layers: Sequence[Layer], findings: Sequence[Finding], headline: str) ->
         ("gradient", "gradient norm", True),
     ]
     panels = [panel for panel in panels if any(getattr(layer, panel[0]) is not None for layer in layers)]
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(3.3 * len(panels), 3.9), layout="constrained")
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
         for axis, (name, title, logarithmic) in zip(axes, panels):

@@ -18,6 +18,7 @@ from ._observe import RECTIFIERS
 
 COMMON = 0.9  # the share of an output's weights from which on it reads the common level
 EQUAL = 0.99  # the share of a gradient from which on all units get the same
+OFFSET = 5.0  # the size of inputs over their differences from which on they may all lie on one side of every bend
 SQUASHING = frozenset({"sigmoid", "hardsigmoid"})
 
 
@@ -30,6 +31,16 @@ class Evidence:
     fit: Fit | None = None
     curvature: float | None = None
     """How far the whole network is from linear, as `diagnose` measures it where no activation seems to act."""
+
+    @property
+    def easy(self) -> bool:
+        """Whether the targets are known to be easy, so that networks learn them that are sick elsewhere."""
+        return self.fit is not None and self.fit.easy
+
+    @property
+    def hard(self) -> bool:
+        """Whether they are known not to be."""
+        return self.fit is not None and self.fit.readable is not None and not self.fit.easy
 
     @cached_property
     def zeros(self) -> Layer | None:
@@ -129,7 +140,19 @@ def faded(evidence: Evidence, threshold: float) -> Measured | None:
 def squashed(evidence: Evidence, threshold: float) -> Measured | None:
     """The same, where most hidden layers end in a sigmoid, whose outputs keep their size when the signal is gone."""
     rows = evidence.hidden
+    if evidence.easy:
+        return None
     return faded(evidence, threshold) if 2 * sum(row.activation in SQUASHING for row in rows) > len(rows) else None
+
+
+def drowned(evidence: Evidence, threshold: float) -> Measured | None:
+    """`faded`, where the targets need more than a few directions of the inputs."""
+    return faded(evidence, threshold) if evidence.hard else None
+
+
+def faint(evidence: Evidence, threshold: float) -> Measured | None:
+    """`weak`, likewise."""
+    return weak(evidence, threshold) if evidence.hard else None
 
 
 def weak(evidence: Evidence, threshold: float) -> Measured | None:
@@ -212,7 +235,7 @@ def dead(evidence: Evidence, threshold: float) -> Measured | None:
 def stuck(evidence: Evidence, threshold: float) -> Measured | None:
     """The share of a bounded activation's outputs at its bounds, in the layer where it is largest."""
     rows = [layer for layer in evidence.hidden if layer.saturated is not None]
-    if not rows:
+    if not rows or evidence.easy:
         return None
     worst = max(rows, key=lambda layer: layer.saturated or 0.0)
     return Measured(worst.saturated or 0.0, worst)
@@ -274,11 +297,14 @@ def small_targets(evidence: Evidence, threshold: float) -> Measured | None:
 
 
 def large_loss(evidence: Evidence, threshold: float) -> Measured | None:
-    """The loss, over that of the best constant output."""
+    """The loss, over that of the best constant output; where that is not known, over that of outputs of zero."""
     fit = evidence.fit
-    if fit is None or not fit.constant_loss or fit.output_mean is not None:
+    if fit is None or fit.output_mean is not None:
         return None
-    return Measured(math.inf if math.isnan(fit.loss) else fit.loss / fit.constant_loss, evidence.layers[-1])
+    usual = fit.constant_loss or fit.zero_loss
+    if not usual:
+        return None
+    return Measured(math.inf if math.isnan(fit.loss) else fit.loss / usual, evidence.layers[-1])
 
 
 def straight(evidence: Evidence, threshold: float) -> Measured | None:
@@ -293,6 +319,12 @@ def idle(evidence: Evidence, threshold: float) -> Measured | None:
     if evidence.curvature is None or all(layer.activation is None for layer in evidence.layers):
         return None
     return Measured(over(1.0, evidence.curvature), evidence.layers[0])
+
+
+def unbent(evidence: Evidence, threshold: float) -> Measured | None:
+    """`idle`, where that is because the inputs lie far to one side of zero."""
+    offset = offset_inputs(evidence, OFFSET)
+    return idle(evidence, threshold) if offset is not None and offset.value > OFFSET else None
 
 
 def common_head(evidence: Evidence, threshold: float) -> Measured | None:
@@ -339,22 +371,25 @@ RULES: dict[str, Rule] = {
     rule.kind: rule
     for rule in (
         Rule("signal dies", faded, 3e6, 1e3, "last hidden layer: size of the activations / differences between inputs"),
-        Rule("signal is squashed", squashed, 500, 10, "the same, where most hidden layers end in a sigmoid"),
+        Rule("signal drowns", drowned, 8e4, NEVER, "the same, for targets that are not easy"),
+        Rule("signal is squashed", squashed, 50, 10, "likewise, where most hidden layers end in a sigmoid"),
         Rule("signal fades", weak, 1e9, 1e4, "last hidden layer: 1 / differences between inputs"),
+        Rule("signal is faint", faint, 1e8, NEVER, "the same, for targets that are not easy"),
         Rule("signal explodes", strong, 1e3, 100, "largest size of the activations of a hidden layer"),
-        Rule("loss is huge", large_loss, 300, 30, "loss / that of the best constant output, for classes"),
+        Rule("loss is huge", large_loss, 100, 30, "loss / that of the best constant, or of zeros; not for distances"),
         Rule("gradient vanishes", vanishing, 1e9, 1e6, "gradient at the last layer / at the first"),
         Rule("gradient explodes", growing, 1e4, 1e3, "gradient at the first layer / at the last"),
         Rule("steps are forgotten", forgotten, 1e7, 1e3, "largest gradient at a time step / at the first"),
         Rule("units are equal", copies, 0.999, NEVER, "first layer, with equal gradients: 1 / distinct units", DEFINED),
         Rule("units are alike", alike, NEVER, 4, "first layer: distinct inputs / distinct units"),
         Rule("units repeat", repeated, 8, 5, "distinct units of the first layer / of the last hidden one"),
-        Rule("units are dead", dead, 0.8, NEVER, "largest share of units of a layer that never fire"),
-        Rule("units are stuck", stuck, 0.9, 0.3, "largest share of outputs of a layer at their bound"),
+        Rule("units are dead", dead, 0.7, NEVER, "largest share of units of a layer that never fire"),
+        Rule("units are stuck", stuck, 0.9, 0.3, "largest share of outputs at their bound; for targets not easy"),
         Rule("inputs are small", small_inputs, 80, 30, "1 / size of the inputs"),
         Rule("inputs are large", large_inputs, NEVER, 30, "size of the inputs"),
         Rule("features are uneven", uneven_inputs, 1e3, 30, "std of the widest feature / of the median one"),
-        Rule("inputs are offset", offset_inputs, 30, 5, "size of the inputs / differences between samples"),
+        Rule("inputs are offset", offset_inputs, 30, OFFSET, "size of the inputs / differences between samples"),
+        Rule("inputs are far off", unbent, 1e4, NEVER, "where they are offset by 5 or more: 1 / deviation from linear"),
         Rule("level is off", common_offset, 1, NEVER, "the next, for a single output that adds up its inputs"),
         Rule("targets are offset", offset_targets, 5, 3, "mean output - mean target, in stds of the targets", CHOSEN),
         Rule("targets are large", large_targets, 100, 10, "std of the targets"),
@@ -366,5 +401,5 @@ RULES: dict[str, Rule] = {
     )
 }  # fmt: skip
 """In the order of the verdict. docs/diagnose.md says where the numbers come from."""
-OF_INPUTS = ("inputs are small", "inputs are large", "features are uneven", "inputs are offset")
+OF_INPUTS = ("inputs are small", "inputs are large", "features are uneven", "inputs are offset", "inputs are far off")
 OF_TARGETS = ("targets are offset", "targets are large", "targets are small")

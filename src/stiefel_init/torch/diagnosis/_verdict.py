@@ -53,10 +53,10 @@ def judge(evidence: Evidence) -> Verdict:
             if found is not None:
                 measured, is_serious = found
                 (serious if is_serious else mild).append(_finding(evidence, kind, measured))
-    kinds = {finding.kind for finding, _ in (*serious, *mild)}
-    serious, mild = (
-        [pair for pair in found if not kinds & set(_ECHOES.get(pair[0].kind, ()))] for found in (serious, mild)
-    )
+    kinds = {finding.kind for finding, _ in serious}
+    serious = [pair for pair in serious if not kinds & set(_ECHOES.get(pair[0].kind, ()))]
+    kinds |= {finding.kind for finding, _ in mild}
+    mild = [pair for pair in mild if not kinds & set(_MILD_ECHOES.get(pair[0].kind, ()))]
     sentences = _told([*serious, *mild]) if serious else [*_healthy(evidence), *_told(mild)]
     notes = [_few(evidence.layers), _zeros(evidence)]
     return Verdict(
@@ -72,12 +72,23 @@ def _learned(fit: Fit) -> str:
 
 
 _ECHOES = {
-    "signal fades": ("signal dies", "signal is squashed"),
+    "signal fades": ("signal dies", "signal drowns", "signal is squashed"),
+    "signal is faint": ("signal fades", "signal dies", "signal drowns", "signal is squashed"),
     "signal dies": ("signal is squashed",),
+    "signal drowns": ("signal dies", "signal is squashed"),
+    "inputs are far off": ("inputs are offset",),
     "output is common": ("level is off",),
     "targets are offset": ("level is off",),
 }
 """Findings that say nothing beside these."""
+_MILD_ECHOES = {
+    **_ECHOES,
+    "signal dies": ("signal drowns", "signal is squashed"),
+    "signal fades": (*_ECHOES["signal fades"], "signal is faint"),
+    "inputs are offset": ("inputs are far off",),
+    "activations are idle": ("inputs are far off",),
+}
+"""The same for warnings."""
 
 
 def _overflow(evidence: Evidence) -> tuple[Finding, Cause] | None:
@@ -204,6 +215,13 @@ def _stuck(evidence: Evidence, measured: Measured) -> str:
     )
 
 
+def _huge(evidence: Evidence, measured: Measured) -> str:
+    fit = evidence.fit
+    known = fit is not None and fit.constant_loss
+    usual = "the best constant" if known else "outputs of zero"
+    return f"The outputs are too large: the loss is {times(measured.value)} that of {usual}."
+
+
 def _inputs(text: Callable[[Evidence, Measured], str]) -> Callable[[Evidence, Measured], str]:
     return lambda evidence, measured: f"The inputs {text(evidence, measured)}."
 
@@ -222,10 +240,12 @@ def _of_targets(text: str) -> Callable[[Evidence, Measured], str]:
 
 _SENTENCES: dict[str, Callable[[Evidence, Measured], str]] = {
     "signal dies": _dies,
+    "signal drowns": _dies,
     "signal is squashed": _dies,
     "signal fades": _fades,
+    "signal is faint": _fades,
     "signal explodes": _explodes,
-    "loss is huge": lambda e, m: f"The outputs are too large: the loss is {times(m.value)} that of the best constant.",
+    "loss is huge": _huge,
     "gradient vanishes": _vanishes,
     "gradient explodes": _grows,
     "steps are forgotten": _forgotten,
@@ -240,6 +260,7 @@ _SENTENCES: dict[str, Callable[[Evidence, Measured], str]] = {
         lambda e, m: f"are uneven: the widest feature varies {times(m.value)} more than the median one"
     ),
     "inputs are offset": _inputs(lambda e, m: f"are {times(m.value)} larger than the differences between them"),
+    "inputs are far off": _inputs(lambda e, m: "lie so far to one side of zero that no activation bends"),
     "level is off": _of_targets("are not at the level of"),
     "targets are offset": _of_targets("are far from"),
     "targets are large": _of_targets("are far wider than"),

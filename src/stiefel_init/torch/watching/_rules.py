@@ -38,6 +38,8 @@ class Past:
     """Largest norm of each layer's weights."""
     moved: float = 0.0
     """Largest update, the median over the layers."""
+    across: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    """`across` of the recent samples, the median over the layers."""
     count: int = 0
 
     @property
@@ -52,6 +54,7 @@ class Past:
     def add(self, sample: Sample) -> None:
         """Remember a sample."""
         self.recent.append(sample)
+        self.across.append(median(map(across, sample.rows)) or 0.0)
         self.count += 1
         if sample.loss is not None and math.isfinite(sample.loss):
             self.first_loss = sample.loss if self.first_loss is None else self.first_loss
@@ -269,7 +272,7 @@ def too_far(now: Sample, past: Past) -> Measured | None:
     middle = median(map(across, rows))
     if middle is None:
         return None
-    before = [median(map(across, sample.rows)) or 0.0 for sample in past.recent]
+    before = list(past.across)
     sudden = len(before) > 2 and middle > SUDDEN * max(before)
     return Measured(3 * middle if sudden else middle, max(rows, key=lambda row: row.update or 0.0))
 
@@ -350,8 +353,10 @@ def of_start(measure: Callable[[start.Evidence, float], start.Measured | None], 
     """A rule of `diagnose`, for a network whose loss has not come down."""
 
     def measured(now: Sample, past: Past) -> Measured | None:
+        if past.works(now):
+            return None
         evidence = now.evidence
-        if evidence is None or past.works(now):
+        if evidence is None:
             return None
         found = measure(evidence, limit)
         if found is None:

@@ -357,9 +357,9 @@ class Sampler(Observer):
         """Of each weight: norms of its move and of itself before, and minus the product of both."""
         weights = {id(w): w for group in self._weights.values() for w in group if id(w) in self._before}
         before = [self._before[key].float() for key in weights]
-        moves = [self._part(weight).float() - old for weight, old in zip(weights.values(), before)]
-        if not moves:
+        if not before:
             return {}
+        moves = torch._foreach_sub([self._part(weight).float() for weight in weights.values()], before)
         products = [torch.dot(move, old) for move, old in zip(moves, before)]
         lengths = (on_host(torch._foreach_norm(moves)), on_host(torch._foreach_norm(before)), on_host(products))
         return {key: (move, size, -product) for key, move, size, product in zip(weights, *lengths)}

@@ -106,7 +106,7 @@ def _distance(key: Hashable, stack: Tensor) -> Tensor:
     if m <= _WIDE:
         gram = w @ w.mT
         gram.diagonal(dim1=-2, dim2=-1).sub_(1)
-        square = gram.square().sum((-2, -1)) / m
+        square = torch.linalg.vector_norm(gram, dim=(-2, -1)).square_() / m
     else:
         probes = torch.randn(m, _PROBES, generator=torch.Generator().manual_seed(0)).to(w)
         square = (w @ (w.mT @ probes) - probes).square().sum((-2, -1)) / (m * _PROBES)
