@@ -27,7 +27,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/stiefel-init demo
 
 test: $(VENV)/.dev
-	@$(TEST_ENV) $(BIN)/python -m pytest -n auto -q
+	@$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist worksteal -q
 
 check: $(VENV)/.dev
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

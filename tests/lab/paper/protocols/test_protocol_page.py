@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import planted
-from laboratory import ROOT
 
 from stiefel_init.lab.data import load, split
 from stiefel_init.lab.experiments import experiments
@@ -17,16 +15,6 @@ from stiefel_init.lab.paper.protocols.page import Found
 from stiefel_init.lab.paper.protocols.readings import Readings
 from stiefel_init.lab.paper.protocols.study import Table5Protocol
 from stiefel_init.lab.paper.table5 import Table5, Table5Explained
-from stiefel_init.lab.report import pages
-from stiefel_init.lab.results import Results
-
-
-def test_the_pages_are_current(tmp_path: Path) -> None:
-    for name in ("table5-protocol.md", "errata.md"):
-        (tmp_path / name).write_text((ROOT / "docs" / name).read_text())
-    pages.write(tmp_path, Results(ROOT / "results"), [Table5(), Table5Protocol()])
-    for name in ("table5-protocol.md", "errata.md"):
-        assert (tmp_path / name).read_text() == (ROOT / "docs" / name).read_text(), "run `make docs`"
 
 
 def test_without_records_nothing_is_claimed_from_training() -> None:
