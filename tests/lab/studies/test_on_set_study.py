@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from laboratory import record
+from scipy import stats
 
 from stiefel_init.lab.studies import on_the_set as study
 from stiefel_init.lab.studies.on_the_set import EVERY, FREE, QUICK, Found, OnTheSet, Way, way_of
@@ -48,6 +49,14 @@ def test_what_the_constraint_buys_is_told_from_what_it_costs() -> None:
     same = [p for *_, p in study.against_free(planted(lambda cell: 80.0))]
     assert len(same) == 8
     assert min(same) > 0.05
+
+
+def test_p_values_are_two_sided_and_corrected_for_how_many_there_are() -> None:
+    a, b = np.array([80.0, 81.0, 82.0, 83.0]), np.array([82.0, 83.0, 84.5, 85.0])
+    alone = study._p(a, b, 1)
+    assert alone == pytest.approx(float(stats.ttest_ind(a, b, equal_var=False).pvalue))
+    assert study._p(b, a, 8) == pytest.approx(8 * alone)
+    assert study._p(a, b, 1000) == 1
 
 
 def test_working_rates_are_those_near_the_best_of_the_setting() -> None:
