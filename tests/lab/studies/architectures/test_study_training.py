@@ -89,7 +89,7 @@ def test_the_mimetic_start_has_its_products() -> None:
         assert float(noise.std()) == pytest.approx(0.4 / 8, rel=0.1)
         assert abs(float(noise.diagonal().mean())) < 5 * 0.05 / 8  # five deviations of a mean of 64
         for left, right in zip(q, k):
-            torch.testing.assert_close(left @ left.T, right @ right.T, rtol=0, atol=1e-4)  # each has half of the product
+            torch.testing.assert_close(left @ left.T, right @ right.T, rtol=0, atol=1e-4)  # half of the product each
             values = torch.linalg.svdvals(left.T @ right)
             assert 1.0 < float(values[7]) < float(values[0]) < 0.7 * 3.1  # the largest 8 of a matrix of 64
             assert 0.05 < float((left.T @ right).diagonal().mean()) < 0.35  # near I, as far as 8 of 64 directions go
