@@ -1,4 +1,4 @@
-"""Training that keeps the weights between hidden layers in the set, in the graph engine."""
+"""Training that keeps the weights between hidden layers in the set: in the graph engine, and in the fused one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from ... import _on_set
-from .cell import PREFIX, Cell
-from .network import Parameters
+from ...torch.optim import _kernel
+from .cell import ON_SET, Cell
+from .network import Architecture, Parameters
 
 ANGLES = 20
 """Of Muon the rate is an angle: so many times that of the other parameters, as in `StiefelMuon`."""
@@ -22,7 +23,7 @@ class OnSet:
     """
 
     def __init__(self, cells: Sequence[Cell], parameters: Parameters, gradients: Parameters) -> None:
-        self.kind = cells[0].optimizer.removeprefix(PREFIX)
+        self.kind, self.ones = ON_SET[cells[0].optimizer]
         self.rates = parameters.flat.new_tensor([cell.rate for cell in cells])
         # In float64: 1 - β₂ᵗ cancels.
         self.steps = torch.zeros((), dtype=torch.float64, device=parameters.flat.device)
@@ -56,7 +57,7 @@ class OnSet:
             rate = (self.rates * factor).repeat_interleave(len(weights))[:, None, None]
             if self.kind == "adam":
                 first, second = moments
-                new, *changed = _on_set.adam_step(old, gradient, first, second, self.steps, rate)
+                new, *changed = _on_set.adam_step(old, gradient, first, second, self.steps, rate, ones=self.ones)
             elif self.kind == "sgd":
                 new, *changed = _on_set.sgd_step(old, gradient, moments[0], rate)
             else:
@@ -64,6 +65,53 @@ class OnSet:
             for moment, value in zip(moments, changed):
                 moment.copy_(value)
             torch._foreach_copy_(weights, list(new.unflatten(0, (-1, len(weights))).unbind(1)))
+
+
+class FusedOnSet:
+    """The same in the fused engine: one launch takes all hidden weights of a stack to their next members.
+
+    Args:
+        cells: Of the stack.
+        net: Its architecture, of one width.
+        flat: Its parameters, (E, P).
+        shares: What the tiles of each network's batch add to its gradient, (E, tiles, P).
+    """
+
+    def __init__(self, cells: Sequence[Cell], net: Architecture, flat: Tensor, shares: Tensor) -> None:
+        self.kind, self.ones = ON_SET[cells[0].optimizer]
+        self.weights, self.shares = _hidden(flat, net), _hidden(shares, net)
+        layers, n = self.weights.shape[-3], self.weights.shape[-1]
+        self.rates = flat.new_tensor([cell.rate for cell in cells]).repeat_interleave(layers)
+        self.numbers = flat.new_zeros(len(self.rates), 6)
+        self.numbers[:, 1:4] = flat.new_tensor((0.9, 0.999, 1e-8) if self.kind == "adam" else (0.0, 0.0, 0.0))
+        kept = 2 if self.kind == "adam" else 1
+        self.moments = tuple(flat.new_zeros(len(self.rates), n, n) for _ in range(kept))
+
+    @staticmethod
+    def refuses(cell: Cell) -> bool:
+        """Whether there is no kernel for the cell's step."""
+        return ON_SET[cell.optimizer][0] not in _kernel.KINDS or cell.hidden[0] > _kernel.MOST
+
+    def step(self, taken: int, factor: float) -> Tensor:
+        """The next weights, for `write`; `taken` counts the steps, this one included."""
+        torch.mul(self.rates, factor, out=self.numbers[:, 0])
+        if self.kind == "adam":
+            self.numbers[:, 4].fill_(1 - 0.9**taken)
+            self.numbers[:, 5].fill_((1 - 0.999**taken) ** 0.5)
+        weights, gradient = self.weights.flatten(0, 1), self.shares.sum(1).flatten(0, 1)
+        return _kernel.step(weights, gradient, self.moments, self.kind, self.numbers, ones=self.ones)
+
+    def write(self, weights: Tensor) -> None:
+        """Put the weights where they belong."""
+        self.weights.copy_(weights.view_as(self.weights))
+
+
+def _hidden(values: Tensor, net: Architecture) -> Tensor:
+    """Of parameters (…, P), the weights between hidden layers of one width, (…, layers, n, n)."""
+    inputs, n = net.widths[:2]
+    layers, each = net.layers - 2, n * n + n
+    first = inputs * n + n
+    return values[..., first : first + layers * each].unflatten(-1, (layers, each))[..., : n * n].unflatten(-1, (n, n))
 
 
 def _stacked(views: Sequence[Tensor]) -> Tensor:

@@ -16,7 +16,7 @@ from ... import _stream
 from ...torch.sampling._stream import words
 from .cell import Cell
 from .network import Architecture, Parameters, calibrate, initial, predict
-from .schedule import factor
+from .schedule import factor, released
 from .task import Task
 
 EVALUATION_ROWS = 2048
@@ -99,8 +99,16 @@ class Stack:
 
     def rate_factor(self, start: int) -> float:
         """What the schedule multiplies the rates with in the step that begins at a row of the epoch."""
+        return factor(self.cells[0].schedule, *self._place(start))
+
+    def released(self, start: int) -> bool:
+        """Whether the schedule has let go of the weights by then."""
+        return released(self.cells[0].schedule, *self._place(start))
+
+    def _place(self, start: int) -> tuple[int, int]:
+        """The step that begins at a row of the epoch, and all steps."""
         each = -(-self.size // self.batch)
-        return factor(self.cells[0].schedule, self.epoch * each + start // self.batch, self.cells[0].epochs * each)
+        return self.epoch * each + start // self.batch, self.cells[0].epochs * each
 
     def evaluate(self) -> tuple[Tensor, Tensor | None]:
         """The test score of each cell: accuracy in percent, or root mean squared error; and its balanced accuracy."""
