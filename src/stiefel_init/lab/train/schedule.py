@@ -16,7 +16,7 @@ def factor(schedule: ScheduleName, step: int, steps: int) -> float:
     """What the learning rate of a step, counted from 0, is multiplied with.
 
     With W = ⌈steps/10⌉, `"cosine"` is (step + 1)/W while step < W, then (1 + cos(π (step - W)/(steps - W)))/2.
-    With H = ⌈steps/2⌉, `"release"` is 1 while step < H, on the set, then, off it, (1 + cos(π (step - H)/(steps - H)))/32.
+    With H = ⌈steps/2⌉, `"release"` is 1 while step < H, on the set, then (1 + cos(π (step - H)/(steps - H)))/32 off it.
 
     >>> [round(factor("cosine", step, 20), 2) for step in (0, 1, 2, 11, 19)]
     [0.5, 1.0, 1.0, 0.5, 0.01]
