@@ -73,8 +73,8 @@ def test_the_full_study_is_that_of_the_page() -> None:
             assert {FREE, ON_SET, STIEFEL} <= here
 
 
-def test_parts_are_trained_in_order_and_the_deepest_on_the_set_first() -> None:
-    """So a run that is stopped has the most telling networks; a later part waits for an earlier one."""
+def test_stages_are_trained_in_order_and_the_deepest_on_the_set_first() -> None:
+    """So a run that is stopped has the most telling networks; a later stage waits for an earlier one."""
     first = OnTheSet().cells(2)
     assert {(cell.depth, how(cell)) for cell in first} == {(1000, ON_SET_COSINE), (1000, FREE)}
     records = {cell: record(cell, 50.0) for cell in first}

@@ -52,7 +52,7 @@ Key = tuple[Setting, Way]
 
 
 class Part(NamedTuple):
-    """Ways to train in some settings; all rates of a part are chosen before its networks are compared."""
+    """Ways to train in some settings."""
 
     settings: tuple[Setting, ...]
     hows: tuple[str, ...]
@@ -62,23 +62,32 @@ def _images(depth: int, shots: int | None = None) -> tuple[Setting, ...]:
     return tuple(Setting(dataset, depth, shots) for dataset in IMAGES)
 
 
-FULL = (  # the most telling first, as a run may end early
-    Part(_images(DEEPEST), (ON_SET_COSINE, FREE)),
-    Part((*_images(100), *_images(100, SHOTS)), tuple(HOW)),
-    Part((Setting("mnist", DEEPEST),), (ON_SET,)),
-    Part(_images(300), (FREE, FREE_COSINE, ON_SET, ON_SET_COSINE, STIEFEL)),
-    Part((Setting(TABLE, 100),), tuple(HOW)),
-    Part(_images(DEEPEST), (FREE_COSINE,)),
-    Part((Setting("mnist", DEEPEST),), (STIEFEL,)),
+Stage = tuple[Part, ...]
+"""Parts that are trained together: all rates are chosen before networks are compared."""
+FULL: tuple[Stage, ...] = (  # the most telling first, as a run may end early; what costs most last
+    (Part(_images(DEEPEST), (ON_SET_COSINE, FREE)),),
+    (Part((*_images(100), *_images(100, SHOTS)), tuple(HOW)),),
+    (Part(_images(300), (FREE, FREE_COSINE, ON_SET, ON_SET_COSINE, STIEFEL)),),
+    (Part((Setting(TABLE, 100),), tuple(HOW)),),
+    (Part((Setting("mnist", DEEPEST),), (ON_SET, STIEFEL)), Part(_images(DEEPEST), (FREE_COSINE,))),
 )
-QUICK = (Part((Setting("digits", 30), Setting("digits", 100), Setting("digits", 30, SHOTS)), tuple(HOW)),)
+QUICK: tuple[Stage, ...] = (
+    (Part((Setting("digits", 30), Setting("digits", 100), Setting("digits", 30, SHOTS)), tuple(HOW)),),
+)
+
+
+def asked(quick: bool) -> list[tuple[Setting, str]]:
+    """Every setting, with every way to train in it."""
+    stages = QUICK if quick else FULL
+    return [pair for stage in stages for part in stage for pair in product(part.settings, part.hows)]
 
 
 def settings(quick: bool) -> list[Setting]:
     """All settings, by data set and depth."""
-    every = dict.fromkeys(setting for part in (QUICK if quick else FULL) for setting in part.settings)
     order = ["digits", *IMAGES, TABLE]
-    return sorted(every, key=lambda s: (s.shots or 0, order.index(s.dataset), s.depth))
+    return sorted(
+        {setting for setting, _ in asked(quick)}, key=lambda s: (s.shots or 0, order.index(s.dataset), s.depth)
+    )
 
 
 def way_of(cell: Cell) -> Way:
@@ -103,13 +112,14 @@ def cell(way: Way, setting: Setting, times: float, seed: int, *, quick: bool, tu
 
 @lru_cache
 def searches(quick: bool) -> tuple[Search[Way], ...]:
-    """The parts of the study, in the order in which they are trained."""
-    return tuple(_search(part, quick) for part in (QUICK if quick else FULL))
+    """The stages of the study, in the order in which they are trained."""
+    return tuple(_search(stage, quick) for stage in (QUICK if quick else FULL))
 
 
-def _search(part: Part, quick: bool) -> Search[Way]:
+def _search(stage: Stage, quick: bool) -> Search[Way]:
     tuning = tuple(
         cell(Way(start, how), setting, times, seed, quick=quick, tuning=True)
+        for part in stage
         for how, setting, start, times in product(part.hows, part.settings, STARTS, QUICK_RATES if quick else RATES)
         for seed in (TUNING if setting.depth < 300 and not quick else TUNING[:1])
     )
@@ -117,11 +127,11 @@ def _search(part: Part, quick: bool) -> Search[Way]:
 
 
 def everything(seeds: int, quick: bool, records: Mapping[Cell, Record]) -> list[Cell]:
-    """The networks of the study up to the first part that is not finished."""
+    """The networks of the study up to the first stage that is not finished."""
     found: list[Cell] = []
     for search in searches(quick):
-        part: Sequence[Cell] = (*search.tuning, *search.compared(seeds, records))
-        found += part
-        if any(each not in records for each in part):
+        stage: Sequence[Cell] = (*search.tuning, *search.compared(seeds, records))
+        found += stage
+        if any(each not in records for each in stage):
             break
     return found

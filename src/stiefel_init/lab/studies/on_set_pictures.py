@@ -28,6 +28,9 @@ def over_rates(found: Found) -> Figure:
                 if rates := found.tuned.get((setting, Way(start, how))):
                     axis.plot(*zip(*sorted(rates.items())), label=how, **_line(how))
             axis.set(xscale="log", ylim=(0, 102))
+            ticks = sorted({times for (where, _), rates in found.tuned.items() if where == setting for times in rates})
+            axis.set_xticks(ticks, [f"{times:g}" for times in ticks])
+            axis.set_xticks([], minor=True)
             axis.set_title(f"{setting}\n{start}", fontsize=9)
         row[0].set_ylabel("test accuracy (%)")
     for axis in axes[-1]:

@@ -27,7 +27,7 @@ class OnTheSet(Trained):
     quick_seeds = 3
 
     def cells(self, seeds: int, *, quick: bool = False, records: Mapping[Cell, Record] | None = None) -> list[Cell]:
-        """Part by part: the networks that choose the rates; once they are trained, those that are compared."""
+        """Stage by stage: the networks that choose the rates; once they are trained, those that are compared."""
         return cells.everything(seeds, quick, records or {})
 
     def evidence(self, results: Results) -> Any:
@@ -66,8 +66,9 @@ def _run(found: Found, full: int) -> list[str]:
             f"{lines[0]} These are records of `stiefel-init reproduce on-the-set --quick`, on digits alone; the full "
             f"study (MNIST, Fashion-MNIST and a table, up to {cells.DEEPEST:,} layers, {full} seeds) was not run."
         ]
-    every = {(setting, how) for part in cells.FULL for setting in part.settings for how in part.hows}
-    missing = sorted({f"{setting} ({how})" for setting, how in every - {(s, w.how) for s, w in found.scores}})
+    missing = sorted(
+        {f"{setting} ({how})" for setting, how in set(cells.asked(False)) - {(s, w.how) for s, w in found.scores}}
+    )
     return [lines[0] + (f" Not run: {'; '.join(missing)}." if missing else " All of the study was run.")]
 
 

@@ -19,6 +19,7 @@ except ImportError:  # then the chain of library calls serves
 
 MOST = 64  # larger tiles do not fit the registers of a program
 KINDS = {"adam": 0, "sgd": 1}
+PRECISION = "ieee"  # of products, as Triton calls it: those of tf32 would leave the set
 
 
 def fits(weights: Tensor) -> bool:
@@ -105,7 +106,7 @@ def step(
     _kernel[(len(weights),)](
         weights, gradients, moments[0], moments[-1], out, numbers, numbers.stride(0) if len(numbers) > 1 else 0, n,
         LARGEST=_on_set.LARGEST_TURN**2, SHORT=_on_set.SHORT, SAFE=_on_set.SAFE, SKEW=_on_set.SKEW,
-        KIND=KINDS[kind], ONES=ones, TILE=tile, num_warps=4 if tile <= 32 else 8,
+        KIND=KINDS[kind], ONES=ones, PRECISION=PRECISION, TILE=tile, num_warps=4 if tile <= 32 else 8,
     )  # fmt: skip
     return out
 
@@ -150,7 +151,7 @@ if triton is not None:
     def _kernel(  # type: ignore[no-untyped-def]
         weight_pointer, gradient_pointer, first_pointer, second_pointer, out_pointer, number_pointer, number_stride, n,
         LARGEST: tl.constexpr, SHORT: tl.constexpr, SAFE: tl.constexpr, SKEW: tl.constexpr, KIND: tl.constexpr,
-        ONES: tl.constexpr, TILE: tl.constexpr,
+        ONES: tl.constexpr, PRECISION: tl.constexpr, TILE: tl.constexpr,
     ):  # fmt: skip
         matrix = tl.program_id(0).to(tl.int64)
         row, column = tl.arange(0, TILE)[:, None], tl.arange(0, TILE)[None, :]
@@ -164,7 +165,7 @@ if triton is not None:
         g = tl.load(gradient_pointer + offset, mask=real, other=0.0)
 
         # The generator of the Riemannian gradient
-        p = tl.dot(g, tl.trans(w), input_precision="ieee")
+        p = tl.dot(g, tl.trans(w), input_precision=PRECISION)
         k = _centred(0.5 * (p - tl.trans(p)), size, real, ONES)
 
         # The turn
@@ -186,7 +187,7 @@ if triton is not None:
         z = _centred(z, size, real, ONES)
 
         # `_on_set.rotation`
-        y = tl.dot(z, tl.trans(z), input_precision="ieee")
+        y = tl.dot(z, tl.trans(z), input_precision=PRECISION)
         h = _highest(tl.sum(z * z) / size, tl.sum(y * y), size, tl.maximum(size, 2.0) / 2 - 1)
         shorter = tl.minimum(LARGEST / tl.maximum(h, 1e-12), 1.0)
         h = h * shorter
@@ -195,16 +196,16 @@ if triton is not None:
         a = tl.where(h <= SHORT, near, tl.sqrt(1 - h * h * h / 2048))
         b = tl.where(h <= SHORT, tl.sqrt(near - h / 4), 1 - h / 32 + h * h / 256)
         c = 0.5 - high * h / 32
-        turn = tl.dot(tl.where(diagonal, b, 0.0) - (high / 8 * shorter) * y, z, input_precision="ieee")
+        turn = tl.dot(tl.where(diagonal, b, 0.0) - (high / 8 * shorter) * y, z, input_precision=PRECISION)
 
         # `_on_set.correction`
-        x = tl.dot(w, tl.trans(w), input_precision="ieee")
+        x = tl.dot(w, tl.trans(w), input_precision=PRECISION)
         highest = _highest(tl.sum(w * w) / size, tl.sum(x * x), size, size - 1)
         down = tl.minimum(SAFE / tl.maximum(highest, 1e-30), 1.0)
         one, factor = 1.5 * tl.sqrt(down) - 1, -0.5 * down * tl.sqrt(down)
 
         factors = tl.where(diagonal, a + one, 0.0) - (c * shorter) * y + factor * x + tl.sqrt(shorter) * turn
-        w = tl.dot(factors, w, input_precision="ieee")
+        w = tl.dot(factors, w, input_precision=PRECISION)
         if ONES:  # `_on_set.aligned`
             rows, columns = tl.sum(w, 1) / size, tl.sum(w, 0) / size
             w = w - rows[:, None] - columns[None, :] + ((tl.sum(rows) + 1) / size)
