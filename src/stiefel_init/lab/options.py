@@ -47,6 +47,7 @@ class Optimizer(StrEnum):
     stiefel_sgd = "stiefel-sgd"
     stiefel_muon = "stiefel-muon"
     orthogonal_adam = "orthogonal-adam"
+    gain_adam = "gain-adam"
 
 
 class Schedule(StrEnum):

@@ -158,7 +158,7 @@ def test_tables_and_page_of_planted_records() -> None:
     scores, best, rates, verdicts, manifold = OnTheSet().tables(flat())
     assert [row[0] for row in scores.rows] == list(map(str, EVERY))
     assert all("× 256" in row for row in rates.rows)
-    assert (len(best.rows), len(verdicts.rows), len(manifold.rows)) == (12, 8, 2)
+    assert (len(best.rows), len(verdicts.rows), len(manifold.rows)) == (14, 10, 2)
     section = OnTheSet().section(flat())
     assert "![Accuracy over the learning rate](on-the-set.png)" in section
     assert "![Rates that work, over the depth](on-the-set-rates.png)" in section

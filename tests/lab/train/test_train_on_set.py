@@ -26,7 +26,7 @@ from plain_training import (
 )
 from torch import nn
 
-from stiefel_init import StiefelError, check
+from stiefel_init import StiefelError, _on_set, check
 from stiefel_init.lab.train.cell import ON_SET, Cell, OptimizerName
 from stiefel_init.lab.train.on_set import ANGLES
 from stiefel_init.lab.train.runner import run
@@ -148,6 +148,43 @@ def test_weights_are_let_go_after_half_of_the_steps(engine: EngineName) -> None:
     for found, expected in zip(of_stack(stack, 0, stack.parameters.flat), flat(network)):
         torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
     assert not any(check(weight, tol=1e-5) for weight in hidden)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_gains_are_learned_beside_members(engine: EngineName) -> None:
+    """As autograd has the gradients of W = eˢQ, torch's Adam the steps of s, and the library those of Q."""
+    rate = 0.05
+    cell = Cell("none", depth=4, width=6, activation="elu", batch=16, rate=rate, optimizer="gain-adam")
+    task = images(20)
+    trainer = engine_of(engine, [cell], [task])
+    stack = trainer.stack
+    network = plain(stack, 0)
+    names = ["2.weight", "4.weight", "6.weight"]
+    q = [network.get_parameter(name).detach().clone().requires_grad_() for name in names]
+    s = [torch.zeros((), dtype=torch.float64, requires_grad=True) for _ in names]
+    free = [parameter for name, parameter in network.named_parameters() if name not in names]
+    groups: list[dict[str, Any]] = [{"params": free}, {"params": s, "lr": rate / 4}]
+    adam = torch.optim.Adam(groups, lr=rate)
+    moments: list[Any] = [(torch.zeros_like(each), torch.zeros_like(each)) for each in q]
+    for number in range(2):
+        epoch(trainer, number)
+        for step, start in enumerate(range(0, stack.size, stack.batch), 2 * number + 1):
+            x, y = batch_of(stack, task, 0, start, min(start + stack.batch, stack.size))
+            weights = {name: gain.exp() * member for name, gain, member in zip(names, s, q)}
+            for tensor in (*free, *s, *q):
+                tensor.grad = None
+            nn.functional.cross_entropy(torch.func.functional_call(network, weights, x), y).backward()
+            adam.step()
+            for place, member in enumerate(q):
+                with torch.no_grad():
+                    first, second = moments[place]
+                    new, *moments[place] = _on_set.adam_step(member, member.grad, first, second, step, rate)
+                    member.copy_(new)
+    for weight, gain, member in zip(stack.parameters.weights[1:-1], s, q):
+        torch.testing.assert_close(weight[0].cpu().double(), (gain.exp() * member).detach(), atol=1e-4, rtol=0)
+        assert abs(float(gain.detach())) > 0.01
+        assert check(weight[0] / weight[0].sum(-1).mean(), tol=1e-5)
 
 
 def test_release_is_for_weights_that_are_held() -> None:

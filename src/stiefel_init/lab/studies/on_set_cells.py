@@ -15,16 +15,18 @@ from .tuned import TUNING, Search, Setting
 
 FREE, FREE_COSINE = "free", "free, cosine"
 ON_SET, ON_SET_COSINE, RELEASED = "on the set", "on the set, cosine", "on the set, then free"
-STIEFEL = "Stiefel"
+GAIN, STIEFEL = "on the set, gains", "Stiefel"
 HOW: dict[str, tuple[OptimizerName, ScheduleName]] = {
     FREE: ("adam", "constant"),
     FREE_COSINE: ("adam", "cosine"),
     ON_SET: ("stiefel-adam", "constant"),
     ON_SET_COSINE: ("stiefel-adam", "cosine"),
     RELEASED: ("stiefel-adam", "release"),
+    GAIN: ("gain-adam", "cosine"),
     STIEFEL: ("orthogonal-adam", "constant"),
 }
-"""The ways to train: optimizer and schedule. Stiefel keeps weights orthogonal, without the ones direction."""
+"""The ways to train: optimizer and schedule. Stiefel keeps weights orthogonal, without the ones direction; with gains,
+each layer has a learned one."""
 _HOW = {pair: how for how, pair in HOW.items()}
 STARTS = ("stiefel", "permutation")
 RATES, QUICK_RATES = (0.25, 1.0, 4.0, 16.0, 64.0, 256.0), (1.0, 16.0, 256.0)

@@ -13,12 +13,12 @@ from ..report.tables import Table
 from ..train.cell import Cell
 from ..train.record import Record
 from . import on_set_cells as cells
-from .on_set_cells import EVERY, FREE, FREE_COSINE, ON_SET, ON_SET_COSINE, RELEASED, STIEFEL, Key, Way
+from .on_set_cells import EVERY, FREE, FREE_COSINE, GAIN, ON_SET, ON_SET_COSINE, RELEASED, STIEFEL, Key, Way
 from .tuned import WORKS, Setting, quality, working
 
 MARGIN = 0.5
 """Points of accuracy by which a way may be worse and still count as not worse."""
-AGAINST = {ON_SET: FREE, ON_SET_COSINE: FREE_COSINE, RELEASED: FREE_COSINE, STIEFEL: FREE}
+AGAINST = {ON_SET: FREE, ON_SET_COSINE: FREE_COSINE, RELEASED: FREE_COSINE, GAIN: FREE_COSINE, STIEFEL: FREE}
 """What each way is compared with: the same start trained freely, by the same schedule."""
 
 
@@ -174,7 +174,7 @@ def _at_best(found: Found, setting: Setting, start: str) -> Target | None:
     """The best schedule on the set beside the best free one."""
     here = {way.how: values for (where, way), values in found.scores.items() if (where, way.start) == (setting, start)}
     free = {how: values for how, values in here.items() if how in (FREE, FREE_COSINE)}
-    ours = {how: values for how, values in here.items() if how in (ON_SET, ON_SET_COSINE, RELEASED)}
+    ours = {how: values for how, values in here.items() if how in (ON_SET, ON_SET_COSINE, RELEASED, GAIN)}
     if not free or not ours:
         return None
     a, b = (max(group, key=lambda how: float(group[how].mean())) for group in (ours, free))

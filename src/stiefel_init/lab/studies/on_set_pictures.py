@@ -7,11 +7,18 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from ..report import plots
-from .on_set_cells import FREE, FREE_COSINE, HOW, ON_SET, ON_SET_COSINE, RELEASED, STARTS, Way
+from .on_set_cells import FREE, FREE_COSINE, GAIN, HOW, ON_SET, ON_SET_COSINE, RELEASED, STARTS, Way
 from .on_set_findings import Found
 
 _STYLE: dict[str, Any] = {FREE: ":", FREE_COSINE: (0, (1, 3)), ON_SET: "-", ON_SET_COSINE: "--", RELEASED: "-."}
-_COLOUR = {FREE: "#777777", FREE_COSINE: "#777777", ON_SET: "#0072B2", ON_SET_COSINE: "#0072B2", RELEASED: "#009E73"}
+_COLOUR = {
+    FREE: "#777777",
+    FREE_COSINE: "#777777",
+    ON_SET: "#0072B2",
+    ON_SET_COSINE: "#0072B2",
+    RELEASED: "#009E73",
+    GAIN: "#CC79A7",
+}
 
 
 def _line(how: str) -> dict[str, Any]:

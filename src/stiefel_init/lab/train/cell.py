@@ -10,7 +10,7 @@ import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -21,21 +21,33 @@ from ...schemes import Position, Scheme, get
 from ...theory import activations
 from ...theory._moments import ActivationName
 
-OptimizerName = Literal["adam", "sgd", "stiefel-adam", "stiefel-sgd", "stiefel-muon", "orthogonal-adam"]
+OptimizerName = Literal["adam", "sgd", "stiefel-adam", "stiefel-sgd", "stiefel-muon", "orthogonal-adam", "gain-adam"]
 StepName = Literal["adam", "sgd", "muon"]
 PrecisionName = Literal["float32", "tf32"]
 ScheduleName = Literal["constant", "cosine", "release"]
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 PRECISIONS: tuple[PrecisionName, ...] = get_args(PrecisionName)
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
-ON_SET: dict[OptimizerName, tuple[StepName, bool]] = {
-    "stiefel-adam": ("adam", True),
-    "stiefel-sgd": ("sgd", True),
-    "stiefel-muon": ("muon", True),
-    "orthogonal-adam": ("adam", False),
+
+
+class Kept(NamedTuple):
+    """How an optimizer keeps the weights between hidden layers in the set."""
+
+    step: StepName
+    ones: bool = True
+    """Whether the ones direction is kept; if not, weights stay orthogonal, and no more."""
+    gain: bool = False
+    """Whether each layer's weights are a member times a gain of its own, which is learned."""
+
+
+ON_SET: dict[OptimizerName, Kept] = {
+    "stiefel-adam": Kept("adam"),
+    "stiefel-sgd": Kept("sgd"),
+    "stiefel-muon": Kept("muon"),
+    "orthogonal-adam": Kept("adam", ones=False),
+    "gain-adam": Kept("adam", gain=True),
 }
-"""The optimizers that keep the weights between hidden layers in the set, or, without the ones direction, orthogonal:
-which step they take, and whether they keep the ones."""
+"""The optimizers that keep the weights between hidden layers in the set."""
 SMOOTH = ("gelu", "silu")
 """The activations that the laboratory trains and the theory does not know."""
 MOST_DEPTH = 100_000
@@ -73,8 +85,8 @@ class Cell:
     rate: Any = None
     """Learning rate; by default the paper's 0.001/√depth. Deep networks need one that small."""
     optimizer: OptimizerName = "adam"
-    """Those called stiefel-… keep the weights between hidden layers in the set, orthogonal-adam keeps them orthogonal;
-    the rest is trained by Adam or SGD."""
+    """Those called stiefel-… keep the weights between hidden layers in the set, gain-adam does so up to a learned gain
+    for each layer, orthogonal-adam keeps them orthogonal; the rest is trained by Adam or SGD."""
     shots: int | None = None
     """Training images per class, different ones for each seed; None for all."""
     alpha: float | None = None
@@ -114,8 +126,8 @@ class Cell:
             )
         if self.optimizer not in OPTIMIZERS:
             raise unknown("optimizer", self.optimizer, OPTIMIZERS)
-        if self.optimizer in ON_SET and not _starts_on_set(self.scheme, ON_SET[self.optimizer][1]):
-            kept = "in the set" if ON_SET[self.optimizer][1] else "orthogonal"
+        if self.optimizer in ON_SET and not _starts_on_set(self.scheme, ON_SET[self.optimizer].ones):
+            kept = "in the set" if ON_SET[self.optimizer].ones else "orthogonal"
             raise StiefelError(
                 f"optimizer={self.optimizer!r} keeps weights {kept}, but scheme={str(self.scheme)!r} does not start "
                 "them so; use a scheme such as 'stiefel' or 'permutation', or optimizer='adam'."

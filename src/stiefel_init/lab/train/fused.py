@@ -179,7 +179,7 @@ class FusedEngine:
 
     def state(self) -> list[Tensor]:
         """The optimizer's moments."""
-        kept = [] if self.on_set is None else [*self.on_set.moments]
+        kept = [] if self.on_set is None else self.on_set.state()
         return [*self.moments, *kept] if self.adam else kept
 
     def skip(self, epochs: int) -> None:
