@@ -14,10 +14,22 @@ from scipy import stats
 from stiefel_init.lab.paper.protocol import IMAGES
 from stiefel_init.lab.studies import on_set_cells as cells
 from stiefel_init.lab.studies import on_set_findings as study
-from stiefel_init.lab.studies.on_set_cells import EVERY, FREE, FREE_COSINE, HOW, ON_SET, ON_SET_COSINE, STIEFEL, Way
+from stiefel_init.lab.studies.on_set_cells import (
+    EVERY,
+    FIRST,
+    FREE,
+    FREE_COSINE,
+    HOW,
+    ON_SET,
+    ON_SET_COSINE,
+    STIEFEL,
+    TUNING,
+    Way,
+)
 from stiefel_init.lab.studies.on_set_findings import ACCURACY, AGAINST, Found, duels
 from stiefel_init.lab.studies.on_the_set import OnTheSet
-from stiefel_init.lab.studies.tuned import FIRST, TUNING, Setting
+from stiefel_init.lab.studies.rivals import Rivals
+from stiefel_init.lab.studies.tuned import Setting
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 
@@ -84,6 +96,13 @@ def test_stages_are_trained_in_order_and_the_deepest_on_the_set_first() -> None:
     records |= {cell: record(cell, 50.0) for cell in second}
     third = OnTheSet().cells(2, records=records)
     assert {cell.depth for cell in third if cell not in records} == {100}
+
+
+def test_no_network_is_in_the_study_of_rivals_too() -> None:
+    rivals = set(Rivals().cells(1)) | set(Rivals().cells(1, quick=True))
+    seeds = {cell.seed for cell in rivals}
+    ours = {cell.seed for quick in (True, False) for search in cells.searches(quick) for cell in search.tuning}
+    assert not seeds & (ours | set(range(FIRST, FIRST + 100)))
 
 
 def test_half_a_search_chooses_nothing() -> None:

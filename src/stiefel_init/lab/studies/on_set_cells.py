@@ -11,11 +11,11 @@ from typing import NamedTuple
 from ..paper.protocol import IMAGES, TABULAR_WIDTH
 from ..train.cell import Cell, OptimizerName, ScheduleName
 from ..train.record import Record
-from .tuned import TUNING, Search, Setting
+from .tuned import Search, Setting
 
 FREE, FREE_COSINE = "free", "free, cosine"
 ON_SET, ON_SET_COSINE, RELEASED = "on the set", "on the set, cosine", "on the set, then free"
-GAIN, STIEFEL = "on the set, gains", "Stiefel"
+GAIN, STIEFEL = "on the set, gains", "Stiefel manifold"
 HOW: dict[str, tuple[OptimizerName, ScheduleName]] = {
     FREE: ("adam", "constant"),
     FREE_COSINE: ("adam", "cosine"),
@@ -25,10 +25,14 @@ HOW: dict[str, tuple[OptimizerName, ScheduleName]] = {
     GAIN: ("gain-adam", "cosine"),
     STIEFEL: ("orthogonal-adam", "constant"),
 }
-"""The ways to train: optimizer and schedule. Stiefel keeps weights orthogonal, without the ones direction; with gains,
-each layer has a learned one."""
+"""The ways to train: optimizer and schedule. On the Stiefel manifold weights stay orthogonal, without the ones direction;
+with gains, each layer has a learned one."""
 _HOW = {pair: how for how, pair in HOW.items()}
-STARTS = ("stiefel", "permutation")
+STARTS = {"stiefel": "uniform", "permutation": "permutation"}
+"""Scheme → what its members are called."""
+TUNING, FIRST = (3000, 3001), 4000
+"""Seeds that choose rates, and the first that is compared; not those of the study of rivals, so that no network is in
+both."""
 RATES, QUICK_RATES = (0.25, 1.0, 4.0, 16.0, 64.0, 256.0), (1.0, 16.0, 256.0)
 """Times the paper's 0.001/√depth."""
 EPOCHS, QUICK_EPOCHS, TABLE_EPOCHS, STEPS = 15, 6, 60, 100
@@ -46,7 +50,7 @@ class Way(NamedTuple):
     how: str
 
     def __str__(self) -> str:
-        return f"{self.start}, {self.how}"
+        return f"{STARTS[self.start]}, {self.how}"
 
 
 EVERY = tuple(Way(start, how) for start, how in product(STARTS, HOW))
@@ -125,7 +129,7 @@ def _search(stage: Stage, quick: bool) -> Search[Way]:
         for how, setting, start, times in product(part.hows, part.settings, STARTS, QUICK_RATES if quick else RATES)
         for seed in (TUNING if setting.depth < 300 and not quick else TUNING[:1])
     )
-    return Search(tuning, way_of, lambda way, setting, times, seed: cell(way, setting, times, seed, quick=quick))
+    return Search(tuning, way_of, lambda way, setting, times, seed: cell(way, setting, times, seed, quick=quick), FIRST)
 
 
 def everything(seeds: int, quick: bool, records: Mapping[Cell, Record]) -> list[Cell]:

@@ -161,7 +161,7 @@ def targets(found: Found) -> list[Target]:
         widths = {how: found.working((hundred, Way(start, how))) for how in (ON_SET, ON_SET_COSINE, FREE)}
         if any(widths[how] is not None for how in (ON_SET, ON_SET_COSINE)):
             text = ", ".join(f"{how} {'none' if width is None else f'× {width:g}'}" for how, width in widths.items())
-            what = f"{start}, 100 layers, MNIST: rates that work, × 64"
+            what = f"{cells.STARTS[start]}, 100 layers, MNIST: rates that work, × 64"
             rows.append(Target(what, text, _yes(max(width or 0 for width in list(widths.values())[:2]) >= 64)))
     for setting in (Setting(dataset, 100) for dataset in IMAGES):
         for start in cells.STARTS:
@@ -181,7 +181,9 @@ def _at_best(found: Found, setting: Setting, start: str) -> Target | None:
     gain = float(ours[a].mean() - free[b].mean())
     p, word = _judged(ours[a], free[b], 2 * len(cells.STARTS), MARGIN)
     text = f"{a} {ours[a].mean():.2f} %, {b} {free[b].mean():.2f} % ({word}, {gain:+.2f}, p = {p:.2g})"
-    return Target(f"{start}, {setting}: not worse than free training", text, _yes(word in ("better", "not worse")))
+    return Target(
+        f"{cells.STARTS[start]}, {setting}: not worse than free training", text, _yes(word in ("better", "not worse"))
+    )
 
 
 def _yes(reached: bool) -> str:

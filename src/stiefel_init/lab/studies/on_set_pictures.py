@@ -38,7 +38,7 @@ def over_rates(found: Found) -> Figure:
             ticks = sorted({times for (where, _), rates in found.tuned.items() if where == setting for times in rates})
             axis.set_xticks(ticks, [f"{times:g}" for times in ticks])
             axis.set_xticks([], minor=True)
-            axis.set_title(f"{setting}\n{start}", fontsize=9)
+            axis.set_title(f"{setting}\n{STARTS[start]}", fontsize=9)
         row[0].set_ylabel("test accuracy (%)")
     for axis in axes[-1]:
         axis.set_xlabel("times 0.001/√depth")
@@ -63,7 +63,7 @@ def over_depth(found: Found) -> Figure:
             if points:
                 axis.plot(*zip(*points), label=how, **_line(how))
         axis.set(xscale="log", yscale="log", xlabel="depth", ylim=(0.4, 1500))
-        axis.set_title(f"{dataset}, {start}", fontsize=9)
+        axis.set_title(f"{dataset}, {STARTS[start]}", fontsize=9)
         axis.set_xticks(depths, [f"{depth:,}" for depth in depths])
         axis.set_xticks([], minor=True)
         axis.set_yticks([0.5, 1, 4, 16, 64, 256, 1024], ["none", "× 1", "× 4", "× 16", "× 64", "× 256", "× 1,024"])

@@ -74,13 +74,13 @@ def _run(found: Found, full: int) -> list[str]:
 
 def _words() -> list[str]:
     return [
-        "Ways: *free*, Adam; *on the set*, `stiefel-adam`; *Stiefel*, the same without the ones direction; *cosine*, a",
+        "Ways: *free*, Adam; *on the set*, `stiefel-adam`; *Stiefel manifold*, the same without the ones; *cosine*, a",
         "warm-up and a cosine to zero instead of a constant rate; *then free*, half of the steps on the set, then free",
         "at a sixteenth of the rate and a cosine to zero; *gains*, with a cosine, members times a learned gain for",
         "each layer. Each way of each start has its best rate, chosen by networks with other seeds and a third of the",
         "epochs.",
         "",
-        "*better*, *worse*: the means differ (Welch's test, p < 0.05 times the number of comparisons in the table).",
+        "*better*, *worse*: the means differ (Welch's test; p times the number of comparisons in the table below 0.05).",
         f"*not worse*: by less than {MARGIN} points, likewise. *not shown*: neither. In brackets: the difference of",
         "means, more being better, and the corrected p.",
     ]

@@ -17,7 +17,7 @@ from ..train.record import Record
 TUNING = (1000, 1001)
 """Seeds of the networks that choose the rates; no compared network has one of them."""
 FIRST = 2000
-"""First seed of the compared networks."""
+"""First seed of the compared networks, unless a study has its own."""
 WORKS = 0.9
 """A rate works if its networks reach this share of the best score of any contender at any rate."""
 Contender = TypeVar("Contender", bound=Hashable)
@@ -56,6 +56,8 @@ class Search(Generic[Contender]):
     """Whose network it is."""
     final: Callable[[Contender, Setting, float, int], Cell]
     """The compared network of a contender in a setting, at so many times 0.001/√depth, with a seed."""
+    first: int = FIRST
+    """First seed of the compared networks."""
 
     @cached_property
     def _rates(self) -> dict[tuple[tuple[Setting, Contender], float], list[Cell]]:
@@ -88,7 +90,7 @@ class Search(Generic[Contender]):
         best = self.best(records)
         return [
             self.final(contender, setting, times, seed)
-            for seed in range(FIRST, FIRST + seeds)
+            for seed in range(self.first, self.first + seeds)
             for (setting, contender), times in best.items()
         ]
 
