@@ -31,6 +31,7 @@ RIVALS = (
     Rival("lsuv", get("lsuv")),
     Rival("zero", get("zero")),
     Rival("idinit", get("idinit")),
+    Rival("sinusoidal", get("sinusoidal")),
     Rival("tanh-init", get("tanh-init"), "tanh"),
     *(Rival(name, get(name)) for name in ("he", "xavier", "torch", "truncated-normal", "gpt-2")),
     Rival("mup √2", MuP(math.sqrt(2))),
