@@ -25,7 +25,7 @@ HOW: dict[str, tuple[OptimizerName, ScheduleName]] = {
     GAIN: ("gain-adam", "cosine"),
     STIEFEL: ("orthogonal-adam", "constant"),
 }
-"""The ways to train: optimizer and schedule. On the Stiefel manifold weights stay orthogonal, without the ones direction;
+"""The ways to train: optimizer and schedule. On the Stiefel manifold weights stay orthogonal, without the ones;
 with gains, each layer has a learned one."""
 _HOW = {pair: how for how, pair in HOW.items()}
 STARTS = {"stiefel": "uniform", "permutation": "permutation"}

@@ -80,7 +80,7 @@ def _words() -> list[str]:
         "each layer. Each way of each start has its best rate, chosen by networks with other seeds and a third of the",
         "epochs.",
         "",
-        "*better*, *worse*: the means differ (Welch's test; p times the number of comparisons in the table below 0.05).",
+        "*better*, *worse*: the means differ (Welch's test; p times the comparisons in the table is below 0.05).",
         f"*not worse*: by less than {MARGIN} points, likewise. *not shown*: neither. In brackets: the difference of",
         "means, more being better, and the corrected p.",
     ]

@@ -101,8 +101,12 @@ def verdict(a: np.ndarray, b: np.ndarray, comparisons: int) -> str:
     return "wins" if greater_p(a, b) < level else "loses" if greater_p(b, a) < level else "not shown"
 
 
-def duels(found: Found) -> list[tuple[Setting, str, str, float, str]]:
-    """(setting, rival, our best start there, difference of means, verdict) of every rival in every setting."""
+Duel = tuple[Setting, str, str, float, str]
+"""Setting, rival, our best start there, difference of means, verdict."""
+
+
+def duels(found: Found) -> list[Duel]:
+    """Every rival in every setting."""
     pairs = [
         (setting, name, *ours, values)
         for setting in found.settings
