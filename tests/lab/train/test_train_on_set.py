@@ -155,7 +155,10 @@ def test_weights_are_let_go_after_half_of_the_steps(engine: EngineName) -> None:
 def test_gains_are_learned_beside_members(engine: EngineName) -> None:
     """As autograd has the gradients of W = eˢQ, torch's Adam the steps of s, and the library those of Q."""
     rate = 0.05
-    cell = Cell("none", depth=4, width=6, activation="elu", batch=16, rate=rate, optimizer="gain-adam")
+    cell = Cell(
+        "none", depth=4, width=6, activation="elu", epochs=2, batch=16, rate=rate, optimizer="gain-adam",
+        schedule="cosine",
+    )  # fmt: skip
     task = images(20)
     trainer = engine_of(engine, [cell], [task])
     stack = trainer.stack
@@ -175,11 +178,14 @@ def test_gains_are_learned_beside_members(engine: EngineName) -> None:
             for tensor in (*free, *s, *q):
                 tensor.grad = None
             nn.functional.cross_entropy(torch.func.functional_call(network, weights, x), y).backward()
+            factor = stack.rate_factor(start)
+            for group, full in zip(adam.param_groups, (rate, rate / 4)):
+                group["lr"] = factor * full
             adam.step()
             for place, member in enumerate(q):
                 with torch.no_grad():
                     first, second = moments[place]
-                    new, *moments[place] = _on_set.adam_step(member, member.grad, first, second, step, rate)
+                    new, *moments[place] = _on_set.adam_step(member, member.grad, first, second, step, factor * rate)
                     member.copy_(new)
     for weight, gain, member in zip(stack.parameters.weights[1:-1], s, q):
         torch.testing.assert_close(weight[0].cpu().double(), (gain.exp() * member).detach(), atol=1e-4, rtol=0)
