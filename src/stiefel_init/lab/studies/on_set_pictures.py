@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from ..report import plots
-from .on_set_cells import FREE, FREE_COSINE, GAIN, HOW, ON_SET, ON_SET_COSINE, RELEASED, STARTS, Way
+from .on_set_cells import FREE, FREE_COSINE, GAIN, HOW, ON_SET, ON_SET_COSINE, RELEASED, STARTS, TABLE, Way
 from .on_set_findings import Found
+from .tuned import Setting
 
 _STYLE: dict[str, Any] = {FREE: ":", FREE_COSINE: (0, (1, 3)), ON_SET: "-", ON_SET_COSINE: "--", RELEASED: "-."}
 _COLOUR = {
@@ -26,11 +28,14 @@ def _line(how: str) -> dict[str, Any]:
 
 
 def over_rates(found: Found) -> Figure:
-    """Accuracy over the rate: a column for each setting, a row for each start."""
-    settings = [setting for setting in found.settings if any(key[0] == setting for key in found.tuned)]
-    drawn, axes = plots.figure(len(settings), len(STARTS), (3.1, 2.9), label="Accuracy over the learning rate")
-    for row, start in zip(axes, STARTS):
-        for axis, setting in zip(row, settings):
+    """Accuracy over the rate on all data: a column for each depth, a row for each data set of images and start."""
+    settings = [setting for setting in found.settings if setting.shots is None and setting.dataset != TABLE]
+    depths = sorted({setting.depth for setting in settings})
+    rows = list(product(dict.fromkeys(setting.dataset for setting in settings), STARTS))
+    drawn, axes = plots.figure(len(depths), len(rows), (3.1, 2.4), label="Accuracy over the learning rate")
+    for row, (dataset, start) in zip(axes, rows):
+        for axis, depth in zip(row, depths):
+            setting = Setting(dataset, depth)
             for how in HOW:
                 if rates := found.tuned.get((setting, Way(start, how))):
                     axis.plot(*zip(*sorted(rates.items())), label=how, **_line(how))
