@@ -108,7 +108,7 @@ def _entry(outcome: Outcome, setting: Cell) -> dict[str, Any]:
     """A scheme in a setting, compared with the best scheme there."""
     rivals = [s for s in outcome.study.settings if (s.activation, s.depth) == (setting.activation, setting.depth)]
     samples = [np.array([record.score for record in of(outcome, rival)]) for rival in rivals]
-    row = compared(samples, less_is_better=outcome.records[0].metric.less_is_better)[rivals.index(setting)]
+    row = compared(samples, outcome.records[0].metric)[rivals.index(setting)]
     records = of(outcome, setting)
     balanced = [record.balanced for record in records if record.balanced is not None]
     best = outcome.choice.best[setting]
