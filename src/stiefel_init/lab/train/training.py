@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -87,9 +88,11 @@ def _train(stack: Stack, kind: type[Engine], progress: Callable[[int], None], ke
     tested = test_epochs(stack.cells[0])
     checkpoint = Checkpoint(keep, stack, trainer)
     try:
-        for epoch in range(checkpoint.restore(outcomes) + 1, epochs + 1):
+        done, row = checkpoint.restore(outcomes)
+        for epoch in range(done + 1, epochs + 1):
             stack.shuffle(epoch - 1)
-            loss, correct = trainer.epoch()
+            loss, correct = trainer.epoch(row, partial(checkpoint.keep, epoch - 1, outcomes))
+            row = 0
             last = epoch == epochs
             if last or not few:  # few-shot epochs are single steps: only the last matters
                 _note(outcomes, stack, epoch, loss, correct)
