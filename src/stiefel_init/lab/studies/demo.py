@@ -121,7 +121,7 @@ def meaning(records: Sequence[Record], signals: Mapping[str, Signal]) -> list[st
     sentences.append(
         f"He's signal {fades} (its spread in the last layer is {spread['he']:.2g} of that in the first), but of its "
         f"{WIDTH} units there only {distinct['he']:.1f} are distinct, {repeats}; of stiefel's, "
-        f"{distinct['stiefel']:.1f} are, and {signals['stiefel'].active[:, -1].mean():.0%} fire."
+        f"{distinct['stiefel']:.1f} are, and {100 * signals['stiefel'].active[:, -1].mean():.0f} % fire."
     )
     return sentences
 

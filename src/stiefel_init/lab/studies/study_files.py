@@ -187,12 +187,12 @@ def comparison(content: dict[str, Any]) -> Table:
     searched = bool(content["rates"])
     several = len({entry["activation"] for entry in content["results"]}) > 1
     even = any(e["balanced_accuracy"] is not None for e in content["results"]) and _uneven(content)
-    header = ["depth", "scheme", *(["lr ×"] if searched else []), "networks", "mean", "95 % interval", "p against best"]
+    header = ["setting" if several else "depth", "scheme", *(["lr ×"] if searched else []), "networks", "mean", "95 % interval", "p against best"]
     header += ["balanced accuracy (%)"] if even else []
     header += ["diverged"]
     rows = []
     for entry in content["results"]:
-        place = f"{entry['activation']}, {entry['depth']}" if several else str(entry["depth"])
+        place = f"{entry['activation']}, depth {entry['depth']}" if several else str(entry["depth"])
         p = entry["p_against_best"]
         row = [place, entry["scheme"]]
         row += [f"{entry['times_default_rate']:g}" + ("*" if entry["rate_at_edge"] else "")] if searched else []
@@ -227,7 +227,12 @@ def listing(out: Path) -> Table:
             content = json.loads(path.read_text(encoding="utf-8"))
             metric = METRICS[content["metric"]["name"]]
             best = [entry for entry in content["results"] if entry["best"]]
-            leaders = [f"{e['scheme']} {score_text(e['mean'], metric)} (depth {e['depth']})" for e in best]
+            several = len({entry["activation"] for entry in content["results"]}) > 1
+            leaders = [
+                f"{e['scheme']} {score_text(e['mean'], metric)} ({e['activation'] + ', ' if several else ''}depth "
+                f"{e['depth']})"
+                for e in best
+            ]
             schemes = dict.fromkeys(entry["scheme"] for entry in content["results"])
             networks = sum(entry["networks"] for entry in content["results"])
             rows.append(
