@@ -116,7 +116,9 @@ def main() -> None:
     if options.only is None:
         speeds = by_row()
         for speed in speeds:
-            print(f"depth {speed['depth']:3}: training {speed['training']:.1f}, testing {speed['testing']:.1f} µs a row")
+            print(
+                f"depth {speed['depth']:3}: training {speed['training']:.1f}, testing {speed['testing']:.1f} µs a row"
+            )
         if options.write:
             write_record("forecasts-cpu", {"machine": machine("cpu"), "rows": rows, "by_row": speeds})
 

@@ -23,10 +23,11 @@ def test_intervals_and_p_are_those_of_scipy() -> None:
 def test_intervals_end_where_the_scale_does() -> None:
     high, low = compared([np.array([99.9, 97.0, 99.9]), np.array([0.0, 3.0, 0.5])], ACCURACY)
     assert (high.high, low.low) == (100.0, 0.0)
-    assert 0 < high.low < high.mean < high.high
-    assert low.low < low.mean < low.high < 100
+    assert high.low == pytest.approx(stats.t.interval(0.95, 2, high.mean, 2.9 / 3)[0]), "the other end stays"
+    assert low.high == pytest.approx(low.mean * 2 - stats.t.interval(0.95, 2, low.mean, (low.std or 0) / 3**0.5)[0])
     (error,) = compared([np.array([1.0, 400.0, 3.0])], RMSE)
     assert error.low == 0.0, "no error is below 0"
+    assert error.high is not None
     assert error.high > 400, "and none is too large"
 
 

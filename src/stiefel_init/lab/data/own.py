@@ -249,7 +249,8 @@ def _classes(name: str, y: np.ndarray, *, strict: bool) -> tuple[int | None, np.
     if rare:
         more = f" and {len(rare) - 3} more" if len(rare) > 3 else ""
         raise StiefelError(
-            f"{name} has classes with a single row, {', '.join(map(shown, rare[:3]))}{more}, which cannot be split; {advice}."
+            f"{name} has classes with a single row, {', '.join(map(shown, rare[:3]))}{more}, which cannot be split; "
+            f"{advice}."
         )
     if math.ceil(TEST_SHARE * len(y)) < len(found):
         raise StiefelError(

@@ -63,7 +63,7 @@ def run_demo(out: Path, device: DeviceName, epochs: int) -> Path:
     sentences = meaning(records, signals)
     text = f"""{" ".join(sentences)}
 
-## Test accuracy (%) after {counted(epochs, 'epoch')}, by depth
+## Test accuracy (%) after {counted(epochs, "epoch")}, by depth
 
 Mean ± standard deviation of {SEEDS} networks with different seeds.
 

@@ -187,7 +187,8 @@ def comparison(content: dict[str, Any]) -> Table:
     searched = bool(content["rates"])
     several = len({entry["activation"] for entry in content["results"]}) > 1
     even = any(e["balanced_accuracy"] is not None for e in content["results"]) and _uneven(content)
-    header = ["setting" if several else "depth", "scheme", *(["lr ×"] if searched else []), "networks", "mean", "95 % interval", "p against best"]
+    header = ["setting" if several else "depth", "scheme", *(["lr ×"] if searched else []), "networks", "mean"]
+    header += ["95 % interval", "p against best"]
     header += ["balanced accuracy (%)"] if even else []
     header += ["diverged"]
     rows = []

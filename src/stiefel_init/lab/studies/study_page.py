@@ -33,7 +33,8 @@ def page(outcome: Outcome, content: dict[str, Any], folder: Path) -> Path:
     if outcome.study.seeds > 1 or outcome.study.rates.searched:
         lines += [
             "## The schemes compared", "",
-            "Means with 95 % intervals over seeds (Student's, cut off where the scale ends). p is that of Welch's test against the best scheme of the setting, "
+            "Means with 95 % intervals over seeds (Student's, cut off where the scale ends). p is that of Welch's test "
+            "against the best scheme of the setting, "
             "corrected by Holm; above 0.05 the data do not tell the two apart.",
             *(["", "\\* at the edge of the rates tried."] if edges else []), "", *comparison(content).markdown(), "",
         ]  # fmt: skip

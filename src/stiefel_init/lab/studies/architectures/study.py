@@ -113,5 +113,7 @@ def _work(network: Network, done: Runs, how: How) -> float:
     def runs(jobs: Iterable[Job]) -> float:
         return sum(network.tuning_steps / network.steps if job.seed == TUNING else 1 for job in jobs)
 
-    rest = plan.expected(network, how.seeds, thorough=not how.quick) - runs(job for job in done if job.network == network.name)
+    rest = plan.expected(network, how.seeds, thorough=not how.quick) - runs(
+        job for job in done if job.network == network.name
+    )
     return max(rest, runs(left(network, done, how))) * network.work
