@@ -54,8 +54,9 @@ HOLES = np.where(FINE == 3, np.nan, np.where(FINE == 4, np.inf, FINE))
 @pytest.mark.parametrize(
     ("x", "y", "options", "words"),
     [
-        (np.ones((0, 2)), [], {}, "shape (0, 2)"),
-        (np.ones((20, 0)), [0, 1] * 10, {}, "shape (20, 0)"),
+        (np.ones((0, 2)), [], {}, "has no rows"),
+        (np.ones((20, 0)), [0, 1] * 10, {}, "no column besides the target"),
+        (np.ones((20, 2)), [0, 1] * 10, {}, "the same features in every row"),
         (np.ones(20), [0, 1] * 10, {}, "shape (20,)"),
         (np.ones((20, 2, 2)), [0, 1] * 10, {}, "reshape(len(x), -1)"),
         (FINE, [0, 1], {}, "features of shape (20, 2) and targets of shape (2,)"),
@@ -68,7 +69,7 @@ HOLES = np.where(FINE == 3, np.nan, np.where(FINE == 4, np.inf, FINE))
         (np.where(FINE % 2, np.nan, FINE), [0, 1] * 10, {}, "column 1 has no values"),
         (FINE, np.arange(25).repeat(2)[:20] + np.arange(20), {"task": "classification"}, "single row"),
         (FINE, [2.5] * 20, {}, "the same target, 2.5, in every row"),
-        (np.ones((42, 1)), np.arange(21).repeat(2), {}, "21 different whole numbers as targets"),
+        (np.arange(42.0)[:, None], np.arange(21).repeat(2), {}, "21 different whole numbers as targets"),
         (FINE, [np.nan, 1] * 10, {}, "10 missing or infinite targets"),
         (FINE, [None, "a"] * 10, {}, "10 missing or infinite targets"),
         (FINE, ["a"] * 20, {}, "only the class a"),

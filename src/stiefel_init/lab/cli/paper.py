@@ -93,9 +93,11 @@ def report(
 ) -> None:
     """Write the report: the paper's claims with verdicts, tables beside the published ones, pictures."""
     from ..experiments import experiments
+    from ..files import refuse_file
     from ..report import pages
     from ..results import Results
 
+    refuse_file(out)  # before the pictures are drawn
     source, known = Results(results), experiments().values()
     for path in [pages.write_html(out, source, known)] if html else pages.write(out, source, known):
         print(f"wrote {path}")
