@@ -18,9 +18,10 @@ from ..data import Dataset
 from ..progress import counted, duration
 from . import record as record_files
 from .cell import Cell, stack_key
+from .evaluation import ROWS
 from .network import Architecture
 from .runner import DeviceName, pick_device, plan
-from .stack import EVALUATION_ROWS, Stack
+from .stack import Stack
 from .task import Task, Tasks
 from .threads import spread
 from .training import pick_engine, test_epochs
@@ -107,11 +108,15 @@ class Cost(NamedTuple):
     """What an epoch takes besides its steps."""
     step: float
     test: float
+    more: float = 0.0
+    """What the last test takes besides: it asks for more than the others."""
 
     def of(self, cell: Cell, task: Task) -> float:
         """Seconds of the whole stack of a cell."""
         steps = -(-task.size // (cell.batch or task.size))
-        return self.start + cell.epochs * (self.epoch + steps * self.step) + len(test_epochs(cell)) * self.test
+        return (
+            self.start + cell.epochs * (self.epoch + steps * self.step) + len(test_epochs(cell)) * self.test + self.more
+        )
 
 
 def _measure(stack: Sequence[Cell], tasks: Tasks, device: torch.device) -> Cost:
@@ -130,8 +135,8 @@ def _measure_part(stack: Sequence[Cell], tasks: Tasks, device: torch.device) -> 
     depth = min(cell.depth, MOST_LAYERS)
     width = cell.width if isinstance(cell.width, int) else cell.width[:depth]
     whole = [tasks(one) for one in stack]
-    parts = {id(task): task.test_features[:EVALUATION_ROWS] for task in whole}
-    learned = [replace(t, test_features=parts[id(t)], test_targets=t.test_targets[:EVALUATION_ROWS]) for t in whole]
+    parts = {id(task): task.test_features[:ROWS] for task in whole}
+    learned = [replace(t, test_features=parts[id(t)], test_targets=t.test_targets[:ROWS]) for t in whole]
     start = _now(device)
     state = Stack([replace(one, depth=depth, width=width) for one in stack], learned, device)
     engine = pick_engine("auto", cell, learned[0], device)(state)
@@ -140,11 +145,13 @@ def _measure_part(stack: Sequence[Cell], tasks: Tasks, device: torch.device) -> 
         engine.first_steps(1)
         step = timed(lambda: engine.first_steps(1), device)
         epoch = timed(lambda: state.shuffle(0), device)
-        test = timed(state.evaluate, device) * len(whole[0].test_features) / len(learned[0].test_features)
+        rows = len(whole[0].test_features) / len(learned[0].test_features)
+        test = rows * timed(state.evaluate, device)
+        last = rows * timed(lambda: state.evaluate(last=True), device)
     finally:
         engine.close()
     deeper = Architecture.of(cell, whole[0]).parameters / state.net.parameters
-    return Cost(begun * deeper, epoch, step * deeper, test * deeper)
+    return Cost(begun * deeper, epoch, step * deeper, test * deeper, max(last - test, 0.0) * deeper)
 
 
 def timed(act: Callable[[], object], device: torch.device) -> float:
