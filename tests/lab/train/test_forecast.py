@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -62,3 +63,17 @@ def test_progress_counts_testing() -> None:
     without = replace(task, test_features=task.test_features[:1], test_targets=task.test_targets[:1])
     assert work(few, task) > work(few, without)
     assert work(replace(few, epochs=80), task) < 2 * work(few, task), "the one test stays one"
+
+
+def test_networks_that_follow_from_others_are_counted(tmp_path: Path) -> None:
+    """A study that chooses rates and then compares trains both; a forecast knows before any is trained."""
+    from stiefel_init.lab.experiment import Options
+    from stiefel_init.lab.experiments import chosen, networks
+    from stiefel_init.lab.studies import on_the_set
+
+    (study,) = chosen("on-the-set")
+    cells, _ = networks([study], Options(tmp_path, seeds=2, quick=True))
+    first = set(on_the_set.tuning(True))
+    assert first < set(cells)
+    settings = {(cell.scheme, cell.optimizer, cell.depth) for cell in first}
+    assert len(cells) == len(first) + 2 * len(settings)
