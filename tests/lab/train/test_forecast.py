@@ -69,11 +69,10 @@ def test_networks_that_follow_from_others_are_counted(tmp_path: Path) -> None:
     """A study that chooses rates and then compares trains both; a forecast knows before any is trained."""
     from stiefel_init.lab.experiment import Options
     from stiefel_init.lab.experiments import chosen, networks
-    from stiefel_init.lab.studies import on_the_set
+    from stiefel_init.lab.studies import rival_cells
 
-    (study,) = chosen("on-the-set")
-    cells, _ = networks([study], Options(tmp_path, seeds=2, quick=True))
-    first = set(on_the_set.tuning(True))
-    assert first < set(cells)
-    settings = {(cell.scheme, cell.optimizer, cell.depth) for cell in first}
+    cells, _ = networks(chosen("rivals"), Options(tmp_path, seeds=2, quick=True))
+    first = rival_cells.tuning(True)
+    assert set(first) < set(cells)
+    settings = {(cell.dataset, cell.depth, cell.shots, cell.scheme) for cell in first}
     assert len(cells) == len(first) + 2 * len(settings)
