@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import sys
 import time
@@ -81,8 +82,7 @@ def run(
     if place is not None:
         reach(place)
     tasks = Tasks(datasets, directory)
-    for cell in cells:
-        pick_engine(engine, cell, tasks(cell), where)  # errors show before anything is written
+    check(cells, tasks, where if place is None else None, engine)  # errors show before anything is written
     with ExitStack() as stack:
         cluster = None if place is None else Cluster(stack.enter_context(connected(place)), place, device, warn)
         folder = None if out is None else files.prepare(Path(out))
@@ -100,6 +100,25 @@ def run(
                 record_files.write(folder, records)
             known |= {record.cell: record for record in records}
     return [known[cell] for cell in cells]
+
+
+def check(cells: Sequence[Cell], tasks: Tasks, device: torch.device | None, engine: EngineName = "auto") -> None:
+    """Stop at cells that cannot be trained: by their data, by the engine, or for want of memory.
+
+    Args:
+        cells: What is to be trained.
+        tasks: What it learns from.
+        device: Where; None if nobody knows yet.
+        engine: The engine.
+
+    Raises:
+        StiefelError: if so.
+    """
+    for cell in cells:
+        task = tasks(cell)
+        kind = pick_engine(engine, cell, task, device or torch.device("cpu"))
+        if device is not None and memory_per_cell(cell, task, kind.memory(cell, task)) > _memory(device)[1]:
+            raise _too_large(cell, device)
 
 
 def train_here(
@@ -221,10 +240,7 @@ def _train(
         if not _out_of_memory(error):
             raise
         if len(stack) == 1:
-            raise StiefelError(
-                f"One network of depth {stack[0].depth} does not fit in the memory of {device}; "
-                "use a smaller batch, or fewer or narrower layers."
-            ) from error
+            raise _too_large(stack[0], device) from error
         advance(-share * done)
         return None
     seconds = (time.perf_counter() - start) / len(stack)
@@ -260,17 +276,29 @@ def split(
 
 def _fits(cell: Cell, tasks: Tasks, device: torch.device, share: float = 1.0) -> int:
     """How many networks like `cell` a stack may hold, in that share of the memory that is free."""
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-    elif "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", ()):  # not on every system
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    else:
-        free = 4 << 30
+    free = _memory(device)[0]
     task = tasks(cell)
     training = pick_engine("auto", cell, task, device).memory(cell, task)
     fits = int(share * _MEMORY_SHARE * free / memory_per_cell(cell, task, training))
     most = _MOST["cuda"] if device.type == "cuda" else max(_MOST["cpu"], _EACH_THREAD * torch.get_num_threads())
     return max(1, min(fits, most))
+
+
+def _memory(device: torch.device) -> tuple[float, float]:
+    """Bytes of a device that are free, and all of them."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)
+    if "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", ()):  # not on every system
+        page = os.sysconf("SC_PAGE_SIZE")
+        return page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")
+    return 4 << 30, math.inf
+
+
+def _too_large(cell: Cell, device: torch.device) -> StiefelError:
+    return StiefelError(
+        f"One network of depth {cell.depth} does not fit in the memory of {device}; use a smaller batch, or fewer or "
+        "narrower layers."
+    )
 
 
 def work(cell: Cell, task: Task) -> float:

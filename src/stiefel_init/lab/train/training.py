@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from ..._errors import StiefelError
+from ...torch.sampling._precision import products
 from .cell import Cell
 from .checkpoint import Checkpoint
 from .engine import Engine
@@ -74,7 +75,7 @@ def train(
         file = None if keep is None else keep.with_name(f"{keep.name}-{first}-{last}.pt")
         return _train(Stack(cells[first:last], tasks[first:last], device, check), kind, tell, file)
 
-    with _precision(cells[0].precision, device):
+    with products(device.type, "ieee" if cells[0].precision == "float32" else "tf32"):
         if kind is GraphEngine and device.type == "cpu":
             return spread(len(cells), part, progress), kind.name
         return part(0, len(cells), progress, lambda: None), kind.name
@@ -87,9 +88,11 @@ def _train(stack: Stack, kind: type[Engine], progress: Callable[[int], None], ke
     tested = test_epochs(stack.cells[0])
     checkpoint = Checkpoint(keep, stack, trainer)
     try:
-        for epoch in range(checkpoint.restore(outcomes) + 1, epochs + 1):
+        done, row = checkpoint.restore(outcomes)
+        for epoch in range(done + 1, epochs + 1):
             stack.shuffle(epoch - 1)
-            loss, correct = trainer.epoch()
+            loss, correct = trainer.epoch(row, partial(checkpoint.keep, epoch - 1, outcomes))
+            row = 0
             last = epoch == epochs
             if last or not few:  # few-shot epochs are single steps: only the last matters
                 _note(outcomes, stack, epoch, loss, correct)
@@ -121,15 +124,3 @@ def _test(outcomes: list[Outcome], stack: Stack, epoch: int, last: bool) -> None
         outcome.test_score.append(values[0])
         for name, value in zip(tested._fields, values):
             setattr(outcome, name, value)
-
-
-@contextmanager
-def _precision(name: str, device: torch.device) -> Iterator[None]:
-    """Products in float32 or in tf32 while a stack trains."""
-    backend: Any = {"cuda": torch.backends.cuda, "cpu": torch.backends.mkldnn}[device.type]
-    before = backend.matmul.fp32_precision
-    backend.matmul.fp32_precision = "ieee" if name == "float32" else "tf32"
-    try:
-        yield
-    finally:
-        backend.matmul.fp32_precision = before
