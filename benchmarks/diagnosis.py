@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import random
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,15 +24,21 @@ from typing import Any
 
 import torch
 from _timing import RECORDS, machine
-from diagnosis_networks import CAUSES, EARLIER, FRESH, RATES, STEPS, Spec, build, fresh_specs, specs, trained_score
+from diagnosis_networks import CAUSES, EARLIER, FRESH, MORE, RATES, STEPS, Spec, build, drawn_specs, specs, trained_score
 
 from stiefel_init.torch import diagnose
 from stiefel_init.torch.diagnosis._rules import RULES, Evidence
 
 SICK, HEALTHY, LEAST = 0.5, 0.8, 0.25
-PARTS = ("chosen on", "other half", "earlier", "fresh")
+PARTS = ("chosen on", "fresh")
 ROWS = 256
 Row = dict[str, Any]
+
+
+def all_specs() -> list[Spec]:
+    """All networks, each once."""
+    drawn = [spec for seed in (*EARLIER, *MORE, FRESH) for spec in drawn_specs(seed)]
+    return list(dict.fromkeys((*specs(), *drawn)))
 
 
 def examine(spec: Spec, known: Row | None) -> Row:
@@ -66,12 +71,11 @@ def judged(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         if row["fault"] != "trained":  # which has had more steps
             best[_kind(row)] = max(best.get(_kind(row), 0.0), row["score"])
-    toss = random.Random(0)
     result = []
     for row in rows:
         share = min(1.0, row["score"] / max(best.get(_kind(row), 0.0), LEAST))
         truth = "sick" if share < SICK else "healthy" if share >= HEALTHY else "slow"
-        part = {FRESH: "fresh", EARLIER: "earlier"}.get(row["seed"]) or toss.choice(("chosen on", "other half"))
+        part = "fresh" if row["seed"] == FRESH else "chosen on"
         result.append({**row, "share": round(share, 4), "truth": truth, "part": part})
     return result
 
@@ -134,7 +138,7 @@ def _cost(rows: Sequence[Row], thresholds: Mapping[str, float]) -> tuple[float, 
 
 ALLOWED = 0.03
 SHARES = (*(round(0.1 * k, 1) for k in range(1, 10)), 0.95, 0.99)
-POWERS = tuple(digit * 10.0**power for power in range(12) for digit in (1, 2, 3, 5, 8))
+POWERS = tuple(digit * 10.0**power for power in range(22) for digit in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8))
 
 
 def confusion(rows: Iterable[Row]) -> dict[str, dict[str, int]]:
@@ -189,9 +193,7 @@ def main() -> None:
         known = {Spec(**{name: row[name] for name in fields}): row for row in old["rows"]}
     torch.set_num_threads(1)
     start, rows = time.perf_counter(), []
-    chosen = [
-        spec for spec in dict.fromkeys((*specs(), *fresh_specs(EARLIER), *fresh_specs())) if options.only in str(spec)
-    ]
+    chosen = [spec for spec in all_specs() if options.only in str(spec)]
     for at, spec in enumerate(chosen, 1):
         rows.append(examine(spec, known.get(spec)))
         if at % 20 == 0:
