@@ -5,9 +5,9 @@
 A network's score is the share of the best constant output's loss that 200 steps of Adam remove, at the best of three
 rates. It is held against the best score of any network of its task, architecture and depth: below half of it the
 network is sick, from 0.8 of it on healthy; in between it is slow, and either verdict is accepted. The rules were
-written and their thresholds chosen with all networks in view but the fresh ones, of another seed and other depths, which
-were first looked at when all rules and thresholds stood. Two sets that were fresh for earlier versions now serve the
-thresholds. Where the best score of a kind is below 0.25, that is taken instead. One core, about an hour.
+written and their thresholds chosen with all networks in view but the fresh ones, of another seed and other depths,
+which were first looked at when all rules and thresholds stood. Two sets that were fresh for earlier versions now serve
+the thresholds. Where the best score of a kind is below 0.25, that is taken instead. One core, about an hour.
 """
 
 from __future__ import annotations
@@ -24,7 +24,19 @@ from typing import Any
 
 import torch
 from _timing import RECORDS, machine
-from diagnosis_networks import CAUSES, EARLIER, FRESH, MORE, RATES, STEPS, Spec, build, drawn_specs, specs, trained_score
+from diagnosis_networks import (
+    CAUSES,
+    EARLIER,
+    FRESH,
+    MORE,
+    RATES,
+    STEPS,
+    Spec,
+    build,
+    drawn_specs,
+    specs,
+    trained_score,
+)
 
 from stiefel_init.torch import diagnose
 from stiefel_init.torch.diagnosis._rules import RULES, Evidence

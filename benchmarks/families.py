@@ -3,8 +3,8 @@
     python benchmarks/families.py [--from study,timm,transformers] [--device cpu|cuda] [--only TEXT] [--write]
 
 Each model is diagnosed in training mode. Its parameters, its buffers, its mode, its random numbers and its outputs must
-be the same to the bit afterwards. Then it is trained for a few steps of Adam three times from one state: twice plain, and
-watched at every second step. The watched training must end at the same parameters and buffers to the bit; where two
+be the same to the bit afterwards. Then it is trained for a few steps of Adam three times from one state: twice plain,
+and watched at every second step. The watched training must end at the same parameters and buffers to the bit; where two
 plain ones do not, which happens on a GPU, it may be as far from them as they are from each other, tenfold. What they
 measured must be finite where the outputs and gradients of the model are.
 """
@@ -160,7 +160,7 @@ def examine(subject: Subject) -> dict[str, Any]:
     except Exception as error:
         raise NotBuilt(f"it does not train by itself: {sentence(error)}") from None
     restore(model, kept)
-    outputs, again = (answer(subject) for _ in range(2))
+    outputs, same = (answer(subject) for _ in range(2))
     torch.manual_seed(0)
     noise = drawn(outputs.device)
     begin = time.perf_counter()
@@ -174,7 +174,7 @@ def examine(subject: Subject) -> dict[str, Any]:
         wrong.append("diagnose changed the mode")
     if any(p.grad is not None for p in model.parameters()):
         wrong.append("diagnose left gradients")
-    now, near = answer(subject), 0.0 if torch.equal(outputs, again) else 1e-3
+    now, near = answer(subject), 0.0 if torch.equal(outputs, same) else 1e-3
     if not torch.allclose(outputs, now, rtol=near, atol=near, equal_nan=True):
         wrong.append("the outputs changed")
     rows = found.records()
@@ -295,7 +295,9 @@ def line(row: dict[str, Any]) -> str:
     if row["wrong"]:
         return f"{row['variant']} WRONG: {'; '.join(row['wrong'])}"
     said = ", ".join(row["findings"]) or "healthy"
-    return f"{row['variant'] or '-'}, {row['parameters']:,} parameters, {row['layers']} layers: as it should be ({said})"
+    return (
+        f"{row['variant'] or '-'}, {row['parameters']:,} parameters, {row['layers']} layers: as it should be ({said})"
+    )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""The models of `benchmarks/families.py`: those of the study of architectures, one of each family of timm, small ones of
-transformers. All are built without a download."""
+"""The models of `benchmarks/families.py`: those of the study of architectures, one of each family of timm, small
+ones of transformers. All are built without a download."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Basic(nn.Module):
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
         self.norm1, self.norm2 = nn.BatchNorm2d(outputs), nn.BatchNorm2d(outputs)
         self.relu = nn.ReLU(inplace=True)
-        self.shortcut = nn.Identity()
+        self.shortcut: nn.Module = nn.Identity()
         if stride > 1 or inputs != outputs:
             self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
@@ -114,7 +114,11 @@ MODELS: dict[str, Callable[[bool], Case]] = {"MLP": _mlp, "ResNet-18": _resnet, 
 
 def overhead(device: str, rounds: int, only: str = "", seconds: float = 25.0) -> dict[str, Any]:
     """The cost of a sample and of an idle watch for each model, and the memory of a sampled step."""
-    models = {name: _cost(name, device, rounds, seconds) for name in MODELS if only in name}
+    models = {}
+    for name in MODELS:
+        if only in name:
+            models[name] = _cost(name, device, rounds, seconds)
+            gc.collect()  # hooks and closures of the model before
     return {"machine": machine(device), "every": EVERY, "models": models}
 
 
@@ -180,8 +184,6 @@ def _cost(name: str, device: str, rounds: int, seconds: float) -> dict[str, Any]
     if device == "cuda":
         result["synchronizations between samples"] = waits
         result["memory"] = _memory(model, train)
-    del optimizer, model, case, x, y
-    gc.collect()
     return result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,6 +81,13 @@ def train(
     data_dir: DirectoryOption = None,
     stack: StackOption = None,
     on: OnOption = "local",
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Watch the networks of the first seed while they train: a page and JSON Lines of each in OUT/watch.",
+        ),
+    ] = False,
     dry_run: DryOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -110,8 +118,17 @@ def train(
     from ..train.cluster import Place
     from ..train.runner import pick_device, run
 
+    watching = None
+    if watch:
+        from ..train.watched import Watching
+
+        watching = Watching(out / "watch", tell=lambda text: print(text, file=sys.stderr))
+
     def run_cells(chosen: list[Any]) -> list[Any]:
-        return run(chosen, out=out, device=device.value, datasets=study.datasets, directory=data_dir, most=stack, on=on)
+        return run(
+            chosen, out=out, device=device.value, datasets=study.datasets, directory=data_dir, most=stack, on=on,
+            watching=watching,
+        )  # fmt: skip
 
     if Place.of(on) is None:
         pick_device(device.value)
@@ -131,6 +148,8 @@ def train(
     for line in study_page.sentences(outcome, content):
         print(line)
     print(f"\n{counted(len(outcome.records), 'network')}: {page}, with results.csv and summary.json beside it.")
+    if watch:
+        print(f"What was watched: {out / 'watch'}")
 
 
 def list_studies(

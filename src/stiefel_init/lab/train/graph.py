@@ -59,7 +59,11 @@ class GraphEngine:
         for step, count in self.steps:
             for _ in range(count):
                 self.stack.check()
+                if (followers := self.stack.followers) is not None:
+                    followers.before(start, step.rows)
                 step(start)
+                if followers is not None:
+                    followers.after()
                 start += step.rows
         return self.loss_sum, self.correct_sum
 

@@ -474,7 +474,7 @@ RULES: dict[str, Rule] = {
         Rule("inputs are large", large_inputs, NEVER, 30, "size of the inputs"),
         Rule("features are uneven", uneven_inputs, 1e3, 30, "std of the widest feature / of the median one"),
         Rule("inputs are offset", offset_inputs, 30, OFFSET, "size of the inputs / differences between samples"),
-        Rule("offset stays", carried_offset, 20, NEVER, "where they are offset by 5 or more: what signal dies measures"),
+        Rule("offset stays", carried_offset, 20, NEVER, "where they are offset by 5 or more: as signal dies"),
         Rule("inputs are far off", unbent, 1e4, NEVER, "where they are offset by 5 or more: 1 / deviation from linear"),
         Rule("level is off", common_offset, 1, NEVER, "the next, for a single output that adds up its inputs"),
         Rule("targets are offset", offset_targets, 5, 3, "mean output - mean target, in stds of the targets", CHOSEN),
