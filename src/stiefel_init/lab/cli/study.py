@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..._errors import StiefelError
 from ..options import (
     DataOption,
     Device,
@@ -132,6 +133,10 @@ def train(
 
     if Place.of(on) is None:
         pick_device(device.value)
+    elif watch:
+        raise StiefelError(
+            f"--watch sees networks that train on this machine, and --on is {on}; leave one of them out."
+        )
     own.check(study, out, data_dir)
     if study.dataset.columns and not as_json:
         study_files.columns_table(study.dataset).show()
