@@ -462,7 +462,7 @@ RULES: dict[str, Rule] = {
         Rule("gradient vanishes", lost, 1e9, 1e6, "gradient at the last layer / at the first"),
         Rule("gradient is gone", gone, 1e10, NEVER, "for easy targets, in place of the rule above"),
         Rule("gradient explodes", growing, 1e4, 1e3, "gradient at the first layer / at the last"),
-        Rule("steps are forgotten", forgotten, 1e19, 1e3, "without gates: largest gradient at a time step / at the first"),
+        Rule("steps are forgotten", forgotten, 1e19, 1e3, "no gates: largest gradient at a time step / at the first"),
         Rule("gates forget", gated, 5e9, 1e3, "the same, of LSTM and GRU"),
         Rule("gates are closed", closed, 2e5, NEVER, "the same, where less than 0.7 of it passes each step"),
         Rule("units are equal", copies, 0.999, NEVER, "first layer, with equal gradients: 1 / distinct units", DEFINED),
