@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ..._errors import StiefelError
 from ..options import (
     DataOption,
     Device,
@@ -95,6 +97,13 @@ def train(
     data_dir: DirectoryOption = None,
     stack: StackOption = None,
     on: OnOption = "local",
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Watch the networks of the first seed while they train: a page and JSON Lines of each in OUT/watch.",
+        ),
+    ] = False,
     dry_run: DryOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -123,11 +132,25 @@ def train(
         return
     from ..progress import counted
     from ..report.summary import summary
+    from ..train.dispatch import Place
     from ..train.runner import run
 
-    def run_cells(chosen: list[Any]) -> list[Any]:
-        return run(chosen, out=out, device=device.value, datasets=study.datasets, directory=data_dir, most=stack, on=on)
+    watching = None
+    if watch:
+        from ..train.watched import Watching
 
+        watching = Watching(out / "watch", tell=lambda text: print(text, file=sys.stderr))
+
+    def run_cells(chosen: list[Any]) -> list[Any]:
+        return run(
+            chosen, out=out, device=device.value, datasets=study.datasets, directory=data_dir, most=stack, on=on,
+            watching=watching,
+        )  # fmt: skip
+
+    if watch and Place.of(on) is not None:
+        raise StiefelError(
+            f"--watch sees networks that train on this machine, and --on is {on}; leave one of them out."
+        )
     own.check(study, out, data_dir, device.value, on)
     if study.dataset.columns and not as_json:
         study_files.columns_table(study.dataset).show()
@@ -144,6 +167,8 @@ def train(
     for line in study_page.sentences(outcome, content):
         print(line)
     print(f"\n{counted(len(outcome.records), 'network')}: {page}, with results.csv and summary.json beside it.")
+    if watch:
+        print(f"What was watched: {out / 'watch'}")
 
 
 def list_studies(

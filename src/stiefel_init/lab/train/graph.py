@@ -63,7 +63,11 @@ class GraphEngine:
             for _ in range(count):
                 if start >= begin:
                     self.stack.check()
+                    if (followers := self.stack.followers) is not None:
+                        followers.before(start, step.rows)
                     step(start)
+                    if followers is not None:
+                        followers.after()
                     if start + step.rows < self.stack.size:
                         after(start + step.rows)
                 start += step.rows

@@ -29,6 +29,7 @@ from .record import Record
 from .stack import memory_per_cell
 from .task import Task, Tasks
 from .training import ENGINES, EngineName, pick_engine, test_epochs, train
+from .watched import Watching
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[DeviceName, ...] = get_args(DeviceName)
@@ -48,6 +49,7 @@ def run(
     engine: EngineName = "auto",
     on: str = LOCAL,
     title: str = "training",
+    watching: Watching | None = None,
     warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
 ) -> list[Record]:
     """Train every cell that has no record yet, and return the records of all, in the order of `cells`.
@@ -62,6 +64,7 @@ def run(
         engine: `"fused"` or `"graph"`; by default the fused one where possible.
         on: `"local"` trains on this machine, `"ray"` or `"ray://HOST:PORT"` on a Ray cluster, one task per stack.
         title: Title of the progress bar.
+        watching: Which networks to watch while they train, and where their histories go; not on a cluster.
         warn: Receives a sentence for everything that goes wrong without ending the run.
 
     Returns:
@@ -79,6 +82,10 @@ def run(
     where = pick_device(device) if place is None else torch.device("cpu")
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
+    if place is not None and watching is not None:
+        raise StiefelError(f'on="{on}" trains on other machines, which cannot be watched from here; use on="local".')
+    if watching is not None:
+        files.prepare(watching.folder)
     if place is not None:
         reach(place)
     tasks = Tasks(datasets, directory)
@@ -92,7 +99,7 @@ def run(
         advance = stack.enter_context(progress(sum(work(cell, tasks(cell)) for cell in left), title))
         if cluster is None:
             stacks = split(groups, tasks, where, known, most)
-            finished = train_here(stacks, tasks, where, engine, advance, warn, folder)
+            finished = train_here(stacks, tasks, where, engine, advance, warn, folder, watching)
         else:
             finished = _on_cluster(cluster, groups, tasks, known, most, engine, advance, warn)
         for records in finished:
@@ -129,6 +136,7 @@ def train_here(
     advance: Advance,
     warn: Callable[[str], None],
     folder: Path | None = None,
+    watching: Watching | None = None,
 ) -> Iterator[list[Record]]:
     """Train stacks one after the other on this machine; the records of each. What does not fit is halved.
 
@@ -139,7 +147,7 @@ def train_here(
         stack = stacks.pop(0)
         place = f"{total - len(stacks)} of {counted(total, 'stack')}"
         keep = None if folder is None else folder / f"unfinished-{digest(stack)}"
-        records = _train(stack, tasks, device, engine, advance, place, keep)
+        records = _train(stack, tasks, device, engine, advance, place, keep, watching)
         if records is None:
             _free(device)
             stacks[:0] = (halves := split_evenly(stack, (len(stack) + 1) // 2))
@@ -223,6 +231,7 @@ def _train(
     advance: Advance,
     place: str,
     keep: Path | None,
+    watching: Watching | None,
 ) -> list[Record] | None:
     """The records of a stack; None, with its progress undone, if it does not fit in memory."""
     share = sum(work(cell, tasks(cell)) for cell in stack) / stack[0].epochs
@@ -235,7 +244,7 @@ def _train(
         done = epoch
 
     try:
-        outcomes, used = train(stack, [tasks(cell) for cell in stack], device, tell, engine, keep)
+        outcomes, used = train(stack, [tasks(cell) for cell in stack], device, tell, engine, keep, watching)
     except (MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):
             raise

@@ -22,6 +22,7 @@ from .outcome import Outcome
 from .stack import Stack
 from .task import Task
 from .threads import spread
+from .watched import Followers, Watching
 
 EngineName = Literal["auto", "fused", "graph"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
@@ -63,17 +64,20 @@ def train(
     progress: Callable[[int], None] = lambda epoch: None,
     engine: EngineName = "auto",
     keep: Path | None = None,
+    watching: Watching | None = None,
 ) -> tuple[list[Outcome], str]:
     """Train the cells as one stack; returns their outcomes and the engine's name.
 
     They must agree in `stack_key` and in the shapes of their tasks. With `keep`, files whose names begin so let a stack
-    that was killed go on where it was.
+    that was killed go on where it was. Networks are watched by the graph engine alone, which takes single steps.
     """
-    kind = pick_engine(engine, cells[0], tasks[0], device)
+    if watching is not None and not any(map(watching.chosen, cells)):
+        watching = None
+    kind = pick_engine(engine if watching is None else "graph", cells[0], tasks[0], device)
 
     def part(first: int, last: int, tell: Callable[[int], None], check: Callable[[], None]) -> list[Outcome]:
         file = None if keep is None else keep.with_name(f"{keep.name}-{first}-{last}.pt")
-        return _train(Stack(cells[first:last], tasks[first:last], device, check), kind, tell, file)
+        return _train(Stack(cells[first:last], tasks[first:last], device, check), kind, tell, file, watching)
 
     with products(device.type, "ieee" if cells[0].precision == "float32" else "tf32"):
         if kind is GraphEngine and device.type == "cpu":
@@ -81,14 +85,22 @@ def train(
         return part(0, len(cells), progress, lambda: None), kind.name
 
 
-def _train(stack: Stack, kind: type[Engine], progress: Callable[[int], None], keep: Path | None) -> list[Outcome]:
+def _train(
+    stack: Stack,
+    kind: type[Engine],
+    progress: Callable[[int], None],
+    keep: Path | None,
+    watching: Watching | None,
+) -> list[Outcome]:
     trainer = kind(stack)
     outcomes = [Outcome() for _ in stack.cells]
     epochs, few = stack.cells[0].epochs, stack.cells[0].shots is not None
     tested = test_epochs(stack.cells[0])
     checkpoint = Checkpoint(keep, stack, trainer)
+    done, row = checkpoint.restore(outcomes)
+    if watching is not None:
+        stack.followers = Followers(watching, stack, done * -(-stack.size // stack.batch) + row // stack.batch)
     try:
-        done, row = checkpoint.restore(outcomes)
         for epoch in range(done + 1, epochs + 1):
             stack.shuffle(epoch - 1)
             loss, correct = trainer.epoch(row, partial(checkpoint.keep, epoch - 1, outcomes))
@@ -102,6 +114,8 @@ def _train(stack: Stack, kind: type[Engine], progress: Callable[[int], None], ke
             if not last:
                 checkpoint.keep(epoch, outcomes)
     finally:
+        if stack.followers is not None:
+            stack.followers.close()
         trainer.close()
     return outcomes
 
