@@ -132,7 +132,7 @@ def train(
         return
     from ..progress import counted
     from ..report.summary import summary
-    from ..train.dispatch import Place
+    from ..train.cluster import Place
     from ..train.runner import run
 
     watching = None
