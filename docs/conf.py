@@ -36,6 +36,7 @@ nb_execution_show_tb = True
 html_theme = "furo"
 html_title = f"stiefel-init {release}"
 html_static_path = ["_static"]
+html_favicon = "_static/icon.svg"
 html_css_files = ["site.css"]
 html_js_files = [("site.js", {"defer": "defer"})]
 html_show_sourcelink = False

@@ -1,4 +1,4 @@
-"""What the site adds to Sphinx: the reference, links to sources, lazy pictures, notebooks to download, llms.txt."""
+"""What the site adds to Sphinx: the reference, links to sources, light pages, notebooks to download, llms.txt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 _SOURCE_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#]+)\)")
 _INCLUDE = re.compile(r"<!-- include: (\S+) -->")
 _EXPLORER = "<!-- explorer -->"
-COLOURS = 192
+COLOURS = 128
 """Of a picture on the site; our plots have fewer that an eye could tell apart."""
 
 
@@ -48,10 +48,15 @@ def _outside(app: Any, name: str, found: re.Match[str]) -> str:
     return f"{found[1]} (`{path.relative_to(ROOT)}`)"
 
 
-def lazy(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Pictures are loaded when they come into view."""
+def lighten(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Pictures are loaded when they come near, the style of notebooks on their pages; captions have a level."""
     if "body" in context:
         context["body"] = re.sub(r"<img (?![^>]*loading=)", '<img loading="lazy" ', context["body"])
+    if not page.startswith("notebooks/"):
+        context["css_files"] = [one for one in context["css_files"] if "mystnb" not in str(one.filename)]
+    tree = context.get("furo_navigation_tree")
+    if tree:
+        context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
 
 
 def finish(app: Any, error: Exception | None) -> None:
@@ -92,14 +97,14 @@ def _first(app: Any, page: str) -> str:
     """The first sentence of a page's first paragraph."""
     for node in app.env.get_doctree(page).findall(lambda node: node.tagname == "paragraph"):
         text = " ".join(node.astext().split())
-        if len(text) > 20:
-            return re.split(r"(?<=[.:?!])\s", text)[0].rstrip(":")
+        if len(text) > 20 and "download>" not in text:
+            return re.split(r"(?<=[.?!])\s", text)[0]
     return ""
 
 
 def setup(app: Any) -> dict[str, Any]:
     """Sphinx calls this."""
     app.connect("source-read", read_source)
-    app.connect("html-page-context", lazy)
+    app.connect("html-page-context", lighten, priority=900)  # after the theme
     app.connect("build-finished", finish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

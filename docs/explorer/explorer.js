@@ -232,7 +232,7 @@ const Explorer = (() => {
   function picture() {
     const m = Math.min(state.width, 48), n = state.inputs === state.width ? m : Math.min(state.inputs, 72);
     const W = matrix(name(state), m, n, state.seed), canvas = byId("picture"), pen = canvas.getContext("2d");
-    const style = getComputedStyle(byId("explorer")), colour = (key) => style.getPropertyValue(key).trim();
+    const style = getComputedStyle(byId("explorer-tool")), colour = (key) => style.getPropertyValue(key).trim();
     const [low, zero, high] = ["--low", "--zero", "--high"].map((key) => {
       const hex = colour(key).slice(1);
       return rgb(hex.length === 3 ? [...hex].map((c) => c + c).join("") : hex);
@@ -298,8 +298,10 @@ const Explorer = (() => {
         byId("copied").textContent = "It is in the address bar.";
       }
     });
-    byId("explorer").querySelector("form").addEventListener("submit", (event) => event.preventDefault());
-    addEventListener("hashchange", () => { read(); update(); });
+    byId("explorer-tool").querySelector("form").addEventListener("submit", (event) => event.preventDefault());
+    addEventListener("hashchange", () => {
+      if (location.hash.includes("=")) { read(); update(); }  // else a heading
+    });
     new MutationObserver(picture).observe(document.body, { attributes: true, attributeFilter: ["data-theme"] });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", picture);
     read();
