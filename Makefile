@@ -36,7 +36,7 @@ bench: $(VENV)/.dev
 	@$(BIN)/python benchmarks/sampler.py
 
 docs: $(VENV)/.dev
-	@$(BIN)/stiefel-init report --out docs && $(BIN)/python benchmarks/summary.py
+	@$(BIN)/stiefel-init report --out docs && $(BIN)/python benchmarks/summary.py && $(BIN)/python benchmarks/badges.py
 
 $(VENV)/.site: $(VENV)/.dev
 	@$(INSTALL) '.[dev,site]'
@@ -49,7 +49,7 @@ site: $(VENV)/.site
 
 # AXE is axe.min.js of npm's axe-core; without it accessibility is not checked.
 site-check: site
-	@$(BIN)/python benchmarks/site.py build/site $(if $(AXE),--axe $(AXE))
+	@$(BIN)/python benchmarks/site_check.py build/site $(if $(AXE),--axe $(AXE))
 
 $(VENV)/.release: $(VENV)/.dev
 	@$(INSTALL) '.[dev,release]'

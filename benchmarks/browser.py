@@ -29,7 +29,13 @@ class Browser:
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         read_by_it, self._to = os.pipe()
         self._from, written_by_it = os.pipe()
-        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--disable-dev-shm-usage"]
+        options = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--remote-debugging-pipe",
+            "--disable-dev-shm-usage",
+        ]
         quiet = ["--no-first-run", "--disable-extensions", "--disable-background-networking", "--mute-audio"]
 
         def wire() -> None:
@@ -108,7 +114,9 @@ class Browser:
 
     def look(self, width: int, height: int = 900, *, dark: bool = False) -> None:
         """Set the size of the window and the colours that the reader prefers."""
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.ask(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
         value = "dark" if dark else "light"
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": value}])
 

@@ -3,7 +3,7 @@
     python benchmarks/explorer.py            # docs/explorer/measured.json, two minutes
     python benchmarks/explorer.py --check    # whether the dots of images are those of results/signal.csv
 
-Images: the published record of `stiefel-init reproduce signal`. Gaussian inputs: networks drawn here, the median of ten.
+Images: the published record of `stiefel-init reproduce signal`. Noise: networks drawn here, the median of ten.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _short(value: float) -> float | None:
 
 
 def images() -> Iterable[dict[str, Any]]:
-    """The networks of results/signal.csv; the pixels' mean and deviation are those that its predictions started from."""
+    """The networks of results/signal.csv; mean and deviation of the pixels are where its predictions started."""
     rows = Results().table("signal")
     for dataset in dict.fromkeys(row["dataset"] for row in rows):
         of = {
@@ -98,11 +98,23 @@ def images() -> Iterable[dict[str, Any]]:
             for scheme in dict.fromkeys(row["scheme"] for row in rows)
         }
         first = of["stiefel"][0]  # its mean is √(784/64) times that of the pixels
-        setting = (784, 64, 100, round(first["predicted_mean"] / (784 / 64) ** 0.5, 3), round(first["predicted_std"], 3))
+        setting = (
+            784,
+            64,
+            100,
+            round(first["predicted_mean"] / (784 / 64) ** 0.5, 3),
+            round(first["predicted_std"], 3),
+        )
         for scheme, layers in of.items():
             columns = [[row[key] for row in layers] for key in ("mean", "std", "active", "variance_ratio", "gradient")]
             columns[-1] = [value / columns[-1][-1] if columns[-1][-1] else np.nan for value in columns[-1]]
-            yield entry({"mnist": "MNIST images"}.get(dataset, "Fashion-MNIST images"), scheme, "relu", setting, np.array(columns).T)
+            yield entry(
+                {"mnist": "MNIST images"}.get(dataset, "Fashion-MNIST images"),
+                scheme,
+                "relu",
+                setting,
+                np.array(columns).T,
+            )
 
 
 def noise() -> Iterable[dict[str, Any]]:

@@ -1,11 +1,11 @@
 """Build the wheels and the sdist, check them, and try them in empty environments as a new user would.
 
-    python benchmarks/release.py                          # build and check, then core and every extra, on every Python here
+    python benchmarks/release.py                          # build, check, core and every extra on every Python here
     python benchmarks/release.py --extras core,sklearn    # only these environments
     python benchmarks/release.py --no-install             # build and check alone
 
-Everything goes into dist/. Installs go through constraints.txt, with the wheels of dist/ before any others. Ends with exit
-code 1 if something is wrong.
+Everything goes into dist/. Installs go through constraints.txt, with the wheels of dist/ before any others. Ends
+with exit code 1 if something is wrong.
 """
 
 from __future__ import annotations
@@ -49,15 +49,17 @@ def build() -> list[Path]:
     """Wheel and sdist of the library, and the wheel of its records."""
     shutil.rmtree(DIST, ignore_errors=True)
     for folder, kinds in ((ROOT, []), (ROOT / "records", ["--wheel"])):
-        subprocess.run([sys.executable, "-m", "build", "--no-isolation", *kinds, "--outdir", str(DIST), str(folder)], check=True,
-                       stdout=subprocess.DEVNULL)  # fmt: skip
+        options = ["--no-isolation", *kinds, "--outdir", str(DIST)]
+        subprocess.run([sys.executable, "-m", "build", *options, str(folder)], check=True, stdout=subprocess.DEVNULL)
     return sorted(DIST.iterdir())
 
 
 def wrong(built: list[Path]) -> list[str]:
     """What PyPI or a reader would object to."""
     found = []
-    done = subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *map(str, built)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", *map(str, built)], capture_output=True, text=True
+    )
     if done.returncode:
         found.append(f"twine: {done.stdout}{done.stderr}")
     for path in built:
@@ -113,14 +115,30 @@ def install(python: str, extra: str, wheels: Path) -> str | None:
         inside = Path(folder) / ("Scripts" if sys.platform == "win32" else "bin")
         name = next(wheels.glob("stiefel_init-*.whl"))
         wanted = str(name) if extra == "core" else f"{name}[{extra}]"
-        options = ["--quiet", "--disable-pip-version-check", "--find-links", str(wheels), "--constraint", str(ROOT / "constraints.txt")]
+        options = [
+            "--quiet",
+            "--disable-pip-version-check",
+            "--find-links",
+            str(wheels),
+            "--constraint",
+            str(ROOT / "constraints.txt"),
+        ]
         backend = ["torch"] if extra == "keras" else []
-        done = subprocess.run([str(inside / "pip"), "install", *options, wanted, *backend], capture_output=True, text=True)
+        done = subprocess.run(
+            [str(inside / "pip"), "install", *options, wanted, *backend], capture_output=True, text=True
+        )
         if done.returncode:
             return done.stderr.strip().splitlines()[-1]
-        environment = {"PATH": f"{inside}:/usr/bin:/bin", "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1", "HOME": folder}
+        environment = {
+            "PATH": f"{inside}:/usr/bin:/bin",
+            "KERAS_BACKEND": "torch",
+            "OMP_NUM_THREADS": "1",
+            "HOME": folder,
+        }
         for code in (EXTRAS[extra], *readme(extra)):
-            done = subprocess.run([str(inside / "python"), "-c", code], capture_output=True, text=True, cwd=folder, env=environment)
+            done = subprocess.run(
+                [str(inside / "python"), "-c", code], capture_output=True, text=True, cwd=folder, env=environment
+            )
             if done.returncode:
                 return f"{code.splitlines()[-1]}: {done.stderr.strip().splitlines()[-1]}"
     return None

@@ -13,9 +13,11 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of notebooks: their matrices are small
 # Notebooks and the reference read the source beside this folder, installed or not.
 sys.path.insert(0, str(HERE.parent / "src"))
-os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(
+    os.pathsep
+)
 
-import stiefel_init
+import stiefel_init  # noqa: E402 - from where the lines above say
 
 project = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]["name"]
 author = "The stiefel-init developers"

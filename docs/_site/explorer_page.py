@@ -11,7 +11,8 @@ FOLDER = Path(__file__).parents[1] / "explorer"
 def fragment() -> str:
     """The parts of `docs/explorer/`, put together."""
     markup, style, theory, behaviour = (
-        (FOLDER / name).read_text(encoding="utf-8") for name in ("explorer.html", "explorer.css", "theory.js", "explorer.js")
+        (FOLDER / name).read_text(encoding="utf-8")
+        for name in ("explorer.html", "explorer.css", "theory.js", "explorer.js")
     )
     dots = json.dumps(json.loads((FOLDER / "measured.json").read_text(encoding="utf-8")), separators=(",", ":"))
     return f"<style>\n{style}</style>\n{markup}<script>\n{theory}\nconst MEASURED = {dots};\n{behaviour}</script>"

@@ -1,6 +1,6 @@
 """The API reference as Markdown, from signatures and docstrings: what fills the pages under `docs/api/`.
 
-Docstrings here are Markdown with sections such as `Args:`, so that nothing but Sphinx's own Python directives is needed.
+Docstrings here are Markdown with sections such as `Args:`, so that Sphinx's own Python directives are enough.
 A page names its modules in comments, `<!-- reference: stiefel_init.theory -->`, and `fill` puts their names there.
 """
 
@@ -52,7 +52,11 @@ def _entry(module: ModuleType, name: str) -> str:
 
 
 def _object(kind: str, signature: str, module: str, body: str, *options: str, fence: int = 6) -> str:
-    lines = ["`" * fence + f"{{py:{kind}}} {signature}", *([f":module: {module}"] if module else []), *filter(None, options)]
+    lines = [
+        "`" * fence + f"{{py:{kind}}} {signature}",
+        *([f":module: {module}"] if module else []),
+        *filter(None, options),
+    ]
     return "\n".join([*lines, "", body, "`" * fence])
 
 
@@ -67,7 +71,11 @@ def _class(module: str, name: str, kind: type) -> str:
         if isinstance(value, property) and value.__doc__:
             parts.append(_object("property", method, "", markdown(inspect.cleandoc(value.__doc__)), fence=4))
         elif inspect.isfunction(plain) and (text := plain.__doc__):
-            parts.append(_object("method", f"{method}{_signature(plain, bound=True)}", "", markdown(inspect.cleandoc(text)), fence=4))
+            parts.append(
+                _object(
+                    "method", f"{method}{_signature(plain, bound=True)}", "", markdown(inspect.cleandoc(text)), fence=4
+                )
+            )
     base = "exception" if issubclass(kind, BaseException) else "class"
     return _object(base, f"{name}{_signature(kind)}", module, "\n\n".join(parts))
 
@@ -128,7 +136,13 @@ def _fields(kind: type) -> dict[str, str]:
 
 def _noted(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
     for place, node in enumerate(body):
-        target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0] if isinstance(node, ast.Assign) else None
+        target = (
+            node.target
+            if isinstance(node, ast.AnnAssign)
+            else node.targets[0]
+            if isinstance(node, ast.Assign)
+            else None
+        )
         if isinstance(target, ast.Name):
             after = body[place + 1] if place + 1 < len(body) else None
             value = after.value if isinstance(after, ast.Expr) else None

@@ -18,11 +18,8 @@ from stiefel_init.theory import propagate
 
 ROOT = Path(__file__).parents[2]
 sys.path += [str(ROOT / "docs" / "_site"), str(ROOT / "benchmarks")]
-if not (ROOT / "docs").exists():
-    pytest.skip("docs/ is part of the source tree", allow_module_level=True)
-
-import browser
-import explorer_page
+browser = pytest.importorskip("browser", reason="docs/ and benchmarks/ are parts of the source tree")
+explorer_page = pytest.importorskip("explorer_page", reason="docs/ and benchmarks/ are parts of the source tree")
 
 COLUMNS = ("pre_mean", "pre_std", "active", "post_mean", "post_std", "variance_ratio", "gradient_factor")
 SCHEMES = ("stiefel", "permutation", "identity", "lee", "he", "xavier", "orthogonal", "random")
@@ -38,7 +35,7 @@ DEEP = [("stiefel", "relu", (64, 64, 1000), (0.3, 1.0)), ("stiefel", "selu", (64
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browser.Browser]:
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     if browser.find() is None:
         pytest.skip("there is no Chromium here; install it by name, as with `apt install chromium`")
     path = tmp_path_factory.mktemp("explorer") / "page.html"
@@ -53,7 +50,7 @@ def widths(network: tuple[int, int, int]) -> list[int]:
     return [inputs] + [width] * depth
 
 
-def test_the_curves_are_those_of_the_theory(page: browser.Browser) -> None:
+def test_the_curves_are_those_of_the_theory(page: Any) -> None:
     asked = [
         [widths(network), {"scheme": scheme, "activation": activation, "mean": mean, "std": std}]
         for scheme, activation, network, (mean, std) in [*SETTINGS, *DEEP]
@@ -71,13 +68,13 @@ def test_the_curves_are_those_of_the_theory(page: browser.Browser) -> None:
             np.testing.assert_allclose(here, there, rtol=1e-6, atol=1e-10, err_msg=label)
 
 
-def test_what_has_no_prediction_has_none_here(page: browser.Browser) -> None:
+def test_what_has_no_prediction_has_none_here(page: Any) -> None:
     asked = "Theory.propagate([8, 8, 8], {mean: 0, std: 1, scheme: 'permutation', activation: 'elu'})"
     assert page.run(asked) is None
 
 
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 5), (6, 6), (4, 12), (12, 5), (7, 4)])
-def test_its_matrices_are_members_of_the_set(page: browser.Browser, m: int, n: int) -> None:
+def test_its_matrices_are_members_of_the_set(page: Any, m: int, n: int) -> None:
     for scheme in ("stiefel", "permutation", "identity"):
         rows = page.run(f"Explorer.matrix({scheme!r}, {m}, {n}, 3).map(row => Array.from(row))")
         assert check(np.array(rows, float)).ok, scheme
@@ -86,12 +83,14 @@ def test_its_matrices_are_members_of_the_set(page: browser.Browser, m: int, n: i
     np.testing.assert_allclose(short @ short.T, np.eye(len(short)), atol=1e-12)
 
 
-def test_two_seeds_give_two_matrices_and_one_gives_one(page: browser.Browser) -> None:
-    first, again, other = (page.run(f"Explorer.matrix('stiefel', 5, 5, {seed}).map(row => Array.from(row))") for seed in (1, 1, 2))
+def test_two_seeds_give_two_matrices_and_one_gives_one(page: Any) -> None:
+    first, again, other = (
+        page.run(f"Explorer.matrix('stiefel', 5, 5, {seed}).map(row => Array.from(row))") for seed in (1, 1, 2)
+    )
     assert first == again != other
 
 
-def test_a_link_carries_the_setting(page: browser.Browser) -> None:
+def test_a_link_carries_the_setting(page: Any) -> None:
     page.run("location.hash = '#scheme=he&activation=elu&depth=30&width=32&mean=0.5&nonsense=1&std=x'")
     page.run("new Promise(done => setTimeout(done, 50))")
     ids = ("scheme", "activation", "depth-value", "width-value", "mean-value", "std-value")

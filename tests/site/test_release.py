@@ -1,4 +1,4 @@
-"""What a release consists of: the wheel's contents and size, one version everywhere, extras that say what they bring."""
+"""What a release consists of: the wheel's contents and size, one version everywhere, extras that are tried."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ import stiefel_init
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
-if not (ROOT / "benchmarks").exists():
-    pytest.skip("benchmarks/ is part of the source tree", allow_module_level=True)
-
-import release
+release = pytest.importorskip("release", reason="benchmarks/ is part of the source tree")
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -27,7 +24,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("hatchling", reason="the wheel is built with hatchling")
     out = tmp_path_factory.mktemp("dist")
     done = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return next(out.iterdir())
@@ -71,3 +71,19 @@ def test_the_workflows_run_what_there_is() -> None:
             assert set(line.split()) <= targets, path.name
         for file in re.findall(r"\btests/[\w/.]+", text):
             assert (ROOT / file).exists(), file
+
+
+def test_the_badges_say_what_the_project_says() -> None:
+    import badges
+
+    kept = {path.name: path.read_text(encoding="utf-8") for path in badges.FOLDER.glob("*.svg")}
+    assert kept == badges.badges()
+    readme = (ROOT / "README.md").read_text()
+    assert all(f"docs/badges/{name}" in readme for name in kept)
+
+
+def test_the_readme_is_one_screen_and_links_on() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 60
+    assert text.count("![Test accuracy") == 1
+    assert text.count("layers |") == 6  # rows of the one table

@@ -95,7 +95,10 @@ def test_the_decision_tree_says_what_the_records_say() -> None:
     page = " ".join(TEXTS["docs/which-start.md"].split())
     found = architectures.Architectures().evidence(Results())
     assert found is not None
-    words = {network.title if hasattr(network, "title") else name: found.words(name) for name, network in found.networks.items()}
+    words = {
+        network.title if hasattr(network, "title") else name: found.words(name)
+        for name, network in found.networks.items()
+    }
     by_title = {title.lower(): set(said.values()) for title, said in words.items()}
     assert by_title["vision transformer"] == {"better"}
     assert "worse" not in set().union(*by_title.values())

@@ -85,7 +85,9 @@ def test_the_reference_has_every_public_name() -> None:
             assert set(own) <= names, module
 
 
-@pytest.mark.parametrize("module", ["stiefel_init", "stiefel_init.theory", "stiefel_init.schemes", "stiefel_init.torch.optim"])
+@pytest.mark.parametrize(
+    "module", ["stiefel_init", "stiefel_init.theory", "stiefel_init.schemes", "stiefel_init.torch.optim"]
+)
 def test_an_entry_has_a_signature_and_says_something(module: str) -> None:
     import reference
 
@@ -100,7 +102,9 @@ def test_an_entry_has_a_signature_and_says_something(module: str) -> None:
 def test_the_reference_reads_a_docstring() -> None:
     import reference
 
-    docstring = "One.\n\n    a = b\n\nArgs:\n    x: First,\n        and more.\n    y: Second.\n\nReturns:\n    It.\n\n>>> 1\n1"
+    docstring = (
+        "One.\n\n    a = b\n\nArgs:\n    x: First,\n        and more.\n    y: Second.\n\nReturns:\n    It.\n\n>>> 1\n1"
+    )
     assert reference.markdown(docstring) == (
         "One.\n\n```text\na = b\n```\n\n**Arguments**\n\n- **x**: First, and more.\n- **y**: Second.\n\n"
         "**Returns**: It.\n\n```pycon\n>>> 1\n1\n```"

@@ -1,8 +1,8 @@
 """Check the site that `make site` built: links, the browser's console, weight, accessibility, search, explorer's speed.
 
-    python benchmarks/site.py build/site [--axe axe.min.js] [--pictures FOLDER]
+    python benchmarks/site_check.py build/site [--axe axe.min.js] [--pictures FOLDER]
 
-`--axe` is the file of that name from `npm install axe-core`; without it, accessibility is not checked, and that is said.
+`--axe` is the file of that name from `npm install axe-core`; without it, accessibility is not checked.
 Ends with exit code 1 if something is wrong. Needs Chromium for all but the links.
 """
 
@@ -66,7 +66,9 @@ def broken(root: Path) -> list[str]:
             target = (path.parent / unquote(urlsplit(place).path)).resolve() if place else path
             if not target.is_file():
                 wrong.append(f"{here}: {address} is not there")
-            elif anchor and target.suffix == ".html" and unquote(anchor) not in pages[target].anchors and anchor != "top":
+            elif (
+                anchor and target.suffix == ".html" and unquote(anchor) not in pages[target].anchors and anchor != "top"
+            ):
                 wrong.append(f"{here}: {address} has no such anchor")
     return wrong
 
@@ -152,8 +154,8 @@ def search(browser: Browser, root: Path) -> list[str]:
     for word, page in (("permutation", "members.html"), ("propagate", "api/theory.html")):
         browser.open(f"{(root / 'search.html').resolve().as_uri()}?q={word}")
         found = browser.run(
-            "new Promise(done => { const wait = n => { const links = [...document.querySelectorAll('#search-results a')];"
-            " links.length || !n ? setTimeout(() => done([...document.querySelectorAll('#search-results a')]"
+            "new Promise(done => { const wait = n => {"
+            " const links = [...document.querySelectorAll('#search-results a')]; links.length || !n ? setTimeout(() => done([...document.querySelectorAll('#search-results a')]"
             ".map(a => a.href)), 500) : setTimeout(wait, 100, n - 1); }; wait(50); })"
         )
         print(f"search for {word!r}: {len(found)} results")
@@ -176,8 +178,8 @@ def explorer(browser: Browser, root: Path) -> list[str]:
     medians = {name: statistics.median(seen) for name, seen in times.items()}
     slowest = max(medians, key=medians.__getitem__)
     print(
-        f"explorer at 1,000 layers: {statistics.median(medians.values()):.1f} ms in the middle of {len(medians)} kinds, "
-        f"{medians[slowest]:.1f} ms for the slowest ({slowest}), medians of nine moves"
+        f"explorer at 1,000 layers: {statistics.median(medians.values()):.1f} ms in the middle of {len(medians)} kinds,"
+        f" {medians[slowest]:.1f} ms for the slowest ({slowest}), medians of nine moves"
     )
     return [f"the explorer takes {medians[slowest]:.0f} ms for {slowest}"] if medians[slowest] > SLOW else []
 
@@ -193,7 +195,9 @@ def main() -> None:
     wrong = broken(options.site)
     print(f"links: {len(wrong)} broken")
     if find() is None:
-        print("There is no Chromium here, so pages were not opened; install it by name, as with `apt install chromium`.")
+        print(
+            "There is no Chromium here, so pages were not opened; install it by name, as with `apt install chromium`."
+        )
     else:
         axe = options.axe.read_text(encoding="utf-8") if options.axe else None
         if axe is None:
