@@ -154,9 +154,9 @@ def search(browser: Browser, root: Path) -> list[str]:
     for word, page in (("permutation", "members.html"), ("propagate", "api/theory.html")):
         browser.open(f"{(root / 'search.html').resolve().as_uri()}?q={word}")
         found = browser.run(
-            "new Promise(done => { const wait = n => {"
-            " const links = [...document.querySelectorAll('#search-results a')]; links.length || !n ? setTimeout(() => done([...document.querySelectorAll('#search-results a')]"
-            ".map(a => a.href)), 500) : setTimeout(wait, 100, n - 1); }; wait(50); })"
+            "new Promise(done => { const links = () => [...document.querySelectorAll('#search-results a')];"
+            " const wait = n => links().length || !n ? setTimeout(() => done(links().map(a => a.href)), 500)"
+            " : setTimeout(wait, 100, n - 1); wait(50); })"
         )
         print(f"search for {word!r}: {len(found)} results")
         if not any(page in one for one in found):
