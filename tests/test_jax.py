@@ -106,7 +106,7 @@ def is_right(W: np.ndarray, scheme: str) -> bool:
 def test_every_scheme_has_the_contract_of_jaxs_initializers(scheme: str) -> None:
     """From a key, under jit and vmap, in every dtype, strictly; the gain multiplies; a key is used as JAX uses keys."""
     init = initializer(scheme)
-    fixed = scheme in ("lee", "identity", "idinit", "zero")
+    fixed = scheme in ("lee", "identity", "idinit", "zero", "sinusoidal")
     with strict():
         plain = init(KEY, (8, 8))
         assert (plain.shape, plain.dtype) == ((8, 8), jnp.float32)

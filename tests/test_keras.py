@@ -79,7 +79,7 @@ def test_every_scheme_by_its_name(scheme: str) -> None:
     for call, (m, n) in enumerate([(6, 9), (6, 12), (8, 8)]):
         np.testing.assert_allclose(matrix(init((n, m))), 2 * draw(scheme, m, n, seed=5, name=str(call)), atol=1e-5)
     fresh = Initializer(scheme)
-    fixed = scheme in ("lee", "lee direct", "identity", "idinit", "zero")
+    fixed = scheme in ("lee", "lee direct", "identity", "idinit", "zero", "sinusoidal")
     assert np.array_equal(values(fresh((12, 6))), values(fresh((12, 6)))) == fixed
     assert values(fresh((0, 6))).shape == (0, 6)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from plain_set import Plain, basis, polar, turned
+from scipy.linalg import expm
 
 from stiefel_init import _on_set, check, sample
 
@@ -238,3 +239,28 @@ def test_numpy_torch_and_jax_take_the_same_step(step: str, shape: tuple[int, ...
     theirs = STEPS[step](*(jnp.asarray(a, "float32") for a in (w, g, o)))
     np.testing.assert_allclose(np.asarray(theirs), expected, atol=1e-5)
     assert is_member(expected, 1e-5)
+
+
+@pytest.mark.parametrize(("m", "n"), [(5, 5), (4, 7), (7, 4)])
+def test_without_the_ones_steps_are_those_of_the_stiefel_manifold(m: int, n: int) -> None:
+    """From any semi-orthogonal matrix, by tangent projections and exact retractions."""
+    w = np.linalg.qr(normals(max(m, n), min(m, n)))[0]
+    w = w if m >= n else w.T
+    first = second = np.zeros((m, n))
+    theirs, moments = w, [np.zeros((m, n))] * 2
+    for step in range(1, 4):
+        g = normals(m, n, seed=step)
+        w, first, second = _on_set.adam_step(w, g, first, second, step, 1e-3, ones=False)
+        if m == n:  # moments of the generator K, in coordinates √2·K
+            k = 0.5 * (g @ theirs.T - theirs @ g.T)
+            moments = [0.9 * moments[0] + 0.1 * k, 0.999 * moments[1] + 0.001 * 2 * k**2]
+            quotient = 2**0.5 * moments[0] / (1 - 0.9**step) / (np.sqrt(moments[1] / (1 - 0.999**step)) + 1e-8)
+            theirs = expm(-1e-3 * quotient / 2**0.5) @ theirs
+        else:
+            mixed = 0.9 * moments[0] + 0.1 * g
+            moments = [_on_set.tangent(theirs, mixed), 0.999 * moments[1] + 0.001 * g**2]
+            quotient = moments[0] / (1 - 0.9**step) / (np.sqrt(moments[1] / (1 - 0.999**step)) + 1e-8)
+            u, _, v = np.linalg.svd(theirs - 1e-3 * _on_set.tangent(theirs, quotient), full_matrices=False)
+            theirs = u @ v
+    np.testing.assert_allclose(w, theirs, atol=1e-8)
+    assert not is_member(w)

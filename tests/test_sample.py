@@ -97,7 +97,7 @@ def test_draw_gives_finite_arrays_of_the_shape_and_dtype_asked_for(
 
 @pytest.mark.parametrize("scheme", sorted({*ALL_SCHEMES, *DRAWN_SCHEMES}))
 def test_the_seed_the_name_and_the_place_in_the_batch_decide(scheme: str) -> None:
-    fixed = scheme in ("lee", "lee direct", "identity", "idinit", "zero")
+    fixed = scheme in ("lee", "lee direct", "identity", "idinit", "zero", "sinusoidal")
     first = draw(scheme, 6, 12, batch=(2, 2), seed=1, name="a")
     np.testing.assert_array_equal(draw(scheme, 6, 12, batch=4, seed=1, name="a"), first.reshape(4, 6, 12))
     np.testing.assert_array_equal(draw(scheme, 6, 12, seed=1, name="a"), first[0, 0])
@@ -115,7 +115,7 @@ def test_float32_is_float64_to_rounding(scheme: str) -> None:
 
 @pytest.mark.parametrize("scheme", sorted({*ALL_SCHEMES, *DRAWN_SCHEMES}))
 def test_a_generator_is_drawn_from_and_fresh_entropy_is_fresh(scheme: str) -> None:
-    fixed = scheme in ("lee", "lee direct", "identity", "idinit", "zero")
+    fixed = scheme in ("lee", "lee direct", "identity", "idinit", "zero", "sinusoidal")
     rng, again = np.random.default_rng(5), np.random.default_rng(5)
     first = draw(scheme, 6, 12, seed=rng)
     np.testing.assert_array_equal(first, draw(scheme, 6, 12, seed=again))

@@ -73,11 +73,14 @@ def tangent(w: Any, a: Any) -> Any:
     return a - 0.5 * scaled(w, s)
 
 
-def generator(w: Any, a: Any) -> Any:
-    """The centred skew K for which KW is the nearest tangent vector to A at the square member W: one product."""
+def generator(w: Any, a: Any, *, ones: bool = True) -> Any:
+    """The centred skew K for which KW is the nearest tangent vector to A at the square member W: one product.
+
+    Without `ones`, K is not centred: W is on the Stiefel manifold, and need not stay in the set.
+    """
     p = 0.5 * (a @ w.mT) if not _is_stack(a) else a.baddbmm(a, w.mT, beta=0, alpha=0.5)
-    # C(P - Pᵀ)C = Q - Qᵀ with Q = P less the row means of P - Pᵀ
-    p -= p.mean(axis=-1, keepdims=True) - p.mean(axis=-2, keepdims=True).mT
+    if ones:  # C(P - Pᵀ)C = Q - Qᵀ with Q = P less the row means of P - Pᵀ
+        p -= p.mean(axis=-1, keepdims=True) - p.mean(axis=-2, keepdims=True).mT
     return p - p.mT
 
 
@@ -96,10 +99,11 @@ def centred_skew(k: Any) -> Any:
 #     that are not short ZZᵀ·Z, which is skew.
 #     Rectangular: T may lead out of the span of W. The Gram matrix of W + T is I + TTᵀ, so its polar factor is
 #     p(TTᵀ)(W + T) with p(y) near (1 + y)^-½. N is added to p.
-def rotate(w: Any, z: Any) -> Any:
+def rotate(w: Any, z: Any, *, ones: bool = True) -> Any:
     """Turn the square member W by the centred skew Z, or in its direction by `LARGEST_TURN` if it is further.
 
     A `w` that is near the set but not on it is pulled back: a small error is squared, a large one shrinks each time.
+    Without `ones`, W is any orthogonal matrix and Z any skew one.
     """
     y = mirrored(z, z.mT)  # = -Z²
     a, b, c, d, shorter = rotation(*_spectrum(y), y.shape[-1])
@@ -107,7 +111,7 @@ def rotate(w: Any, z: Any) -> Any:
     x = gram(w)
     one, factor = correction(*_spectrum(x), x.shape[-1])
     factors = _combined((a + one, None), (-c * shorter, y), (factor, x), (shorter**0.5, turn))
-    return aligned(factors @ w)
+    return aligned(factors @ w) if ones else factors @ w
 
 
 def rotation(mean: Any, norm: Any, size: int) -> tuple[Any, Any, Any, Any, Any]:
@@ -129,13 +133,13 @@ def rotation(mean: Any, norm: Any, size: int) -> tuple[Any, Any, Any, Any, Any]:
     return a, b, 0.5 - high * h / 32, high / 8, shorter
 
 
-def slide(w: Any, t: Any) -> Any:
+def slide(w: Any, t: Any, *, ones: bool = True) -> Any:
     """The member nearest to W + T for a tangent T, which is shortened to `LARGEST_TURN` if longer; for any shape.
 
-    As `rotate`, it pulls `w` back to the set.
+    As `rotate`, it pulls `w` back to the set; without `ones`, to the Stiefel manifold.
     """
     if w.shape[-2] > w.shape[-1]:
-        return slide(w.mT, t.mT).mT
+        return slide(w.mT, t.mT, ones=ones).mT
     y = gram(t)
     far = _norm(y)
     shorter = (LARGEST_TURN**2 / far.clip(min=1e-12)).clip(max=1)
@@ -151,7 +155,8 @@ def slide(w: Any, t: Any) -> Any:
     one, factor = correction(*_spectrum(x), x.shape[-1])
     scale = unit**0.5
     factors = _combined((scale * (1 - 35 / 1024 * edge**2) + one, None), (scale, series), (factor, x))
-    return aligned(factors @ (w + shorter**0.5 * t))
+    moved = factors @ (w + shorter**0.5 * t)
+    return aligned(moved) if ones else moved
 
 
 def correction(mean: Any, norm: Any, size: int) -> tuple[Any, Any]:
@@ -244,6 +249,7 @@ def adam_step(
     *,
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
+    ones: bool = True,
 ) -> tuple[Any, Any, Any]:
     """One step of Adam on the set.
 
@@ -262,13 +268,14 @@ def adam_step(
         rate: Learning rate; likewise.
         betas: Decay of the two moments.
         eps: Added to the root of the second moment.
+        ones: Whether w stays in the set; if not, it stays on the Stiefel manifold, where it must be.
 
     Returns:
         The next w, first and second.
     """
     b1, b2 = betas
     square = w.shape[-2] == w.shape[-1]
-    gradient = generator(w, gradient) if square else centre(gradient)
+    gradient = generator(w, gradient, ones=ones) if square else centre(gradient) if ones else gradient
     first = _blend(first, gradient, 1 - b1)
     first = first if square else tangent(w, first)
     second = _blend(second, gradient * gradient, 1 - b2)
@@ -278,8 +285,9 @@ def adam_step(
     divisor += eps * (SKEW if square else 1.0) * root
     quotient = first / divisor * (-rate * root / start)
     if square:
-        return rotate(w, centred_skew(SKEW * quotient)), first, second
-    return slide(w, tangent(w, centre(quotient))), first, second
+        turn = SKEW * quotient
+        return rotate(w, centred_skew(turn) if ones else turn, ones=ones), first, second
+    return slide(w, tangent(w, centre(quotient) if ones else quotient), ones=ones), first, second
 
 
 def sgd_step(

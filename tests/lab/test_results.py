@@ -173,6 +173,16 @@ def test_tables_name_decay_dropout_and_schedule_where_a_network_has_them(tmp_pat
         assert {cell.key for cell in found.records} == {cell.key for cell in chosen}
 
 
+def test_tables_have_what_was_measured_besides_accuracy(tmp_path: Path) -> None:
+    cells = [Cell("wine", depth=2, seed=seed) for seed in range(2)]
+    records = [record(cells[0], 50.0, log_loss=1 / 3, calibration=2.5, noisy=40.0), record(cells[1], None)]
+    found = published(records, tmp_path / "out")
+    assert (found.place / "mine.csv").read_text().splitlines()[0] == f"{HEADER},log_loss,calibration,noisy"
+    for cell, expected in zip(cells, ((1 / 3, 2.5, 40.0), (None, None, None))):
+        one = found.records[cell]
+        assert (one.log_loss, one.calibration, one.noisy) == expected
+
+
 def test_a_single_layer_whose_width_was_given_as_a_list_survives(tmp_path: Path) -> None:
     cell = Cell("wine", depth=1, width=(5,))
     assert list(published([record(cell, 50.0)], tmp_path / "out").records) == [cell]

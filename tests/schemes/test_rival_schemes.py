@@ -162,6 +162,27 @@ def test_idinit_repeats_the_identity(m: int, n: int) -> None:
     assert all(w[i, j] == (i % p == j % p) for i in range(m) for j in range(n))
 
 
+@pytest.mark.parametrize(("m", "n"), [(8, 32), (5, 12), (10, 64), (12, 5), (6, 6)])
+def test_sinusoidal_rows_are_waves_of_their_own(m: int, n: int) -> None:
+    w = draw("sinusoidal", m, n, dtype=np.float64)
+    assert float(np.mean(w**2)) == pytest.approx(2 / (m + n))
+    spectrum = np.abs(np.fft.fft(w, axis=1)) > 1e-9
+    for row, frequencies in enumerate(spectrum, start=1):  # unit i has frequency i, and nothing else
+        assert set(np.flatnonzero(frequencies)) <= {row % n, -row % n}
+    if 2 * m < n:  # no frequency occurs twice: orthogonal rows of one length
+        np.testing.assert_allclose(w @ w.T, np.eye(m) * 2 * n / (m + n), atol=1e-12)
+    phases = np.angle(np.fft.fft(w, axis=1)[np.arange(m), np.arange(1, m + 1) % n])
+    if 2 * m < n:  # sin 2π(ij/n + i/m) at j = 1, 2, … has the phase 2π i(1/n + 1/m) - π/2
+        i = np.arange(1, m + 1)
+        np.testing.assert_allclose(np.exp(1j * phases), np.exp(2j * np.pi * i * (1 / n + 1 / m) - 0.5j * np.pi))
+
+
+def test_sinusoidal_waves_that_vanish_are_zero() -> None:
+    assert not draw("sinusoidal", 1, 1).any()
+    assert not draw("sinusoidal", 2, 2).any()
+    assert not draw("sinusoidal", 64, 64, dtype=np.float64)[[31, 63]].any()
+
+
 def test_tanh_init_is_the_identity_and_a_little_noise() -> None:
     noise = draw("tanh-init", 200, 200, seed=0) - np.eye(200)
     assert stats.kstest(noise.ravel() * math.sqrt(200) / 0.085, "norm").pvalue > FALSE_ALARM

@@ -46,6 +46,8 @@ class Optimizer(StrEnum):
     stiefel_adam = "stiefel-adam"
     stiefel_sgd = "stiefel-sgd"
     stiefel_muon = "stiefel-muon"
+    orthogonal_adam = "orthogonal-adam"
+    gain_adam = "gain-adam"
 
 
 class Schedule(StrEnum):
@@ -53,6 +55,7 @@ class Schedule(StrEnum):
 
     constant = "constant"
     cosine = "cosine"
+    release = "release"
 
 
 class Precision(StrEnum):

@@ -22,7 +22,7 @@ from .._errors import StiefelError, unknown
 from .files import write_whole
 from .train import record as record_files
 from .train.cell import ADDED, Cell
-from .train.record import Environment, Record
+from .train.record import MEASURES, Environment, Record
 from .train.task import METRICS
 
 ENVIRONMENT = "environment.json"
@@ -31,6 +31,7 @@ COLUMNS = (*IDENTITY, "metric", "score", "diverged")
 _NUMBERS: dict[str, Callable[[str], Any]] = {
     "depth": int, "seed": int, "epochs": int, "batch": int, "shots": int, "protocol": int, "diverged": int,
     "rate": float, "alpha": float, "score": float, "decay": float, "dropout": float,
+    **dict.fromkeys(MEASURES, float),
     "width": lambda text: tuple(map(int, text.split())) if " " in text else int(text),
 }  # fmt: skip
 
@@ -117,6 +118,7 @@ def publish(
         taken |= {record.cell for record in fresh}
         if fresh:
             added = [name for name in ADDED if any(name in record.cell.identity() for record in fresh)]
+            added += [name for name in MEASURES if any(getattr(record, name) is not None for record in fresh)]
             written.append(write_table([_row(record, added) for record in fresh], out / f"{name}.csv"))
             environments[name] = _entry(fresh, source.environments.get(name) or environments.get(name))
     for name in tables:
@@ -186,8 +188,9 @@ def _order(record: Record) -> tuple[str, ...]:
 
 
 def _row(record: Record, added: Sequence[str]) -> dict[str, str]:
-    """A line of a table; of the fields of `ADDED` it has those that some line needs."""
-    values = {**record.cell.identity(), **{name: getattr(record.cell, name) for name in added}}
+    """A line of a table; of the fields of `ADDED` and of `MEASURES` it has those that some line needs."""
+    values = {name: getattr(record if name in MEASURES else record.cell, name) for name in added}
+    values |= record.cell.identity()
     score = record.score if math.isfinite(record.score) else None
     values |= {"metric": record.metric.name, "score": score, "diverged": record.diverged}
     return {name: _text(values[name]) for name in (*COLUMNS, *added)}
@@ -205,7 +208,8 @@ def _parse(row: dict[str, str]) -> Record:
     metric = METRICS[values["metric"]]
     score = values["score"]
     cell = Cell(**{name: values[name] for name in (*IDENTITY, *(name for name in ADDED if name in values))})
-    return Record(cell, metric, metric.worst if score is None else score, values["diverged"])
+    measures: dict[str, Any] = {name: values.get(name) for name in MEASURES}
+    return Record(cell, metric, metric.worst if score is None else score, values["diverged"], **measures)
 
 
 def _header(path: Path) -> list[str]:

@@ -28,6 +28,7 @@ from .permutation import Permutation
 from .random import Random
 from .rotation import Rotation
 from .scaled_he import ScaledHe
+from .sinusoidal import Sinusoidal
 from .stiefel import Stiefel
 from .tanh_init import TanhInit
 from .tat import TAT
@@ -62,6 +63,7 @@ __all__ = [
     "ScaledHe",
     "Scheme",
     "SchemeName",
+    "Sinusoidal",
     "Source",
     "Start",
     "Stiefel",

@@ -9,9 +9,10 @@ import pytest
 from laboratory import record
 
 from stiefel_init.lab.studies import rival_cells as cells
-from stiefel_init.lab.studies.rival_cells import FIRST, NAMES, OURS, RIVALS, STARTS, TUNING, Setting, name_of
+from stiefel_init.lab.studies.rival_cells import NAMES, OURS, RIVALS, STARTS, name_of
 from stiefel_init.lab.studies.rival_findings import Found, epochs_to, found_in, speed, verdict
 from stiefel_init.lab.studies.rivals import Rivals
+from stiefel_init.lab.studies.tuned import FIRST, TUNING, Setting
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.task import Tasks
@@ -72,8 +73,8 @@ def test_each_start_has_the_activation_it_is_made_for() -> None:
 
 def test_the_best_rate_is_that_of_the_best_tuning_network() -> None:
     records = records_of(lambda cell: 80.0 - abs(cell.times - 4), noise=0)
-    assert set(cells.best_rates(records, True).values()) == {4.0}
-    assert set(cells.best_rates(records_of(flat, noise=0), True).values()) == {0.25}
+    assert set(cells.search(True).best(records).values()) == {4.0}
+    assert set(cells.search(True).best(records_of(flat, noise=0)).values()) == {0.25}
 
 
 def test_a_rate_works_if_it_comes_close_to_the_best_start() -> None:

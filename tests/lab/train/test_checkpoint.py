@@ -41,7 +41,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("optimizer", ["adam", "sgd", "stiefel-adam", "stiefel-muon"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "stiefel-adam", "stiefel-muon", "gain-adam"])
 def test_a_stack_goes_on_where_it_was(optimizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "EVERY", 0.0)
     cells = [type(cell)(**{**cell.identity(), "epochs": 6}) for cell in small_cells(3, optimizer=optimizer)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,9 @@ from plain_training import (
     table,
 )
 
+from stiefel_init import _stream
 from stiefel_init.lab.paper.protocol import SCHEMES
+from stiefel_init.lab.train import evaluation
 from stiefel_init.lab.train.cell import PRECISIONS, Cell, OptimizerName
 from stiefel_init.lab.train.stack import Stack
 from stiefel_init.lab.train.training import EngineName, train
@@ -99,7 +102,7 @@ def test_few_shots_are_one_batch(engine: EngineName) -> None:
 def test_the_test_score_is_that_of_each_network_on_its_own_test_rows(
     task: TaskMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stiefel_init.lab.train.stack.EVALUATION_ROWS", 16)  # 40 rows in three parts
+    monkeypatch.setattr("stiefel_init.lab.train.evaluation.ROWS", 16)  # 40 rows in three parts
     shared, other = task(20), task(20, seed=1)
     tasks = [shared, other, shared]
     stack = Stack([Cell("none", depth=2, width=6, seed=seed) for seed in range(3)], tasks, DEVICE)
@@ -112,6 +115,32 @@ def test_the_test_score_is_that_of_each_network_on_its_own_test_rows(
         else:
             expected = np.sqrt(np.square(out[:, 0] - one.test_targets).mean())
         assert score == pytest.approx(expected, rel=1e-5)
+
+
+def test_calibration_and_noise_are_measured_once_networks_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stiefel_init.lab.train.evaluation.ROWS", 16)  # 40 rows in three parts, noise in the first
+    tasks = [images(20), images(20, seed=1)]
+    stack = Stack([Cell("none", depth=2, width=6, seed=seed) for seed in range(2)], tasks, DEVICE)
+    scramble_(stack)
+    assert stack.evaluate()[2:] == (None, None, None)
+    tested = stack.evaluate(last=True)
+    noise = evaluation.NOISE * _stream.normals(_stream.key(0, "noise"), (0, 16), (0, 21), np.float64)
+    for index, one in enumerate(tasks):
+        x, y = torch.from_numpy(one.test_features).double() / one.scale, one.test_targets
+        with torch.no_grad():
+            network = plain(stack, index)
+            p = network(x).softmax(-1).numpy()
+            noisy = network(x[:16] + torch.from_numpy(noise)).argmax(-1).numpy()
+        confidence, right = p.max(1), p.argmax(1) == y
+        edges = np.linspace(0, 1, evaluation.BINS + 1)
+        bins = [(confidence > low) & (confidence <= high) for low, high in pairwise(edges)]
+        error = sum(abs(right[b].mean() - confidence[b].mean()) * b.mean() for b in bins if b.any())
+        found = [float(column[index]) for column in tested if column is not None]
+        even = np.mean([right[y == label].mean() for label in np.unique(y)])
+        expected = [100 * right.mean(), 100 * even, -np.log(p[range(40), y]).mean(), 100 * error]
+        assert found == pytest.approx([*expected, 100 * (noisy == y[:16]).mean()], rel=1e-4)
+    table_stack = Stack([Cell("none", depth=2, width=6)], [table(20)], DEVICE)
+    assert table_stack.evaluate(last=True)[1:] == (None,) * 4
 
 
 # A cell's outcome depends on its identity.

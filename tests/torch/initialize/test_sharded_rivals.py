@@ -22,7 +22,10 @@ pytestmark = pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_availa
 
 WORLD = 2
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"tanh-init": nn.Tanh, "tat": lambda: TailoredReLU(30)}
-DRAWN = ("looks-linear", "gpt-2", "mup", "tat", "tanh-init", "torch", "truncated-normal", "zero", "idinit", "fixup")
+DRAWN = (
+    "looks-linear", "gpt-2", "mup", "tat", "tanh-init", "torch", "truncated-normal", "zero", "idinit", "sinusoidal",
+    "fixup",
+)  # fmt: skip
 CALIBRATED = ("lsuv", "tat")
 
 

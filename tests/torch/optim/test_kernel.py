@@ -45,6 +45,21 @@ def test_steps_in_one_launch_are_the_plain_ones(kind: str, n: int, rate: float) 
     assert float((w.sum(-1) - 1).abs().max()) < 1e-5
 
 
+def test_without_the_ones_the_kernel_keeps_weights_orthogonal() -> None:
+    generator = torch.Generator().manual_seed(0)
+    w = torch.linalg.qr(torch.randn(2, 17, 17, generator=generator)).Q.to(DEVICE)
+    first, second = torch.zeros_like(w), torch.zeros_like(w)
+    plain: Any = (w.double(), first.double(), second.double())
+    for number in range(2):
+        g = torch.randn(2, 17, 17, generator=generator).to(DEVICE)
+        steps = torch.full((2, 1, 1), float(number), dtype=torch.float64, device=DEVICE)
+        numbers = _kernel.adam_numbers(0.1, (0.9, 0.999), 1e-8, steps)
+        w = _kernel.step(w, g, (first, second), "adam", numbers, ones=False)
+        plain = _on_set.adam_step(plain[0], g.double(), plain[1], plain[2], steps + 1, 0.1, ones=False)
+    torch.testing.assert_close(w.double(), plain[0], atol=2e-5, rtol=0)
+    assert float((w @ w.mT - torch.eye(17, device=DEVICE)).abs().max()) < 1e-5
+
+
 def test_only_small_squares_in_single_precision_on_a_gpu() -> None:
     assert not _kernel.fits(torch.zeros(2, 8, 8))
     if torch.cuda.is_available():

@@ -76,6 +76,27 @@ def test_a_refusal_leaves_everything_as_it_was() -> None:
     assert same(values(model), before)
 
 
+@pytest.mark.parametrize(
+    ("factor", "words"), [(0.0, "rank below 3"), (float("nan"), "NaN"), (float("inf"), "NaN or inf")]
+)
+def test_weights_ruined_between_steps_are_refused_before_any_update(factor: float, words: str) -> None:
+    ruined, other, bias = eye(4), eye(4), nn.Parameter(torch.zeros(4))
+    optimizer = StiefelAdam([ruined, other, bias])
+    for parameter in (ruined, other, bias):
+        parameter.grad = torch.cos(torch.arange(parameter.numel()).float()).view_as(parameter)
+    optimizer.step()
+    with torch.no_grad():
+        ruined.mul_(factor)
+    before = [parameter.detach().clone() for parameter in (ruined, other, bias)]
+    assert_refused(optimizer.step, ["(4, 4)", "changed since the last step", words])
+    for parameter, value in zip((ruined, other, bias), before):
+        torch.testing.assert_close(parameter.detach(), value, equal_nan=True, atol=0, rtol=0)
+    with torch.no_grad():
+        ruined.copy_(torch.eye(4))
+    optimizer.step()
+    assert not torch.equal(ruined, torch.eye(4))
+
+
 def test_a_sparse_gradient_is_refused_before_any_update() -> None:
     model = nn.ModuleDict({"linear": nn.Linear(3, 3), "table": nn.Embedding(4, 3, sparse=True)})
     nn.init.eye_(model["linear"].weight)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from stiefel_init import StiefelError, check, draw, schemes
 from stiefel_init._validate import Method
 from stiefel_init.torch import draw_, he_, lee_, orthogonal_, random_, sample, stiefel_, xavier_
 
-FIXED = ("lee_", "lee", "lee direct", "identity", "idinit", "zero")  # one matrix for each shape
+FIXED = ("lee_", "lee", "lee direct", "identity", "idinit", "zero", "sinusoidal")  # one matrix for each shape
 DRAWING = [name for name in FILLERS if name not in FIXED]
 MEMBERS = ("stiefel_", "stiefel", "permutation", "identity", "rotation", "rotation 1")
 

@@ -62,9 +62,15 @@ def train(
         ),
     ] = "1",
     schedule: Annotated[
-        Schedule, typer.Option(help="Of the learning rate; cosine warms up for a tenth of the steps, then falls to 0.")
+        Schedule,
+        typer.Option(
+            help="Of the learning rate; cosine warms up for a tenth of the steps, then falls to 0; release lets go of "
+            "weights on the set after half of the steps."
+        ),
     ] = Schedule.constant,
-    optimizer: Annotated[Optimizer, typer.Option(help="The optimizer; adam with --decay is AdamW.")] = Optimizer.adam,
+    optimizer: Annotated[
+        Optimizer, typer.Option(help="adam with --decay is AdamW; stiefel-… stay in the set.")
+    ] = Optimizer.adam,
     decay: Annotated[float, typer.Option(help="Weight decay, decoupled from the gradient, such as 0.01.")] = 0.0,
     dropout: Annotated[float, typer.Option(help="Probability of dropping an output of a hidden layer.")] = 0.0,
     shots: Annotated[int | None, typer.Option(help="Training rows per class; by default all.")] = None,

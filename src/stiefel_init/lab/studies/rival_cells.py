@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from ...schemes import MuP, Orthogonal, Scheme, get
 from ..paper.protocol import IMAGES, TABULAR_WIDTH
 from ..train.cell import Cell
 from ..train.record import Record
+from .tuned import TUNING, Search, Setting
 
 
 class Rival(NamedTuple):
@@ -30,6 +31,7 @@ RIVALS = (
     Rival("lsuv", get("lsuv")),
     Rival("zero", get("zero")),
     Rival("idinit", get("idinit")),
+    Rival("sinusoidal", get("sinusoidal")),
     Rival("tanh-init", get("tanh-init"), "tanh"),
     *(Rival(name, get(name)) for name in ("he", "xavier", "torch", "truncated-normal", "gpt-2")),
     Rival("mup √2", MuP(math.sqrt(2))),
@@ -41,29 +43,8 @@ DEPTHS, QUICK_DEPTHS = (10, 30, 100, 300, 1000), (10, 30, 100)
 RATES, QUICK_RATES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (0.25, 1.0, 4.0, 16.0)
 """Times the paper's 0.001/√depth."""
 SHOTS = (1, 8)
-TUNING = (1000, 1001)
-"""Seeds of the networks that choose the rates; no compared network has one of them."""
-FIRST = 2000
-"""First seed of the compared networks."""
 QUICK_EPOCHS, QUICK_STEPS = 12, 60
 """On all data, and on a few of each class."""
-
-
-class Setting(NamedTuple):
-    """What a network is trained on, and its depth: starts are compared within one."""
-
-    dataset: str
-    depth: int
-    shots: int | None = None
-
-    def __str__(self) -> str:
-        few = "" if self.shots is None else f", {self.shots} per class"
-        return f"{self.dataset}{few}, {self.depth:,} layers"
-
-
-def setting_of(cell: Cell) -> Setting:
-    """The setting of a network."""
-    return Setting(cell.dataset, cell.depth, cell.shots)
 
 
 def name_of(cell: Cell) -> str:
@@ -105,37 +86,17 @@ def tuning(quick: bool) -> tuple[Cell, ...]:
     )
 
 
-def quality(record: Record) -> float:
-    """The score, turned so that more is better; a network that diverged has the worst."""
-    score = record.metric.better(record.score)
-    return score if math.isfinite(score) else -math.inf
-
-
-def by_rate(records: Mapping[Cell, Record], quick: bool) -> dict[tuple[Setting, str], dict[float, float]]:
-    """Of each setting and start: rate → mean quality of its tuning networks, for rates that all of them finished."""
-    found: dict[tuple[Setting, str], dict[float, list[float]]] = {}
-    for tried in tuning(quick):
-        if (record := records.get(tried)) is not None:
-            rates = found.setdefault((setting_of(tried), name_of(tried)), {})
-            rates.setdefault(tried.times, []).append(quality(record))
-    return {key: {times: sum(q) / len(q) for times, q in rates.items()} for key, rates in found.items()}
-
-
-def best_rates(records: Mapping[Cell, Record], quick: bool) -> dict[tuple[Setting, str], float]:
-    """The rate that each start does best with; of equal ones, the smallest."""
-    return {key: max(rates, key=lambda times: (rates[times], -times)) for key, rates in by_rate(records, quick).items()}
-
-
-def compared(seeds: Iterable[int], records: Mapping[Cell, Record], quick: bool) -> list[Cell]:
-    """Every start at its best rate, with seeds that did not choose it."""
+@lru_cache
+def search(quick: bool) -> Search[str]:
+    """The rates of all starts in all settings."""
     starts = {rival.name: rival for rival in STARTS}
-    return [
-        cell(starts[name], setting, times, seed, quick=quick)
-        for seed in seeds
-        for (setting, name), times in best_rates(records, quick).items()
-    ]
+    return Search(
+        tuning(quick),
+        name_of,
+        lambda name, setting, times, seed: cell(starts[name], setting, times, seed, quick=quick),
+    )
 
 
 def everything(seeds: int, quick: bool, records: Mapping[Cell, Record]) -> list[Cell]:
     """All networks of the study, as far as those that choose the rates have been trained."""
-    return [*tuning(quick), *compared(range(FIRST, FIRST + seeds), records, quick)]
+    return [*tuning(quick), *search(quick).compared(seeds, records)]

@@ -13,10 +13,8 @@ from ..train.cell import Cell
 from ..train.record import Record
 from ..train.task import Tasks
 from . import rival_cells as cells
-from .rival_cells import NAMES, OURS, Setting, name_of, setting_of
-
-WORKS = 0.9
-"""A rate works if its networks reach this share of the best score of any start at any rate."""
+from .rival_cells import NAMES, OURS, name_of
+from .tuned import WORKS, Setting, working
 
 
 class Found(NamedTuple):
@@ -40,11 +38,7 @@ class Found(NamedTuple):
 
     def working(self, setting: Setting, name: str) -> float | None:
         """The highest rate that works over the lowest one; None if none does."""
-        here = {key[1]: rates for key, rates in self.tuned.items() if key[0] == setting}
-        best = max(quality for rates in here.values() for quality in rates.values())
-        least = best * WORKS if best > 0 else best / WORKS
-        works = [times for times, quality in here.get(name, {}).items() if quality >= least]
-        return max(works) / min(works) if works else None
+        return working(self.tuned, (setting, name))
 
     def learned(self, setting: Setting, name: str, what: str) -> float | None:
         """The mean of a column of the speed table."""
@@ -63,18 +57,14 @@ def found_in(records: Mapping[Cell, Record], speed: Sequence[Mapping[str, Any]],
 
 
 def _form(records: Mapping[Cell, Record], speed: Sequence[Mapping[str, Any]], seeds: int, quick: bool) -> Found:
-    scores: dict[tuple[Setting, str], list[float]] = {}
-    for cell in cells.compared(range(cells.FIRST, cells.FIRST + seeds), records, quick):
-        if (record := records.get(cell)) is not None:
-            scores.setdefault((setting_of(cell), name_of(cell)), []).append(cells.quality(record))
-    arrays = {key: np.array(values) for key, values in scores.items()}
-    return Found(cells.by_rate(records, quick), arrays, speed, quick)
+    search = cells.search(quick)
+    return Found(search.by_rate(records), search.samples(seeds, records), speed, quick)
 
 
 def speed(records: Mapping[Cell, Record], tasks: Tasks, seeds: int, quick: bool) -> list[dict[str, object]]:
     """Of each compared network: the steps to 90 % of its final accuracy, and its seconds."""
     rows: list[dict[str, object]] = []
-    for cell in cells.compared(range(cells.FIRST, cells.FIRST + seeds), records, quick):
+    for cell in cells.search(quick).compared(seeds, records):
         if (record := records.get(cell)) is None:
             continue
         epochs, task = epochs_to(record), tasks(cell)
@@ -111,8 +101,12 @@ def verdict(a: np.ndarray, b: np.ndarray, comparisons: int) -> str:
     return "wins" if greater_p(a, b) < level else "loses" if greater_p(b, a) < level else "not shown"
 
 
-def duels(found: Found) -> list[tuple[Setting, str, str, float, str]]:
-    """(setting, rival, our best start there, difference of means, verdict) of every rival in every setting."""
+Duel = tuple[Setting, str, str, float, str]
+"""Setting, rival, our best start there, difference of means, verdict."""
+
+
+def duels(found: Found) -> list[Duel]:
+    """Every rival in every setting."""
     pairs = [
         (setting, name, *ours, values)
         for setting in found.settings

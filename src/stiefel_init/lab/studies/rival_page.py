@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..report.tables import Table
 from . import rival_findings as study
 from .rival_cells import DEPTHS, RIVALS, STARTS, Rival, settings
-from .rival_findings import Found
+from .rival_findings import Duel, Found
 
 NEEDS = {
     "looks-linear": "the layer's role (first, hidden, last), even widths and ReLU",
@@ -22,7 +22,8 @@ NEEDS = {
 
 def page(found: Found, pictures: Sequence[str], tables: Sequence[Table], seeds: int) -> list[str]:
     """Lines of Markdown; the full study has so many `seeds`."""
-    lines = [*_wins(found), "", *_not_run(found, seeds), "", *pictures, "## Verdicts", ""]
+    duels = study.duels(found)
+    lines = [*_wins(duels), "", *_not_run(found, seeds), "", *pictures, "## Verdicts", ""]
     for number, table in enumerate(tables):
         if number:
             lines += [f"**{table.title[0].upper()}{table.title[1:]}**", ""]
@@ -35,14 +36,13 @@ def page(found: Found, pictures: Sequence[str], tables: Sequence[Table], seeds: 
         lines += [*table.markdown(), ""]
     lines += ["## Each rival", ""]
     for rival in RIVALS:
-        lines += _rival(found, rival)
+        lines += _rival(found, rival, [duel for duel in duels if duel[1] == rival.name])
     return lines
 
 
-def _wins(found: Found) -> list[str]:
-    won = [duel for duel in study.duels(found) if duel[4] == "wins"]
+def _wins(results: Sequence[Duel]) -> list[str]:
+    won = [duel for duel in results if duel[4] == "wins"]
     if not won:
-        results = study.duels(found)
         ahead = sum(duel[3] > 0 for duel in results)
         return [
             f"**No rival is shown to win.** A rival has a higher mean than our best start in {ahead} of {len(results)} "
@@ -71,23 +71,21 @@ def _not_run(found: Found, full: int) -> list[str]:
     return [text + (f" Not run: {'; '.join(missing)}." if missing else " All of the study was run.")]
 
 
-def _rival(found: Found, rival: Rival) -> list[str]:
+def _rival(found: Found, rival: Rival, results: Sequence[Duel]) -> list[str]:
     described = inspect.cleandoc(type(rival.scheme).__doc__ or "").partition(">>>")[0].strip()
     formula, *rest = described.split("\n\n")
     lines = [f"### {rival.name}", "", formula, ""]
     lines += [line for part in rest for line in (part, "")]
     if rival.name in NEEDS:
         lines += [f"Needs: {NEEDS[rival.name]}.", ""]
-    results = [duel for duel in study.duels(found) if duel[1] == rival.name]
     if not results:
         return [*lines, "Not run.", ""]
     told = "; ".join(f"{d[0]}: {study.score(found, d[0], rival.name)} ({d[4]}, {d[3]:+.1f} to {d[2]})" for d in results)
-    return [*lines, f"Result: {told}.", "", _prefer(found, rival), ""]
+    return [*lines, f"Result: {told}.", "", _prefer(found, rival, results), ""]
 
 
-def _prefer(found: Found, rival: Rival) -> str:
+def _prefer(found: Found, rival: Rival, results: Sequence[Duel]) -> str:
     """When to prefer it, from the records alone."""
-    results = [duel for duel in study.duels(found) if duel[1] == rival.name]
     won = [str(duel[0]) for duel in results if duel[4] == "wins"]
     if won:
         return f"Prefer it for: {'; '.join(won)}."

@@ -12,7 +12,7 @@ from ..report.page import write_page
 from ..report.summary import summary
 from ..report.tables import plain
 from ..train.cell import Cell
-from ..train.schedule import WARM_UP
+from ..train.schedule import RELEASED, WARM_UP
 from .own import Outcome
 from .rates import FIRST_SEED, MOST_SEEDS
 from .study_files import PAGE, columns_table, comparison
@@ -101,6 +101,10 @@ def protocol(outcome: Outcome, content: dict[str, Any]) -> list[str]:
     ]
     if first.schedule == "cosine":
         lines.insert(3, f"Schedule: a linear warm-up over {WARM_UP:.0%} of the steps, then a cosine to zero.")
+    if first.schedule == "release":
+        lines.insert(
+            3, f"Schedule: half of the steps on the set, then free at {RELEASED:g} of the rate, a cosine to zero."
+        )
     if first.dropout:
         lines.insert(1, f"Dropout: {first.dropout:g} after every hidden layer, in training alone.")
     if first.alpha is not None:

@@ -10,7 +10,9 @@ import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
 
 from ..._check import check
 from ..._errors import StiefelError, unknown
@@ -19,14 +21,33 @@ from ...schemes import Position, Scheme, get
 from ...theory import activations
 from ...theory._moments import ActivationName
 
-OptimizerName = Literal["adam", "sgd", "stiefel-adam", "stiefel-sgd", "stiefel-muon"]
+OptimizerName = Literal["adam", "sgd", "stiefel-adam", "stiefel-sgd", "stiefel-muon", "orthogonal-adam", "gain-adam"]
+StepName = Literal["adam", "sgd", "muon"]
 PrecisionName = Literal["float32", "tf32"]
-ScheduleName = Literal["constant", "cosine"]
+ScheduleName = Literal["constant", "cosine", "release"]
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 PRECISIONS: tuple[PrecisionName, ...] = get_args(PrecisionName)
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
-PREFIX = "stiefel-"
-"""Of the optimizers that keep the weights between hidden layers in the set."""
+
+
+class Kept(NamedTuple):
+    """How an optimizer keeps the weights between hidden layers in the set."""
+
+    step: StepName
+    ones: bool = True
+    """Whether the ones direction is kept; if not, weights stay orthogonal, and no more."""
+    gain: bool = False
+    """Whether each layer's weights are a member times a gain of its own, which is learned."""
+
+
+ON_SET: dict[OptimizerName, Kept] = {
+    "stiefel-adam": Kept("adam"),
+    "stiefel-sgd": Kept("sgd"),
+    "stiefel-muon": Kept("muon"),
+    "orthogonal-adam": Kept("adam", ones=False),
+    "gain-adam": Kept("adam", gain=True),
+}
+"""The optimizers that keep the weights between hidden layers in the set."""
 SMOOTH = ("gelu", "silu")
 """The activations that the laboratory trains and the theory does not know."""
 MOST_DEPTH = 100_000
@@ -64,7 +85,8 @@ class Cell:
     rate: Any = None
     """Learning rate; by default the paper's 0.001/√depth. Deep networks need one that small."""
     optimizer: OptimizerName = "adam"
-    """Those called stiefel-… keep the weights between hidden layers in the set; the rest is trained by Adam or SGD."""
+    """Those called stiefel-… keep the weights between hidden layers in the set, gain-adam does so up to a learned gain
+    for each layer, orthogonal-adam keeps them orthogonal; the rest is trained by Adam or SGD."""
     shots: int | None = None
     """Training images per class, different ones for each seed; None for all."""
     alpha: float | None = None
@@ -76,7 +98,8 @@ class Cell:
     dropout: float = 0.0
     """Probability with which each output of a hidden layer is dropped in a training step."""
     schedule: ScheduleName = "constant"
-    """Of the learning rate: constant, or a linear warm-up and then a cosine to zero."""
+    """Of the learning rate: constant; a linear warm-up and then a cosine to zero; or, for optimizers that keep weights
+    in the set, constant for half of the steps, then free training at a sixteenth of the rate and a cosine to zero."""
 
     def __post_init__(self) -> None:
         def settle(name: str, value: Any) -> None:
@@ -103,15 +126,21 @@ class Cell:
             )
         if self.optimizer not in OPTIMIZERS:
             raise unknown("optimizer", self.optimizer, OPTIMIZERS)
-        if self.optimizer.startswith(PREFIX) and not _starts_on_set(self.scheme):
+        if self.optimizer in ON_SET and not _starts_on_set(self.scheme, ON_SET[self.optimizer].ones):
+            kept = "in the set" if ON_SET[self.optimizer].ones else "orthogonal"
             raise StiefelError(
-                f"optimizer={self.optimizer!r} keeps weights in the set, where scheme={str(self.scheme)!r} does not "
-                "start; use a scheme such as 'stiefel' or 'permutation', or optimizer='adam'."
+                f"optimizer={self.optimizer!r} keeps weights {kept}, but scheme={str(self.scheme)!r} does not start "
+                "them so; use a scheme such as 'stiefel' or 'permutation', or optimizer='adam'."
             )
         if self.precision not in PRECISIONS:
             raise unknown("precision", self.precision, PRECISIONS)
         if self.schedule not in SCHEDULES:
             raise unknown("schedule", self.schedule, SCHEDULES)
+        if self.schedule == "release" and self.optimizer not in ON_SET:
+            raise StiefelError(
+                f"schedule='release' lets go of weights that optimizer={self.optimizer!r} does not hold; use "
+                "optimizer='stiefel-adam', or schedule='cosine'."
+            )
         _positive("depth", self.depth)
         if self.depth > MOST_DEPTH:
             raise StiefelError(f"depth={self.depth} is too deep; give at most {MOST_DEPTH}.")
@@ -194,10 +223,11 @@ class Cell:
 
 
 @lru_cache(maxsize=256)
-def _starts_on_set(scheme: Scheme) -> bool:
-    """Whether a scheme draws members of the set between hidden layers."""
+def _starts_on_set(scheme: Scheme, ones: bool) -> bool:
+    """Whether a scheme draws members of the set between hidden layers; without `ones`, orthogonal matrices."""
     try:
-        return bool(check(draw(scheme.at(Position()), 8, 8, seed=0)))
+        drawn = draw(scheme.at(Position()), 8, 8, seed=0)
+        return bool(check(drawn)) if ones else bool(abs(drawn @ drawn.T - np.eye(8)).max() < 1e-10)
     except StiefelError:  # it needs more than sizes
         return False
 

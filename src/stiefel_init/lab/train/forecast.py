@@ -17,9 +17,10 @@ from ..data import Dataset
 from ..progress import counted, duration
 from . import record as record_files
 from .cell import Cell, stack_key
+from .evaluation import ROWS
 from .network import Architecture
 from .runner import DeviceName, pick_device, plan
-from .stack import EVALUATION_ROWS, Stack
+from .stack import Stack
 from .task import Task, Tasks
 from .threads import spread
 from .training import pick_engine, test_epochs
@@ -95,8 +96,8 @@ def _measure_part(stack: Sequence[Cell], tasks: Tasks, device: torch.device) -> 
     depth = min(cell.depth, MOST_LAYERS)
     width = cell.width if isinstance(cell.width, int) else cell.width[:depth]
     whole = [tasks(one) for one in stack]
-    parts = {id(task): task.test_features[:EVALUATION_ROWS] for task in whole}
-    learned = [replace(t, test_features=parts[id(t)], test_targets=t.test_targets[:EVALUATION_ROWS]) for t in whole]
+    parts = {id(task): task.test_features[:ROWS] for task in whole}
+    learned = [replace(t, test_features=parts[id(t)], test_targets=t.test_targets[:ROWS]) for t in whole]
     start = _now(device)
     state = Stack([replace(one, depth=depth, width=width) for one in stack], learned, device)
     engine = pick_engine("auto", cell, learned[0], device)(state)

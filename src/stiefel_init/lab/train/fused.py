@@ -9,8 +9,10 @@ from torch import Tensor
 
 from ...theory import ACTIVATIONS, activations, tailored_slope
 from ...theory._tailored import tailored_scale
-from .cell import SMOOTH, Cell
+from ...torch.optim._kernel import agrees
+from .cell import ON_SET, SMOOTH, Cell
 from .network import Architecture
+from .on_set import FusedOnSet
 from .stack import Stack
 from .task import Task
 
@@ -44,7 +46,7 @@ class FusedEngine:
         rows = _tile_rows(cell, stack.batch)
         self.tiles = -(-stack.batch // rows)
         self.depth = stack.net.layers - 1
-        self.adam = cell.optimizer == "adam"
+        self.adam = not cell.optimizer.endswith("sgd")
         self.taken = 0
         self.scheduled = cell.schedule != "constant"
         self.full_rates, self.decays = (
@@ -58,6 +60,10 @@ class FusedEngine:
         self.kept = torch.empty(count, self.tiles, self.depth, rows, block, dtype=half, device=device)
         self.ups = torch.empty(count, self.tiles, self.depth, device=device)
         self.shares = torch.zeros(count, self.tiles, flat.stride(0), device=device)
+        keeps = cell.optimizer in ON_SET and self.depth > 1
+        self.on_set = FusedOnSet(stack.cells, stack.net, flat, self.shares) if keeps else None
+        # Where weights are to be let go, Adam already follows their gradients; else it leaves them alone.
+        self.alone = keeps and cell.schedule != "release"
         self.losses = torch.zeros(count, self.tiles, device=device)
         self.corrects = torch.zeros(count, self.tiles, dtype=torch.int64, device=device)
         self.order = stack.order.to(torch.int32)
@@ -84,8 +90,6 @@ class FusedEngine:
         """Why the kernels cannot train the cell's architecture."""
         if triton is None:
             return "engine='fused' needs Triton 3.3 or newer; use engine='graph'."
-        if cell.optimizer not in ("adam", "sgd"):
-            return f"engine='fused' has no kernel for optimizer={cell.optimizer!r}; use engine='graph'."
         if cell.dropout:
             return f"engine='fused' has no kernel for dropout={cell.dropout:g}; use engine='graph'."
         if cell.activation not in KERNELS or (cell.activation in SMOOTH and cell.activation in activations()):
@@ -95,6 +99,11 @@ class FusedEngine:
                 f"engine='fused' takes hidden layers of one width up to {MOST_WIDTH} and at most {MOST_OUTPUTS} "
                 f"outputs; width={cell.width} and {task.outputs} outputs need engine='graph'."
             )
+        if cell.optimizer in ON_SET and (FusedOnSet.refuses(cell) or cell.precision != "float32"):
+            return (
+                f"engine='fused' has no kernel for optimizer={cell.optimizer!r} with width={cell.width} in "
+                f"{cell.precision}; use engine='graph'."
+            )
         return None
 
     @staticmethod
@@ -103,6 +112,8 @@ class FusedEngine:
         if device.type != "cuda" or torch.version.cuda is None or FusedEngine.refuses(cell, task) is not None:
             return False
         if cell.activation not in _PROVEN:
+            return False
+        if cell.optimizer in ON_SET and not agrees(device):
             return False
         card = torch.cuda.get_device_properties(device)
         narrow = max(cell.hidden[0], task.outputs) <= 64
@@ -115,7 +126,9 @@ class FusedEngine:
         batch = min(cell.batch or task.size, task.size)
         rows = _tile_rows(cell, batch)
         kept = rows * cell.depth * _block(cell.hidden[0]) * (2 if _parts(cell) == 1 else 4)
-        return -(-batch // rows) * (kept + 4 * Architecture.of(cell, task).parameters)
+        parameters = Architecture.of(cell, task).parameters
+        on_set = 20 * parameters if cell.optimizer in ON_SET else 0  # moments, and copies of weights and gradients
+        return -(-batch // rows) * (kept + 4 * parameters) + on_set
 
     def epoch(self) -> tuple[Tensor, Tensor]:
         """Train one epoch; the sums of the losses and of the correct predictions."""
@@ -136,8 +149,9 @@ class FusedEngine:
         stack, flat = self.stack, self.stack.parameters.flat
         data = stack.data
         self.taken += 1
+        factor = stack.rate_factor(start) if self.scheduled else 1.0
         if self.scheduled:
-            self._set_rates(stack.rate_factor(start))
+            self._set_rates(factor)
         strides = self.order.stride(0), flat.stride(0)
         fixes = 1 / (1 - 0.9**self.taken), (1 - 0.999**self.taken) ** -0.5
         kernels.propagate[(len(flat) * self.tiles,)](
@@ -145,12 +159,18 @@ class FusedEngine:
             data.features, data.targets, self.order, start, stop, self.tiles, *strides, 1 / data.scale, *fixes,
             self.depth, **self.shape, **self.options,
         )  # fmt: skip
+        on_set = None if stack.released(start) else self.on_set
+        weights = None if on_set is None else on_set.step(self.taken, factor)  # from those before `update`
         if not self.shape["WHOLE"]:
-            size = stack.net.parameters
+            size, (inputs, width) = stack.net.parameters, stack.net.widths[:2]
             kernels.update[(-(-size // BLOCK), len(flat))](
                 flat, *self.moments, self.shares, self.rates, self.keeps, self.tiles, size, flat.stride(0), *fixes,
-                BLOCK=BLOCK, ADAM=self.adam, DECAYS=self.shape["DECAYS"],
+                width * (inputs + 1) + (self.depth - 1) * width * (width + 1),
+                BLOCK=BLOCK, ADAM=self.adam, DECAYS=self.shape["DECAYS"], ALONE=self.alone,
+                FIRST_LAYER=width * (inputs + 1), WIDTH=width,
             )  # fmt: skip
+        if on_set is not None and weights is not None:
+            on_set.write(weights)
 
     def _set_rates(self, factor: float) -> None:
         """Take the next steps at so many times the rates; weights then keep 1 - rate · decay of themselves."""
@@ -159,7 +179,8 @@ class FusedEngine:
 
     def state(self) -> list[Tensor]:
         """The optimizer's moments."""
-        return self.moments if self.adam else []
+        kept = [] if self.on_set is None else self.on_set.state()
+        return [*self.moments, *kept] if self.adam else kept
 
     def skip(self, epochs: int) -> None:
         """Count the steps of so many epochs as taken."""

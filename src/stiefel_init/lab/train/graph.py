@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from . import dropout
-from .cell import PREFIX, Cell
+from .cell import ON_SET, Cell
 from .network import LOSSES, Architecture, Network, Parameters
 from .optimizer import Optimizer
 from .stack import Stack
@@ -47,7 +47,7 @@ class GraphEngine:
         net = Architecture.of(cell, task)
         rows = min(cell.batch or task.size, task.size)
         plain = 4 * (net.parameters + rows * (sum(net.widths) + 4 * max(net.widths)))
-        on_set = 4 * 8 * net.parameters if cell.optimizer.startswith(PREFIX) else 0  # moments, copies, a few products
+        on_set = 4 * 8 * net.parameters if cell.optimizer in ON_SET else 0  # moments, copies, a few products
         return plain + on_set + dropout.memory(cell, rows)
 
     def epoch(self) -> tuple[Tensor, Tensor]:
@@ -77,6 +77,11 @@ class GraphEngine:
     def skip(self, epochs: int) -> None:
         """Its state knows the steps taken."""
 
+    def forget(self) -> None:
+        """Capture the next steps anew: they are other ones."""
+        for step, _ in self.steps:
+            step.graph = None
+
     def close(self) -> None:
         """Let go of the graphs now: one may not be collected while another is captured."""
         self.steps.clear()  # which refer back to the engine
@@ -101,6 +106,9 @@ class Step:
             self.dropout.draw(stack.epoch, start)
         if stack.cells[0].schedule != "constant":
             self.engine.optimizer.scale(stack.rate_factor(start))
+            if stack.released(start) != self.engine.optimizer.released:
+                self.engine.optimizer.released = not self.engine.optimizer.released
+                self.engine.forget()
         if self.graph is not None:
             self.graph.replay()
         elif self.engine.position.is_cuda and self.engine.warm:

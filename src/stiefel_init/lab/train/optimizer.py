@@ -11,7 +11,7 @@ from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
-from .cell import PREFIX, Cell
+from .cell import ON_SET, Cell
 from .network import Parameters
 from .on_set import OnSet
 
@@ -25,8 +25,10 @@ class Optimizer:
     def __init__(self, cells: Sequence[Cell], network: Parameters, slopes: Parameters) -> None:
         parameters, gradients = network.flat, slopes.flat
         self.adam = not cells[0].optimizer.endswith("sgd")
-        self.on_set = OnSet(cells, network, slopes) if cells[0].optimizer.startswith(PREFIX) else None
+        self.on_set = OnSet(cells, network, slopes) if cells[0].optimizer in ON_SET else None
         self.factor = 1.0
+        self.released = False
+        """Whether weights are let go that were kept on the set."""
         self.groups: list[Group] = []
         for rate, decay in dict.fromkeys((cell.rate, cell.decay) for cell in cells):
             chosen = [index for index, cell in enumerate(cells) if (cell.rate, cell.decay) == (rate, decay)]
@@ -53,7 +55,7 @@ class Optimizer:
 
     def step(self) -> None:
         """Apply the gradients to the parameters."""
-        if self.on_set is not None:
+        if self.on_set is not None and not self.released:
             before = self.on_set.before()
             self._plain_step()
             moving = self.groups[0].moving

@@ -22,3 +22,9 @@ class Outcome:
     """The first epoch whose training loss was not finite."""
     balanced: float | None = None
     """The mean over classes of the share predicted correctly, in percent, after the last epoch; None for regression."""
+    log_loss: float | None = None
+    """Of the test part, as all below, after the last epoch; None for regression."""
+    calibration: float | None = None
+    """Expected calibration error in percent."""
+    noisy: float | None = None
+    """Accuracy in percent with noise in the inputs; see `evaluation`."""

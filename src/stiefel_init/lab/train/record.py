@@ -29,6 +29,8 @@ from .source import commit, source_hash
 from .task import ACCURACY, METRICS, RMSE, Metric
 
 Environment = Mapping[str, Any]
+MEASURES = ("log_loss", "calibration", "noisy")
+"""What is measured of classifications besides accuracy, once they are trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,12 @@ class Record:
     """The first epoch whose training loss was not finite."""
     balanced: float | None = None
     """The mean over classes of the share predicted correctly, in percent; None for regression and in old records."""
+    log_loss: float | None = None
+    """Mean test loss of a classification; None in old records too, and if the network diverged; so below."""
+    calibration: float | None = None
+    """Expected calibration error in percent: how far confidence is from accuracy."""
+    noisy: float | None = None
+    """Test accuracy in percent with noise in the inputs, on some of the rows."""
     train_loss: tuple[float, ...] = ()
     train_score: tuple[float, ...] = ()
     tested: tuple[int, ...] = ()
@@ -105,9 +113,10 @@ def _from(cell: Cell, metric: Metric, values: Mapping[str, Any]) -> Record:
         name: tuple(math.nan if entry is None else entry for entry in values.get(name, ()))
         for name in ("train_loss", "train_score", "tested", "test_score")
     }
+    measures: dict[str, Any] = {name: values.get(name) for name in MEASURES}
     return Record(
         cell, metric, metric.worst if score is None else float(score), values.get("diverged"), values.get("balanced"),
-        **lists,
+        **measures, **lists,
         seconds=values.get("seconds") or 0.0, environment=values.get("environment", {}),
     )  # fmt: skip
 

@@ -15,11 +15,11 @@ from torch import Tensor
 from ... import _stream
 from ...torch.sampling._stream import words
 from .cell import Cell
-from .network import Architecture, Parameters, calibrate, initial, predict
-from .schedule import factor
+from .evaluation import BINS, ROWS, Tested, evaluate
+from .network import Architecture, calibrate, initial
+from .schedule import factor, released
 from .task import Task
 
-EVALUATION_ROWS = 2048
 CALIBRATION_ROWS = 256
 """Training rows, spread evenly, that schemes such as LSUV measure."""
 
@@ -99,41 +99,24 @@ class Stack:
 
     def rate_factor(self, start: int) -> float:
         """What the schedule multiplies the rates with in the step that begins at a row of the epoch."""
-        each = -(-self.size // self.batch)
-        return factor(self.cells[0].schedule, self.epoch * each + start // self.batch, self.cells[0].epochs * each)
+        return factor(self.cells[0].schedule, *self._place(start))
 
-    def evaluate(self) -> tuple[Tensor, Tensor | None]:
-        """The test score of each cell: accuracy in percent, or root mean squared error; and its balanced accuracy."""
-        score = torch.empty(len(self.cells), dtype=torch.float64, device=self.order.device)
-        balanced = torch.empty_like(score) if self.loss == "cross_entropy" else None
-        for members, features, targets in self.data.tests:
-            part = self.parameters
-            if len(members) < len(self.cells):
-                part = Parameters.of(part.flat[members], self.net)
-            total = torch.zeros(len(members), self.net.widths[-1], dtype=torch.float64, device=score.device)
-            rows = total.new_zeros(self.net.widths[-1])
-            for start in range(0, len(features), EVALUATION_ROWS):
-                x = self.data.inputs(features[start : start + EVALUATION_ROWS])
-                y = targets[start : start + EVALUATION_ROWS]
-                out = predict(part, self.net, x.expand(len(members), -1, -1))
-                if balanced is not None:  # correct predictions of each class
-                    of_class = torch.nn.functional.one_hot(y, len(rows)).double()
-                    total += (out.argmax(-1) == y).double() @ of_class
-                    rows += of_class.sum(0)
-                else:
-                    total[:, 0] += (out.squeeze(-1) - y).double().square().sum(1)
-            mean = total.sum(1) / len(features)
-            if balanced is None:
-                score[members] = mean.sqrt() * self.units[members]
-            else:
-                score[members] = 100 * mean
-                here = rows > 0
-                balanced[members] = 100 * (total[:, here] / rows[here]).mean(1)
-        return score, balanced
+    def released(self, start: int) -> bool:
+        """Whether the schedule has let go of the weights by then."""
+        return released(self.cells[0].schedule, *self._place(start))
+
+    def _place(self, start: int) -> tuple[int, int]:
+        """The step that begins at a row of the epoch, and all steps."""
+        each = -(-self.size // self.batch)
+        return self.epoch * each + start // self.batch, self.cells[0].epochs * each
+
+    def evaluate(self, *, last: bool = False) -> Tested:
+        """Test each network; after the `last` epoch, measure all that there is."""
+        return evaluate(self, last=last)
 
 
 def memory_per_cell(cell: Cell, task: Task, training: int) -> int:
     """Bytes one cell takes: parameters, gradients and moments, its order, and what training or testing needs."""
     net = Architecture.of(cell, task)
-    evaluation = 4 * EVALUATION_ROWS * 3 * max(net.widths[1:])
+    evaluation = 4 * ROWS * (3 * max(net.widths[1:]) + 2 * BINS)
     return 12 * net.parameters + max(training, evaluation) + 32 * task.size

@@ -94,7 +94,7 @@ def _train(stack: Stack, kind: type[Engine], progress: Callable[[int], None], ke
             if last or not few:  # few-shot epochs are single steps: only the last matters
                 _note(outcomes, stack, epoch, loss, correct)
                 if epoch in tested:
-                    _test(outcomes, stack, epoch)
+                    _test(outcomes, stack, epoch, last)
             progress(epoch)
             if not last:
                 checkpoint.keep(epoch, outcomes)
@@ -113,14 +113,14 @@ def _note(outcomes: list[Outcome], stack: Stack, epoch: int, loss: Tensor, corre
             outcome.diverged = epoch
 
 
-def _test(outcomes: list[Outcome], stack: Stack, epoch: int) -> None:
-    scores, balanced = stack.evaluate()
-    for outcome, score, even in zip(
-        outcomes, scores.tolist(), [None] * len(outcomes) if balanced is None else balanced.tolist()
-    ):
+def _test(outcomes: list[Outcome], stack: Stack, epoch: int, last: bool) -> None:
+    tested = stack.evaluate(last=last)
+    columns = [[None] * len(outcomes) if values is None else values.tolist() for values in tested]
+    for outcome, *values in zip(outcomes, *columns):
         outcome.tested.append(epoch)
-        outcome.test_score.append(score)
-        outcome.score, outcome.balanced = score, even
+        outcome.test_score.append(values[0])
+        for name, value in zip(tested._fields, values):
+            setattr(outcome, name, value)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ except ImportError:  # then the chain of library calls serves
 
 MOST = 64  # larger tiles do not fit the registers of a program
 KINDS = {"adam": 0, "sgd": 1}
+PRECISION = "ieee"  # of products, as Triton calls it: those of tf32 would leave the set
 
 
 def fits(weights: Tensor) -> bool:
@@ -78,7 +79,15 @@ def _tried(device: torch.device) -> bool:
     return True
 
 
-def step(weights: Tensor, gradients: Tensor, moments: tuple[Tensor, ...], kind: str, numbers: Tensor) -> Tensor:
+def step(
+    weights: Tensor,
+    gradients: Tensor,
+    moments: tuple[Tensor, ...],
+    kind: str,
+    numbers: Tensor,
+    *,
+    ones: bool = True,
+) -> Tensor:
     """The next members; moments, which are contiguous, are updated in place.
 
     Args:
@@ -88,6 +97,7 @@ def step(weights: Tensor, gradients: Tensor, moments: tuple[Tensor, ...], kind: 
         kind: Which step.
         numbers: Of shape (k, 6) or (1, 6), float32, on the device, so that a CUDA graph may change them: rate,
             β₁, β₂, ε, 1 - β₁ᵗ, √(1 - β₂ᵗ) ("adam"); rate, decay, whether Nesterov's ("sgd").
+        ones: Whether the ones direction is kept; if not, weights stay orthogonal, and no more.
     """
     n = weights.shape[-1]
     weights, gradients = weights.contiguous(), gradients.contiguous()
@@ -96,7 +106,7 @@ def step(weights: Tensor, gradients: Tensor, moments: tuple[Tensor, ...], kind: 
     _kernel[(len(weights),)](
         weights, gradients, moments[0], moments[-1], out, numbers, numbers.stride(0) if len(numbers) > 1 else 0, n,
         LARGEST=_on_set.LARGEST_TURN**2, SHORT=_on_set.SHORT, SAFE=_on_set.SAFE, SKEW=_on_set.SKEW,
-        KIND=KINDS[kind], TILE=tile, num_warps=4 if tile <= 32 else 8,
+        KIND=KINDS[kind], ONES=ones, PRECISION=PRECISION, TILE=tile, num_warps=4 if tile <= 32 else 8,
     )  # fmt: skip
     return out
 
@@ -124,8 +134,10 @@ def _columns(given: tuple[Any, ...], like: Tensor) -> Tensor:
 if triton is not None:
 
     @triton.jit
-    def _centred(k, size, real):  # type: ignore[no-untyped-def]
-        """C K C of a skew K whose entries outside `real` are 0."""
+    def _centred(k, size, real, ONES: tl.constexpr):  # type: ignore[no-untyped-def]
+        """C K C of a skew K whose entries outside `real` are 0; without ONES, K itself."""
+        if not ONES:
+            return k
         mean = tl.sum(k, 1) / size
         # As K is skew, the means of its columns are minus those of its rows.
         return tl.where(real, k - mean[:, None] + mean[None, :], 0.0)
@@ -139,7 +151,7 @@ if triton is not None:
     def _kernel(  # type: ignore[no-untyped-def]
         weight_pointer, gradient_pointer, first_pointer, second_pointer, out_pointer, number_pointer, number_stride, n,
         LARGEST: tl.constexpr, SHORT: tl.constexpr, SAFE: tl.constexpr, SKEW: tl.constexpr, KIND: tl.constexpr,
-        TILE: tl.constexpr,
+        ONES: tl.constexpr, PRECISION: tl.constexpr, TILE: tl.constexpr,
     ):  # fmt: skip
         matrix = tl.program_id(0).to(tl.int64)
         row, column = tl.arange(0, TILE)[:, None], tl.arange(0, TILE)[None, :]
@@ -153,8 +165,8 @@ if triton is not None:
         g = tl.load(gradient_pointer + offset, mask=real, other=0.0)
 
         # The generator of the Riemannian gradient
-        p = tl.dot(g, tl.trans(w), input_precision="ieee")
-        k = _centred(0.5 * (p - tl.trans(p)), size, real)
+        p = tl.dot(g, tl.trans(w), input_precision=PRECISION)
+        k = _centred(0.5 * (p - tl.trans(p)), size, real, ONES)
 
         # The turn
         first = tl.load(first_pointer + offset, mask=real, other=0.0)
@@ -172,10 +184,10 @@ if triton is not None:
             first = decay * first + k
             z = -rate * tl.where(nesterov > 0, k + decay * first, first)
         tl.store(first_pointer + offset, first, mask=real)
-        z = _centred(z, size, real)
+        z = _centred(z, size, real, ONES)
 
         # `_on_set.rotation`
-        y = tl.dot(z, tl.trans(z), input_precision="ieee")
+        y = tl.dot(z, tl.trans(z), input_precision=PRECISION)
         h = _highest(tl.sum(z * z) / size, tl.sum(y * y), size, tl.maximum(size, 2.0) / 2 - 1)
         shorter = tl.minimum(LARGEST / tl.maximum(h, 1e-12), 1.0)
         h = h * shorter
@@ -184,17 +196,17 @@ if triton is not None:
         a = tl.where(h <= SHORT, near, tl.sqrt(1 - h * h * h / 2048))
         b = tl.where(h <= SHORT, tl.sqrt(near - h / 4), 1 - h / 32 + h * h / 256)
         c = 0.5 - high * h / 32
-        turn = tl.dot(tl.where(diagonal, b, 0.0) - (high / 8 * shorter) * y, z, input_precision="ieee")
+        turn = tl.dot(tl.where(diagonal, b, 0.0) - (high / 8 * shorter) * y, z, input_precision=PRECISION)
 
         # `_on_set.correction`
-        x = tl.dot(w, tl.trans(w), input_precision="ieee")
+        x = tl.dot(w, tl.trans(w), input_precision=PRECISION)
         highest = _highest(tl.sum(w * w) / size, tl.sum(x * x), size, size - 1)
         down = tl.minimum(SAFE / tl.maximum(highest, 1e-30), 1.0)
         one, factor = 1.5 * tl.sqrt(down) - 1, -0.5 * down * tl.sqrt(down)
 
-        # `_on_set.aligned`
         factors = tl.where(diagonal, a + one, 0.0) - (c * shorter) * y + factor * x + tl.sqrt(shorter) * turn
-        w = tl.dot(factors, w, input_precision="ieee")
-        rows, columns = tl.sum(w, 1) / size, tl.sum(w, 0) / size
-        w = w - rows[:, None] - columns[None, :] + ((tl.sum(rows) + 1) / size)
+        w = tl.dot(factors, w, input_precision=PRECISION)
+        if ONES:  # `_on_set.aligned`
+            rows, columns = tl.sum(w, 1) / size, tl.sum(w, 0) / size
+            w = w - rows[:, None] - columns[None, :] + ((tl.sum(rows) + 1) / size)
         tl.store(out_pointer + offset, w, mask=real)

@@ -34,6 +34,7 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         self._stacks: dict[int, list[Stack]] = {}
+        self._versions: dict[int, int] = {}
         self._check_options(defaults)
         readings: dict[int, tuple[Batch, ...]] = {}
         if isinstance(params, nn.Module):
@@ -127,7 +128,8 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
             What the closure returned.
 
         Raises:
-            StiefelError: for a sparse gradient; nothing is then updated.
+            StiefelError: for a sparse gradient, and for weights on the set that were changed since the last step and
+                have no nearest member; nothing is then updated.
         """
         loss = None
         if closure is not None:
@@ -140,6 +142,7 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
                         f"a parameter of shape {tuple(parameter.shape)} has a gradient of layout "
                         f"{parameter.grad.layout}; make it dense, for example with Embedding(sparse=False)."
                     )
+        self._check_changed()
         for number, group in enumerate(self.param_groups):
             if group["on_set"]:
                 for stack in self._stacks_of(number, group):
@@ -148,7 +151,28 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
                 given = [parameter for parameter in group["params"] if parameter.grad is not None]
                 if given:
                     self._free_step(group, given)
+        self._note_versions()
         return loss
+
+    def _check_changed(self) -> None:
+        """Refuse weights on the set that were changed from outside into what no step can pull back.
+
+        torch counts the changes of a tensor in place; only where it has counted others than ours is a weight looked at.
+        """
+        if torch.compiler.is_compiling() or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+            return  # where nothing can be looked at
+        for group in self.param_groups:
+            for parameter, batch in zip(group["params"], group["matrices"]) if group["on_set"] else ():
+                noted = self._versions.get(id(parameter), parameter._version)
+                looked = noted != parameter._version and not is_sharded(parameter) and math.prod(batch)
+                if looked and _matrices.members(parameter, [batch]) is None:
+                    changed = f"a parameter of shape {tuple(parameter.shape)}, changed since the last step,"
+                    nearest(whole(parameter).reshape(batch), changed)
+
+    def _note_versions(self) -> None:
+        if not torch.compiler.is_compiling():
+            on_set = (parameter for group in self.param_groups if group["on_set"] for parameter in group["params"])
+            self._versions = {id(parameter): parameter._version for parameter in on_set}
 
     def _stacks_of(self, number: int, group: dict[str, Any]) -> list[Stack]:
         if number not in self._stacks or not self.state:
@@ -180,7 +204,7 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._stacks = {}
+        self._stacks, self._versions = {}, {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}

@@ -17,8 +17,9 @@ from stiefel_init.lab.experiment import Options
 from stiefel_init.lab.studies.architectures import Architectures
 from stiefel_init.lab.studies.architectures.catalogue import Network, networks
 from stiefel_init.lab.studies.architectures.networks import GPT, PlainCNN, Recurrent, ResNet20, mlp
+from stiefel_init.lab.studies.architectures.page import COLOURS
 from stiefel_init.lab.studies.architectures.problems import QUARTERS, R2, Examples, Text, function
-from stiefel_init.lab.studies.architectures.starts import STARTS, starts_of
+from stiefel_init.lab.studies.architectures.starts import STARTS, WHAT_THEY_ARE, starts_of
 from stiefel_init.lab.studies.architectures.training import TUNING, Job, Slot, model_of, schedule, train
 
 CPU = torch.device("cpu")
@@ -76,6 +77,32 @@ def test_the_identity_start() -> None:
     STARTS["identity"](model)
     torch.testing.assert_close(model.get_parameter("recurrent.weight_hh_l0").detach(), torch.eye(128))
     assert float(model.get_parameter("recurrent.weight_ih_l0").detach().std()) < 0.0015
+
+
+def test_the_mimetic_start_has_its_products() -> None:
+    torch.manual_seed(0)
+    model, width = GPT(width=64, blocks=2, tokens=16), 64
+    STARTS["mimetic"](model)
+    for block in cast(Any, model.blocks):
+        q, k, v = block.attention.qkv.weight.detach().view(3, 8, 8, width)
+        noise = block.attention.proj.weight.detach() @ v.reshape(width, width) + 0.4 * torch.eye(width)
+        assert float(noise.std()) == pytest.approx(0.4 / 8, rel=0.1)
+        assert abs(float(noise.diagonal().mean())) < 5 * 0.05 / 8  # five deviations of a mean of 64
+        for left, right in zip(q, k):
+            torch.testing.assert_close(left @ left.T, right @ right.T, rtol=0, atol=1e-4)  # half of the product each
+            values = torch.linalg.svdvals(left.T @ right)
+            assert 1.0 < float(values[7]) < float(values[0]) < 0.7 * 3.1  # the largest 8 of a matrix of 64
+            assert 0.05 < float((left.T @ right).diagonal().mean()) < 0.35  # near I, as far as 8 of 64 directions go
+    image = networks(quick=True)["vit"].make()
+    STARTS["mimetic"](image)
+    rows = image.get_parameter("position").detach()[0]
+    torch.testing.assert_close(rows.square().sum(1), torch.full((16,), 16.0))  # half sines, half cosines
+    near, far = rows[0] @ rows[1], rows[0] @ rows[15]
+    assert near > far
+
+
+def test_every_start_is_described_and_has_a_colour() -> None:
+    assert set(STARTS) == set(WHAT_THEY_ARE) == set(COLOURS)
 
 
 def test_every_start_sets_every_weight_of_its_networks() -> None:

@@ -16,9 +16,9 @@ from .verdicts import Outcome, Verdicts
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_COLOURS = {
+COLOURS = {
     "ours": "#0072B2", "paper": "#56B4E9", "he": "#009E73", "xavier": "#CC79A7", "orthogonal": "#E69F00",
-    "torch": "#777777", "gpt-2": "#D55E00", "looks-linear": "#000000", "identity": "#F0E442",
+    "torch": "#777777", "gpt-2": "#D55E00", "looks-linear": "#000000", "identity": "#F0E442", "mimetic": "#8C564B",
 }  # fmt: skip
 
 
@@ -168,7 +168,7 @@ def picture(verdicts: Verdicts) -> Figure:
             looks = max(map(len, outcome.curves))  # runs that were stopped have fewer
             curves = np.array([(*curve, *curve[-1:] * (looks - len(curve))) for curve in outcome.curves])
             steps = network.steps * np.arange(1, curves.shape[1] + 1) / curves.shape[1]
-            colour = _COLOURS[start]
+            colour = COLOURS[start]
             (seen[start],) = axis.plot(
                 steps, curves.mean(0), color=colour, label=start, linewidth=2.2 if start == OURS else 1.2
             )

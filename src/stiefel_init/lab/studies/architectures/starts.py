@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ....torch import initialize_
+from .networks import VisionTransformer
+from .networks.transformer import Attention
 
 Start = Callable[[nn.Module], Any]
 _WEIGHTS = (nn.Linear, nn.Conv2d, nn.Embedding)
@@ -39,6 +41,45 @@ def _identity_(model: nn.Module) -> None:
             nn.init.eye_(parameter)
         elif "weight_ih" in name:
             nn.init.normal_(parameter, std=0.001)
+
+
+def _mimetic_(model: nn.Module) -> None:
+    """Trockman and Kolter (2023): attention as trained transformers have it, the rest from Xavier's start.
+
+    With Z of independent N(0, 1/n): W_qᵀW_k ≈ 0.7 Z + 0.7 I for each head, the best of its rank, and
+    W_oW_v = 0.4 Z - 0.4 I; positions in an image as sines.
+    """
+    initialize_(model, "xavier")
+    for module in model.modules():
+        if not isinstance(module, Attention):
+            continue
+        width = module.proj.in_features
+        for place in range(module.heads):
+            q, k, _ = module.qkv.weight.detach().view(3, module.heads, -1, width)[:, place]
+            left, right = _factors(0.7 * torch.randn(width, width) / math.sqrt(width) + 0.7 * torch.eye(width), len(q))
+            q.copy_(left.T)
+            k.copy_(right)
+        out, value = _factors(0.4 * torch.randn(width, width) / math.sqrt(width) - 0.4 * torch.eye(width), width)
+        module.proj.weight.detach().copy_(out)
+        module.qkv.weight.detach()[-width:].copy_(value)
+    if isinstance(model, VisionTransformer):
+        model.position.detach().copy_(_sines(math.isqrt(model.position.shape[1]), model.position.shape[2]))
+
+
+def _factors(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """A and B with AB the best approximation of a rank, both of the same singular values."""
+    u, s, vt = torch.linalg.svd(matrix)
+    root = s[:rank].sqrt()
+    return u[:, :rank] * root, root[:, None] * vt[:rank]
+
+
+def _sines(side: int, width: int) -> Tensor:
+    """Sines and cosines of both coordinates of a patch, a row a patch."""
+    frequencies = 10_000 ** -torch.linspace(0, 1, width // 4)
+    angles = torch.outer(torch.arange(side), frequencies)
+    waves = torch.cat([angles.sin(), angles.cos()], 1)
+    rows, columns = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")
+    return torch.cat([waves[rows.flatten()], waves[columns.flatten()]], 1)
 
 
 def _looks_linear_(model: nn.Module) -> None:
@@ -74,10 +115,11 @@ STARTS: dict[str, Start] = {
     "gpt-2": _gpt2_,
     "looks-linear": _looks_linear_,
     "identity": _identity_,
+    "mimetic": _mimetic_,
     "paper": lambda model: initialize_(model, recipe="paper"),
 }
 OURS = "ours"
-SPECIAL = {"looks-linear": ("mlp", "cnn"), "identity": ("rnn",)}
+SPECIAL = {"looks-linear": ("mlp", "cnn"), "identity": ("rnn",), "mimetic": ("vit", "gpt")}
 """Starts that are defined for some networks alone, and the kinds of those."""
 WHAT_THEY_ARE = {
     "torch": "PyTorch's own",
@@ -87,6 +129,7 @@ WHAT_THEY_ARE = {
     "gpt-2": "N(0, 0.02²), the ends of residual branches divided by the root of their number",
     "looks-linear": "orthogonal weights in mirrored pairs, for plain ReLU networks",
     "identity": "the identity between states, for ReLU recurrence (Le, Jaitly and Hinton 2015)",
+    "mimetic": "attention whose products are near the identity, for transformers (Trockman and Kolter 2023)",
     "paper": "uniform members of the set in every layer, in kernels at the centre",
     "ours": "`initialize_(model)`",
 }

@@ -86,15 +86,22 @@ def learn_biases(stored, tile, layout, step_size, config):
     learn(stored, at_head, is_class, gradient, step_size, config.ADAM)
 
 
-@triton.jit(do_not_specialize=["tiles", "count"])
+@triton.jit(do_not_specialize=["tiles", "count", "head"])
 def update(
     parameters, moment1, moment2, shares, rates, keeps, tiles, count, parameters_stride,
-    bias_correction_1, bias_correction_2, BLOCK: tl.constexpr, ADAM: tl.constexpr, DECAYS: tl.constexpr,
+    bias_correction_1, bias_correction_2, head, BLOCK: tl.constexpr, ADAM: tl.constexpr, DECAYS: tl.constexpr,
+    ALONE: tl.constexpr, FIRST_LAYER: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Add the tiles' shares of the gradient for a block of one network's `count` parameters, and take a step."""
+    """Add the tiles' shares of the gradient for a block of one network's `count` parameters, and take a step.
+
+    With ALONE, the weights between the first layer and the head, which another kernel trains, are left as they are.
+    """
     network = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = i < count
+    if ALONE:
+        square = (i >= FIRST_LAYER) & (i < head) & ((i - FIRST_LAYER) % (WIDTH * WIDTH + WIDTH) < WIDTH * WIDTH)
+        mask = mask & (square == 0)
     share = shares + network * tiles * parameters_stride + i
     at = network * parameters_stride + i
     stored = Stored(parameters, moment1, moment2)

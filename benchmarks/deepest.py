@@ -1,0 +1,77 @@
+"""The deepest plain networks that train: convolutions of 1,000 to 10,000 layers from `initialize_` and a rival's start.
+
+A few hundred steps at the rate 0.1 / depth, which is the best one at 20, 50, 100 and 1,000 layers in the study of
+architectures. On a GPU the depths run side by side, in a process each.
+
+    python benchmarks/deepest.py --device cuda --data DIR --write
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stiefel_init.lab.studies.architectures.catalogue import Network
+from stiefel_init.lab.studies.architectures.networks import PlainCNN
+from stiefel_init.lab.studies.architectures.problems import ACCURACY, images
+from stiefel_init.lab.studies.architectures.training import Job, train
+
+RECORD = Path(__file__).parent / "records" / "deepest.json"
+STARTS = ("ours", "looks-linear", "orthogonal", "he")
+
+
+def run(depth: int, start: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Train one network; its accuracy at six looks."""
+    torch.set_num_threads(1)
+    device = torch.device(options.device)
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    begin = time.time()
+    problem = images("fashion-mnist", device, options.data, half=True, rows=None)
+    network = Network(
+        f"cnn{depth}", "cnn", f"plain CNN of {depth:,} layers", partial(PlainCNN, depth),
+        lambda *_: problem, ACCURACY, (0.1 / depth,), options.steps, batch=options.batch, slots=1,
+    )  # fmt: skip
+    jobs = [Job(network.name, start, 0.1 / depth, seed) for seed in range(options.seeds)]
+    curves = [
+        curve for _, curve in train(network, problem, device, lambda: jobs.pop(0) if jobs else None, lambda _: None)
+    ]
+    print(f"{depth:6,} layers, {start}: {curves} ({time.time() - begin:.0f} s)", flush=True)
+    return {"depth": depth, "start": start, "curves": curves, "seconds": time.time() - begin}
+
+
+def main() -> None:
+    """Train, print, and write the record if asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--depths", type=int, nargs="+", default=[2_000, 5_000, 10_000])
+    parser.add_argument("--starts", nargs="+", default=["ours", "looks-linear"], choices=STARTS)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=RECORD)
+    parser.add_argument("--write", action="store_true", help="keep the record")
+    options = parser.parse_args()
+    cells = [(depth, start) for depth in sorted(options.depths, reverse=True) for start in options.starts]
+    workers = 6 if options.device == "cuda" else 1
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        rows = list(pool.map(run, *zip(*cells), [options] * len(cells)))
+    name = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
+    record = {
+        "device": name, "torch": torch.__version__, "steps": options.steps, "batch": options.batch, "rows": rows
+    }  # fmt: skip
+    if options.write:
+        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

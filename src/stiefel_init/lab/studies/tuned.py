@@ -1,0 +1,118 @@
+"""Contenders at their best rates: networks of their own choose each rate, fresh seeds are compared."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from ..train.cell import Cell
+from ..train.record import Record
+
+TUNING = (1000, 1001)
+"""Seeds of the networks that choose the rates; no compared network has one of them."""
+FIRST = 2000
+"""First seed of the compared networks, unless a study has its own."""
+WORKS = 0.9
+"""A rate works if its networks reach this share of the best score of any contender at any rate."""
+Contender = TypeVar("Contender", bound=Hashable)
+
+
+class Setting(NamedTuple):
+    """What a network is trained on, and its depth: contenders are compared within one."""
+
+    dataset: str
+    depth: int
+    shots: int | None = None
+
+    def __str__(self) -> str:
+        few = "" if self.shots is None else f", {self.shots} per class"
+        return f"{self.dataset}{few}, {self.depth:,} layers"
+
+
+def setting_of(cell: Cell) -> Setting:
+    """The setting of a network."""
+    return Setting(cell.dataset, cell.depth, cell.shots)
+
+
+def quality(record: Record) -> float:
+    """The score, turned so that more is better; a network that diverged has the worst."""
+    score = record.metric.better(record.score)
+    return score if math.isfinite(score) else -math.inf
+
+
+@dataclass(frozen=True)
+class Search(Generic[Contender]):
+    """The rates of contenders in settings, and the networks that follow from them."""
+
+    tuning: tuple[Cell, ...]
+    """The networks that choose the rates."""
+    contender: Callable[[Cell], Contender]
+    """Whose network it is."""
+    final: Callable[[Contender, Setting, float, int], Cell]
+    """The compared network of a contender in a setting, at so many times 0.001/√depth, with a seed."""
+    first: int = FIRST
+    """First seed of the compared networks."""
+
+    @cached_property
+    def _rates(self) -> dict[tuple[tuple[Setting, Contender], float], list[Cell]]:
+        """The tuning networks of each setting, contender and rate."""
+        found: dict[tuple[tuple[Setting, Contender], float], list[Cell]] = {}
+        for cell in self.tuning:
+            found.setdefault(((setting_of(cell), self.contender(cell)), cell.times), []).append(cell)
+        return found
+
+    def by_rate(self, records: Mapping[Cell, Record]) -> dict[tuple[Setting, Contender], dict[float, float]]:
+        """Of each setting and contender: rate → mean quality of its tuning networks, where all of them are finished."""
+        found: dict[tuple[Setting, Contender], dict[float, float]] = {}
+        for (key, times), networks in self._rates.items():
+            if all(cell in records for cell in networks):
+                mean = sum(quality(records[cell]) for cell in networks) / len(networks)
+                found.setdefault(key, {})[times] = mean
+        return found
+
+    def best(self, records: Mapping[Cell, Record]) -> dict[tuple[Setting, Contender], float]:
+        """The rate that each contender does best with; of equal ones, the smallest. Only where all rates were tried."""
+        tried = Counter(key for key, _ in self._rates)
+        return {
+            key: max(rates, key=lambda times: (rates[times], -times))
+            for key, rates in self.by_rate(records).items()
+            if len(rates) == tried[key]
+        }
+
+    def compared(self, seeds: int, records: Mapping[Cell, Record]) -> list[Cell]:
+        """Every contender at its best rate, with so many seeds that did not choose it."""
+        best = self.best(records)
+        return [
+            self.final(contender, setting, times, seed)
+            for seed in range(self.first, self.first + seeds)
+            for (setting, contender), times in best.items()
+        ]
+
+    def samples(
+        self,
+        seeds: int,
+        records: Mapping[Cell, Record],
+        value: Callable[[Record], float | None] = quality,
+    ) -> dict[tuple[Setting, Contender], np.ndarray]:
+        """A value of the compared networks, for each setting and contender; None is left out."""
+        found: dict[tuple[Setting, Contender], list[float]] = {}
+        for cell in self.compared(seeds, records):
+            if cell in records and (number := value(records[cell])) is not None:
+                found.setdefault((setting_of(cell), self.contender(cell)), []).append(number)
+        return {key: np.array(values) for key, values in found.items()}
+
+
+def working(
+    tuned: Mapping[tuple[Setting, Contender], Mapping[float, float]], key: tuple[Setting, Contender]
+) -> float | None:
+    """The highest rate that comes close to the best of its setting, over the lowest; None if none does."""
+    best = max((max(rates.values()) for (setting, _), rates in tuned.items() if setting == key[0]), default=0.0)
+    least = best * WORKS if best > 0 else best / WORKS
+    works = [times for times, reached in tuned.get(key, {}).items() if reached >= least]
+    return max(works) / min(works) if works else None
