@@ -148,12 +148,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--extras", default=",".join(EXTRAS), help="which to try; core is none")
     parser.add_argument("--no-install", action="store_true", help="build and check alone")
+    parser.add_argument("--pythons", default=",".join(VERSIONS), help="on which versions, where they are here")
     options = parser.parse_args()
     extras = options.extras.split(",")
     if strange := set(extras) - set(EXTRAS):
         sys.exit(f"--extras has {', '.join(sorted(strange))}; there are {', '.join(EXTRAS)}.")
     found = wrong(build())
-    for version in () if options.no_install else VERSIONS:
+    for version in () if options.no_install else options.pythons.split(","):
         python = interpreter(version)
         if python is None:
             print(f"Python {version} is not here.")

@@ -104,11 +104,11 @@ const Explorer = (() => {
       if (high - low < 1) low = high - 1;
       low = Math.max(low, high - 30);
     } else {
-      [low, high] = [Math.min(low, floor[0]), Math.max(high, floor[1])];
+      [low, high] = [Math.min(low, floor[0]), Math.ceil(Math.max(high, floor[1]) * 4 - 1e-9) / 4];
     }
     const scale = (v) => clamp(BOTTOM - ((log ? Math.log10(v) : v) - low) / (high - low) * (BOTTOM - TOP), TOP, BOTTOM);
     const across = (layer) => (state.depth === 1 ? (LEFT + RIGHT) / 2 : LEFT + Math.log(layer) / Math.log(state.depth) * (RIGHT - LEFT));
-    const step = log ? Math.max(1, Math.ceil((high - low) / 5)) : (high - low) / 4;
+    const step = log ? Math.max(1, Math.ceil((high - low) / 5)) : high - low <= 2 ? 0.25 : (high - low) / 4;
     for (let tick = low; tick <= high + 1e-9; tick += step) {
       const y = BOTTOM - (tick - low) / (high - low) * (BOTTOM - TOP);
       parts.push(element("line", { class: "grid", x1: LEFT, x2: RIGHT, y1: y, y2: y }));
@@ -238,7 +238,7 @@ const Explorer = (() => {
       return rgb(hex.length === 3 ? [...hex].map((c) => c + c).join("") : hex);
     });
     const size = Math.max(1, Math.floor(Math.min(320 / n, 310 / m))), most = Math.max(...W.map((row) => Math.max(...row.map(Math.abs))));
-    pen.clearRect(0, 0, canvas.width, canvas.height);
+    canvas.height = m * size;  // which clears it, too
     const sums = W.map((row) => row.reduce((a, b) => a + b, 0)), longest = Math.max(...sums.map(Math.abs), 1e-12);
     W.forEach((row, i) => {
       row.forEach((value, j) => {
