@@ -120,7 +120,7 @@ const Theory = (() => {
   function piecewise(a) {
     return {
       f: (y) => (y > 0 ? y : a * y) + 0,
-      slope: (y) => (y > 0 ? 1 : a),
+      slope: (y) => (y > 0 ? 1 : a),  // of y and, where that saves time, f(y)
       moments(alpha) {
         const [mean, variance] = rectified(alpha);
         if (a === 0) return [mean, variance];
@@ -134,7 +134,7 @@ const Theory = (() => {
   function exponential(a, scale) {
     return {
       f: (y) => scale * (y > 0 ? y : a * Math.expm1(y)),
-      slope: (y) => scale * (y > 0 ? 1 : a * Math.exp(y)),
+      slope: (y, f) => (y > 0 ? scale : f + scale * a),
       moments(alpha, std) {
         const [mean, variance] = rectified(alpha), [q, qVariance] = exponentialPart(alpha, std);
         return [scale * (mean - a * q), scale * scale * (variance + a * a * qVariance + 2 * a * mean * q)];
@@ -146,7 +146,7 @@ const Theory = (() => {
   // tanh; its moments by quadrature over both half lines.
   const tanh = {
     f: Math.tanh,
-    slope: (y) => 1 - Math.tanh(y) ** 2,
+    slope: (y, f) => 1 - f * f,
     moments(alpha, std) {
       // At α = 0 both lines are one.
       const above = halfLine(-alpha), below = alpha === 0 ? above : halfLine(alpha);
@@ -192,7 +192,8 @@ const Theory = (() => {
   // Active share, E f'², mean and deviation of f, for one Gaussian.
   function activate(activation, mean, std) {
     if (!(std > 1e-300 * Math.abs(mean))) {
-      return [mean > 0 ? 1 : 0, activation.slope(mean) ** 2, activation.f(mean), 0];
+      const f = activation.f(mean);
+      return [mean > 0 ? 1 : 0, activation.slope(mean, f) ** 2, f, 0];
     }
     const alpha = mean / std, [unit, variance] = activation.moments(alpha, std);
     return [ndtr(alpha), activation.slopeSquare(alpha, std), std * unit, std * Math.sqrt(variance)];
@@ -295,8 +296,9 @@ const Theory = (() => {
           const y = middle + half * PANEL_NODES[i];
           let weight = 0;
           units.forEach(([mean, std], u) => { weight += (shares[u] * density((y - mean) / std)) / std; });
+          weight *= half * PANEL_WEIGHTS[i];
           points.push(y);
-          weights.push(weight * half * PANEL_WEIGHTS[i]);
+          weights.push(weight);
         }
       }
     }
@@ -341,7 +343,8 @@ const Theory = (() => {
       for (let i = 0; i < count; i++) {
         const y = points[i], after = activation.f(y);
         if (y > 0) active += weights[i];
-        square[i] = activation.slope(y) ** 2;
+        const slope = activation.slope(y, after);
+        square[i] = slope * slope;
         if (after !== y) moved = 1;
         points[i] = after;
       }
