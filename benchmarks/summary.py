@@ -269,6 +269,28 @@ def alternatives() -> list[str]:
     return lines
 
 
+def forecasts() -> list[str]:
+    one = record("forecasts-cpu")
+    if one is None:
+        return []
+    rows = [
+        [row["study"], f"`stiefel-init {row['command']}`", *(f"{row[k]:.0f}" for k in ("forecast", "real")),
+         f"{row['ratio']:.2f}"]
+        for row in one["rows"]
+    ]  # fmt: skip
+    speeds = [[str(s["depth"]), f"{s['training']:.1f}", f"{s['testing']:.1f}"] for s in one["by_row"]]
+    held = sum(1 / 1.5 <= row["ratio"] <= 1.5 for row in one["rows"])
+    return [
+        "## Forecasts", "",
+        "What `--dry-run` says, and how long the study takes; `python benchmarks/forecasts.py --write`, seconds, each",
+        f"command as a process of its own. {held} of {len(rows)} are within a factor of 1.5.", "",
+        f"{machine(one)}:", "",
+        *table(["study", "command", "forecast", "real", "real / forecast"], rows), "",
+        "Microseconds of a row and a network on MNIST, in a stack of six with batches of 256:", "",
+        *table(["depth", "training", "testing"], speeds), "",
+    ]  # fmt: skip
+
+
 def startup() -> list[str]:
     one = record("startup")
     if one is None:
@@ -286,7 +308,8 @@ def page() -> str:
         "# Performance", "",
         "Made by `make docs` from the records under `benchmarks/records/`. Machines are noisy, so ratios compare times",
         "from one run; the same scripts measure yours.", "",
-        *sampler(), *engine(), *profile(), *equivalence(), *models(), *diagnosis(), *alternatives(), *startup(),
+        *sampler(), *engine(), *profile(), *equivalence(), *models(), *diagnosis(), *alternatives(),
+        *forecasts(), *startup(),
     ]  # fmt: skip
     return "\n".join(lines).rstrip() + "\n"
 

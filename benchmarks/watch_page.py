@@ -76,11 +76,22 @@ def accuracy() -> list[str]:
         ]
     for device in ("cpu", "cuda"):
         if (cost := record(f"overhead-{device}")) is not None:
-            share = cost["overhead"]
-            lines += [
-                f"Cost on {cost['machine']['device']}, a ReLU network of {cost['depth']} layers, {cost['width']} wide,",
-                f"batch size {cost['batch']}: {share['watched']:+.1%} when every {cost['every']}th step is sampled,",
-                f"{share['idle']:+.1%} in the steps between (medians of {cost['rounds']} turns).",
-                "",
-            ]
+            lines += [f"Cost on {cost['machine']['device']}:", "", *_cost(cost), ""]
     return lines[:-1]
+
+
+def _cost(cost: dict[str, Any]) -> list[str]:
+    """A row for each model."""
+    header = ["model", "a step, ms", f"every {cost['every']}th step sampled", "steps between", "turns"]
+    rows = [
+        [f"{name}, {one['words']}", f"{one['milliseconds']['step']:.1f}", f"{one['overhead']['watched']:+.1%}",
+         f"{one['overhead']['idle']:+.1%}", str(one["rounds"])]
+        for name, one in cost["models"].items()
+    ]  # fmt: skip
+    if any("memory" in one for one in cost["models"].values()):
+        header += ["memory of a sampled step", "of a step between"]
+        for row, one in zip(rows, cost["models"].values()):
+            memory = one["memory"]
+            for kind in ("sampled step", "step between"):
+                row.append(f"{(memory[kind] - memory['plain step']) / memory['model']:+.1%} of the model's")
+    return Table("", header, rows).markdown()

@@ -90,6 +90,17 @@ class Experiment(ABC):
             options: How to run it.
         """
 
+    def seconds(self, options: Options) -> float | None:
+        """About how long `run` would take, for `--dry-run`; `Trained` needs none, its networks are measured.
+
+        Args:
+            options: How to run it.
+
+        Returns:
+            Seconds, from a part that was run; None if nobody can tell.
+        """
+        return None
+
     @abstractmethod
     def evidence(self, results: Results) -> Any:
         """Its part of a directory of results, for the methods below.

@@ -8,7 +8,10 @@ from .._errors import unknown
 from . import paper, studies  # which register theirs
 from .data import Dataset
 from .experiment import Experiment, Options, Trained, registered
+from .train import record as record_files
 from .train.cell import Cell
+from .train.record import Record
+from .train.task import ACCURACY
 
 __all__ = ["chosen", "experiments", "networks", "paper", "studies"]
 
@@ -33,12 +36,22 @@ def chosen(name: str) -> list[Experiment]:
 
 
 def networks(experiments: Sequence[Experiment], options: Options) -> tuple[list[Cell], dict[str, Dataset]]:
-    """All networks of these experiments, each once, and the data sets that they bring along."""
+    """All networks of these experiments, each once, and the data sets that they bring along.
+
+    Where networks depend on the results of others, those without a record are taken to score alike: which of them win
+    changes a rate, not how long the rest takes.
+    """
     cells: dict[Cell, None] = {}
     own: dict[str, Dataset] = {}
+    known = record_files.read(options.out, lambda text: None, touch=False) if options.out.is_dir() else {}
     for experiment in experiments:
-        if isinstance(experiment, Trained):
-            wanted = experiment.cells(experiment.count(options), quick=options.quick)
-            cells |= dict.fromkeys(wanted)
-            own |= experiment.datasets(wanted, options.data)
+        if not isinstance(experiment, Trained):
+            continue
+        seeds, assumed = experiment.count(options), dict[Cell, Record]()
+        while left := [
+            cell for cell in experiment.cells(seeds, quick=options.quick, records=assumed) if cell not in assumed
+        ]:
+            assumed |= {cell: known.get(cell) or Record(cell, ACCURACY, 0.0) for cell in left}
+        cells |= dict.fromkeys(assumed)
+        own |= experiment.datasets(list(assumed), options.data)
     return list(cells), own

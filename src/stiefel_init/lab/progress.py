@@ -70,9 +70,11 @@ def counted(number: int, what: str) -> str:
 def duration(seconds: float) -> str:
     """Seconds as people say them.
 
-    >>> duration(0.4), duration(75), duration(4000)
-    ('1 s', '75 s', '67 min')
+    >>> duration(0.4), duration(75), duration(150), duration(180), duration(4000)
+    ('1 s', '75 s', '2.5 min', '3 min', '67 min')
     """
     if seconds < 100:
         return f"{max(round(seconds), 1)} s"
+    if seconds < 600:
+        return f"{f'{seconds / 60:.1f}'.removesuffix('.0')} min"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

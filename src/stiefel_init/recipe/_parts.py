@@ -19,6 +19,10 @@ Note [branches without normalization]
 Note [places]
     What a layer over places, such as the tokens of a mixer, should do with their common level is for the task to say;
     the set would pass it on to every unit. Such layers are orthogonal, with no direction preferred.
+Note [codes]
+    What a bottleneck makes is read as it is, with no rectifier: members of the set would give all its units the common
+    level of the layer below. It is orthogonal to that level, like a head, and the layer that reads it has no common
+    level to pass on: it is orthogonal, with no direction preferred.
 Note [states]
     A recurrent network of ReLUs is a row as long as its sequences, of one layer: its state starts as a small rotation,
     near the identity of Le, Jaitly and Hinton (2015).
@@ -124,6 +128,10 @@ def _part(weight: Weight, roles: Roles) -> Part:
     if name in roles.places:  # Note [places]
         gain = math.sqrt(_power(after)) if (after := roles.next.get(name)) is not None else 1.0
         return Part(matrices, Orthogonal(gain), "mixes places, not channels")
+    if name in roles.codes and m < n:  # Note [codes]
+        return Part(matrices, Centred(), "makes a code: nothing rectifies it")
+    if name in roles.decoders and m > n:
+        return Part(matrices, Orthogonal(math.sqrt(_power(roles.next.get(name)))), "reads a code")
     row = roles.runs.get(name, 1)
     return Part(matrices, Rotation.in_a_row(row) if row > 1 and m == n else Stiefel())
 

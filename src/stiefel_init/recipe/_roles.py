@@ -33,6 +33,10 @@ class Roles:
     """The last layer of every residual branch, and the layers of that branch, normalized or not."""
     places: frozenset[str] = frozenset()
     """The linear layers that mix places, such as tokens, and not channels."""
+    codes: frozenset[str] = frozenset()
+    """The layers whose output is a code: read, or returned and read, as it is, with no rectifier or normalization."""
+    decoders: frozenset[str] = frozenset()
+    """The layers that read codes."""
 
 
 def of_flow(
@@ -80,7 +84,40 @@ def of_flow(
     places = frozenset(weight for weight, signal in flow.reads.items() if signal.turned and weight not in ends)
     residual = {end: row for end, row in _branches(flow).items() if end not in ends}
     free = frozenset(end for end in residual if not _holds_normalization(flow, _behind(flow, end)))
-    return Roles(stems_found, heads_found, runs, flow.next, frozenset(flow.normalized), origins, free, residual, places)
+    codes = _codes(flow, row_of) - ends
+    decoders = frozenset(weight for weight, signal in flow.reads.items() if signal.origins <= codes) - ends
+    return Roles(
+        stems_found, heads_found, runs, flow.next, frozenset(flow.normalized), origins, free, residual, places, codes,
+        decoders,
+    )  # fmt: skip
+
+
+def _codes(flow: Flow, row_of: dict[str, list[str]]) -> frozenset[str]:
+    """The layers whose output is a code.
+
+    Either only the next layer reads it, as it is; or the model returns it, as it is, and what else is made of it has no
+    rectifier, as with the mean and the variance of a variational autoencoder. Two codes in a row are factors of a
+    product, not codes.
+    """
+    readers: dict[str, list[Signal]] = {}
+    for signal in flow.reads.values():
+        for origin in signal.origins:
+            readers.setdefault(origin, []).append(signal)
+    as_it_is = {
+        weight
+        for weight, signals in readers.items()
+        if all(signal == Signal(frozenset({weight}), turned=signal.turned) for signal in signals)
+    }
+    returned = {
+        origin
+        for given in flow.returned
+        for origin in given.origins
+        if given == Signal(frozenset({origin}), turned=given.turned)
+        and all(not (s.normalized or s.activation in RECTIFIERS) for s in readers.get(origin, ()))
+        and origin in readers
+    }
+    alone = {weight for weight in as_it_is & row_of.keys() if len(as_it_is.intersection(row_of[weight])) == 1}
+    return frozenset(alone | (returned & flow.reads.keys()))
 
 
 def _branches(flow: Flow) -> dict[str, tuple[str, ...]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,22 @@ import torch
 from laboratory import MINE, small_cells, timeless
 
 from stiefel_init.lab.train import checkpoint
+from stiefel_init.lab.train.optimizer import Optimizer
 from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.task import Tasks
 from stiefel_init.lab.train.training import train
 
 CPU = torch.device("cpu")
+
+
+def spied(method: Callable[..., None], spy: Callable[[Any], None]) -> Callable[..., None]:
+    """A method that tells before it acts."""
+
+    def acting(self: Any) -> None:
+        spy(self)
+        method(self)
+
+    return acting
 
 
 class KilledError(Exception):
@@ -52,6 +64,41 @@ def test_a_stack_goes_on_where_it_was(optimizer: str, tmp_path: Path, monkeypatc
     found, _ = train(cells, tasks, CPU, seen.append, "graph", tmp_path / "kept")
     assert seen == [5, 6], "four epochs were kept"
     assert found == expected
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.2, "schedule": "cosine"}])
+def test_a_long_epoch_goes_on_at_its_row(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch of a deep network takes longer than a minute, so it is kept within."""
+    cells = [replace(cell, epochs=3, batch=7, **options) for cell in small_cells(2)]
+    tasks = [Tasks(MINE)(cell) for cell in cells]
+    expected, _ = train(cells, tasks, CPU, engine="graph")
+    killed = 2 * -(-tasks[0].size // 7) - 2
+    steps = 0
+
+    def step(_: Any) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == killed:
+            raise KilledError
+
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    with monkeypatch.context() as context:
+        context.setattr(Optimizer, "step", spied(Optimizer.step, step))
+        with pytest.raises(KilledError):
+            train(cells, tasks, CPU, engine="graph", keep=tmp_path / "kept")
+    taken = 0
+
+    def count(_: Any) -> None:
+        nonlocal taken
+        taken += 1
+
+    monkeypatch.setattr(Optimizer, "step", spied(Optimizer.step, count))
+    found, _ = train(cells, tasks, CPU, engine="graph", keep=tmp_path / "kept")
+    assert found == expected
+    assert taken == 3 * -(-tasks[0].size // 7) - (killed - 1), "no step is repeated but the one that was killed"
 
 
 @pytest.mark.parametrize("damage", ["cut", "other source", "other stack"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -62,3 +63,16 @@ def test_progress_counts_testing() -> None:
     without = replace(task, test_features=task.test_features[:1], test_targets=task.test_targets[:1])
     assert work(few, task) > work(few, without)
     assert work(replace(few, epochs=80), task) < 2 * work(few, task), "the one test stays one"
+
+
+def test_networks_that_follow_from_others_are_counted(tmp_path: Path) -> None:
+    """A study that chooses rates and then compares trains both; a forecast knows before any is trained."""
+    from stiefel_init.lab.experiment import Options
+    from stiefel_init.lab.experiments import chosen, networks
+    from stiefel_init.lab.studies import rival_cells
+
+    cells, _ = networks(chosen("rivals"), Options(tmp_path, seeds=2, quick=True))
+    first = rival_cells.tuning(True)
+    assert set(first) < set(cells)
+    settings = {(cell.dataset, cell.depth, cell.shots, cell.scheme) for cell in first}
+    assert len(cells) == len(first) + 2 * len(settings)

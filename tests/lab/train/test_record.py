@@ -207,8 +207,8 @@ def test_looking_at_records_names_damage_and_moves_nothing(tmp_path: Path, capsy
     victim = sorted(tmp_path.glob("*.jsonl"))[0]
     victim.write_text("{}")
     before = file_names(tmp_path)
-    text = forecast(small_cells(4), "cpu", MINE, None, tmp_path, 2)
-    assert text.startswith("4 networks, 2 of them finished; 2 to train")
+    found = forecast(small_cells(4), "cpu", MINE, None, tmp_path, 2)
+    assert (found.cells, found.left) == (4, 2)
     assert victim.name in capsys.readouterr().err
     assert len(Results(tmp_path).records) == 2
     assert victim.name in capsys.readouterr().err

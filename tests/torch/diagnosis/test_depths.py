@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -61,7 +62,11 @@ def test_table_text_and_picture() -> None:
     assert repr(found) == "<Depths: built, best at depths 3, 60>"
     assert "healthy" in str(found)
     assert "signal dies" in str(found)
-    axes = found.plot().axes
+    figure = found.plot()
+    axes = figure.axes
+    figure.savefig(io.BytesIO(), dpi=30)  # a layout that fails is told as a warning, which is an error here
+    assert figure.legends[0].get_texts()[-1].get_text() == "called sick"
+    assert [label.get_text() for label in axes[0].get_xticklabels()] == ["3", "60"]
     assert [axis.get_title() for axis in axes][-1] == "gradient, first / last layer"
     assert axes[0].get_xscale() == axes[0].get_yscale() == "log"
     assert len(check_depths(make, IMAGES, depths=(3,)).plot().axes) == 4

@@ -41,6 +41,12 @@ def later(**change: Any) -> tuple[Layer, ...]:
     return (*rows[:2], *(replace(row, **change) for row in rows[2:4]), rows[4])
 
 
+def deep(**change: Any) -> tuple[Layer, ...]:
+    """`later` behind forty healthy hidden rows."""
+    rows = later(**change)
+    return (rows[0], *(replace(rows[1], layer=f"1.{at}") for at in range(40)), *rows[2:])
+
+
 def found(layers: tuple[Layer, ...] = (), **ends: Any) -> list[tuple[str, str, str]]:
     """Kind, layer and cause of the findings."""
     verdict = judge(Evidence(layers or network(), **{"inputs": INPUTS, "fit": FIT, **ends}))
@@ -60,16 +66,43 @@ def test_a_healthy_network_has_no_findings_and_no_warnings() -> None:
 @pytest.mark.parametrize(
     "layers",
     [
-        later(spread=1e-6),
-        later(spread=5e-9, post_std=5e-9, post_mean=5e-9),
+        deep(spread=1e-6),
+        deep(spread=5e-9, post_std=5e-9, post_mean=5e-9),
+        deep(distinct=0.5),
         later(spread=1e-3, activation="sigmoid", dead=None, saturated=0.0),
         network(activation="tanh", dead=None, saturated=0.95),
     ],
 )
 def test_easy_targets_need_little_signal(layers: tuple[Layer, ...]) -> None:
-    rows = tuple(replace(row, activation=layers[3].activation) for row in layers[:-1])
+    rows = tuple(replace(row, activation=layers[-2].activation) for row in layers[:-1])
     assert not judge(Evidence((*rows, layers[-1]), INPUTS, EASY)).findings
     assert judge(Evidence((*rows, layers[-1]), INPUTS, HARD)).findings
+
+
+@pytest.mark.parametrize("change", [{"spread": 1e-6}, {"distinct": 0.5}])
+def test_shallow_networks_make_up_for_what_deep_ones_do_not(change: dict[str, float]) -> None:
+    assert not found(later(**change), fit=HARD)
+    assert found(deep(**change), fit=HARD)
+
+
+@pytest.mark.parametrize("size", [5.0, 100.0])
+def test_deep_networks_are_not_sick_of_a_little(size: float) -> None:
+    """As residual networks whose activations have a common level."""
+    assert not found(deep(post_mean=size), fit=HARD)
+
+
+def test_offset_inputs_that_reach_the_last_layer() -> None:
+    offset = replace(INPUTS, same=0.99)
+    assert not found(later(spread=0.2), fit=HARD, inputs=offset)
+    assert found(later(spread=0.02), fit=HARD, inputs=offset) == [("offset stays", "", "inputs")]
+    assert not found(later(spread=0.02), fit=HARD)
+
+
+@pytest.mark.parametrize(("size", "sick"), [(5e9, False), (5e10, True)])
+def test_easy_targets_need_little_gradient(size: float, sick: bool) -> None:
+    rows = (replace(network()[0], gradient=1 / size), *network()[1:])
+    assert bool(found(rows, fit=EASY)) is sick
+    assert found(rows, fit=HARD)
 
 
 @pytest.mark.parametrize(
@@ -78,11 +111,13 @@ def test_easy_targets_need_little_signal(layers: tuple[Layer, ...]) -> None:
         (later(spread=0.0, post_std=0.0), {}, ("signal dies", "2", "weights")),
         (later(spread=1e-10, post_mean=1e-10, post_std=1e-10), {}, ("signal fades", "2", "weights")),
         (later(post_mean=1e5), {}, ("signal explodes", "2", "weights")),
-        (later(distinct=0.5), {}, ("units repeat", "2", "weights")),
+        (deep(distinct=0.5), {}, ("units repeat", "2", "weights")),
         (later(spread=1e-10, post_std=1e-10, post_mean=1e-10, scheme="stiefel"), {}, ("signal fades", "2", "depth")),
         (network(dead=8), {}, ("units are dead", "2", "weights")),
         (network(activation="tanh", dead=None, saturated=0.95), {}, ("units are stuck", "2", "weights")),
-        (network(first_step=1e-12, steps=300, kind="LSTM"), {}, ("steps are forgotten", "2", "time steps")),
+        (network(first_step=1e-12, steps=300, kind="LSTM"), {}, ("gates forget", "2", "time steps")),
+        (network(first_step=1e-6, steps=30, kind="GRU"), {}, ("gates are closed", "2", "time steps")),
+        (network(first_step=1e-20, steps=300, kind="RNN"), {}, ("steps are forgotten", "2", "time steps")),
         (network(pre_std=math.inf), {}, ("not finite", "2", "weights")),
         (network(row_norm=math.nan), {}, ("not finite", "2", "training")),
         (network(dead=8, bias_mean=-100.0), {}, ("units are dead", "2", "biases")),
@@ -95,8 +130,8 @@ def test_easy_targets_need_little_signal(layers: tuple[Layer, ...]) -> None:
         ((), {"fit": regression(target_std=1e-3)}, ("targets are small", "out", "targets")),
         ((), {"fit": regression(output_std=1e3)}, ("targets are small", "out", "weights")),
         ((), {"fit": Fit(loss=1e4, constant_loss=None, zero_loss=0.7)}, ("loss is huge", "out", "weights")),
-        (later(spread=1e-6), {"fit": HARD}, ("signal drowns", "2", "weights")),
-        (later(spread=5e-9, post_std=5e-9, post_mean=5e-9), {"fit": HARD}, ("signal is faint", "2", "weights")),
+        (deep(spread=1e-6), {"fit": HARD}, ("signal drowns", "2", "weights")),
+        (deep(spread=5e-9, post_std=5e-9, post_mean=5e-9), {"fit": HARD}, ("signal is faint", "2", "weights")),
         ((), {"inputs": replace(INPUTS, same=0.99), "curvature": 1e-6}, ("inputs are far off", "0", "inputs")),
         ((), {"fit": Fit(loss=1e4, constant_loss=2.3)}, ("loss is huge", "out", "weights")),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -306,3 +307,84 @@ def test_the_state_of_a_relu_network_starts_near_the_identity() -> None:
     tanh = nn.RNN(3, 32)
     initialize_(tanh, seed=0)
     assert float((tanh.get_parameter("weight_hh_l0").detach() - torch.eye(32)).norm()) > 5
+
+
+class Variational(nn.Module):
+    """Returns what it decodes, and the code's mean and log-variance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.mean, self.variance = nn.Linear(12, 24), nn.Linear(24, 3), nn.Linear(24, 3)
+        self.decoder, self.head = nn.Linear(3, 24), nn.Linear(24, 12)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        hidden = torch.relu(self.encoder(x))
+        mean, variance = self.mean(hidden), self.variance(hidden)
+        code = mean + torch.randn_like(mean) * (variance / 2).exp()
+        return self.head(torch.relu(self.decoder(code))), mean, variance
+
+
+def test_codes_ignore_the_common_level_and_their_readers_have_none_to_pass_on() -> None:
+    widths = [16, 24, 24, 4, 24, 16]
+    layers = [nn.Linear(n, m) for n, m in itertools.pairwise(widths)]
+    plain = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), *layers[2:4], nn.ReLU(), layers[4])
+    variational = Variational()
+    for model, codes, reader in (
+        (plain, [layers[2]], layers[3]),
+        (variational, [variational.mean, variational.variance], variational.decoder),
+    ):
+        plan = initialize_(model, seed=0)
+        names = {module: name for name, module in model.named_modules()}
+        for code in codes:
+            assert "makes a code" in plan[f"{names[code]}.weight"].reason
+            weight = code.weight.detach()
+            torch.testing.assert_close(weight @ weight.T, torch.eye(len(weight)), atol=1e-6, rtol=0)
+            assert abs(weight.sum(1)).max() < 1e-5
+        assert "reads a code" in plan[f"{names[reader]}.weight"].reason
+        weight = reader.weight.detach()
+        torch.testing.assert_close(weight.T @ weight, 2 * torch.eye(weight.shape[1]), atol=1e-5, rtol=0)
+        assert not check(weight.numpy() / math.sqrt(2))
+
+
+@pytest.mark.parametrize("between", [nn.ReLU(), nn.LayerNorm(4)], ids=["rectified", "normalized"])
+def test_what_is_rectified_or_normalized_is_no_code(between: nn.Module) -> None:
+    model = nn.Sequential(
+        nn.Linear(16, 24), nn.ReLU(), nn.Linear(24, 4), between, nn.Linear(4, 24), nn.ReLU(), nn.Linear(24, 2)
+    )
+    assert not any("code" in row.reason for row in initialize_(model, dry_run=True))
+
+
+def test_factors_are_no_codes() -> None:
+    """Two narrow layers in one row are a deep network of low rank, whose common level must get through."""
+    pairs = [module for _ in range(2) for module in (nn.Linear(24, 4), nn.Linear(4, 24), nn.ReLU())]
+    model = nn.Sequential(nn.Linear(16, 24), nn.ReLU(), *pairs, nn.Linear(24, 2))
+    assert not any("code" in row.reason for row in initialize_(model, seed=0))
+    assert all(check(module.weight.detach().numpy()) for module in pairs if isinstance(module, nn.Linear))
+
+
+def test_an_autoencoder_trains_better_for_it() -> None:
+    """Against all hidden layers in the set: twelve numbers made of three, 200 steps, the same rate; means of four."""
+    generator = torch.Generator().manual_seed(0)
+    sheet = torch.randn(256, 3, generator=generator)
+    x = torch.tanh(sheet @ torch.randn(3, 12, generator=generator)) + 1
+    losses: dict[str, list[float]] = {"codes": [], "members": []}
+    for seed in range(4):
+        for start, found in losses.items():
+            torch.manual_seed(seed)
+            model = Variational()
+            initialize_(model, seed=seed)
+            if start == "members":
+                for name in ("mean", "variance", "decoder"):
+                    layer = model.get_submodule(name)
+                    assert isinstance(layer, nn.Linear)
+                    initialize_(layer, "stiefel", seed=seed)
+            adam = torch.optim.Adam(model.parameters(), lr=0.01)
+            for _ in range(200):
+                adam.zero_grad()
+                made, mean, variance = model(x)
+                divergence = (variance.exp() + mean**2 - 1 - variance).sum(1).mean() / 2
+                loss = (made - x).square().sum(1).mean() + 0.05 * divergence
+                loss.backward()
+                adam.step()
+            found.append(float(loss.detach()))
+    assert sum(losses["codes"]) < 0.95 * sum(losses["members"]), losses

@@ -60,6 +60,7 @@ def diagnose(
 
 def audit(
     model: Annotated[str, typer.Argument(help="Your model as FILE.py:NAME, a module or a function that builds one.")],
+    as_json: JsonOption = False,
 ) -> None:
     """Show which law each parameter of your model holds, and which look as if nobody had initialized them.
 
@@ -68,4 +69,5 @@ def audit(
     from ...torch import audit as audit_model
     from ..diagnosis import load_model
 
-    print(audit_model(load_model(model)))
+    found = audit_model(load_model(model))
+    print(json.dumps([row._asdict() for row in found], ensure_ascii=False, indent=1) if as_json else found)

@@ -45,6 +45,7 @@ def reproduce(
     """Rerun an experiment of the paper and compare it with the published numbers; or rerun one of our studies."""
     from ..experiment import Options, Trained
     from ..experiments import chosen, networks
+    from ..files import refuse_file
     from ..report import tables
     from ..train.cluster import Place
     from ..train.runner import pick_device
@@ -60,14 +61,14 @@ def reproduce(
                     print(f"{experiment.name} is not made of networks; it runs on this machine.", file=sys.stderr)
                 experiment.run(options)
         return
-    from ..train.forecast import forecast, measured_here
+    from ..train.forecast import forecast, measured_here, show
 
     measured_here(on)
     cells, own = networks(experiments, options)
-    if cells:
-        print(forecast(cells, device.value, own, data_dir, out, stack))
-    for experiment in (experiment for experiment in experiments if not isinstance(experiment, Trained)):
-        print(f"{experiment.name} keeps no trained networks; it would be computed from scratch.")
+    found = forecast(cells, device.value, own, data_dir, out, stack) if cells else None
+    refuse_file(out)
+    others = {each.name: each.seconds(options) for each in experiments if not isinstance(each, Trained)}
+    show(found, others, out, as_json=as_json)
 
 
 def compare(
@@ -92,9 +93,11 @@ def report(
 ) -> None:
     """Write the report: the paper's claims with verdicts, tables beside the published ones, pictures."""
     from ..experiments import experiments
+    from ..files import refuse_file
     from ..report import pages
     from ..results import Results
 
+    refuse_file(out)  # before the pictures are drawn
     source, known = Results(results), experiments().values()
     for path in [pages.write_html(out, source, known)] if html else pages.write(out, source, known):
         print(f"wrote {path}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ..._errors import StiefelError
 from ..options import (
     DataOption,
     Device,
@@ -30,15 +32,24 @@ def demo(
     out: OutOption = Path("stiefel-init-demo"),
     device: DeviceOption = Device.auto,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training data.")] = 12,
+    dry_run: DryOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Train six initializations at depths 10, 50 and 100 on handwritten digits, and write a page with the results.
 
     Three seeds each. Takes about a minute on two cores and needs no network.
     """
-    from ..studies.demo import run_demo
+    from ..report import tables
+    from ..studies.demo import networks, run_demo
 
-    page = run_demo(out, device.value, epochs)
-    print(f"\nOpen {page} in a browser.")
+    if dry_run:
+        from ..train.forecast import forecast, show
+
+        show(forecast(networks(epochs), device.value, {}, None, out), {}, out, as_json=as_json)
+        return
+    with tables.as_json(as_json):
+        page = run_demo(out, device.value, epochs)
+        print(f"\nOpen {page} in a browser.")
 
 
 @takes_columns
@@ -86,6 +97,13 @@ def train(
     data_dir: DirectoryOption = None,
     stack: StackOption = None,
     on: OnOption = "local",
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Watch the networks of the first seed while they train: a page and JSON Lines of each in OUT/watch.",
+        ),
+    ] = False,
     dry_run: DryOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -106,22 +124,34 @@ def train(
     )  # fmt: skip
     study = own.plan(cells, seeds, rates(lr), datasets, data_dir)
     if dry_run:
-        from ..train.forecast import forecast, measured_here
+        from ..train.forecast import forecast, measured_here, show
 
         measured_here(on)
-        print(forecast(study.forecast_cells(), device.value, study.datasets, data_dir, out, stack))
+        found = forecast(study.forecast_cells(), device.value, study.datasets, data_dir, out, stack)
+        show(found, {}, out, as_json=as_json)
         return
     from ..progress import counted
     from ..report.summary import summary
-    from ..train.cluster import Place
-    from ..train.runner import pick_device, run
+    from ..train.dispatch import Place
+    from ..train.runner import run
+
+    watching = None
+    if watch:
+        from ..train.watched import Watching
+
+        watching = Watching(out / "watch", tell=lambda text: print(text, file=sys.stderr))
 
     def run_cells(chosen: list[Any]) -> list[Any]:
-        return run(chosen, out=out, device=device.value, datasets=study.datasets, directory=data_dir, most=stack, on=on)
+        return run(
+            chosen, out=out, device=device.value, datasets=study.datasets, directory=data_dir, most=stack, on=on,
+            watching=watching,
+        )  # fmt: skip
 
-    if Place.of(on) is None:
-        pick_device(device.value)
-    own.check(study, out, data_dir)
+    if watch and Place.of(on) is not None:
+        raise StiefelError(
+            f"--watch sees networks that train on this machine, and --on is {on}; leave one of them out."
+        )
+    own.check(study, out, data_dir, device.value, on)
     if study.dataset.columns and not as_json:
         study_files.columns_table(study.dataset).show()
     outcome = own.run_study(study, run_cells)
@@ -137,6 +167,8 @@ def train(
     for line in study_page.sentences(outcome, content):
         print(line)
     print(f"\n{counted(len(outcome.records), 'network')}: {page}, with results.csv and summary.json beside it.")
+    if watch:
+        print(f"What was watched: {out / 'watch'}")
 
 
 def list_studies(

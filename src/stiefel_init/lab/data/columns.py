@@ -17,6 +17,8 @@ MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "nan", "null", "none", "nil",
 """Cells that say there is no value, in lower case."""
 MOST_CATEGORIES = 50
 """Different texts of a column; more of them are free text or an identifier, unless the user says otherwise."""
+LEAST_APART = 10
+"""Of so many rows or more, texts that are all different are no categories, however few."""
 _POINT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|infinity)", re.IGNORECASE)
 _GROUPED_POINT = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
 _DATE = re.compile(
@@ -131,7 +133,8 @@ def features(name: str, values: Any, decimal: Decimal, *, category: bool = False
 def _categories(name: str, texts: Sequence[str], gaps: np.ndarray, category: bool) -> Features:
     names = np.where(gaps, "(missing)", np.array(texts, object)).astype(str)
     levels, codes = np.unique(names, return_inverse=True)
-    if len(levels) > (1000 if category else MOST_CATEGORIES):
+    apart = len(levels) == len(names) >= LEAST_APART and not category
+    if len(levels) > (1000 if category else MOST_CATEGORIES) or apart:
         advice = "" if category else f", or take it as categories with --category {name}"
         raise StiefelError(
             f"column {name} has {len(levels):,} different texts, such as {shown(texts[int(np.argmin(gaps))])}: free "

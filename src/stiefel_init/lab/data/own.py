@@ -169,10 +169,13 @@ def _build(
     if y.ndim != 1 or len(y) != len(x):
         raise StiefelError(f"{name} has features of shape {x.shape} and targets of shape {y.shape}; give one per row.")
     if 0 in x.shape:
-        raise StiefelError(f"{name} has features of shape {x.shape}; give at least one row and one feature.")
+        what = "no rows" if not len(x) else "no column besides the target that can be a feature"
+        raise StiefelError(f"{name} has {what}; give at least one row and one feature.")
     _refuse_infinite(dict(zip(columns, np.isinf(x).sum(axis=0).tolist())))
     if empty := [column for column, gaps in zip(columns, np.isnan(x).all(axis=0)) if gaps]:
         raise StiefelError(f"{empty[0]} has no values; leave it out.")
+    if np.nanmin(np.nanmax(x, axis=0) == np.nanmin(x, axis=0)):
+        raise StiefelError(f"{name} has the same features in every row; there is nothing to learn from.")
     values = y.tolist()
     if missing := sum(map(_is_gap, values)):
         raise StiefelError(f"{name} has {missing} missing or infinite targets; remove those rows.")
@@ -244,9 +247,10 @@ def _classes(name: str, y: np.ndarray, *, strict: bool) -> tuple[int | None, np.
     rare = [str(label) for label in found[counts < 2]] if strict else []
     advice = "add rows, merge classes, or say --task regression (task=) if the target is a quantity"
     if rare:
-        more = f" and {len(rare) - SHOWN} more" if len(rare) > SHOWN else ""
+        more = f" and {len(rare) - 3} more" if len(rare) > 3 else ""
         raise StiefelError(
-            f"{name} has classes with a single row, {', '.join(rare[:SHOWN])}{more}, which cannot be split; {advice}."
+            f"{name} has classes with a single row, {', '.join(map(shown, rare[:3]))}{more}, which cannot be split; "
+            f"{advice}."
         )
     if math.ceil(TEST_SHARE * len(y)) < len(found):
         raise StiefelError(

@@ -17,6 +17,11 @@ from ..._install import install
 
 SEPARATORS = (",", ";", "\t", "|")
 _UNPACK = {b"\x1f\x8b": gzip.decompress, b"BZh": bz2.decompress, b"\xfd7zXZ\x00": lzma.decompress}
+_SHEET = "a spreadsheet"
+_NO_TABLES = {
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), _SHEET), ".json": "JSON", ".jsonl": "JSON", ".npz": "a file of arrays",
+    ".npy": "a file of arrays", ".pkl": "a pickle", ".feather": "a Feather file", ".arff": "an ARFF file",
+}  # fmt: skip
 _LOOK = 20  # lines that tell the separator
 
 
@@ -33,6 +38,11 @@ def read_table(path: Path) -> tuple[Any, str]:
     except OSError as error:
         raise StiefelError(f"{path} cannot be read ({error.strerror or error}); give the path of a table.") from None
     raw = _unpacked(path, raw)
+    suffix = path.suffix.lower()
+    if suffix in (".parquet", ".pq") and not raw.startswith(b"PAR1"):
+        raise StiefelError(f"{path} is not a Parquet file, whatever its name says; write it again.")
+    if suffix in _NO_TABLES:
+        raise StiefelError(f"{path} is {_NO_TABLES[suffix]}, which is not read; save the table as CSV or Parquet.")
     frame, separator = (_parquet(path, raw), "") if raw.startswith(b"PAR1") else _text(path, raw)
     if not len(frame):
         raise StiefelError(f"{path} has a header and no rows; give a table with rows.")
@@ -42,6 +52,8 @@ def read_table(path: Path) -> tuple[Any, str]:
 def _unpacked(path: Path, raw: bytes) -> bytes:
     """The content, unpacked if it is compressed, whatever the file is called."""
     try:
+        if path.suffix.lower() in _NO_TABLES:  # spreadsheets are archives too
+            return raw
         for magic, unpack in _UNPACK.items():
             if raw.startswith(magic):
                 return unpack(raw)

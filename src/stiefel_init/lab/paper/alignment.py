@@ -29,7 +29,7 @@ from ..data import Dataset
 
 WIDTH, CLASSES, STEPS, RATE = 64, 10, 100, 0.01
 MODES = ("shared", "independent")
-_CHUNK = {"cuda": 1000, "cpu": 100}  # networks at once, tested on all images
+CHUNK = {"cuda": 1000, "cpu": 100}  # networks at once, tested on all images
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ def study(
     for mode in modes:
         total = torch.zeros(len(middle), dtype=torch.float64, device=device)
         for trial in range(trials):
-            for start in range(0, len(middle), _CHUNK[device.type]):
-                rows = slice(start, min(start + _CHUNK[device.type], len(middle)))
+            for start in range(0, len(middle), CHUNK[device.type]):
+                rows = slice(start, min(start + CHUNK[device.type], len(middle)))
                 draws = (
                     np.arange(rows.start, rows.stop) * trials + trial if mode == "independent" else np.array([trial])
                 )

@@ -59,7 +59,11 @@ class Comparison:
         if len(self.scores) < 2:
             return -math.inf, math.inf
         half = float(stats.t.isf(0.025, len(self.scores) - 1)) * self.std * math.sqrt(factor)
-        return self.mean - half, self.mean + half
+        return max(self.mean - half, 0.0), min(self.mean + half, self._highest)  # no score lies beyond
+
+    @property
+    def _highest(self) -> float:
+        return 100.0 if CATALOG[self.published.dataset].task == "classification" else math.inf
 
     @property
     def difference(self) -> float:

@@ -16,7 +16,7 @@ from ..report.tables import Table
 from ..results import Results
 from ..train.runner import pick_device
 from ..train.task import Tasks
-from .alignment import MODES, Study, embed, study
+from .alignment import CHUNK, MODES, Study, embed, study
 from .published import published
 
 if TYPE_CHECKING:
@@ -63,6 +63,17 @@ class Figure1(Experiment):
         self.write_pictures(evidence, options)
         if options.quick:
             print(QUICK_NOTE)
+
+    def seconds(self, options: Options) -> float:
+        """From one training of some matrices in both modes; the embedding is not counted."""
+        size = QUICK if options.quick else FULL
+        device, dataset = pick_device(options.device), Tasks(directory=options.data).dataset("mnist")
+        some = CHUNK[device.type]
+        study(dataset, device, matrices=1, members=1, trials=1)  # the first takes longer
+        begun, start = time.process_time(), time.perf_counter()
+        study(dataset, device, matrices=some - 1, members=1, trials=1)
+        parts = -(-(size["matrices"] + size["members"]) // some) * size["trials"]
+        return begun + (time.perf_counter() - start) * parts
 
     def evidence(self, results: Results) -> Found | None:
         """The study as it was written; the vectors themselves are not kept."""

@@ -39,11 +39,19 @@ class Signals(Experiment):
         chosen = {name: tasks(Cell(name, "stiefel", 1)) for name in IMAGES}
         start = time.perf_counter()
         with progress(1.0, self.label(options.quick)) as advance:
-            rows = survey(chosen, seeds=2 if options.quick else 10, progress=advance)
-        networks = len(IMAGES) * len(SCHEMES) * (2 if options.quick else 10)
+            rows = survey(chosen, seeds=_seeds(options), progress=advance)
+        networks = len(IMAGES) * len(SCHEMES) * _seeds(options)
         seconds = time.perf_counter() - start
         self.write_rows(rows, options, device=pick_device("cpu"), seconds=seconds, networks=networks)
         self.write_pictures(rows, options)
+
+    def seconds(self, options: Options) -> float:
+        """From one scheme on each data set."""
+        tasks = Tasks(directory=options.data)
+        chosen = {name: tasks(Cell(name, "stiefel", 1)) for name in IMAGES}
+        begun, start = time.process_time(), time.perf_counter()
+        survey(chosen, seeds=_seeds(options), schemes=SCHEMES[:1])
+        return begun + (time.perf_counter() - start) * len(SCHEMES)
 
     def evidence(self, results: Results) -> list[dict[str, Any]] | None:
         """The rows, one for each data set, scheme and layer."""
@@ -102,6 +110,10 @@ class Signals(Experiment):
         ]  # fmt: skip
 
 
+def _seeds(options: Options) -> int:
+    return 2 if options.quick else 10
+
+
 def _is_whole(row: Mapping[str, Any]) -> bool:
     return set(COLUMNS) <= set(row) and all(isinstance(row[name], int | float) for name in COLUMNS[2:])
 
@@ -118,7 +130,11 @@ COLUMNS = (
 
 
 def survey(
-    datasets: Mapping[str, Task], depth: int = 100, seeds: int = 10, progress: Callable[[float], None] = lambda s: None
+    datasets: Mapping[str, Task],
+    depth: int = 100,
+    seeds: int = 10,
+    progress: Callable[[float], None] = lambda s: None,
+    schemes: Sequence[str] = SCHEMES,
 ) -> list[dict[str, Any]]:
     """Each scheme's signal on each data set, averaged over seeds, beside what `theory.propagate` predicts.
 
@@ -127,7 +143,7 @@ def survey(
     rows = []
     for dataset, task in datasets.items():
         inputs = task.features[:256] / task.scale
-        for scheme in SCHEMES:
+        for scheme in schemes:
             cells = [Cell(dataset, scheme, depth, seed=seed) for seed in range(seeds)]
             measured = measure(cells, task)
             widths = (task.inputs, *cells[0].hidden)
@@ -137,7 +153,7 @@ def survey(
                 predicted = [theory.pre_mean, theory.pre_std, theory.active, theory.variance_ratio]
                 values += [float(column[layer]) for column in predicted]
                 rows.append(dict(zip(COLUMNS, (dataset, scheme, layer + 1, *(float(f"{v:.5g}") for v in values)))))
-            progress(1 / len(datasets) / len(SCHEMES))
+            progress(1 / len(datasets) / len(schemes))
     return rows
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from ..files import prepare
 from ..paper.protocol import SCHEMES
+from ..progress import counted
 from ..report.chart import Chart, Line, Panel
 from ..report.charts import learning, screen_colour
 from ..report.page import write_page
@@ -35,16 +37,21 @@ _PANELS = (
 )
 
 
-def run_demo(out: Path, device: DeviceName, epochs: int) -> Path:
-    """Train, print the table and what it means, and write index.html; returns its path."""
-    pick_device(device)
-    prepare(out)
-    cells = [
+def networks(epochs: int) -> list[Cell]:
+    """What the demo trains."""
+    return [
         Cell(DATASET, scheme, depth, WIDTH, epochs=epochs, batch=BATCH, seed=seed)
         for depth in DEPTHS
         for scheme in SCHEMES
         for seed in range(SEEDS)
     ]
+
+
+def run_demo(out: Path, device: DeviceName, epochs: int) -> Path:
+    """Train, print the table and what it means, and write index.html; returns its path."""
+    pick_device(device)
+    prepare(out)
+    cells = networks(epochs)
     print(f"Training {len(cells)} plain ReLU networks on {DATASET}: {len(SCHEMES)} initializations, depths {DEPTHS}.")
     records = run(cells, out=out, device=device, title="demo")
     task, deep = Tasks()(cells[0]), max(DEPTHS)
@@ -56,7 +63,7 @@ def run_demo(out: Path, device: DeviceName, epochs: int) -> Path:
     sentences = meaning(records, signals)
     text = f"""{" ".join(sentences)}
 
-## Test accuracy (%) after {epochs} epochs, by depth
+## Test accuracy (%) after {counted(epochs, "epoch")}, by depth
 
 Mean ± standard deviation of {SEEDS} networks with different seeds.
 
@@ -80,9 +87,7 @@ is that of 256 training images, mean of {SEEDS} seeds. Every number on this page
 """
     charts = {"curves": learning(records, "test accuracy (%)"), "signal": signal_chart(signals)}
     path = write_page(out / "index.html", "Deep ReLU networks that train from the first step", text, charts)
-    print(f"\nTest accuracy (%) after {epochs} epochs:")
-    for row in [table.header, *table.rows]:
-        print("  " + row[0].ljust(8) + "".join(cell.rjust(13) for cell in row[1:]))
+    replace(table, title=f"Test accuracy (%) after {counted(epochs, 'epoch')}, by depth").show()
     print("\n" + "\n".join(sentences))
     return path
 
@@ -116,7 +121,7 @@ def meaning(records: Sequence[Record], signals: Mapping[str, Signal]) -> list[st
     sentences.append(
         f"He's signal {fades} (its spread in the last layer is {spread['he']:.2g} of that in the first), but of its "
         f"{WIDTH} units there only {distinct['he']:.1f} are distinct, {repeats}; of stiefel's, "
-        f"{distinct['stiefel']:.1f} are, and {signals['stiefel'].active[:, -1].mean():.0%} fire."
+        f"{distinct['stiefel']:.1f} are, and {100 * signals['stiefel'].active[:, -1].mean():.0f} % fire."
     )
     return sentences
 

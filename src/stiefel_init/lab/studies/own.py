@@ -18,7 +18,10 @@ from ..data.dataset import Task as TaskName
 from ..files import prepare
 from ..paper.protocol import SCHEMES
 from ..train.cell import Cell, OptimizerName, PrecisionName, ScheduleName, digest
+from ..train.cluster import Place, reach
 from ..train.record import Record
+from ..train.runner import DeviceName, pick_device
+from ..train.runner import check as check_cells
 from ..train.task import Tasks
 from .rates import FIRST_SEED, MOST_SEEDS, Choice, Rates, at, choose, parts
 
@@ -144,11 +147,12 @@ class Study:
         )
 
     def forecast_cells(self) -> list[Cell]:
-        """What it would train, if every first rate were the best: for a forecast."""
+        """What it would train, for a forecast; `auto` is taken to try one rate more in each setting."""
+        tried = (*self.rates.values, *((2 * self.rates.values[-1],) if self.rates.auto else ()))
         chosen = [
             at(replace(setting, dataset=self.choosing, seed=FIRST_SEED + seed), times)
             for setting in (self.settings if self.rates.searched else [])
-            for times in self.rates.values
+            for times in tried
             for seed in range(min(self.seeds, MOST_SEEDS))
         ]
         return chosen + self.cells(dict.fromkeys(self.settings, self.rates.values[0]))
@@ -197,11 +201,13 @@ def plan(
     return Study([replace(cell, dataset=final) for cell in cells], seeds, rates, data[final], data, choosing)
 
 
-def check(study: Study, out: Path, folder: Path | None) -> None:
-    """Stop at whatever would stop the study later: data that do not allow it, or a directory that takes no files."""
-    tasks = Tasks(study.datasets, folder)
-    for cell in study.forecast_cells():
-        tasks(cell)
+def check(study: Study, out: Path, folder: Path | None, device: DeviceName, on: str) -> None:
+    """Stop at whatever would stop the study later: data, a device, a cluster, or a directory that takes no files."""
+    place = Place.of(on)
+    where = pick_device(device) if place is None else None
+    if place is not None:
+        reach(place)
+    check_cells(study.forecast_cells(), Tasks(study.datasets, folder), where)
     prepare(out)
 
 

@@ -14,7 +14,7 @@ from ..train.cell import Cell
 from ..train.record import Record
 
 AUTO = (0.25, 0.5, 1.0, 2.0, 4.0)
-SMALLEST = 0.02
+SMALLEST, LARGEST = 0.02, 1e5
 FIRST_SEED = 1000
 """The seeds of the networks that choose a rate begin here; those of the result begin at 0."""
 MOST_SEEDS = 3
@@ -55,6 +55,8 @@ def rates(text: str) -> Rates:
             f"lr={text} is counted in units of 0.001/√depth, and {values[0]:g} of them train nothing; write --lr 1 for "
             "0.001/√depth."
         )
+    if values[-1] > LARGEST:
+        raise StiefelError(f"lr={text} is counted in units of 0.001/√depth; give at most {LARGEST:g} of them.")
     return Rates(values)
 
 

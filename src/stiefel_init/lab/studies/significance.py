@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from ..train.task import Metric
+
 LEVEL = 0.95
 
 
@@ -20,21 +22,24 @@ class Compared(NamedTuple):
     std: float | None
     """None for a single network, or if one diverged; so the interval."""
     low: float | None
+    """Ends of Student's interval of the mean. It is cut off where the scale ends: no mean lies beyond, so what is left
+    covers the true one as often."""
     high: float | None
     p: float | None
     """That the best is no better, by Welch's test, corrected for all others by Holm; None for the best itself."""
     best: bool
 
 
-def compared(samples: Sequence[np.ndarray], *, less_is_better: bool = False) -> list[Compared]:
+def compared(samples: Sequence[np.ndarray], metric: Metric) -> list[Compared]:
     """Each sample of scores, compared with the one that has the best mean.
 
-    >>> good, bad = compared([np.array([90.0, 91.0, 92.0]), np.array([50.0, 51.0, 52.0])])
+    >>> from stiefel_init.lab.train.task import ACCURACY
+    >>> good, bad = compared([np.array([90.0, 91.0, 92.0]), np.array([50.0, 51.0, 52.0])], ACCURACY)
     >>> good.best, bad.best, bad.p < 1e-4, f"{good.low:.1f} to {good.high:.1f}"
     (True, False, True, '88.5 to 93.5')
     """
     means = [float(sample.mean()) for sample in samples]
-    top = (min if less_is_better else max)(range(len(means)), key=means.__getitem__)
+    top = (min if metric.less_is_better else max)(range(len(means)), key=means.__getitem__)
     others = [index for index in range(len(samples)) if index != top]
     raw = {index: welch(samples[index], samples[top]) for index in others}
     known = {index: p for index, p in raw.items() if p is not None}
@@ -45,7 +50,7 @@ def compared(samples: Sequence[np.ndarray], *, less_is_better: bool = False) -> 
         if len(sample) > 1 and np.isfinite(sample).all():
             std = float(sample.std(ddof=1))
             half = std / math.sqrt(len(sample)) * float(stats.t.ppf((1 + LEVEL) / 2, len(sample) - 1))
-            low, high = means[index] - half, means[index] + half
+            low, high = max(means[index] - half, 0.0), min(means[index] + half, metric.highest)
         rows.append(Compared(means[index], std, low, high, corrected.get(index), index == top))
     return rows
 

@@ -108,7 +108,7 @@ def _entry(outcome: Outcome, setting: Cell) -> dict[str, Any]:
     """A scheme in a setting, compared with the best scheme there."""
     rivals = [s for s in outcome.study.settings if (s.activation, s.depth) == (setting.activation, setting.depth)]
     samples = [np.array([record.score for record in of(outcome, rival)]) for rival in rivals]
-    row = compared(samples, less_is_better=outcome.records[0].metric.less_is_better)[rivals.index(setting)]
+    row = compared(samples, outcome.records[0].metric)[rivals.index(setting)]
     records = of(outcome, setting)
     balanced = [record.balanced for record in records if record.balanced is not None]
     best = outcome.choice.best[setting]
@@ -187,12 +187,13 @@ def comparison(content: dict[str, Any]) -> Table:
     searched = bool(content["rates"])
     several = len({entry["activation"] for entry in content["results"]}) > 1
     even = any(e["balanced_accuracy"] is not None for e in content["results"]) and _uneven(content)
-    header = ["depth", "scheme", *(["lr ×"] if searched else []), "networks", "mean", "95 % interval", "p against best"]
+    header = ["setting" if several else "depth", "scheme", *(["lr ×"] if searched else []), "networks", "mean"]
+    header += ["95 % interval", "p against best"]
     header += ["balanced accuracy (%)"] if even else []
     header += ["diverged"]
     rows = []
     for entry in content["results"]:
-        place = f"{entry['activation']}, {entry['depth']}" if several else str(entry["depth"])
+        place = f"{entry['activation']}, depth {entry['depth']}" if several else str(entry["depth"])
         p = entry["p_against_best"]
         row = [place, entry["scheme"]]
         row += [f"{entry['times_default_rate']:g}" + ("*" if entry["rate_at_edge"] else "")] if searched else []
@@ -227,7 +228,12 @@ def listing(out: Path) -> Table:
             content = json.loads(path.read_text(encoding="utf-8"))
             metric = METRICS[content["metric"]["name"]]
             best = [entry for entry in content["results"] if entry["best"]]
-            leaders = [f"{e['scheme']} {score_text(e['mean'], metric)} (depth {e['depth']})" for e in best]
+            several = len({entry["activation"] for entry in content["results"]}) > 1
+            leaders = [
+                f"{e['scheme']} {score_text(e['mean'], metric)} ({e['activation'] + ', ' if several else ''}depth "
+                f"{e['depth']})"
+                for e in best
+            ]
             schemes = dict.fromkeys(entry["scheme"] for entry in content["results"])
             networks = sum(entry["networks"] for entry in content["results"])
             rows.append(

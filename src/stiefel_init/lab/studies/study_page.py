@@ -25,7 +25,7 @@ def page(outcome: Outcome, content: dict[str, Any], folder: Path) -> Path:
     epochs = outcome.study.settings[0].epochs
     lines = [
         *(plain(sentence) for sentence in sentences(outcome, content)), "",
-        f"## {plain(label)} after {counted(epochs, 'epoch')}", "",
+        f"## {plain(label)}{', ' if data['target'] else ' '}after {counted(epochs, 'epoch')}", "",
         "Mean ± standard deviation over seeds; the best of a row is bold.", "",
         *summary(outcome.records).marked(min if metric.less_is_better else max).markdown(), "",
     ]  # fmt: skip
@@ -33,7 +33,8 @@ def page(outcome: Outcome, content: dict[str, Any], folder: Path) -> Path:
     if outcome.study.seeds > 1 or outcome.study.rates.searched:
         lines += [
             "## The schemes compared", "",
-            "Means with 95 % intervals over seeds. p is that of Welch's test against the best scheme of the setting, "
+            "Means with 95 % intervals over seeds (Student's, cut off where the scale ends). p is that of Welch's test "
+            "against the best scheme of the setting, "
             "corrected by Holm; above 0.05 the data do not tell the two apart.",
             *(["", "\\* at the edge of the rates tried."] if edges else []), "", *comparison(content).markdown(), "",
         ]  # fmt: skip
@@ -43,7 +44,7 @@ def page(outcome: Outcome, content: dict[str, Any], folder: Path) -> Path:
         lines += ["## Validation score at each learning rate", "", "![rates](rates)", ""]
     for activation in dict.fromkeys(record.cell.activation for record in outcome.records):
         pictures[activation] = learning(
-            [record for record in outcome.records if record.cell.activation == activation], content["metric"]["label"]
+            [record for record in outcome.records if record.cell.activation == activation], _axis(content)
         )
         lines += [f"## Learning curves, {activation}", "", f"![curves]({activation})", ""]
     lines += ["## Protocol", "", *(f"- {plain(line)}" for line in protocol(outcome, content)), ""]
@@ -112,6 +113,14 @@ def protocol(outcome: Outcome, content: dict[str, Any]) -> list[str]:
     if data["targets_standardized"]:
         lines.append("Targets are standardized for training; errors are reported in the target's own unit.")
     return lines
+
+
+def _axis(content: dict[str, Any]) -> str:
+    """What the scores are, short enough for an axis."""
+    if not content["metric"]["less_is_better"]:
+        return str(content["metric"]["label"])
+    target = content["data"]["target"] or ""
+    return f"error ({target if len(target) <= 20 else f'{target[:19]}…'})" if target else "error"
 
 
 def _optimizer(cell: Cell) -> str:

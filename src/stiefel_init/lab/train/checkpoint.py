@@ -33,25 +33,36 @@ class Checkpoint:
         self.stack, self.engine = stack, engine
         self.last = time.monotonic()
 
-    def restore(self, outcomes: list[Outcome]) -> int:
-        """Put stack, engine and outcomes where they were; returns the epochs that are done, 0 for a fresh start."""
+    def restore(self, outcomes: list[Outcome]) -> tuple[int, int]:
+        """Put stack, engine and outcomes where they were.
+
+        Returns:
+            The epochs that are done, and the row at which the next one goes on; zeros for a fresh start.
+        """
         if self.path is None or not self.path.exists():
-            return 0
+            return 0, 0
         try:
             kept: dict[str, Any] = torch.load(self.path, map_location=self.stack.order.device, weights_only=True)
             if (kept["engine"], kept["source"], len(kept["outcomes"])) != (*self._maker(), len(outcomes)):
-                return 0  # other code may train another way
+                return 0, 0  # other code may train another way
             self.stack.parameters.flat.copy_(kept["parameters"])
             for tensor, value in zip(self.engine.state(), kept["state"], strict=True):
                 tensor.copy_(value)
             outcomes[:] = [Outcome(**values) for values in kept["outcomes"]]
-            self.engine.skip(kept["epoch"])
-            return int(kept["epoch"])
+            epoch, row = int(kept["epoch"]), int(kept["row"])
+            self.engine.skip(epoch * -(-self.stack.size // self.stack.batch) + row // self.stack.batch)
+            return epoch, row
         except (OSError, RuntimeError, KeyError, ValueError, TypeError, EOFError, UnpicklingError):
-            return 0  # damaged: nothing but time is lost
+            return 0, 0  # damaged: nothing but time is lost
 
-    def keep(self, epoch: int, outcomes: Sequence[Outcome]) -> None:
-        """Write the file, if the last time was long ago; a disk without room costs only the chance to resume."""
+    def keep(self, epoch: int, outcomes: Sequence[Outcome], row: int = 0) -> None:
+        """Write the file, if the last time was long ago; a disk without room costs only the chance to resume.
+
+        Args:
+            epoch: The epochs that are done.
+            outcomes: What came of the epochs that are done.
+            row: The row at which the next one goes on.
+        """
         if self.path is None or time.monotonic() - self.last < EVERY:
             return
         engine, source = self._maker()
@@ -61,6 +72,7 @@ class Checkpoint:
                 "engine": engine,
                 "source": source,
                 "epoch": epoch,
+                "row": row,
                 "parameters": self.stack.parameters.flat.contiguous(),
                 "state": [tensor.contiguous() for tensor in self.engine.state()],
                 "outcomes": [asdict(outcome) for outcome in outcomes],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, Protocol
 
 import torch
@@ -10,6 +11,10 @@ from torch import Tensor
 from .cell import Cell
 from .stack import Stack
 from .task import Task
+
+
+def nothing(row: int) -> None:
+    """Nobody needs to hear of it."""
 
 
 class Engine(Protocol):
@@ -31,17 +36,25 @@ class Engine(Protocol):
     def memory(cell: Cell, task: Task) -> int:
         """Bytes a cell takes while it trains, beyond its parameters, gradients and moments."""
 
-    def epoch(self) -> tuple[Tensor, Tensor]:
-        """Train one epoch; the sums, over its rows, of each network's losses and correct predictions."""
+    def epoch(self, begin: int = 0, after: Callable[[int], None] = nothing) -> tuple[Tensor, Tensor]:
+        """Train one epoch; the sums, over its rows, of each network's losses and correct predictions.
+
+        Args:
+            begin: The row to begin with, whose `state` was restored; 0 for all of the epoch.
+            after: Hears after each step but the last at which row the next one begins.
+        """
 
     def first_steps(self, count: int) -> None:
         """Take `count` steps from the beginning of the data, to see how long they take."""
 
     def state(self) -> list[Tensor]:
-        """What the optimizer remembers, besides the stack's parameters; copying into it restores it."""
+        """What training remembers besides the stack's parameters: the optimizer's moments, and the sums of the epoch.
 
-    def skip(self, epochs: int) -> None:
-        """Go on after so many epochs, whose `state` was restored."""
+        Copying into it restores it.
+        """
+
+    def skip(self, steps: int) -> None:
+        """Go on after so many steps, whose `state` was restored."""
 
     def close(self) -> None:
         """Let go of memory now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,18 @@ MOMENT = 0.3
 """Seconds that a measurement takes, at least."""
 
 
+class Forecast(NamedTuple):
+    """What running some cells would do."""
+
+    cells: int
+    left: int
+    """Those without a record."""
+    stacks: int
+    device: str
+    seconds: float
+    """About how long it would take; the time to start is counted even if nothing is left."""
+
+
 def forecast(
     cells: Sequence[Cell],
     device: DeviceName,
@@ -39,30 +52,52 @@ def forecast(
     out: Path,
     most: int | None = None,
     warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
-) -> str:
-    """What running the cells would do, and about how long it would take."""
+) -> Forecast:
+    """What running the cells would do, from a few steps and a test of each kind of stack."""
     where = pick_device(device)
     files.refuse_file(out)
     tasks = Tasks(datasets, directory)
     done = record_files.read(out, warn, touch=False) if out.is_dir() else {}
     stacks = plan(cells, tasks, where, done, most)
-    left = sum(map(len, stacks))
-    lines = [
-        f"{counted(len(cells), 'network')}, {len(cells) - left} of them finished; "
-        f"{left} to train on {where}, in {counted(len(stacks), 'stack')}."
-    ]
     seconds = time.process_time()  # starting up takes as long again
-    timed: dict[object, Cost] = {}
+    costs: dict[object, Cost] = {}
     for stack in stacks:
         cell, task = stack[0], tasks(stack[0])
         kind = stack_key(replace(cell, epochs=1)), task.inputs, len(task.test_features), len(stack)
-        if kind not in timed:
-            timed[kind] = _measure(stack, tasks, where)
-        seconds += timed[kind].of(cell, task)
-    if stacks:
-        lines.append(f"This should take about {duration(seconds)} if the machine stays as busy as it is.")
-    lines.append(f"Records would go to {out}. Nothing was run or written.")
-    return "\n".join(lines)
+        if kind not in costs:
+            costs[kind] = _measure(stack, tasks, where)
+        seconds += costs[kind].of(cell, task)
+    return Forecast(len(cells), sum(map(len, stacks)), len(stacks), where.type, seconds)
+
+
+def show(found: Forecast | None, others: Mapping[str, float | None], out: Path, *, as_json: bool = False) -> None:
+    """Print a forecast, in words or as JSON.
+
+    Args:
+        found: That of the networks, if there are any.
+        others: What else would be run, and the seconds of each; None where they cannot be told.
+        out: Where the results would go.
+        as_json: Whether to print JSON.
+    """
+    known = [seconds for seconds in others.values() if seconds is not None]
+    if found is not None and found.left:
+        known.append(found.seconds)
+    if as_json:
+        networks = None if found is None else found._asdict()
+        print(json.dumps({"seconds": sum(known), "networks": networks, "others": others, "out": str(out)}, indent=1))
+        return
+    if found is not None:
+        print(
+            f"{counted(found.cells, 'network')}, {found.cells - found.left} of them finished; "
+            f"{found.left} to train on {found.device}, in {counted(found.stacks, 'stack')}."
+        )
+    for name in others:
+        print(f"{name} keeps no trained networks; it would be computed from scratch.")
+    if known:
+        unknown = [name for name, seconds in others.items() if seconds is None]
+        rest = f", {' and '.join(unknown)} not counted," if unknown else ""
+        print(f"This should take about {duration(sum(known))}{rest} if the machine stays as busy as it is.")
+    print(f"Records would go to {out}. Nothing was run or written.")
 
 
 class Cost(NamedTuple):
@@ -73,11 +108,15 @@ class Cost(NamedTuple):
     """What an epoch takes besides its steps."""
     step: float
     test: float
+    more: float = 0.0
+    """What the last test takes besides: it asks for more than the others."""
 
     def of(self, cell: Cell, task: Task) -> float:
         """Seconds of the whole stack of a cell."""
         steps = -(-task.size // (cell.batch or task.size))
-        return self.start + cell.epochs * (self.epoch + steps * self.step) + len(test_epochs(cell)) * self.test
+        return (
+            self.start + cell.epochs * (self.epoch + steps * self.step) + len(test_epochs(cell)) * self.test + self.more
+        )
 
 
 def _measure(stack: Sequence[Cell], tasks: Tasks, device: torch.device) -> Cost:
@@ -104,16 +143,18 @@ def _measure_part(stack: Sequence[Cell], tasks: Tasks, device: torch.device) -> 
     begun = _now(device) - start
     try:
         engine.first_steps(1)
-        step = _timed(lambda: engine.first_steps(1), device)
-        epoch = _timed(lambda: state.shuffle(0), device)
-        test = _timed(state.evaluate, device) * len(whole[0].test_features) / len(learned[0].test_features)
+        step = timed(lambda: engine.first_steps(1), device)
+        epoch = timed(lambda: state.shuffle(0), device)
+        rows = len(whole[0].test_features) / len(learned[0].test_features)
+        test = rows * timed(state.evaluate, device)
+        last = rows * timed(lambda: state.evaluate(last=True), device)
     finally:
         engine.close()
     deeper = Architecture.of(cell, whole[0]).parameters / state.net.parameters
-    return Cost(begun * deeper, epoch, step * deeper, test * deeper)
+    return Cost(begun * deeper, epoch, step * deeper, test * deeper, max(last - test, 0.0) * deeper)
 
 
-def _timed(act: Callable[[], object], device: torch.device) -> float:
+def timed(act: Callable[[], object], device: torch.device) -> float:
     """Seconds of an act: the mean of as many as fit into a moment."""
     count, start = 0, _now(device)
     while not count or _now(device) - start < MOMENT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -11,6 +12,7 @@ from ...theory import ACTIVATIONS, activations, tailored_slope
 from ...theory._tailored import tailored_scale
 from ...torch.optim._kernel import agrees
 from .cell import ON_SET, SMOOTH, Cell
+from .engine import nothing
 from .network import Architecture
 from .on_set import FusedOnSet
 from .stack import Stack
@@ -130,13 +132,17 @@ class FusedEngine:
         on_set = 20 * parameters if cell.optimizer in ON_SET else 0  # moments, and copies of weights and gradients
         return -(-batch // rows) * (kept + 4 * parameters) + on_set
 
-    def epoch(self) -> tuple[Tensor, Tensor]:
+    def epoch(self, begin: int = 0, after: Callable[[int], None] = nothing) -> tuple[Tensor, Tensor]:
         """Train one epoch; the sums of the losses and of the correct predictions."""
         self.order.copy_(self.stack.order)
-        self.losses.zero_()
-        self.corrects.zero_()
-        for start in range(0, self.stack.size, self.stack.batch):
-            self.step(start, min(start + self.stack.batch, self.stack.size))
+        if not begin:
+            self.losses.zero_()
+            self.corrects.zero_()
+        for start in range(begin, self.stack.size, self.stack.batch):
+            stop = min(start + self.stack.batch, self.stack.size)
+            self.step(start, stop)
+            if stop < self.stack.size:
+                after(stop)
         return self.losses.sum(1), self.corrects.sum(1)
 
     def first_steps(self, count: int) -> None:
@@ -178,13 +184,13 @@ class FusedEngine:
         torch.sub(1, self.rates * self.decays, out=self.keeps)
 
     def state(self) -> list[Tensor]:
-        """The optimizer's moments."""
+        """The optimizer's moments, and the sums."""
         kept = [] if self.on_set is None else self.on_set.state()
-        return [*self.moments, *kept] if self.adam else kept
+        return [*(self.moments if self.adam else []), *kept, self.losses, self.corrects]
 
-    def skip(self, epochs: int) -> None:
-        """Count the steps of so many epochs as taken."""
-        self.taken = epochs * -(-self.stack.size // self.stack.batch)
+    def skip(self, steps: int) -> None:
+        """Count so many steps as taken."""
+        self.taken = steps
 
     def close(self) -> None:
         """Nothing is captured, so nothing holds memory but the engine itself."""

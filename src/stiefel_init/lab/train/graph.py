@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from . import dropout
 from .cell import ON_SET, Cell
+from .engine import nothing
 from .network import LOSSES, Architecture, Network, Parameters
 from .optimizer import Optimizer
 from .stack import Stack
@@ -50,16 +52,24 @@ class GraphEngine:
         on_set = 4 * 8 * net.parameters if cell.optimizer in ON_SET else 0  # moments, copies, a few products
         return plain + on_set + dropout.memory(cell, rows)
 
-    def epoch(self) -> tuple[Tensor, Tensor]:
+    def epoch(self, begin: int = 0, after: Callable[[int], None] = nothing) -> tuple[Tensor, Tensor]:
         """Train one epoch; the sums of the losses and of the correct predictions."""
-        self.position.zero_()
-        self.loss_sum.zero_()
-        self.correct_sum.zero_()
+        self.position.fill_(begin)
+        if not begin:
+            self.loss_sum.zero_()
+            self.correct_sum.zero_()
         start = 0
         for step, count in self.steps:
             for _ in range(count):
-                self.stack.check()
-                step(start)
+                if start >= begin:
+                    self.stack.check()
+                    if (followers := self.stack.followers) is not None:
+                        followers.before(start, step.rows)
+                    step(start)
+                    if followers is not None:
+                        followers.after()
+                    if start + step.rows < self.stack.size:
+                        after(start + step.rows)
                 start += step.rows
         return self.loss_sum, self.correct_sum
 
@@ -71,10 +81,10 @@ class GraphEngine:
             self.position.zero_()
 
     def state(self) -> list[Tensor]:
-        """The optimizer's moments and steps."""
-        return self.optimizer.state()
+        """The optimizer's moments and steps, and the sums."""
+        return [*self.optimizer.state(), self.loss_sum, self.correct_sum]
 
-    def skip(self, epochs: int) -> None:
+    def skip(self, steps: int) -> None:
         """Its state knows the steps taken."""
 
     def forget(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import sys
 import time
@@ -28,6 +29,7 @@ from .record import Record
 from .stack import memory_per_cell
 from .task import Task, Tasks
 from .training import ENGINES, EngineName, pick_engine, test_epochs, train
+from .watched import Watching
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[DeviceName, ...] = get_args(DeviceName)
@@ -47,6 +49,7 @@ def run(
     engine: EngineName = "auto",
     on: str = LOCAL,
     title: str = "training",
+    watching: Watching | None = None,
     warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
 ) -> list[Record]:
     """Train every cell that has no record yet, and return the records of all, in the order of `cells`.
@@ -61,6 +64,7 @@ def run(
         engine: `"fused"` or `"graph"`; by default the fused one where possible.
         on: `"local"` trains on this machine, `"ray"` or `"ray://HOST:PORT"` on a Ray cluster, one task per stack.
         title: Title of the progress bar.
+        watching: Which networks to watch while they train, and where their histories go; not on a cluster.
         warn: Receives a sentence for everything that goes wrong without ending the run.
 
     Returns:
@@ -78,11 +82,14 @@ def run(
     where = pick_device(device) if place is None else torch.device("cpu")
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
+    if place is not None and watching is not None:
+        raise StiefelError(f'on="{on}" trains on other machines, which cannot be watched from here; use on="local".')
+    if watching is not None:
+        files.prepare(watching.folder)
     if place is not None:
         reach(place)
     tasks = Tasks(datasets, directory)
-    for cell in cells:
-        pick_engine(engine, cell, tasks(cell), where)  # errors show before anything is written
+    check(cells, tasks, where if place is None else None, engine)  # errors show before anything is written
     with ExitStack() as stack:
         cluster = None if place is None else Cluster(stack.enter_context(connected(place)), place, device, warn)
         folder = None if out is None else files.prepare(Path(out))
@@ -92,7 +99,7 @@ def run(
         advance = stack.enter_context(progress(sum(work(cell, tasks(cell)) for cell in left), title))
         if cluster is None:
             stacks = split(groups, tasks, where, known, most)
-            finished = train_here(stacks, tasks, where, engine, advance, warn, folder)
+            finished = train_here(stacks, tasks, where, engine, advance, warn, folder, watching)
         else:
             finished = _on_cluster(cluster, groups, tasks, known, most, engine, advance, warn)
         for records in finished:
@@ -100,6 +107,25 @@ def run(
                 record_files.write(folder, records)
             known |= {record.cell: record for record in records}
     return [known[cell] for cell in cells]
+
+
+def check(cells: Sequence[Cell], tasks: Tasks, device: torch.device | None, engine: EngineName = "auto") -> None:
+    """Stop at cells that cannot be trained: by their data, by the engine, or for want of memory.
+
+    Args:
+        cells: What is to be trained.
+        tasks: What it learns from.
+        device: Where; None if nobody knows yet.
+        engine: The engine.
+
+    Raises:
+        StiefelError: if so.
+    """
+    for cell in cells:
+        task = tasks(cell)
+        kind = pick_engine(engine, cell, task, device or torch.device("cpu"))
+        if device is not None and memory_per_cell(cell, task, kind.memory(cell, task)) > _memory(device)[1]:
+            raise _too_large(cell, device)
 
 
 def train_here(
@@ -110,6 +136,7 @@ def train_here(
     advance: Advance,
     warn: Callable[[str], None],
     folder: Path | None = None,
+    watching: Watching | None = None,
 ) -> Iterator[list[Record]]:
     """Train stacks one after the other on this machine; the records of each. What does not fit is halved.
 
@@ -120,7 +147,7 @@ def train_here(
         stack = stacks.pop(0)
         place = f"{total - len(stacks)} of {counted(total, 'stack')}"
         keep = None if folder is None else folder / f"unfinished-{digest(stack)}"
-        records = _train(stack, tasks, device, engine, advance, place, keep)
+        records = _train(stack, tasks, device, engine, advance, place, keep, watching)
         if records is None:
             _free(device)
             stacks[:0] = (halves := split_evenly(stack, (len(stack) + 1) // 2))
@@ -204,6 +231,7 @@ def _train(
     advance: Advance,
     place: str,
     keep: Path | None,
+    watching: Watching | None,
 ) -> list[Record] | None:
     """The records of a stack; None, with its progress undone, if it does not fit in memory."""
     share = sum(work(cell, tasks(cell)) for cell in stack) / stack[0].epochs
@@ -216,15 +244,12 @@ def _train(
         done = epoch
 
     try:
-        outcomes, used = train(stack, [tasks(cell) for cell in stack], device, tell, engine, keep)
+        outcomes, used = train(stack, [tasks(cell) for cell in stack], device, tell, engine, keep, watching)
     except (MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):
             raise
         if len(stack) == 1:
-            raise StiefelError(
-                f"One network of depth {stack[0].depth} does not fit in the memory of {device}; "
-                "use a smaller batch, or fewer or narrower layers."
-            ) from error
+            raise _too_large(stack[0], device) from error
         advance(-share * done)
         return None
     seconds = (time.perf_counter() - start) / len(stack)
@@ -260,17 +285,29 @@ def split(
 
 def _fits(cell: Cell, tasks: Tasks, device: torch.device, share: float = 1.0) -> int:
     """How many networks like `cell` a stack may hold, in that share of the memory that is free."""
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-    elif "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", ()):  # not on every system
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    else:
-        free = 4 << 30
+    free = _memory(device)[0]
     task = tasks(cell)
     training = pick_engine("auto", cell, task, device).memory(cell, task)
     fits = int(share * _MEMORY_SHARE * free / memory_per_cell(cell, task, training))
     most = _MOST["cuda"] if device.type == "cuda" else max(_MOST["cpu"], _EACH_THREAD * torch.get_num_threads())
     return max(1, min(fits, most))
+
+
+def _memory(device: torch.device) -> tuple[float, float]:
+    """Bytes of a device that are free, and all of them."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)
+    if "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", ()):  # not on every system
+        page = os.sysconf("SC_PAGE_SIZE")
+        return page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")
+    return 4 << 30, math.inf
+
+
+def _too_large(cell: Cell, device: torch.device) -> StiefelError:
+    return StiefelError(
+        f"One network of depth {cell.depth} does not fit in the memory of {device}; use a smaller batch, or fewer or "
+        "narrower layers."
+    )
 
 
 def work(cell: Cell, task: Task) -> float:

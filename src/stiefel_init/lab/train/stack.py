@@ -7,6 +7,7 @@ keyed by its seed, and the networks of a stack share nothing but the launches. A
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -88,6 +89,8 @@ class Stack:
         self.order = self.data.rows.clone()
         self.epoch = 0
         """The epoch that is trained, counted from 0."""
+        self.followers: Any = None
+        """The `Followers` that watch some of the networks, if any."""
         self._keys = np.stack([_stream.key(cell.seed, "order") for cell in cells])
 
     def shuffle(self, epoch: int) -> None:

@@ -26,6 +26,8 @@ class Metric:
     name: str
     label: str
     less_is_better: bool = False
+    highest: float = math.inf
+    """The largest score there is; the smallest is 0."""
 
     @property
     def worst(self) -> float:
@@ -37,7 +39,7 @@ class Metric:
         return -score if self.less_is_better else score
 
 
-ACCURACY = Metric("accuracy", "test accuracy (%)")
+ACCURACY = Metric("accuracy", "test accuracy (%)", highest=100.0)
 RMSE = Metric("rmse", "test root mean squared error", less_is_better=True)
 METRICS = {metric.name: metric for metric in (ACCURACY, RMSE)}
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from ..._errors import StiefelError
+from ...torch.sampling._precision import products
 from .cell import Cell
 from .checkpoint import Checkpoint
 from .engine import Engine
@@ -21,6 +22,7 @@ from .outcome import Outcome
 from .stack import Stack
 from .task import Task
 from .threads import spread
+from .watched import Followers, Watching
 
 EngineName = Literal["auto", "fused", "graph"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
@@ -62,34 +64,47 @@ def train(
     progress: Callable[[int], None] = lambda epoch: None,
     engine: EngineName = "auto",
     keep: Path | None = None,
+    watching: Watching | None = None,
 ) -> tuple[list[Outcome], str]:
     """Train the cells as one stack; returns their outcomes and the engine's name.
 
     They must agree in `stack_key` and in the shapes of their tasks. With `keep`, files whose names begin so let a stack
-    that was killed go on where it was.
+    that was killed go on where it was. Networks are watched by the graph engine alone, which takes single steps.
     """
-    kind = pick_engine(engine, cells[0], tasks[0], device)
+    if watching is not None and not any(map(watching.chosen, cells)):
+        watching = None
+    kind = pick_engine(engine if watching is None else "graph", cells[0], tasks[0], device)
 
     def part(first: int, last: int, tell: Callable[[int], None], check: Callable[[], None]) -> list[Outcome]:
         file = None if keep is None else keep.with_name(f"{keep.name}-{first}-{last}.pt")
-        return _train(Stack(cells[first:last], tasks[first:last], device, check), kind, tell, file)
+        return _train(Stack(cells[first:last], tasks[first:last], device, check), kind, tell, file, watching)
 
-    with _precision(cells[0].precision, device):
+    with products(device.type, "ieee" if cells[0].precision == "float32" else "tf32"):
         if kind is GraphEngine and device.type == "cpu":
             return spread(len(cells), part, progress), kind.name
         return part(0, len(cells), progress, lambda: None), kind.name
 
 
-def _train(stack: Stack, kind: type[Engine], progress: Callable[[int], None], keep: Path | None) -> list[Outcome]:
+def _train(
+    stack: Stack,
+    kind: type[Engine],
+    progress: Callable[[int], None],
+    keep: Path | None,
+    watching: Watching | None,
+) -> list[Outcome]:
     trainer = kind(stack)
     outcomes = [Outcome() for _ in stack.cells]
     epochs, few = stack.cells[0].epochs, stack.cells[0].shots is not None
     tested = test_epochs(stack.cells[0])
     checkpoint = Checkpoint(keep, stack, trainer)
+    done, row = checkpoint.restore(outcomes)
+    if watching is not None:
+        stack.followers = Followers(watching, stack, done * -(-stack.size // stack.batch) + row // stack.batch)
     try:
-        for epoch in range(checkpoint.restore(outcomes) + 1, epochs + 1):
+        for epoch in range(done + 1, epochs + 1):
             stack.shuffle(epoch - 1)
-            loss, correct = trainer.epoch()
+            loss, correct = trainer.epoch(row, partial(checkpoint.keep, epoch - 1, outcomes))
+            row = 0
             last = epoch == epochs
             if last or not few:  # few-shot epochs are single steps: only the last matters
                 _note(outcomes, stack, epoch, loss, correct)
@@ -99,6 +114,8 @@ def _train(stack: Stack, kind: type[Engine], progress: Callable[[int], None], ke
             if not last:
                 checkpoint.keep(epoch, outcomes)
     finally:
+        if stack.followers is not None:
+            stack.followers.close()
         trainer.close()
     return outcomes
 
@@ -121,15 +138,3 @@ def _test(outcomes: list[Outcome], stack: Stack, epoch: int, last: bool) -> None
         outcome.test_score.append(values[0])
         for name, value in zip(tested._fields, values):
             setattr(outcome, name, value)
-
-
-@contextmanager
-def _precision(name: str, device: torch.device) -> Iterator[None]:
-    """Products in float32 or in tf32 while a stack trains."""
-    backend: Any = {"cuda": torch.backends.cuda, "cpu": torch.backends.mkldnn}[device.type]
-    before = backend.matmul.fp32_precision
-    backend.matmul.fp32_precision = "ieee" if name == "float32" else "tf32"
-    try:
-        yield
-    finally:
-        backend.matmul.fp32_precision = before

@@ -265,5 +265,6 @@ _QUESTIONS: tuple[Callable[[Evidence], Cause | None], ...] = (
     _zeros, _biases, _one_layer, _low_inputs, _inputs, _diverged, _common_output,
 )  # fmt: skip
 _OWN: dict[str, Callable[[Evidence], Cause]] = {
-    "steps are forgotten": _steps, "units are equal": _apart, "units are alike": _apart, "network is linear": _bend,
+    "steps are forgotten": _steps, "gates forget": _steps, "gates are closed": _steps, "units are equal": _apart,
+    "units are alike": _apart, "network is linear": _bend,
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ._point import Point
 
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222")
+_SICK: Any = {"color": "#222222", "markersize": 9, "markeredgewidth": 1.5, "linestyle": "none", "zorder": 3}
 _PANELS = (
     ("std", "std of the last layer", True),
     ("spread", "difference between inputs", True),
@@ -48,10 +49,20 @@ def plot(points: Sequence[Point]) -> Figure:
                 color = _COLORS[at % len(_COLORS)]
                 axis.plot(at_depths, values, "o-", color=color, label=start, markersize=4, linewidth=1.3)
                 sick = np.array([bool(point.finding) for point in rows])
-                axis.plot(at_depths[sick], values[sick], "x", color=color, markersize=9, linestyle="none")
-            shown = np.concatenate([line.get_ydata() for line in axis.get_lines()]).astype(float)
+                axis.plot(at_depths[sick], values[sick], "x", **_SICK)
+                gone = at_depths[sick & np.isnan(values)]  # nothing is left to draw: at the lower edge
+                if len(gone):
+                    edge = np.full(len(gone), 0.03)
+                    (marks,) = axis.plot(gone, edge, "x", transform=axis.get_xaxis_transform(), **_SICK)
+                    marks.set_in_layout(False)
+            depths = sorted({point.depth for point in points})
+            axis.set_xticks(depths, [f"{depth:,}" for depth in depths])
+            axis.minorticks_off()
+            lines = [line for line in axis.get_lines() if line.get_linestyle() != "None"]
+            shown = np.concatenate([line.get_ydata() for line in lines]).astype(float)
             if logarithmic and np.isfinite(shown).any() and np.nanmax(shown) < 100 * np.nanmin(shown):
                 axis.set_ylim(np.nanmin(shown) / 5, np.nanmax(shown) * 5)  # small changes are to look small
+        axes[0].plot([], [], "x", label="called sick", **_SICK)
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     return figure

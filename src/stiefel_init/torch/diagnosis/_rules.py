@@ -20,6 +20,9 @@ COMMON = 0.9  # the share of an output's weights from which on it reads the comm
 EQUAL = 0.99  # the share of a gradient from which on all units get the same
 OFFSET = 5.0  # the size of inputs over their differences from which on they may all lie on one side of every bend
 SQUASHING = frozenset({"sigmoid", "hardsigmoid"})
+GATED = frozenset({"LSTM", "GRU"})
+DROWNED, FADED, REPEATED = 1e3, 1e4, 8.0  # where a deep network begins to suffer: see `over_layers`
+SHUT = 0.7  # gates that let less of the gradient through at each step are closed
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,11 @@ class Evidence:
         """Without the output layer, if no activation follows it."""
         layers = self.judged
         return layers[:-1] if len(layers) > 1 and layers[-1].activation is None else layers
+
+    @cached_property
+    def squashes(self) -> bool:
+        """Whether most hidden layers end in a sigmoid."""
+        return 2 * sum(layer.activation in SQUASHING for layer in self.hidden) > len(self.hidden)
 
     @cached_property
     def carried(self) -> tuple[Layer, ...]:
@@ -137,22 +145,50 @@ def faded(evidence: Evidence, threshold: float) -> Measured | None:
     return Measured(over(last.size, last.spread) if last.size > 0 else math.inf, at)
 
 
-def squashed(evidence: Evidence, threshold: float) -> Measured | None:
-    """The same, where most hidden layers end in a sigmoid, whose outputs keep their size when the signal is gone."""
-    rows = evidence.hidden
-    if evidence.easy:
+def died(evidence: Evidence, threshold: float) -> Measured | None:
+    """`faded`; where the targets are easy and no sigmoid hides what fades, only if nothing at all is left."""
+    measured = faded(evidence, threshold)
+    return measured if evidence.squashes else _unless_easy(evidence, measured)
+
+
+def _unless_easy(evidence: Evidence, measured: Measured | None) -> Measured | None:
+    """Networks learn easy targets from what rounding leaves of the signal, as long as the gradient reaches them."""
+    return None if evidence.easy and measured is not None and math.isfinite(measured.value) else measured
+
+
+def over_layers(
+    measure: Callable[[Evidence, float], Measured | None], evidence: Evidence, threshold: float, floor: float
+) -> Measured | None:
+    """Hidden layers times the powers of ten of `measure`, 0 up to `floor`.
+
+    Training has to undo the damage in every layer at once: a shallow network makes up for what keeps a deep one from
+    training.
+    """
+    count = len(evidence.hidden)
+    measured = measure(evidence, max(floor, 10 ** min(300.0, threshold / count)))
+    if measured is None:
         return None
-    return faded(evidence, threshold) if 2 * sum(row.activation in SQUASHING for row in rows) > len(rows) else None
+    return measured._replace(value=count * math.log10(measured.value) if measured.value > floor else 0.0)
+
+
+def squashed(evidence: Evidence, threshold: float) -> Measured | None:
+    """`faded`, where most hidden layers end in a sigmoid, whose outputs keep their size when the signal is gone."""
+    return faded(evidence, threshold) if evidence.squashes and not evidence.easy else None
 
 
 def drowned(evidence: Evidence, threshold: float) -> Measured | None:
-    """`faded`, where the targets need more than a few directions of the inputs."""
-    return faded(evidence, threshold) if evidence.hard else None
+    """`faded` over the layers, where the targets need more than a few directions of the inputs."""
+    return over_layers(faded, evidence, threshold, DROWNED) if evidence.hard else None
 
 
 def faint(evidence: Evidence, threshold: float) -> Measured | None:
     """`weak`, likewise."""
-    return weak(evidence, threshold) if evidence.hard else None
+    return over_layers(weak, evidence, threshold, FADED) if evidence.hard else None
+
+
+def thin(evidence: Evidence, threshold: float) -> Measured | None:
+    """`weak`; where the targets are easy, only if nothing at all is left."""
+    return _unless_easy(evidence, weak(evidence, threshold))
 
 
 def weak(evidence: Evidence, threshold: float) -> Measured | None:
@@ -182,6 +218,16 @@ def vanishing(evidence: Evidence, threshold: float) -> Measured | None:
     return Measured(over(high, rows[0].gradient or 0.0), at[-1] if at else rows[0])
 
 
+def lost(evidence: Evidence, threshold: float) -> Measured | None:
+    """`vanishing`, where the targets are not known to be easy."""
+    return None if evidence.easy else vanishing(evidence, threshold)
+
+
+def gone(evidence: Evidence, threshold: float) -> Measured | None:
+    """`vanishing`, where they are."""
+    return vanishing(evidence, threshold) if evidence.easy else None
+
+
 def growing(evidence: Evidence, threshold: float) -> Measured | None:
     """How much larger the gradient is at the first layer than at the last."""
     rows = evidence.carried
@@ -193,6 +239,18 @@ def growing(evidence: Evidence, threshold: float) -> Measured | None:
 
 
 def repeated(evidence: Evidence, threshold: float) -> Measured | None:
+    """Hidden layers times how many times fewer distinct units the last of them has than the first, 0 up to 8 times.
+
+    Not for easy targets, which a few units tell.
+    """
+    count = len(evidence.hidden)
+    measured = None if evidence.easy else fewer_units(evidence, max(REPEATED, threshold / count))
+    if measured is None:
+        return None
+    return measured._replace(value=count * measured.value if measured.value > REPEATED else 0.0)
+
+
+def fewer_units(evidence: Evidence, threshold: float) -> Measured | None:
     """How many times fewer distinct units the last hidden layer has than the first."""
     rows = [layer for layer in evidence.hidden if layer.samples >= ENOUGH]
     if len(rows) < 2 or not rows[0].distinct or not rows[-1].distinct:
@@ -242,8 +300,23 @@ def stuck(evidence: Evidence, threshold: float) -> Measured | None:
 
 
 def forgotten(evidence: Evidence, threshold: float) -> Measured | None:
-    """How much smaller the gradient is at the first time step than at the step where it is largest."""
-    rows = [layer for layer in evidence.judged if layer.first_step is not None]
+    """How much smaller the gradient is at the first time step than at the step where it is largest, without gates."""
+    return _forgotten([layer for layer in evidence.judged if layer.kind not in GATED])
+
+
+def gated(evidence: Evidence, threshold: float) -> Measured | None:
+    """The same for gated layers."""
+    return _forgotten([layer for layer in evidence.judged if layer.kind in GATED])
+
+
+def closed(evidence: Evidence, threshold: float) -> Measured | None:
+    """The same, where the gates let through less than `SHUT` of the gradient at each step."""
+    shut = [layer for layer in evidence.judged if layer.kind in GATED and layer.steps and layer.steps > 1]
+    return _forgotten([layer for layer in shut if (layer.first_step or 0.0) < SHUT ** ((layer.steps or 2) - 1)])
+
+
+def _forgotten(layers: Sequence[Layer]) -> Measured | None:
+    rows = [layer for layer in layers if layer.first_step is not None]
     if not rows:
         return None
     worst = min(rows, key=lambda layer: layer.first_step or 0.0)
@@ -321,6 +394,15 @@ def idle(evidence: Evidence, threshold: float) -> Measured | None:
     return Measured(over(1.0, evidence.curvature), evidence.layers[0])
 
 
+def carried_offset(evidence: Evidence, threshold: float) -> Measured | None:
+    """`faded`, where the inputs are offset and the targets not easy: the offset is what the last layer sees."""
+    offset = offset_inputs(evidence, OFFSET)
+    if not evidence.hard or offset is None or not offset.value > OFFSET:
+        return None
+    measured = faded(evidence, threshold)
+    return None if measured is None else Measured(measured.value)
+
+
 def unbent(evidence: Evidence, threshold: float) -> Measured | None:
     """`idle`, where that is because the inputs lie far to one side of zero."""
     offset = offset_inputs(evidence, OFFSET)
@@ -370,25 +452,29 @@ NEVER, DEFINED, CHOSEN = math.inf, "definition", "choice"
 RULES: dict[str, Rule] = {
     rule.kind: rule
     for rule in (
-        Rule("signal dies", faded, 3e6, 1e3, "last hidden layer: size of the activations / differences between inputs"),
-        Rule("signal drowns", drowned, 8e4, NEVER, "the same, for targets that are not easy"),
+        Rule("signal dies", died, 3e6, 1e3, "last hidden layer: size of the activations / differences between inputs"),
+        Rule("signal drowns", drowned, 50, NEVER, "hidden layers × powers of ten of that; for targets not easy"),
         Rule("signal is squashed", squashed, 50, 10, "likewise, where most hidden layers end in a sigmoid"),
-        Rule("signal fades", weak, 1e9, 1e4, "last hidden layer: 1 / differences between inputs"),
-        Rule("signal is faint", faint, 1e8, NEVER, "the same, for targets that are not easy"),
+        Rule("signal fades", thin, 1e9, 1e4, "last hidden layer: 1 / differences between inputs"),
+        Rule("signal is faint", faint, 250, NEVER, "hidden layers × powers of ten of that; for targets not easy"),
         Rule("signal explodes", strong, 1e3, 100, "largest size of the activations of a hidden layer"),
         Rule("loss is huge", large_loss, 100, 30, "loss / that of the best constant, or of zeros; not for distances"),
-        Rule("gradient vanishes", vanishing, 1e9, 1e6, "gradient at the last layer / at the first"),
+        Rule("gradient vanishes", lost, 1e9, 1e6, "gradient at the last layer / at the first"),
+        Rule("gradient is gone", gone, 1e10, NEVER, "for easy targets, in place of the rule above"),
         Rule("gradient explodes", growing, 1e4, 1e3, "gradient at the first layer / at the last"),
-        Rule("steps are forgotten", forgotten, 1e7, 1e3, "largest gradient at a time step / at the first"),
+        Rule("steps are forgotten", forgotten, 1e19, 1e3, "no gates: largest gradient at a time step / at the first"),
+        Rule("gates forget", gated, 5e9, 1e3, "the same, of LSTM and GRU"),
+        Rule("gates are closed", closed, 2e5, NEVER, "the same, where less than 0.7 of it passes each step"),
         Rule("units are equal", copies, 0.999, NEVER, "first layer, with equal gradients: 1 / distinct units", DEFINED),
         Rule("units are alike", alike, NEVER, 4, "first layer: distinct inputs / distinct units"),
-        Rule("units repeat", repeated, 8, 5, "distinct units of the first layer / of the last hidden one"),
-        Rule("units are dead", dead, 0.7, NEVER, "largest share of units of a layer that never fire"),
-        Rule("units are stuck", stuck, 0.9, 0.3, "largest share of outputs at their bound; for targets not easy"),
+        Rule("units repeat", repeated, 250, 150, "hidden layers × distinct units of the first / of the last one"),
+        Rule("units are dead", dead, 0.9, NEVER, "largest share of units of a layer that never fire"),
+        Rule("units are stuck", stuck, 0.7, 0.3, "largest share of outputs at their bound; for targets not easy"),
         Rule("inputs are small", small_inputs, 80, 30, "1 / size of the inputs"),
         Rule("inputs are large", large_inputs, NEVER, 30, "size of the inputs"),
         Rule("features are uneven", uneven_inputs, 1e3, 30, "std of the widest feature / of the median one"),
         Rule("inputs are offset", offset_inputs, 30, OFFSET, "size of the inputs / differences between samples"),
+        Rule("offset stays", carried_offset, 20, NEVER, "where they are offset by 5 or more: as signal dies"),
         Rule("inputs are far off", unbent, 1e4, NEVER, "where they are offset by 5 or more: 1 / deviation from linear"),
         Rule("level is off", common_offset, 1, NEVER, "the next, for a single output that adds up its inputs"),
         Rule("targets are offset", offset_targets, 5, 3, "mean output - mean target, in stds of the targets", CHOSEN),
@@ -401,5 +487,8 @@ RULES: dict[str, Rule] = {
     )
 }  # fmt: skip
 """In the order of the verdict. docs/diagnose.md says where the numbers come from."""
-OF_INPUTS = ("inputs are small", "inputs are large", "features are uneven", "inputs are offset", "inputs are far off")
+OF_INPUTS = (
+    "inputs are small", "inputs are large", "features are uneven", "inputs are offset", "offset stays",
+    "inputs are far off",
+)  # fmt: skip
 OF_TARGETS = ("targets are offset", "targets are large", "targets are small")

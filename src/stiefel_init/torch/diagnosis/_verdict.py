@@ -77,6 +77,8 @@ _ECHOES = {
     "signal dies": ("signal is squashed",),
     "signal drowns": ("signal dies", "signal is squashed"),
     "inputs are far off": ("inputs are offset",),
+    "offset stays": ("inputs are offset", "inputs are far off"),
+    "gates are closed": ("gates forget",),
     "output is common": ("level is off",),
     "targets are offset": ("level is off",),
 }
@@ -85,7 +87,8 @@ _MILD_ECHOES = {
     **_ECHOES,
     "signal dies": ("signal drowns", "signal is squashed"),
     "signal fades": (*_ECHOES["signal fades"], "signal is faint"),
-    "inputs are offset": ("inputs are far off",),
+    "inputs are offset": ("inputs are far off", "offset stays"),
+    "gates forget": ("gates are closed",),
     "activations are idle": ("inputs are far off",),
 }
 """The same for warnings."""
@@ -247,8 +250,11 @@ _SENTENCES: dict[str, Callable[[Evidence, Measured], str]] = {
     "signal explodes": _explodes,
     "loss is huge": _huge,
     "gradient vanishes": _vanishes,
+    "gradient is gone": _vanishes,
     "gradient explodes": _grows,
     "steps are forgotten": _forgotten,
+    "gates forget": _forgotten,
+    "gates are closed": _forgotten,
     "units are equal": _copies,
     "units are alike": _alike,
     "units repeat": _repeat,
@@ -260,6 +266,10 @@ _SENTENCES: dict[str, Callable[[Evidence, Measured], str]] = {
         lambda e, m: f"are uneven: the widest feature varies {times(m.value)} more than the median one"
     ),
     "inputs are offset": _inputs(lambda e, m: f"are {times(m.value)} larger than the differences between them"),
+    "offset stays": _inputs(
+        lambda e, m: f"are offset: in the last hidden layer the activations are {times(m.value)} larger than what "
+        "tells inputs apart"
+    ),
     "inputs are far off": _inputs(lambda e, m: "lie so far to one side of zero that no activation bends"),
     "level is off": _of_targets("are not at the level of"),
     "targets are offset": _of_targets("are far from"),

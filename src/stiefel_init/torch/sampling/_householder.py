@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ... import _construct
 from . import _kernel
+from ._precision import products
 from ._tensors import WORKING
 
 _KINDS = {torch.float64: "float64", torch.float32: "float32"}
@@ -236,15 +237,6 @@ def by_qr(out: Tensor, method: str, generator: torch.Generator | None) -> Tensor
 @contextmanager
 def _full_precision(device: str) -> Iterator[None]:
     """Full float32 products, whatever tf32, bf16 or autocast settings the caller has."""
-    backend: Any = {"cuda": torch.backends.cuda, "cpu": torch.backends.mkldnn}.get(device)
-    precision = backend.matmul.fp32_precision if backend else "ieee"
     autocast = torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
-    with autocast:
-        if precision in ("ieee", "none"):
-            yield
-            return
-        backend.matmul.fp32_precision = "ieee"
-        try:
-            yield
-        finally:
-            backend.matmul.fp32_precision = precision
+    with autocast, products(device, "ieee"):
+        yield

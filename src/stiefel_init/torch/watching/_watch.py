@@ -134,6 +134,11 @@ class Watch:
         if self.steps % self.every == 0 and self.running:
             self._arm()
 
+    @property
+    def sampling(self) -> bool:
+        """Whether the step that has begun is sampled."""
+        return self._sampler is not None
+
     def observe(self, on: bool) -> None:
         """Look from here on, or up to here: for trainers that do not call the model as a whole."""
         if self._sampler is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import time
 from collections.abc import Collection, Iterable
@@ -17,7 +18,7 @@ from ...train.runner import pick_device
 from . import page, plan
 from .catalogue import Network, networks
 from .log import Log, Runs, runs
-from .training import TUNING, Job
+from .training import TUNING, Job, run_seconds
 from .verdicts import Verdicts
 from .workers import How, left, train_all
 
@@ -41,6 +42,24 @@ class Architectures(Experiment):
         if options.quick:
             print(QUICK_NOTE)
 
+    def seconds(self, options: Options) -> float | None:
+        """From a few steps and a test of each network; None on a GPU, where many train side by side."""
+        device = pick_device(options.device)
+        if device.type != "cpu":
+            return None
+        path = options.out / f"{self.label(options.quick)}.csv"
+        done = runs(csv.DictReader(path.read_text(encoding="utf-8").splitlines()), path) if path.exists() else {}
+        how = How(options.quick, self.count(options), device, options.data, math.inf)
+        total = time.process_time()
+        for network in networks(quick=options.quick).values():
+            if count := _work(network, done, how) / network.work:
+                total += count * run_seconds(network, network.problem(device, options.data), device)
+        return total
+
+    def count(self, options: Options) -> int:
+        """How many fresh seeds to run."""
+        return options.seeds or (QUICK_SEEDS if options.quick else SEEDS)
+
     def train(self, options: Options, only: Collection[str] | None = None, limit: float = math.inf) -> Runs:
         """Train what is left of the study, and note each run in the table as it ends.
 
@@ -50,12 +69,11 @@ class Architectures(Experiment):
             limit: Seconds after which nothing more is begun.
         """
         device, label = pick_device(options.device), self.label(options.quick)
-        seeds = options.seeds or (QUICK_SEEDS if options.quick else SEEDS)
         log = Log(prepare(options.out) / f"{label}.csv")
         before = len(log.runs)
         chosen = [n for n in networks(quick=options.quick).values() if only is None or n.name in only]
         start = time.time()
-        how = How(options.quick, seeds, device, options.data, start + limit)
+        how = How(options.quick, self.count(options), device, options.data, start + limit)
         with progress(sum(_work(network, log.runs, how) for network in chosen), label) as advance:
 
             def advanced(network: Network, steps: int) -> None:
@@ -95,5 +113,7 @@ def _work(network: Network, done: Runs, how: How) -> float:
     def runs(jobs: Iterable[Job]) -> float:
         return sum(network.tuning_steps / network.steps if job.seed == TUNING else 1 for job in jobs)
 
-    rest = plan.expected(network, how.seeds) - runs(job for job in done if job.network == network.name)
+    rest = plan.expected(network, how.seeds, thorough=not how.quick) - runs(
+        job for job in done if job.network == network.name
+    )
     return max(rest, runs(left(network, done, how))) * network.work

@@ -21,9 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ...train.forecast import timed
 from .catalogue import Network
 from .problems import Problem
-from .starts import STARTS
+from .starts import STARTS, starts_of
 
 TUNING, SETTLING = 1000, 1001
 """The seeds with which rates are chosen, the first in shorter runs; those of the results are 0, 1, …"""
@@ -232,6 +233,24 @@ def train(
                 moved = True
         if not moved:
             time.sleep(0.001)
+
+
+def run_seconds(network: Network, problem: Problem, device: torch.device) -> float:
+    """About how long a run takes, from a few steps of one and a test."""
+    slot = Slot(network, problem, device)
+    job = Job(network.name, next(iter(network.starts or starts_of(network.kind))), network.rates[0], 0)
+    begun = timed(lambda: slot.begin(job), device)
+
+    def step() -> None:
+        slot.counter.zero_()
+        slot._step()
+
+    step()
+    taken = timed(step, device)
+    slot.model.eval()
+    with torch.no_grad():
+        tested = timed(lambda: problem.score(slot.model), device)
+    return begun + network.steps * taken + job.looks * tested
 
 
 def _compiled(network: Network) -> Callable[..., Tensor]:

@@ -1,0 +1,233 @@
+"""What `watch` costs: a plain network of 100 layers, ResNet-18 and GPT-2 small, written out; for watch.py."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from _timing import machine
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from stiefel_init.torch import Watch, initialize_, watch
+
+EVERY = 50
+DEPTH, WIDTH = 100, 64
+
+
+class Case(NamedTuple):
+    """A model, its batch, and what it is."""
+
+    model: nn.Module
+    x: Tensor
+    y: Tensor
+    words: str
+
+
+class Basic(nn.Module):
+    """Two 3×3 convolutions beside a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm2d(outputs), nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm2(self.conv2(self.relu(self.norm1(self.conv1(x)))))
+        return self.relu(y + self.shortcut(x))
+
+
+def resnet18() -> nn.Sequential:
+    """ResNet-18, 11.7 million parameters."""
+    stages = [
+        block
+        for inputs, outputs, stride in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2))
+        for block in (Basic(inputs, outputs, stride), Basic(outputs, outputs, 1))
+    ]
+    stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    return nn.Sequential(*stem, *stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
+
+
+class Causal(nn.Module):
+    """A block of GPT-2."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.act, self.down = nn.Linear(width, 4 * width), nn.GELU("tanh"), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.mix(self.norm1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.down(self.act(self.up(self.norm2(x))))
+
+
+class GPT2(nn.Module):
+    """GPT-2 small, 124 million parameters; the head shares the weights of the tokens."""
+
+    def __init__(self, vocabulary: int = 50_257, tokens: int = 1024, width: int = 768, blocks: int = 12) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(tokens, width)
+        self.blocks = nn.Sequential(*(Causal(width, 12) for _ in range(blocks)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        places = torch.arange(x.shape[1], device=x.device)
+        return self.head(self.norm(self.blocks(self.tokens(x) + self.places(places)))).flatten(0, 1)
+
+
+def _mlp(large: bool) -> Case:
+    hidden = [module for _ in range(DEPTH - 1) for module in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
+    model = nn.Sequential(*hidden, nn.Linear(WIDTH, 10))
+    initialize_(model, seed=0)
+    return Case(model, torch.rand(256, WIDTH), torch.randint(10, (256,)), f"{DEPTH} layers of {WIDTH}, batches of 256")
+
+
+def _resnet(large: bool) -> Case:
+    batch, side = (64, 224) if large else (8, 96)
+    x, y = torch.randn(batch, 3, side, side), torch.randint(1000, (batch,))
+    return Case(resnet18(), x, y, f"{batch} images of {side}×{side}")
+
+
+def _gpt(large: bool) -> Case:
+    batch, length = (8, 512) if large else (2, 64)
+    x = torch.randint(50_257, (batch, length + 1))
+    return Case(GPT2(), x[:, :-1], x[:, 1:].flatten(), f"{batch} lines of {length} tokens")
+
+
+MODELS: dict[str, Callable[[bool], Case]] = {"MLP": _mlp, "ResNet-18": _resnet, "GPT-2 small": _gpt}
+
+
+def overhead(device: str, rounds: int, only: str = "", seconds: float = 25.0) -> dict[str, Any]:
+    """The cost of a sample and of an idle watch for each model, and the memory of a sampled step."""
+    models = {}
+    for name in MODELS:
+        if only in name:
+            models[name] = _cost(name, device, rounds, seconds)
+            gc.collect()  # hooks and closures of the model before
+    return {"machine": machine(device), "every": EVERY, "models": models}
+
+
+def _cost(name: str, device: str, rounds: int, seconds: float) -> dict[str, Any]:
+    """As a share of a training that is sampled every `EVERY` steps.
+
+    Pairs of steps take turns: without a watch and with one, the same all along, that samples one of the two; with
+    `step()` of a watch that samples neither and without it.
+    On a CPU the seconds are those that this process got, since other programs share the processor.
+    """
+    torch.manual_seed(0)
+    case = MODELS[name](device == "cuda")
+    model, x, y = case.model.to(device), case.x.to(device), case.y.to(device)
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    clock = time.perf_counter if device == "cuda" else time.process_time
+    optimizer = torch.optim.Adam(model.parameters(), 1e-4)
+    times: dict[str, list[float]] = {"plain": [], "sampled": [], "alone": [], "idle": []}
+
+    def train(watching: Watch | None) -> None:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        if watching is not None:
+            watching.step(loss)
+
+    def pair(kind: str, watching: Watch | None, count: bool) -> None:
+        synchronize()
+        begin = clock()
+        for _ in range(2):
+            train(watching)
+        synchronize()
+        if count:  # the first turns warm up
+            times[kind].append(clock() - begin)
+
+    def turns(first: tuple[str, Watch | None], second: tuple[str, Watch | None]) -> None:
+        end = time.perf_counter() + seconds / 2
+        for turn in range(rounds + 3):
+            pair(*first, turn > 2)
+            pair(*second, turn > 2)
+            if turn > 5 and time.perf_counter() > end:
+                break
+
+    with watch(model, 2, report=lambda event: None) as watching:
+        train(watching)  # from here on the first step of a pair puts the hooks on and the second takes them off
+        turns(("plain", None), ("sampled", watching))
+    with watch(model, 10**9) as idle:  # no hook is on the model after the first step
+        train(idle)
+        turns(("idle", idle), ("alone", None))
+        waits = _waits(lambda: train(idle)) if device == "cuda" else None
+    plain = statistics.median(times["plain"])
+    extra = {
+        kind: statistics.median(slow - fast for slow, fast in zip(times[kind], times[other]))
+        for kind, other in (("sampled", "plain"), ("idle", "alone"))
+    }
+    result = {
+        "words": case.words,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "rounds": len(times["sampled"]),
+        "milliseconds": {"step": 500 * plain, "sample": 1e3 * extra["sampled"], "two idle steps": 1e3 * extra["idle"]},
+        "overhead": {"watched": 2 * extra["sampled"] / (EVERY * plain), "idle": extra["idle"] / plain},
+    }
+    if device == "cuda":
+        result["synchronizations between samples"] = waits
+        result["memory"] = _memory(model, train)
+    return result
+
+
+@contextmanager
+def _strict() -> Iterator[None]:
+    """Waiting for the GPU is an error."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def _waits(step: Callable[[], None], steps: int = 10) -> int | str:
+    """How many of so many steps wait for the GPU; why, if they do."""
+    torch.cuda.synchronize()
+    count, reason = 0, ""
+    for _ in range(steps):
+        try:
+            with _strict():
+                step()
+        except RuntimeError as error:
+            count, reason = count + 1, str(error).splitlines()[0]
+    return f"{count} of {steps}: {reason}" if count else 0
+
+
+def _memory(model: nn.Module, train: Callable[[Watch | None], None]) -> dict[str, float]:
+    """MiB: the model with its gradients and Adam's state, the peak of a plain step, and of a sampled one."""
+
+    def peak(watching: Watch | None) -> float:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        for _ in range(2):
+            train(watching)
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() / 2**20
+
+    train(None)
+    plain = peak(None)
+    with watch(model, 1, report=lambda event: None) as watching:
+        train(watching)
+        sampled = peak(watching)
+    with watch(model, 10**9) as idle:
+        train(idle)
+        between = peak(idle)
+    held = 4 * sum(p.numel() * p.element_size() for p in model.parameters()) / 2**20
+    return {"model": held, "plain step": plain, "sampled step": sampled, "step between": between}

@@ -1,0 +1,126 @@
+"""Networks of a stack watched while they train: `Watching` says which and where to, `Followers` does it.
+
+The graph engine trains as always. In a sampled step the batch goes once more through a module that shares the network's
+weights, forward and back, with the hooks of `watch` on it; the engine then takes its step. So the training is the same
+to the bit, whatever the optimizer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...torch.watching import Event, Watch, watch
+from .activation import applied
+from .cell import Cell, digest
+from .network import LOSSES
+from .stack import Stack
+
+_MODULES: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU, "elu": nn.ELU, "selu": nn.SELU, "tanh": nn.Tanh, "gelu": nn.GELU, "silu": nn.SiLU,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Watching:
+    """Which networks to watch, and where their histories go."""
+
+    folder: Path
+    """Each network leaves a page, NAME.html, and NAME.jsonl, a line for each sample."""
+    every: int = 50
+    """Steps 0, every, 2 · every, … are sampled."""
+    chosen: Callable[[Cell], bool] = lambda cell: cell.seed == 0
+    tell: Callable[[str], None] = print
+    """Receives a sentence for everything that breaks or recovers."""
+
+    def watch(self, cell: Cell, model: nn.Module) -> Watch:
+        """Begin to watch a network."""
+        name = named(cell)
+        files = [self.folder / f"{name}.html", self.folder / f"{name}.jsonl"]
+
+        def report(event: Event) -> None:
+            self.tell(f"{name}: {event}")
+
+        return watch(model, self.every, report=report, to=files)
+
+
+def named(cell: Cell) -> str:
+    """A network's name as that of a file, such as digits-stiefel-relu-depth10-rate1-seed0-1a2b3c."""
+    words = f"{cell.dataset}-{cell.scheme}-{cell.activation}-depth{cell.depth}-rate{cell.times:g}-seed{cell.seed}"
+    return f"{re.sub(r'[^A-Za-z0-9.+-]+', '-', words)}-{digest([cell])[:6]}"
+
+
+class Followers:
+    """The watched networks of a stack."""
+
+    def __init__(self, watching: Watching, stack: Stack, steps: int) -> None:
+        """`steps` have been taken before, by a training that was killed."""
+        self._stack, self._loss = stack, LOSSES[stack.loss]
+        self._watched: list[tuple[int, nn.Sequential, Watch]] = []
+        self._losses: dict[int, Tensor] = {}
+        for place, cell in enumerate(stack.cells):
+            if watching.chosen(cell):
+                model = mirror(stack, place)
+                follower = watching.watch(cell, model)
+                follower.steps = steps
+                self._watched.append((place, model, follower))
+
+    def before(self, start: int, rows: int) -> None:
+        """Look at the rows that the engine is about to train on, if the step is sampled."""
+        stack = self._stack
+        for place, model, follower in self._watched:
+            if follower.sampling:
+                chosen = stack.order[place, start : start + rows]
+                x, y = stack.data.inputs(stack.data.features[chosen]), stack.data.targets[chosen]
+                with torch.enable_grad():
+                    loss = self._loss(model(x).unsqueeze(0), y.unsqueeze(0))[0].sum() / rows
+                    loss.backward()
+                self._losses[place] = loss.detach()
+
+    def after(self) -> None:
+        """End the step, when the engine has taken it."""
+        for place, model, follower in self._watched:
+            loss = self._losses.pop(place, None)
+            follower.step(loss)
+            if loss is not None:
+                model.zero_grad(set_to_none=True)
+
+    def close(self) -> None:
+        """Finish the files."""
+        for _, _, follower in self._watched:
+            follower.close()
+
+
+class _Activation(nn.Module):
+    """One that has no module of its own in PyTorch, or a slope that is trained."""
+
+    def __init__(self, name: str, depth: int, slope: Tensor | None) -> None:
+        super().__init__()
+        self._apply_to: Any = applied(name, depth).forward
+        self._slope = slope
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self._apply_to(x.clone().unsqueeze(0), self._slope)
+        return result.squeeze(0)
+
+
+def mirror(stack: Stack, place: int) -> nn.Sequential:
+    """A network of a stack as a module; its weights and biases are the stack's own memory."""
+    parts: list[nn.Module] = []
+    count = stack.net.layers
+    for layer in range(count):
+        weight, bias = stack.parameters.weights[layer][place], stack.parameters.biases[layer][place]
+        linear = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+        linear.weight, linear.bias = nn.Parameter(weight), nn.Parameter(bias)
+        parts.append(linear)
+        if layer < count - 1:
+            name, slope = stack.net.activation, stack.parameters.slope(layer)
+            own = None if slope is None else slope[place : place + 1]
+            parts.append(_MODULES[name]() if name in _MODULES else _Activation(name, count - 1, own))
+    return nn.Sequential(*parts)

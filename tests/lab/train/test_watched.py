@@ -1,0 +1,68 @@
+"""Networks that the laboratory watches while it trains them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from stiefel_init import StiefelError
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.network import predict
+from stiefel_init.lab.train.runner import run
+from stiefel_init.lab.train.stack import Stack
+from stiefel_init.lab.train.task import Tasks
+from stiefel_init.lab.train.watched import Watching, mirror, named
+
+CELL = Cell("digits", "stiefel", depth=3, width=16, epochs=2)
+
+
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "prelu", "elu", "selu", "tanh", "gelu", "silu"])
+def test_the_watched_module_is_the_network(activation: str) -> None:
+    cells = [Cell("digits", "he", depth=3, width=16, activation=activation, seed=seed) for seed in (0, 1)]
+    task = Tasks()(cells[0])
+    stack = Stack(cells, [task, task], torch.device("cpu"))
+    x = stack.data.inputs(stack.data.features[:32])
+    expected = predict(stack.parameters, stack.net, x.expand(2, -1, -1))[1]
+    model = mirror(stack, 1)
+    torch.testing.assert_close(model(x), expected)
+    stack.parameters.flat.mul_(0.5)
+    assert next(model.parameters()).data_ptr() == stack.parameters.weights[0][1].data_ptr()
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "stiefel-adam"])
+def test_watching_changes_nothing_and_tells_what_the_engine_did(tmp_path: Path, optimizer: Any) -> None:
+    start = Cell(
+        "digits", "stiefel", depth=3, width=16, epochs=6, batch=None, optimizer=optimizer
+    )  # an epoch is a step
+    cells = [replace(start, seed=seed) for seed in (0, 1)]
+    plain = run(cells, device="cpu", engine="graph")
+    seen = run(cells, device="cpu", watching=Watching(tmp_path / "watch", every=2))
+    assert [record.train_loss for record in seen] == [record.train_loss for record in plain]
+    assert [record.test_score for record in seen] == [record.test_score for record in plain]
+    files = sorted(path.name for path in (tmp_path / "watch").iterdir())
+    assert files == [f"{named(cells[0])}.html", f"{named(cells[0])}.jsonl"]  # the first seed alone
+    lines = [json.loads(line) for line in (tmp_path / "watch" / files[1]).read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 2, 4]
+    assert [line["loss"] for line in lines] == pytest.approx(plain[0].train_loss[::2], rel=1e-4)
+    assert all(layer["update"] > 0 and layer["gradient"] > 0 for line in lines for layer in line["layers"])
+    assert not any(line["events"] for line in lines)
+    page = (tmp_path / "watch" / files[0]).read_text()
+    assert "The training is healthy" in page
+    assert "http-equiv" not in page  # done: it does not reload
+
+
+def test_what_breaks_is_told_with_the_name_of_the_network(tmp_path: Path) -> None:
+    told: list[str] = []
+    cell = Cell("digits", "he", depth=3, width=16, epochs=2, rate=30.0, optimizer="sgd")
+    run([cell], device="cpu", watching=Watching(tmp_path / "watch", every=1, tell=told.append))
+    assert told
+    assert all(line.startswith(f"{named(cell)}: step ") for line in told)
+
+
+def test_a_cluster_cannot_be_watched(tmp_path: Path) -> None:
+    with pytest.raises(StiefelError, match=r'on="ray" trains on other machines, which cannot be watched'):
+        run([CELL], on="ray", watching=Watching(tmp_path / "watch"))
+    assert not (tmp_path / "watch").exists()
