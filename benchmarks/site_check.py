@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urldefrag, urlsplit
 
-from browser import Browser, find
+from chromium import Browser, find
 
 LIMIT = 300_000
 """Bytes that the first view of a page may take, text compressed as web servers do."""

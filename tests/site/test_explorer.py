@@ -18,7 +18,7 @@ from stiefel_init.theory import propagate
 
 ROOT = Path(__file__).parents[2]
 sys.path += [str(ROOT / "docs" / "_site"), str(ROOT / "benchmarks")]
-browser = pytest.importorskip("browser", reason="docs/ and benchmarks/ are parts of the source tree")
+chromium = pytest.importorskip("chromium", reason="docs/ and benchmarks/ are parts of the source tree")
 explorer_page = pytest.importorskip("explorer_page", reason="docs/ and benchmarks/ are parts of the source tree")
 
 COLUMNS = ("pre_mean", "pre_std", "active", "post_mean", "post_std", "variance_ratio", "gradient_factor")
@@ -36,11 +36,11 @@ DEEP = [("stiefel", "relu", (64, 64, 1000), (0.3, 1.0)), ("stiefel", "selu", (64
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    if browser.find() is None:
+    if chromium.find() is None:
         pytest.skip("there is no Chromium here; install it by name, as with `apt install chromium`")
     path = tmp_path_factory.mktemp("explorer") / "page.html"
     path.write_text(f"<!doctype html><meta charset=utf-8><body>{explorer_page.fragment()}</body>", encoding="utf-8")
-    with browser.Browser() as opened:
+    with chromium.Browser() as opened:
         opened.open(path)
         yield opened
 
