@@ -6,7 +6,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # Twice the cores' worth of threads in each of several test processes would only get in each other's way.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo test check bench docs results clean
+.PHONY: demo test check bench docs results site site-check release clean
 .DEFAULT_GOAL := test
 
 $(VENV)/bin/pip:
@@ -36,7 +36,28 @@ bench: $(VENV)/.dev
 	@$(BIN)/python benchmarks/sampler.py
 
 docs: $(VENV)/.dev
-	@$(BIN)/stiefel-init report --out docs && $(BIN)/python benchmarks/summary.py
+	@$(BIN)/stiefel-init report --out docs && $(BIN)/python benchmarks/summary.py && $(BIN)/python benchmarks/badges.py
+
+$(VENV)/.site: $(VENV)/.dev
+	@$(INSTALL) '.[dev,site]'
+	@touch $@
+
+# Into build/site; notebooks are run, unless their text is unchanged.
+site: $(VENV)/.site
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees docs build/site
+	@echo "The site is in build/site/index.html."
+
+# AXE is axe.min.js of npm's axe-core; without it accessibility is not checked.
+site-check: site
+	@$(BIN)/python benchmarks/site_check.py build/site $(if $(AXE),--axe $(AXE))
+
+$(VENV)/.release: $(VENV)/.dev
+	@$(INSTALL) '.[dev,release]'
+	@touch $@
+
+# Wheel and sdist into dist/, checked, and installed into empty environments.
+release: $(VENV)/.release
+	@$(BIN)/python benchmarks/release.py
 
 # RECORDS is what `stiefel-init reproduce` wrote.
 results: $(VENV)/.dev

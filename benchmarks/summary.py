@@ -17,7 +17,6 @@ from diagnosis_page import ACCURACY, DIAGNOSE, accuracy, rules
 from scale_page import SCALE, scale
 from watch_page import WATCH, watched
 
-from stiefel_init.lab.paper.table1 import Table1
 from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.results import Results
 from stiefel_init.lab.studies.architectures import Architectures, line
@@ -315,21 +314,6 @@ def page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _protocol() -> str:
-    """The paper's own protocol in a sentence."""
-    one = Table1()
-    scores = one.scores(one.evidence(Results()) or [])
-    parts = []
-    for dataset in ("mnist", "fashion-mnist"):
-        means = [f"{name} {values.mean():.1f}" for name, values in one.of_schemes(scores, dataset, 100).items()]
-        parts.append(f"{dataset}: {', '.join(means)}")
-    seeds = len(scores(one.cell("mnist", "stiefel", 100)))
-    return (
-        f"By the paper's protocol (100 layers, 100 epochs, {seeds} seeds, one rate for all but lee, whose is ten times "
-        f"as large), {'; '.join(parts)} ([all results](docs/results.md))."
-    )
-
-
 def readme() -> str:
     """The README with its figures."""
     study = Members()
@@ -341,29 +325,16 @@ def readme() -> str:
     }  # fmt: skip
     rows = []
     for dataset in ("mnist", "fashion-mnist"):
-        for depth in (10, 100, 300, 1000):
+        for depth in (10, 100, 1000):
             best = [r for r in found.at_best(dataset) if r.cell.depth == depth]
             means = [[r.score for r in best if str(r.cell.scheme) == scheme] for scheme in columns]
             rows.append([f"{dataset}, {depth:,} layers", *(f"{statistics.mean(scores):.1f}" for scores in means)])
+    seeds = {r.cell.seed for r in found.at_best("mnist") if r.cell.depth == 100}
     lines = [
-        "Test accuracy (%) of plain networks, each start at its best of five rates, mean of 5 seeds "
+        f"Test accuracy (%) of plain networks, each start at its best of five rates, mean of {len(seeds)} seeds "
         "([members](docs/members.md)):", "",
-        *table(["", *columns.values()], rows), "", _protocol(), "",
+        *table(["", *columns.values()], rows), "",
     ]  # fmt: skip
-    speeds = [
-        f"{timed['geometric_mean']:.1f}× ({where})"
-        for where, timed in (("CPU", record("sampler-cpu")), ("H200", record("sampler-cuda")))
-        if timed
-    ]
-    steps = {(r["way"], r["depth"]): r for r in (record("engine-cuda") or {"steps": []})["steps"]}
-    lines.append(f"Drawing a matrix: {' and '.join(speeds)} as fast as `torch.nn.init.orthogonal_`.")
-    deep, coarse = (steps.get((f"fused engine{what}, 132", 100)) for what in ("", " tf32"))
-    if deep and coarse:
-        lines.append(
-            f"Training a network of 100 layers takes {1e3 * deep['milliseconds']:.0f} µs a step on an H200, 132 "
-            f"networks at once, and {1e3 * coarse['milliseconds']:.0f} µs in tf32: {deep['speedup']:.0f}× and "
-            f"{coarse['speedup']:.0f}× as fast as the plain loop ([performance](docs/performance.md))."
-        )
     if (verdicts := Architectures().evidence(Results())) is not None:
         lines.append(line(verdicts))
     text = README.read_text()

@@ -10,5 +10,5 @@ from ._errors import StiefelError
 from ._sample import draw, sample
 from ._structure import cholesky_factor, complement
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Membership", "StiefelError", "check", "cholesky_factor", "complement", "draw", "sample"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import importlib.util
 import io
 import json
 import math
@@ -36,11 +37,17 @@ _NUMBERS: dict[str, Callable[[str], Any]] = {
 
 
 def folder() -> Path:
-    """The published results: beside this module in an installed package, at the root of a source tree."""
-    for place in (Path(__file__).parent / "results", Path(__file__).parents[3] / "results"):
-        if place.is_dir():
-            return place
-    raise StiefelError("The published results are not installed here; give a directory of records with --results.")
+    """The published results: at the root of a source tree, or in the package that has nothing else."""
+    place = Path(__file__).parents[3] / "results"
+    if (place / ENVIRONMENT).is_file():
+        return place
+    package = importlib.util.find_spec("stiefel_init_records")
+    if package is not None and package.submodule_search_locations:
+        return Path(package.submodule_search_locations[0])
+    raise StiefelError(
+        "The published records are not installed here; pip install 'stiefel-init[records]', or give a directory of "
+        "records with --results."
+    )
 
 
 class Results:

@@ -1,0 +1,144 @@
+"""Measure real networks for the site's explorer: its dots, beside which its curves are drawn.
+
+    python benchmarks/explorer.py            # docs/explorer/measured.json, two minutes
+    python benchmarks/explorer.py --check    # whether the dots of images are those of results/signal.csv
+
+Images: the published record of `stiefel-init reproduce signal`. Noise: networks drawn here, the median of ten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from stiefel_init.lab.results import Results
+from stiefel_init.theory._moments import resolve
+from stiefel_init.torch import draw_
+
+FILE = Path(__file__).parents[1] / "docs" / "explorer" / "measured.json"
+COLUMNS = ("mean", "std", "active", "ratio", "gradient")
+SCHEMES = ("stiefel", "permutation", "identity", "lee", "he", "xavier", "orthogonal", "random")
+ACTIVATIONS = ("relu", "leaky_relu", "prelu", "elu", "selu", "tanh")
+NETWORKS, INPUTS = 10, 256
+SETTINGS = (  # name, inputs, width, depth, mean, std, activations
+    ("noise like MNIST", 784, 64, 100, 0.13, 0.31, ACTIVATIONS),
+    ("centred noise", 64, 64, 100, 0.0, 1.0, ACTIVATIONS),
+    ("noise at α = 2, narrow", 16, 16, 50, 2.0, 1.0, ACTIVATIONS),
+    ("a thousand layers", 64, 64, 1000, 0.5, 1.0, ("relu",)),
+)
+
+
+def shown(depth: int) -> list[int]:
+    """The layers with a dot: about fourteen, evenly spaced in the logarithm."""
+    return sorted({round(layer) for layer in np.geomspace(1, depth, 14)})
+
+
+def measure(scheme: str, activation: str, widths: list[int], mean: float, std: float, seed: int) -> np.ndarray:
+    """Of one network, layer by layer: mean and deviation before the activation, share that fires, variance ratio after
+    it, and the gradient by what comes before it, 1 at the top: the columns of results/signal.csv."""
+    generator = torch.Generator().manual_seed(seed)
+    function: Any = resolve(activation, {})
+    x = mean + std * torch.randn(INPUTS, widths[0], generator=generator, dtype=torch.float64)
+    rows, tape, before = [], [], float(x.std())
+    for n, m in pairwise(widths):
+        weight = draw_(torch.empty(m, n, dtype=torch.float64), scheme, generator=generator)
+        y = x @ weight.T
+        x = torch.from_numpy(np.asarray(function(y.numpy())))
+        tape.append((weight, torch.from_numpy(np.asarray(function.slope(y.numpy())))))
+        now = float(x.std())
+        rows.append(
+            [float(y.mean()), float(y.std()), float((y > 0).double().mean()), (now / before) ** 2 if before else np.nan]
+        )
+        before = now
+    gradient = torch.randn(INPUTS, widths[-1], generator=generator, dtype=torch.float64)
+    for row, (weight, slope) in zip(reversed(rows), reversed(tape)):
+        row.append(float((gradient * slope).norm()))
+        gradient = (gradient * slope) @ weight
+    for row in rows:
+        row[-1] = row[-1] / (rows[-1][-1] or np.nan)
+    return np.array(rows)
+
+
+def network(name: str, scheme: str, activation: str, setting: tuple[Any, ...]) -> dict[str, Any]:
+    """One entry of the file: the median of the networks at the shown layers."""
+    inputs, width, depth, mean, std = setting
+    widths = [inputs] + [width] * depth
+    runs = [measure(scheme, activation, widths, mean, std, seed) for seed in range(1 if scheme == "lee" else NETWORKS)]
+    return entry(name, scheme, activation, setting, np.median(runs, axis=0))
+
+
+def entry(name: str, scheme: str, activation: str, setting: tuple[Any, ...], rows: np.ndarray) -> dict[str, Any]:
+    inputs, width, depth, mean, std = setting
+    layers = shown(depth)
+    columns = {key: [_short(rows[layer - 1, place]) for layer in layers] for place, key in enumerate(COLUMNS)}
+    return {
+        "name": name, "scheme": scheme, "activation": activation, "inputs": inputs, "width": width, "depth": depth,
+        "mean": mean, "std": std, "layers": layers, "measured": columns,
+    }  # fmt: skip
+
+
+def _short(value: float) -> float | None:
+    return float(f"{value:.4g}") if np.isfinite(value) else None
+
+
+def images() -> Iterable[dict[str, Any]]:
+    """The networks of results/signal.csv; mean and deviation of the pixels are where its predictions started."""
+    rows = Results().table("signal")
+    for dataset in dict.fromkeys(row["dataset"] for row in rows):
+        of = {
+            scheme: [row for row in rows if (row["dataset"], row["scheme"]) == (dataset, scheme)]
+            for scheme in dict.fromkeys(row["scheme"] for row in rows)
+        }
+        first = of["stiefel"][0]  # its mean is √(784/64) times that of the pixels
+        setting = (
+            784,
+            64,
+            100,
+            round(first["predicted_mean"] / (784 / 64) ** 0.5, 3),
+            round(first["predicted_std"], 3),
+        )
+        for scheme, layers in of.items():
+            columns = [[row[key] for row in layers] for key in ("mean", "std", "active", "variance_ratio", "gradient")]
+            columns[-1] = [value / columns[-1][-1] if columns[-1][-1] else np.nan for value in columns[-1]]
+            yield entry(
+                {"mnist": "MNIST images"}.get(dataset, "Fashion-MNIST images"),
+                scheme,
+                "relu",
+                setting,
+                np.array(columns).T,
+            )
+
+
+def noise() -> Iterable[dict[str, Any]]:
+    """The networks that are drawn here."""
+    for name, *setting, activations in SETTINGS:
+        for scheme in SCHEMES:
+            for activation in activations:
+                if activation == "relu" or scheme not in ("permutation", "identity"):
+                    yield network(name, scheme, activation, tuple(setting))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare with the record, and write nothing")
+    if parser.parse_args().check:
+        dots = json.loads(FILE.read_text(encoding="utf-8"))["networks"]
+        if [one for one in dots if "images" in one["name"]] != list(images()):
+            sys.exit(f"{FILE.name} is not current; run `python benchmarks/explorer.py`.")
+        return
+    found = [*images(), *noise()]
+    lines = ",\n".join(json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in found)
+    FILE.write_text(f'{{"networks": [\n{lines}\n]}}\n', encoding="utf-8")
+    print(f"wrote {FILE.name}: {len(found)} kinds of networks")
+
+
+if __name__ == "__main__":
+    main()

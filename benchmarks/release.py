@@ -1,0 +1,172 @@
+"""Build the wheels and the sdist, check them, and try them in empty environments as a new user would.
+
+    python benchmarks/release.py                          # build, check, core and every extra on every Python here
+    python benchmarks/release.py --extras core,sklearn    # only these environments
+    python benchmarks/release.py --no-install             # build and check alone
+
+Everything goes into dist/. Installs go through constraints.txt, with the wheels of dist/ before any others. Ends
+with exit code 1 if something is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+DIST = ROOT / "dist"
+LIMIT = 1_000_000
+"""Bytes of the library's wheel and of its sdist."""
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+EXTRAS: dict[str, str] = {
+    "core": "from stiefel_init.theory import propagate; print(propagate([784, 64, 64], mean=0.13, std=0.31))",
+    "torch": "import torch; from stiefel_init.torch import stiefel_; stiefel_(torch.nn.Linear(784, 64).weight)",
+    "jax": "import jax; from stiefel_init.jax import stiefel; print(stiefel()(jax.random.key(0), (784, 64)).shape)",
+    "keras": "from stiefel_init.keras import Stiefel; print(Stiefel()((3, 2)))",
+    "sklearn": (
+        "from sklearn.datasets import load_iris; from stiefel_init.sklearn import StiefelMLPClassifier; "
+        "print(StiefelMLPClassifier((8, 8), max_iter=400, random_state=0).fit(*load_iris(return_X_y=True)).n_layers_)"
+    ),
+    "lab": "import subprocess; subprocess.run(['stiefel-init', 'paper', 'table1'], check=True)",
+    "parquet": "import pyarrow",
+    "records": "import importlib.util; assert importlib.util.find_spec('stiefel_init_records')",
+    "ray": "import ray; from stiefel_init.lab import run",
+    "umap": "import umap",
+}
+"""What is tried with each extra; `core` is none."""
+MODULES = {"torch": "stiefel_init.torch", "jax": "stiefel_init.jax", "keras": "stiefel_init.keras"}
+
+
+def build() -> list[Path]:
+    """Wheel and sdist of the library, and the wheel of its records."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    for folder, kinds in ((ROOT, []), (ROOT / "records", ["--wheel"])):
+        options = ["--no-isolation", *kinds, "--outdir", str(DIST)]
+        subprocess.run([sys.executable, "-m", "build", *options, str(folder)], check=True, stdout=subprocess.DEVNULL)
+    return sorted(DIST.iterdir())
+
+
+def wrong(built: list[Path]) -> list[str]:
+    """What PyPI or a reader would object to."""
+    found = []
+    done = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", *map(str, built)], capture_output=True, text=True
+    )
+    if done.returncode:
+        found.append(f"twine: {done.stdout}{done.stderr}")
+    for path in built:
+        print(f"{path.name}: {path.stat().st_size:,} bytes")
+        if "records" not in path.name and path.stat().st_size > LIMIT:
+            found.append(f"{path.name} has {path.stat().st_size:,} bytes, more than {LIMIT:,}")
+        found += [f"{path.name} holds {name}" for name in members(path) if stray(name)]
+    return found
+
+
+def members(path: Path) -> list[str]:
+    """The files in a wheel or an sdist."""
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path) as wheel:
+            return wheel.namelist()
+    with tarfile.open(path) as sdist:
+        return [one.name.partition("/")[2] for one in sdist.getmembers() if one.isfile()]
+
+
+SOURCES = (".py", ".md", ".typed", ".cff", ".toml", ".js", ".css", "paper.csv")  # the last has the paper's own numbers
+METADATA = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "LICENSE", "PKG-INFO", ".gitignore")
+
+
+def stray(name: str) -> bool:
+    """Whether a file has no place in a release; data belong to the records alone."""
+    if name.startswith("stiefel_init_records/"):
+        return not name.endswith((".csv", ".json"))
+    return "__pycache__" in name or not name.endswith(SOURCES + METADATA)
+
+
+def readme(extra: str) -> list[str]:
+    """The README's Python blocks that need this extra alone."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    module = MODULES.get(extra)
+    if extra == "core":
+        return [block for block in blocks if not re.search(r"torch|jax|keras|sklearn", block)]
+    return [block for block in blocks if module and f"from {module}" in block]
+
+
+def interpreter(version: str) -> str | None:
+    """A Python of that version: by its name, or beside the one that runs this, as pyenv keeps them."""
+    beside = sorted(Path(sys.base_prefix).parent.glob(f"{version}.*/bin/python"))
+    for path in filter(None, (shutil.which(f"python{version}"), *map(str, beside))):
+        if subprocess.run([path, "-c", "import venv"], capture_output=True).returncode == 0:
+            return path
+    return None
+
+
+def install(python: str, extra: str, wheels: Path) -> str | None:
+    """Try one extra in an empty environment; returns what went wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([python, "-m", "venv", folder], check=True)
+        inside = Path(folder) / ("Scripts" if sys.platform == "win32" else "bin")
+        name = next(wheels.glob("stiefel_init-*.whl"))
+        wanted = str(name) if extra == "core" else f"{name}[{extra}]"
+        options = [
+            "--quiet",
+            "--disable-pip-version-check",
+            "--find-links",
+            str(wheels),
+            "--constraint",
+            str(ROOT / "constraints.txt"),
+        ]
+        backend = ["torch"] if extra == "keras" else []
+        done = subprocess.run(
+            [str(inside / "pip"), "install", *options, wanted, *backend], capture_output=True, text=True
+        )
+        if done.returncode:
+            return done.stderr.strip().splitlines()[-1]
+        environment = {
+            "PATH": f"{inside}:/usr/bin:/bin",
+            "KERAS_BACKEND": "torch",
+            "OMP_NUM_THREADS": "1",
+            "HOME": folder,
+        }
+        for code in (EXTRAS[extra], *readme(extra)):
+            done = subprocess.run(
+                [str(inside / "python"), "-c", code], capture_output=True, text=True, cwd=folder, env=environment
+            )
+            if done.returncode:
+                return f"{code.splitlines()[-1]}: {done.stderr.strip().splitlines()[-1]}"
+    return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--extras", default=",".join(EXTRAS), help="which to try; core is none")
+    parser.add_argument("--no-install", action="store_true", help="build and check alone")
+    parser.add_argument("--pythons", default=",".join(VERSIONS), help="on which versions, where they are here")
+    options = parser.parse_args()
+    extras = options.extras.split(",")
+    if strange := set(extras) - set(EXTRAS):
+        sys.exit(f"--extras has {', '.join(sorted(strange))}; there are {', '.join(EXTRAS)}.")
+    found = wrong(build())
+    for version in () if options.no_install else options.pythons.split(","):
+        python = interpreter(version)
+        if python is None:
+            print(f"Python {version} is not here.")
+            continue
+        for extra in extras:
+            start = time.perf_counter()
+            problem = install(python, extra, DIST)
+            print(f"Python {version}, {extra}: {problem or 'works'} ({time.perf_counter() - start:.0f} s)", flush=True)
+            found += [f"Python {version}, {extra}: {problem}"] if problem else []
+    print(*found, sep="\n")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""Check the site that `make site` built: links, the browser's console, weight, accessibility, search, explorer's speed.
+
+    python benchmarks/site_check.py build/site [--axe axe.min.js] [--pictures FOLDER]
+
+`--axe` is the file of that name from `npm install axe-core`; without it, accessibility is not checked.
+Ends with exit code 1 if something is wrong. Needs Chromium for all but the links.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import http.server
+import statistics
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urldefrag, urlsplit
+
+from chromium import Browser, find
+
+LIMIT = 300_000
+"""Bytes that the first view of a page may take, text compressed as web servers do."""
+SLOW = 50.0
+"""Milliseconds in which the explorer answers a slider at 1,000 layers."""
+LOOKS = ((1200, False), (1200, True), (400, False), (400, True))
+
+
+class Page(HTMLParser):
+    """The addresses that a page refers to, and the anchors it has."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {key: value for key, value in attrs if value is not None}
+        self.anchors |= {given[key] for key in ("id", "name") if key in given}
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        for key in ("src", "href"):
+            if key in given and tag in ("img", "script", "link", "iframe") and given.get("rel") != "canonical":
+                self.loaded.append(given[key])
+
+
+def broken(root: Path) -> list[str]:
+    """Links, anchors and files that are not there, and files that would come from a network."""
+    pages = {path: Page(path) for path in sorted(root.rglob("*.html"))}
+    wrong = []
+    for path, page in pages.items():
+        here = path.relative_to(root)
+        for address in page.loaded:
+            if urlsplit(address).scheme in ("http", "https") or address.startswith("//"):
+                wrong.append(f"{here} loads {address}")
+        for address in (*page.links, *page.loaded):
+            place, anchor = urldefrag(address)
+            if urlsplit(place).scheme or address.startswith("//"):
+                continue
+            target = (path.parent / unquote(urlsplit(place).path)).resolve() if place else path
+            if not target.is_file():
+                wrong.append(f"{here}: {address} is not there")
+            elif (
+                anchor and target.suffix == ".html" and unquote(anchor) not in pages[target].anchors and anchor != "top"
+            ):
+                wrong.append(f"{here}: {address} has no such anchor")
+    return wrong
+
+
+class Weighed(http.server.SimpleHTTPRequestHandler):
+    """Serves files and counts their bytes, those of text as gzip makes them."""
+
+    sent = 0
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+    def copyfile(self, source: Any, outputfile: Any) -> None:
+        data = source.read()
+        text = self.path.partition("?")[0].endswith((".html", ".css", ".js", ".svg", "/"))
+        Weighed.sent += len(gzip.compress(data, 6) if text else data)
+        outputfile.write(data)
+
+
+@contextmanager
+def served(root: Path) -> Iterator[str]:
+    """The folder behind an address of this machine."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *a, **k: Weighed(*a, directory=str(root), **k))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def serious(browser: Browser, axe: str) -> list[str]:
+    """What axe finds serious or critical on the open page."""
+    browser.run(axe)
+    found = browser.run("axe.run(document, {resultTypes: ['violations']}).then(r => r.violations)")
+    return [
+        f"{one['id']} ({len(one['nodes'])}): {one['nodes'][0]['html'][:110]}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+def browse(root: Path, axe: str | None, pictures: Path | None) -> list[str]:
+    """Open every page as files and served, in each look."""
+    wrong = []
+    heaviest = (0, "")
+    pages = [path.relative_to(root).as_posix() for path in sorted(root.rglob("*.html"))]
+    with Browser() as browser, served(root) as address:
+        browser.ask("Network.enable")
+        browser.ask("Network.setCacheDisabled", cacheDisabled=True)
+        for page in pages:
+            browser.look(1200)
+            Weighed.sent = 0
+            browser.open(f"{address}/{page}")
+            browser.run("new Promise(done => setTimeout(done, 150))")
+            heaviest = max(heaviest, (Weighed.sent, page))
+            if Weighed.sent > LIMIT:
+                wrong.append(f"{page}: the first view takes {Weighed.sent:,} bytes")
+            wrong += [f"{page}: {error}" for error in browser.errors()]
+            browser.open(root.resolve() / page)
+            wrong += [f"{page} as a file: {error}" for error in browser.errors()]
+            for width, dark in LOOKS if axe or pictures else ():
+                browser.look(width, dark=dark)
+                browser.run("dispatchEvent(new Event('resize')), scrollTo(0, 0)")
+                look = f"{width} {'dark' if dark else 'light'}"
+                if axe:
+                    wrong += [f"{page}, {look}: {one}" for one in serious(browser, axe)]
+                wide = browser.run("document.documentElement.scrollWidth - innerWidth")
+                if wide > 1:
+                    wrong.append(f"{page}, {look}: {wide} pixels wider than the window")
+                if pictures:
+                    browser.picture(pictures / f"{page.removesuffix('.html').replace('/', '-')} {look}.png")
+        print(f"{len(pages)} pages; the heaviest first view is {heaviest[1]} with {heaviest[0]:,} bytes")
+        wrong += search(browser, root)
+        wrong += explorer(browser, root)
+    return wrong
+
+
+def search(browser: Browser, root: Path) -> list[str]:
+    """Whether a search finds pages, from files alone."""
+    browser.look(1200)
+    wrong = []
+    for word, page in (("permutation", "members.html"), ("propagate", "api/theory.html")):
+        browser.open(f"{(root / 'search.html').resolve().as_uri()}?q={word}")
+        found = browser.run(
+            "new Promise(done => { const links = () => [...document.querySelectorAll('#search-results a')];"
+            " const wait = n => links().length || !n ? setTimeout(() => done(links().map(a => a.href)), 500)"
+            " : setTimeout(wait, 100, n - 1); wait(50); })"
+        )
+        print(f"search for {word!r}: {len(found)} results")
+        if not any(page in one for one in found):
+            wrong.append(f"a search for {word} does not find {page}")
+    return wrong
+
+
+def explorer(browser: Browser, root: Path) -> list[str]:
+    """How long the explorer takes to answer at 1,000 layers, for every scheme and activation."""
+    browser.open((root / "explorer.html").resolve())
+    times = browser.run(
+        "(() => { const found = {}; for (const scheme of ['stiefel', 'lee', 'he', 'xavier', 'orthogonal', 'random'])"
+        " for (const activation of Theory.ACTIVATIONS) { const seen = []; for (let i = 0; i < 9; i++) {"
+        " const start = performance.now(); Explorer.set({scheme, activation, depth: 1000, width: 64, inputs: 784,"
+        " mean: 0.1 + i / 50, std: 0.4}); document.getElementById('signal').getBoundingClientRect();"
+        " seen.push(performance.now() - start); } found[`${scheme} ${activation}`] = seen.sort((a, b) => a - b); }"
+        " return found; })()"
+    )
+    medians = {name: statistics.median(seen) for name, seen in times.items()}
+    slowest = max(medians, key=medians.__getitem__)
+    print(
+        f"explorer at 1,000 layers: {statistics.median(medians.values()):.1f} ms in the middle of {len(medians)} kinds,"
+        f" {medians[slowest]:.1f} ms for the slowest ({slowest}), medians of nine moves"
+    )
+    return [f"the explorer takes {medians[slowest]:.0f} ms for {slowest}"] if medians[slowest] > SLOW else []
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("site", type=Path, help="the folder that `make site` made")
+    parser.add_argument("--axe", type=Path, help="axe.min.js of axe-core")
+    parser.add_argument("--pictures", type=Path, help="a folder for screenshots of every page")
+    options = parser.parse_args()
+    if not (options.site / "index.html").is_file():
+        sys.exit(f"{options.site} holds no site; run `make site` first.")
+    wrong = broken(options.site)
+    print(f"links: {len(wrong)} broken")
+    if find() is None:
+        print(
+            "There is no Chromium here, so pages were not opened; install it by name, as with `apt install chromium`."
+        )
+    else:
+        axe = options.axe.read_text(encoding="utf-8") if options.axe else None
+        if axe is None:
+            print("Without --axe, accessibility was not checked.")
+        if options.pictures:
+            options.pictures.mkdir(parents=True, exist_ok=True)
+        wrong += browse(options.site, axe, options.pictures)
+    print(*wrong, sep="\n")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""What a release consists of: the wheel's contents and size, one version everywhere, extras that are tried."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import stiefel_init
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "benchmarks"))
+release = pytest.importorskip("release", reason="benchmarks/ is part of the source tree")
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("hatchling", reason="the wheel is built with hatchling")
+    out = tmp_path_factory.mktemp("dist")
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return next(out.iterdir())
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+    names = release.members(wheel)
+    source = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*.py")}
+    assert source <= set(names)
+    assert "stiefel_init/py.typed" in names
+    assert not [name for name in names if release.stray(name)]
+    assert wheel.stat().st_size <= release.LIMIT
+
+
+def test_what_has_no_place_in_a_release_would_be_found() -> None:
+    assert release.stray("stiefel_init/lab/results/table1.csv")
+    assert release.stray("stiefel_init/__pycache__/x.pyc")
+    assert release.stray("stiefel_init_records/notes.txt")
+    assert not release.stray("stiefel_init_records/table1.csv")
+
+
+def test_there_is_one_version() -> None:
+    version = stiefel_init.__version__
+    assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == version  # type: ignore[index]
+    assert f"version = {{{version}}}" in (ROOT / "docs" / "cite.md").read_text()
+
+
+def test_every_extra_for_users_is_tried_and_documented() -> None:
+    extras = set(PROJECT["optional-dependencies"]) - {"dev", "site", "release"}
+    assert set(release.EXTRAS) - {"core"} == extras
+    start = (ROOT / "docs" / "start.md").read_text()
+    assert all(f"`{extra}`" in start for extra in extras)
+
+
+def test_the_workflows_run_what_there_is() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+        text = path.read_text()
+        for line in re.findall(r"run: make ([a-z -]+)", text):
+            assert set(line.split()) <= targets, path.name
+        for file in re.findall(r"\btests/[\w/.]+", text):
+            assert (ROOT / file).exists(), file
+
+
+def test_the_badges_say_what_the_project_says() -> None:
+    import badges
+
+    kept = {path.name: path.read_text(encoding="utf-8") for path in badges.FOLDER.glob("*.svg")}
+    assert kept == badges.badges()
+    readme = (ROOT / "README.md").read_text()
+    assert all(f"docs/badges/{name}" in readme for name in kept)
+
+
+def test_the_readme_is_one_screen_and_links_on() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 60
+    assert text.count("![Test accuracy") == 1
+    assert text.count("layers |") == 6  # rows of the one table

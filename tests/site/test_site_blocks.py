@@ -1,0 +1,103 @@
+"""The code on the site's pages: Python runs as it stands, and the command line takes every command."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from stiefel_init.lab.cli import app
+from stiefel_init.lab.results import Results
+from stiefel_init.lab.studies import architectures
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="docs/ is part of the source tree")
+
+ELSEWHERE = {  # pages with tests of their own, which run their blocks
+    "README.md": "test_readme.py",
+    "CONTRIBUTING.md": "test_extending.py",
+    "docs/diagnose.md": "torch/diagnosis/test_diagnose_docs.py",
+    "docs/frameworks.md": "test_frameworks.py",
+    "docs/initialize.md": "torch/initialize/test_initialize_docs.py",
+    "docs/on-the-set.md": "torch/optim/test_on_set_docs.py",
+    "docs/theory.md": "theory/test_theory_docs.py",
+    "docs/watch.md": "torch/watching/test_watch_docs.py",
+}
+TEXTS = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md")))
+}
+BLOCKS = [
+    pytest.param(name, block, id=f"{name}-{number}")
+    for name, text in TEXTS.items()
+    if name not in ELSEWHERE
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+]
+
+
+@pytest.mark.parametrize(("name", "block"), BLOCKS)
+def test_a_block_of_the_site_runs(name: str, block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, name, "exec"), {})
+
+
+def test_all_other_blocks_are_run_by_tests_of_their_own() -> None:
+    for page, test in ELSEWHERE.items():
+        assert "```python" in TEXTS[page]
+        assert Path(page).name in (ROOT / "tests" / test).read_text(encoding="utf-8")
+
+
+COMMANDS = sorted(
+    {
+        found.group(1).partition("  #")[0].strip()
+        for text in TEXTS.values()
+        for found in re.finditer(r"^(?:    |)(?:RAY_ADDRESS=\S+ )?(stiefel-init .+)$", text, re.MULTILINE)
+        if "\n```" in text or found.group(0).startswith("    ")
+    }
+)
+
+
+def parsed(line: str) -> Any:
+    """What the command line makes of it, without doing it."""
+    words = shlex.split(line.partition(" #")[0])[1:]
+    while words and words[0] == "--plugin":
+        words = words[2:]
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        if not words or words[0] not in command.commands:
+            return words and words[0].startswith("-")
+        command = command.commands[words.pop(0)]
+    return command.make_context("stiefel-init", [word for word in words if word != "--help"])
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_the_command_line_takes_a_command_of_the_docs(line: str) -> None:
+    if line.split()[1].isupper() or "COMMAND" in line:
+        return
+    assert parsed(line)
+
+
+def test_there_are_commands_and_a_wrong_one_would_be_found() -> None:
+    assert len(COMMANDS) > 20
+    assert not parsed("stiefel-init trian")
+    with pytest.raises(Exception, match="--no-such-option"):
+        parsed("stiefel-init train --no-such-option 3")
+
+
+def test_the_decision_tree_says_what_the_records_say() -> None:
+    """Which networks it calls better, or no different, under which headings."""
+    page = " ".join(TEXTS["docs/which-start.md"].split())
+    found = architectures.Architectures().evidence(Results())
+    assert found is not None
+    words = {network.title.lower(): found.words(name) for name, network in found.networks.items()}
+    assert not any("worse" in said.values() for said in words.values())  # else a network needs another answer
+    assert "better" in words["vision transformer"].values()
+    for title in ("resnet-20", "lstm, row by row"):  # "no difference", "hardly matters"
+        assert {words[title][usual] for usual in ("torch", "he", "xavier", "orthogonal")} <= {"not worse", "undecided"}
+    assert "[no difference](architectures.md#resnet-20) to the usual ones" in page
