@@ -35,6 +35,7 @@ from stiefel_init import StiefelError, _stream
 from stiefel_init.lab.train import checkpoint
 from stiefel_init.lab.train.cell import Cell, OptimizerName, ScheduleName, stack_key
 from stiefel_init.lab.train.dropout import Dropout
+from stiefel_init.lab.train.evaluation import evaluate
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.schedule import factor
 from stiefel_init.lab.train.stack import Stack
@@ -248,7 +249,7 @@ def test_nothing_is_dropped_in_a_test() -> None:
     stack = graph([cell], [task]).stack
     scramble_(stack)
     out = plain(stack, 0)(torch.from_numpy(task.test_features).double() / task.scale).argmax(-1).numpy()
-    assert stack.evaluate()[0].tolist() == pytest.approx([100 * (out == task.test_targets).mean()])
+    assert evaluate(stack)[0].tolist() == pytest.approx([100 * (out == task.test_targets).mean()])
 
 
 # Who trains what.

@@ -29,9 +29,9 @@ from plain_training import (
 
 from stiefel_init import _stream
 from stiefel_init.lab.paper.protocol import SCHEMES
-from stiefel_init.lab.train import evaluation
 from stiefel_init.lab.train.cell import PRECISIONS, Cell, OptimizerName
-from stiefel_init.lab.train.stack import Stack
+from stiefel_init.lab.train.evaluation import NOISE, evaluate
+from stiefel_init.lab.train.stack import BINS, Stack
 from stiefel_init.lab.train.training import EngineName, train
 
 
@@ -107,7 +107,7 @@ def test_the_test_score_is_that_of_each_network_on_its_own_test_rows(
     tasks = [shared, other, shared]
     stack = Stack([Cell("none", depth=2, width=6, seed=seed) for seed in range(3)], tasks, DEVICE)
     scramble_(stack)
-    for index, (one, score) in enumerate(zip(tasks, stack.evaluate()[0].tolist())):
+    for index, (one, score) in enumerate(zip(tasks, evaluate(stack)[0].tolist())):
         with torch.no_grad():
             out = plain(stack, index)(torch.from_numpy(one.test_features).double() / one.scale).numpy()
         if one.loss == "cross_entropy":
@@ -122,9 +122,9 @@ def test_calibration_and_noise_are_measured_once_networks_are_trained(monkeypatc
     tasks = [images(20), images(20, seed=1)]
     stack = Stack([Cell("none", depth=2, width=6, seed=seed) for seed in range(2)], tasks, DEVICE)
     scramble_(stack)
-    assert stack.evaluate()[2:] == (None, None, None)
-    tested = stack.evaluate(last=True)
-    noise = evaluation.NOISE * _stream.normals(_stream.key(0, "noise"), (0, 16), (0, 21), np.float64)
+    assert evaluate(stack)[2:] == (None, None, None)
+    tested = evaluate(stack, last=True)
+    noise = NOISE * _stream.normals(_stream.key(0, "noise"), (0, 16), (0, 21), np.float64)
     for index, one in enumerate(tasks):
         x, y = torch.from_numpy(one.test_features).double() / one.scale, one.test_targets
         with torch.no_grad():
@@ -132,7 +132,7 @@ def test_calibration_and_noise_are_measured_once_networks_are_trained(monkeypatc
             p = network(x).softmax(-1).numpy()
             noisy = network(x[:16] + torch.from_numpy(noise)).argmax(-1).numpy()
         confidence, right = p.max(1), p.argmax(1) == y
-        edges = np.linspace(0, 1, evaluation.BINS + 1)
+        edges = np.linspace(0, 1, BINS + 1)
         bins = [(confidence > low) & (confidence <= high) for low, high in pairwise(edges)]
         error = sum(abs(right[b].mean() - confidence[b].mean()) * b.mean() for b in bins if b.any())
         found = [float(column[index]) for column in tested if column is not None]
@@ -140,7 +140,7 @@ def test_calibration_and_noise_are_measured_once_networks_are_trained(monkeypatc
         expected = [100 * right.mean(), 100 * even, -np.log(p[range(40), y]).mean(), 100 * error]
         assert found == pytest.approx([*expected, 100 * (noisy == y[:16]).mean()], rel=1e-4)
     table_stack = Stack([Cell("none", depth=2, width=6)], [table(20)], DEVICE)
-    assert table_stack.evaluate(last=True)[1:] == (None,) * 4
+    assert evaluate(table_stack, last=True)[1:] == (None,) * 4
 
 
 # A cell's outcome depends on its identity.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,16 +10,10 @@ from torch import Tensor
 from ... import _stream
 from ...torch.sampling._stream import normals
 from .network import Parameters, predict
+from .stack import BINS, ROWS, Stack
 
-if TYPE_CHECKING:
-    from .stack import Stack
-
-ROWS = 2048
-"""Test rows at once; and the first so many are tested with noise."""
 NOISE = 0.3
 """Standard deviation of the noise, in the unit of the network's inputs: pixels from 0 to 1, standardized features."""
-BINS = 15
-"""Of confidence, for the expected calibration error."""
 
 
 class Tested(NamedTuple):

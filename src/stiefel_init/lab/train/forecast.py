@@ -18,10 +18,10 @@ from ..data import Dataset
 from ..progress import counted, duration
 from . import record as record_files
 from .cell import Cell, stack_key
-from .evaluation import ROWS
+from .evaluation import evaluate
 from .network import Architecture
 from .runner import DeviceName, pick_device, plan
-from .stack import Stack
+from .stack import ROWS, Stack
 from .task import Task, Tasks
 from .threads import spread
 from .training import pick_engine, test_epochs
@@ -146,8 +146,8 @@ def _measure_part(stack: Sequence[Cell], tasks: Tasks, device: torch.device) -> 
         step = timed(lambda: engine.first_steps(1), device)
         epoch = timed(lambda: state.shuffle(0), device)
         rows = len(whole[0].test_features) / len(learned[0].test_features)
-        test = rows * timed(state.evaluate, device)
-        last = rows * timed(lambda: state.evaluate(last=True), device)
+        test = rows * timed(lambda: evaluate(state), device)
+        last = rows * timed(lambda: evaluate(state, last=True), device)
     finally:
         engine.close()
     deeper = Architecture.of(cell, whole[0]).parameters / state.net.parameters

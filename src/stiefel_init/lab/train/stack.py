@@ -16,11 +16,14 @@ from torch import Tensor
 from ... import _stream
 from ...torch.sampling._stream import words
 from .cell import Cell
-from .evaluation import BINS, ROWS, Tested, evaluate
 from .network import Architecture, calibrate, initial
 from .schedule import factor, released
 from .task import Task
 
+ROWS = 2048
+"""Test rows at once; and the first so many are tested with noise."""
+BINS = 15
+"""Of confidence, for the expected calibration error."""
 CALIBRATION_ROWS = 256
 """Training rows, spread evenly, that schemes such as LSUV measure."""
 
@@ -112,10 +115,6 @@ class Stack:
         """The step that begins at a row of the epoch, and all steps."""
         each = -(-self.size // self.batch)
         return self.epoch * each + start // self.batch, self.cells[0].epochs * each
-
-    def evaluate(self, *, last: bool = False) -> Tested:
-        """Test each network; after the `last` epoch, measure all that there is."""
-        return evaluate(self, last=last)
 
 
 def memory_per_cell(cell: Cell, task: Task, training: int) -> int:

@@ -16,6 +16,7 @@ from ...torch.sampling._precision import products
 from .cell import Cell
 from .checkpoint import Checkpoint
 from .engine import Engine
+from .evaluation import evaluate
 from .fused import FusedEngine
 from .graph import GraphEngine
 from .outcome import Outcome
@@ -131,7 +132,7 @@ def _note(outcomes: list[Outcome], stack: Stack, epoch: int, loss: Tensor, corre
 
 
 def _test(outcomes: list[Outcome], stack: Stack, epoch: int, last: bool) -> None:
-    tested = stack.evaluate(last=last)
+    tested = evaluate(stack, last=last)
     columns = [[None] * len(outcomes) if values is None else values.tolist() for values in tested]
     for outcome, *values in zip(outcomes, *columns):
         outcome.tested.append(epoch)
