@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to through a pipe: what the checks of the site and of the explorer share."""
+"""A headless Chromium, spoken to through a pipe: what the checks of pages, of the site and of the explorer share."""
 
 from __future__ import annotations
 
@@ -6,12 +6,24 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+# What the browser reads from 3 and writes to 4 is set in a process between: `preexec_fn` would fork this one, which may
+# have threads.
+_AS_3_AND_4 = """
+import os, sys
+first, second = os.dup(int(sys.argv[1])), os.dup(int(sys.argv[2]))
+for end, place in ((first, 3), (second, 4)):
+    os.dup2(end, place)
+    os.set_inheritable(place, True)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def find() -> str | None:
@@ -33,19 +45,16 @@ class Browser:
             "--headless=new",
             "--no-sandbox",
             "--disable-gpu",
+            "--hide-scrollbars",
             "--remote-debugging-pipe",
             "--disable-dev-shm-usage",
         ]
         quiet = ["--no-first-run", "--disable-extensions", "--disable-background-networking", "--mute-audio"]
 
-        def wire() -> None:
-            first, second = os.dup(read_by_it), os.dup(written_by_it)  # 3 and 4 may be in use here
-            os.dup2(first, 3)
-            os.dup2(second, 4)
-
+        command = [path, *options, *quiet, f"--user-data-dir={self._folder.name}", "about:blank"]
         self._process = subprocess.Popen(
-            [path, *options, *quiet, f"--user-data-dir={self._folder.name}", "about:blank"],
-            preexec_fn=wire, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            [sys.executable, "-ISc", _AS_3_AND_4, str(read_by_it), str(written_by_it), *command],
+            pass_fds=(read_by_it, written_by_it), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         os.close(read_by_it)
         os.close(written_by_it)
@@ -54,7 +63,7 @@ class Browser:
         page = next(one for one in self.ask("Target.getTargets")["targetInfos"] if one["type"] == "page")
         attached = self.ask("Target.attachToTarget", targetId=page["targetId"], flatten=True)
         self._session = attached["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
+        for domain in ("Page", "Runtime", "Log", "Network"):
             self.ask(f"{domain}.enable")
 
     def __enter__(self) -> Browser:
@@ -125,6 +134,12 @@ class Browser:
         import base64
 
         path.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]))
+
+    def asked(self) -> list[str]:
+        """The addresses that the page has asked the network for since it was opened."""
+        sent = [event["params"] for event in self.events if event["method"] == "Network.requestWillBeSent"]
+        found = [each["request"]["url"] for each in sent]
+        return [address for address in found if not address.startswith(("file:", "data:"))]
 
     def errors(self) -> list[str]:
         """What the console has complained about since the page was opened."""

@@ -89,7 +89,7 @@ def test_a_dry_run_trains_and_writes_nothing(stiefel_init: Cli, tmp_path: Path) 
     done = stiefel_init("train", *TINY, "--dataset", "digits", "--out", "study", "--dry-run")
     assert done.code == 0
     assert done.out.startswith("8 networks, 0 of them finished; 8 to train on cpu, in 2 stacks.\n")
-    assert re.search(r"should take about \d+ (s|min) if", done.out)
+    assert re.search(r"should take about [\d.]+ (s|min) if", done.out)
     assert "Nothing was run or written." in done.out
     assert list(tmp_path.iterdir()) == []
     stiefel_init("train", *TINY, "--dataset", "digits", "--out", "study")

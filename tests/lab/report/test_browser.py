@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import base64
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from browser import CHROMIUM, Browser, browser
+from laboratory import ROOT
 
 from stiefel_init.lab.report import plots
 from stiefel_init.lab.report.chart import Chart, Line, Panel
 from stiefel_init.lab.report.page import write_page
 from stiefel_init.lab.report.tables import Table
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+sys.path.append(str(ROOT / "benchmarks"))
+chromium = pytest.importorskip("chromium", reason="benchmarks/ is a part of the source tree")
+pytestmark = pytest.mark.skipif(chromium.find() is None, reason="needs Chromium")
 COLUMNS = [f"scheme {n}" for n in range(9)]
 
 
 @pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("profile")) as opened:
+def browser() -> Iterator[Any]:
+    with chromium.Browser() as opened:
         yield opened
 
 
@@ -36,31 +40,30 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("width", [1200, 400])
-@pytest.mark.parametrize(("scheme", "paper"), [("light", "rgb(255, 255, 255)"), ("dark", "rgb(20, 23, 27)")])
-def test_a_page_at_any_width_and_in_any_light(
-    chromium: Browser, page: Path, width: int, scheme: str, paper: str
-) -> None:
-    chromium.open(page, width, prefers_color_scheme=scheme)
-    assert chromium.value("getComputedStyle(document.body).backgroundColor") == paper
-    assert chromium.value("document.documentElement.scrollWidth") == width, "nothing sticks out"
-    wide = chromium.value("(t => t.scrollWidth - t.clientWidth)(document.querySelector('div.table'))")
+@pytest.mark.parametrize(("dark", "paper"), [(False, "rgb(255, 255, 255)"), (True, "rgb(20, 23, 27)")])
+def test_a_page_at_any_width_and_in_any_light(browser: Any, page: Path, width: int, dark: bool, paper: str) -> None:
+    browser.look(width, dark=dark)
+    browser.open(page)
+    assert browser.run("getComputedStyle(document.body).backgroundColor") == paper
+    assert browser.run("document.documentElement.scrollWidth") == width, "nothing sticks out"
+    wide = browser.run("(t => t.scrollWidth - t.clientWidth)(document.querySelector('div.table'))")
     assert (wide > 0) == (width == 400), "a wide table scrolls by itself"
-    assert chromium.value("document.querySelectorAll('.panel svg .line').length") == 6
-    assert chromium.seen("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled") == []
-    asked = [request["request"]["url"] for request in chromium.seen("Network.requestWillBeSent")]
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert browser.run("document.querySelectorAll('.panel svg .line').length") == 6
+    assert browser.errors() == []
+    assert not any(event["method"] == "Runtime.consoleAPICalled" for event in browser.events)
+    assert browser.asked() == []
 
 
-def test_lines_can_be_switched_off(chromium: Browser, page: Path) -> None:
-    chromium.open(page, 1200)
-    chromium.value("document.querySelector('.legend button').click()")
-    assert chromium.value("document.querySelectorAll('.panel svg .line').length") == 3
+def test_lines_can_be_switched_off(browser: Any, page: Path) -> None:
+    browser.open(page)
+    browser.run("document.querySelector('.legend button').click()")
+    assert browser.run("document.querySelectorAll('.panel svg .line').length") == 3
 
 
-def test_a_page_is_printed_on_paper(chromium: Browser, page: Path) -> None:
-    chromium.open(page, 1200, prefers_color_scheme="dark")
-    chromium("Emulation.setDeviceMetricsOverride", width=720, height=900, deviceScaleFactor=1, mobile=False)
-    chromium("Emulation.setEmulatedMedia", media="print")
-    assert chromium.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert chromium.value("document.documentElement.scrollWidth") == 720
-    assert base64.b64decode(chromium("Page.printToPDF")["data"]).startswith(b"%PDF")
+def test_a_page_is_printed_on_paper(browser: Any, page: Path) -> None:
+    browser.look(720, dark=True)
+    browser.open(page)
+    browser.ask("Emulation.setEmulatedMedia", media="print")
+    assert browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert browser.run("document.documentElement.scrollWidth") == 720
+    assert base64.b64decode(browser.ask("Page.printToPDF")["data"]).startswith(b"%PDF")
