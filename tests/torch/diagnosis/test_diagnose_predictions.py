@@ -99,3 +99,13 @@ def test_members_that_clip_nothing_are_predicted_as_such(member: Member) -> None
         assert row.predicted_pre_std == pytest.approx(row.pre_std, rel=0.03)
         assert row.predicted_gradient == pytest.approx(row.gradient, rel=0.1)
     assert rows[-1].predicted_active < 0.7  # where a uniform member would have woken the units up
+
+
+def test_a_signal_that_does_not_vary_has_no_predicted_alpha() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+    for parameter in model[0].parameters():
+        nn.init.zeros_(parameter)
+    first, second = diagnose(model, torch.randn(16, 8, generator=torch.Generator().manual_seed(0))).layers
+    assert first.alpha is None
+    assert first.predicted_alpha is None
+    assert second.predicted_alpha == pytest.approx(second.alpha)

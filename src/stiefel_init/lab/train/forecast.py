@@ -135,8 +135,9 @@ def _measure_part(stack: Sequence[Cell], tasks: Tasks, device: torch.device) -> 
     depth = min(cell.depth, MOST_LAYERS)
     width = cell.width if isinstance(cell.width, int) else cell.width[:depth]
     whole = [tasks(one) for one in stack]
-    parts = {id(task): task.test_features[:ROWS] for task in whole}
-    learned = [replace(t, test_features=parts[id(t)], test_targets=t.test_targets[:ROWS]) for t in whole]
+    # One array for all tasks that share it: networks that are tested on the same rows are tested together.
+    parts = {id(task.test_features): task.test_features[:ROWS] for task in whole}
+    learned = [replace(t, test_features=parts[id(t.test_features)], test_targets=t.test_targets[:ROWS]) for t in whole]
     start = _now(device)
     state = Stack([replace(one, depth=depth, width=width) for one in stack], learned, device)
     engine = pick_engine("auto", cell, learned[0], device)(state)
@@ -146,18 +147,22 @@ def _measure_part(stack: Sequence[Cell], tasks: Tasks, device: torch.device) -> 
         step = timed(lambda: engine.first_steps(1), device)
         epoch = timed(lambda: state.shuffle(0), device)
         rows = len(whole[0].test_features) / len(learned[0].test_features)
-        test = rows * timed(lambda: evaluate(state), device)
-        last = rows * timed(lambda: evaluate(state, last=True), device)
+        test = timed(lambda: evaluate(state), device)
+        more = max(timed(lambda: evaluate(state, last=True), device) - test, 0.0)
     finally:
         engine.close()
     deeper = Architecture.of(cell, whole[0]).parameters / state.net.parameters
-    return Cost(begun * deeper, epoch, step * deeper, test * deeper, max(last - test, 0.0) * deeper)
+    noisy = min(more, test)  # the rows that are tested with noise are as many, whatever the size of the test part
+    return Cost(begun * deeper, epoch, step * deeper, rows * test * deeper, (noisy + rows * (more - noisy)) * deeper)
 
 
 def timed(act: Callable[[], object], device: torch.device) -> float:
-    """Seconds of an act: the mean of as many as fit into a moment."""
+    """Seconds of an act: the mean of as many as fit into a moment.
+
+    At most a hundred: an act of no time, over and over, would keep Python's lock from the threads that measure beside it.
+    """
     count, start = 0, _now(device)
-    while not count or _now(device) - start < MOMENT:
+    while not count or (count < 100 and _now(device) - start < MOMENT):
         act()
         count += 1
     return (_now(device) - start) / count

@@ -33,11 +33,16 @@ class Prediction(NamedTuple):
 
     pre_mean: float
     pre_std: float
-    alpha: float
+    alpha: float | None
     active: float | None = None
     post_mean: float | None = None
     post_std: float | None = None
     gradient: float | None = None
+
+
+def _finite(alpha: float) -> float | None:
+    """A signal that does not vary has no ratio of mean to deviation."""
+    return float(alpha) if np.isfinite(alpha) else None
 
 
 def runs(seen: Sequence[Seen]) -> Iterator[list[Seen]]:
@@ -110,7 +115,7 @@ def _by_moments(run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map]) -> 
     for at, layer in enumerate(run):
         if not np.isfinite(before[at]).all():
             break
-        row = Prediction(float(pre_mean[at]), float(pre_std[at]), float(alphas[at]))
+        row = Prediction(float(pre_mean[at]), float(pre_std[at]), _finite(alphas[at]))
         if layer.parameters is not None:
             row = row._replace(active=float(active[at]), post_mean=float(post_mean[at]), post_std=float(post_std[at]))
         rows.append(row)
@@ -154,7 +159,7 @@ def _by_lee(run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map]) -> tupl
     whole = propagate(sizes, mean=mean, std=std, scheme="lee", activation=name, **parameters)
     rows = []
     for at, layer in enumerate(run):
-        row = Prediction(float(whole.pre_mean[at]), float(whole.pre_std[at]), float(whole.alpha[at]))
+        row = Prediction(float(whole.pre_mean[at]), float(whole.pre_std[at]), _finite(whole.alpha[at]))
         if layer.parameters is not None:
             row = row._replace(
                 active=float(whole.active[at]),
