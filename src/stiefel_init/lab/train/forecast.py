@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -157,15 +158,16 @@ def _measure_part(stack: Sequence[Cell], tasks: Tasks, device: torch.device) -> 
 
 
 def timed(act: Callable[[], object], device: torch.device) -> float:
-    """Seconds of an act: the mean of as many as fit into a moment.
+    """Seconds of an act: the median of as many as fit into a moment, so that a hiccup of the machine does not count.
 
-    At most a hundred: an act of no time, over and over, would keep Python's lock from the threads that measure beside it.
+    At most a hundred: an act of no time, over and over, would keep Python's lock from other threads that measure.
     """
-    count, start = 0, _now(device)
-    while not count or (count < 100 and _now(device) - start < MOMENT):
+    times: list[float] = []
+    while not times or (len(times) < 100 and sum(times) < MOMENT):
+        start = _now(device)
         act()
-        count += 1
-    return (_now(device) - start) / count
+        times.append(_now(device) - start)
+    return statistics.median(times)
 
 
 def _now(device: torch.device) -> float:
