@@ -19,7 +19,8 @@ except ImportError:  # then the chain of library calls serves
 
 MOST = 64  # larger tiles do not fit the registers of a program
 KINDS = {"adam": 0, "sgd": 1}
-PRECISION = "ieee"  # of products, as Triton calls it: those of tf32 would leave the set
+PRECISION = "tf32x3"  # of products, as Triton calls it: those of tf32 would leave the set
+WARPS = 4  # of the largest tile
 
 
 def fits(weights: Tensor) -> bool:
@@ -106,7 +107,7 @@ def step(
     _kernel[(len(weights),)](
         weights, gradients, moments[0], moments[-1], out, numbers, numbers.stride(0) if len(numbers) > 1 else 0, n,
         LARGEST=_on_set.LARGEST_TURN**2, SHORT=_on_set.SHORT, SAFE=_on_set.SAFE, SKEW=_on_set.SKEW,
-        KIND=KINDS[kind], ONES=ones, PRECISION=PRECISION, TILE=tile, num_warps=4 if tile <= 32 else 8,
+        KIND=KINDS[kind], ONES=ones, PRECISION=PRECISION, TILE=tile, num_warps=4 if tile < MOST else WARPS,
     )  # fmt: skip
     return out
 
