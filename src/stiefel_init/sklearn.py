@@ -14,8 +14,8 @@ import numpy as np
 from ._errors import StiefelError
 from ._install import missing
 from ._sample import draw
-from .recipe._matrices import Layer, Matrices
-from .recipe._parts import Weight, parts
+from .recipe._matrices import Layer, Matrices, Weight
+from .recipe._parts import parts
 from .recipe._roles import Roles
 from .schemes import Position, Scheme, SchemeName, Start, Zeros, get
 

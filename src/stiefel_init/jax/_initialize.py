@@ -16,7 +16,7 @@ from ..recipe._options import Recipe, chosen_scheme, matching
 from ..recipe._parameters import Parameter, decide, values
 from ..recipe._plan import Plan
 from ..recipe._roles import Roles, of_flow, of_order
-from ..recipe._start import refuse_calibration, start_of
+from ..recipe._start import refuse_torch_only, start_of
 from ..schemes import Scheme, SchemeName, Stiefel
 from ._flow import flow_of
 from ._initializer import DTYPES
@@ -115,7 +115,7 @@ def initialize(
     >>> model = initialize(model, 0, inputs=jnp.ones(2))
     """
     chosen = chosen_scheme(scheme, recipe, conv, ends=(inputs, stem, head))
-    refuse_calibration(chosen)
+    refuse_torch_only(chosen)
     number = _number(seed)
     given = None if inputs is None else _arguments(inputs)
     try:

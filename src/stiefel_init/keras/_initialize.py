@@ -18,7 +18,7 @@ from ..recipe._options import Recipe, chosen_scheme, matching
 from ..recipe._parameters import Parameter, decide, values
 from ..recipe._plan import Plan
 from ..recipe._roles import Roles, of_flow, of_order
-from ..recipe._start import refuse_calibration, start_of
+from ..recipe._start import refuse_torch_only, start_of
 from ..schemes import Scheme, SchemeName, Stiefel
 from ._flow import flow_of
 from ._initializer import DTYPES
@@ -79,7 +79,7 @@ def initialize_(
     if not isinstance(model, keras.layers.Layer):
         raise StiefelError(f"model is a {type(model).__name__}; give a keras.Model.")
     chosen = chosen_scheme(scheme, recipe, conv, ends=(inputs, stem, head))
-    refuse_calibration(chosen)
+    refuse_torch_only(chosen)
     number = random.getrandbits(63) if seed is None else _validate.size("seed", seed)
     parameters = parameters_of(model)
     variables: dict[Hashable, Any] = {id(variable): variable for variable in model.weights}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import lru_cache
 
-from ..schemes import Blend, Random, Scheme
+from ..schemes import Blend, MimeticFactor, Random, Scheme
 from ._matrices import Constant, Matrices, Shape
 from ._parts import Part
 from ._plan import NEITHER, Row
@@ -17,7 +18,10 @@ def row(name: str, shape: Shape, parts: list[Part]) -> Row:
     """One row of the plan for all the parts of a weight."""
     part = parts[0]
     if len(parts) > 1:
-        text, side = f"{_label(part.scheme)} {len(parts)} of {part.matrices.m}×{part.matrices.n}", "both"
+        kinds = Counter((part.scheme, part.matrices.m, part.matrices.n) for part in parts)
+        counts = {kind: f"{count} of " if count > 1 else "" for kind, count in kinds.items()}
+        text = ", ".join(f"{_label(scheme)} {counts[scheme, m, n]}{m}×{n}" for scheme, m, n in kinds)
+        side = NEITHER if any(map(_neither, (scheme for scheme, _, _ in kinds))) else "both"
     else:
         text, side = described(part.matrices, part.scheme)
     return Row(name, shape, text, side, part.reason)
@@ -38,13 +42,18 @@ def described(chosen: Matrices | Constant, scheme: Scheme) -> tuple[str, str]:
     scale = (
         "" if chosen.scale == 1 else f" / {1 / chosen.scale:.4g}" if 0 < chosen.scale < 1 else f" × {chosen.scale:.4g}"
     )
-    neither = scheme.entrywise or isinstance(scheme, Blend)
-    side = NEITHER if neither else "rows" if m < n else "columns" if m > n else "both"
+    side = NEITHER if _neither(scheme) else "rows" if m < n else "columns" if m > n else "both"
     return f"{_label(scheme.resolve(m, n))} {many}{m}×{n}{centre}{scale}", side
 
 
+def _neither(scheme: Scheme) -> bool:
+    return scheme.entrywise or isinstance(scheme, Blend | MimeticFactor)
+
+
 def _label(scheme: Scheme) -> str:
-    """The scheme's text with numbers to three digits; a blend in words."""
+    """The scheme's text with numbers to three digits; blends and factors in words."""
+    if isinstance(scheme, MimeticFactor):
+        return f"mimetic {scheme.projection}"
     if isinstance(scheme, Blend):
         return "patches" if scheme.spread >= 1 else f"permutation + {scheme.spread:.3g} patches"
     return re.sub(r"\d+\.\d{4,}", lambda number: f"{float(number[0]):.3g}", str(scheme))

@@ -6,7 +6,7 @@ Each framework has its ways to see what a model computes; all of them tell a `Fl
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 INPUT = ""  # the origin of what the model is given
 
@@ -23,7 +23,8 @@ LAYERS = _words(
 )
 _NORMS = _words("layernorm batchnorm syncbatchnorm groupnorm instancenorm rmsnorm normalize localresponsenorm rsqrt")
 _SUMS = _words("add radd iadd")
-_MERGES = _SUMS | _words("sub rsub isub mul rmul imul cat concat stack addcmul where")
+_FACTORS = _words("mul rmul imul multiply")
+_MERGES = _SUMS | _FACTORS | _words("sub rsub isub cat concat stack addcmul where")
 _RESHAPES = _words("reshape view flatten unflatten")
 _PRODUCTS = _words("matmul mm bmm baddbmm scaleddotproductattention")
 RECTIFIERS = _words(
@@ -47,6 +48,8 @@ class Signal:
     """The last one since the layer."""
     turned: bool = False
     """Whether its last axis is that of places, such as tokens, and not that of channels."""
+    gain: str = field(default="", compare=False)
+    """The parameter that it was multiplied by last, if it is zero where that is: no layer or activation came since."""
 
 
 class Flow:
@@ -62,7 +65,15 @@ class Flow:
         """What was added up."""
         self.returned: list[Signal] = []
 
-    def call(self, name: str, signals: list[Signal], weights: Iterable[str], *, turns: bool = False) -> Signal | None:
+    def call(
+        self,
+        name: str,
+        signals: list[Signal],
+        weights: Iterable[str],
+        *,
+        turns: bool = False,
+        gains: Iterable[str] = (),
+    ) -> Signal | None:
         """A function or module is called; the signal that comes out, None if it is none.
 
         Args:
@@ -70,6 +81,7 @@ class Flow:
             signals: What it is given.
             weights: The names of the weights it uses.
             turns: Whether it puts another axis last.
+            gains: The names of the parameters that it multiplies by.
         """
         short = name.replace("_", "").lower()
         weights = tuple(weights)
@@ -82,14 +94,15 @@ class Flow:
         if not signals:
             return None
         joined = join(signals)
+        gain = next(iter(gains), "")
         if short.rstrip("123d") in _NORMS:
             if not joined.activation:
                 self.normalized |= joined.origins
-            return replace(joined, normalized=True, turned=False)
+            return replace(joined, normalized=True, turned=False, gain=gain)
         if short in ACTIVATIONS:
             if not joined.activation:
                 self.next.update({origin: short for origin in joined.origins if origin not in self.next})
-            return replace(joined, activation=short)
+            return replace(joined, activation=short, gain="")
         if short in _RESHAPES:
             return replace(joined, turned=False)
         if short in _PRODUCTS:
@@ -97,7 +110,9 @@ class Flow:
         if short in _MERGES and len({signal.origins for signal in signals}) > 1:
             if short in _SUMS:
                 self.sums.append(signals)
-            return replace(joined, merged=True)
+            return replace(joined, merged=True, gain="")
+        if short in _FACTORS and gain:
+            return replace(joined, gain=gain)
         return replace(joined, turned=not joined.turned) if turns else joined
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -22,7 +22,7 @@ class Layer:
     where groups divide the second dimension. Other frameworks bring theirs into it.
     """
 
-    kind: Literal["linear", "convolution", "members", "state"] = "linear"
+    kind: Literal["linear", "convolution", "members", "state", "embedding"] = "linear"
     """`"members"`: attention and recurrent layers, whose matrices are in the set wherever they stand; `"state"`: from
     one state of a ReLU recurrence to the next."""
     count: int = 1
@@ -31,7 +31,7 @@ class Layer:
     dilation: tuple[int, ...] = ()
     transposed: bool = False
     heads: int | None = None
-    """Of q, k and v in one weight: the heads, if the rows are those of q, k and v of one head after the other."""
+    """Of a weight that holds an attention's query: its heads, where they are known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # equal layers share one, so that it serves as a key by itself
@@ -101,6 +101,21 @@ class Matrices:
             return weight[None]
         apart = weight.reshape(self.count, weight.shape[0] // self.count, *weight.shape[1:])
         return apart[(..., *self.tap)]
+
+
+class Weight(NamedTuple):
+    """A weight that is to be drawn, and its layer."""
+
+    name: str
+    shape: Shape
+    """In PyTorch's layout; `Layer` describes it."""
+    matrices: Matrices
+    """What it holds under the paper's recipe."""
+    layer: Layer
+    biased: bool = False
+    """Whether the layer has a bias that can be set."""
+    linked: bool = True
+    """Whether it may take the matrices of another weight."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

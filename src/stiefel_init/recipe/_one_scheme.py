@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from .._errors import StiefelError
 from ..schemes import Position, Scheme
-from ._matrices import Conv, kernel_matrices
-from ._parts import Part, Weight
+from ._matrices import Conv, Weight, kernel_matrices
+from ._parts import Part
 from ._roles import Roles
+from ._transformer import parts_of_attention
 
 _IN_FLOWS = {"tat": "leakyrelu"}
 """What a flow calls an activation, if not by its own name."""
@@ -38,7 +39,7 @@ def check_roles(scheme: Scheme, roles: Roles) -> None:
                 f"scheme={str(scheme)!r} is made for networks with {' or '.join(scheme.activations)}, and {weight} is "
                 f"followed by {activation}; use another scheme or that activation."
             )
-    if scheme.residual and not roles.residual:
+    if scheme.residual and not (roles.residual or (scheme.zeroes_gains and roles.gains)):
         raise StiefelError(
             f"scheme={str(scheme)!r} is for residual networks, and no layer of the model ends a residual branch; use "
             "another scheme."
@@ -52,26 +53,46 @@ def _guessed(ends: dict[str, str]) -> bool:
 def parts_of_scheme(
     weights: Iterable[Weight], scheme: Scheme, roles: Roles | None, conv: Conv
 ) -> dict[str, list[Part]]:
-    """What all weights of a model start as, by name."""
-    in_branch = {name: len(row) for row in (() if roles is None else roles.residual.values()) for name in row}
+    """What all weights of a model start as, by name.
+
+    Raises:
+        StiefelError: if the scheme is for transformers, and the model is none.
+    """
+    known = {weight.name: weight for weight in weights}
+    positions = _positions(known, roles)
+    attention = parts_of_attention(known, scheme, roles, positions)
     found: dict[str, list[Part]] = {}
-    for weight in weights:
-        position = Position()
-        if roles is not None:
-            position = Position(
-                first=weight.name in roles.stems,
-                last=weight.name in roles.heads,
-                branches=len(roles.residual),
-                branch=in_branch.get(weight.name, 0),
-                ends_branch=weight.name in roles.residual,
-            )
+    for name, weight in known.items():
+        if name in attention:
+            found[name] = attention[name]
+            continue
+        position = positions[name]
         law = scheme.at(position)
         matrices = weight.matrices
         if weight.layer.kind == "convolution" and law.entrywise != scheme.entrywise:
             matrices = kernel_matrices(weight.layer, weight.shape, conv, entrywise=law.entrywise)
         drawn = law.bias(matrices.n) if weight.biased and weight.layer.kind in ("linear", "convolution") else None
-        found[weight.name] = [Part(matrices, law, _reason(scheme, position, roles, weight.name), bias=drawn)]
+        found[name] = [Part(matrices, law, _reason(scheme, position, roles, name), bias=drawn)]
     return found
+
+
+def _positions(weights: Mapping[str, Weight], roles: Roles | None) -> dict[str, Position]:
+    """The part that each weight plays, as far as the flow tells."""
+    if roles is None:
+        return {name: Position(table=weight.layer.kind == "embedding") for name, weight in weights.items()}
+    in_branch = {name: len(row) for row in roles.residual.values() for name in row}
+    return {
+        name: Position(
+            first=name in roles.stems,
+            last=name in roles.heads,
+            branches=len(roles.residual),
+            branch=in_branch.get(name, 0),
+            ends_branch=name in roles.residual,
+            gained=name in roles.gains,
+            table=weight.layer.kind == "embedding",
+        )
+        for name, weight in weights.items()
+    }
 
 
 def _reason(scheme: Scheme, position: Position, roles: Roles | None, name: str) -> str:

@@ -15,8 +15,8 @@ import numpy as np
 from .._sample import of_kernel
 from ..schemes import Scheme
 from ._describe import described, row
-from ._matrices import Constant, Conv, Layer, Leave, Matrices, Rule, Shape, kernel_matrices
-from ._parts import Part, Weight, reason_of
+from ._matrices import Constant, Conv, Layer, Leave, Matrices, Rule, Shape, Weight, kernel_matrices
+from ._parts import Part, reason_of
 from ._plan import Row
 from ._start import StartOf
 

@@ -38,7 +38,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..schemes import Blend, Centred, Offsets, Orthogonal, Rotation, Scheme, Stiefel
-from ._matrices import Layer, Matrices, Shape, is_patches, kernel_matrices
+from ._attention import attentions
+from ._matrices import Matrices, Weight, is_patches, kernel_matrices
 from ._roles import Roles, saturates
 
 KEY, OUTPUT = 0.7, -0.25  # Note [attention as a filter]
@@ -57,21 +58,6 @@ class Part(NamedTuple):
     """The number of its first matrix."""
     bias: Scheme | None = None
     """How the layer's biases start; None for zeros."""
-
-
-class Weight(NamedTuple):
-    """A weight that is to be drawn, and its layer."""
-
-    name: str
-    shape: Shape
-    """In PyTorch's layout; `Layer` describes it."""
-    matrices: Matrices
-    """What it holds under the paper's recipe."""
-    layer: Layer
-    biased: bool = False
-    """Whether the layer has a bias that can be set."""
-    linked: bool = True
-    """Whether it may take the matrices of another weight."""
 
 
 def reason_of(bias: Scheme) -> str:
@@ -160,88 +146,32 @@ def _kernel(weight: Weight, roles: Roles) -> Part:
     return Part(whole, Blend(1 / math.sqrt(row), places, int(np.ravel_multi_index(at_centre.tap, shape[2:])), gain))
 
 
-_SEPARATE = (
-    ("q_proj", "k_proj", "v_proj", ("o_proj", "out_proj", "c_proj", "proj")),
-    ("query", "key", "value", ("out", "proj", "dense", "out_proj", "attention_output")),
-    ("query_proj", "key_proj", "value_proj", ("output_proj", "out_proj")),
-    ("to_q", "to_k", "to_v", ("to_out", "to_out.0")),
-    ("q_lin", "k_lin", "v_lin", ("out_lin",)),
-    ("wq", "wk", "wv", ("wo",)),
-    ("q", "k", "v", ("o", "out", "proj")),
-)
-_FUSED = (
-    ("in_proj_weight", ("out_proj.weight",)),
-    ("qkv.weight", ("proj.weight", "out_proj.weight", "out.weight")),
-    ("c_attn.weight", ("c_proj.weight",)),
-    ("query_key_value.weight", ("dense.weight",)),
-)
-_CROSS = ("cross", "encoder_attn", "encdecattention", "multihead_attn")
-
-
 def _attention(weights: Mapping[str, Weight], roles: Roles) -> dict[str, list[Part]]:
     """The parts of all weights of self-attention that belong together; Note [attention as a filter]."""
     found: dict[str, list[Part]] = {}
-    for name, weight in weights.items():
-        if len(weight.shape) != 2 or any(word in name.lower() for word in _CROSS):
+    for attention in attentions(weights, roles):
+        query, key, value = attention.query, attention.key, attention.value
+        if attention.crossed:
             continue
-        for leaf, outputs in _FUSED:
-            if weight.matrices.m * weight.matrices.count == 3 * weight.matrices.n and _ends(name, leaf):
-                size, stem = weight.matrices.n, name.removesuffix(leaf)
-                if (three := _thirds(weight, leaf)) is None:
-                    continue
-                query, key, value = three
-                found[name] = [
-                    Part(query, Stiefel(), "k starts as 0.7 q", name, 0),
-                    Part(replace(key, scale=KEY), Stiefel(), "", name, 0),
-                    Part(value, Stiefel(), "", name, 2),
-                ]
-                _output(found, weights, (stem + leaf for leaf in outputs), size, name, 2)
-        for queries, keys, values, outs in _SEPARATE:
-            if not _ends(name, leaf := queries + ".weight"):
+        size = query.matrices.n
+        if query.weight == key.weight:
+            found[query.weight] = [
+                Part(query.matrices, Stiefel(), "k starts as 0.7 q", query.weight, 0),
+                Part(replace(key.matrices, scale=KEY), Stiefel(), "", query.weight, 0),
+                Part(value.matrices, Stiefel(), "", query.weight, 2),
+            ]
+        elif weights[query.weight].shape == weights[key.weight].shape:
+            found[query.weight] = [Part(replace(key.matrices, scale=1.0), Stiefel())]
+            reason = f"starts as 0.7 {query.weight}"
+            found[key.weight] = [Part(replace(key.matrices, scale=KEY), Stiefel(), reason, query.weight)]
+            if weights[value.weight].shape != (size, size):
                 continue
-            stem, shape = name.removesuffix(leaf), weight.shape
-            other, third = weights.get(f"{stem}{keys}.weight"), weights.get(f"{stem}{values}.weight")
-            if other is None or third is None or other.shape != shape:
-                continue
-            if roles.origins.get(name) != roles.origins.get(other.name):  # they read two sequences
-                continue
-            found[name] = [Part(replace(other.matrices, scale=1.0), Stiefel())]
-            found[other.name] = [Part(replace(other.matrices, scale=KEY), Stiefel(), f"starts as 0.7 {name}", name)]
-            if third.shape == (shape[1], shape[1]):
-                found[third.name] = [Part(replace(third.matrices, scale=1.0), Stiefel())]
-                _output(found, weights, (f"{stem}{out}.weight" for out in outs), shape[1], third.name, 0)
+            found[value.weight] = [Part(replace(value.matrices, scale=1.0), Stiefel())]
+        else:
+            continue
+        name = attention.output
+        if name is not None and name.startswith(attention.stem) and weights[name].shape == (size, size):
+            mirrored = Matrices(1, size, size, order=weights[name].matrices.order, scale=OUTPUT, mirrored=True)
+            reason = f"starts as -1/4 of the transpose of {value.weight}"
+            found[name] = [Part(mirrored, Stiefel(), reason, value.weight, value.first)]
     return found
-
-
-def _ends(name: str, leaf: str) -> bool:
-    return name == leaf or name.endswith("." + leaf)
-
-
-def _thirds(weight: Weight, leaf: str) -> list[Matrices] | None:
-    """Where q, k and v are in a weight that holds all three; None if that is not known."""
-    size = weight.matrices.n
-    if leaf.startswith("query_key_value"):
-        if (heads := weight.layer.heads) is None or size % heads:
-            return None
-        each = size // heads
-        return [Matrices(1, size, size, rows=(part * each, (part + 1) * each), period=3 * each) for part in range(3)]
-    ranges = [(part * size, (part + 1) * size) for part in range(3)]
-    if order := weight.matrices.order:
-        return [Matrices(1, size, size, order=order, columns=columns) for columns in ranges]
-    return [Matrices(1, size, size, rows=rows) for rows in ranges]
-
-
-def _output(
-    found: dict[str, list[Part]],
-    weights: Mapping[str, Weight],
-    names: Iterable[str],
-    size: int,
-    values: str,
-    first: int,
-) -> None:
-    """The output projection, from that of the values."""
-    for name in names:
-        if (weight := weights.get(name)) is not None and weight.shape == (size, size):
-            mirrored = Matrices(1, size, size, order=weight.matrices.order, scale=OUTPUT, mirrored=True)
-            found[name] = [Part(mirrored, Stiefel(), f"starts as -1/4 of the transpose of {values}", values, first)]
-            return

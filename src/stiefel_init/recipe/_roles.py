@@ -31,6 +31,8 @@ class Roles:
     """The last layers of residual branches without a normalization."""
     residual: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The last layer of every residual branch, and the layers of that branch, normalized or not."""
+    gains: dict[str, str] = field(default_factory=dict)
+    """The last layers of residual branches that a parameter scales, and that parameter."""
     places: frozenset[str] = frozenset()
     """The linear layers that mix places, such as tokens, and not channels."""
     codes: frozenset[str] = frozenset()
@@ -84,11 +86,12 @@ def of_flow(
     places = frozenset(weight for weight, signal in flow.reads.items() if signal.turned and weight not in ends)
     residual = {end: row for end, row in _branches(flow).items() if end not in ends}
     free = frozenset(end for end in residual if not _holds_normalization(flow, _behind(flow, end)))
+    gains = {end: gain for end, gain in _gains(flow).items() if end not in ends}
     codes = _codes(flow, row_of) - ends
     decoders = frozenset(weight for weight, signal in flow.reads.items() if signal.origins <= codes) - ends
     return Roles(
-        stems_found, heads_found, runs, flow.next, frozenset(flow.normalized), origins, free, residual, places, codes,
-        decoders,
+        stems_found, heads_found, runs, flow.next, frozenset(flow.normalized), origins, free, residual, gains, places,
+        codes, decoders,
     )  # fmt: skip
 
 
@@ -120,18 +123,30 @@ def _codes(flow: Flow, row_of: dict[str, list[str]]) -> frozenset[str]:
     return frozenset(alone | (returned & flow.reads.keys()))
 
 
-def _branches(flow: Flow) -> dict[str, tuple[str, ...]]:
+def _gains(flow: Flow) -> dict[str, str]:
+    """The last layers of residual branches that a parameter scales, and that parameter."""
+    ends = _branches(flow, normalized=True)
+    return {
+        origin: signal.gain
+        for signals in flow.sums
+        for signal in signals
+        if signal.gain and len(signal.origins) == 1 and (origin := next(iter(signal.origins))) in ends
+    }
+
+
+def _branches(flow: Flow, *, normalized: bool = False) -> dict[str, tuple[str, ...]]:
     """The last layers of residual branches, and all layers of each, the first one first.
 
-    They are added to something else as they are. Of two layers that are added, such as a block's last one and its
-    shortcut's, it is the one with more layers behind it.
+    They are added to something else as they are, or `normalized` if that counts. Of two layers that are added, such as
+    a block's last one and its shortcut's, it is the one with more layers behind it.
     """
     found: dict[str, tuple[str, ...]] = {}
     for signals in flow.sums:
         behind = {
             origin: _behind(flow, origin)
             for signal in signals
-            if not (signal.merged or signal.activation or signal.normalized) and len(signal.origins) == 1
+            if not (signal.merged or signal.activation) and len(signal.origins) == 1
+            if normalized or not signal.normalized
             for origin in signal.origins
             if origin in flow.reads
         }

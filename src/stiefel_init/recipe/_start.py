@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 from .._errors import StiefelError
 from ..schemes import Scheme
-from ._matrices import Conv
+from ._matrices import Conv, Weight
 from ._one_scheme import check_roles, needs_roles, parts_of_scheme
-from ._parts import Part, Weight, parts
+from ._parts import Part, parts
 from ._roles import Roles
 
 StartOf = Callable[[Iterable[Weight]], dict[str, list[Part]]]
@@ -30,9 +30,20 @@ def start_of(scheme: Scheme | None, conv: Conv, roles: Callable[[], Roles]) -> S
     return (lambda weights: parts_of_scheme(weights, scheme, traced, conv)) if scheme.varies else None
 
 
-def refuse_calibration(scheme: Scheme | None) -> None:
-    """Refuse a scheme that measures a batch, in frameworks where that is not written."""
-    if scheme is not None and scheme.calibrates == "outputs":
+def refuse_torch_only(scheme: Scheme | None) -> None:
+    """Refuse a scheme that needs more than the other frameworks' `initialize` finds out about a model."""
+    if scheme is None:
+        return
+    needs = (
+        "measures a batch"
+        if scheme.calibrates not in ("", "inputs")
+        else "looks for attention and its heads"
+        if scheme.attention
+        else "looks for the gains of residual branches"
+        if scheme.zeroes_gains
+        else ""
+    )
+    if needs:
         raise StiefelError(
-            f"scheme={str(scheme)!r} measures a batch, which only PyTorch's initialize_ does; use another scheme."
+            f"scheme={str(scheme)!r} {needs}, which only PyTorch's initialize_ does; use another scheme."
         )

@@ -21,6 +21,7 @@ from .idinit import IDInit
 from .lee import Lee
 from .looks_linear import LooksLinear
 from .lsuv import LSUV
+from .mimetic import Mimetic, MimeticFactor
 from .mup import MuP
 from .offsets import Offsets
 from .orthogonal import Orthogonal
@@ -29,7 +30,9 @@ from .random import Random
 from .rotation import Rotation
 from .scaled_he import ScaledHe
 from .sinusoidal import Sinusoidal
+from .skip_init import SkipInit
 from .stiefel import Stiefel
+from .t_fixup import ScaledTable, ScaledXavier, TFixup
 from .tanh_init import TanhInit
 from .tat import TAT
 from .torch_default import TorchDefault
@@ -53,6 +56,8 @@ __all__ = [
     "Law",
     "Lee",
     "LooksLinear",
+    "Mimetic",
+    "MimeticFactor",
     "MuP",
     "Offsets",
     "Orthogonal",
@@ -61,12 +66,16 @@ __all__ = [
     "Random",
     "Rotation",
     "ScaledHe",
+    "ScaledTable",
+    "ScaledXavier",
     "Scheme",
     "SchemeName",
     "Sinusoidal",
+    "SkipInit",
     "Source",
     "Start",
     "Stiefel",
+    "TFixup",
     "TanhInit",
     "TorchDefault",
     "TruncatedNormal",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 Role = Literal["hidden", "first", "last", "only"]
+Projection = Literal["", "query", "key", "value", "output"]
 
 
 class Position(NamedTuple):
@@ -24,6 +25,16 @@ class Position(NamedTuple):
     """Layers in the residual branch that it is in; 0 if it is in none."""
     ends_branch: bool = False
     """Whether it is the last layer of that branch."""
+    gained: bool = False
+    """Whether a parameter scales that branch: the model's own gain, or the weight of a normalization at its end."""
+    projection: Projection = ""
+    """What it makes in an attention; `""` if it is in none."""
+    layers: int = 0
+    """Self-attentions in its stack of transformer blocks; of an embedding, in the largest stack; 0 if it is in none."""
+    crossed: bool = False
+    """Whether those blocks attend to another sequence too, as in a decoder."""
+    table: bool = False
+    """Whether it is an embedding."""
 
     @property
     def role(self) -> Role:

@@ -61,6 +61,13 @@ class Scheme(ABC):
     """Whether `at` looks at a layer's position, so that whole models are traced first."""
     residual: ClassVar[bool] = False
     """Whether it is for residual networks alone."""
+    zeroes_gains: ClassVar[bool] = False
+    """Whether parameters that scale a residual branch start at zero."""
+    attention: ClassVar[Literal["", "apart", "paired"]] = ""
+    """Of schemes for transformers alone: `"apart"`, q, k and v are matrices of their own, also where one weight holds
+    them; `"paired"`, query and key of each head, and value and output, are two factors of one draw."""
+    embeds: ClassVar[bool] = False
+    """Whether embeddings are drawn too; otherwise they are left alone."""
     activations: ClassVar[tuple[str, ...]] = ()
     """The activations it is made for, if it works with no other."""
     calibrates: ClassVar[Literal["", "inputs", "outputs"]] = ""
@@ -97,11 +104,6 @@ class Scheme(ABC):
         Returns:
             None for zeros.
         """
-        return None
-
-    @property
-    def embeddings(self) -> Scheme | None:
-        """How embeddings start; None to leave them alone."""
         return None
 
     @property
@@ -176,7 +178,7 @@ class Start(Scheme):
 
     def draw(self, source: Source) -> Array:
         """Refused, since one layer's sizes are not enough to know."""
-        needs = "a batch of inputs" if self.calibrates else "the residual branch that a layer is in"
+        needs = "a batch of inputs" if self.calibrates else "the part that a layer plays in its model"
         raise StiefelError(
             f"scheme={str(self)!r} needs {needs}; use stiefel_init.torch.initialize_ on the whole model."
         )

@@ -25,6 +25,7 @@ class GPT2(Random):
 
     name = "gpt-2"
     positional = True
+    embeds = True
     std: float = 0.02
 
     def __post_init__(self) -> None:
@@ -32,7 +33,3 @@ class GPT2(Random):
 
     def at(self, position: Position) -> Scheme:
         return GPT2(self.std / math.sqrt(position.branches)) if position.ends_branch else self
-
-    @property
-    def embeddings(self) -> Scheme:
-        return Random(self.std)

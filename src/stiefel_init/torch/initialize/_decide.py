@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from ..._check import tolerance
 from ..._errors import StiefelError
 from ...recipe._describe import EMBEDDING, described, row
-from ...recipe._matrices import Constant, Conv, Leave, Matrices, Rule
-from ...recipe._parts import Part, Weight, reason_of
+from ...recipe._matrices import ZEROS, Constant, Conv, Leave, Matrices, Rule, Weight
+from ...recipe._parts import Part, reason_of
 from ...recipe._plan import Row
 from ...recipe._start import StartOf
 from ...schemes import Scheme
@@ -47,9 +47,17 @@ class Task(NamedTuple):
 
 
 def decide(
-    places: list[Place], skipped: set[Hashable], scheme: Scheme, conv: Conv, start: StartOf | None
+    places: list[Place],
+    skipped: set[Hashable],
+    scheme: Scheme,
+    conv: Conv,
+    start: StartOf | None,
+    zeroed: Mapping[str, int],
 ) -> tuple[list[Row], list[Task]]:
-    """What is done to each parameter, or why it cannot be done: by the scheme, or by `start` where weights differ."""
+    """What is done to each parameter, or why it cannot be done: by the scheme, or by `start` where weights differ.
+
+    `zeroed` are the gains of residual branches that start at zero, by name, and how many branches each scales.
+    """
     embeddings = {place.key: place for place in places if isinstance(place.module, EMBEDDINGS)}
     first: dict[Hashable, Place] = {}
     rules: dict[Hashable, Rule] = {}
@@ -57,8 +65,9 @@ def decide(
         if first.setdefault(place.key, place) is place:
             # A weight that an embedding shares is an embedding, whichever of its names comes first.
             owner = embeddings.get(place.key, place)
-            rules[place.key] = Leave("skipped") if place.key in skipped else _rule(place, owner, scheme, conv)
-    recipe = {} if start is None else _parts(first, rules, start)
+            part = ZEROS if place.stream in zeroed else None
+            rules[place.key] = Leave("skipped") if place.key in skipped else _rule(place, owner, scheme, conv, part)
+    recipe = {} if start is None else _parts(first, embeddings, rules, start)
     rows: list[Row] = []
     tasks: list[Task] = []
     for place in places:
@@ -70,9 +79,7 @@ def decide(
         chosen, reason, law = rules[key], "", scheme
         if isinstance(chosen, Leave):
             reason, law = chosen.reason, EMBEDDING
-            if chosen.reason == AN_EMBEDDING and scheme.embeddings is not None:
-                reason, law = "", scheme.embeddings
-            elif not place.tensor.is_meta:
+            if not place.tensor.is_meta:
                 rows.append(Row(place.name, place.shape, "left alone", reason=reason))
                 continue
             if chosen.otherwise is None:
@@ -86,13 +93,18 @@ def decide(
             rows.append(row(place.name, place.shape, each))
             tasks += [Task(place, part.matrices, part.scheme, part.source, part.first) for part in each]
             continue
+        elif place.stream in zeroed and isinstance(chosen, Constant):
+            reason = f"scales {zeroed[place.stream]} of {sum(zeroed.values())} residual branches"
         rows.append(Row(place.name, place.shape, *described(chosen, law), reason))
         tasks.append(Task(place, chosen, law))
     return rows, tasks
 
 
 def _parts(
-    first: Mapping[Hashable, Place], rules: Mapping[Hashable, Rule], start: StartOf
+    first: Mapping[Hashable, Place],
+    embeddings: Mapping[Hashable, Place],
+    rules: Mapping[Hashable, Rule],
+    start: StartOf,
 ) -> dict[Hashable, list[Part]]:
     """What weights and biases start as, by the keys of the parameters."""
     weights: dict[Hashable, Weight] = {}
@@ -100,7 +112,8 @@ def _parts(
         if isinstance(held := rules[key], Matrices):
             bias = place.module._parameters.get("bias")
             free = bias is not None and isinstance(rules.get(identity(bias)), Constant)
-            layer = replace(layer_of(place.module, place.leaf), heads=place.heads)
+            owner = embeddings.get(key, place)
+            layer = replace(layer_of(owner.module, owner.leaf), heads=place.heads)
             weights[key] = Weight(place.stream, place.shape, held, layer, free, place.parametrization is None)
     by_name = start(weights.values())
     found: dict[Hashable, list[Part]] = {key: by_name[weight.name] for key, weight in weights.items()}
@@ -112,7 +125,8 @@ def _parts(
     return found
 
 
-def _rule(place: Place, owner: Place, scheme: Scheme, conv: Conv) -> Rule:
+def _rule(place: Place, owner: Place, scheme: Scheme, conv: Conv, part: Constant | None) -> Rule:
+    """What a parameter holds; `part` where that follows from its part in the model."""
     name, tensor = place.name, place.tensor
     if is_uninitialized(tensor):
         raise StiefelError(
@@ -127,7 +141,9 @@ def _rule(place: Place, owner: Place, scheme: Scheme, conv: Conv) -> Rule:
         )
     if any(word.startswith("lora_") for word in name.split(".")):
         return Leave("a LoRA adapter")
-    chosen = rule(module, leaf, place.shape, conv, entrywise=scheme.entrywise)
+    chosen = part or rule(module, leaf, place.shape, conv, entrywise=scheme.entrywise)
+    if isinstance(chosen, Leave) and chosen.reason == AN_EMBEDDING and scheme.embeds:
+        chosen = chosen.otherwise
     if chosen is None:
         return Leave(f"no rule for parameters of {type(module).__name__}")
     if isinstance(chosen, Leave):

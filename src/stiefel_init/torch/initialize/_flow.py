@@ -20,16 +20,19 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ..._errors import StiefelError
 from ...recipe._flow import INPUT, LAYERS, Flow, Signal, join
 
+_VIEWS = frozenset({"getitem", "select", "view", "reshape", "squeeze", "unsqueeze", "expand", "to", "expandas"})
 _FACTS = frozenset({"shape", "size", "dim", "ndim", "dtype", "device", "numel"})  # known of a tensor, but no signal
 
 
-def read(model: nn.Module, weights: Mapping[int, str]) -> Flow | None:
+def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str] | None = None) -> Flow | None:
     """The flow through the model's forward as `torch.fx` reads it; None if it cannot.
 
     Args:
         model: Any module.
         weights: The names of the weights by the identity of their parameters.
+        gains: Likewise, those of parameters that signals may be multiplied by.
     """
+    gains = gains or {}
     if (chain := _chain(model)) is not None:
         return _along(chain, weights)
     from torch.fx import Tracer
@@ -53,6 +56,7 @@ def read(model: nn.Module, weights: Mapping[int, str]) -> Flow | None:
     except Exception:  # whatever a forward does that a symbol cannot
         return None
     flow, signals, held = Flow(), dict[Any, Signal | None](), dict[Any, tuple[str, ...]]()
+    sort = _Sorter(weights, gains)
 
     for node in graph.nodes:
         inputs = [signal for other in node.all_input_nodes if (signal := signals.get(other)) is not None]
@@ -61,20 +65,42 @@ def read(model: nn.Module, weights: Mapping[int, str]) -> Flow | None:
             signals[node] = None if node.name in fixed else Signal(frozenset({INPUT}))
         elif node.op == "get_attr":
             tensor = _attribute(model, node.target)
-            held[node] = (weights[id(tensor)],) if id(tensor) in weights else ()
+            held[node] = sort.names(tensor)
         elif node.op == "call_module":
             module = model.get_submodule(node.target)
-            signals[node] = _through(flow, module, join(inputs), weights) if inputs else None
+            signals[node] = _through(flow, module, join(inputs), weights, gains) if inputs else None
         elif node.op in ("call_function", "call_method"):
             name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
             if using and not inputs:
-                held[node] = using
+                held[node] = sort.kept(name, using)
             elif name not in _FACTS and not (name == "getattr" and node.args[1] in _FACTS):
                 turns = _turns(name, node.args[1:])
-                signals[node] = flow.call(name, inputs, using, turns=turns)
+                signals[node] = flow.call(name, inputs, sort.weights(using), turns=turns, gains=sort.gains(using))
         elif node.op == "output":
             flow.returned = inputs
     return flow
+
+
+class _Sorter:
+    """Tells weights from gains, by the identity of parameters and by their names."""
+
+    def __init__(self, weights: Mapping[int, str], gains: Mapping[int, str]) -> None:
+        self._both = {**gains, **weights}
+        self._weights, self._gains = frozenset(weights.values()), frozenset(gains.values())
+
+    def names(self, tensor: Any) -> tuple[str, ...]:
+        return (name,) if (name := self._both.get(id(tensor))) is not None else ()
+
+    def weights(self, using: Iterable[str]) -> list[str]:
+        return [name for name in dict.fromkeys(using) if name in self._weights]
+
+    def gains(self, using: Iterable[str]) -> list[str]:
+        return [name for name in dict.fromkeys(using) if name in self._gains]
+
+    def kept(self, function: str, using: Iterable[str]) -> tuple[str, ...]:
+        """What a tensor that a function computes stands for: a gain only as long as it is zero where that is."""
+        views = function.replace("_", "").lower() in _VIEWS
+        return tuple(name for name in dict.fromkeys(using) if name in self._weights or views)
 
 
 def _turns(name: str, options: Sequence[Any], rank: int | None = None) -> bool:
@@ -113,18 +139,21 @@ def _along(chain: list[nn.Module], weights: Mapping[int, str]) -> Flow:
     """The flow through a chain of modules."""
     flow, signal = Flow(), Signal(frozenset({INPUT}))
     for module in chain:
-        signal = _through(flow, module, signal, weights)
+        signal = _through(flow, module, signal, weights, {})  # a chain has no branches
     flow.returned = [signal]
     return flow
 
 
-def _through(flow: Flow, module: nn.Module, signal: Signal, weights: Mapping[int, str]) -> Signal:
+def _through(
+    flow: Flow, module: nn.Module, signal: Signal, weights: Mapping[int, str], gains: Mapping[int, str]
+) -> Signal:
     """What leaves a module of torch's own."""
     kind, mine = _kind(module), _named(module, weights)
     if kind not in LAYERS and not mine and any(id(p) in weights for p in module.parameters()):
         # A block, such as an encoder layer: its inner flow stays unknown.
         return Signal(frozenset({f"{type(module).__name__} {id(module)}"}), merged=True)
-    return flow.call(kind, [signal], mine) or signal
+    scales = [name] if (name := gains.get(id(module._parameters.get("weight")))) else []
+    return flow.call(kind, [signal], mine, gains=scales) or signal
 
 
 def _named(module: nn.Module, weights: Mapping[int, str]) -> tuple[str, ...]:
@@ -161,18 +190,19 @@ def _attribute(model: nn.Module, path: str) -> Any:
     return value
 
 
-def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str]) -> Flow:
+def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str], gains: Mapping[int, str] | None = None) -> Flow:
     """The flow through the model as it runs on example inputs, once; the model is as before afterwards.
 
     Args:
         model: Any module.
         inputs: What it is called with: a tensor, a tuple of arguments or a dict of keywords.
         weights: The names of the weights by the identity of their parameters.
+        gains: Likewise, those of parameters that signals may be multiplied by.
 
     Raises:
         StiefelError: if the model's forward raises.
     """
-    watcher = _Watcher(weights)
+    watcher = _Watcher(weights, gains or {})
     for tensor in tree_leaves(inputs):
         if isinstance(tensor, Tensor):
             watcher.signals[tensor] = Signal(frozenset({INPUT}))
@@ -232,10 +262,10 @@ def _tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
 class _Watcher(TorchFunctionMode):
     """Tells a flow of every torch function that is called."""
 
-    def __init__(self, weights: Mapping[int, str]) -> None:
+    def __init__(self, weights: Mapping[int, str], gains: Mapping[int, str]) -> None:
         super().__init__()
         self.flow = Flow()
-        self.weights = weights
+        self.sort = _Sorter(weights, gains)
         self.signals: Any = WeakTensorKeyDictionary()
         self.computed: Any = WeakTensorKeyDictionary()
 
@@ -250,18 +280,18 @@ class _Watcher(TorchFunctionMode):
         if signals and made:
             name = getattr(func, "__name__", "")
             turns = _turns(name, args[1:], given[0].ndim)
-            signal = self.flow.call(name, signals, dict.fromkeys(using), turns=turns)
+            scales = self.sort.gains(using)
+            signal = self.flow.call(name, signals, self.sort.weights(using), turns=turns, gains=scales)
             for tensor in made:
                 self.signals[tensor] = signal
         elif using:
             for tensor in made:  # a view of a weight, or what a parametrization computes
-                if id(tensor) not in self.weights:
-                    self.computed[tensor] = tuple(dict.fromkeys(using))
+                if not self.sort.names(tensor):
+                    self.computed[tensor] = self.sort.kept(getattr(func, "__name__", ""), using)
         return result
 
     def _names(self, tensor: Tensor) -> tuple[str, ...]:
-        name = self.weights.get(id(tensor))
-        return (name,) if name is not None else self.computed.get(tensor, ())
+        return self.sort.names(tensor) or self.computed.get(tensor, ())
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import nullcontext
 from functools import cache
@@ -105,7 +107,8 @@ def initialize_(
         skipped = matching("skip", places, skip)
         roles = cache(lambda: _roles(model, places, inputs, stem, head))
         start = start_of(chosen, conv or "delta", roles)
-        rows, tasks = decide(places, skipped, chosen or Stiefel(), conv or "delta", start)
+        zeroed = Counter(roles().gains.values() if chosen is not None and chosen.zeroes_gains else ())
+        rows, tasks = decide(places, skipped, chosen or Stiefel(), conv or "delta", start, zeroed)
         if chosen is not None:
             check(model, chosen, tasks, inputs)
         calibrated = chosen if chosen is not None and chosen.calibrates and inputs is not None else None
@@ -143,14 +146,19 @@ def _roles(
         None if patterns is None else [name_of[key] for key in matching(option, places, patterns)]
         for option, patterns in (("stem", stem), ("head", head))
     )
+    gains = {
+        id(place.tensor): name_of[place.key]
+        for place in places
+        if place.leaf != "bias" and math.prod(place.shape) == max(place.shape, default=1)
+    }
     tables = {name_of[place.key] for place in places if isinstance(place.module, EMBEDDINGS)}
     # A model without values runs on none, and FSDP shows other tensors than its parameters while it runs.
     empty = any(place.tensor.is_meta for place in places) and not any(map(_is_meta, tree_leaves(inputs)))
     if inputs is not None and not empty:
-        watched = watch(unwrapped(model), inputs, weights)
+        watched = watch(unwrapped(model), inputs, weights, gains)
         if watched.reads or not weights:
             return of_flow(watched, stems, heads, "traced", tables)
-    flow = read(unwrapped(model), weights)
+    flow = read(unwrapped(model), weights, gains)
     if flow is not None:
         return of_flow(flow, stems, heads, "as torch.fx reads it", tables)
     layers = nn.Linear, nn.modules.conv._ConvNd

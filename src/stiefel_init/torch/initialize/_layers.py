@@ -35,10 +35,12 @@ def layer_of(module: nn.Module, name: str) -> Layer:
         return Layer("convolution", module.groups, stride, dilation, module.transposed)
     if name.startswith("weight_hh") and getattr(module, "nonlinearity", "") == "relu":
         return _STATE
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        return _TABLE
     return _MEMBERS if isinstance(module, _KEPT) else _LINEAR
 
 
-_LINEAR, _MEMBERS, _STATE = Layer(), Layer("members"), Layer("state")
+_LINEAR, _MEMBERS, _STATE, _TABLE = Layer(), Layer("members"), Layer("state"), Layer("embedding")
 _KEPT = nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.Bilinear
 
 

@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from ..._errors import StiefelError
+from ...recipe._attention import QUERIES
 from ._wrappers import unwrapped_names
 
 
@@ -31,7 +32,7 @@ class Place(NamedTuple):
     """The same under all names, and for a parametrization and its parts."""
     parametrization: parametrize.ParametrizationList | None = None
     heads: int | None = None
-    """Of a weight with q, k and v of one head after the other: the heads."""
+    """Of a weight that holds an attention's query: its heads, where they are known."""
 
 
 def places_of(modules: list[tuple[str, nn.Module]]) -> Iterator[Place]:
@@ -55,18 +56,21 @@ def places_of(modules: list[tuple[str, nn.Module]]) -> Iterator[Place]:
             if tensor is not None:
                 shape = () if is_uninitialized(tensor) else tuple(tensor.shape)
                 key = part_of or identity(tensor)
-                heads = _heads(by_name, prefix) if leaf == "weight" else None
+                heads = _heads(by_name, prefix, leaf)
                 yield Place(dot + leaf, inner_dot + leaf, module, leaf, tensor, shape, key, heads=heads)
 
 
-def _heads(modules: dict[str, nn.Module], name: str) -> int | None:
-    """The heads of the attention whose `query_key_value` (of GPT-NeoX, Bloom and Falcon) the module `name` is."""
+def _heads(modules: dict[str, nn.Module], name: str, leaf: str) -> int | None:
+    """The heads of the attention whose query the parameter `leaf` of the module `name` holds."""
     above, _, own = name.rpartition(".")
-    if own != "query_key_value":
+    if leaf == "in_proj_weight":
+        attention = modules[name]
+    elif leaf == "weight" and own in QUERIES:
+        attention = modules[above]
+    else:
         return None
-    attention = modules[above]
     for holder in (attention, getattr(attention, "config", None)):
-        for attribute in ("num_attention_heads", "num_heads"):
+        for attribute in ("num_attention_heads", "num_heads", "n_heads", "n_head", "nhead", "heads"):
             if isinstance(heads := getattr(holder, attribute, None), int) and heads > 0:
                 return heads
     return None

@@ -1,0 +1,75 @@
+"""Mimetic initialization of attention."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._position import Position, Projection
+from ._scheme import Scheme, Start, register
+from ._source import Array, Source
+from .xavier import Xavier
+
+
+@register
+@dataclass(frozen=True)
+class Mimetic(Start):
+    """W_qᵀW_k ≈ qk (I + Z) for each head, the best of its rank; W_oW_v = vo (Z - I), Z_ij ~ N(0, 1/n); else Xavier.
+
+    Products as trained transformers have them: a token looks for tokens like itself, and what it finds is taken off.
+    Each product is split at the roots of its singular values. The authors set positions of patches to sines; those are
+    parameters of the model's own and are left alone.
+
+    Trockman, Kolter: Mimetic Initialization of Self-Attention Layers (2023).
+
+    >>> str(Mimetic(0.5).at(Position(projection="key"))), str(Mimetic().at(Position()))
+    ('mimetic-factor key identity=0.5 noise=0.5', 'xavier')
+    """
+
+    name = "mimetic"
+    attention = "paired"
+    qk: float = 0.7
+    vo: float = 0.4
+
+    def at(self, position: Position) -> Scheme:
+        if position.projection in ("query", "key"):
+            return MimeticFactor(position.projection, self.qk, self.qk)
+        if position.projection in ("value", "output"):
+            return MimeticFactor(position.projection, -self.vo, self.vo)
+        return Xavier()
+
+
+@dataclass(frozen=True)
+class MimeticFactor(Scheme):
+    """One factor of M = identity · I + noise · Z, Z_ij ~ N(0, 1/n), M = U S Vᵀ, singular values in falling order.
+
+    With U and V cut to as many columns as the product's rank: query √S Uᵀ and key √S Vᵀ of that many rows, so that
+    W_qᵀW_k ≈ M; output U √S and value √S Vᵀ, W_oW_v = M. From one stream both factors are of the same M. The columns
+    of U have positive sums, which makes them the same in every framework.
+
+    >>> str(MimeticFactor("output"))
+    'mimetic-factor output'
+    """
+
+    name = "mimetic-factor"
+    projection: Projection = "query"
+    identity: float = 1.0
+    noise: float = 1.0
+
+    def draw(self, source: Source) -> Array:
+        left = self.projection in ("query", "output")
+        size = source.m if self.projection == "output" else source.n
+        rank = source.n if self.projection == "output" else source.m
+        precise = source.precise()
+        xp = precise.xp
+        z = precise.normals(size, size)
+        u, s, vt = xp.linalg.svd(
+            self.noise / math.sqrt(size) * z + precise.array(self.identity * np.eye(size)), full_matrices=False
+        )
+        signs = xp.where(u.sum(-2) < 0, -1.0, 1.0) * s**0.5  # (count, size)
+        if self.projection == "output":
+            return u[..., :rank] * signs[..., None, :rank]
+        factor = u.mT if left else vt
+        return factor[..., :rank, :] * signs[..., :rank, None]
