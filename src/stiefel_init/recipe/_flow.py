@@ -32,6 +32,8 @@ RECTIFIERS = _words(
     "maxpool3d adaptivemaxpool2d clamp clampmin maximum square glu"
 )
 OUTPUTS = _words("sigmoid tanh softmax logsoftmax logsigmoid exp softsign hardtanh hardsigmoid sin cos")
+ATTENDED = "attended"
+"""What stands between the two layers of `MultiheadAttention`."""
 ACTIVATIONS = RECTIFIERS | OUTPUTS | {"scaleddotproductattention"}
 
 
@@ -87,9 +89,12 @@ class Flow:
         weights = tuple(weights)
         if weights and signals and short in LAYERS:
             joined = join(signals)
-            for weight in weights:
-                known = self.reads.get(weight)
-                self.reads[weight] = joined if known is None else join([known, joined])
+            first = [weight for weight in weights if not weight.endswith("out_proj.weight")]
+            if short == "multiheadattentionforward" and 0 < len(first) < len(weights):  # two layers in one call
+                self._reads(first, joined)
+                weights = tuple(weight for weight in weights if weight not in first)
+                joined = Signal(frozenset(first), activation=ATTENDED)
+            self._reads(weights, joined)
             return Signal(frozenset(weights), turned=joined.turned and short == "linear")
         if not signals:
             return None
@@ -114,6 +119,11 @@ class Flow:
         if short in _FACTORS and gain:
             return replace(joined, gain=gain)
         return replace(joined, turned=not joined.turned) if turns else joined
+
+    def _reads(self, weights: Iterable[str], signal: Signal) -> None:
+        for weight in weights:
+            known = self.reads.get(weight)
+            self.reads[weight] = signal if known is None else join([known, signal])
 
 
 def join(signals: list[Signal]) -> Signal:

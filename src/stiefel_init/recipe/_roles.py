@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from ._flow import INPUT, OUTPUTS, RECTIFIERS, Flow, Signal
+from ._flow import ATTENDED, INPUT, OUTPUTS, RECTIFIERS, Flow, Signal
 
 _HEADS = ("head", "fc", "classifier", "out", "logits", "score", "readout", "predict")
 
@@ -77,7 +77,8 @@ def of_flow(
     for weight, signal in flow.reads.items():
         if weight in ends:
             continue
-        plain = len(signal.origins) == 1 and not signal.normalized and not signal.merged
+        apart = signal.normalized or signal.merged or signal.activation == ATTENDED
+        plain = len(signal.origins) == 1 and not apart
         row = row_of.get(next(iter(signal.origins)), []) if plain else []
         row.append(weight)
         row_of[weight] = row

@@ -59,17 +59,18 @@ class MimeticFactor(Scheme):
     noise: float = 1.0
 
     def draw(self, source: Source) -> Array:
-        left = self.projection in ("query", "output")
-        size = source.m if self.projection == "output" else source.n
-        rank = source.n if self.projection == "output" else source.m
-        precise = source.precise()
-        xp = precise.xp
-        z = precise.normals(size, size)
-        u, s, vt = xp.linalg.svd(
-            self.noise / math.sqrt(size) * z + precise.array(self.identity * np.eye(size)), full_matrices=False
-        )
-        signs = xp.where(u.sum(-2) < 0, -1.0, 1.0) * s**0.5  # (count, size)
-        if self.projection == "output":
-            return u[..., :rank] * signs[..., None, :rank]
-        factor = u.mT if left else vt
-        return factor[..., :rank, :] * signs[..., :rank, None]
+        precise, xp = source.precise(), source.xp
+        output = self.projection == "output"
+        size, rank = (source.m, source.n) if output else (source.n, source.m)
+        noise = self.noise / math.sqrt(size) * precise.normals(size, size)
+        product = noise + precise.array(self.identity * np.eye(size))
+        # By the eigenvectors of MMᵀ, in half the time of an SVD; √S Vᵀ = Uᵀ M / √S.
+        squares, u = xp.linalg.eigh(product @ product.mT)
+        squares, u = xp.flip(squares, (-1,))[..., :rank], xp.flip(u, (-1,))[..., :rank]
+        u = u * xp.where(u.sum(-2) < 0, -1.0, 1.0)[..., None, :]
+        roots = xp.where(squares > 0, squares, 0 * squares + 1) ** 0.25
+        if output:
+            return u * roots[..., None, :]
+        if self.projection == "query":
+            return (u * roots[..., None, :]).mT
+        return (u / roots[..., None, :]).mT @ product

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from ....torch import initialize_
 from .networks import VisionTransformer
-from .networks.transformer import Attention
 
 Start = Callable[[nn.Module], Any]
 _WEIGHTS = (nn.Linear, nn.Conv2d, nn.Embedding)
@@ -44,33 +43,10 @@ def _identity_(model: nn.Module) -> None:
 
 
 def _mimetic_(model: nn.Module) -> None:
-    """Trockman and Kolter (2023): attention as trained transformers have it, the rest from Xavier's start.
-
-    With Z of independent N(0, 1/n): W_qᵀW_k ≈ 0.7 Z + 0.7 I for each head, the best of its rank, and
-    W_oW_v = 0.4 Z - 0.4 I; positions in an image as sines.
-    """
-    initialize_(model, "xavier")
-    for module in model.modules():
-        if not isinstance(module, Attention):
-            continue
-        width = module.proj.in_features
-        for place in range(module.heads):
-            q, k, _ = module.qkv.weight.detach().view(3, module.heads, -1, width)[:, place]
-            left, right = _factors(0.7 * torch.randn(width, width) / math.sqrt(width) + 0.7 * torch.eye(width), len(q))
-            q.copy_(left.T)
-            k.copy_(right)
-        out, value = _factors(0.4 * torch.randn(width, width) / math.sqrt(width) - 0.4 * torch.eye(width), width)
-        module.proj.weight.detach().copy_(out)
-        module.qkv.weight.detach()[-width:].copy_(value)
+    """Trockman and Kolter (2023): the scheme, and positions in an image as sines."""
+    initialize_(model, "mimetic")
     if isinstance(model, VisionTransformer):
         model.position.detach().copy_(_sines(math.isqrt(model.position.shape[1]), model.position.shape[2]))
-
-
-def _factors(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """A and B with AB the best approximation of a rank, both of the same singular values."""
-    u, s, vt = torch.linalg.svd(matrix)
-    root = s[:rank].sqrt()
-    return u[:, :rank] * root, root[:, None] * vt[:rank]
 
 
 def _sines(side: int, width: int) -> Tensor:

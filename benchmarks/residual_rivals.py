@@ -1,0 +1,155 @@
+"""Starts made for residual networks and transformers against ours, on small networks with and without normalization.
+
+    python benchmarks/residual_rivals.py [--networks transformer,resnet] [--seeds 5] [--epochs 12] [--write]
+
+Digits, four fifths for training. The transformers read an image as eight rows of eight pixels: 32 wide, 8 blocks, the
+mean of all tokens at the end. The residual network has 8 blocks of two 3 × 3 convolutions, 12 channels. Adam without
+warm-up, batches of 128. Each start trains once at each of five rates, 0.0001 to 0.01, which chooses its rate; the
+networks compared have other seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from _timing import machine, write_record
+from torch import Tensor, nn
+
+from stiefel_init.lab.data import load
+from stiefel_init.torch import initialize_
+
+WIDTH, HEADS, BLOCKS, CHANNELS, BATCH = 32, 4, 8, 12, 128
+RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+TUNING_SEED = 1000
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward network, each behind a normalization or none."""
+
+    def __init__(self, normalized: bool) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = (nn.LayerNorm(WIDTH) if normalized else nn.Identity() for _ in range(2))
+        self.attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+        self.fc1, self.fc2 = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm1(x)
+        x = x + self.attention(y, y, y, need_weights=False)[0]
+        return x + self.fc2(F.relu(self.fc1(self.norm2(x))))
+
+
+class Transformer(nn.Module):
+    """A token for each row of an image."""
+
+    def __init__(self, normalized: bool) -> None:
+        super().__init__()
+        self.rows, self.position = nn.Linear(8, WIDTH), nn.Embedding(8, WIDTH)
+        self.blocks = nn.Sequential(*(Block(normalized) for _ in range(BLOCKS)))
+        self.norm = nn.LayerNorm(WIDTH) if normalized else nn.Identity()
+        self.head = nn.Linear(WIDTH, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(self.blocks(self.rows(x.view(-1, 8, 8)) + self.position.weight)).mean(1))
+
+
+class Convolutions(nn.Module):
+    """A residual block without normalization."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = (nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.conv2(F.relu(self.conv1(x)))
+
+
+class ResNet(nn.Module):
+    """Its blocks, and the mean over the image at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(1, CHANNELS, 3, padding=1)
+        self.blocks = nn.Sequential(*(Convolutions() for _ in range(BLOCKS)))
+        self.head = nn.Linear(CHANNELS, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(F.relu(self.blocks(F.relu(self.stem(x.view(-1, 1, 8, 8))))).mean((2, 3)))
+
+
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[str, ...]]] = {
+    "transformer": (partial(Transformer, False), ("t-fixup", "mimetic", "skip-init")),
+    "transformer with LayerNorm": (partial(Transformer, True), ("t-fixup", "mimetic", "skip-init")),
+    "resnet": (ResNet, ("fixup", "skip-init")),
+}
+USUAL = ("ours", "torch", "xavier")
+
+
+def train(network: str, start: str, rate: float, seed: int, epochs: int) -> float:
+    """The test accuracy in per cent; 10, that of guessing, for a network that diverged."""
+    data = load("digits")
+    x, y = torch.from_numpy(data.x).float() / data.scale, torch.from_numpy(data.y)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    own, test = order[: -len(x) // 5], order[-len(x) // 5 :]
+    torch.manual_seed(seed)  # of torch's own start
+    model = NETWORKS[network][0]()
+    if start != "torch":
+        initialize_(model, None if start == "ours" else start, seed=seed, inputs=_example(start, x[own[:BATCH]]))
+    adam = torch.optim.Adam(model.parameters(), lr=rate)
+    shuffle = torch.Generator().manual_seed(seed)
+    for _ in range(epochs):
+        for rows in own[torch.randperm(len(own), generator=shuffle)].split(BATCH):
+            adam.zero_grad()
+            F.cross_entropy(model(x[rows]), y[rows]).backward()
+            adam.step()
+    with torch.no_grad():
+        out = model(x[test])
+    return 100 * float((out.argmax(1) == y[test]).double().mean()) if bool(out.isfinite().all()) else 10.0
+
+
+def _example(start: str, rows: Tensor) -> Tensor | None:
+    """What the starts are given that look at the flow of a model."""
+    return rows if start in ("ours", "skip-init", "fixup") else None
+
+
+def measure(network: str, start: str, seeds: int, epochs: int) -> dict[str, Any]:
+    """One row of the record."""
+    tried = {rate: round(train(network, start, rate, TUNING_SEED, epochs), 2) for rate in RATES}
+    rate = max(tried, key=lambda r: tried[r])
+    scores = [round(train(network, start, rate, seed, epochs), 2) for seed in range(seeds)]
+    return {"network": network, "start": start, "rate": rate, "tried": tried, "scores": scores}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", default=",".join(NETWORKS), help="some of: %(default)s")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
+    options = parser.parse_args()
+    chosen = options.networks.split(",")
+    if unknown := [name for name in chosen if name not in NETWORKS]:
+        parser.error(f"--networks has {unknown[0]!r}; choose from {', '.join(NETWORKS)}.")
+    if options.write and chosen != list(NETWORKS):
+        parser.error("--write keeps the record of all networks; leave --networks out.")
+    if options.seeds < 2 or options.epochs < 1:
+        parser.error(f"--seeds {options.seeds} --epochs {options.epochs}; give two seeds and one epoch at least.")
+    rows = []
+    for network in chosen:
+        for start in (*USUAL, *NETWORKS[network][1]):
+            row = measure(network, start, options.seeds, options.epochs)
+            rows.append(row)
+            mean, spread = statistics.mean(row["scores"]), statistics.stdev(row["scores"])
+            print(f"{network:<28}{start:<12}{mean:6.1f} % ± {spread:4.1f} at rate {row['rate']:g}", flush=True)
+    if options.write:
+        record = {"machine": machine("cpu"), "epochs": options.epochs, "seeds": options.seeds, "rows": rows}
+        print(f"wrote {write_record('residual-rivals-cpu', record).name}")
+
+
+if __name__ == "__main__":
+    main()
