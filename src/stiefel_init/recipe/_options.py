@@ -57,7 +57,8 @@ def chosen_scheme(
         chosen = as_member
     if not everywhere and recipe != "paper":
         return None
-    if any(option is not None for option in ends) and not (needs_roles(chosen) or chosen.calibrates):
+    looks = needs_roles(chosen) or chosen.calibrates or chosen.attention
+    if any(option is not None for option in ends) and not looks:
         raise StiefelError("inputs, stem and head belong to recipe='best'; leave them out where every layer is alike.")
     if conv == "flatten" and isinstance(chosen, DeltaOrthogonal):
         raise StiefelError("scheme='delta-orthogonal' fills a kernel's centre; leave out conv='flatten'.")

@@ -24,8 +24,8 @@ def start_of(scheme: Scheme | None, conv: Conv, roles: Callable[[], Roles]) -> S
     if scheme is None:
         known = roles()
         return lambda weights: parts(weights, known)
-    traced = roles() if needs_roles(scheme) else None
-    if traced is not None:
+    traced = roles() if needs_roles(scheme) or scheme.attention else None
+    if traced is not None and needs_roles(scheme):  # attention is known by its names
         check_roles(scheme, traced)
     return (lambda weights: parts_of_scheme(weights, scheme, traced, conv)) if scheme.varies else None
 

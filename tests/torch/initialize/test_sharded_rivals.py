@@ -24,7 +24,7 @@ WORLD = 2
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"tanh-init": nn.Tanh, "tat": lambda: TailoredReLU(30)}
 DRAWN = (
     "looks-linear", "gpt-2", "mup", "tat", "tanh-init", "torch", "truncated-normal", "zero", "idinit", "sinusoidal",
-    "fixup",
+    "fixup", "skip-init", "t-fixup", "mimetic",
 )  # fmt: skip
 CALIBRATED = ("lsuv", "tat")
 
@@ -39,10 +39,35 @@ class Block(nn.Module):
         return x + self.outer(torch.relu(self.inner(x)))
 
 
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_heads = 3
+        self.qkv, self.proj = nn.Linear(9, 27), nn.Linear(9, 9)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x)[:, None].unflatten(-1, (3, 3, 3)).unbind(-3)
+        return self.proj(nn.functional.scaled_dot_product_attention(q, k, v).flatten(1))
+
+
+class Tokens(nn.Module):
+    """A block of a transformer, for sequences of one token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.fc1, self.fc2 = Attention(), nn.Linear(9, 11), nn.Linear(11, 9)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(x)
+        return x + self.fc2(torch.relu(self.fc1(x)))
+
+
 def model_for(scheme: str) -> nn.Sequential:
     """Layers of sizes that the ranks do not divide; float64, so that a difference is not rounding."""
-    if scheme == "fixup":
+    if scheme in ("fixup", "skip-init"):
         return nn.Sequential(nn.Linear(6, 9), Block(), Block(), nn.Linear(9, 3)).double()
+    if scheme in ("t-fixup", "mimetic"):
+        return nn.Sequential(nn.Linear(6, 9), Tokens(), Tokens(), nn.Linear(9, 3)).double()
     activation = ACTIVATIONS.get(scheme, nn.ReLU)
     layers = nn.Linear(6, 9), activation(), nn.Linear(9, 7), activation(), nn.Linear(7, 3)
     return nn.Sequential(*layers).double()
@@ -66,7 +91,7 @@ def under_fsdp(mesh: Any, scheme: str, device: str, inputs: Tensor | None) -> fl
     whole, model = model_for(scheme), model_for(scheme).to(device)
     initialize_(whole, scheme, seed=SEED, inputs=inputs)
     for layer in model:
-        if isinstance(layer, nn.Linear | Block):
+        if isinstance(layer, nn.Linear | Block | Tokens):
             fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     initialize_(model, scheme, seed=SEED, inputs=inputs)
