@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,12 +118,12 @@ class Block(nn.Module):
         return x + self.fc2(torch.relu(self.fc1(x)))
 
 
-def transformer(attention: Callable[[], nn.Module] = Fused, blocks: int = BLOCKS) -> nn.Sequential:
+def transformer(attention: Callable[[], nn.Module] = Fused, blocks: int = BLOCKS) -> Any:
     layers = nn.Embedding(50, WIDTH), *(Block(attention()) for _ in range(blocks)), nn.Linear(WIDTH, 5)
     return nn.Sequential(*layers).double()
 
 
-def is_uniform(weights: list[Tensor], bound: float) -> None:
+def is_uniform(weights: Sequence[Tensor], bound: float) -> None:
     """Kolmogorov and Smirnov's test; false alarm 1e-6."""
     entries = torch.cat([weight.detach().flatten() for weight in weights])
     assert stats.kstest(entries.numpy() / bound, stats.uniform(-1, 2).cdf).pvalue > FALSE_ALARM
@@ -132,7 +133,7 @@ def is_uniform(weights: list[Tensor], bound: float) -> None:
 def test_t_fixup_scales_values_outputs_and_feed_forward_layers(attention: type[nn.Module]) -> None:
     model = transformer(attention)
     initialize_(model, "t-fixup", seed=0)
-    blocks = [block for block in model if isinstance(block, Block)]
+    blocks: list[Any] = [block for block in model if isinstance(block, Block)]
     q, k, v = (torch.cat(part) for part in zip(*(block.attention.projections() for block in blocks)))
     square, factor = math.sqrt(6 / (2 * WIDTH)), 0.67 * BLOCKS**-0.25
     is_uniform([q, k], square)
@@ -147,7 +148,7 @@ def test_t_fixup_knows_a_decoder_by_its_attention_to_another_sequence() -> None:
     sizes = WIDTH, HEADS, 64
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(*sizes), 2, enable_nested_tensor=False)
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(*sizes), 4)
-    model = nn.ModuleDict({"source": nn.Embedding(200, WIDTH), "encoder": encoder, "decoder": decoder})
+    model: Any = nn.ModuleDict({"source": nn.Embedding(200, WIDTH), "encoder": encoder, "decoder": decoder})
     plan = initialize_(model, "t-fixup", seed=0)
     square, here, there = math.sqrt(6 / (2 * WIDTH)), 0.67 * 2**-0.25, (9 * 4) ** -0.25
     for stack, name, factor in (
@@ -181,7 +182,7 @@ def test_mimetic_products_are_near_the_identity(attention: type[nn.Module]) -> N
     model = transformer(attention, 2)
     plan = initialize_(model, "mimetic", seed=3)
     for place in (1, 2):
-        block = model[place]
+        block: Any = model[place]
         q, k, v = (part.numpy() for part in block.attention.projections())
         out = block.attention.proj.weight.detach().numpy()
         names = [row.name for row in plan if row.name.startswith(f"{place}.attention") and "mimetic" in row.action]
@@ -201,7 +202,7 @@ def test_mimetic_products_are_near_the_identity(attention: type[nn.Module]) -> N
 def test_mimetic_weights_without_a_seed_are_paired_too() -> None:
     model = transformer(Separate)
     initialize_(model, "mimetic")
-    block = model[1]
+    block: Any = model[1]
     product = block.attention.proj.weight @ block.attention.projections()[2]
     assert abs(float(product.detach().diagonal().mean()) + 0.4) < 0.1  # 0.4/32 · √32 is its error: 7 of those
 
@@ -235,7 +236,7 @@ class OneVector(nn.Module):
         return x
 
 
-def residual(*blocks: nn.Module) -> nn.Sequential:
+def residual(*blocks: nn.Module) -> Any:
     return nn.Sequential(nn.Linear(8, 8), *blocks, nn.Linear(8, 3))
 
 
@@ -268,7 +269,7 @@ def test_skip_init_networks_are_their_skip_connections(
         y = block.shortcut(y) if isinstance(block, Residual) else y
     torch.testing.assert_close(model(x), model[-1](y))
     model(x).square().mean().backward()
-    assert all(weights[name].grad.any() for name in silenced)  # they leave zero
+    assert all((grad := weights[name].grad) is not None and grad.any() for name in silenced)  # they leave zero
 
 
 def test_skip_init_silences_both_branches_of_a_transformer_block() -> None:

@@ -21,6 +21,7 @@ from .idinit import IDInit
 from .lee import Lee
 from .looks_linear import LooksLinear
 from .lsuv import LSUV
+from .meta_init import MetaInit
 from .mimetic import Mimetic, MimeticFactor
 from .mup import MuP
 from .offsets import Offsets
@@ -56,6 +57,7 @@ __all__ = [
     "Law",
     "Lee",
     "LooksLinear",
+    "MetaInit",
     "Mimetic",
     "MimeticFactor",
     "MuP",

@@ -70,8 +70,9 @@ class Scheme(ABC):
     """Whether embeddings are drawn too; otherwise they are left alone."""
     activations: ClassVar[tuple[str, ...]] = ()
     """The activations it is made for, if it works with no other."""
-    calibrates: ClassVar[Literal["", "inputs", "outputs"]] = ""
-    """What a batch is used for: `"inputs"`, to give them mean square 1; `"outputs"`, of every layer deviation 1."""
+    calibrates: ClassVar[Literal["", "inputs", "outputs", "quotient"]] = ""
+    """What a batch is used for: `"inputs"`, to give them mean square 1; `"outputs"`, of every layer deviation 1;
+    `"quotient"`, to let gradients change little along themselves."""
 
     @abstractmethod
     def draw(self, source: Source) -> Array:

@@ -120,6 +120,11 @@ class Cell:
             raise StiefelError(
                 f"scheme={str(self.scheme)!r} needs activation={made_for}, not {self.activation!r}; give that one."
             )
+        if self.scheme.calibrates == "quotient":
+            raise StiefelError(
+                f"scheme={str(self.scheme)!r} needs third derivatives, which the laboratory's engines do not have; use "
+                "stiefel_init.torch.initialize_ and a loop of your own."
+            )
         if self.scheme.residual or self.scheme.attention:
             made_for = "residual networks" if self.scheme.residual else "transformers"
             raise StiefelError(f"scheme={str(self.scheme)!r} is for {made_for}; the laboratory trains plain ones.")

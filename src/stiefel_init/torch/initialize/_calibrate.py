@@ -13,10 +13,12 @@ from torch.utils._pytree import tree_leaves
 
 from ..._errors import StiefelError
 from ...recipe._matrices import Matrices
-from ...schemes import Scheme
+from ...schemes import MetaInit, Scheme
+from ..sampling._tensors import WORKING
 from ._decide import Task
 from ._flow import runs_undisturbed
 from ._places import Place
+from ._quotient import descend_
 from ._sharded import is_sharded, local
 from ._tailored import TailoredReLU
 from ._wrappers import unwrapped
@@ -34,7 +36,7 @@ def check(model: nn.Module, scheme: Scheme, tasks: list[Task], inputs: Any) -> N
             f"scheme={name!r} is made for its own activation; put stiefel_init.torch.TailoredReLU(depth) between the "
             "model's layers."
         )
-    if scheme.calibrates != "outputs":
+    if scheme.calibrates in ("", "inputs"):
         return
     if inputs is None:
         raise StiefelError(f"scheme={name!r} measures a batch; give one as inputs=.")
@@ -44,14 +46,29 @@ def check(model: nn.Module, scheme: Scheme, tasks: list[Task], inputs: Any) -> N
                 f"{task.place.name} is parametrized, and scheme={name!r} would have to scale it; initialize the model "
                 "before it is parametrized."
             )
+        tensor = task.place.tensor
+        if scheme.calibrates == "quotient" and (is_sharded(tensor) or tensor.dtype not in WORKING):
+            trouble = "is sharded" if is_sharded(tensor) else f"has dtype {str(tensor.dtype).removeprefix('torch.')}"
+            raise StiefelError(
+                f"{task.place.name} {trouble}, and scheme={name!r} differentiates the whole model three times; "
+                "initialize it before, in float32 or float64."
+            )
 
 
-def calibrate_(model: nn.Module, scheme: Scheme, tasks: list[Task], inputs: Any, stems: Collection[str]) -> None:
-    """Divide freshly drawn weights by what the batch measures.
+def calibrate_(
+    model: nn.Module, scheme: Scheme, tasks: list[Task], inputs: Any, stems: Collection[str], seed: int | None
+) -> None:
+    """Scale freshly drawn weights by what the batch measures.
 
     Raises:
         StiefelError: if the model does not run on the batch, or a layer's outputs do not vary.
     """
+    if isinstance(scheme, MetaInit):
+        held = [task.place for task in tasks if isinstance(task.what, Matrices) and len(task.place.shape) > 1]
+        tensors = {id(tensor): tensor for place in held if (tensor := place.module._parameters[place.leaf]) is not None}
+        runs_undisturbed(unwrapped(model), inputs)  # refuses inputs that do not fit
+        descend_(unwrapped(model), scheme, list(tensors.values()), inputs, seed)
+        return
     places = {id(task.place.module): task.place for task in tasks if _is_weight(task)}
     if scheme.calibrates == "inputs":
         size = _root_mean_square(inputs)

@@ -207,7 +207,7 @@ def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str], gains: Mapp
         if isinstance(tensor, Tensor):
             watcher.signals[tensor] = Signal(frozenset({INPUT}))
     result = runs_undisturbed(model, inputs, watcher)
-    leaves = [leaf for leaf in tree_leaves(_plain(result)) if isinstance(leaf, Tensor)]
+    leaves = [leaf for leaf in tree_leaves(plain(result)) if isinstance(leaf, Tensor)]
     watcher.flow.returned = [signal for leaf in leaves if (signal := watcher.signals.get(leaf)) is not None]
     return watcher.flow
 
@@ -218,13 +218,11 @@ def runs_undisturbed(model: nn.Module, inputs: Any, watcher: AbstractContextMana
     Raises:
         StiefelError: if the inputs are not finite, or the model's forward raises.
     """
-    args, options = ((), inputs) if isinstance(inputs, dict) else ((inputs,), {})
-    if isinstance(inputs, tuple | list):
-        args = tuple(inputs)
+    args, options = arguments(inputs)
     for tensor in tree_leaves((args, options)):
         if isinstance(tensor, Tensor) and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise StiefelError(f"inputs={_shapes(inputs)} have entries that are not finite; give examples without.")
-    with _undisturbed(model), torch.no_grad():
+    with undisturbed(model), torch.no_grad():
         try:
             with watcher or nullcontext():
                 return model(*args, **options)
@@ -238,7 +236,14 @@ def runs_undisturbed(model: nn.Module, inputs: Any, watcher: AbstractContextMana
             ) from None
 
 
-def _plain(result: Any) -> Any:
+def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Example inputs as a model is called with them."""
+    if isinstance(inputs, dict):
+        return (), inputs
+    return (tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)), {}
+
+
+def plain(result: Any) -> Any:
     """A model's result as containers that can be looked through; the package transformers has classes of its own."""
     if isinstance(result, Mapping):
         return dict(result)
@@ -295,7 +300,7 @@ class _Watcher(TorchFunctionMode):
 
 
 @contextmanager
-def _undisturbed(model: nn.Module) -> Iterator[None]:
+def undisturbed(model: nn.Module) -> Iterator[None]:
     """Run the model in evaluation mode, and leave its mode, buffers and random numbers as they were."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]

@@ -123,7 +123,7 @@ def initialize_(
                     _carry_out(tasks, shared)
                     if calibrated is not None:
                         stems = roles().stems if needs_roles(calibrated) else ()
-                        calibrate_(model, calibrated, tasks, inputs, stems)
+                        calibrate_(model, calibrated, tasks, inputs, stems, shared)
     return Plan(tuple(rows))
 
 
