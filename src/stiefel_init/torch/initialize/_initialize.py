@@ -64,7 +64,8 @@ def initialize_(
         recipe: `"best"`, the default, or `"paper"`: every layer in the set, as scheme `"stiefel"` does.
         inputs: Example inputs: a tensor, a tuple of arguments or a dict of keywords. The model is run on them once to
             find its ends; without them its forward is read by `torch.fx`, and failing that, its first and last layers
-            are taken. `"lsuv"` measures its layers on them, `"tat"` their mean square.
+            are taken. `"lsuv"` measures its layers on them, `"tat"` their mean square, `"meta-init"` how gradients
+            change.
         stem: Patterns, as in `fnmatch`, of the names of weights that read the input, if you know better; `()` for none.
         head: Likewise, of those that make the output.
         seed: `None` draws from the global generator of the model's device. With an int, matrix i of the parameter

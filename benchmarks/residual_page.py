@@ -1,0 +1,91 @@
+"""The part of docs/rivals.md on starts for residual networks and transformers, from its record."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stiefel_init import schemes
+from stiefel_init.lab.report.tables import Table
+from stiefel_init.lab.studies.significance import Compared, compared
+from stiefel_init.lab.train.task import ACCURACY
+
+RIVALS = Path(__file__).parent.parent / "docs" / "rivals.md"
+RECORD = Path(__file__).parent / "records" / "residual-rivals-cpu.json"
+START, END = "<!-- residual -->\n", "<!-- end of residual -->"
+NEEDS = {
+    "t-fixup": "attention under its usual names, in blocks that are modules; embeddings are drawn too",
+    "mimetic": "self-attention under its usual names, and the number of heads as an attribute of its module",
+    "skip-init": "residual branches; the plan says which parameter silences each",
+    "meta-init": "a batch, and a model that can be differentiated three times",
+}
+WORDS = {
+    "transformer": "transformer without normalization",
+    "transformer with LayerNorm": "transformer with LayerNorm",
+    "resnet": "residual network without normalization",
+    "tanh": "plain tanh network",
+}
+Found = dict[str, dict[str, Compared]]
+
+
+def residual() -> str:
+    """The page with its part computed anew."""
+    before, rest = RIVALS.read_text(encoding="utf-8").split(START)
+    after = rest.split(END)[1]
+    return before + START + "\n".join(_lines(json.loads(RECORD.read_text()))) + "\n" + END + after
+
+
+def _lines(record: dict[str, Any]) -> list[str]:
+    found: Found = {}
+    for network in dict.fromkeys(row["network"] for row in record["rows"]):
+        rows = [row for row in record["rows"] if row["network"] == network]
+        judged = compared([np.array(row["scores"]) for row in rows], ACCURACY)
+        found[network] = {row["start"]: one for row, one in zip(rows, judged)}
+    starts = dict.fromkeys(start for judged in found.values() for start in judged)
+    rows = [[start, *(_cell(judged.get(start)) for judged in found.values())] for start in starts]
+    seeds, epochs, device = record["seeds"], record["epochs"], record["machine"]["device"]
+    lines = [
+        f"Test accuracy in per cent on digits, mean and deviation of {seeds} seeds, {epochs} epochs, each start at its best",
+        "of five rates. **Bold**: the best, and those not shown to be worse (Welch's test, p < 0.05, by Holm).",
+        f"`python benchmarks/residual_rivals.py --write`, {device}. These networks are small: a direction, not a verdict.",
+        "",
+        *Table("", ["start", *(WORDS[network] for network in found)], rows).markdown(),
+        "",
+    ]
+    for name, needs in NEEDS.items():
+        described = inspect.cleandoc(type(schemes.get(name)).__doc__ or "").partition(">>>")[0].strip()
+        formula, *rest = described.split("\n\n")
+        lines += [f"### {name}", "", formula, ""]
+        lines += [line for part in rest for line in (part, "")]
+        lines += [f"Needs: {needs}.", "", _prefer(name, found), ""]
+    return lines[:-1]
+
+
+def _cell(one: Compared | None) -> str:
+    if one is None:
+        return "—"
+    text = f"{one.mean:.1f} ± {one.std:.1f}"
+    return f"**{text}**" if _good(one) else text
+
+
+def _good(one: Compared) -> bool:
+    return one.best or one.p is None or one.p >= 0.05
+
+
+def _prefer(name: str, found: Found) -> str:
+    """When to prefer it, from the record alone."""
+    told = []
+    for network, judged in found.items():
+        for start, one in judged.items():
+            if start.split()[0] != name:
+                continue
+            over = f"{one.mean - judged['ours'].mean:+.1f} to ours"
+            which = "" if start == name else f", `{start}`"
+            others = "not shown to be worse than the best" if _good(one) else "worse than the best"
+            verdict = "the best" if one.best else others
+            told.append(f"{WORDS[network]}{which}: {verdict} ({over})")
+    return "Here: " + "; ".join(told) + "."
