@@ -49,9 +49,9 @@ def _lines(record: dict[str, Any]) -> list[str]:
     rows = [[start, *(_cell(judged.get(start)) for judged in found.values())] for start in starts]
     seeds, epochs, device = record["seeds"], record["epochs"], record["machine"]["device"]
     lines = [
-        f"Test accuracy in per cent on digits, mean and deviation of {seeds} seeds, {epochs} epochs, each start at its best",
-        "of five rates. **Bold**: the best, and those not shown to be worse (Welch's test, p < 0.05, by Holm).",
-        f"`python benchmarks/residual_rivals.py --write`, {device}. These networks are small: a direction, not a verdict.",
+        f"Test accuracy in per cent on digits, mean and deviation of {seeds} seeds, {epochs} epochs, each start at its",
+        "best of five rates. **Bold**: the best, and those not shown to be worse (Welch's test, p < 0.05, by Holm).",
+        f"`python benchmarks/residual_rivals.py --write`, {device}. Small networks: a direction, not a verdict.",
         "",
         *Table("", ["start", *(WORDS[network] for network in found)], rows).markdown(),
         "",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .. import _validate
 from ._position import Position, Projection
 from ._scheme import Scheme, Start, register
 from ._source import Array, Source
@@ -32,6 +33,10 @@ class Mimetic(Start):
     attention = "paired"
     qk: float = 0.7
     vo: float = 0.4
+
+    def __post_init__(self) -> None:
+        _validate.number("qk", self.qk, above=0, hint="the authors use 0.7")
+        _validate.number("vo", self.vo, above=0, hint="the authors use 0.4")
 
     def at(self, position: Position) -> Scheme:
         if position.projection in ("query", "key"):
