@@ -111,7 +111,7 @@ def train(
 
     [dim]stiefel-init train --data digits --scheme all --depth 5,10,50 --seeds 5 --lr auto --out DIR[/dim]
 
-    [dim]stiefel-init train --data customers.csv --target churn --scheme stiefel,he --depth 30 --alpha 2[/dim]
+    [dim]stiefel-init train --data customers.csv --target churn --scheme recipe,he --depth 30[/dim]
     """
     from ..studies import own, study_files, study_page
     from ..studies.rates import rates

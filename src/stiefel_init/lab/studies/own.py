@@ -100,12 +100,12 @@ def grid(
 
 
 def schemes_of(text: str) -> list[Scheme]:
-    """The schemes of a comma-separated list; `all` stands for the paper's six.
+    """The schemes of a comma-separated list; `all` stands for the default recipe and the paper's six.
 
     >>> [str(scheme) for scheme in schemes_of("stiefel, rotation 0.03")]
     ['stiefel', 'rotation 0.03']
     """
-    return list(dict.fromkeys(get(name) for name in listed("scheme", text, SCHEMES)))
+    return list(dict.fromkeys(get(name) for name in listed("scheme", text, ("recipe", *SCHEMES))))
 
 
 def listed(what: str, text: str, every: Sequence[str]) -> list[str]:
