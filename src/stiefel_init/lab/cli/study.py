@@ -84,6 +84,9 @@ def train(
     ] = Optimizer.adam,
     decay: Annotated[float, typer.Option(help="Weight decay, decoupled from the gradient, such as 0.01.")] = 0.0,
     dropout: Annotated[float, typer.Option(help="Probability of dropping an output of a hidden layer.")] = 0.0,
+    ends: Annotated[
+        float, typer.Option(help="Learning rate of the first and the last layer, times that of the others.")
+    ] = 1.0,
     shots: Annotated[int | None, typer.Option(help="Training rows per class; by default all.")] = None,
     alpha: Annotated[
         float | None, typer.Option(help="Shift of standardized tabular features; the paper recommends 2.")
@@ -120,7 +123,7 @@ def train(
     cells = own.grid(
         dataset=next(iter(datasets), data), schemes=scheme, depths=depth, width=width, activations=activation,
         epochs=epochs, batch=batch, optimizer=optimizer.value, shots=shots, alpha=alpha, precision=precision.value,
-        decay=decay, dropout=dropout, schedule=schedule.value,
+        decay=decay, dropout=dropout, schedule=schedule.value, ends=ends,
     )  # fmt: skip
     study = own.plan(cells, seeds, rates(lr), datasets, data_dir)
     if dry_run:

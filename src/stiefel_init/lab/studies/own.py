@@ -83,6 +83,7 @@ def grid(
     precision: PrecisionName,
     decay: float = 0.0,
     dropout: float = 0.0,
+    ends: float = 1.0,
     schedule: ScheduleName = "constant",
 ) -> list[Cell]:
     """The settings of a study, at seed 0 and the default rate; `all` stands for the paper's schemes or activations."""
@@ -92,6 +93,7 @@ def grid(
         Cell(
             dataset, scheme, depth, width, activation, epochs=epochs, batch=batch or None, optimizer=optimizer,
             shots=shots, alpha=alpha, precision=precision, decay=decay, dropout=dropout, schedule=schedule,
+            ends=ends,
         )
         for activation, depth, scheme in itertools.product(
             listed("activation", activations, ACTIVATIONS), _numbers("depth", depths), schemes_of(schemes)
