@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -38,9 +39,10 @@ def test_the_laboratory_starts_where_initialize_does(widths: tuple[int, ...]) ->
     cell = Cell("digits", "recipe", depth=len(widths) - 2, width=widths[1:-1], seed=3)
     ours = initial([cell], Architecture(widths, "relu"), torch.device("cpu"))
     for layer, (weight, bias) in enumerate(zip(ours.weights, ours.biases)):
-        assert torch.allclose(weight[0], model[layer].weight, atol=1e-6), layer
+        theirs: Any = model[layer]
+        assert torch.allclose(weight[0], theirs.weight, atol=1e-6), layer
         # The two take the biases' numbers from two streams, but they are as wide.
-        assert torch.allclose(bias[0].std(correction=0), model[layer].bias.std(correction=0), atol=1e-6), layer
+        assert torch.allclose(bias[0].std(correction=0), theirs.bias.std(correction=0), atol=1e-6), layer
     assert bool(ours.biases[0].any()) == (widths[1] > widths[0])
 
 
