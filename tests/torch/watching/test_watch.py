@@ -15,6 +15,7 @@ from trained import batch, network, train
 from stiefel_init import StiefelError
 from stiefel_init.torch import diagnose, initialize_, watch
 from stiefel_init.torch.watching._history import KEEP, History
+from stiefel_init.torch.watching._readout import read
 from stiefel_init.torch.watching._sample import Row, Sample
 from stiefel_init.torch.watching._spectra import Spectra
 
@@ -98,8 +99,9 @@ def test_singular_value_and_distance_of_any_shape(shape: tuple[int, int]) -> Non
     layer = nn.Linear(shape[1], shape[0])
     spectra = Spectra()
     for _ in range(60):
-        facts = spectra.measure([layer])[0]
-    assert facts is not None
+        sizes, apart, _ = read(spectra.measure([layer]))
+        found, distances = spectra.facts(sizes, apart)
+    facts = *found[layer], distances[layer]
     weight = layer.weight.detach().double()
     wide = weight if shape[0] <= shape[1] else weight.mT
     gram = wide @ wide.mT - torch.eye(len(wide))
@@ -113,7 +115,11 @@ def test_singular_value_and_distance_of_any_shape(shape: tuple[int, int]) -> Non
 def test_members_have_no_distance_from_the_set() -> None:
     model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 8))
     initialize_(model, "stiefel", seed=0)
-    assert all(facts is not None and facts[2] < 1e-5 for facts in Spectra().measure([model[0], model[3]]))
+    spectra = Spectra()
+    sizes, apart, _ = read(spectra.measure([model[0], model[3]]))
+    distances = spectra.facts(sizes, apart)[1]
+    assert len(distances) == 2
+    assert max(distances.values()) < 1e-5
 
 
 def test_history_gets_coarser_instead_of_longer() -> None:

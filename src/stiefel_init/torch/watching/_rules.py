@@ -49,7 +49,7 @@ class Past:
 
     def was(self, row: Row) -> Row | None:
         """The layer at the sample before."""
-        return None if self.last is None else self.last.by_name.get(row.layer)
+        return self.recent[-1].by_name.get(row.layer) if self.recent else None
 
     def add(self, sample: Sample) -> None:
         """Remember a sample."""
@@ -122,14 +122,13 @@ def overflow(now: Sample, past: Past) -> Measured | None:
     if not now.finite_inputs:
         return Measured(1.0, None, "inputs")
     broken = [row for row in now.rows if not _all_finite(row.norm, row.bias_mean, row.bias_std)]
-    overflown = [row for row in now.rows if row.ran and not _all_finite(row.mean, row.std, row.post_std)]
+    overflown = [row for row in now.rows if not _all_finite(row.mean, row.std, row.post_mean, row.post_std)]
     if len(broken) > 1 and overflown and overflown[0] is not now.rows[0]:
         return Measured(1.0, overflown[0], "signal")  # the step spread it to all weights
     if broken:
         return Measured(1.0, broken[0], "weights" if len(broken) < max(2, len(now.rows) / 2) else "all weights")
-    for row in now.rows:
-        if not _all_finite(row.mean, row.std, row.post_mean, row.post_std):
-            return Measured(1.0, row, "signal")
+    if overflown:
+        return Measured(1.0, overflown[0], "signal")
     if now.stepped or not now.backward:
         for row in reversed(now.rows):
             if not _all_finite(row.weight_gradient):
@@ -140,7 +139,7 @@ def overflow(now: Sample, past: Past) -> Measured | None:
 
 
 def _all_finite(*values: float | None) -> bool:
-    return all(value is None or math.isfinite(value) for value in values)
+    return all(map(math.isfinite, filter(None, values)))  # None and 0 are
 
 
 def leftover(now: Sample, past: Past) -> Measured | None:
