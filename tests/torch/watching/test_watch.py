@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional as F
 from trained import batch, network, train
 
@@ -130,6 +131,40 @@ def test_history_gets_coarser_instead_of_longer() -> None:
     assert history.steps[-1] == 3 * KEEP - 1
     assert history.grid("update")[0].tolist() == [float(step) for step in history.steps]
     assert max(b - a for a, b in zip(history.steps, history.steps[1:])) <= 8
+
+
+class Residual(nn.Module):
+    """Outputs that no activation follows, in the middle and at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down, self.head = nn.Linear(16, 256), nn.Linear(256, 16), nn.Linear(16, 4096)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.down(self.up(x).relu())
+        return self.head(x + self.down(self.up(x)).tanh())
+
+
+@pytest.mark.parametrize("batch_size", [64, 512])
+def test_a_sampled_forward_pass_keeps_nothing_alive(batch_size: int) -> None:
+    """Of what the layers put out, just as much is alive after the forward pass as without a watch."""
+    model = Residual()
+    outputs: list[StorageWeakRef] = []
+    for layer in model.children():
+        layer.register_forward_hook(lambda *call: outputs.append(StorageWeakRef(call[-1].untyped_storage())))
+
+    def gone() -> list[bool]:
+        outputs.clear()
+        loss = model(torch.randn(batch_size, 16)).sum()
+        assert loss.requires_grad
+        return [output.expired() for output in outputs]
+
+    plain = gone()
+    assert plain[-1]  # the head
+    with watch(model, 1) as seen:
+        assert gone() == plain
+        seen.step()
+    assert [row["units"] for row in seen.history.records()] == [256, 16, 4096]
 
 
 def test_repeated_calls_and_evaluation_between_steps_do_not_count() -> None:

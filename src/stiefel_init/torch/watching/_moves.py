@@ -15,23 +15,23 @@ _ENTRIES = 1 << 16  # entries of a weight whose move is followed
 
 
 class Moves:
-    """Parts of weights, those of one length as the rows of one tensor."""
+    """Parts of weights, those of one shape as the rows of one tensor."""
 
     def __init__(self, weights: Sequence[nn.Parameter]) -> None:
         groups: dict[Hashable, tuple[list[nn.Parameter], list[Tensor]]] = {}
         for weight in weights:
             part = _part(weight)
-            chosen, parts = groups.setdefault((part.numel(), part.dtype, part.device), ([], []))
+            chosen, parts = groups.setdefault((part.shape, part.dtype, part.device), ([], []))
             chosen.append(weight)
             parts.append(part)
-        self._groups = [(chosen, torch.stack(parts)) for chosen, parts in groups.values()]
+        self._groups = [(chosen, torch.stack(parts).flatten(1)) for chosen, parts in groups.values()]
 
     def table(self) -> Table:
         """By the id of a weight: norms of its move and of itself before, and the product of both."""
         found: Table = []
         for weights, parts in self._groups:
             before = parts.float()
-            move = torch.stack([_part(weight) for weight in weights]).float().sub_(before)
+            move = torch.stack([_part(weight) for weight in weights]).flatten(1).float().sub_(before)
             size, length = (torch.linalg.vector_norm(values, dim=1) for values in (before, move))
             product = move.mul_(before).sum(1)
             found.append(([*map(id, weights)], torch.stack((length, size, product), 1)))
@@ -39,8 +39,8 @@ class Moves:
 
 
 def _part(weight: nn.Parameter) -> Tensor:
-    flat = (weight if type(weight) is nn.Parameter else local(weight)).reshape(-1)
-    return flat[:: math.ceil(flat.numel() / _ENTRIES)] if flat.numel() > _ENTRIES else flat
+    values = weight if type(weight) is nn.Parameter else local(weight)
+    return values if values.numel() <= _ENTRIES else values.reshape(-1)[:: math.ceil(values.numel() / _ENTRIES)]
 
 
 def moved(moves: Sequence[Sequence[float]]) -> tuple[float, float]:

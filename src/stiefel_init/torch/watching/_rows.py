@@ -42,7 +42,7 @@ def _row(structure: Structure, module: nn.Module, layer: Seen | None, known: Mea
     bias = known.biases.get(module, _UNKNOWN) if module in structure.biased else (None, None)
     signal: dict[str, Any] = {}
     if layer is not None and (facts := known.signals.get(id(layer))) is not None:
-        mean, std, _, active, never, _, post_mean, post_std, spread, distinct = facts
+        mean, std, _, active, never, post_mean, post_std, spread, distinct = facts
         signal = {
             "activation": layer.activation,
             "units": layer.units,

@@ -33,6 +33,7 @@ from ._structure import Structure, is_sharded, local
 
 _BOUND = 0.98  # of a tanh: within 1 % of its range
 _ASKED = 8  # weights, at least, that are asked whether gradients of the step before are still there
+_HELD = 1 << 17  # numbers of gradients that are kept to be measured together
 _CLAMPS = ("clamp", "clamp_min", "hardtanh")
 
 Result = TypeVar("Result")
@@ -72,7 +73,9 @@ class Sampler(Observer):
         self._signal = Signal()
         self._pending: Seen | None = None
         self._gradients: dict[nn.Module, Tensor] = {}
-        self._leftover: dict[nn.Parameter, Tensor] = {}
+        self._flows: dict[nn.Module, Tensor] = {}
+        self._held = 0
+        self._leftover: dict[nn.Parameter, Tensor | None] = {}
         self._inputs: Tensor | None = None
         self._loss: Tensor | None = None
         self._shape = (0, 0)
@@ -164,7 +167,7 @@ class Sampler(Observer):
             return
         self.ran, self._calls[module] = True, 1
         axis = -1 if type(module) is nn.Linear else _observe._unit_axis(module, result)
-        layer = Seen(self._structure.names[module], module, 1, axis, result.ndim, result.detach(), None)
+        layer = Seen(self._structure.names[module], module, 1, axis, result.ndim, result, None)
         if self._pending is not None and self._pending.output is not None:
             self._settle(self._pending)
         self._pending = layer
@@ -247,15 +250,28 @@ class Sampler(Observer):
     @guarded
     def _flowed(self, module: nn.Module, gradient: Tensor) -> None:
         self._backward = True
-        if module not in self._gradients:
+        if module in self._gradients or module in self._flows:
+            return
+        if gradient.numel() > _HELD or gradient.dtype is not torch.float32:
             self._gradients[module] = torch.linalg.vector_norm(gradient, dtype=torch.float32)
+            return
+        self._flows[module] = gradient
+        self._held += gradient.numel()
+        if self._held > _HELD:
+            self._measure_flows()
+
+    def _measure_flows(self) -> None:
+        """Take the norms of small gradients together, before they add up to much memory."""
+        if self._flows:
+            self._gradients.update(zip(self._flows, torch._foreach_norm([*self._flows.values()])))
+            self._flows, self._held = {}, 0
 
     @guarded
     def _arrived(self, weight: nn.Parameter, gradient: Tensor) -> None:
         self._backward = True
         if weight not in self._leftover:
-            before = gradient.new_zeros(()) if weight.grad is None else weight.grad.detach()
-            self._leftover[weight] = torch.linalg.vector_norm(before, dtype=torch.float32)
+            old = weight.grad
+            self._leftover[weight] = None if old is None else torch.linalg.vector_norm(old, dtype=torch.float32)
 
     @guarded
     def _step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -278,6 +294,7 @@ class Sampler(Observer):
         """What the step told. Call `disarm` first."""
         for layer in self.seen:
             self._settle(layer)
+        self._measure_flows()
         if not self._used:
             self._use()
         loss = self._loss if loss is None else loss
@@ -288,9 +305,10 @@ class Sampler(Observer):
         ran = dict.fromkeys(layer.module for layer in self.seen)
         whole = [m for m in dict.fromkeys((*ran, *self._structure.names)) if m not in self._structure.sharded]
         spectra = [early + now for early, now in zip(self._early, self._spectra.measure(whole))]
+        old = {weight: norm for weight, norm in self._leftover.items() if norm is not None}
         inputs: Table = [] if self._inputs is None else [(["inputs"], self._inputs.unsqueeze(0))]
         tables = (
-            scalars(facts), inputs, scalars(self._leftover), scalars(self._gradients), scalars(self._used),
+            scalars(facts), inputs, scalars(old), scalars(self._gradients), scalars(self._used),
             [] if self._moves is None else self._moves.table(), scalars(saturated), *spectra, self._signal.table(),
         )  # fmt: skip
         single, given, leftover, gradients, used, moves, bounded, sizes, distances, biases, signals = read(tables)
@@ -310,7 +328,7 @@ class Sampler(Observer):
             finite,
             self._backward or bool(self._used),
             self._stepped,
-            min(leftover.values(), default=0.0),
+            min(leftover.values()) if leftover and len(leftover) == len(self._leftover) else 0.0,
         )
 
 

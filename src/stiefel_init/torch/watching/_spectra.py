@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -25,36 +26,39 @@ class Spectra:
 
     def __init__(self) -> None:
         self._vectors: dict[tuple[Any, ...], Tensor] = {}
-        self._shapes: dict[nn.Module, tuple[int, int, int]] = {}
+        self._shapes: dict[nn.Module, tuple[int, int, int, float]] = {}
         self._readers: dict[nn.Module, tuple[str, Matrices | None]] = {}
 
+    @torch.no_grad()
     def measure(self, modules: Iterable[nn.Module]) -> tuple[Table, Table, Table]:
         """Of modules: norm and largest singular value; distance from the set; of the biases, mean and std."""
         plain: dict[nn.Module, Tensor] = {}
+        scales: dict[nn.Module, float] = {}  # of those whose matrix is the weight as it is
         matrices: dict[nn.Module, Tensor] = {}
         biases: dict[nn.Module, Tensor] = {}
         for module in modules:
             bias = bias_of(module)
             if type(bias) in (Tensor, nn.Parameter) and bias.ndim == 1 and bias.numel():
-                biases[module] = bias.detach()
+                biases[module] = bias
             weight, chosen = self._weight(module)
-            if weight is not None and weight.numel():
-                plain[module] = weight if weight.ndim == 2 else weight.flatten(1)
-                shape = weight.shape
-                if chosen is not None:
-                    matrices[module] = weight if _as_it_is(chosen, weight) else _read(chosen, weight)
-                    shape = matrices[module].shape
-                self._shapes[module] = len(weight), shape[-2], shape[-1]
+            if weight is None or not weight.numel():
+                continue
+            plain[module] = weight if weight.ndim == 2 else weight.flatten(1)
+            shape: Sequence[int] = plain[module].shape
+            if chosen is not None and chosen.whole:
+                scales[module] = chosen.scale
+            elif chosen is not None:
+                matrices[module] = _read(chosen, weight)
+                shape = matrices[module].shape[1:]
+            self._shapes[module] = len(weight), shape[0], shape[1], scales.get(module, 1.0)
         singular: Table = []
         distance: Table = []
-        for key, members, stack in _stacks(plain):
+        for key, members, stack in _stacks(plain, scales):
             singular.append((members, self._largest(key, stack)))
-            if all(matrices.get(module) is plain[module] for module in members):
-                distance.append((members, _distance(stack.unsqueeze(1))))
-                for module in members:
-                    del matrices[module]
+            if members[0] in scales:
+                distance.append((members, _distance(stack.unsqueeze(1), scales[members[0]])))
         for _, members, stack in _stacks(matrices):
-            distance.append((members, _distance(stack if stack.ndim == 4 else stack.unsqueeze(1))))
+            distance.append((members, _distance(stack)))
         return singular, distance, [(members, _bias_facts(stack)) for _, members, stack in _stacks(biases)]
 
     def _weight(self, module: nn.Module) -> tuple[Tensor | None, Matrices | None]:
@@ -64,7 +68,7 @@ class Spectra:
         name, chosen = self._readers[module]
         weight = module._parameters.get(name)
         if type(weight) is nn.Parameter:
-            return weight.detach(), chosen
+            return weight, chosen
         return _named(module).get(name), chosen
 
     def _largest(self, key: tuple[Any, ...], w: Tensor) -> Tensor:
@@ -73,7 +77,7 @@ class Spectra:
         The power method on W over its norm: since σ/‖W‖ ≥ 1/√n, two steps need no normalization between them.
         """
         norm = torch.linalg.vector_norm(w.flatten(1), dim=1)
-        square = norm.square().clamp_(min=1e-30)[:, None, None]
+        square = norm.square()[:, None, None]
         v, rounds = self._vectors.get(key), 1
         if v is None:
             v = torch.randn(len(w), w.shape[-1], 1, generator=torch.Generator().manual_seed(0)).to(w)
@@ -92,27 +96,26 @@ class Spectra:
         """What was measured, as read: the norm per unit and the largest singular value; the distance."""
         found, apart = {}, {}
         for module, (norm, length, divisor) in sizes.items():
-            singular = length * norm * norm / divisor if divisor > 0 else math.nan if math.isnan(divisor) else 0.0
+            singular = 0.0 if norm == 0 or divisor == 0 else length * norm * norm / divisor
             found[module] = norm / math.sqrt(self._shapes[module][0]), singular
             if not 0 < singular < math.inf:  # start anew: a vector of zeros or NaN would stay one
                 self._vectors = {key: v for key, v in self._vectors.items() if module not in key}
         for module, pairs in distances.items():
-            m, n = sorted(self._shapes[module][1:])
-            squares = [a * a / m + b * b / n for a, b in zip(pairs[::2], pairs[1::2])]
+            *sizes_of_one, scale = self._shapes[module][1:]
+            m, n = sorted(sizes_of_one)
+            squares = [a * a / m + (b / scale) ** 2 / n for a, b in zip(pairs[::2], pairs[1::2])]
             apart[module] = math.sqrt(sum(squares) / len(squares))
         return found, apart
 
 
-def _as_it_is(chosen: Matrices, weight: Tensor) -> bool:
-    return weight.ndim == 2 and chosen.count == chosen.scale == 1 and not chosen.tap and not chosen.order
-
-
-def _stacks(tensors: Mapping[nn.Module, Tensor]) -> Iterator[tuple[tuple[Any, ...], list[Any], Tensor]]:
-    """The tensors in stacks, those together that are small and of one shape."""
+def _stacks(
+    tensors: Mapping[nn.Module, Tensor], kinds: Mapping[nn.Module, Any] = MappingProxyType({})
+) -> Iterator[tuple[tuple[Any, ...], list[Any], Tensor]]:
+    """The tensors in stacks, those together that are small and of one shape and kind."""
     groups: dict[Hashable, list[nn.Module]] = {}
     for module, tensor in tensors.items():
         alone = module if tensor.numel() > _STACK else None
-        groups.setdefault((tensor.shape, tensor.dtype, tensor.device, alone), []).append(module)
+        groups.setdefault((tensor.shape, tensor.dtype, tensor.device, kinds.get(module), alone), []).append(module)
     for key, members in groups.items():
         chosen = [tensors[module] for module in members]
         stack = torch.stack(chosen) if len(chosen) > 1 else chosen[0].unsqueeze(0)
@@ -131,19 +134,18 @@ def _reader(module: nn.Module, named: dict[str, Tensor]) -> tuple[str, Matrices 
     return next(iter(named), ""), None
 
 
-def _distance(stack: Tensor) -> Tensor:
-    """Of (k, count, m, n), m ≤ n or transposed: ‖WWᵀ - I‖ and ‖Wξ_n - ξ_m‖ √n of each of the count, one by one."""
+def _distance(stack: Tensor, scale: float = 1.0) -> Tensor:
+    """Of (k, count, m, n), over `scale`, m ≤ n or transposed: ‖WWᵀ - I‖ and ‖Wξ_n - ξ_m‖ √n scale, count times."""
     w = stack if stack.shape[-2] <= stack.shape[-1] else stack.mT
-    m, n = w.shape[-2:]
+    (k, count), (m, n) = w.shape[:2], w.shape[2:]
+    w = w.flatten(0, 1)
     if m <= _WIDE:
-        gram = w @ w.mT
-        gram.diagonal(dim1=-2, dim2=-1).sub_(1)
-        error = torch.linalg.vector_norm(gram.flatten(2), dim=2)
+        error = torch.baddbmm(torch.eye(m, dtype=w.dtype, device=w.device), w, w.mT, beta=-1, alpha=scale**-2)
     else:
-        probes = torch.randn(m, _PROBES, generator=torch.Generator().manual_seed(0)).to(w)
-        error = torch.linalg.vector_norm((w @ (w.mT @ probes) - probes).flatten(2), dim=2) / math.sqrt(_PROBES)
-    level = torch.linalg.vector_norm(w.sum(-1).sub_(math.sqrt(n / m)), dim=2)
-    return torch.stack((error, level), 2).flatten(1)
+        probes = torch.randn(m, _PROBES, generator=torch.Generator().manual_seed(0)).to(w) / math.sqrt(_PROBES)
+        error = torch.baddbmm(probes, w, w.mT @ probes, beta=-1, alpha=scale**-2)
+    level = w.sum(-1).sub_(scale * math.sqrt(n / m))
+    return torch.stack([torch.linalg.vector_norm(e.flatten(1), dim=1) for e in (error, level)], 1).view(k, 2 * count)
 
 
 def _bias_facts(stack: Tensor) -> Tensor:
