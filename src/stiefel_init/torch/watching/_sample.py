@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..diagnosis._ends import Inputs
+from ..diagnosis._evidence import Evidence
 from ..diagnosis._layer import Layer
-from ..diagnosis._rules import Evidence
 
 
 class Row(NamedTuple):
