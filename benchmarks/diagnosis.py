@@ -13,17 +13,15 @@ the thresholds. Where the best score of a kind is below 0.25, that is taken inst
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
-from _timing import RECORDS, machine
+from _timing import machine
 from diagnosis_networks import (
     CAUSES,
     EARLIER,
@@ -37,14 +35,15 @@ from diagnosis_networks import (
     specs,
     trained_score,
 )
+from diagnosis_record import Row, read, write
 
 from stiefel_init.torch import diagnose
-from stiefel_init.torch.diagnosis._rules import RULES, Evidence
+from stiefel_init.torch.diagnosis._evidence import Evidence
+from stiefel_init.torch.diagnosis._rules import RULES
 
 SICK, HEALTHY, LEAST = 0.5, 0.8, 0.25
 PARTS = ("chosen on", "fresh")
 ROWS = 256
-Row = dict[str, Any]
 
 
 def all_specs() -> list[Spec]:
@@ -186,15 +185,6 @@ def scores(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def write(record: Mapping[str, Any]) -> Path:
-    """Keep the record, each network on a line of its own."""
-    path = RECORDS / "diagnosis-cpu.json"
-    head = json.dumps({key: value for key, value in record.items() if key != "rows"}, indent=1)
-    rows = ",\n".join(json.dumps(row, ensure_ascii=False) for row in record["rows"])
-    path.write_text(f'{head.removesuffix("}").rstrip()},\n "rows": [\n{rows}\n]}}\n', encoding="utf-8")
-    return path
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
@@ -205,7 +195,7 @@ def main() -> None:
     old: Row = {}
     if options.again:
         fields = Spec.__dataclass_fields__
-        old = json.loads((RECORDS / "diagnosis-cpu.json").read_text(encoding="utf-8"))
+        old = read()
         known = {Spec(**{name: row[name] for name in fields}): row for row in old["rows"]}
     torch.set_num_threads(1)
     start, rows = time.perf_counter(), []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from diagnosis_record import read
 
 from stiefel_init.lab.report.tables import Table
 from stiefel_init.torch.diagnosis._rules import RULES
@@ -15,12 +16,11 @@ from stiefel_init.torch.diagnosis._rules import RULES
 HERE = Path(__file__).parent
 ACCURACY = HERE.parent / "docs" / "diagnosis-accuracy.md"
 DIAGNOSE = HERE.parent / "docs" / "diagnose.md"
-RECORD = HERE / "records" / "diagnosis-cpu.json"
 
 
 def accuracy() -> str:
     """The page."""
-    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    record = read()
     rows = record["rows"]
     lines = [
         "# How often is `diagnose` right?",

@@ -28,6 +28,7 @@ from .offsets import Offsets
 from .orthogonal import Orthogonal
 from .permutation import Permutation
 from .random import Random
+from .recipe import Lifted, Recipe
 from .rotation import Rotation
 from .scaled_he import ScaledHe
 from .sinusoidal import Sinusoidal
@@ -56,6 +57,7 @@ __all__ = [
     "Identity",
     "Law",
     "Lee",
+    "Lifted",
     "LooksLinear",
     "MetaInit",
     "Mimetic",
@@ -66,6 +68,7 @@ __all__ = [
     "Permutation",
     "Position",
     "Random",
+    "Recipe",
     "Rotation",
     "ScaledHe",
     "ScaledTable",

@@ -35,6 +35,11 @@ class Position(NamedTuple):
     """Whether those blocks attend to another sequence too, as in a decoder."""
     table: bool = False
     """Whether it is an embedding."""
+    row: int = 1
+    """Layers of the row it is in, one after the other with nothing but activations between them; without the ends."""
+    units: int = 0
+    """Its outputs; 0 if not known, as `inputs`."""
+    inputs: int = 0
 
     @property
     def role(self) -> Role:

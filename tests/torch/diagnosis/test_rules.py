@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from stiefel_init.torch.diagnosis._ends import Fit, Inputs
+from stiefel_init.torch.diagnosis._evidence import Evidence
 from stiefel_init.torch.diagnosis._layer import Layer
-from stiefel_init.torch.diagnosis._rules import RULES, Evidence
+from stiefel_init.torch.diagnosis._rules import RULES
 from stiefel_init.torch.diagnosis._verdict import judge
 
 _USUAL: dict[str, Any] = {

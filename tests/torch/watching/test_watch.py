@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional as F
 from trained import batch, network, train
 
 from stiefel_init import StiefelError
 from stiefel_init.torch import diagnose, initialize_, watch
 from stiefel_init.torch.watching._history import KEEP, History
+from stiefel_init.torch.watching._readout import read
 from stiefel_init.torch.watching._sample import Row, Sample
 from stiefel_init.torch.watching._spectra import Spectra
 
@@ -98,8 +100,9 @@ def test_singular_value_and_distance_of_any_shape(shape: tuple[int, int]) -> Non
     layer = nn.Linear(shape[1], shape[0])
     spectra = Spectra()
     for _ in range(60):
-        facts = spectra.measure([layer])[0]
-    assert facts is not None
+        sizes, apart, _ = read(spectra.measure([layer]))
+        found, distances = spectra.facts(sizes, apart)
+    facts = *found[layer], distances[layer]
     weight = layer.weight.detach().double()
     wide = weight if shape[0] <= shape[1] else weight.mT
     gram = wide @ wide.mT - torch.eye(len(wide))
@@ -113,7 +116,11 @@ def test_singular_value_and_distance_of_any_shape(shape: tuple[int, int]) -> Non
 def test_members_have_no_distance_from_the_set() -> None:
     model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 8))
     initialize_(model, "stiefel", seed=0)
-    assert all(facts is not None and facts[2] < 1e-5 for facts in Spectra().measure([model[0], model[3]]))
+    spectra = Spectra()
+    sizes, apart, _ = read(spectra.measure([model[0], model[3]]))
+    distances = spectra.facts(sizes, apart)[1]
+    assert len(distances) == 2
+    assert max(distances.values()) < 1e-5
 
 
 def test_history_gets_coarser_instead_of_longer() -> None:
@@ -124,6 +131,40 @@ def test_history_gets_coarser_instead_of_longer() -> None:
     assert history.steps[-1] == 3 * KEEP - 1
     assert history.grid("update")[0].tolist() == [float(step) for step in history.steps]
     assert max(b - a for a, b in zip(history.steps, history.steps[1:])) <= 8
+
+
+class Residual(nn.Module):
+    """Outputs that no activation follows, in the middle and at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down, self.head = nn.Linear(16, 256), nn.Linear(256, 16), nn.Linear(16, 4096)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.down(self.up(x).relu())
+        return self.head(x + self.down(self.up(x)).tanh())
+
+
+@pytest.mark.parametrize("batch_size", [64, 512])
+def test_a_sampled_forward_pass_keeps_nothing_alive(batch_size: int) -> None:
+    """Of what the layers put out, just as much is alive after the forward pass as without a watch."""
+    model = Residual()
+    outputs: list[StorageWeakRef] = []
+    for layer in model.children():
+        layer.register_forward_hook(lambda *call: outputs.append(StorageWeakRef(call[-1].untyped_storage())))
+
+    def gone() -> list[bool]:
+        outputs.clear()
+        loss = model(torch.randn(batch_size, 16)).sum()
+        assert loss.requires_grad
+        return [output.expired() for output in outputs]
+
+    plain = gone()
+    assert plain[-1]  # the head
+    with watch(model, 1) as seen:
+        assert gone() == plain
+        seen.step()
+    assert [row["units"] for row in seen.history.records()] == [256, 16, 4096]
 
 
 def test_repeated_calls_and_evaluation_between_steps_do_not_count() -> None:

@@ -11,8 +11,9 @@ import statistics
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ._evidence import SQUASHING, Evidence
 from ._layer import Layer
-from ._rules import OF_INPUTS, OF_TARGETS, RULES, SQUASHING, Evidence
+from ._rules import OF_INPUTS, OF_TARGETS, RULES
 
 BIAS = 10.0  # biases this many times larger than what the weights make of the input decide what a unit does
 OUTPUT = 10.0  # outputs this large, and this many times larger than the targets, are not the targets' fault

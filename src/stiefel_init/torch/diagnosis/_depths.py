@@ -14,8 +14,8 @@ from ..._text import columns
 from ..initialize import initialize_
 from ._diagnose import Loss, diagnose
 from ._diagnosis import Diagnosis, _text
+from ._evidence import Evidence
 from ._point import Point
-from ._rules import Evidence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

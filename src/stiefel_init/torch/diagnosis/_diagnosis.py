@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ..._errors import StiefelError
 from ..._text import columns
 from ._ends import Fit, Inputs
+from ._evidence import Evidence
 from ._layer import COLUMNS, Layer
-from ._rules import Evidence
 from ._verdict import Finding, Verdict, judge
 
 if TYPE_CHECKING:

@@ -24,17 +24,18 @@ class Gatherer:
 
     def __init__(self, compute: Callable[[Tensor], Tensor], dtype: torch.dtype | None = None) -> None:
         self._compute, self._dtype = compute, dtype
-        self._stacks: dict[Hashable, tuple[list[int], list[Tensor]]] = {}
-        self._done: list[tuple[list[int], Tensor]] = []
+        self._stacks: dict[Hashable, tuple[list[Any], list[Tensor]]] = {}
+        self._done: list[tuple[list[Any], Tensor]] = []
 
-    def add(self, key: int, values: Tensor) -> None:
+    def add(self, key: Hashable, values: Tensor) -> None:
         """Copy `values` for `key`."""
         group = values.shape, values.dtype, values.device
-        if group not in self._stacks:
+        held = self._stacks.get(group)
+        if held is None:
             count = min(max(1, _STACK // max(1, values.numel())), _MOST)
             stack = values.new_empty((count, *values.shape), dtype=self._dtype or values.dtype)
-            self._stacks[group] = [], [*stack.unbind(), stack]
-        keys, places = self._stacks[group]
+            held = self._stacks[group] = [], [*stack.unbind(), stack]
+        keys, places = held
         places[len(keys)].copy_(values)
         keys.append(key)
         if len(keys) == len(places) - 1:
@@ -46,13 +47,17 @@ class Gatherer:
             self._done.append((keys[:], self._compute(places[-1][: len(keys)])))
             keys.clear()
 
-    def results(self) -> dict[int, Any]:
-        """The numbers of each key."""
+    def tables(self) -> list[tuple[list[Any], Tensor]]:
+        """Keys, and their rows as they are on the device."""
         with torch.no_grad():
             for group in self._stacks:
                 self._run(group)
         self._stacks.clear()
-        return {key: row for keys, table in self._done for key, row in zip(keys, table.tolist())}
+        return self._done
+
+    def results(self) -> dict[Any, Any]:
+        """The numbers of each key."""
+        return {key: row for keys, table in self.tables() for key, row in zip(keys, table.tolist())}
 
 
 def on_host(values: Tensor) -> Tensor:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from ._causes import Cause, explain, training
 from ._ends import ENOUGH, Fit
+from ._evidence import Evidence, Measured, over
 from ._layer import Layer
-from ._rules import RULES, Evidence, Measured, broken_weights, not_finite, over
+from ._rules import RULES, broken_weights, not_finite
 from ._wording import listed, per_layer, percent, ratio, share, times
 
 

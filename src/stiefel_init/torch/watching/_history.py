@@ -28,7 +28,7 @@ class History:
         names = tuple(row.layer for row in sample.rows)
         if self._samples and self._samples[-1][2] == names:
             names = self._samples[-1][2]  # one tuple for all samples
-        values = np.array([[_number(getattr(row, name)) for name in NUMBERS] for row in sample.rows], np.float32)
+        values = np.array([row[len(TEXTS) :] for row in sample.rows], np.float32)  # NaN for None
         loss = math.nan if sample.loss is None else sample.loss
         if self._samples and (self._count - 1) % self._stride:
             self._samples.pop()  # it was kept as the newest only
@@ -84,10 +84,6 @@ class History:
         except ImportError:
             return self.records()
         return pandas.DataFrame(self.records(), columns=["step", "loss", *COLUMNS])
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
 
 
 def content(row: Row) -> dict[str, Any]:

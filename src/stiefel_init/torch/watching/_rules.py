@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..diagnosis import _rules as start
 from ..diagnosis._ends import ENOUGH
+from ..diagnosis._evidence import Evidence, over
+from ..diagnosis._evidence import Measured as Found
+from ..diagnosis._rules import RULES as START
 from ._sample import Row, Sample
 
 RECENT = 8  # samples that a new one is compared with
@@ -49,7 +51,7 @@ class Past:
 
     def was(self, row: Row) -> Row | None:
         """The layer at the sample before."""
-        return None if self.last is None else self.last.by_name.get(row.layer)
+        return self.recent[-1].by_name.get(row.layer) if self.recent else None
 
     def add(self, sample: Sample) -> None:
         """Remember a sample."""
@@ -122,14 +124,13 @@ def overflow(now: Sample, past: Past) -> Measured | None:
     if not now.finite_inputs:
         return Measured(1.0, None, "inputs")
     broken = [row for row in now.rows if not _all_finite(row.norm, row.bias_mean, row.bias_std)]
-    overflown = [row for row in now.rows if row.ran and not _all_finite(row.mean, row.std, row.post_std)]
+    overflown = [row for row in now.rows if not _all_finite(row.mean, row.std, row.post_mean, row.post_std)]
     if len(broken) > 1 and overflown and overflown[0] is not now.rows[0]:
         return Measured(1.0, overflown[0], "signal")  # the step spread it to all weights
     if broken:
         return Measured(1.0, broken[0], "weights" if len(broken) < max(2, len(now.rows) / 2) else "all weights")
-    for row in now.rows:
-        if not _all_finite(row.mean, row.std, row.post_mean, row.post_std):
-            return Measured(1.0, row, "signal")
+    if overflown:
+        return Measured(1.0, overflown[0], "signal")
     if now.stepped or not now.backward:
         for row in reversed(now.rows):
             if not _all_finite(row.weight_gradient):
@@ -140,7 +141,7 @@ def overflow(now: Sample, past: Past) -> Measured | None:
 
 
 def _all_finite(*values: float | None) -> bool:
-    return all(value is None or math.isfinite(value) for value in values)
+    return all(map(math.isfinite, filter(None, values)))  # None and 0 are
 
 
 def leftover(now: Sample, past: Past) -> Measured | None:
@@ -211,7 +212,7 @@ def collapsed(now: Sample, past: Past) -> Measured | None:
     for row in now.rows:
         before = past.was(row)
         if before is not None and before.norm and row.norm is not None:
-            found.append((start.over(before.norm, row.norm), row))
+            found.append((over(before.norm, row.norm), row))
     usual = median(value for value, _ in found)
     if not found or usual is None or usual > 2:
         return None
@@ -255,9 +256,7 @@ def equal(now: Sample, past: Past) -> Measured | None:
 def decaying(now: Sample, past: Past) -> Measured | None:
     """How many times smaller the weights are than they were at their largest, the median over the layers."""
     ratios = [
-        start.over(past.norms[row.layer], row.norm)
-        for row in now.rows
-        if row.norm is not None and past.norms.get(row.layer)
+        over(past.norms[row.layer], row.norm) for row in now.rows if row.norm is not None and past.norms.get(row.layer)
     ]
     middle = median(ratios)
     return None if middle is None or len(ratios) < 2 else Measured(middle)
@@ -307,7 +306,7 @@ def input_scale(now: Sample, past: Past) -> Measured | None:
     if now.inputs is None or not past.inputs:
         return None
     size = now.inputs.size
-    return Measured(max(start.over(size, past.inputs), start.over(past.inputs, size)))
+    return Measured(max(over(size, past.inputs), over(past.inputs, size)))
 
 
 def large_inputs(now: Sample, past: Past) -> Measured | None:
@@ -317,7 +316,7 @@ def large_inputs(now: Sample, past: Past) -> Measured | None:
 
 def small_inputs(now: Sample, past: Past) -> Measured | None:
     """One over the size of the inputs, at the first sample."""
-    return None if now.inputs is None or past.count else Measured(start.over(1.0, now.inputs.size))
+    return None if now.inputs is None or past.count else Measured(over(1.0, now.inputs.size))
 
 
 def silent(now: Sample, past: Past) -> Measured | None:
@@ -349,7 +348,7 @@ def stuck(now: Sample, past: Past) -> Measured | None:
     return worst((row.saturated, row) for row in now.rows if row.saturated is not None)
 
 
-def of_start(measure: Callable[[start.Evidence, float], start.Measured | None], limit: float) -> Measure:
+def of_start(measure: Callable[[Evidence, float], Found | None], limit: float) -> Measure:
     """A rule of `diagnose`, for a network whose loss has not come down."""
 
     def measured(now: Sample, past: Past) -> Measured | None:
@@ -367,7 +366,7 @@ def of_start(measure: Callable[[start.Evidence, float], start.Measured | None], 
 
 
 def _from_start(kind: str, lasting: int = 1) -> Rule:
-    rule = start.RULES[kind]
+    rule = START[kind]
     return Rule(kind, of_start(rule.measure, rule.threshold), rule.threshold, rule.quantity, "diagnose", lasting)
 
 
@@ -384,12 +383,13 @@ RULES: dict[str, Rule] = {
         Rule("layers are equal", equal, 0.5, "1 if two layers that differed have equal weights", DEFINED),
         Rule("inputs changed scale", input_scale, 30, "size of the inputs / of the first, or the inverse", CHOSEN),
         Rule("inputs are large", large_inputs, 300, "size of the first inputs: above raw pixels", CHOSEN),
-        Rule("inputs are small", small_inputs, 80, "1 / size of the first inputs", "diagnose"),
+        Rule("inputs are small", small_inputs, START["inputs are small"].threshold, "1 / size of the first inputs",
+             "diagnose"),
         Rule("weights jumped", jumped, 10, "norm of a layer's weights / at the sample before", CHOSEN),
         Rule("weights collapsed", collapsed, 4, "norm of a layer's weights at the sample before / now", CHOSEN),
         Rule("units are dead", silent, 0.95, "largest share of units of a layer that never fire", STUDIED),
         Rule("units died", dying, 0.4, "largest share of units of a layer that died since the sample before", STUDIED),
-        Rule("units are stuck", stuck, 0.9, "largest share of outputs of a layer at their bound", "diagnose"),
+        Rule("units are stuck", stuck, 0.9, "largest share of outputs of a layer at their bound", CHOSEN),
         Rule("steps are too large", too_far, 0.2, "update / weights, median; thrice if sudden", STUDIED),
         Rule("weights decay", decaying, 2, "largest norm of the weights so far / now, median over the layers", STUDIED),
         Rule("steps are too small", too_short, 1e6, "weights / largest update since the start", STUDIED, 2),

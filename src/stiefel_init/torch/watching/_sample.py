@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from ..diagnosis._ends import Inputs
+from ..diagnosis._evidence import Evidence
 from ..diagnosis._layer import Layer
-from ..diagnosis._rules import Evidence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(NamedTuple):
     """One layer at one step. What was not measured is None."""
 
     layer: str
@@ -95,7 +95,7 @@ def _number(value: float | None) -> float:
     return 0.0 if value is None else value
 
 
-COLUMNS = tuple(field.name for field in fields(Row))
+COLUMNS = Row._fields
 TEXTS = ("layer", "kind", "activation")
 NUMBERS = tuple(name for name in COLUMNS if name not in TEXTS)
 

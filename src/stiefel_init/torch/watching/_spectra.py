@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -12,82 +13,116 @@ from torch import Tensor, nn
 from ...recipe._matrices import Matrices
 from ..diagnosis._weights import _named, _read
 from ..initialize._layers import rule
+from ._readout import Table
+from ._structure import bias_of
 
-_ITERATIONS = 2  # of the power method; it goes on from the vector of the sample before
 _PROBES = 32  # random vectors that measure the distance of weights too wide for a Gram matrix
 _WIDE = 512  # from this on
-BIASES = ("bias", "bias_ih_l0", "bias_ih")
 _STACK = 1 << 20  # numbers of a weight from which on it is measured by itself, without a copy
 
 
 class Spectra:
-    """Measures the weights of layers, those of one shape together; keeps a vector for each."""
+    """Measures the weights of layers, those of one shape together; keeps a vector of each for the next sample."""
 
     def __init__(self) -> None:
-        self._vectors: dict[Hashable, Tensor] = {}
-        self._readers: dict[nn.Module, tuple[str, Callable[[Tensor], Tensor] | None]] = {}
+        self._vectors: dict[tuple[Any, ...], Tensor] = {}
+        self._shapes: dict[nn.Module, tuple[int, int, int, float]] = {}
+        self._readers: dict[nn.Module, tuple[str, Matrices | None]] = {}
 
-    def matrices(self, module: nn.Module) -> tuple[Tensor, Tensor | None] | None:
-        """A layer's first weight as out × in, and the matrices (count, m, n) to compare with the set."""
-        named = _named(module)
+    @torch.no_grad()
+    def measure(self, modules: Iterable[nn.Module]) -> tuple[Table, Table, Table]:
+        """Of modules: norm and largest singular value; distance from the set; of the biases, mean and std."""
+        plain: dict[nn.Module, Tensor] = {}
+        scales: dict[nn.Module, float] = {}  # of those whose matrix is the weight as it is
+        matrices: dict[nn.Module, Tensor] = {}
+        biases: dict[nn.Module, Tensor] = {}
+        for module in modules:
+            bias = bias_of(module)
+            if type(bias) in (Tensor, nn.Parameter) and bias.ndim == 1 and bias.numel():
+                biases[module] = bias
+            weight, chosen = self._weight(module)
+            if weight is None or not weight.numel():
+                continue
+            plain[module] = weight if weight.ndim == 2 else weight.flatten(1)
+            shape: Sequence[int] = plain[module].shape
+            if chosen is not None and chosen.whole:
+                scales[module] = chosen.scale
+            elif chosen is not None:
+                matrices[module] = _read(chosen, weight)
+                shape = matrices[module].shape[1:]
+            self._shapes[module] = len(weight), shape[0], shape[1], scales.get(module, 1.0)
+        singular: Table = []
+        distance: Table = []
+        for key, members, stack in _stacks(plain, scales):
+            singular.append((members, self._largest(key, stack)))
+            if members[0] in scales:
+                distance.append((members, _distance(stack.unsqueeze(1), scales[members[0]])))
+        for _, members, stack in _stacks(matrices):
+            distance.append((members, _distance(stack)))
+        return singular, distance, [(members, _bias_facts(stack)) for _, members, stack in _stacks(biases)]
+
+    def _weight(self, module: nn.Module) -> tuple[Tensor | None, Matrices | None]:
+        """A layer's first weight, and how it is read as matrices."""
         if module not in self._readers:
-            self._readers[module] = _reader(module, named)
-        name, read = self._readers[module]
-        weight = named.get(name)
-        if weight is None or not weight.numel():
-            return None
-        return weight.flatten(1), None if read is None else read(weight)
+            self._readers[module] = _reader(module, _named(module))
+        name, chosen = self._readers[module]
+        weight = module._parameters.get(name)
+        if type(weight) is nn.Parameter:
+            return weight, chosen
+        return _named(module).get(name), chosen
 
-    def measure(self, modules: Sequence[nn.Module]) -> list[list[float] | None]:
-        """Of each module: norm, largest singular value, distance, mean and std of the biases; NaN if there is none."""
-        held = [self.matrices(module) for module in modules]
-        plain = [None if pair is None else pair[0].unsqueeze(0) for pair in held]
-        singular = self._apply(plain, self._largest)
-        distance = self._apply([None if pair is None else pair[1] for pair in held], _distance)
-        return [
-            None if size is None else [*size, *(apart or [math.nan]), *(bias or [math.nan, math.nan])]
-            for size, apart, bias in zip(singular, distance, _biases(modules))
-        ]
+    def _largest(self, key: tuple[Any, ...], w: Tensor) -> Tensor:
+        """Of (k, m, n): ‖W‖, and ‖Wᵀu‖ / ‖W‖² and ‖u‖, whose ratio is the largest singular value over ‖W‖².
 
-    def _apply(
-        self, tensors: Sequence[Tensor | None], compute: Callable[[Hashable, Tensor], Tensor]
-    ) -> list[list[float] | None]:
-        """Rows of `compute` for (count, m, n) tensors, stacked where they are small and of one shape."""
-        groups: dict[Hashable, list[int]] = {}
-        for at, tensor in enumerate(tensors):
-            if tensor is not None:
-                alone = at if tensor.numel() > _STACK else -1
-                groups.setdefault((tuple(tensor.shape), tensor.dtype, tensor.device, alone), []).append(at)
-        rows: list[list[float] | None] = [None] * len(tensors)
-        for key, places in groups.items():
-            chosen: list[Any] = [tensors[at] for at in places]
-            stack = torch.stack(chosen) if len(chosen) > 1 else chosen[0].unsqueeze(0)
-            for at, row in zip(places, compute((key, len(places)), stack.float()).tolist()):
-                rows[at] = row
-        return rows
-
-    def _largest(self, key: Hashable, stack: Tensor) -> Tensor:
-        """Of (k, 1, m, n): the norm per unit and the largest singular value."""
-        w = stack[:, 0]
-        v = self._vectors.get(key)
-        if v is None or not bool(v.isfinite().all()):
-            source = torch.Generator().manual_seed(0)
-            v = torch.randn(len(w), w.shape[-1], 1, generator=source).to(w)
-            steps = 4 * _ITERATIONS  # from a random vector
-        else:
-            steps = _ITERATIONS
-        length = w.new_zeros(len(w))
-        for _ in range(steps):
-            u = w @ v
-            v = w.mT @ (u / torch.linalg.vector_norm(u, dim=1, keepdim=True).clamp_(min=1e-30))
-            length = torch.linalg.vector_norm(v, dim=(1, 2))
-            v = v / length[:, None, None].clamp(min=1e-30)
+        The power method on W over its norm: since σ/‖W‖ ≥ 1/√n, two steps need no normalization between them.
+        """
+        norm = torch.linalg.vector_norm(w.flatten(1), dim=1)
+        square = norm.square()[:, None, None]
+        v, rounds = self._vectors.get(key), 1
+        if v is None:
+            v = torch.randn(len(w), w.shape[-1], 1, generator=torch.Generator().manual_seed(0)).to(w)
+            rounds = 4  # from a random vector
+        for _ in range(rounds):
+            u = w @ (w.mT @ (w @ v) / square)
+            v = w.mT @ u / square
+            length = torch.linalg.vector_norm(v, dim=1, keepdim=True)
+            v = v / length
         self._vectors[key] = v
-        norm = torch.linalg.vector_norm(w, dim=(1, 2)) / math.sqrt(w.shape[1])
-        return torch.stack((norm, length), 1)
+        return torch.stack((norm, length.flatten(), torch.linalg.vector_norm(u, dim=1).flatten()), 1)
+
+    def facts(
+        self, sizes: Mapping[nn.Module, Sequence[float]], distances: Mapping[nn.Module, Sequence[float]]
+    ) -> tuple[dict[nn.Module, tuple[float, float]], dict[nn.Module, float]]:
+        """What was measured, as read: the norm per unit and the largest singular value; the distance."""
+        found, apart = {}, {}
+        for module, (norm, length, divisor) in sizes.items():
+            singular = 0.0 if norm == 0 or divisor == 0 else length * norm * norm / divisor
+            found[module] = norm / math.sqrt(self._shapes[module][0]), singular
+            if not 0 < singular < math.inf:  # start anew: a vector of zeros or NaN would stay one
+                self._vectors = {key: v for key, v in self._vectors.items() if module not in key}
+        for module, pairs in distances.items():
+            *sizes_of_one, scale = self._shapes[module][1:]
+            m, n = sorted(sizes_of_one)
+            squares = [a * a / m + (b / scale) ** 2 / n for a, b in zip(pairs[::2], pairs[1::2])]
+            apart[module] = math.sqrt(sum(squares) / len(squares))
+        return found, apart
 
 
-def _reader(module: nn.Module, named: dict[str, Tensor]) -> tuple[str, Callable[[Tensor], Tensor] | None]:
+def _stacks(
+    tensors: Mapping[nn.Module, Tensor], kinds: Mapping[nn.Module, Any] = MappingProxyType({})
+) -> Iterator[tuple[tuple[Any, ...], list[Any], Tensor]]:
+    """The tensors in stacks, those together that are small and of one shape and kind."""
+    groups: dict[Hashable, list[nn.Module]] = {}
+    for module, tensor in tensors.items():
+        alone = module if tensor.numel() > _STACK else None
+        groups.setdefault((tensor.shape, tensor.dtype, tensor.device, kinds.get(module), alone), []).append(module)
+    for key, members in groups.items():
+        chosen = [tensors[module] for module in members]
+        stack = torch.stack(chosen) if len(chosen) > 1 else chosen[0].unsqueeze(0)
+        yield (key, *members), members, stack.float()
+
+
+def _reader(module: nn.Module, named: dict[str, Tensor]) -> tuple[str, Matrices | None]:
     """The weight to look at, and how it is read as matrices; a kernel as `diagnose` reads it at this time."""
     for name, weight in named.items():
         chosen = rule(module, name, tuple(weight.shape), "delta")
@@ -95,37 +130,25 @@ def _reader(module: nn.Module, named: dict[str, Tensor]) -> tuple[str, Callable[
             if chosen.tap and int(_read(chosen, weight).count_nonzero()) < int(weight.count_nonzero()):
                 chosen = rule(module, name, tuple(weight.shape), "flatten")
             if isinstance(chosen, Matrices):
-                return name, lambda weight, chosen=chosen: _read(chosen, weight)
+                return name, chosen
     return next(iter(named), ""), None
 
 
-def _distance(key: Hashable, stack: Tensor) -> Tensor:
-    """Of (k, count, m, n): √(‖WWᵀ - I‖² / m + ‖Wξ - ξ‖²), m ≤ n, the root mean square over count."""
+def _distance(stack: Tensor, scale: float = 1.0) -> Tensor:
+    """Of (k, count, m, n), over `scale`, m ≤ n or transposed: ‖WWᵀ - I‖ and ‖Wξ_n - ξ_m‖ √n scale, count times."""
     w = stack if stack.shape[-2] <= stack.shape[-1] else stack.mT
-    m, n = w.shape[-2:]
+    (k, count), (m, n) = w.shape[:2], w.shape[2:]
+    w = w.flatten(0, 1)
     if m <= _WIDE:
-        gram = w @ w.mT
-        gram.diagonal(dim1=-2, dim2=-1).sub_(1)
-        square = torch.linalg.vector_norm(gram, dim=(-2, -1)).square_() / m
+        error = torch.baddbmm(torch.eye(m, dtype=w.dtype, device=w.device), w, w.mT, beta=-1, alpha=scale**-2)
     else:
-        probes = torch.randn(m, _PROBES, generator=torch.Generator().manual_seed(0)).to(w)
-        square = (w @ (w.mT @ probes) - probes).square().sum((-2, -1)) / (m * _PROBES)
-    level = (w.sum(-1) / math.sqrt(n) - 1 / math.sqrt(m)).square().sum(-1)
-    return (square + level).mean(1, keepdim=True).sqrt_()
+        probes = torch.randn(m, _PROBES, generator=torch.Generator().manual_seed(0)).to(w) / math.sqrt(_PROBES)
+        error = torch.baddbmm(probes, w, w.mT @ probes, beta=-1, alpha=scale**-2)
+    level = w.sum(-1).sub_(scale * math.sqrt(n / m))
+    return torch.stack([torch.linalg.vector_norm(e.flatten(1), dim=1) for e in (error, level)], 1).view(k, 2 * count)
 
 
-def _biases(modules: Sequence[nn.Module]) -> list[list[float] | None]:
-    """Mean and std of each bias, those of one length together."""
-    groups: dict[Hashable, list[tuple[int, Tensor]]] = {}
-    for at, module in enumerate(modules):
-        for name in BIASES:
-            bias = module._parameters.get(name)
-            if bias is not None and type(bias) in (Tensor, nn.Parameter) and bias.ndim == 1 and bias.numel():
-                groups.setdefault((bias.shape, bias.dtype, bias.device), []).append((at, bias.detach()))
-                break
-    result: list[list[float] | None] = [None] * len(modules)
-    for members in groups.values():
-        std, mean = torch.std_mean(torch.stack([bias for _, bias in members]).float(), 1, correction=0)
-        for (at, _), row in zip(members, torch.stack((mean, std), 1).tolist()):
-            result[at] = row
-    return result
+def _bias_facts(stack: Tensor) -> Tensor:
+    """Of (k, m): mean and std."""
+    std, mean = torch.std_mean(stack, 1, correction=0)
+    return torch.stack((mean, std), 1)

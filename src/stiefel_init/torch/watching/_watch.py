@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from ..._errors import StiefelError
-from ..diagnosis._weights import weight_layers
-from ..initialize._wrappers import unwrapped, unwrapped_names
+from ..initialize._wrappers import unwrapped
 from ._history import History
 from ._judge import Event, Judge
 from ._page import SHOWN, body, page
 from ._sampler import Sampler
 from ._sinks import Sink, sink_of
 from ._spectra import Spectra
+from ._structure import Structure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,7 +83,8 @@ class Watch:
         if report not in ("log", "warn") and not callable(report):
             raise StiefelError(f'report={report!r} is unknown; give "log", "warn" or a function of an event.')
         self._model = unwrapped(model)
-        if not self._layers():
+        self._structure = Structure(self._model)
+        if not self._structure.layers:
             raise StiefelError(f"{type(model).__name__} has no layer with weights; there is nothing to watch.")
         other = _WATCHED.get(self._model)
         if other is not None and (watching := other()) is not None and watching.running:
@@ -108,13 +109,6 @@ class Watch:
             self._sinks = [sink_of(target, self._page) for target in targets]
         _WATCHED[self._model] = weakref.ref(self)
         self._arm()
-
-    def _layers(self) -> list[tuple[str, nn.Module]]:
-        modules = list(self._model.named_modules())
-        plain = unwrapped_names(modules)
-        layers = weight_layers(modules)
-        inside = {below for _, layer in layers for below in list(layer.modules())[1:]}
-        return [(plain.get(name, name) or "model", layer) for name, layer in layers if layer not in inside]
 
     @staticmethod
     def _speaks() -> bool:
@@ -148,7 +142,9 @@ class Watch:
 
     def _arm(self) -> None:
         try:
-            self._sampler = Sampler(self._model, self._layers(), self._spectra)
+            if not self._structure.holds(self._model):
+                self._structure = Structure(self._model)
+            self._sampler = Sampler(self._model, self._structure, self._spectra)
             self._sampler.arm()
             if "torch._dynamo" in sys.modules:  # nothing is compiled otherwise
                 # Hooks inside a compiled model would be compiled too, so the sampled step runs as written.
