@@ -50,7 +50,7 @@ def _lines(record: dict[str, Any]) -> list[str]:
     seeds, epochs, device = record["seeds"], record["epochs"], record["machine"]["device"]
     lines = [
         f"Test accuracy in per cent on digits, mean and deviation of {seeds} seeds, {epochs} epochs, each start at its",
-        "best of five rates. **Bold**: the best, and those not shown to be worse (Welch's test, p < 0.05, by Holm).",
+        "best of five rates. **Bold**: the best. †: shown to be worse (Welch's test, p < 0.05, by Holm).",
         f"`python benchmarks/residual_rivals.py --write`, {device}. Small networks: a direction, not a verdict.",
         "",
         *Table("", ["start", *(WORDS[network] for network in found)], rows).markdown(),
@@ -69,7 +69,7 @@ def _cell(one: Compared | None) -> str:
     if one is None:
         return "—"
     text = f"{one.mean:.1f} ± {one.std:.1f}"
-    return f"**{text}**" if _good(one) else text
+    return f"**{text}**" if one.best else text if _good(one) else f"{text} †"
 
 
 def _good(one: Compared) -> bool:

@@ -157,7 +157,7 @@ def main() -> None:
             row = measure(network, start, options.seeds, options.epochs)
             rows.append(row)
             mean, spread = statistics.mean(row["scores"]), statistics.stdev(row["scores"])
-            print(f"{network:<28}{start:<12}{mean:6.1f} % ± {spread:4.1f} at rate {row['rate']:g}", flush=True)
+            print(f"{network:<28}{start:<28}{mean:6.1f} % ± {spread:4.1f} at rate {row['rate']:g}", flush=True)
     if options.write:
         path = RECORDS / f"{RECORD}.json"
         before = json.loads(path.read_text())["rows"] if path.exists() else []
