@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import warnings
 from typing import Any
 
 import pytest
@@ -19,6 +20,10 @@ from stiefel_init.torch.watching._history import KEEP, History
 from stiefel_init.torch.watching._readout import read
 from stiefel_init.torch.watching._sample import Row, Sample
 from stiefel_init.torch.watching._spectra import Spectra
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # torch.jit is deprecated, and used
+    SCRIPTED: Any = torch.jit.script(nn.Linear(2, 2))
 
 
 def hooks(model: nn.Module) -> int:
@@ -192,6 +197,24 @@ def test_layers_that_come_later_are_seen() -> None:
     assert [(e.kind, e.layer) for e in events if e.kind == "layer is frozen"] == [("layer is frozen", "10")]
 
 
+def test_layers_that_go_are_not_missed() -> None:
+    """Also where they go between the beginning of a sampled step and its forward pass."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with watch(model, 1) as seen:
+        for step in range(4):
+            if step == 2:
+                del model[-1]
+            x, _ = batch(step)
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            seen.step()
+    assert not seen.events
+    counts = [sum(row["step"] == step for row in seen.history.records()) for step in range(4)]
+    assert counts == [5, 5, 4, 4]
+
+
 def test_steps_without_a_backward_pass_are_told(caplog: pytest.LogCaptureFixture) -> None:
     model = network()
     with watch(model, 1) as seen:
@@ -242,6 +265,7 @@ def test_an_error_of_the_model_is_the_users(caplog: pytest.LogCaptureFixture) ->
         (nn.Linear(2, 2), {"report": "mail"}, "report='mail' is unknown"),
         (nn.Linear(2, 2), {"to": "a.txt"}, "ends in neither .html nor .jsonl"),
         (nn.Linear(2, 2), {"to": 3}, "to has a int"),
+        (SCRIPTED, {}, "is a TorchScript module; watch the model before scripting it"),
         (nn.Linear(2, 2), {"to": "/no/such/place/a.html"}, "cannot be written"),
     ],
 )
