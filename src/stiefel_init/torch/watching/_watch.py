@@ -51,7 +51,8 @@ def watch(model: nn.Module, every: int = 50, *, report: Report = "log", to: Any 
         A `Watch`, which is also a context manager.
 
     Raises:
-        StiefelError: if the model has no layer with weights, is TorchScript or is watched already, or an argument makes no sense.
+        StiefelError: if the model has no layer with weights, is TorchScript or is watched already, or an argument makes
+            no sense.
 
     >>> from stiefel_init.torch import initialize_
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
