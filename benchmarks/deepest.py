@@ -1,7 +1,8 @@
 """The deepest plain networks that train: convolutions of 1,000 to 10,000 layers from `initialize_` and a rival's start.
 
 A few hundred steps at the rate 0.1 / depth, which is the best one at 20, 50, 100 and 1,000 layers in the study of
-architectures. On a GPU the depths run side by side, in a process each.
+architectures. On a GPU the depths run side by side, in a process each; start NVIDIA's MPS, or they take turns. The
+record is written anew whenever one has ended.
 
     python benchmarks/deepest.py --device cuda --data DIR --write
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -36,6 +37,7 @@ def run(depth: int, start: str, options: argparse.Namespace) -> dict[str, Any]:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     begin = time.time()
     problem = images("fashion-mnist", device, options.data, half=True, rows=None)
+    problem.test_x, problem.test_y = problem.test_x[: options.test], problem.test_y[: options.test]
     network = Network(
         f"cnn{depth}", "cnn", f"plain CNN of {depth:,} layers", partial(PlainCNN, depth),
         lambda *_: problem, ACCURACY, (0.1 / depth,), options.steps, batch=options.batch, slots=1,
@@ -57,20 +59,24 @@ def main() -> None:
     parser.add_argument("--starts", nargs="+", default=["ours", "looks-linear"], choices=STARTS)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--test", type=int, default=2000, help="test images looked at, six times")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--out", type=Path, default=RECORD)
     parser.add_argument("--write", action="store_true", help="keep the record")
     options = parser.parse_args()
     cells = [(depth, start) for depth in sorted(options.depths, reverse=True) for start in options.starts]
     workers = 6 if options.device == "cuda" else 1
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        rows = list(pool.map(run, *zip(*cells), [options] * len(cells)))
     name = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
-    record = {
-        "device": name, "torch": torch.__version__, "steps": options.steps, "batch": options.batch, "rows": rows
+    record: dict[str, Any] = {
+        "device": name, "torch": torch.__version__, "steps": options.steps, "batch": options.batch,
+        "test": options.test, "rows": [],
     }  # fmt: skip
-    if options.write:
-        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for done in as_completed(pool.submit(run, depth, start, options) for depth, start in cells):
+            record["rows"].append(done.result())
+            record["rows"].sort(key=lambda row: (row["depth"], row["start"]))
+            if options.write:
+                options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -227,6 +227,25 @@ def models() -> list[str]:
     return lines
 
 
+def deepest() -> list[str]:
+    one = record("deepest")
+    if one is None:
+        return []
+    rows = [
+        [f"{row['depth']:,}", row["start"], ", ".join(f"{score:.1f}" for score in curve), f"{row['seconds']:.0f}"]
+        for row in one["rows"]
+        for curve in row["curves"]
+    ]
+    return [
+        "## The deepest networks", "",
+        "`python benchmarks/deepest.py --device cuda --data DIR --write`: plain CNNs, 3 × 3 kernels of 32 channels,",
+        f"without shortcuts or normalization, on Fashion-MNIST at 14 × 14 pixels; {one['steps']} steps on "
+        f"{one['batch']} images.",
+        f"Accuracy on {one['test']:,} test images at six looks. {one['device']}; seconds count the building, too.",
+        "", *table(["layers", "start", "accuracy (%)", "seconds"], rows), "",
+    ]  # fmt: skip
+
+
 def diagnosis() -> list[str]:
     one = record("diagnose-cpu")
     if one is None:
@@ -309,7 +328,7 @@ def page() -> str:
         "# Performance", "",
         "Made by `make docs` from the records under `benchmarks/records/`. Machines are noisy, so ratios compare times",
         "from one run; the same scripts measure yours.", "",
-        *sampler(), *engine(), *profile(), *equivalence(), *models(), *diagnosis(), *alternatives(),
+        *sampler(), *engine(), *profile(), *equivalence(), *models(), *deepest(), *diagnosis(), *alternatives(),
         *forecasts(), *startup(),
     ]  # fmt: skip
     return "\n".join(lines).rstrip() + "\n"

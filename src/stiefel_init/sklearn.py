@@ -17,7 +17,7 @@ from ._sample import draw
 from .recipe._matrices import Layer, Matrices
 from .recipe._parts import Weight, parts
 from .recipe._roles import Roles
-from .schemes import Position, Scheme, SchemeName, Start, Zeros, get
+from .schemes import Position, Recipe, Scheme, SchemeName, Start, Zeros, get
 
 try:
     import sklearn
@@ -63,9 +63,15 @@ class _Started:
     _random_state: np.random.RandomState
 
     def _initialize(self, *arguments: Any) -> None:
-        if self.scheme is not None:
-            self._refuse(get(self.scheme))  # before anything is set
+        if self._given is not None:
+            self._refuse(self._given)  # before anything is set
         super()._initialize(*arguments)  # type: ignore[misc]
+
+    @property
+    def _given(self) -> Scheme | None:
+        """The scheme for every layer; None for the recipe."""
+        given = None if self.scheme is None else get(self.scheme)
+        return None if given == Recipe() else given
 
     def _refuse(self, scheme: Scheme) -> None:
         """Refuse a scheme that is not made for this perceptron."""
@@ -87,8 +93,8 @@ class _Started:
     def _layer(self, fan_in: int, fan_out: int) -> tuple[Scheme, float, Scheme | None]:
         """The scheme of the next layer, its scale, and the scheme of its biases."""
         index, last = len(self.coefs_), self.n_layers_ - 2  # `_initialize` collects the layers in `coefs_`
-        if self.scheme is not None:
-            law = get(self.scheme).at(Position(first=index == 0, last=index == last))
+        if (given := self._given) is not None:
+            law = given.at(Position(first=index == 0, last=index == last))
             return law, 1.0, law.bias(fan_in)
         here = {"": "by its place"}
         roles = Roles(

@@ -96,7 +96,7 @@ BAD: dict[str, tuple[Any, ...]] = {
     "dates": (("--data", "letters.csv", "--target", "kind"), "column when holds dates", "--drop when"),
     "a folder as data": (("--data", "."), "--data . is a directory", "--data-dir"),
     "no end of layers": (("--depth", "100000000"), "depth=100000000", "at most 100000"),
-    "no end of networks": (("--seeds", "100000000"), "600,000,000 networks", "at most 1,000,000"),
+    "no end of networks": (("--seeds", "100000000"), "700,000,000 networks", "at most 1,000,000"),
     "dry run into a file": (("--dry-run", "--out", "customers.csv"), "customers.csv is a file"),
     "shots": (("--shots", "10000"), "shots=10000"),
     "alpha on pixels": (("--alpha", "2"), "digits has pixels"),

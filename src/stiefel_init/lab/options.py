@@ -66,7 +66,11 @@ class Precision(StrEnum):
 
 
 SchemeOption = Annotated[
-    str, typer.Option(help="Comma-separated: 'all' for the paper's six; also permutation, identity, rotation.")
+    str,
+    typer.Option(
+        help="Comma-separated: 'all' for recipe, which is what initialize_ does, and the paper's six; also "
+        "looks-linear, torch and others."
+    ),
 ]
 OutOption = Annotated[
     Path, typer.Option("--out", help="Directory for records and pictures; rerun with the same one to resume.")

@@ -30,7 +30,7 @@ IDENTITY = tuple(field.name for field in fields(Cell) if field.name not in ADDED
 COLUMNS = (*IDENTITY, "metric", "score", "diverged")
 _NUMBERS: dict[str, Callable[[str], Any]] = {
     "depth": int, "seed": int, "epochs": int, "batch": int, "shots": int, "protocol": int, "diverged": int,
-    "rate": float, "alpha": float, "score": float, "decay": float, "dropout": float,
+    "rate": float, "alpha": float, "score": float, "decay": float, "dropout": float, "ends": float,
     **dict.fromkeys(MEASURES, float),
     "width": lambda text: tuple(map(int, text.split())) if " " in text else int(text),
 }  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, get_args
 from .._errors import StiefelError, unknown
 from .._sample import Member, member_scheme
 from ..schemes import DeltaOrthogonal, Scheme, SchemeName, Stiefel, get
+from ..schemes import Recipe as AsScheme
 from ._matrices import CONV_MODES, Conv
 from ._one_scheme import needs_roles
 
@@ -44,6 +45,10 @@ def chosen_scheme(
         raise unknown("recipe", recipe, RECIPES)
     if conv is not None and conv not in CONV_MODES:
         raise unknown("conv", conv, CONV_MODES)
+    if scheme is not None and get(scheme) == AsScheme():
+        if recipe == "paper":
+            raise StiefelError("scheme='recipe' is recipe='best'; leave out recipe='paper'.")
+        scheme = None
     as_member = member_scheme(member, spread)
     everywhere = scheme is not None or conv is not None or member != "uniform"
     if recipe == "best" and everywhere:

@@ -26,6 +26,7 @@ from .offsets import Offsets
 from .orthogonal import Orthogonal
 from .permutation import Permutation
 from .random import Random
+from .recipe import Lifted, Recipe
 from .rotation import Rotation
 from .scaled_he import ScaledHe
 from .sinusoidal import Sinusoidal
@@ -52,6 +53,7 @@ __all__ = [
     "Identity",
     "Law",
     "Lee",
+    "Lifted",
     "LooksLinear",
     "MuP",
     "Offsets",
@@ -59,6 +61,7 @@ __all__ = [
     "Permutation",
     "Position",
     "Random",
+    "Recipe",
     "Rotation",
     "ScaledHe",
     "Scheme",

@@ -24,6 +24,11 @@ class Position(NamedTuple):
     """Layers in the residual branch that it is in; 0 if it is in none."""
     ends_branch: bool = False
     """Whether it is the last layer of that branch."""
+    row: int = 1
+    """Layers of the row it is in, one after the other with nothing but activations between them; without the ends."""
+    units: int = 0
+    """Its outputs; 0 if not known, as `inputs`."""
+    inputs: int = 0
 
     @property
     def role(self) -> Role:

@@ -176,7 +176,8 @@ class Start(Scheme):
 
     def draw(self, source: Source) -> Array:
         """Refused, since one layer's sizes are not enough to know."""
-        needs = "a batch of inputs" if self.calibrates else "the residual branch that a layer is in"
+        place = "the residual branch that a layer is in" if self.residual else "a layer's place in the model"
+        needs = "a batch of inputs" if self.calibrates else place
         raise StiefelError(
             f"scheme={str(self)!r} needs {needs}; use stiefel_init.torch.initialize_ on the whole model."
         )

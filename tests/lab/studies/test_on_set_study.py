@@ -15,10 +15,12 @@ from stiefel_init.lab.paper.protocol import IMAGES
 from stiefel_init.lab.studies import on_set_cells as cells
 from stiefel_init.lab.studies import on_set_findings as study
 from stiefel_init.lab.studies.on_set_cells import (
+    ENDS,
     EVERY,
     FIRST,
     FREE,
     FREE_COSINE,
+    FREE_ENDS,
     HOW,
     ON_SET,
     ON_SET_COSINE,
@@ -76,7 +78,7 @@ def test_the_full_study_is_that_of_the_page() -> None:
     full = [cell for search in cells.searches(False) for cell in search.tuning]
     assert {cell.depth for cell in full} == set(cells.DEPTHS)
     assert {cell.times for cell in full} == set(cells.RATES)
-    assert {(cell.optimizer, cell.schedule) for cell in full} == set(HOW.values())
+    assert {(cell.optimizer, cell.schedule, cell.ends != 1) for cell in full} == set(HOW.values())
     assert {cell.dataset for cell in full} == {"mnist", "fashion-mnist", cells.TABLE}
     assert {cell.shots for cell in full} == {None, 8}
     for depth, settings in ((100, IMAGES), (300, IMAGES), (1000, ("mnist",))):
@@ -88,7 +90,9 @@ def test_the_full_study_is_that_of_the_page() -> None:
 def test_stages_are_trained_in_order_and_the_deepest_on_the_set_first() -> None:
     """So a run that is stopped has the most telling networks; a later stage waits for an earlier one."""
     first = OnTheSet().cells(2)
-    assert {(cell.depth, how(cell)) for cell in first} == {(1000, ON_SET_COSINE), (1000, FREE)}
+    assert {(cell.depth, how(cell)) for cell in first} == {
+        (1000, each) for each in (ON_SET_COSINE, FREE, ENDS, FREE_ENDS)
+    }
     records = {cell: record(cell, 50.0) for cell in first}
     second = OnTheSet().cells(2, records=records)
     assert {cell.depth for cell in second} == {1000}
@@ -177,7 +181,7 @@ def test_tables_and_page_of_planted_records() -> None:
     scores, best, rates, verdicts, manifold = OnTheSet().tables(flat())
     assert [row[0] for row in scores.rows] == list(map(str, EVERY))
     assert all("× 256" in row for row in rates.rows)
-    assert (len(best.rows), len(verdicts.rows), len(manifold.rows)) == (14, 10, 2)
+    assert (len(best.rows), len(verdicts.rows), len(manifold.rows)) == (18, 12, 2)
     section = OnTheSet().section(flat())
     assert "![Accuracy over the learning rate](on-the-set.png)" in section
     assert "![Rates that work, over the depth](on-the-set-rates.png)" in section

@@ -40,6 +40,8 @@ from stiefel_init.schemes import Lee, Orthogonal, Rotation
         ({"dropout": 1.0}, r"dropout=1.0 is not a probability below 1; .* such as 0.1[.]$"),
         ({"dropout": -0.1}, "dropout=-0.1"),
         ({"dropout": None}, "dropout=None"),
+        ({"ends": 0}, "ends=0.0 is not a factor of the learning rate; give a positive number"),
+        ({"ends": float("inf")}, "ends=inf"),
         ({"schedule": "linear"}, "schedule='linear' is not known; choose one of 'constant', 'cosine'"),
         ({"activation": "mish"}, "activation='mish' is not known; choose one of .*'tanh'.*'gelu', 'silu'"),
         ({"scheme": "lee other"}, "variant='other'"),
@@ -89,7 +91,7 @@ CELLS = [
     Cell("wine"),
     Cell("digits", "rotation 0.03", 3, (8, 16, 8), "prelu", 12, 7, None, 1 / 3, "sgd", 4, None, "tf32"),
     Cell("wine", "orthogonal 1.4142135623730951", 7, alpha=-2),
-    Cell("wine", activation="gelu", decay=0.01, dropout=1 / 3, schedule="cosine"),
+    Cell("wine", activation="gelu", decay=0.01, dropout=1 / 3, schedule="cosine", ends=7),
     Cell("größe\u2028, of a user|.csv@1a2b", "lee direct", 100, alpha=0),
 ]
 
@@ -110,7 +112,7 @@ def test_what_was_added_later_leaves_old_identities_as_they_were() -> None:
     )
     assert digest([Cell("digits")]) == "7ab962e41576c6f8"
     assert digest([CELLS[1]]) == "eb6ee2740da3c69c"
-    assert Cell("digits", decay=0, dropout=0.0, schedule="constant").key == Cell("digits").key
+    assert Cell("digits", decay=0, dropout=0.0, schedule="constant", ends=1).key == Cell("digits").key
     added: list[dict[str, Any]] = [{"decay": 0.1}, {"dropout": 0.1}, {"schedule": "cosine"}]
     assert len({Cell("digits", **options).key for options in [{}, *added]}) == 4
 

@@ -66,7 +66,11 @@ class Scheduled:
 def ordinary(network: nn.Module, cell: Cell) -> Any:
     """The optimizer of a cell as a user of PyTorch writes it."""
     kind: Any = {"adam": torch.optim.AdamW, "sgd": torch.optim.SGD}[cell.optimizer]
-    optimizer = kind(network.parameters(), lr=cell.rate, weight_decay=cell.decay)
+    linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    ends = [parameter for module in {linear[0], linear[-1]} for parameter in module.parameters()]
+    others = [p for p in network.parameters() if all(p is not end for end in ends)]
+    groups = [{"params": others}, {"params": ends, "lr": cell.ends * cell.rate}]
+    optimizer = kind(groups, lr=cell.rate, weight_decay=cell.decay)
     return Scheduled(optimizer) if cell.schedule == "cosine" else optimizer
 
 
@@ -125,6 +129,23 @@ def test_decay_and_schedules_are_those_of_an_ordinary_loop(
         for seed, (rate, decay) in enumerate(zip(rates, decays))
     ]  # fmt: skip
     assert_ordinary(cells, [task(ROWS, seed=seed) for seed in range(3)], engine)
+
+
+@pytest.mark.filterwarnings("ignore:The epoch parameter:UserWarning")
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("optimizer", "ends", "depth"), [("adam", 7.0, 3), ("adam", 0.25, 1), ("sgd", 4.0, 2)])
+def test_the_ends_learn_at_a_rate_of_their_own(
+    optimizer: OptimizerName, ends: float, depth: int, engine: EngineName
+) -> None:
+    cells = [
+        Cell(
+            "none", depth=depth, width=6, seed=seed, epochs=EPOCHS, batch=BATCH, rate=rate, optimizer=optimizer,
+            decay=decay, schedule="cosine", ends=ends,
+        )
+        for seed, (rate, decay) in enumerate(((2e-3, 1.5), (1e-3, 0.0)))
+    ]  # fmt: skip
+    assert_ordinary(cells, [images(ROWS, seed=seed) for seed in range(2)], engine)
+    assert stack_key(cells[0]) != stack_key(replace(cells[0], ends=1.0))
 
 
 @pytest.mark.filterwarnings("ignore:The epoch parameter:UserWarning")

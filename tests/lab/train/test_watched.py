@@ -66,3 +66,11 @@ def test_a_cluster_cannot_be_watched(tmp_path: Path) -> None:
     with pytest.raises(StiefelError, match=r'on="ray" trains on other machines, which cannot be watched'):
         run([CELL], on="ray", watching=Watching(tmp_path / "watch"))
     assert not (tmp_path / "watch").exists()
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(6, range(6)), (100, range(0, 100, 2))])
+def test_a_short_training_is_sampled_more_often(tmp_path: Path, epochs: int, steps: range) -> None:
+    cell = Cell("digits", "stiefel", depth=1, width=4, epochs=epochs, batch=None)  # an epoch is a step
+    run([cell], device="cpu", watching=Watching(tmp_path))
+    lines = (tmp_path / f"{named(cell)}.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == list(steps)

@@ -84,6 +84,9 @@ def train(
     ] = Optimizer.adam,
     decay: Annotated[float, typer.Option(help="Weight decay, decoupled from the gradient, such as 0.01.")] = 0.0,
     dropout: Annotated[float, typer.Option(help="Probability of dropping an output of a hidden layer.")] = 0.0,
+    ends: Annotated[
+        float, typer.Option(help="Learning rate of the first and the last layer, times that of the others.")
+    ] = 1.0,
     shots: Annotated[int | None, typer.Option(help="Training rows per class; by default all.")] = None,
     alpha: Annotated[
         float | None, typer.Option(help="Shift of standardized tabular features; the paper recommends 2.")
@@ -111,7 +114,7 @@ def train(
 
     [dim]stiefel-init train --data digits --scheme all --depth 5,10,50 --seeds 5 --lr auto --out DIR[/dim]
 
-    [dim]stiefel-init train --data customers.csv --target churn --scheme stiefel,he --depth 30 --alpha 2[/dim]
+    [dim]stiefel-init train --data customers.csv --target churn --scheme recipe,he --depth 30[/dim]
     """
     from ..studies import own, study_files, study_page
     from ..studies.rates import rates
@@ -120,7 +123,7 @@ def train(
     cells = own.grid(
         dataset=next(iter(datasets), data), schemes=scheme, depths=depth, width=width, activations=activation,
         epochs=epochs, batch=batch, optimizer=optimizer.value, shots=shots, alpha=alpha, precision=precision.value,
-        decay=decay, dropout=dropout, schedule=schedule.value,
+        decay=decay, dropout=dropout, schedule=schedule.value, ends=ends,
     )  # fmt: skip
     study = own.plan(cells, seeds, rates(lr), datasets, data_dir)
     if dry_run:

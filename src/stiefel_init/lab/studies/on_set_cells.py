@@ -13,21 +13,24 @@ from ..train.cell import Cell, OptimizerName, ScheduleName
 from ..train.record import Record
 from .tuned import Search, Setting
 
-FREE, FREE_COSINE = "free", "free, cosine"
+FREE, FREE_COSINE, FREE_ENDS = "free", "free, cosine", "free, fast ends"
 ON_SET, ON_SET_COSINE, RELEASED = "on the set", "on the set, cosine", "on the set, then free"
-GAIN, STIEFEL = "on the set, gains", "Stiefel manifold"
-HOW: dict[str, tuple[OptimizerName, ScheduleName]] = {
-    FREE: ("adam", "constant"),
-    FREE_COSINE: ("adam", "cosine"),
-    ON_SET: ("stiefel-adam", "constant"),
-    ON_SET_COSINE: ("stiefel-adam", "cosine"),
-    RELEASED: ("stiefel-adam", "release"),
-    GAIN: ("gain-adam", "cosine"),
-    STIEFEL: ("orthogonal-adam", "constant"),
+GAIN, ENDS, STIEFEL = "on the set, gains", "on the set, fast ends", "Stiefel manifold"
+HOW: dict[str, tuple[OptimizerName, ScheduleName, bool]] = {
+    FREE: ("adam", "constant", False),
+    FREE_COSINE: ("adam", "cosine", False),
+    FREE_ENDS: ("adam", "cosine", True),
+    ON_SET: ("stiefel-adam", "constant", False),
+    ON_SET_COSINE: ("stiefel-adam", "cosine", False),
+    RELEASED: ("stiefel-adam", "release", False),
+    GAIN: ("gain-adam", "cosine", False),
+    ENDS: ("stiefel-adam", "cosine", True),
+    STIEFEL: ("orthogonal-adam", "constant", False),
 }
-"""The ways to train: optimizer and schedule. On the Stiefel manifold weights stay orthogonal, without the ones;
-with gains, each layer has a learned one."""
-_HOW = {pair: how for how, pair in HOW.items()}
+"""The ways to train: optimizer, schedule, and whether the first and the last layer learn √depth times as fast, so that
+their rate does not shrink with depth. On the Stiefel manifold weights stay orthogonal, without the ones; with gains,
+each layer has a learned one."""
+_HOW = {training: how for how, training in HOW.items()}
 STARTS = {"stiefel": "uniform", "permutation": "permutation"}
 """Scheme → what its members are called."""
 TUNING, FIRST = (3000, 3001), 4000
@@ -71,7 +74,7 @@ def _images(depth: int, shots: int | None = None) -> tuple[Setting, ...]:
 Stage = tuple[Part, ...]
 """Parts that are trained together: all rates are chosen before networks are compared."""
 FULL: tuple[Stage, ...] = (  # the most telling first, as a run may end early; what costs most last
-    (Part(_images(DEEPEST), (ON_SET_COSINE, FREE)),),
+    (Part(_images(DEEPEST), (ON_SET_COSINE, FREE, ENDS, FREE_ENDS)),),
     (Part((*_images(100), *_images(100, SHOTS)), tuple(HOW)),),
     (Part(_images(300), (FREE, FREE_COSINE, ON_SET, ON_SET_COSINE, STIEFEL)),),
     (Part((Setting(TABLE, 100),), tuple(HOW)),),
@@ -98,7 +101,7 @@ def settings(quick: bool) -> list[Setting]:
 
 def way_of(cell: Cell) -> Way:
     """The way in which a network is trained."""
-    return Way(str(cell.scheme), _HOW[cell.optimizer, cell.schedule])
+    return Way(str(cell.scheme), _HOW[cell.optimizer, cell.schedule, cell.ends != 1])
 
 
 def cell(way: Way, setting: Setting, times: float, seed: int, *, quick: bool, tuning: bool = False) -> Cell:
@@ -108,11 +111,12 @@ def cell(way: Way, setting: Setting, times: float, seed: int, *, quick: bool, tu
     if tuning and not quick:
         epochs //= 3
     batch = 16 if dataset == TABLE else 256
-    optimizer, schedule = HOW[way.how]
+    optimizer, schedule, fast_ends = HOW[way.how]
     return Cell(
         dataset, way.start, depth, TABULAR_WIDTH.get(dataset, 64), seed=seed, optimizer=optimizer, schedule=schedule,
         epochs=epochs if shots is None else STEPS, batch=batch if shots is None else None, shots=shots,
         rate=times * 1e-3 / math.sqrt(depth), alpha=0.0 if dataset in TABULAR_WIDTH else None,
+        ends=math.sqrt(depth) if fast_ends else 1.0,
     )  # fmt: skip
 
 

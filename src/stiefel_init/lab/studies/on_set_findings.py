@@ -13,12 +13,32 @@ from ..report.tables import Table
 from ..train.cell import Cell
 from ..train.record import Record
 from . import on_set_cells as cells
-from .on_set_cells import EVERY, FREE, FREE_COSINE, GAIN, ON_SET, ON_SET_COSINE, RELEASED, STIEFEL, Key, Way
+from .on_set_cells import (
+    ENDS,
+    EVERY,
+    FREE,
+    FREE_COSINE,
+    FREE_ENDS,
+    GAIN,
+    ON_SET,
+    ON_SET_COSINE,
+    RELEASED,
+    STIEFEL,
+    Key,
+    Way,
+)
 from .tuned import WORKS, Setting, quality, working
 
 MARGIN = 0.5
 """Points of accuracy by which a way may be worse and still count as not worse."""
-AGAINST = {ON_SET: FREE, ON_SET_COSINE: FREE_COSINE, RELEASED: FREE_COSINE, GAIN: FREE_COSINE, STIEFEL: FREE}
+AGAINST = {
+    ON_SET: FREE,
+    ON_SET_COSINE: FREE_COSINE,
+    RELEASED: FREE_COSINE,
+    GAIN: FREE_COSINE,
+    ENDS: FREE_ENDS,
+    STIEFEL: FREE,
+}
 """What each way is compared with: the same start trained freely, by the same schedule."""
 
 
@@ -150,19 +170,19 @@ def targets(found: Found) -> list[Target]:
     deepest, hundred = Setting("mnist", cells.DEEPEST), Setting("mnist", 100)
     reached = {
         how: float(found.scores[deepest, Way("stiefel", how)].mean())
-        for how in (ON_SET, ON_SET_COSINE, FREE)
+        for how in (ON_SET, ON_SET_COSINE, ENDS, FREE, FREE_COSINE, FREE_ENDS)
         if (deepest, Way("stiefel", how)) in found.scores
     }
-    if on_set := {how: mean for how, mean in reached.items() if how != FREE}:
+    if on_set := {how: mean for how, mean in reached.items() if how in (ON_SET, ON_SET_COSINE, ENDS)}:
         best = max(on_set.values())
         text = ", ".join(f"{how} {mean:.1f} %" for how, mean in reached.items())
         rows.append(Target("uniform members, 1,000 layers, MNIST: 95 %", text, _yes(best >= 95)))
     for start in cells.STARTS:
-        widths = {how: found.working((hundred, Way(start, how))) for how in (ON_SET, ON_SET_COSINE, FREE)}
-        if any(widths[how] is not None for how in (ON_SET, ON_SET_COSINE)):
+        widths = {how: found.working((hundred, Way(start, how))) for how in (ON_SET, ON_SET_COSINE, ENDS, FREE)}
+        if any(widths[how] is not None for how in (ON_SET, ON_SET_COSINE, ENDS)):
             text = ", ".join(f"{how} {'none' if width is None else f'× {width:g}'}" for how, width in widths.items())
             what = f"{cells.STARTS[start]}, 100 layers, MNIST: rates that work, × 64"
-            rows.append(Target(what, text, _yes(max(width or 0 for width in list(widths.values())[:2]) >= 64)))
+            rows.append(Target(what, text, _yes(max(width or 0 for width in list(widths.values())[:3]) >= 64)))
     for setting in (Setting(dataset, 100) for dataset in IMAGES):
         for start in cells.STARTS:
             if row := _at_best(found, setting, start):
@@ -173,8 +193,8 @@ def targets(found: Found) -> list[Target]:
 def _at_best(found: Found, setting: Setting, start: str) -> Target | None:
     """The best schedule on the set beside the best free one."""
     here = {way.how: values for (where, way), values in found.scores.items() if (where, way.start) == (setting, start)}
-    free = {how: values for how, values in here.items() if how in (FREE, FREE_COSINE)}
-    ours = {how: values for how, values in here.items() if how in (ON_SET, ON_SET_COSINE, RELEASED, GAIN)}
+    free = {how: values for how, values in here.items() if how in (FREE, FREE_COSINE, FREE_ENDS)}
+    ours = {how: values for how, values in here.items() if how in (ON_SET, ON_SET_COSINE, RELEASED, GAIN, ENDS)}
     if not free or not ours:
         return None
     a, b = (max(group, key=lambda how: float(group[how].mean())) for group in (ours, free))

@@ -8,11 +8,30 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from ..report import plots
-from .on_set_cells import FREE, FREE_COSINE, GAIN, HOW, ON_SET, ON_SET_COSINE, RELEASED, STARTS, TABLE, Way
+from .on_set_cells import (
+    ENDS,
+    FREE,
+    FREE_COSINE,
+    FREE_ENDS,
+    GAIN,
+    HOW,
+    ON_SET,
+    ON_SET_COSINE,
+    RELEASED,
+    STARTS,
+    TABLE,
+    Way,
+)
 from .on_set_findings import Found
 from .tuned import Setting
 
-_STYLE: dict[str, Any] = {FREE: ":", FREE_COSINE: (0, (1, 3)), ON_SET: "-", ON_SET_COSINE: "--", RELEASED: "-."}
+_STYLE: dict[str, Any] = {
+    FREE: ":",
+    FREE_COSINE: (0, (1, 3)),
+    FREE_ENDS: "-",
+    ON_SET_COSINE: "--",
+    RELEASED: "-.",
+}
 _COLOUR = {
     FREE: "#777777",
     FREE_COSINE: "#777777",
@@ -20,6 +39,8 @@ _COLOUR = {
     ON_SET_COSINE: "#0072B2",
     RELEASED: "#009E73",
     GAIN: "#CC79A7",
+    FREE_ENDS: "#000000",
+    ENDS: "#56B4E9",
 }
 
 

@@ -83,6 +83,7 @@ def grid(
     precision: PrecisionName,
     decay: float = 0.0,
     dropout: float = 0.0,
+    ends: float = 1.0,
     schedule: ScheduleName = "constant",
 ) -> list[Cell]:
     """The settings of a study, at seed 0 and the default rate; `all` stands for the paper's schemes or activations."""
@@ -92,6 +93,7 @@ def grid(
         Cell(
             dataset, scheme, depth, width, activation, epochs=epochs, batch=batch or None, optimizer=optimizer,
             shots=shots, alpha=alpha, precision=precision, decay=decay, dropout=dropout, schedule=schedule,
+            ends=ends,
         )
         for activation, depth, scheme in itertools.product(
             listed("activation", activations, ACTIVATIONS), _numbers("depth", depths), schemes_of(schemes)
@@ -100,12 +102,12 @@ def grid(
 
 
 def schemes_of(text: str) -> list[Scheme]:
-    """The schemes of a comma-separated list; `all` stands for the paper's six.
+    """The schemes of a comma-separated list; `all` stands for the default recipe and the paper's six.
 
     >>> [str(scheme) for scheme in schemes_of("stiefel, rotation 0.03")]
     ['stiefel', 'rotation 0.03']
     """
-    return list(dict.fromkeys(get(name) for name in listed("scheme", text, SCHEMES)))
+    return list(dict.fromkeys(get(name) for name in listed("scheme", text, ("recipe", *SCHEMES))))
 
 
 def listed(what: str, text: str, every: Sequence[str]) -> list[str]:

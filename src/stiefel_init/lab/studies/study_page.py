@@ -108,6 +108,8 @@ def protocol(outcome: Outcome, content: dict[str, Any]) -> list[str]:
         )
     if first.dropout:
         lines.insert(1, f"Dropout: {first.dropout:g} after every hidden layer, in training alone.")
+    if first.ends != 1:
+        lines.insert(3, f"The first and the last layer: {first.ends:g} times the learning rate.")
     if first.alpha is not None:
         lines.append(f"Features are standardized and shifted by {first.alpha:g}.")
     if data["targets_standardized"]:

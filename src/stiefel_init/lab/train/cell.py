@@ -52,7 +52,7 @@ SMOOTH = ("gelu", "silu")
 """The activations that the laboratory trains and the theory does not know."""
 MOST_DEPTH = 100_000
 """Ten times the deepest network known to train."""
-ADDED = ("decay", "dropout", "schedule")
+ADDED = ("decay", "dropout", "schedule", "ends")
 """Fields younger than the first records, whose identities must not change: a default value is not in an identity."""
 PROTOCOL = 1
 """Raised whenever a code change alters outcomes beyond rounding."""
@@ -100,6 +100,8 @@ class Cell:
     schedule: ScheduleName = "constant"
     """Of the learning rate: constant; a linear warm-up and then a cosine to zero; or, for optimizers that keep weights
     in the set, constant for half of the steps, then free training at a sixteenth of the rate and a cosine to zero."""
+    ends: float = 1.0
+    """Learning rate of the first and the last layer, times that of the others."""
 
     def __post_init__(self) -> None:
         def settle(name: str, value: Any) -> None:
@@ -110,7 +112,7 @@ class Cell:
             settle("width", tuple(self.width))
         if isinstance(self.width, tuple) and len(self.width) == 1:  # (5,) and 5 are one cell
             settle("width", self.width[0])
-        for name in ("rate", "alpha", "decay", "dropout"):  # 2 and 2.0 are one cell
+        for name in ("rate", "alpha", "decay", "dropout", "ends"):  # 2 and 2.0 are one cell
             if isinstance(getattr(self, name), numbers.Real):
                 settle(name, float(getattr(self, name)))
         if self.activation not in SMOOTH and self.activation not in activations():
@@ -168,6 +170,9 @@ class Cell:
             raise StiefelError(
                 f"dropout={self.dropout!r} is not a probability below 1; give a number from 0 up to 1, such as 0.1."
             )
+
+        if not isinstance(self.ends, float) or not 0 < self.ends < math.inf:
+            raise StiefelError(f"ends={self.ends!r} is not a factor of the learning rate; give a positive number.")
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -241,7 +246,7 @@ def stack_key(cell: Cell) -> tuple[Any, ...]:
     """Cells with the same key can be trained as one stack, provided their data have the same shape."""
     return (
         cell.hidden, cell.activation, cell.epochs, cell.batch, cell.optimizer, cell.precision, cell.shots,
-        cell.dropout, cell.schedule,
+        cell.dropout, cell.schedule, cell.ends,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from ...theory import ACTIVATIONS, activations, tailored_slope
 from ...theory._tailored import tailored_scale
 from ...torch.optim._kernel import agrees
 from .cell import ON_SET, SMOOTH, Cell
+from .ends import Ends
 from .engine import nothing
 from .network import Architecture
 from .on_set import FusedOnSet
@@ -66,6 +67,7 @@ class FusedEngine:
         self.on_set = FusedOnSet(stack.cells, stack.net, flat, self.shares) if keeps else None
         # Where weights are to be let go, Adam already follows their gradients; else it leaves them alone.
         self.alone = keeps and cell.schedule != "release"
+        self.ends = Ends(stack.cells, stack.parameters)
         self.losses = torch.zeros(count, self.tiles, device=device)
         self.corrects = torch.zeros(count, self.tiles, dtype=torch.int64, device=device)
         self.order = stack.order.to(torch.int32)
@@ -155,6 +157,7 @@ class FusedEngine:
         stack, flat = self.stack, self.stack.parameters.flat
         data = stack.data
         self.taken += 1
+        ends = self.ends.before()
         factor = stack.rate_factor(start) if self.scheduled else 1.0
         if self.scheduled:
             self._set_rates(factor)
@@ -177,6 +180,7 @@ class FusedEngine:
             )  # fmt: skip
         if on_set is not None and weights is not None:
             on_set.write(weights)
+        self.ends.after(ends)
 
     def _set_rates(self, factor: float) -> None:
         """Take the next steps at so many times the rates; weights then keep 1 - rate · decay of themselves."""

@@ -80,7 +80,9 @@ def initial(cells: Sequence[Cell], net: Architecture, device: torch.device) -> P
     if parameters.slopes is not None:
         parameters.slopes.fill_(PRELU_START)
     for layer, (weight, bias) in enumerate(zip(parameters.weights, parameters.biases)):
-        position = Position(first=layer == 0, last=layer == net.layers - 1)
+        m, n = weight.shape[1:]
+        first, last = layer == 0, layer == net.layers - 1
+        position = Position(first, last, row=max(1, net.layers - 2), units=m, inputs=n)
         for scheme in dict.fromkeys(cell.scheme for cell in cells):
             where = [i for i, cell in enumerate(cells) if cell.scheme == scheme]
             seeds = [cells[i].seed for i in where]

@@ -12,6 +12,7 @@ from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 from .cell import ON_SET, Cell
+from .ends import Ends
 from .network import Parameters
 from .on_set import OnSet
 
@@ -26,6 +27,7 @@ class Optimizer:
         parameters, gradients = network.flat, slopes.flat
         self.adam = not cells[0].optimizer.endswith("sgd")
         self.on_set = OnSet(cells, network, slopes) if cells[0].optimizer in ON_SET else None
+        self.ends = Ends(cells, network)
         self.factor = 1.0
         self.released = False
         """Whether weights are let go that were kept on the set."""
@@ -55,6 +57,7 @@ class Optimizer:
 
     def step(self) -> None:
         """Apply the gradients to the parameters."""
+        ends = self.ends.before()
         if self.on_set is not None and not self.released:
             before = self.on_set.before()
             self._plain_step()
@@ -62,6 +65,7 @@ class Optimizer:
             self.on_set.step(before, self.factor if moving is None else moving / self.groups[0].rate)
         else:
             self._plain_step()
+        self.ends.after(ends)
 
     def _plain_step(self) -> None:
         for group in self.groups:

@@ -27,27 +27,32 @@ _MODULES: dict[str, Callable[[], nn.Module]] = {
 }  # fmt: skip
 
 
+SAMPLES = 40
+"""Of a short training, about."""
+
+
 @dataclass(frozen=True)
 class Watching:
     """Which networks to watch, and where their histories go."""
 
     folder: Path
     """Each network leaves a page, NAME.html, and NAME.jsonl, a line for each sample."""
-    every: int = 50
-    """Steps 0, every, 2 · every, … are sampled."""
+    every: int | None = None
+    """Steps 0, every, 2 · every, … are sampled; by default every 50th, and more of a short training."""
     chosen: Callable[[Cell], bool] = lambda cell: cell.seed == 0
     tell: Callable[[str], None] = print
     """Receives a sentence for everything that breaks or recovers."""
 
-    def watch(self, cell: Cell, model: nn.Module) -> Watch:
-        """Begin to watch a network."""
+    def watch(self, cell: Cell, model: nn.Module, steps: int) -> Watch:
+        """Begin to watch a network that will take so many steps."""
         name = named(cell)
         files = [self.folder / f"{name}.html", self.folder / f"{name}.jsonl"]
 
         def report(event: Event) -> None:
             self.tell(f"{name}: {event}")
 
-        return watch(model, self.every, report=report, to=files)
+        every = self.every or max(1, min(50, steps // SAMPLES))
+        return watch(model, every, report=report, to=files)
 
 
 def named(cell: Cell) -> str:
@@ -67,7 +72,7 @@ class Followers:
         for place, cell in enumerate(stack.cells):
             if watching.chosen(cell):
                 model = mirror(stack, place)
-                follower = watching.watch(cell, model)
+                follower = watching.watch(cell, model, cell.epochs * -(-stack.size // stack.batch))
                 follower.steps = steps
                 self._watched.append((place, model, follower))
 

@@ -144,11 +144,19 @@ def section(verdicts: Verdicts) -> list[str]:
         "  start alike. Fresh seeds do not undo that.", "",
         "Starts:", "", *(f"- `{start}`: {WHAT_THEY_ARE[start]}." for start in starts), "",
     ]  # fmt: skip
-    if verdicts.missing:
-        lines += [f"Not run yet: {listed([network.title for network in verdicts.missing])}.", ""]
+    for network in verdicts.missing:
+        lines += [f"Not compared yet: {network.title}{_alone(network, verdicts.alone[network.name])}.", ""]
     for table in tables(verdicts):
         lines += [f"## {table.title}", "", *table.markdown(), ""]
     return lines
+
+
+def _alone(network: Network, scores: Sequence[float]) -> str:
+    if len(scores) < 2:
+        return ""
+    digits, unit = network.metric.digits, network.metric.unit
+    reached = f"{statistics.mean(scores):.{digits}f} ± {statistics.stdev(scores):.{digits}f} {unit}".strip()
+    return f"; ours reaches {reached} with {len(scores)} fresh seeds, other starts were not run so"
 
 
 def picture(verdicts: Verdicts) -> Figure:

@@ -50,6 +50,8 @@ class Verdicts:
         self.outcomes = {name: found for name, network in networks.items() if (found := _outcomes(network, runs))}
         self.networks = {name: networks[name] for name in self.outcomes}
         self.missing = [network for name, network in networks.items() if name not in self.outcomes]
+        self.alone = {network.name: _alone(network, runs) for network in self.missing}
+        """Of networks that cannot be compared yet: the scores of ours with fresh seeds, if there are some."""
         tests = {}
         for name, network in self.networks.items():
             sign = network.metric.sign
@@ -93,6 +95,12 @@ def _outcomes(network: Network, runs: Runs) -> dict[str, Outcome]:
     counts = {len(outcome.curves) for outcome in found.values() if outcome.curves}
     left = any(plan.left(network, start, scores, min(counts, default=0), thorough=False) for start in found)
     return found if found[OURS].curves and len(counts) == 1 and min(counts) > 1 and not left else {}
+
+
+def _alone(network: Network, runs: Runs) -> list[float]:
+    rate = plan.best_rate(network, OURS, {job: curve[-1] for job, curve in runs.items()})
+    mine = {job.seed: curve[-1] for job, curve in runs.items() if job[:3] == (network.name, OURS, rate)}
+    return [mine[seed] for seed in sorted(mine) if seed < TUNING]
 
 
 def welch(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:

@@ -1,0 +1,73 @@
+"""The default recipe as a scheme: what the laboratory trains is what `initialize_` draws."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from stiefel_init import StiefelError, draw
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.network import Architecture, initial
+from stiefel_init.schemes import Centred, Position, Recipe, Rotation, Stiefel, get
+from stiefel_init.torch import initialize_
+
+
+class Plain(nn.ModuleList):
+    """A plain network whose parameters are named as the laboratory names them."""
+
+    def __init__(self, *widths: int) -> None:
+        super().__init__(nn.Linear(n, m) for n, m in pairwise(widths))
+
+    def forward(self, x: Tensor) -> Tensor:
+        *hidden, last = self
+        for layer in hidden:
+            x = layer(x).relu()
+        return last(x)
+
+
+@pytest.mark.parametrize(
+    "widths", [(784, 64, 64, 64, 10), (64, 64, 64, 10), (9, 32, 32, 1), (1, 16, 16, 16, 3), (20, 30, 40, 5)], ids=str
+)
+def test_the_laboratory_starts_where_initialize_does(widths: tuple[int, ...]) -> None:
+    model = Plain(*widths)
+    initialize_(model, seed=3)
+    cell = Cell("digits", "recipe", depth=len(widths) - 2, width=widths[1:-1], seed=3)
+    ours = initial([cell], Architecture(widths, "relu"), torch.device("cpu"))
+    for layer, (weight, bias) in enumerate(zip(ours.weights, ours.biases)):
+        theirs: Any = model[layer]
+        assert torch.allclose(weight[0], theirs.weight, atol=1e-6), layer
+        # The two take the biases' numbers from two streams, but they are as wide.
+        assert torch.allclose(bias[0].std(correction=0), theirs.bias.std(correction=0), atol=1e-6), layer
+    assert bool(ours.biases[0].any()) == (widths[1] > widths[0])
+
+
+def test_by_name_it_is_the_default_of_whole_models() -> None:
+    for make in (lambda: Plain(12, 8, 8, 3), lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3))):
+        default, named = make(), make()
+        initialize_(default, seed=0)
+        plan = initialize_(named, "recipe", seed=0)
+        assert all(torch.equal(a, b) for a, b in zip(default.parameters(), named.parameters()))
+        assert "head" in str(plan)
+
+
+def test_each_layer_has_the_scheme_of_its_place() -> None:
+    recipe = get("recipe")
+    assert recipe == Recipe()
+    assert recipe.at(Position(first=True, units=8, inputs=8)) == Stiefel()
+    assert recipe.at(Position(row=9, units=8, inputs=8)) == Rotation.in_a_row(9)
+    assert recipe.at(Position(row=9, units=8, inputs=4)) == Stiefel()
+    assert recipe.at(Position(first=True, last=True, units=8, inputs=4)) == Centred()
+
+
+def test_one_matrix_cannot_be_drawn() -> None:
+    with pytest.raises(
+        StiefelError, match=re.escape("a layer's place in the model; use stiefel_init.torch.initialize_")
+    ):
+        draw("recipe", 4, 4)
+    with pytest.raises(StiefelError, match="leave out recipe='paper'"):
+        initialize_(Plain(4, 4, 2), "recipe", recipe="paper")
