@@ -16,9 +16,11 @@ from trained import batch, network, train
 
 from stiefel_init import StiefelError
 from stiefel_init.torch import diagnose, initialize_, watch
+from stiefel_init.torch.diagnosis._observe import Seen
 from stiefel_init.torch.watching._history import KEEP, History
 from stiefel_init.torch.watching._readout import read
 from stiefel_init.torch.watching._sample import Row, Sample
+from stiefel_init.torch.watching._signal import _KEPT, _STACK, Signal
 from stiefel_init.torch.watching._spectra import Spectra
 
 with warnings.catch_warnings():
@@ -148,6 +150,46 @@ class Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.down(self.up(x).relu())
         return self.head(x + self.down(self.up(x)).tanh())
+
+
+class Mixed(nn.Module):
+    """Eighty layers of one shape: every third without an activation, and one GELU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(80))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for at, layer in enumerate(self.layers):
+            x = layer(x) if at % 3 == 1 else F.gelu(layer(x)) if at == 5 else layer(x).relu()
+        return x
+
+
+def test_layers_of_one_shape_are_told_apart() -> None:
+    """They are measured in stacks, with ReLU and without; each number is that of `diagnose`."""
+    model = Mixed()
+    initialize_(model, "he", seed=0)
+    x = torch.randn(128, 64)
+    found = diagnose(model, x).layers
+    with watch(model, 1) as seen:
+        model(x).square().mean().backward()
+        seen.step()
+    rows = seen.history.records()
+    assert [row["activation"] for row in rows[:6]] == ["relu", None, "relu", "relu", None, "gelu"]
+    for row, layer in zip(rows, found, strict=True):
+        expected = (layer.pre_std, layer.post_mean, layer.post_std, layer.spread, layer.distinct)
+        measured = [row[name] for name in ("std", "post_mean", "post_std", "spread", "distinct")]
+        assert measured == pytest.approx(expected, rel=1e-4, abs=1e-7), row["layer"]
+        assert row["active"] == pytest.approx(math.nan if layer.active is None else layer.active, nan_ok=True)
+
+
+def test_few_samples_are_kept_at_a_time() -> None:
+    signal = Signal()
+    for _ in range(200):
+        layer = Seen("", nn.Identity(), 1, -1, 2, None, None)
+        signal.rectified(layer, torch.randn(128, 64))
+        kept = sum(stack.numbers for stack in (*signal._full, *signal._stacks.values()))
+        assert kept <= _KEPT + _STACK
 
 
 @pytest.mark.parametrize("batch_size", [64, 512])
