@@ -30,7 +30,7 @@ from typing import Any
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import torch
-from _timing import machine, write_record
+from _timing import RECORDS, machine, write_record
 from family_models import SOURCES, Make, NotBuilt, Subject, first, loss
 from torch import Tensor, nn
 
@@ -256,29 +256,31 @@ def main() -> None:
     torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
     torch.use_deterministic_algorithms(True, warn_only=True)
     warnings.simplefilter("ignore")
-    record: dict[str, Any] = {"machine": machine(options.device), "models": {}}
-    begin, path = time.perf_counter(), None
+    if options.write and options.only:
+        parser.error(f"--write keeps the models of a source as a whole; leave out --only {options.only}.")
+    begin, path, rows = time.perf_counter(), None, []
     for source in options.sources.split(","):
         try:
             families = list(SOURCES[source]())
         except ImportError as error:
             print(f"{source} is left out: {error}", flush=True)
             continue
+        entry: dict[str, Any] = {"machine": machine(options.device), "models": {}}
         if source in sys.modules:
-            record[source] = sys.modules[source].__version__
+            entry["version"] = sys.modules[source].__version__
         for name, make in families:
             if options.only not in name:
                 continue
             late = time.perf_counter() - begin > options.seconds
             row = {"skipped": f"not begun after {options.seconds:.0f} s"} if late else attempt(make, options.device)
-            record["models"][f"{source}/{name}"] = row
+            entry["models"][name] = row
+            rows.append(row)
             print(f"{source}/{name:24} {line(row)}", flush=True)
             gc.collect()
             if options.device == "cuda":
                 torch.cuda.empty_cache()
             if options.write:
-                path = write_record(f"families-{options.device}", record)
-    rows = list(record["models"].values())
+                path = keep(f"families-{options.device}", source, entry)
     tried = [row for row in rows if "skipped" not in row]
     print(
         f"{len(tried)} models tried, {sum(not row['wrong'] for row in tried)} as they should be; "
@@ -286,6 +288,13 @@ def main() -> None:
     )
     if path is not None:
         print(f"wrote {path}")
+
+
+def keep(name: str, source: str, entry: dict[str, Any]) -> Path:
+    """Write what a source told, and leave what the others told before as it is."""
+    path = RECORDS / f"{name}.json"
+    old = json.loads(path.read_text(encoding="utf-8"))["sources"] if path.exists() else {}
+    return write_record(name, {"sources": {**old, source: entry}})
 
 
 def line(row: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnosis_page import ACCURACY, DIAGNOSE, accuracy, rules
+from family_page import families
 from residual_page import RIVALS, residual
 from scale_page import SCALE, scale
 from watch_page import WATCH, watched
@@ -366,8 +367,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="say whether the pages are current, and write nothing")
     check = parser.parse_args().check
-    pages = ((PAGE, page()), (ACCURACY, accuracy()), (DIAGNOSE, rules()), (SCALE, scale()), (WATCH, watched()))
-    for path, text in (*pages, (RIVALS, residual()), (README, readme())):
+    pages = (
+        (PAGE, page()),
+        (ACCURACY, accuracy()),
+        (DIAGNOSE, families(rules())),
+        (SCALE, scale()),
+        (WATCH, watched()),
+        (RIVALS, residual()),
+    )
+    for path, text in (*pages, (README, readme())):
         if not check:
             path.write_text(text, encoding="utf-8")
             print(f"wrote {path.name}")

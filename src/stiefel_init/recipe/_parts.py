@@ -23,6 +23,9 @@ Note [codes]
     What a bottleneck makes is read as it is, with no rectifier: members of the set would give all its units the common
     level of the layer below. It is orthogonal to that level, like a head, and the layer that reads it has no common
     level to pass on: it is orthogonal, with no direction preferred.
+Note [levels]
+    Smooth activations such as GELU and SiLU pass a signal on only if its common level is high enough for them
+    (`schemes.level`): the biases of the stem raise it where many follow in a row. The head does not see it.
 Note [states]
     A recurrent network of ReLUs is a row as long as its sequences, of one layer: its state starts as a small rotation,
     near the identity of Le, Jaitly and Hinton (2015).
@@ -38,6 +41,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..schemes import Blend, Centred, Offsets, Orthogonal, Rotation, Scheme, Stiefel
+from ..schemes.level import level
 from ._attention import attentions
 from ._matrices import Matrices, Weight, is_patches, kernel_matrices
 from ._roles import Roles, saturates
@@ -62,7 +66,10 @@ class Part(NamedTuple):
 
 def reason_of(bias: Scheme) -> str:
     """Why biases are drawn."""
-    return "set the units apart" if isinstance(bias, Offsets) else ""
+    if not isinstance(bias, Offsets):
+        return ""
+    reasons = ["set the units apart"] if bias.deviation else []
+    return " and ".join([*reasons, *(["raise the common level"] if bias.level else [])])
 
 
 def parts(weights: Iterable[Weight], roles: Roles) -> dict[str, list[Part]]:
@@ -103,13 +110,14 @@ def _part(weight: Weight, roles: Roles) -> Part:
         reason, after = roles.stems[name], roles.next.get(name)
         if m > n and name in roles.normalized:  # which would take biases off
             return Part(matrices, Orthogonal(math.sqrt(2)), reason)
+        raised = 0.0 if name in roles.normalized or not weight.biased else level(after, roles.row_behind(name) + 1)
         if m <= n or after is None:
-            return Part(matrices, Stiefel(), reason)
+            return Part(matrices, Stiefel(), reason, bias=Offsets(0.0, raised) if raised else None)
         if not weight.biased:
             return Part(matrices, Orthogonal(math.sqrt(m / n * _power(after))), reason)
         # The biases are as wide as the signal behind the weights, for inputs of deviation 1; twice as wide for a single
         # input, whose units differ in nothing else: they bend at -b/w and have to cover its range.
-        bias = Offsets(math.sqrt(2 if n == 1 else 0.5))
+        bias = Offsets(math.sqrt(2 if n == 1 else 0.5), raised)
         return Part(replace(matrices, scale=math.sqrt(m / (2 * n))), Stiefel(), reason + ", lifted", bias=bias)
     if name in roles.places:  # Note [places]
         gain = math.sqrt(_power(after)) if (after := roles.next.get(name)) is not None else 1.0

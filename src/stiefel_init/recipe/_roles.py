@@ -40,6 +40,10 @@ class Roles:
     decoders: frozenset[str] = frozenset()
     """The layers that read codes."""
 
+    def row_behind(self, name: str) -> int:
+        """Layers of the row that begins with the readers of a layer, the head not counted; 0 if there is none."""
+        return max((self.runs.get(each, 0) for each, read in self.origins.items() if read == {name}), default=0)
+
 
 def of_flow(
     flow: Flow, stems: Collection[str] | None, heads: Collection[str] | None, how: str, tables: Collection[str] = ()

@@ -28,7 +28,7 @@ from .offsets import Offsets
 from .orthogonal import Orthogonal
 from .permutation import Permutation
 from .random import Random
-from .recipe import Lifted, Recipe
+from .recipe import Lifted, Raised, Recipe
 from .rotation import Rotation
 from .scaled_he import ScaledHe
 from .sinusoidal import Sinusoidal
@@ -67,6 +67,7 @@ __all__ = [
     "Orthogonal",
     "Permutation",
     "Position",
+    "Raised",
     "Random",
     "Recipe",
     "Rotation",

@@ -40,6 +40,8 @@ class Position(NamedTuple):
     units: int = 0
     """Its outputs; 0 if not known, as `inputs`."""
     inputs: int = 0
+    activation: str = ""
+    """What follows it; `""` if that is not known."""
 
     @property
     def role(self) -> Role:

@@ -9,6 +9,7 @@ from ._position import Position
 from ._scheme import Scheme, Start, register
 from ._source import Array, Source
 from .centred import Centred
+from .level import level
 from .offsets import Offsets
 from .rotation import Rotation
 from .stiefel import Stiefel
@@ -20,8 +21,8 @@ class Recipe(Start):
     """What `initialize_` does by default: members of the set inside, and ends of another kind.
 
     Square layers in a row are small rotations, other hidden layers uniform members; a first layer with more units than
-    inputs is lifted, and its biases set the units apart; the last layer does not see the common level. For whole models
-    of any kind use `initialize_(model)`, of which this is the part for plain networks of linear layers: `"recipe"` is
+    inputs is lifted, and its biases set the units apart; before many smooth activations they raise the level, too. The
+    last layer does not see the common level. For whole models of any kind use `initialize_(model)`, of which this is the part for plain networks of linear layers: `"recipe"` is
     what compares it with other schemes.
 
     >>> str(Recipe().at(Position(row=100, units=64, inputs=64))), str(Recipe().at(Position(last=True)))
@@ -36,7 +37,8 @@ class Recipe(Start):
         if position.last:
             return Centred()
         if position.first:
-            return Lifted() if m > n else Stiefel()
+            raised = level(position.activation, position.row + 1)
+            return Lifted(raised) if m > n else Raised(raised) if raised else Stiefel()
         return Rotation.in_a_row(position.row) if position.row > 1 and m == n else Stiefel()
 
 
@@ -52,9 +54,22 @@ class Lifted(Scheme):
     """
 
     name = "lifted"
+    level: float = 0.0
+    """Of the biases."""
 
     def draw(self, source: Source) -> Array:
         return math.sqrt(source.m / (2 * source.n)) * Stiefel().draw(source)
 
     def bias(self, fan_in: int) -> Scheme:
-        return Offsets(math.sqrt(2 if fan_in == 1 else 0.5))
+        return Offsets(math.sqrt(2 if fan_in == 1 else 0.5), self.level)
+
+
+@dataclass(frozen=True)
+class Raised(Stiefel):
+    """A member of Õ(m,n), and biases that raise all units by `level`."""
+
+    name = "raised"
+    level: float = 0.0
+
+    def bias(self, fan_in: int) -> Scheme:
+        return Offsets(0.0, self.level)

@@ -60,6 +60,11 @@ def bias(model: Any) -> None:
 
 
 @torch.no_grad()
+def low_bias(model: Any) -> None:
+    model[4].bias.fill_(-5)
+
+
+@torch.no_grad()
 def zero(model: Any) -> None:
     model[4].weight.zero_()
 
@@ -73,6 +78,7 @@ def large(model: Any) -> None:
     ("plant", "cause", "code"),
     [
         (bias, "biases", 'torch.nn.init.zeros_(model.get_submodule("4").bias)'),
+        (low_bias, "biases", 'torch.nn.init.zeros_(model.get_submodule("4").bias)'),
         (zero, "weights", 'stiefel_init.torch.initialize_(model.get_submodule("4"), "stiefel")'),
         (large, "weights", 'stiefel_init.torch.initialize_(model.get_submodule("4"), "stiefel")'),
     ],
@@ -85,6 +91,21 @@ def test_a_fault_in_one_layer(plant: Callable[[Any], None], cause: str, code: st
     assert causes == {cause}
     assert found.findings[0].layer == "4"
     cured = copy.deepcopy(sick)
+    run(code, advice, model=cured)
+    assert diagnose(cured, X, Y).healthy
+    better(sick, cured, X, Y)
+
+
+@pytest.mark.parametrize("value", [-1.0, -5.0, -100.0])
+def test_biases_that_keep_every_layer_off(value: float) -> None:
+    sick = regressor(5)
+    for part in sick:
+        if isinstance(part, nn.Linear):
+            nn.init.constant_(part.bias, value)
+    causes, advice = only(diagnose(sick, X, Y))
+    assert causes == {"biases"}
+    cured = copy.deepcopy(sick)
+    code = 'for name, bias in model.named_parameters(): "bias" in name and torch.nn.init.zeros_(bias)'
     run(code, advice, model=cured)
     assert diagnose(cured, X, Y).healthy
     better(sick, cured, X, Y)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import warnings
 from typing import Any
 
 import pytest
@@ -15,10 +16,16 @@ from trained import batch, network, train
 
 from stiefel_init import StiefelError
 from stiefel_init.torch import diagnose, initialize_, watch
+from stiefel_init.torch.diagnosis._observe import Seen
 from stiefel_init.torch.watching._history import KEEP, History
 from stiefel_init.torch.watching._readout import read
 from stiefel_init.torch.watching._sample import Row, Sample
+from stiefel_init.torch.watching._signal import _KEPT, _STACK, Signal
 from stiefel_init.torch.watching._spectra import Spectra
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # torch.jit is deprecated, and used
+    SCRIPTED: Any = torch.jit.script(nn.Linear(2, 2))
 
 
 def hooks(model: nn.Module) -> int:
@@ -145,6 +152,46 @@ class Residual(nn.Module):
         return self.head(x + self.down(self.up(x)).tanh())
 
 
+class Mixed(nn.Module):
+    """Eighty layers of one shape: every third without an activation, and one GELU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(80))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for at, layer in enumerate(self.layers):
+            x = layer(x) if at % 3 == 1 else F.gelu(layer(x)) if at == 5 else layer(x).relu()
+        return x
+
+
+def test_layers_of_one_shape_are_told_apart() -> None:
+    """They are measured in stacks, with ReLU and without; each number is that of `diagnose`."""
+    model = Mixed()
+    initialize_(model, "he", seed=0)
+    x = torch.randn(128, 64)
+    found = diagnose(model, x).layers
+    with watch(model, 1) as seen:
+        model(x).square().mean().backward()
+        seen.step()
+    rows = seen.history.records()
+    assert [row["activation"] for row in rows[:6]] == ["relu", None, "relu", "relu", None, "gelu"]
+    for row, layer in zip(rows, found, strict=True):
+        expected = (layer.pre_std, layer.post_mean, layer.post_std, layer.spread, layer.distinct)
+        measured = [row[name] for name in ("std", "post_mean", "post_std", "spread", "distinct")]
+        assert measured == pytest.approx(expected, rel=1e-4, abs=1e-7), row["layer"]
+        assert row["active"] == pytest.approx(math.nan if layer.active is None else layer.active, nan_ok=True)
+
+
+def test_few_samples_are_kept_at_a_time() -> None:
+    signal = Signal()
+    for _ in range(200):
+        layer = Seen("", nn.Identity(), 1, -1, 2, None, None)
+        signal.rectified(layer, torch.randn(128, 64))
+        kept = sum(stack.numbers for stack in (*signal._full, *signal._stacks.values()))
+        assert kept <= _KEPT + _STACK
+
+
 @pytest.mark.parametrize("batch_size", [64, 512])
 def test_a_sampled_forward_pass_keeps_nothing_alive(batch_size: int) -> None:
     """Of what the layers put out, just as much is alive after the forward pass as without a watch."""
@@ -190,6 +237,24 @@ def test_layers_that_come_later_are_seen() -> None:
     seen, events = train(model, 40, at=15, change=grow)
     assert {row["layer"] for row in seen.history.records() if row["step"] == 30} == {"0", "2", "4", "6", "8", "10"}
     assert [(e.kind, e.layer) for e in events if e.kind == "layer is frozen"] == [("layer is frozen", "10")]
+
+
+def test_layers_that_go_are_not_missed() -> None:
+    """Also where they go between the beginning of a sampled step and its forward pass."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with watch(model, 1) as seen:
+        for step in range(4):
+            if step == 2:
+                del model[-1]
+            x, _ = batch(step)
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            seen.step()
+    assert not seen.events
+    counts = [sum(row["step"] == step for row in seen.history.records()) for step in range(4)]
+    assert counts == [5, 5, 4, 4]
 
 
 def test_steps_without_a_backward_pass_are_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -242,6 +307,7 @@ def test_an_error_of_the_model_is_the_users(caplog: pytest.LogCaptureFixture) ->
         (nn.Linear(2, 2), {"report": "mail"}, "report='mail' is unknown"),
         (nn.Linear(2, 2), {"to": "a.txt"}, "ends in neither .html nor .jsonl"),
         (nn.Linear(2, 2), {"to": 3}, "to has a int"),
+        (SCRIPTED, {}, "is a TorchScript module; watch the model before scripting it"),
         (nn.Linear(2, 2), {"to": "/no/such/place/a.html"}, "cannot be written"),
     ],
 )

@@ -82,7 +82,7 @@ def initial(cells: Sequence[Cell], net: Architecture, device: torch.device) -> P
     for layer, (weight, bias) in enumerate(zip(parameters.weights, parameters.biases)):
         m, n = weight.shape[1:]
         first, last = layer == 0, layer == net.layers - 1
-        position = Position(first, last, row=max(1, net.layers - 2), units=m, inputs=n)
+        position = Position(first, last, row=max(1, net.layers - 2), units=m, inputs=n, activation=net.activation)
         for scheme in dict.fromkeys(cell.scheme for cell in cells):
             where = [i for i, cell in enumerate(cells) if cell.scheme == scheme]
             seeds = [cells[i].seed for i in where]

@@ -13,12 +13,14 @@ from typing import NamedTuple
 
 from ._evidence import SQUASHING, Evidence
 from ._layer import Layer
+from ._observe import RECTIFIERS
 from ._rules import OF_INPUTS, OF_TARGETS, RULES
 
 BIAS = 10.0  # biases this many times larger than what the weights make of the input decide what a unit does
 OUTPUT = 10.0  # outputs this large, and this many times larger than the targets, are not the targets' fault
 HEAD = 10.0  # an output layer whose weights are this many times larger than the others' makes the loss huge by itself
 SCALE = 100.0  # weights this many times larger or smaller than those of the other layers
+EVEN = 0.1  # biases that differ by less than this share of their mean were set, not learned
 MOVED = 1.0  # no start has biases this large in half of its layers; training that diverged has
 LOW = -1.0  # inputs with mean/std below this keep most ReLU units off
 HALVING = frozenset({"gelu", "silu", "mish", "hardswish"})  # slope 1/2 at 0: small signals halve with each layer
@@ -90,25 +92,55 @@ def incoming(evidence: Evidence, at: int) -> float:
     return before * (layer.row_norm if layer.row_norm is not None else math.inf)
 
 
+def _bias_size(layer: Layer) -> float:
+    return math.hypot(layer.bias_mean or 0.0, layer.bias_std or 0.0)
+
+
 def _biases(evidence: Evidence) -> Cause | None:
     """One layer whose biases are far larger than what reaches it."""
     for at, layer in enumerate(evidence.layers):
         if layer.bias_mean is None or layer.bias_std is None:
             continue
-        size = math.hypot(layer.bias_mean, layer.bias_std)
-        others = [
-            math.hypot(row.bias_mean, row.bias_std or 0.0)
-            for row in evidence.layers
-            if row is not layer and row.bias_mean is not None
-        ]
-        if size > BIAS * max(incoming(evidence, at), MOVED / BIAS, *others, 0.0):
-            return Cause(
-                "biases",
-                f"The biases of {layer.named} ({layer.bias_mean:.3g} ± {layer.bias_std:.2g}) outweigh its input.",
-                f'set them to zero: torch.nn.init.zeros_(model.get_submodule("{layer.layer}").bias)',
-                layer,
-            )
+        others = [_bias_size(row) for row in evidence.layers if row is not layer]
+        if _bias_size(layer) > BIAS * max(incoming(evidence, at), MOVED / BIAS, *others, 0.0):
+            return _outweigh(layer)
     return None
+
+
+def _outweigh(layer: Layer) -> Cause:
+    return Cause(
+        "biases",
+        f"The biases of {layer.named} ({layer.bias_mean:.3g} ± {layer.bias_std:.2g}) outweigh its input.",
+        f'set them to zero: torch.nn.init.zeros_(model.get_submodule("{layer.layer}").bias)',
+        layer,
+    )
+
+
+def _silencing(evidence: Evidence) -> Cause | None:
+    """Biases that keep all units of a layer off that would fire without; in several layers, equal ones.
+
+    Unequal ones in several layers are what a training that diverged leaves.
+    """
+    off = next((layer for layer in evidence.layers if _is_silenced(layer)), None)
+    if off is None:
+        return None
+    alike = [layer for layer in evidence.layers if 2 * _bias_size(layer) > _bias_size(off)]
+    if len(alike) == 1:
+        return _outweigh(off)
+    if any((layer.bias_std or 0.0) > EVEN * abs(layer.bias_mean or 0.0) for layer in alike):
+        return None
+    return Cause(
+        "biases",
+        f"The biases of {len(alike)} layers, {off.bias_mean:.3g} in {off.named}, outweigh their inputs.",
+        'set them to zero: for name, bias in model.named_parameters(): "bias" in name and torch.nn.init.zeros_(bias)',
+    )
+
+
+def _is_silenced(layer: Layer) -> bool:
+    """Whether no unit fires, and some would without the biases."""
+    if layer.activation not in RECTIFIERS or layer.dead != layer.units or layer.bias_mean is None:
+        return False
+    return layer.bias_mean < 0 < layer.pre_mean - layer.bias_mean + layer.pre_std
 
 
 def _one_layer(evidence: Evidence) -> Cause | None:
@@ -195,13 +227,14 @@ def _diverged(evidence: Evidence) -> Cause | None:
 
 
 def _activation(evidence: Evidence) -> Cause | None:
-    """An activation that no start carries a signal through, that deep."""
+    """An activation that takes too much of a small signal in each layer, that deep."""
     for name in (*SQUASHING, *HALVING):
         count = sum(layer.activation == name for layer in evidence.layers)
         if count > DEEP[name]:
+            takes = "quarters" if name in SQUASHING else "halves"
             return Cause(
                 "activation",
-                f"No start carries a signal through {count} layers of {name}.",
+                f"{name.capitalize()} {takes} small signals, here {count} times.",
                 "replace it with torch.nn.ReLU() and call stiefel_init.torch.initialize_(model); or " + RESIDUAL,
             )
     return None
@@ -263,7 +296,7 @@ def _steps(evidence: Evidence) -> Cause:
 
 
 _QUESTIONS: tuple[Callable[[Evidence], Cause | None], ...] = (
-    _zeros, _biases, _one_layer, _low_inputs, _inputs, _diverged, _common_output,
+    _zeros, _biases, _silencing, _one_layer, _low_inputs, _inputs, _diverged, _common_output,
 )  # fmt: skip
 _OWN: dict[str, Callable[[Evidence], Cause]] = {
     "steps are forgotten": _steps, "gates forget": _steps, "gates are closed": _steps, "units are equal": _apart,

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.nn.parameter import is_lazy
 
 from ..._errors import StiefelError
+from ..initialize._wrappers import refuse_scripted
 from ._diagnosis import Diagnosis
 from ._ends import fit_of, inputs_of
 from ._layer import Layer
@@ -82,9 +83,7 @@ def diagnose(
     if isinstance(probes, bool) or not isinstance(probes, int) or probes < 0 or probes == 1:
         raise StiefelError(f"probes={probes!r} cannot show a spread; give 2 or more, or 0 to measure none.")
     modules = list(model.named_modules())
-    for name, module in modules:
-        if isinstance(module, torch.jit.ScriptModule):
-            raise StiefelError(f"{name or 'model'} is a TorchScript module; diagnose the model before scripting it.")
+    refuse_scripted(modules, "diagnose")
     layers = weight_layers(modules)
     if not layers:
         raise StiefelError(f"{type(model).__name__} has no layer with weights; there is nothing to diagnose.")

@@ -42,11 +42,11 @@ def unwrapped_names(modules: list[tuple[str, nn.Module]]) -> dict[str, str]:
     return names
 
 
-def refuse_scripted(modules: list[tuple[str, nn.Module]]) -> None:
+def refuse_scripted(modules: list[tuple[str, nn.Module]], act: str = "initialize") -> None:
     """Refuse TorchScript, whose modules do not show what they are."""
     for name, module in modules:
         if isinstance(module, torch.jit.ScriptModule):
-            raise StiefelError(f"{name or 'model'} is a TorchScript module; initialize the model before scripting it.")
+            raise StiefelError(f"{name or 'model'} is a TorchScript module; {act} the model before scripting it.")
 
 
 def common_seed(model: nn.Module, tensors: Iterable[Tensor]) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -27,10 +27,10 @@ class Measures(NamedTuple):
     signals: Mapping[int, Sequence[float]]
 
 
-def rows(structure: Structure, seen: Sequence[Seen], measures: Measures) -> Iterator[Row]:
-    """The layers in the order they ran, then those that did not."""
+def rows(structure: Structure, layers: Iterable[nn.Module], seen: Iterable[Seen], measures: Measures) -> Iterator[Row]:
+    """A row for each of `layers`."""
     ran = {layer.module: layer for layer in seen}
-    for module in (*ran, *(module for module in structure.names if module not in ran)):
+    for module in layers:
         yield _row(structure, module, ran.get(module), measures)
 
 

@@ -11,7 +11,7 @@ Note [what the hooks see]
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -303,7 +303,8 @@ class Sampler(Observer):
             facts["loss"] = loss.detach().float().mean()
         saturated = {layer.module: layer.saturated for layer in self.seen if layer.saturated is not None}
         ran = dict.fromkeys(layer.module for layer in self.seen)
-        whole = [m for m in dict.fromkeys((*ran, *self._structure.names)) if m not in self._structure.sharded]
+        layers = [*ran, *self._idle(ran)]
+        whole = [module for module in layers if module not in self._structure.sharded]
         spectra = [early + now for early, now in zip(self._early, self._spectra.measure(whole))]
         old = {weight: norm for weight, norm in self._leftover.items() if norm is not None}
         inputs: Table = [] if self._inputs is None else [(["inputs"], self._inputs.unsqueeze(0))]
@@ -321,7 +322,7 @@ class Sampler(Observer):
         loss = single.get("loss", loss)
         return Sample(
             step,
-            tuple(rows(self._structure, self.seen, found)),
+            tuple(rows(self._structure, layers, self.seen, found)),
             None if loss is None else float(loss),
             self._rate if self._stepped else None,
             _inputs(entry, self._shape) if entry is not None and finite else None,
@@ -330,6 +331,12 @@ class Sampler(Observer):
             self._stepped,
             min(leftover.values()) if leftover and len(leftover) == len(self._leftover) else 0.0,
         )
+
+    def _idle(self, ran: Collection[nn.Module]) -> list[nn.Module]:
+        """The layers that did not run, but for those that were taken out of the model since the step began."""
+        idle = [module for module in self._structure.names if module not in ran]
+        present = set(self._model.modules()) if idle else set()
+        return [module for module in idle if module in present]
 
 
 @functools.cache

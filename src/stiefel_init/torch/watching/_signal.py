@@ -24,6 +24,7 @@ _NUMBERS = 1 << 18  # a larger output is cut to fewer inputs before its units ar
 _ENTERS, _LEAVES = 0, 1
 _STACK = 1 << 18  # numbers measured at once: they stay in a processor's cache
 _MOST = 64  # matrices in a stack
+_KEPT = 1 << 19  # numbers that are kept, about, before they are measured
 
 
 class Signal:
@@ -31,6 +32,8 @@ class Signal:
 
     def __init__(self) -> None:
         self._stacks: dict[Hashable, _Stack] = {}
+        self._full: list[_Stack] = []
+        self._kept = 0
         self._table: Table = []
 
     def _add(self, key: Hashable, values: Tensor, relu: bool) -> None:
@@ -39,7 +42,11 @@ class Signal:
         if stack is None:
             stack = self._stacks[group] = _Stack(values)
         if stack.add(key, values, relu):
-            self._table.append(stack.measure())
+            self._full.append(self._stacks.pop(group))
+            self._kept += stack.numbers
+            if self._kept >= _KEPT:  # measuring takes memory, which is scarcer the later it is in the forward pass
+                self._table += [full.measure() for full in self._full]
+                self._full, self._kept = [], 0
 
     def same(self, layer: Seen, values: Tensor) -> None:
         """Outputs that no activation follows."""
@@ -61,8 +68,8 @@ class Signal:
 
     def table(self) -> Table:
         """For `numbers`."""
-        rest = [stack.measure() for stack in self._stacks.values() if stack.filled]
-        self._stacks.clear()
+        rest = [stack.measure() for stack in (*self._full, *self._stacks.values())]
+        self._full, self._stacks = [], {}
         return self._table + rest
 
 
@@ -77,8 +84,9 @@ class _Stack:
         self._plain: list[Any] = []
 
     @property
-    def filled(self) -> int:
-        return len(self._relu) + len(self._plain)
+    def numbers(self) -> int:
+        """How many it has place for."""
+        return self._whole.numel()
 
     def add(self, key: Any, values: Tensor, relu: bool) -> bool:
         """Copy values; whether the stack is full now."""
@@ -88,16 +96,14 @@ class _Stack:
         else:
             self._plain.append(key)
             self._places[-len(self._plain)].copy_(values)
-        return self.filled == len(self._places)
+        return len(self._relu) + len(self._plain) == len(self._places)
 
     def measure(self) -> tuple[list[Any], Tensor]:
-        """The numbers of all, and an empty stack."""
+        """The numbers of all."""
         keys, relu, plain = self._relu + self._plain[::-1], len(self._relu), len(self._plain)
         before = self._whole[:relu]
         parts = (before, self._whole[len(self._whole) - plain :], before.relu())
-        table = _through(torch.cat(parts) if relu else parts[1], relu)
-        self._relu, self._plain = [], []
-        return keys, table
+        return keys, _through(torch.cat(parts) if relu else parts[1], relu)
 
 
 def numbers(seen: Iterable[Seen], facts: Mapping[Any, Sequence[float]]) -> dict[int, list[float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -59,6 +60,7 @@ class Spectra:
                 distance.append((members, _distance(stack.unsqueeze(1), scales[members[0]])))
         for _, members, stack in _stacks(matrices):
             distance.append((members, _distance(stack)))
+        _identity.cache_clear()  # for one sample: no memory is kept between them
         return singular, distance, [(members, _bias_facts(stack)) for _, members, stack in _stacks(biases)]
 
     def _weight(self, module: nn.Module) -> tuple[Tensor | None, Matrices | None]:
@@ -72,9 +74,9 @@ class Spectra:
         return _named(module).get(name), chosen
 
     def _largest(self, key: tuple[Any, ...], w: Tensor) -> Tensor:
-        """Of (k, m, n): ‖W‖, and ‖Wᵀu‖ / ‖W‖² and ‖u‖, whose ratio is the largest singular value over ‖W‖².
+        """Of (k, m, n): ‖W‖, and ‖Wᵀu‖ and ‖u‖, whose ratio is the largest singular value.
 
-        The power method on W over its norm: since σ/‖W‖ ≥ 1/√n, two steps need no normalization between them.
+        The power method, two steps at a time; W over its norm in the first, so that nothing overflows in between.
         """
         norm = torch.linalg.vector_norm(w.flatten(1), dim=1)
         square = norm.square()[:, None, None]
@@ -84,7 +86,7 @@ class Spectra:
             rounds = 4  # from a random vector
         for _ in range(rounds):
             u = w @ (w.mT @ (w @ v) / square)
-            v = w.mT @ u / square
+            v = w.mT @ u
             length = torch.linalg.vector_norm(v, dim=1, keepdim=True)
             v = v / length
         self._vectors[key] = v
@@ -96,7 +98,7 @@ class Spectra:
         """What was measured, as read: the norm per unit and the largest singular value; the distance."""
         found, apart = {}, {}
         for module, (norm, length, divisor) in sizes.items():
-            singular = 0.0 if norm == 0 or divisor == 0 else length * norm * norm / divisor
+            singular = 0.0 if norm == 0 or divisor == 0 else length / divisor
             found[module] = norm / math.sqrt(self._shapes[module][0]), singular
             if not 0 < singular < math.inf:  # start anew: a vector of zeros or NaN would stay one
                 self._vectors = {key: v for key, v in self._vectors.items() if module not in key}
@@ -140,12 +142,17 @@ def _distance(stack: Tensor, scale: float = 1.0) -> Tensor:
     (k, count), (m, n) = w.shape[:2], w.shape[2:]
     w = w.flatten(0, 1)
     if m <= _WIDE:
-        error = torch.baddbmm(torch.eye(m, dtype=w.dtype, device=w.device), w, w.mT, beta=-1, alpha=scale**-2)
+        error = torch.baddbmm(_identity(m, w.dtype, w.device), w, w.mT, beta=-1, alpha=scale**-2)
     else:
         probes = torch.randn(m, _PROBES, generator=torch.Generator().manual_seed(0)).to(w) / math.sqrt(_PROBES)
         error = torch.baddbmm(probes, w, w.mT @ probes, beta=-1, alpha=scale**-2)
     level = w.sum(-1).sub_(scale * math.sqrt(n / m))
     return torch.stack([torch.linalg.vector_norm(e.flatten(1), dim=1) for e in (error, level)], 1).view(k, 2 * count)
+
+
+@functools.lru_cache(8)
+def _identity(m: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.eye(m, dtype=dtype, device=device)
 
 
 def _bias_facts(stack: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..._errors import StiefelError
-from ..initialize._wrappers import unwrapped
+from ..initialize._wrappers import refuse_scripted, unwrapped
 from ._history import History
 from ._judge import Event, Judge
 from ._page import SHOWN, body, page
@@ -51,7 +51,8 @@ def watch(model: nn.Module, every: int = 50, *, report: Report = "log", to: Any 
         A `Watch`, which is also a context manager.
 
     Raises:
-        StiefelError: if the model has no layer with weights or is watched already, or an argument makes no sense.
+        StiefelError: if the model has no layer with weights, is TorchScript or is watched already, or an argument makes
+            no sense.
 
     >>> from stiefel_init.torch import initialize_
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
@@ -83,6 +84,7 @@ class Watch:
         if report not in ("log", "warn") and not callable(report):
             raise StiefelError(f'report={report!r} is unknown; give "log", "warn" or a function of an event.')
         self._model = unwrapped(model)
+        refuse_scripted(list(self._model.named_modules()), "watch")
         self._structure = Structure(self._model)
         if not self._structure.layers:
             raise StiefelError(f"{type(model).__name__} has no layer with weights; there is nothing to watch.")
