@@ -20,13 +20,14 @@ from stiefel_init.torch import initialize_
 class Plain(nn.ModuleList):
     """A plain network whose parameters are named as the laboratory names them."""
 
-    def __init__(self, *widths: int) -> None:
+    def __init__(self, *widths: int, activate: Any = torch.relu) -> None:
+        self.activate = activate
         super().__init__(nn.Linear(n, m) for n, m in pairwise(widths))
 
     def forward(self, x: Tensor) -> Tensor:
         *hidden, last = self
         for layer in hidden:
-            x = layer(x).relu()
+            x = self.activate(layer(x))
         return last(x)
 
 
@@ -44,6 +45,17 @@ def test_the_laboratory_starts_where_initialize_does(widths: tuple[int, ...]) ->
         # The two take the biases' numbers from two streams, but they are as wide.
         assert torch.allclose(bias[0].std(correction=0), theirs.bias.std(correction=0), atol=1e-6), layer
     assert bool(ours.biases[0].any()) == (widths[1] > widths[0])
+
+
+@pytest.mark.parametrize("name", ["gelu", "silu"])
+def test_the_laboratory_raises_the_level_as_initialize_does(name: str) -> None:
+    model = Plain(20, *[16] * 9, 3, activate=getattr(torch.nn.functional, name))
+    initialize_(model, seed=3)
+    cell = Cell("digits", "recipe", depth=9, width=16, activation=name, seed=3)  # type: ignore[arg-type]
+    ours = initial([cell], Architecture((20, *[16] * 9, 3), name), torch.device("cpu"))
+    theirs: Any = model[0]
+    assert theirs.bias.detach().min() > 0.4
+    assert torch.equal(ours.biases[0][0], theirs.bias.detach())
 
 
 def test_by_name_it_is_the_default_of_whole_models() -> None:

@@ -22,8 +22,8 @@ class Recipe(Start):
 
     Square layers in a row are small rotations, other hidden layers uniform members; a first layer with more units than
     inputs is lifted, and its biases set the units apart; before many smooth activations they raise the level, too. The
-    last layer does not see the common level. For whole models of any kind use `initialize_(model)`, of which this is the part for plain networks of linear layers: `"recipe"` is
-    what compares it with other schemes.
+    last layer does not see the common level. For whole models of any kind use `initialize_(model)`, of which this is
+    the part for plain networks of linear layers: `"recipe"` is what compares it with other schemes.
 
     >>> str(Recipe().at(Position(row=100, units=64, inputs=64))), str(Recipe().at(Position(last=True)))
     ('rotation 0.03', 'centred')

@@ -159,11 +159,32 @@ def test_targets_of_another_scale(scale: float, offset: float, activation: Any) 
     assert cured < 0.75 * sick
 
 
+@pytest.mark.parametrize(("activation", "depth"), [(nn.GELU, 50), (nn.SiLU, 40), (nn.Mish, 60), (nn.Hardswish, 40)])
+@pytest.mark.parametrize("scheme", ["stiefel", "torch"])
+def test_an_activation_that_needs_a_level(activation: Any, depth: int, scheme: str) -> None:
+    sick = mlp(depth, scheme, activation, width=32)
+    causes, advice = only(diagnose(sick, IMAGES, LABELS))
+    assert causes == {"activation"}
+    cured = copy.deepcopy(sick)
+    torch.manual_seed(0)
+    run("stiefel_init.torch.initialize_(model)", advice, model=cured)
+    assert diagnose(cured, IMAGES, LABELS).healthy
+    better(sick, cured, IMAGES, LABELS)
+
+
+def without_biases(model: nn.Sequential) -> nn.Sequential:
+    """So that no start can raise the level."""
+    for part in model:
+        if isinstance(part, nn.Linear):
+            part.register_parameter("bias", None)
+    return model
+
+
 @pytest.mark.parametrize(
-    ("activation", "depth"), [(nn.GELU, 50), (nn.SiLU, 40), (nn.Mish, 60), (nn.Hardswish, 40), (nn.Sigmoid, 10)]
+    "sick", [mlp(10, None, nn.Sigmoid, width=32), without_biases(mlp(40, None, nn.SiLU, width=32))]
 )
-def test_an_activation_that_no_start_helps(activation: Any, depth: int) -> None:
-    sick = mlp(depth, None, activation, width=32)
+def test_an_activation_that_no_start_helps(sick: nn.Sequential) -> None:
+    activation: Any = type(sick[1])
     causes, advice = only(diagnose(sick, IMAGES, LABELS))
     assert causes == {"activation"}
     assert "replace it with torch.nn.ReLU() and call stiefel_init.torch.initialize_(model)" in advice
@@ -185,7 +206,7 @@ class Skip(nn.Module):
 
 
 def test_residual_connections_carry_the_signal_past_an_activation() -> None:
-    sick = mlp(50, None, nn.SiLU, width=32)
+    sick = without_biases(mlp(50, None, nn.SiLU, width=32))
     _, advice = only(diagnose(sick, IMAGES, LABELS))
     assert "or add residual connections, x + f(x), around every one or two layers" in advice
     parts = list(copy.deepcopy(sick))
@@ -376,7 +397,7 @@ def test_a_huge_loss_of_the_users_own_is_seen() -> None:
 
 
 def test_members_that_are_too_deep_for_their_activation() -> None:
-    sick = mlp(20, None, nn.SiLU, width=32)
+    sick = without_biases(mlp(20, None, nn.SiLU, width=32))
     causes, advice = only(diagnose(sick, IMAGES, LABELS))
     assert causes == {"depth"}
     assert advice == "add residual connections, x + f(x), around every one or two layers"

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ...schemes.level import level
 from ._evidence import SQUASHING, Evidence
 from ._layer import Layer
 from ._observe import RECTIFIERS
@@ -228,16 +229,26 @@ def _diverged(evidence: Evidence) -> Cause | None:
 
 def _activation(evidence: Evidence) -> Cause | None:
     """An activation that takes too much of a small signal in each layer, that deep."""
+    first = evidence.layers[0]
     for name in (*SQUASHING, *HALVING):
         count = sum(layer.activation == name for layer in evidence.layers)
+        sentence = (
+            f"{name.capitalize()} {'quarters' if name in SQUASHING else 'halves'} small signals, here {count} times."
+        )
+        wanted = level(name, count) if first.kind == "Linear" and first.bias_mean is not None else 0.0
+        if wanted and (first.bias_mean or 0.0) < wanted / 2:
+            advice = "call stiefel_init.torch.initialize_(model), which raises the signal to where they pass it on"
+            return Cause("activation", sentence, _not_for_trained(evidence, advice))
         if count > DEEP[name]:
-            takes = "quarters" if name in SQUASHING else "halves"
-            return Cause(
-                "activation",
-                f"{name.capitalize()} {takes} small signals, here {count} times.",
-                "replace it with torch.nn.ReLU() and call stiefel_init.torch.initialize_(model); or " + RESIDUAL,
-            )
+            advice = "replace it with torch.nn.ReLU() and call stiefel_init.torch.initialize_(model); or " + RESIDUAL
+            return Cause("activation", sentence, advice)
     return None
+
+
+def _not_for_trained(evidence: Evidence, advice: str) -> str:
+    if evidence.fit is None or evidence.fit.constant_loss is None:
+        return advice + " (and draws new weights: not for a network you have trained)"
+    return advice
 
 
 def _weights(evidence: Evidence, kind: str) -> Cause:
@@ -247,10 +258,7 @@ def _weights(evidence: Evidence, kind: str) -> Cause:
     ]
     if inner and sum(layer.scheme in MEMBERS for layer in inner) * 2 > len(inner):
         return Cause("depth", "", f"{BRANCHES}; or {NORMALIZE}" if kind in EXPLODING else RESIDUAL)
-    advice = INITIALIZE
-    if evidence.fit is None or evidence.fit.constant_loss is None:
-        advice += " (and draws new weights: not for a network you have trained)"
-    return Cause("weights", "", advice)
+    return Cause("weights", "", _not_for_trained(evidence, INITIALIZE))
 
 
 def _common_output(evidence: Evidence) -> Cause | None:
