@@ -51,11 +51,12 @@ def test_only_a_plain_row_with_a_bias_is_raised() -> None:
     plan = str(initialize_(model, seed=0))
     assert torch.equal(model[0].bias.detach(), torch.full((32,), level("silu", 30)))
     assert plan.count("raise the common level") == 1
-    assert not any(part.bias.any() for part in model[2:] if isinstance(part, nn.Linear))
-    for other in (
+    assert not any(part.bias.any() for part in list(model)[2:] if isinstance(part, nn.Linear))
+    others: list[Any] = [
         plain(nn.ReLU, 30), plain(nn.SiLU, 4),
         nn.Sequential(nn.Linear(64, 32), nn.LayerNorm(32), nn.SiLU(), *plain(nn.SiLU, 30)[2:]),
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for other in others:
         initialize_(other, seed=0)
         assert not other[0].bias.any()
     assert "raise" not in str(initialize_(plain(nn.SiLU, 30, bias=False), seed=0))

@@ -51,7 +51,7 @@ def test_the_laboratory_starts_where_initialize_does(widths: tuple[int, ...]) ->
 def test_the_laboratory_raises_the_level_as_initialize_does(name: str) -> None:
     model = Plain(20, *[16] * 9, 3, activate=getattr(torch.nn.functional, name))
     initialize_(model, seed=3)
-    cell = Cell("digits", "recipe", depth=9, width=16, activation=name, seed=3)  # type: ignore[arg-type]
+    cell = Cell("digits", "recipe", depth=9, width=16, activation=name, seed=3)
     ours = initial([cell], Architecture((20, *[16] * 9, 3), name), torch.device("cpu"))
     theirs: Any = model[0]
     assert theirs.bias.detach().min() > 0.4
