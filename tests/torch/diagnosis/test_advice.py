@@ -54,6 +54,17 @@ def better(sick: nn.Module, cured: nn.Module, x: Tensor, y: Tensor, cured_x: Ten
     assert left[1] < 0.75 * left[0]
 
 
+def initialize_cures(sick: nn.Module, cause: str) -> None:
+    """This is the cause, and the advice, `initialize_`, followed."""
+    causes, advice = only(diagnose(sick, IMAGES, LABELS))
+    assert causes == {cause}
+    cured = copy.deepcopy(sick)
+    torch.manual_seed(0)
+    run("stiefel_init.torch.initialize_(model)", advice, model=cured)
+    assert diagnose(cured, IMAGES, LABELS).healthy
+    better(sick, cured, IMAGES, LABELS)
+
+
 @torch.no_grad()
 def bias(model: Any) -> None:
     model[4].bias -= 100
@@ -162,14 +173,7 @@ def test_targets_of_another_scale(scale: float, offset: float, activation: Any) 
 @pytest.mark.parametrize(("activation", "depth"), [(nn.GELU, 50), (nn.SiLU, 40), (nn.Mish, 60), (nn.Hardswish, 40)])
 @pytest.mark.parametrize("scheme", ["stiefel", "torch"])
 def test_an_activation_that_needs_a_level(activation: Any, depth: int, scheme: str) -> None:
-    sick = mlp(depth, scheme, activation, width=32)
-    causes, advice = only(diagnose(sick, IMAGES, LABELS))
-    assert causes == {"activation"}
-    cured = copy.deepcopy(sick)
-    torch.manual_seed(0)
-    run("stiefel_init.torch.initialize_(model)", advice, model=cured)
-    assert diagnose(cured, IMAGES, LABELS).healthy
-    better(sick, cured, IMAGES, LABELS)
+    initialize_cures(mlp(depth, scheme, activation, width=32), "activation")
 
 
 def without_biases(model: nn.Sequential) -> nn.Sequential:
@@ -216,14 +220,7 @@ def test_residual_connections_carry_the_signal_past_an_activation() -> None:
 
 @pytest.mark.parametrize(("scheme", "depth"), [("xavier", 60), ("he", 100), ("orthogonal", 100)])
 def test_weights_that_do_not_carry_a_signal(scheme: str, depth: int) -> None:
-    sick = mlp(depth, scheme, width=32)
-    causes, advice = only(diagnose(sick, IMAGES, LABELS))
-    assert causes == {"weights"}
-    cured = copy.deepcopy(sick)
-    torch.manual_seed(0)
-    run("stiefel_init.torch.initialize_(model)", advice, model=cured)
-    assert diagnose(cured, IMAGES, LABELS).healthy
-    better(sick, cured, IMAGES, LABELS)
+    initialize_cures(mlp(depth, scheme, width=32), "weights")
 
 
 def test_weights_that_were_never_trained_are_not_told_from_trained_ones_without_targets() -> None:

@@ -342,6 +342,23 @@ def test_events_go_to_warnings_log_or_a_function(caplog: pytest.LogCaptureFixtur
     ]
 
 
+def test_a_loss_that_does_not_fall_is_not_called_healthy() -> None:
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+    initialize_(model, seed=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    torch.manual_seed(0)
+    with watch(model, every=1, report=lambda event: None) as seen:
+        for step in range(25):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(torch.randn(2048, 16)), torch.randint(4, (2048,)))  # nothing to learn
+            loss.backward()
+            optimizer.step()
+            seen.step(loss)
+            assert ("nothing was learned" in str(seen)) == (step >= 19)
+    assert seen.healthy
+    assert seen.verdict[0].startswith("Nothing is broken, but nothing was learned: the loss went from ")
+
+
 def test_the_verdict_tells_the_loss() -> None:
     seen, events = train(network(), 60)
     assert events == []

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Report = Literal["log", "warn"] | Callable[[Event], Any]
 LOGGER = logging.getLogger("stiefel_init.watch")
 _EVENTS = 1000  # remembered
+_ENOUGH, _FALLEN = 20, 0.02  # samples after which a loss should have fallen, and by which share of itself
 _FAILURES = 3  # samples that may fail before the watch ends
 _WATCHED: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Watch]] = weakref.WeakKeyDictionary()
 
@@ -252,6 +253,13 @@ class Watch:
         return tuple(self._judge.open.values())
 
     @property
+    def _learns(self) -> bool | None:
+        """Whether the loss fell; None while it is too early to tell, or if it was not given."""
+        if self.samples < _ENOUGH or self._first_loss is None or self._last_loss is None:
+            return None
+        return self._last_loss < self._first_loss - _FALLEN * abs(self._first_loss)
+
+    @property
     def verdict(self) -> tuple[str, ...]:
         """Sentences: what is broken, or that nothing is, and where the loss went."""
         if not self.samples:
@@ -264,6 +272,8 @@ class Watch:
         over = sum(event.recovered for event in self.events)
         past = f" {over} thing{'s' if over > 1 else ''} broke and recovered." if over else ""
         count = f"{self.samples:,} of {max(self.steps, 1):,} steps sampled"
+        if self.healthy and self._learns is False:
+            return (f"Nothing is broken, but nothing was learned: {loss}.{past} {count}.",)
         if self.healthy:
             return (f"The training is healthy: {loss}.{past} {count}.",)
         broken = [_capital(str(event)) for event in self.open]
