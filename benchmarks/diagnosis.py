@@ -190,13 +190,15 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
     parser.add_argument("--only", default="", help="networks whose description contains this, such as a fault")
     parser.add_argument("--again", action="store_true", help="take scores from the record, train only what it lacks")
+    parser.add_argument("--anew", nargs="*", default=[], help="of these, those to train all the same, as for --only")
     options = parser.parse_args()
     known: dict[Spec, Row] = {}
     old: Row = {}
     if options.again:
         fields = Spec.__dataclass_fields__
         old = read()
-        known = {Spec(**{name: row[name] for name in fields}): row for row in old["rows"]}
+        found = {Spec(**{name: row[name] for name in fields}): row for row in old["rows"]}
+        known = {spec: row for spec, row in found.items() if not any(text in str(spec) for text in options.anew)}
     torch.set_num_threads(1)
     start, rows = time.perf_counter(), []
     chosen = [spec for spec in all_specs() if options.only in str(spec)]

@@ -79,9 +79,9 @@ def test_all_stands_for_every_scheme_and_activation(stiefel_init: Cli, tmp_path:
         "study",
     )
     done = stiefel_init("train", "--scheme", "all", "--activation", "all", "--batch", "0", *words)
-    assert "30 networks" in done.out, "6 schemes, 5 activations, one depth"
+    assert "35 networks" in done.out, "7 schemes, 5 activations, one depth"
     found = kept(tmp_path / "study")
-    assert len({(str(r.cell.scheme), r.cell.activation) for r in found}) == 30
+    assert len({(str(r.cell.scheme), r.cell.activation) for r in found}) == 35
     assert {r.cell.batch for r in found} == {None}
 
 

@@ -20,7 +20,8 @@ def run(*arguments: str) -> str:
 def test_the_command_compares_the_schemes_and_writes_the_picture(tmp_path: Path) -> None:
     output = run("--depth", "60", "--width", "32", "--out", str(tmp_path))
     lines = {line.split("│")[1].strip(): line for line in output.splitlines() if line.startswith("│")}
-    assert list(lines) == ["stiefel", "lee", "he", "xavier", "orthogonal", "random"]
+    assert list(lines) == ["recipe", "stiefel", "lee", "he", "xavier", "orthogonal", "random"]
+    assert "healthy" in lines["recipe"]
     assert "healthy" in lines["stiefel"]
     assert "signal fades, gradient vanishes" in lines["xavier"]
     assert (tmp_path / "diagnosis.png").read_bytes().startswith(b"\x89PNG")
