@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 Role = Literal["hidden", "first", "last", "only"]
-Projection = Literal["", "query", "key", "value", "output"]
+InAttention = Literal["", "query", "key", "value", "output"]
 
 
 class Position(NamedTuple):
@@ -27,7 +27,7 @@ class Position(NamedTuple):
     """Whether it is the last layer of that branch."""
     gained: bool = False
     """Whether a parameter scales that branch: the model's own gain, or the weight of a normalization at its end."""
-    projection: Projection = ""
+    projection: InAttention = ""
     """What it makes in an attention; `""` if it is in none."""
     layers: int = 0
     """Self-attentions in its stack of transformer blocks; of an embedding, in the largest stack; 0 if it is in none."""

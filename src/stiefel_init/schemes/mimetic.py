@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import _validate
-from ._position import Position, Projection
+from ._position import InAttention, Position
 from ._scheme import Scheme, Start, register
 from ._source import Array, Source
 from .xavier import Xavier
@@ -59,7 +59,7 @@ class MimeticFactor(Scheme):
     """
 
     name = "mimetic-factor"
-    projection: Projection = "query"
+    projection: InAttention = "query"
     identity: float = 1.0
     noise: float = 1.0
 

@@ -388,7 +388,7 @@ def test_outputs_that_are_too_large_for_their_targets(y: Tensor) -> None:
 
 def test_a_huge_loss_of_the_users_own_is_seen() -> None:
     sick = regressor(3)
-    sick[6].weight.data *= 1e3
+    sick[6].weight.data *= 1e4
     y = (X[:, :1] > 0).float()
     found = diagnose(sick, X, y, loss=lambda out, aim: nn.functional.binary_cross_entropy_with_logits(out, aim))
     assert "loss is huge" in [finding.kind for finding in found.findings]

@@ -365,12 +365,16 @@ def of_start(measure: Callable[[Evidence, float], Found | None], limit: float) -
     return measured
 
 
-def _from_start(kind: str, lasting: int = 1) -> Rule:
-    rule = START[kind]
-    return Rule(kind, of_start(rule.measure, rule.threshold), rule.threshold, rule.quantity, "diagnose", lasting)
-
-
 DEFINED, CHOSEN, STUDIED = "definition", "choice", "study"
+
+
+def _from_start(kind: str, lasting: int = 1, limit: float | None = None) -> Rule:
+    """A rule of `diagnose`, with its threshold unless another limit is given."""
+    rule = START[kind]
+    used, source = (rule.threshold, "diagnose") if limit is None else (limit, STUDIED)
+    return Rule(kind, of_start(rule.measure, used), used, rule.quantity, source, lasting)
+
+
 RULES: dict[str, Rule] = {
     rule.kind: rule
     for rule in (
@@ -396,7 +400,7 @@ RULES: dict[str, Rule] = {
         _from_start("signal dies"),
         _from_start("signal fades"),
         _from_start("signal explodes"),
-        _from_start("gradient vanishes", 2),  # below a head of zeros there is none in the first step
+        _from_start("gradient vanishes", 2, 1e9),  # below a head of zeros there is none in the first step
         _from_start("gradient explodes"),
         Rule("loss jumps", lost, 0.4, "rise of the loss above the last three samples / first loss", STUDIED),
     )
