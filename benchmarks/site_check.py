@@ -52,6 +52,7 @@ class Page(HTMLParser):
 
 def broken(root: Path) -> list[str]:
     """Links, anchors and files that are not there, and files that would come from a network."""
+    root = root.resolve()
     pages = {path: Page(path) for path in sorted(root.rglob("*.html"))}
     wrong = []
     for path, page in pages.items():
