@@ -178,6 +178,15 @@ def test_an_activation_that_needs_a_level(activation: Any, depth: int, scheme: s
     initialize_cures(mlp(depth, scheme, activation, width=32), "activation")
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.2])
+def test_the_level_of_a_network_that_is_too_deep_for_it_is_not_blamed(scale: float) -> None:
+    found = diagnose(mlp(120, None, nn.SiLU, width=32), scale * IMAGES, LABELS)
+    assert {finding.cause for finding in found.findings} == {"activation"}
+    low = mlp(120, None, nn.SiLU, width=32)
+    low[0].bias.data.fill_(-30.0)
+    assert {finding.cause for finding in diagnose(low, IMAGES, LABELS).findings} == {"biases"}
+
+
 def without_biases(model: nn.Sequential) -> nn.Sequential:
     """So that no start can raise the level."""
     for part in model:

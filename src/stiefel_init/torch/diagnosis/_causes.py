@@ -100,12 +100,18 @@ def _bias_size(layer: Layer) -> float:
 def _biases(evidence: Evidence) -> Cause | None:
     """One layer whose biases are far larger than what reaches it."""
     for at, layer in enumerate(evidence.layers):
-        if layer.bias_mean is None or layer.bias_std is None:
+        if layer.bias_mean is None or layer.bias_std is None or (at == 0 and _is_raised(layer, evidence)):
             continue
         others = [_bias_size(row) for row in evidence.layers if row is not layer]
         if _bias_size(layer) > BIAS * max(incoming(evidence, at), MOVED / BIAS, *others, 0.0):
             return _outweigh(layer)
     return None
+
+
+def _is_raised(first: Layer, evidence: Evidence) -> bool:
+    """Whether the biases of the first layer do what those of `initialize_` do: raise all units before smooth layers."""
+    count = sum(layer.activation == first.activation for layer in evidence.layers)
+    return 0 < (first.bias_mean or 0.0) <= 1.5 * level(first.activation, count)
 
 
 def _outweigh(layer: Layer) -> Cause:
