@@ -62,6 +62,21 @@ def test_only_a_plain_row_with_a_bias_is_raised() -> None:
     assert "raise" not in str(initialize_(plain(nn.SiLU, 30, bias=False), seed=0))
 
 
+def test_each_stem_is_raised_for_its_own_row() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.short, self.long = plain(nn.SiLU, 2), plain(nn.SiLU, 30)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.short(x) + self.long(x)
+
+    model = Two()
+    initialize_(model, seed=0)
+    assert not model.short[0].bias.any()
+    assert model.long[0].bias.detach().min() > 1
+
+
 @pytest.mark.parametrize("activation", [nn.SiLU, nn.GELU])
 def test_thirty_layers_of_it_train(activation: Any) -> None:
     data = load_digits()
