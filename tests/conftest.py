@@ -102,6 +102,15 @@ def assert_refused(call: Callable[[], Any], words: Sequence[str]) -> None:
     assert all(word in sentence for word in words), sentence
 
 
+def assert_refused_unchanged(model: Any, scheme: str, words: Sequence[str]) -> None:
+    """`initialize_` refuses the scheme, and the model is as before."""
+    from stiefel_init.torch import initialize_
+
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    assert_refused(lambda: initialize_(model, scheme), words)
+    assert all(bool((a == b).all()) for a, b in zip(before, model.parameters()))
+
+
 def plain_member(x: np.ndarray, *, signs: bool = True, aligned: bool = True) -> np.ndarray:
     """A p × q member from the Gaussian vectors in the rows of `x`, by the textbook: one dense reflection at a time.
 

@@ -94,7 +94,8 @@ class _Started:
         """The scheme of the next layer, its scale, and the scheme of its biases."""
         index, last = len(self.coefs_), self.n_layers_ - 2  # `_initialize` collects the layers in `coefs_`
         if (given := self._given) is not None:
-            law = given.at(Position(first=index == 0, last=index == last))
+            place = Position(index == 0, index == last, row=max(1, last - 1), units=fan_out, inputs=fan_in)
+            law = given.at(place._replace(activation=self.activation))
             return law, 1.0, law.bias(fan_in)
         here = {"": "by its place"}
         roles = Roles(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,6 +16,7 @@ from stiefel_init import StiefelError, draw
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.network import Architecture, initial
 from stiefel_init.schemes import Centred, Position, Recipe, Rotation, Stiefel, get
+from stiefel_init.sklearn import StiefelMLPRegressor
 from stiefel_init.torch import initialize_
 
 
@@ -83,3 +86,30 @@ def test_one_matrix_cannot_be_drawn() -> None:
         draw("recipe", 4, 4)
     with pytest.raises(StiefelError, match="leave out recipe='paper'"):
         initialize_(Plain(4, 4, 2), "recipe", recipe="paper")
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_scheme_is_told_sizes_row_and_activation_everywhere() -> None:
+    told: dict[str, list[Position]] = {"torch": [], "sklearn": []}
+
+    @dataclass(frozen=True)
+    class Curious(Stiefel):
+        name = "curious"
+        positional = True
+        to: str = "torch"
+
+        def at(self, position: Position) -> Stiefel:
+            if position.units and position not in told[self.to]:
+                told[self.to].append(position)
+            return Stiefel()
+
+    initialize_(Plain(7, 5, 5, 5, 2), Curious(), seed=0)
+    X, y = np.arange(28.0).reshape(4, 7), np.array([0.0, 1.0, 2.0, 3.0])
+    StiefelMLPRegressor(hidden_layer_sizes=(5, 5, 5), scheme=Curious("sklearn"), max_iter=1, random_state=0).fit(
+        X, y[:, None] * [1, 1]
+    )
+    for places in told.values():
+        assert [(each.role, each.units, each.inputs, each.row) for each in places] == [
+            ("first", 5, 7, 2), ("hidden", 5, 5, 2), ("last", 2, 5, places[-1].row),
+        ]  # fmt: skip
+        assert [each.activation for each in places[:2]] == ["relu", "relu"]

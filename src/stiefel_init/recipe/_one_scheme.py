@@ -90,6 +90,10 @@ def _positions(weights: Mapping[str, Weight], roles: Roles | None) -> dict[str, 
             ends_branch=name in roles.residual,
             gained=name in roles.gains,
             table=weight.layer.kind == "embedding",
+            row=roles.runs.get(name) or roles.row_behind(name) or 1,
+            units=weight.matrices.m,
+            inputs=weight.matrices.n,
+            activation=roles.next.get(name, ""),
         )
         for name, weight in weights.items()
     }

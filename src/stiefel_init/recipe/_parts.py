@@ -40,7 +40,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..schemes import Blend, Centred, Offsets, Orthogonal, Rotation, Scheme, Stiefel
+from ..schemes import Blend, Centred, Lifted, Offsets, Orthogonal, Raised, Rotation, Scheme, Stiefel
 from ..schemes.level import level
 from ._attention import attentions
 from ._matrices import Matrices, Weight, is_patches, kernel_matrices
@@ -112,13 +112,11 @@ def _part(weight: Weight, roles: Roles) -> Part:
             return Part(matrices, Orthogonal(math.sqrt(2)), reason)
         raised = 0.0 if name in roles.normalized or not weight.biased else level(after, roles.row_behind(name) + 1)
         if m <= n or after is None:
-            return Part(matrices, Stiefel(), reason, bias=Offsets(0.0, raised) if raised else None)
+            return Part(matrices, Stiefel(), reason, bias=Raised(level=raised).bias(n) if raised else None)
         if not weight.biased:
             return Part(matrices, Orthogonal(math.sqrt(m / n * _power(after))), reason)
-        # The biases are as wide as the signal behind the weights, for inputs of deviation 1; twice as wide for a single
-        # input, whose units differ in nothing else: they bend at -b/w and have to cover its range.
-        bias = Offsets(math.sqrt(2 if n == 1 else 0.5), raised)
-        return Part(replace(matrices, scale=math.sqrt(m / (2 * n))), Stiefel(), reason + ", lifted", bias=bias)
+        law = Lifted(raised)
+        return Part(replace(matrices, scale=law.scale(m, n)), Stiefel(), reason + ", lifted", bias=law.bias(n))
     if name in roles.places:  # Note [places]
         gain = math.sqrt(_power(after)) if (after := roles.next.get(name)) is not None else 1.0
         return Part(matrices, Orthogonal(gain), "mixes places, not channels")

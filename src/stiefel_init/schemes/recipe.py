@@ -57,8 +57,12 @@ class Lifted(Scheme):
     level: float = 0.0
     """Of the biases."""
 
+    def scale(self, m: int, n: int) -> float:
+        """Of the member."""
+        return math.sqrt(m / (2 * n))
+
     def draw(self, source: Source) -> Array:
-        return math.sqrt(source.m / (2 * source.n)) * Stiefel().draw(source)
+        return self.scale(source.m, source.n) * Stiefel().draw(source)
 
     def bias(self, fan_in: int) -> Scheme:
         return Offsets(math.sqrt(2 if fan_in == 1 else 0.5), self.level)

@@ -129,7 +129,7 @@ class Cell:
             )
         if self.scheme.residual or self.scheme.attention:
             made_for = "residual networks" if self.scheme.residual else "transformers"
-            raise StiefelError(f"scheme={str(self.scheme)!r} is for {made_for}; the laboratory trains plain ones.")
+            raise StiefelError(f"scheme={str(self.scheme)!r} is for {made_for}; the laboratory trains plain networks.")
         if self.optimizer not in OPTIMIZERS:
             raise unknown("optimizer", self.optimizer, OPTIMIZERS)
         if self.optimizer in ON_SET and not _starts_on_set(self.scheme, ON_SET[self.optimizer].ones):
