@@ -258,10 +258,13 @@ def _positive_q(a: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 3.0])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 6), (6, 1), (2, 7), (7, 2), (10, 64), (64, 10), (5, 5)], ids=str)
 def test_lees_matrices_are_those_by_factorization(sampled: Draw, shape: tuple[int, int], epsilon: float) -> None:
-    """Q_m I Q_nᵀ; and directly, the orthonormal factor of 11ᵀ + εI itself, for m < n of its transpose."""
+    """Q_m I Q_nᵀ, also with LAPACK's signs; and directly, the orthonormal factor of 11ᵀ + εI, for m < n transposed."""
     m, n = shape
     left, right = (_positive_q(np.ones((k, k)) + epsilon * np.eye(k)) for k in shape)
     for w in sampled(f"lee epsilon={epsilon}", 2, m, n, 1):
+        np.testing.assert_allclose(w, left @ np.eye(m, n) @ right.T, atol=1e-12)
+    left, right = (np.linalg.qr(np.ones((k, k)) + epsilon * np.eye(k)).Q for k in shape)
+    for w in sampled(f"lee lapack epsilon={epsilon}", 2, m, n, 1):
         np.testing.assert_allclose(w, left @ np.eye(m, n) @ right.T, atol=1e-12)
     direct = np.ones(shape) + epsilon * np.eye(m, n)
     expected = _positive_q(direct) if m >= n else _positive_q(direct.T).T

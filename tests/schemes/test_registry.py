@@ -87,7 +87,12 @@ def test_parameters_go_through_the_text_exactly(scheme: Scheme) -> None:
     assert schemes.get(str(scheme)) == scheme
 
 
-@given(st.floats(0, 1e308), st.floats(-1e308, 1e308), st.floats(5e-324, 1e308), st.sampled_from(["product", "direct"]))
+@given(
+    st.floats(0, 1e308),
+    st.floats(-1e308, 1e308),
+    st.floats(5e-324, 1e308),
+    st.sampled_from(["product", "direct", "lapack"]),
+)
 @settings(max_examples=200, deadline=None)
 def test_any_parameters_go_through_the_text_exactly(spread: float, gain: float, epsilon: float, variant: Any) -> None:
     for scheme in (Rotation(spread), Orthogonal(gain), Random(spread), Lee(variant, epsilon)):
@@ -164,7 +169,7 @@ def test_schemes_are_values() -> None:
         ("rotation 0.1 0.2", ["'0.2'", "rotation takes spread=0.1"]),
         ("rotation spread=", ["spread=", "a number"]),
         ("rotation =1", ["'=1'"]),
-        ("lee 0.1", ["variant='0.1'", "'product', 'direct'"]),
+        ("lee 0.1", ["variant='0.1'", "'product', 'direct', 'lapack'"]),
         ("lee direct 0.5", ["'0.5'", "lee takes variant=product, epsilon=0.1"]),
         ("lee epsilon=small", ["'small'", "a number"]),
     ],

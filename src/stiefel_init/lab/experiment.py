@@ -332,8 +332,8 @@ def register(experiment: Experiment) -> Experiment:
         StiefelError: if its name is not a word (it becomes a file name), or is taken.
     """
     name = getattr(experiment, "name", None)
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][\w-]*", name) or name == "all":
-        raise StiefelError(f"name={name!r} cannot name an experiment; use letters, digits, '_' and '-', and not 'all'.")
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][\w-]*", name):
+        raise StiefelError(f"name={name!r} cannot name an experiment; use letters, digits, '_' and '-'.")
     if name.endswith("-quick"):
         raise StiefelError(f"name={name!r} is for quick runs; choose another.")
     known, kind = type(_REGISTRY.get(name, experiment)), type(experiment)

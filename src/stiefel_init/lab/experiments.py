@@ -31,7 +31,7 @@ def chosen(name: str) -> list[Experiment]:
     if name == "all":
         return [experiment for experiment in known.values() if experiment.of_paper]
     if name not in known:
-        raise unknown("name", name, (*known, "all"))
+        raise unknown("name", name, known)
     return [known[name]]
 
 

@@ -21,7 +21,7 @@ from .. import _validate
 from .._errors import unknown
 from ._scheme import Fixed, register
 
-Variant = Literal["product", "direct"]
+Variant = Literal["product", "direct", "lapack"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 
 
@@ -29,6 +29,9 @@ VARIANTS: tuple[Variant, ...] = get_args(Variant)
 @dataclass(frozen=True)
 class Lee(Fixed):
     """W = Q_m I_{m×n} Q_nᵀ, the identity when m = n; or, `"direct"`, the orthonormal factor of 11ᵀ + εI_{m×n}.
+
+    `"lapack"` is the first with the signs that NumPy's and PyTorch's `qr` give, diag R < 0 but for its last entry;
+    a layer with one output is then the negative of the first's.
 
     Lee, Kim, Yang, Choi: Improved weight initialization for deep and narrow feedforward neural network (2024).
 
@@ -50,7 +53,14 @@ class Lee(Fixed):
         if self.variant == "direct":
             wide = self._orthonormal(q, p).T
             return wide if m < n else wide.T
-        return np.eye(m) if m == n else self._orthonormal(m, p) @ self._orthonormal(n, p).T
+        if m == n:
+            return np.eye(m)
+        return self._signed(m, p) @ self._signed(n, p).T
+
+    def _signed(self, k: int, columns: int) -> np.ndarray:
+        """The first columns of Q_k, for `"lapack"` with its signs: all are negated but the last of a square one."""
+        q = self._orthonormal(k, columns)
+        return q if self.variant == "product" else q * np.where(np.arange(1, columns + 1) == k, 1.0, -1.0)
 
     def _orthonormal(self, k: int, columns: int) -> np.ndarray:
         """The first columns of Q_k."""

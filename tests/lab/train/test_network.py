@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 from plain_training import DEVICE, images
+from torch import nn
 
-from stiefel_init import sample
+from stiefel_init import draw, sample
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.network import Architecture, Parameters
 from stiefel_init.lab.train.stack import Stack
+from stiefel_init.torch import initialize_
 
 
 def start(cell: Cell, inputs: int = 40, outputs: int = 10) -> Parameters:
@@ -28,6 +30,18 @@ def test_a_stack_starts_from_the_very_matrices_of_sample() -> None:
         assert not parameters.biases[layer].any()
     assert parameters.slopes is not None
     assert parameters.slopes.tolist() == [[0.25, 0.25]]
+
+
+@pytest.mark.parametrize("scheme", ["stiefel", "orthogonal", "lee lapack", "he", "xavier", "random", "torch"])
+def test_a_seed_gives_the_weights_that_draw_and_initialize_give(scheme: str) -> None:
+    parameters = start(Cell("none", scheme, 2, 16, seed=7))
+    model = nn.Sequential(nn.Linear(40, 16), nn.Linear(16, 16), nn.Linear(16, 10))
+    initialize_(model, scheme, seed=7)
+    for layer, (m, n) in enumerate(((16, 40), (16, 16), (10, 16))):
+        found = parameters.weights[layer][0].cpu()
+        expected = draw(scheme, m, n, seed=7, name=f"{layer}.weight")
+        assert np.abs(found.numpy() - expected).max() < 1e-6
+        torch.testing.assert_close(found, model.get_parameter(f"{layer}.weight").detach(), atol=1e-6, rtol=0)
 
 
 def test_the_other_schemes_have_their_laws() -> None:

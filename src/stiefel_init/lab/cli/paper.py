@@ -45,6 +45,7 @@ def reproduce(
     """Rerun an experiment of the paper and compare it with the published numbers; or rerun one of our studies."""
     from ..experiment import Options, Trained
     from ..experiments import chosen, networks
+    from ..experiments import experiments as known
     from ..files import refuse_file
     from ..report import tables
     from ..train.cluster import Place
@@ -56,10 +57,9 @@ def reproduce(
     options = Options(out, seeds, quick, device.value, data_dir, stack, on, minutes)
     if not dry_run:
         with tables.as_json(as_json):
-            for experiment in experiments:
-                if on != "local" and not isinstance(experiment, Trained):
-                    print(f"{experiment.name} is not made of networks; it runs on this machine.", file=sys.stderr)
-                experiment.run(options)
+            if name != "all" and on != "local" and not isinstance(experiments[0], Trained):
+                print(f"{name} is not made of networks; it runs on this machine.", file=sys.stderr)
+            known()[name].run(options)
         return
     from ..train.forecast import forecast, measured_here, show
 

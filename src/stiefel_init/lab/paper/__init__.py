@@ -2,6 +2,7 @@
 
 from ..experiment import register
 from .algorithms import Algorithms
+from .everything import Everything
 from .figure1 import Figure1
 from .figure2 import Figure2
 from .figure3 import Figure3
@@ -17,7 +18,7 @@ EXPERIMENTS = tuple(
         register,
         (
             Table1(), Table2(), Table3(), Figure3(), Table5(), Table5Protocol(), Table5Explained(), Figure1(),
-            Figure2(), Signals(), Algorithms(),
+            Figure2(), Signals(), Algorithms(), Everything(),
         ),
     )
 )  # fmt: skip

@@ -64,17 +64,21 @@ def study(
     modes: tuple[str, ...] = MODES,
     tests: int | None = None,
     progress: Callable[[float], None] = lambda share: None,
+    begun: Callable[[np.ndarray], object] = lambda vectors: None,
 ) -> Study:
     """Train every matrix `trials` times in each mode.
 
     `dataset` is MNIST, or any with a fixed split and ten classes; a network is tested on the first `tests` of its test
-    images, all if None.
+    images, all if None. `begun` hears the matrices' vectors before anything is trained.
     """
     middle = torch.empty(matrices + members, WIDTH, WIDTH, device=device)
     for part, aligned in ((middle[:matrices], False), (middle[matrices:], True)):
         name = "figure1/members" if aligned else "figure1/matrices"
         keys = _stream.fold(_stream.key(seed, name), np.arange(len(part)))
         fill_(part, Stiefel() if aligned else Orthogonal(), keys=keys)
+    vectors = middle.double().sum(1)  # Wᵀ1
+    placed = vectors.sort(dim=1).values.cpu().numpy()
+    begun(placed)
     images = _Images(dataset, device, tests)
     accuracy = {}
     for mode in modes:
@@ -88,13 +92,7 @@ def study(
                 total[rows] += _trial(middle[rows], images, draws, f"{seed}/{mode}")
             progress(1 / trials / len(modes))
         accuracy[mode] = (total / trials).cpu().numpy()
-    vectors = middle.double().sum(1)  # Wᵀ1
-    return Study(
-        np.arange(len(middle)) >= matrices,
-        vectors.sum(1).cpu().numpy(),
-        vectors.sort(dim=1).values.cpu().numpy(),
-        accuracy,
-    )
+    return Study(np.arange(len(middle)) >= matrices, vectors.sum(1).cpu().numpy(), placed, accuracy)
 
 
 class _Images:
@@ -148,8 +146,18 @@ def _trial(middle: Tensor, images: _Images, draws: np.ndarray, name: str) -> Ten
     return 100 * (out.argmax(-1) == images.test_y).double().mean(1)
 
 
-def embed(vectors: np.ndarray, seed: int = 0) -> np.ndarray:
-    """The plane of figure 1: UMAP under the 1-Wasserstein distance, of sorted vectors the mean |difference|."""
-    import umap  # optional: only this picture needs it
+def embed(vectors: np.ndarray, seed: int = 0) -> tuple[np.ndarray, str]:
+    """The plane of figure 1, under the 1-Wasserstein distance, of sorted vectors the mean |difference|; and its method.
 
-    return umap.UMAP(metric="manhattan", random_state=seed, n_jobs=1).fit_transform(vectors / math.sqrt(WIDTH))
+    The paper's is UMAP; where umap-learn is not installed, it is scikit-learn's t-SNE.
+    """
+    points = vectors / math.sqrt(WIDTH)
+    try:
+        import umap  # optional: only this picture needs it
+    except ImportError:
+        from sklearn.manifold import TSNE
+
+        perplexity = min(30.0, max(1.0, (len(points) - 1) / 3))
+        tsne = TSNE(metric="manhattan", random_state=seed, init="random", perplexity=perplexity, n_jobs=-1)
+        return tsne.fit_transform(points.astype(np.float32)), "t-SNE"
+    return umap.UMAP(metric="manhattan", random_state=seed, n_jobs=1).fit_transform(points), "UMAP"

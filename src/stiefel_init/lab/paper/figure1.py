@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,10 +29,12 @@ QUICK = {"matrices": 200, "members": 20, "trials": 5}
 
 
 class Found(NamedTuple):
-    """The study, and the place of each matrix in the plane if it was embedded."""
+    """The study, and the place of each matrix in the plane."""
 
     study: Study
-    plane: np.ndarray | None
+    plane: np.ndarray
+    method: str
+    """How the plane was made."""
 
 
 class Figure1(Experiment):
@@ -43,19 +46,18 @@ class Figure1(Experiment):
     files = ("figure1",)
 
     def run(self, options: Options) -> None:
-        """Train every matrix in both modes, and embed them in the plane if umap-learn is installed."""
+        """Train every matrix in both modes, and place them in the plane meanwhile."""
         size: dict[str, Any] = QUICK if options.quick else FULL
         device, dataset = pick_device(options.device), Tasks(directory=options.data).dataset("mnist")
         start = time.perf_counter()
-        with progress(1.0, self.label(options.quick)) as advance:
-            result = study(dataset, device, progress=advance, **size)
+        with ThreadPoolExecutor(1) as aside, progress(1.0, self.label(options.quick)) as advance:
+            placing: list[Future[tuple[np.ndarray, str]]] = []  # the plane needs the matrices, and a CPU, alone
+            result = study(
+                dataset, device, progress=advance, begun=lambda vectors: placing.append(aside.submit(embed, vectors)),
+                **size,
+            )  # fmt: skip
+            evidence = Found(result, *placing[0].result())
         seconds = time.perf_counter() - start
-        try:
-            plane = embed(result.vectors)
-        except ImportError:
-            plane = None
-            print("umap-learn is not installed, so figure 1 has no embedding; for one, pip install umap-learn.")
-        evidence = Found(result, plane)
         networks = (size["matrices"] + size["members"]) * size["trials"] * len(MODES)
         self.write_rows(_rows(evidence), options, device=device, seconds=seconds, networks=networks)
         for table in self.tables(evidence):
@@ -65,7 +67,7 @@ class Figure1(Experiment):
             print(QUICK_NOTE)
 
     def seconds(self, options: Options) -> float:
-        """From one training of some matrices in both modes; the embedding is not counted."""
+        """From one training of some matrices in both modes; the plane is made meanwhile."""
         size = QUICK if options.quick else FULL
         device, dataset = pick_device(options.device), Tasks(directory=options.data).dataset("mnist")
         some = CHUNK[device.type]
@@ -82,14 +84,15 @@ class Figure1(Experiment):
             return None
         try:
             names = ("member", "alignment", *(f"accuracy_{mode}" for mode in MODES), "x", "y")
+            method = str(rows[0]["plane"])
             column = {
                 name: np.array([np.nan if row[name] == "" else row[name] for row in rows], float) for name in names
             }
         except (KeyError, ValueError) as error:
             raise StiefelError(f"{results.place / 'figure1.csv'} is damaged ({error}); restore the file.") from error
         accuracy = {mode: column[f"accuracy_{mode}"] for mode in MODES}
-        plane = None if np.isnan(column["x"][0]) else np.array([column["x"], column["y"]]).T
-        return Found(Study(column["member"] == 1, column["alignment"], np.empty((0, 0)), accuracy), plane)
+        plane = np.array([column["x"], column["y"]]).T
+        return Found(Study(column["member"] == 1, column["alignment"], np.empty((0, 0)), accuracy), plane, method)
 
     def tables(self, evidence: Found) -> list[Table]:
         """The correlation in each mode."""
@@ -131,24 +134,26 @@ class Figure1(Experiment):
 
 
 def _rows(evidence: Found) -> Sequence[dict[str, str]]:
-    """One line per matrix, with its place in the plane if there is one."""
-    result, plane = evidence
+    """One line per matrix, with its place in the plane."""
+    result, plane, method = evidence
     rows = []
     for i in range(len(result.alignment)):
         scores = {
             f"accuracy_{mode}": "" if np.isnan(values[i]) else f"{values[i]:.4f}"
             for mode, values in result.accuracy.items()
         }
-        x, y = ("", "") if plane is None else (f"{plane[i, 0]:.3f}", f"{plane[i, 1]:.3f}")
         rows.append(
-            {"member": str(int(result.aligned[i])), "alignment": f"{result.alignment[i]:.4f}", **scores, "x": x, "y": y}
-        )
+            {
+                "member": str(int(result.aligned[i])), "alignment": f"{result.alignment[i]:.4f}", **scores,
+                "x": f"{plane[i, 0]:.3f}", "y": f"{plane[i, 1]:.3f}", "plane": method,
+            }
+        )  # fmt: skip
     return rows
 
 
-def _picture(study: Study, plane: np.ndarray | None, mode: str = "shared") -> Figure:
-    """Figure 1: alignment against accuracy and, with `plane`, the embedding coloured by each; members marked."""
-    drawn, axes = plots.figure(1 if plane is None else 3, size=(4.6, 3.8), label="Alignment against accuracy")
+def _picture(study: Study, plane: np.ndarray, method: str, mode: str = "shared") -> Figure:
+    """Figure 1: alignment against accuracy, and the plane coloured by each; members marked."""
+    drawn, axes = plots.figure(3, size=(4.6, 3.8), label="Alignment against accuracy")
     haar = ~study.aligned
     score, accuracy = study.alignment, study.accuracy[mode]
     r, low, high = study.correlation(mode)
@@ -167,14 +172,11 @@ def _picture(study: Study, plane: np.ndarray | None, mode: str = "shared") -> Fi
         xlabel="alignment 1ᵀW1", ylabel="one-shot accuracy (%)", title=f"r = {r:.3f} ({low:.3f} … {high:.3f}), {mode}"
     )
     first.legend(loc="lower right", markerscale=2)
-    if plane is not None:
-        for axis, values, label in ((axes[0, 1], score, "alignment"), (axes[0, 2], accuracy, "accuracy (%)")):
-            low_c, high_c = np.percentile(values[haar], [1, 99])
-            dots = axis.scatter(
-                *plane[haar].T, c=values[haar], s=4, cmap="viridis", vmin=low_c, vmax=high_c, linewidths=0
-            )
-            axis.scatter(*plane[~haar].T, s=14, facecolors="none", edgecolors="red", linewidths=0.6)
-            drawn.colorbar(dots, ax=axis, label=label)
-            axis.set(title=f"UMAP of sorted Wᵀ1, by {label.split()[0]}", xticks=[], yticks=[])
-            axis.grid(False)
+    for axis, values, label in ((axes[0, 1], score, "alignment"), (axes[0, 2], accuracy, "accuracy (%)")):
+        low_c, high_c = np.percentile(values[haar], [1, 99])
+        dots = axis.scatter(*plane[haar].T, c=values[haar], s=4, cmap="viridis", vmin=low_c, vmax=high_c, linewidths=0)
+        axis.scatter(*plane[~haar].T, s=14, facecolors="none", edgecolors="red", linewidths=0.6)
+        drawn.colorbar(dots, ax=axis, label=label)
+        axis.set(title=f"{method} of sorted Wᵀ1, by {label.split()[0]}", xticks=[], yticks=[])
+        axis.grid(False)
     return drawn

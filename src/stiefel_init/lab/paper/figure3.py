@@ -10,7 +10,7 @@ from ..experiment import Trained
 from ..report import plots
 from ..train.cell import Cell
 from ..train.record import Record
-from .protocol import DEPTHS, EPOCHS, IMAGES, SCHEMES, rate
+from .protocol import DEPTHS, EPOCHS, IMAGES, SCHEMES, drawn, rate
 
 
 class Figure3(Trained):
@@ -26,7 +26,7 @@ class Figure3(Trained):
         """A hundred steps at the paper's rate."""
         depths = (10, 30) if quick else DEPTHS
         return [
-            Cell(d, s, depth, seed=seed, epochs=EPOCHS, batch=None, rate=rate(s, depth), shots=4)
+            Cell(d, drawn(s), depth, seed=seed, epochs=EPOCHS, batch=None, rate=rate(s, depth), shots=4)
             for depth, d, s, seed in product(depths, IMAGES, SCHEMES, range(seeds))
         ]
 

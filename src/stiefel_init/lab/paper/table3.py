@@ -9,7 +9,7 @@ from typing import Any
 from ..experiment import Claim
 from ..train.cell import Cell
 from ..train.record import Record
-from .protocol import EPOCHS, IMAGES, SHOTS, rate
+from .protocol import EPOCHS, IMAGES, SHOTS, drawn, rate
 from .published import Published
 from .statistics import Duels
 from .table import PaperTable
@@ -26,7 +26,7 @@ class Table3(PaperTable):
 
     def cell(self, dataset: str, scheme: str, depth: int, *, shots: int | None = None, **setting: Any) -> Cell:
         """A hundred steps at the paper's rate."""
-        return Cell(dataset, scheme, depth, epochs=EPOCHS, batch=None, rate=rate(scheme, depth), shots=shots)
+        return Cell(dataset, drawn(scheme), depth, epochs=EPOCHS, batch=None, rate=rate(scheme, depth), shots=shots)
 
     def row(self, number: Published) -> tuple[str, ...]:
         """A data set, a number of images and a depth."""

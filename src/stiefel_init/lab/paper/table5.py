@@ -13,7 +13,7 @@ from ..experiment import Claim
 from ..results import Results
 from ..train.cell import Cell
 from ..train.record import Record
-from .protocol import ALPHAS, EPOCHS, TABULAR_WIDTH, rate
+from .protocol import ALPHAS, EPOCHS, TABULAR_WIDTH, drawn, rate
 from .protocols.hypotheses import EXPLAINING, of_names
 from .published import Published
 from .table import PaperTable
@@ -31,7 +31,7 @@ class Table5(PaperTable):
     def cell(self, dataset: str, scheme: str, depth: int, *, alpha: float | None = None, **setting: Any) -> Cell:
         """A hundred epochs at the paper's rate, in layers of the paper's width."""
         width = TABULAR_WIDTH[dataset]
-        return Cell(dataset, scheme, depth, width, epochs=EPOCHS, rate=rate(scheme, depth), alpha=alpha)
+        return Cell(dataset, drawn(scheme), depth, width, epochs=EPOCHS, rate=rate(scheme, depth), alpha=alpha)
 
     def row(self, number: Published) -> tuple[str, ...]:
         """A data set, a depth and a shift."""
@@ -80,7 +80,6 @@ class Table5Explained(Table5):
     name = f"table5-batches-of-{EXPLAINING.batch}"
     title = f"Table 5 under another protocol: {EXPLAINING}"
     numbers = "table5"
-    of_paper = False
     of_claim = f"table 5, {EXPLAINING}"
 
     def cell(self, dataset: str, scheme: str, depth: int, *, alpha: float | None = None, **setting: Any) -> Cell:

@@ -54,8 +54,9 @@ MOST_DEPTH = 100_000
 """Ten times the deepest network known to train."""
 ADDED = ("decay", "dropout", "schedule", "ends")
 """Fields younger than the first records, whose identities must not change: a default value is not in an identity."""
-PROTOCOL = 1
-"""Raised whenever a code change alters outcomes beyond rounding."""
+PROTOCOL = 2
+"""Raised whenever a code change alters outcomes beyond rounding. Under protocol 1, weights drawn entry by entry came
+from other streams than `initialize_` takes; all others are the same under both, and their old records stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,8 @@ class Cell:
             object.__setattr__(self, name, value)
 
         settle("scheme", get(self.scheme))
+        if self.protocol == 1 and not _entry_by_entry(self.scheme):
+            settle("protocol", PROTOCOL)
         if isinstance(self.width, list):  # as JSON hands it back
             settle("width", tuple(self.width))
         if isinstance(self.width, tuple) and len(self.width) == 1:  # (5,) and 5 are one cell
@@ -229,6 +232,17 @@ class Cell:
         if variant is not None:
             known["scheme"] = variant if values["scheme"] == "stiefel" else f"{values['scheme']} {variant}"
         return cls(**known)
+
+
+@lru_cache(maxsize=256)
+def _entry_by_entry(scheme: Scheme) -> bool:
+    """Whether a scheme draws some layer's weights or biases entry by entry."""
+    for first, last in ((True, False), (False, False), (False, True)):
+        law = scheme.at(Position(first, last, units=8, inputs=8, activation="relu"))
+        biases = law.bias(8)
+        if law.entrywise or (biases is not None and biases.entrywise):
+            return True
+    return False
 
 
 @lru_cache(maxsize=256)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -34,6 +36,8 @@ MOST_WIDTH = 128
 MOST_OUTPUTS = 128
 BLOCK = 256
 """Parameters for each program of `update`."""
+_COMPILING = threading.Lock()
+"""Held while an engine takes its first step, for which Triton may compile: it does not expect threads."""
 
 
 class FusedEngine:
@@ -50,7 +54,7 @@ class FusedEngine:
         self.tiles = -(-stack.batch // rows)
         self.depth = stack.net.layers - 1
         self.adam = not cell.optimizer.endswith("sgd")
-        self.taken = 0
+        self.taken, self.compiled = 0, False
         self.scheduled = cell.schedule != "constant"
         self.full_rates, self.decays = (
             torch.tensor(values, device=device)
@@ -82,11 +86,11 @@ class FusedEngine:
             "DECAYS": any(cell.decay for cell in stack.cells),
         }  # fmt: skip
         # Found by measurement on an H200. What one part leaves free of shared memory holds the loads of the layers to
-        # come; of three parts, with fewer registers for each, four programs share a multiprocessor.
-        self.options: dict[str, Any] = {
-            "num_warps": 4 if block <= 64 and rows <= 64 else 8, "num_stages": 3 if parts == 1 and block <= 64 else 1
-        }  # fmt: skip
-        if parts == 3 and block <= 64 and count * self.tiles > 2 * _multiprocessors(device):
+        # come; of three parts, with fewer registers for each, four programs share a multiprocessor. Layers of up to
+        # 16 units are so little work that two warps do it faster than four, which would wait for each other.
+        warps = 2 if block <= 16 and rows <= 64 else 4 if block <= 64 and rows <= 64 else 8
+        self.options: dict[str, Any] = {"num_warps": warps, "num_stages": 3 if parts == 1 and block <= 64 else 1}
+        if parts == 3 and 16 < block <= 64 and count * self.tiles > 2 * _multiprocessors(device):
             self.options["maxnreg"] = 128
 
     @staticmethod
@@ -142,7 +146,9 @@ class FusedEngine:
             self.corrects.zero_()
         for start in range(begin, self.stack.size, self.stack.batch):
             stop = min(start + self.stack.batch, self.stack.size)
-            self.step(start, stop)
+            with nullcontext() if self.compiled else _COMPILING:
+                self.step(start, stop)
+            self.compiled = True
             if stop < self.stack.size:
                 after(stop)
         return self.losses.sum(1), self.corrects.sum(1)

@@ -6,7 +6,8 @@ weights are a view of shape (E, m, n); a product for all networks at once is one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,9 @@ from ...torch.sampling._source import fill_
 from .activation import applied
 from .cell import Cell
 from .task import LossName, Task
+
+_DRAWN = 1 << 26
+"""Entries of weights drawn at once: a GPU wants many, and they are drawn beside those that are there."""
 
 
 @dataclass(frozen=True)
@@ -79,27 +83,42 @@ def initial(cells: Sequence[Cell], net: Architecture, device: torch.device) -> P
     parameters = Parameters.of(torch.zeros(len(cells), rounded, device=device)[:, : net.parameters], net)
     if parameters.slopes is not None:
         parameters.slopes.fill_(PRELU_START)
-    for layer, (weight, bias) in enumerate(zip(parameters.weights, parameters.biases)):
-        m, n = weight.shape[1:]
-        first, last = layer == 0, layer == net.layers - 1
-        position = Position(first, last, row=max(1, net.layers - 2), units=m, inputs=n, activation=net.activation)
-        for scheme in dict.fromkeys(cell.scheme for cell in cells):
-            where = [i for i, cell in enumerate(cells) if cell.scheme == scheme]
-            seeds = [cells[i].seed for i in where]
+    groups: dict[tuple[Position, int, int], list[int]] = {}
+    for layer, (n, m) in enumerate(itertools.pairwise(net.widths)):
+        ends = layer == 0, layer == net.layers - 1
+        position = Position(*ends, row=max(1, net.layers - 2), units=m, inputs=n, activation=net.activation)
+        groups.setdefault((position, m, n), []).append(layer)
+    for scheme in dict.fromkeys(cell.scheme for cell in cells):
+        members = [i for i, cell in enumerate(cells) if cell.scheme == scheme]
+        seeds, where = [cells[i].seed for i in members], torch.tensor(members, device=device)
+        for (position, m, n), layers in groups.items():
             law = scheme.at(position)
-            weight[where] = _drawn(law, seeds, f"{layer}.weight", weight)
-            if (biases := law.bias(weight.shape[2])) is not None:
-                bias[where] = _drawn(biases, seeds, f"{layer}.bias", bias[..., None]).squeeze(2)
+            biases = law.bias(n)
+            for some in _parts(layers, _DRAWN // (len(seeds) * m * n)):
+                for layer, drawn in zip(some, _drawn(law, seeds, [f"{layer}.weight" for layer in some], m, n, device)):
+                    parameters.weights[layer][where] = drawn
+            for layer in layers if biases is not None else ():
+                (drawn,) = _drawn(biases, seeds, [f"{layer}.bias"], m, 1, device)
+                parameters.biases[layer][where] = drawn.squeeze(2)
     return parameters
 
 
-def _drawn(law: Scheme, seeds: Sequence[int], name: str, like: Tensor) -> Tensor:
-    """One matrix of the law for each seed, of the shape of `like`'s."""
-    keys = np.stack([_stream.key(seed, name) for seed in seeds])
-    # Member 0 of the key's batch: the very matrix that stiefel_init.draw(scheme, m, n, seed=…, name=…) gives.
-    # Under protocol 1 schemes that draw entry by entry take the key itself.
-    streams = keys if law.entrywise else _stream.fold(keys, 0)
-    return fill_(torch.empty(len(seeds), *like.shape[1:], device=like.device), law, keys=streams)
+def _parts(layers: Sequence[int], most: int) -> Iterator[Sequence[int]]:
+    """The layers, at most so many at a time, and at least one."""
+    size = max(1, most)
+    return (layers[start : start + size] for start in range(0, len(layers), size))
+
+
+def _drawn(
+    law: Scheme, seeds: Sequence[int], names: Sequence[str], m: int, n: int, device: torch.device
+) -> Tensor:  # fmt: skip
+    """For each name and seed a matrix of the law, (names, seeds, m, n).
+
+    It is member 0 of the key's batch: the very matrix that `stiefel_init.draw(scheme, m, n, seed=…, name=…)` gives.
+    """
+    keys = np.stack([_stream.key(seed, name) for name in names for seed in seeds])
+    out = torch.empty(len(keys), m, n, device=device)
+    return fill_(out, law, keys=_stream.fold(keys, 0)).unflatten(0, (len(names), len(seeds)))
 
 
 def calibrate(parameters: Parameters, net: Architecture, schemes: Sequence[Scheme], x: Tensor) -> None:

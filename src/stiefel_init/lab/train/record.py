@@ -29,8 +29,8 @@ from .source import commit, source_hash
 from .task import ACCURACY, METRICS, RMSE, Metric
 
 Environment = Mapping[str, Any]
-MEASURES = ("log_loss", "calibration", "noisy")
-"""What is measured of classifications besides accuracy, once they are trained."""
+MEASURES = ("log_loss", "calibration", "noisy", "best")
+"""What is known of some networks besides their score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ class Record:
     """Expected calibration error in percent: how far confidence is from accuracy."""
     noisy: float | None = None
     """Test accuracy in percent with noise in the inputs, on some of the rows."""
+    best: float | None = None
+    """The best test score there was, where several were taken."""
     train_loss: tuple[float, ...] = ()
     train_score: tuple[float, ...] = ()
     tested: tuple[int, ...] = ()
@@ -82,6 +84,9 @@ class Record:
             The record.
         """
         values = {name: _rounded(value) for name, value in asdict(outcome).items()}
+        scores = [score for score in outcome.test_score if math.isfinite(score)]
+        if len(outcome.test_score) > 1 and scores:
+            values["best"] = _rounded((min if metric.less_is_better else max)(scores))
         return _from(cell, metric, values | {"seconds": _rounded(seconds), "environment": dict(where)})
 
     def to_dict(self) -> dict[str, Any]:

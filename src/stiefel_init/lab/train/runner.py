@@ -6,25 +6,29 @@ import gc
 import math
 import os
 import sys
-import time
+import threading
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 
 from ..._errors import StiefelError, unknown
+from ...torch.sampling._precision import Precision, products
 from .. import files
 from ..data import Dataset
 from ..progress import Advance, counted, progress
 from . import record as record_files
 from . import remote
-from .cell import Cell, digest, split_evenly, stack_key
+from .cell import Cell, PrecisionName, digest, split_evenly, stack_key
 from .cluster import LOCAL, Cluster, Kind, Place, Slot, connected, reach, share_data
 from .dispatch import Dispatch, Queue
+from .fused import FusedEngine
+from .lanes import abreast
 from .network import Architecture
+from .outcome import Outcome
 from .record import Record
 from .stack import memory_per_cell
 from .task import Task, Tasks
@@ -35,7 +39,9 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[DeviceName, ...] = get_args(DeviceName)
 _MOST: dict[Kind, int] = {"cpu": 12, "cuda": 1056}  # networks in a stack; more are no faster, a kill would lose more
 _EACH_THREAD = 6  # networks for each thread of a CPU with many
-_MEMORY_SHARE = 0.6  # of what is free
+_LANES = 4  # stacks of the fused engine side by side; found by measurement on an H200
+_MEMORY_SHARE = 0.6  # of what is free, for all stacks that are trained side by side
+_PRODUCTS: dict[PrecisionName, Precision] = {"float32": "ieee", "tf32": "tf32"}
 
 
 def run(
@@ -138,28 +144,78 @@ def train_here(
     folder: Path | None = None,
     watching: Watching | None = None,
 ) -> Iterator[list[Record]]:
-    """Train stacks one after the other on this machine; the records of each. What does not fit is halved.
+    """Train stacks on this machine; the records of each as it ends. What does not fit is halved.
 
     With a `folder`, a stack that was killed goes on where it was.
     """
-    total = len(stacks)
-    while stacks:
-        stack = stacks.pop(0)
-        place = f"{total - len(stacks)} of {counted(total, 'stack')}"
-        keep = None if folder is None else folder / f"unfinished-{digest(stack)}"
-        records = _train(stack, tasks, device, engine, advance, place, keep, watching)
-        if records is None:
+    total, begun, lock = len(stacks), 0, threading.Lock()
+
+    def tell(work: float, what: str = "") -> None:
+        with lock:
+            advance(work, what)
+
+    def one(stack: list[Cell], check: Callable[[], None]) -> Trained | None:
+        nonlocal begun
+        with lock:
+            begun += 1
+            place = f"{begun} of {counted(total, 'stack')}"
+        return _train(stack, tasks, device, engine, tell, place, _kept(folder, stack), watching, check)
+
+    for together, group in _together(stacks, tasks, device, engine, watching).items():
+        left = deque(group)
+        with products(device.type, _PRODUCTS[together.precision]):  # for all: each would end it for the others
+            for stack, trained, seconds in abreast(left, one, together.lanes, device):
+                if trained is None:
+                    _free(device)
+                    halves = split_evenly(stack, (len(stack) + 1) // 2)
+                    left.extendleft(reversed(halves))
+                    total += len(halves)
+                    warn(f"{len(stack)} networks did not fit in the memory of {device}; trying half as many at once.")
+                    continue
+                yield _records(stack, tasks, trained, seconds / len(stack), device)
+                if folder is not None:  # by now the records are written
+                    for file in folder.glob(f"{_kept(folder, stack).name}-*.pt"):
+                        file.unlink(missing_ok=True)
+                if device.type == "cuda" and together.lanes == 1:  # lanes take up what the last stack left
+                    _free(device)
+        if device.type == "cuda":
             _free(device)
-            stacks[:0] = (halves := split_evenly(stack, (len(stack) + 1) // 2))
-            total += len(halves) - 1
-            warn(f"{len(stack)} networks did not fit in the memory of {device}; trying half as many at once.")
-            continue
-        yield records
-        if keep is not None:  # by now the records are written
-            for file in keep.parent.glob(f"{keep.name}-*.pt"):
-                file.unlink(missing_ok=True)
-        if device.type == "cuda":  # a collection takes longer than a small stack does on a CPU
-            _free(device)
+
+
+class _Together(NamedTuple):
+    """What stacks have in common that may be trained side by side, and how many may."""
+
+    precision: PrecisionName
+    lanes: int
+
+
+def _together(
+    stacks: Sequence[list[Cell]], tasks: Tasks, device: torch.device, engine: EngineName, watching: Watching | None
+) -> dict[_Together, list[list[Cell]]]:
+    """The stacks by what they have in common, in their order.
+
+    The graph engine captures graphs, and while it does, nothing else may take memory: its stacks are trained alone.
+    """
+    groups: dict[_Together, list[list[Cell]]] = {}
+    for stack in stacks:
+        cell = stack[0]
+        fused = watching is None and pick_engine(engine, cell, tasks(cell), device) is FusedEngine
+        together = _Together(cell.precision, _LANES if fused and device.type == "cuda" else 1)
+        groups.setdefault(together, []).append(stack)
+    for together, group in groups.items():
+        if together.lanes > 1:  # the longest first, so that none is left alone at the end
+            group.sort(key=lambda stack: -_chain(stack[0], tasks(stack[0])))
+    return groups
+
+
+def _chain(cell: Cell, task: Task) -> int:
+    """Layers that are taken one after the other, over all steps."""
+    return -(-task.size // (cell.batch or task.size)) * cell.epochs * cell.depth
+
+
+def _kept(folder: Path | None, stack: Sequence[Cell]) -> Any:
+    """Where a stack that is not finished is kept."""
+    return None if folder is None else folder / f"unfinished-{digest(stack)}"
 
 
 def _on_cluster(
@@ -223,6 +279,13 @@ def _failures(failed: Mapping[Cell, str], shown: int = 5) -> str:
     return f"{counted(len(names), 'network')} could not be trained: {'; '.join(names[:shown])}{more}; the rest is kept."
 
 
+class Trained(NamedTuple):
+    """What came of a stack."""
+
+    outcomes: list[Outcome]
+    engine: str
+
+
 def _train(
     stack: list[Cell],
     tasks: Tasks,
@@ -232,19 +295,21 @@ def _train(
     place: str,
     keep: Path | None,
     watching: Watching | None,
-) -> list[Record] | None:
-    """The records of a stack; None, with its progress undone, if it does not fit in memory."""
+    check: Callable[[], None],
+) -> Trained | None:
+    """Train a stack; None, with its progress undone, if it does not fit in memory."""
     share = sum(work(cell, tasks(cell)) for cell in stack) / stack[0].epochs
     what = f"{place}: {counted(len(stack), 'network')} of depth {stack[0].depth} on {stack[0].dataset}"
-    start, done = time.perf_counter(), 0
+    done = 0
 
     def tell(epoch: int) -> None:
         nonlocal done
+        check()
         advance(share * (epoch - done), what)
         done = epoch
 
     try:
-        outcomes, used = train(stack, [tasks(cell) for cell in stack], device, tell, engine, keep, watching)
+        return Trained(*train(stack, [tasks(cell) for cell in stack], device, tell, engine, keep, watching))
     except (MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):
             raise
@@ -252,9 +317,14 @@ def _train(
             raise _too_large(stack[0], device) from error
         advance(-share * done)
         return None
-    seconds = (time.perf_counter() - start) / len(stack)
-    made = record_files.environment(device, used)
-    return [Record.of(cell, tasks(cell).metric, outcome, seconds, made) for cell, outcome in zip(stack, outcomes)]
+
+
+def _records(
+    stack: Sequence[Cell], tasks: Tasks, trained: Trained, seconds: float, device: torch.device
+) -> list[Record]:
+    """The records of a stack whose networks took so many seconds each."""
+    made, pairs = record_files.environment(device, trained.engine), zip(stack, trained.outcomes)
+    return [Record.of(cell, tasks(cell).metric, outcome, seconds, made) for cell, outcome in pairs]
 
 
 def plan(
@@ -287,8 +357,9 @@ def _fits(cell: Cell, tasks: Tasks, device: torch.device, share: float = 1.0) ->
     """How many networks like `cell` a stack may hold, in that share of the memory that is free."""
     free = _memory(device)[0]
     task = tasks(cell)
-    training = pick_engine("auto", cell, task, device).memory(cell, task)
-    fits = int(share * _MEMORY_SHARE * free / memory_per_cell(cell, task, training))
+    engine = pick_engine("auto", cell, task, device)
+    lanes = _LANES if engine is FusedEngine else 1
+    fits = int(share * _MEMORY_SHARE / lanes * free / memory_per_cell(cell, task, engine.memory(cell, task)))
     most = _MOST["cuda"] if device.type == "cuda" else max(_MOST["cpu"], _EACH_THREAD * torch.get_num_threads())
     return max(1, min(fits, most))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
@@ -28,6 +30,8 @@ from .watched import Followers, Watching
 EngineName = Literal["auto", "fused", "graph"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 _ENGINES: tuple[type[Engine], ...] = (FusedEngine, GraphEngine)
+_BUILDING = threading.Lock()
+"""Stacks on one GPU are built one at a time: what sampling keeps for later must be there before others use it."""
 TESTS = 20
 """About how many times a run is tested."""
 
@@ -78,7 +82,11 @@ def train(
 
     def part(first: int, last: int, tell: Callable[[int], None], check: Callable[[], None]) -> list[Outcome]:
         file = None if keep is None else keep.with_name(f"{keep.name}-{first}-{last}.pt")
-        return _train(Stack(cells[first:last], tasks[first:last], device, check), kind, tell, file, watching)
+        with _BUILDING if device.type == "cuda" else nullcontext():
+            stack = Stack(cells[first:last], tasks[first:last], device, check)
+            if device.type == "cuda":
+                torch.cuda.current_stream(device).synchronize()
+        return _train(stack, kind, tell, file, watching)
 
     with products(device.type, "ieee" if cells[0].precision == "float32" else "tf32"):
         if kind is GraphEngine and device.type == "cpu":

@@ -163,7 +163,8 @@ def lee_(tensor: Tensor, epsilon: float = 0.1, *, variant: Variant = "product") 
         epsilon: ε below.
         variant: `"product"`: W = Q_m I_{m×n} Q_nᵀ with Q_k R_k = 11ᵀ + εI_k, diag R_k > 0; the identity when m = n,
             whatever ε. `"direct"`: the orthonormal factor of the m × n matrix 11ᵀ + εI_{m×n} itself (of its transpose
-            when m < n).
+            when m < n). `"lapack"`: the product with the signs of `torch.linalg.qr`, diag R_k < 0 but for its last
+            entry.
 
     Returns:
         `tensor`.

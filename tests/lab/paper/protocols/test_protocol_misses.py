@@ -62,7 +62,7 @@ def test_the_best_epoch() -> None:
     records = agreeing([92.01, 92.0, 92.02, 92.01, 92.0])
     for cell, one in records.items():
         if cell.setting == TABLE.cell(*WHICH):
-            records[cell] = replace(one, tested=(50, 100), test_score=(97.2 + 0.1 * cell.seed, one.score))
+            records[cell] = replace(one, best=97.2 + 0.1 * cell.seed)
     assert reason(records) == misses.EPOCH
 
 

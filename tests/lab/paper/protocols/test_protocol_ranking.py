@@ -14,7 +14,7 @@ from stiefel_init.lab.paper.protocols.ranking import ranking
 from stiefel_init.lab.paper.protocols.readings import Readings, rows
 
 TRAININGS = [STATED, *(replace(EXPLAINING, batch=batch) for batch in (256, 32, 16))]
-RATES = [replace(EXPLAINING, lee="direct", rates=rule) for rule in ("all scaled", "all fixed")]
+RATES = [replace(EXPLAINING, rates=rule) for rule in ("all scaled", "all fixed")]
 
 
 @pytest.fixture(scope="module")

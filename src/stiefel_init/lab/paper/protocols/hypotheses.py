@@ -23,7 +23,7 @@ from ..published import Published, published
 
 Rates = Literal["stated", "all scaled", "all fixed"]
 Encoding = Literal["sorted", "appearance", "one-hot"]
-Form = Literal["product", "direct"]
+Form = Literal["lapack", "product", "direct"]
 FIXED = 1e-3
 SMALL = tuple(name for name in TABULAR_WIDTH if name != "adult")
 DEPTHS = (50, 100)
@@ -52,12 +52,12 @@ class Protocol:
     """Whether Diabetes's targets are standardized for training."""
     encoding: Encoding = "sorted"
     """How Adult's categories become numbers."""
-    lee: Form = "product"
-    """The form of Lee's initialization; table 1 seems to use this one, table 2 the direct one."""
+    lee: Form = "lapack"
+    """The form of Lee's initialization; table 2 seems to use the direct one."""
 
     def __str__(self) -> str:
         parts = [f"batches of {self.batch}"]
-        parts += [f"Lee {self.lee}"] if self.lee != "product" else []
+        parts += [f"Lee {self.lee}"] if self.lee != "lapack" else []
         parts += [f"rates {self.rates}"] if self.rates != "stated" else []
         parts += [f"split {self.split}"] if self.split is not None else []
         parts += [f"{self.epochs} epochs"] if self.epochs != EPOCHS else []
@@ -85,7 +85,7 @@ class Protocol:
     def cell(self, number: Published, seed: int = 0) -> Cell:
         """The network behind a number."""
         scheme = str(number.scheme)
-        drawn = "lee direct" if (scheme, self.lee) == ("lee", "direct") else scheme
+        drawn = f"lee {self.lee}" if scheme == "lee" else scheme
         return Cell(
             self.dataset(number.dataset), drawn, number.depth, TABULAR_WIDTH[number.dataset], seed=seed,
             epochs=max(self.epochs, EPOCHS), batch=self.batch, rate=self.rate(scheme, number.depth), alpha=number.alpha,
@@ -126,27 +126,27 @@ class Wave:
 
 
 def _waves() -> tuple[Wave, ...]:
-    product_form = [replace(EXPLAINING, batch=batch) for batch in BATCHES]
-    direct = [replace(protocol, lee="direct") for protocol in product_form]
-    varied = replace(EXPLAINING, lee="direct")
-    rates: list[Protocol] = [
-        replace(varied, batch=batch, rates=rule) for batch in (32, 256) for rule in ("all scaled", "all fixed")
+    by_batch = [replace(EXPLAINING, batch=batch) for batch in BATCHES]
+    forms: list[Protocol] = [
+        replace(EXPLAINING, batch=batch, lee=form) for batch in (32, 16) for form in ("product", "direct")
     ]
-    splits = [replace(varied, split=split) for split in (None, 0, 1)]
-    longer = replace(varied, batch=64, epochs=2 * EPOCHS)
-    standardized = [replace(varied, batch=batch, standardized=True) for batch in (32, 256)]
-    appearance, one_hot = (replace(varied, encoding=encoding) for encoding in ("appearance", "one-hot"))
-    main, smallest = [*product_form[:4], *direct[:4]], [product_form[4], direct[4]]
+    rates: list[Protocol] = [
+        replace(EXPLAINING, batch=batch, rates=rule) for batch in (32, 256) for rule in ("all scaled", "all fixed")
+    ]
+    splits = [replace(EXPLAINING, split=split) for split in (None, 0, 1)]
+    longer = replace(EXPLAINING, batch=64, epochs=2 * EPOCHS)
+    standardized = [replace(EXPLAINING, batch=batch, standardized=True) for batch in (32, 256)]
+    appearance, one_hot = (replace(EXPLAINING, encoding=encoding) for encoding in ("appearance", "one-hot"))
     return (
-        Wave(main, SMALL, (50,)),
-        Wave([*main, *smallest], SMALL),
-        Wave([STATED, *rates, *splits, longer], SMALL),
+        Wave([STATED, *by_batch[:4]], SMALL, (50,)),
+        Wave([STATED, *by_batch, *forms], SMALL),
+        Wave([*rates, *splits, longer], SMALL),
         Wave(standardized, ("diabetes",)),
-        Wave([STATED, *product_form[:2], *direct[:2], *rates[:2], appearance], ("adult",)),
-        Wave([product_form[3], direct[3]], ("adult",)),
-        Wave([product_form[2], direct[2]], ("adult",)),
+        Wave([STATED, *by_batch[:2], *forms[:2], *rates[:2], appearance], ("adult",)),
+        Wave([by_batch[3]], ("adult",)),
+        Wave([by_batch[2]], ("adult",)),
         Wave([one_hot], ("adult",)),
-        Wave(smallest, ("adult",)),
+        Wave([by_batch[4]], ("adult",)),
     )
 
 

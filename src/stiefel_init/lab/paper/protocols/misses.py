@@ -1,7 +1,7 @@
 """The numbers of tables 1 and 2 that disagree with ours: chance, another rate or form, the epoch reported, or none.
 
-Uses records alone. Published records have no learning curves, so for them the question of the epoch stays open where
-the published number is the better one; where it is the worse one, a best epoch cannot be the reason.
+Uses records alone. Some have no best epoch, so for them the question of the epoch stays open where the published number
+is the better one; where it is the worse one, a best epoch cannot be the reason.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MEANING = {
     UNSEEN: "the same, but none of our seeds is on their side; p is what the rule of succession leaves for it",
     RATE: "networks on record that differ only in the rate, or in the form of Lee's initialization, agree with it",
     EPOCH: "our best epoch agrees with it",
-    OPEN: "it is better than ours and alive: the best epoch could be the reason, but our records have no curves",
+    OPEN: "it is better than ours and alive: the best epoch could be the reason, but our records do not have it",
     NONE: "none of these",
 }
 
@@ -85,7 +85,7 @@ def _miss(table: PaperTable, comparison: Comparison, records: Mapping[Cell, Reco
     others = _others(cell, records)
     if any(Comparison(number, scores).agrees for scores in others):
         return Miss(comparison, RATE, p)
-    best = [max(r.test_score) for r in _seeds(cell, records) if len(r.test_score) > 1]
+    best = [record.best for record in _seeds(cell, records) if record.best is not None]
     if len(best) > 1:
         return Miss(comparison, EPOCH if Comparison(number, np.array(best)).agrees else NONE, p, bool(others))
     return Miss(comparison, OPEN if number.value > comparison.mean else NONE, p, bool(others))
