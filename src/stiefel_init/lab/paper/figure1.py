@@ -84,7 +84,7 @@ class Figure1(Experiment):
             return None
         try:
             names = ("member", "alignment", *(f"accuracy_{mode}" for mode in MODES), "x", "y")
-            method = str(rows[0]["plane"])
+            method = str(rows[0].get("plane", "UMAP"))  # which it was before that was noted
             column = {
                 name: np.array([np.nan if row[name] == "" else row[name] for row in rows], float) for name in names
             }

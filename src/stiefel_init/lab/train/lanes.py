@@ -8,6 +8,7 @@ trained meanwhile; what becomes of a network does not depend on its neighbours.
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import time
 from collections import deque
@@ -21,6 +22,9 @@ from .threads import Stopped
 
 S = TypeVar("S")
 R = TypeVar("R")
+_SWITCH = 1e-4
+"""Seconds after which a thread passes Python's lock on. One that launches gives it up at each launch; to get it back
+from one that computes, it would wait the usual 5 ms, tens of times as long as a launch takes."""
 Train = Callable[[S, Callable[[], None]], R]
 """Train a stack; the function given with it raises where the work should stop."""
 
@@ -59,6 +63,8 @@ def abreast(stacks: deque[S], train: Train[S, R], lanes: int, device: torch.devi
             clock.leave()
             ended.put((lane, error))
 
+    patience = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH)
     try:
         while stacks or threads:
             for lane in range(lanes):
@@ -75,6 +81,7 @@ def abreast(stacks: deque[S], train: Train[S, R], lanes: int, device: torch.devi
         for thread in threads.values():
             if thread.ident is not None:
                 thread.join()
+        sys.setswitchinterval(patience)
 
 
 class _SharedClock:
