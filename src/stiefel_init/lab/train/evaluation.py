@@ -10,7 +10,7 @@ from torch import Tensor
 from ... import _stream
 from ...torch.sampling._stream import normals
 from .network import Parameters, predict
-from .stack import BINS, ROWS, Stack
+from .stack import BINS, ROWS, Stack, Tests
 
 NOISE = 0.3
 """Standard deviation of the noise, in the unit of the network's inputs: pixels from 0 to 1, standardized features."""
@@ -33,52 +33,62 @@ class Tested(NamedTuple):
 
 def evaluate(stack: Stack, *, last: bool = False) -> Tested:
     """Test a stack; after the `last` epoch, all that there is to measure."""
-    parts = [_part(stack, *test, last=last) for test in stack.data.tests]
-    places = torch.tensor([index for members, _, _ in stack.data.tests for index in members], device=stack.order.device)
+    parts = [_tested(stack, tests, last=last) for tests in stack.data.tests]
+    places = torch.tensor([index for tests in stack.data.tests for index in tests.members], device=stack.order.device)
     values: list[Any] = [None if column[0] is None else torch.cat(column)[places.argsort()] for column in zip(*parts)]
     return Tested(*values)
 
 
-def _part(stack: Stack, members: list[int], features: Tensor, targets: Tensor, *, last: bool) -> Tested:
-    """Of the networks that share a test part."""
-    networks = stack.parameters
-    if len(members) < len(stack.cells):
-        networks = Parameters.of(networks.flat[members], stack.net)
+def _tested(stack: Stack, tests: Tests, *, last: bool) -> Tested:
+    """Of the networks whose test parts have one size, (E, rows, …) below."""
+    networks, count, total = stack.parameters, len(tests.members), tests.features.shape[1]
+    if count < len(stack.cells):
+        networks = Parameters.of(networks.flat[tests.members], stack.net)
 
-    def outputs(x: Tensor) -> Tensor:
-        return predict(networks, stack.net, x.expand(len(members), -1, -1))
+    def chunk(start: int, noise: float = 0.0) -> tuple[Tensor, Tensor]:
+        some = slice(start, start + ROWS)
+        x = stack.data.inputs(tests.features[:, some])
+        if noise:
+            key, (_, rows, inputs) = _stream.key(0, "noise"), x.shape
+            x = x + noise * normals(key, (0, rows), (0, inputs), torch.float32, x.device)
+        return tests.of_members(x), tests.targets[:, some]
 
-    chunks = [
-        (stack.data.inputs(features[start : start + ROWS]), targets[start : start + ROWS])
-        for start in range(0, len(features), ROWS)
-    ]
+    chunks = range(0, total, ROWS)
     if stack.loss == "squared_error":
-        squares = torch.stack([(outputs(x).squeeze(-1) - y).double().square().sum(1) for x, y in chunks]).sum(0)
-        return Tested((squares / len(features)).sqrt() * stack.units[members])
+        squares = torch.zeros(count, dtype=torch.float64, device=stack.order.device)
+        for x, y in map(chunk, chunks):
+            squares += (predict(networks, stack.net, x).squeeze(-1) - tests.of_members(y)).double().square().sum(1)
+        return Tested((squares / total).sqrt() * stack.units[tests.members])
     classes = stack.net.widths[-1]
-    right = torch.zeros(len(members), classes, dtype=torch.float64, device=features.device)
-    rows, loss, gaps = right.new_zeros(classes), right.new_zeros(len(members)), right.new_zeros(len(members), BINS)
-    for x, y in chunks:
-        out = outputs(x)
-        of_class = torch.nn.functional.one_hot(y, classes).double()
-        correct = (out.argmax(-1) == y).double()
-        right += correct @ of_class
-        rows += of_class.sum(0)
+    right = torch.zeros(count, classes, dtype=torch.float64, device=stack.order.device)
+    rows, loss, gaps = torch.zeros_like(right), right.new_zeros(count), right.new_zeros(count, BINS)
+    for x, y in map(chunk, chunks):
+        out = predict(networks, stack.net, x)
+        of_class = torch.nn.functional.one_hot(y, classes).double()  # (parts, rows, classes)
+        correct = (out.argmax(-1) == tests.of_members(y)).double()
+        right += _by_class(correct, tests.of_members(of_class))
+        rows += tests.of_members(of_class.sum(1))
         if last:
             log_p = torch.log_softmax(out, -1)
-            loss -= (log_p.double() * of_class).sum((1, 2))
+            loss -= (log_p.double() * tests.of_members(of_class)).sum((1, 2))
             confidence = log_p.exp().amax(-1).double().nan_to_num(0)
             which = (BINS * confidence).ceil().long().sub(1).clamp(0, BINS - 1)
-            gaps += ((correct - confidence)[:, None] @ torch.nn.functional.one_hot(which, BINS).double())[:, 0]
-    here = rows > 0
-    scores = Tested(100 * right.sum(1) / len(features), 100 * (right[:, here] / rows[here]).mean(1))
+            gaps += _by_class(correct - confidence, torch.nn.functional.one_hot(which, BINS).double())
+    shares = torch.where(rows > 0, right / rows, 0)
+    scores = Tested(100 * right.sum(1) / total, 100 * shares.sum(1) / (rows > 0).sum(1))
     if not last:
         return scores
-    x, y = chunks[0]
-    key = _stream.key(0, "noise")
-    noisy = outputs(x + NOISE * normals(key, (0, x.shape[0]), (0, x.shape[1]), torch.float32, x.device))
+    x, y = chunk(0, NOISE)
+    noisy = predict(networks, stack.net, x)
     return scores._replace(
-        log_loss=loss / len(features),
-        calibration=100 * gaps.abs().sum(1) / len(features),
-        noisy=100 * (noisy.argmax(-1) == y).double().mean(1),
+        log_loss=loss / total,
+        calibration=100 * gaps.abs().sum(1) / total,
+        noisy=100 * (noisy.argmax(-1) == tests.of_members(y)).double().mean(1),
     )
+
+
+def _by_class(values: Tensor, of_class: Tensor) -> Tensor:
+    """The sums of a network's values over each class: (E, rows), (E, rows, classes) → (E, classes)."""
+    if not of_class.stride(0):  # one for all: a single product
+        return values @ of_class[0]
+    return torch.bmm(values[:, None], of_class)[:, 0]

@@ -7,7 +7,7 @@ keyed by its seed, and the networks of a stack share nothing but the launches. A
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,41 @@ CALIBRATION_ROWS = 256
 """Training rows, spread evenly, that schemes such as LSUV measure."""
 
 
+class Tests(NamedTuple):
+    """Test parts of one size, and the networks that are tested on them: all at once."""
+
+    members: list[int]
+    """Places in the stack."""
+    part: Tensor
+    """The part that each of them has."""
+    features: Tensor
+    """(parts, rows, inputs)"""
+    targets: Tensor
+    """(parts, rows)"""
+
+    def of_members(self, values: Tensor) -> Tensor:
+        """What each of the members has of values of the parts; a part that all share is not copied."""
+        return values.expand(len(self.members), *values.shape[1:]) if len(values) == 1 else values[self.part]
+
+
+def _tests(tasks: Sequence[Task], device: torch.device) -> list[Tests]:
+    parts: dict[tuple[int, ...], dict[int, Task]] = {}
+    members: dict[tuple[int, ...], list[int]] = {}
+    for index, task in enumerate(tasks):
+        parts.setdefault(task.test_features.shape, {}).setdefault(id(task.test_features), task)
+        members.setdefault(task.test_features.shape, []).append(index)
+    made = []
+    for shape, of_shape in parts.items():
+        places = {each: place for place, each in enumerate(of_shape)}
+        part = torch.tensor([places[id(tasks[index].test_features)] for index in members[shape]], device=device)
+        features, targets = (
+            torch.from_numpy(np.stack(arrays)).to(device)
+            for arrays in zip(*((task.test_features, task.test_targets) for task in of_shape.values()))
+        )
+        made.append(Tests(members[shape], part, features, targets))
+    return made
+
+
 class Data:
     """The tasks of a stack on its device: each array once, however many cells share it."""
 
@@ -46,14 +81,7 @@ class Data:
         self.targets = torch.from_numpy(_joined(targets)).to(device)
         rows = [first_row[id(t.features)] + (np.arange(t.size) if t.rows is None else t.rows) for t in tasks]
         self.rows = torch.from_numpy(np.stack(rows)).to(device)
-        self.tests: list[tuple[list[int], Tensor, Tensor]] = []
-        by_test: dict[int, list[int]] = {}
-        for index, task in enumerate(tasks):
-            by_test.setdefault(id(task.test_features), []).append(index)
-        for members in by_test.values():
-            task = tasks[members[0]]
-            arrays = torch.from_numpy(task.test_features).to(device), torch.from_numpy(task.test_targets).to(device)
-            self.tests.append((members, *arrays))
+        self.tests = _tests(tasks, device)
 
     def inputs(self, features: Tensor) -> Tensor:
         """Stored features as the network takes them."""
@@ -120,5 +148,5 @@ class Stack:
 def memory_per_cell(cell: Cell, task: Task, training: int) -> int:
     """Bytes one cell takes: parameters, gradients and moments, its order, and what training or testing needs."""
     net = Architecture.of(cell, task)
-    evaluation = 4 * ROWS * (3 * max(net.widths[1:]) + 2 * BINS)
+    evaluation = 4 * ROWS * (3 * max(net.widths) + 2 * BINS)
     return 12 * net.parameters + max(training, evaluation) + 32 * task.size
