@@ -264,7 +264,7 @@ def test_records_of_a_registered_scheme_come_back_with_it(tmp_path: Path, own_sc
 OLD = Path(__file__).parent / "records_of_version_0_1"
 USUAL: dict[str, Any] = {"depth": 2, "width": 4, "epochs": 2, "batch": 16}
 PRICES, CHURN = "prices.csv@1a2b3c4d", "churn.csv@5e6f7a8b"
-LOST_REGRESSION = Cell(PRICES, "he", **USUAL, rate=1e30, optimizer="sgd")
+LOST_REGRESSION = Cell(PRICES, "he", **USUAL, rate=1e30, optimizer="sgd", protocol=1)
 
 
 def test_records_of_version_0_1_have_their_identity_and_metric() -> None:
@@ -273,10 +273,10 @@ def test_records_of_version_0_1_have_their_identity_and_metric() -> None:
     assert (lost.score, lost.diverged) == (lost.metric.worst, 1)
     assert {cell: (record.metric, record.score) for cell, record in found.items()} == {
         Cell(PRICES, "stiefel", **USUAL): (RMSE, 90.61388),
-        Cell(PRICES, "he", **USUAL, seed=1, alpha=2.0): (RMSE, 126.493),
+        Cell(PRICES, "he", **USUAL, seed=1, alpha=2.0, protocol=1): (RMSE, 126.493),
         Cell(CHURN, "rotation 0.1", **USUAL): (ACCURACY, 75.0),
         Cell(CHURN, "orthogonal 1.4142135623730951", **USUAL): (ACCURACY, 75.0),
-        Cell(CHURN, "he", **USUAL, rate=1e30, optimizer="sgd"): (ACCURACY, 50.0),
+        Cell(CHURN, "he", **USUAL, rate=1e30, optimizer="sgd", protocol=1): (ACCURACY, 50.0),
         Cell("digits", "lee direct", 2, 4, "elu", epochs=2): (ACCURACY, 10.27778),
         Cell("diabetes", "stiefel", 2, 8, epochs=2, alpha=-2.0): (RMSE, 169.9955),
         Cell("wine", "permutation", 2, (4, 3), epochs=2, batch=None, shots=2): (ACCURACY, 11.11111),
@@ -286,7 +286,7 @@ def test_records_of_version_0_1_have_their_identity_and_metric() -> None:
     assert (prices.tested, prices.test_score) == ((1, 2), (90.62905, 90.61388))
     assert prices.seconds == 0.00598133
     assert prices.environment["commit"] == "f7657b991232"
-    assert found[Cell(CHURN, "he", **USUAL, rate=1e30, optimizer="sgd")].diverged == 1
+    assert found[Cell(CHURN, "he", **USUAL, rate=1e30, optimizer="sgd", protocol=1)].diverged == 1
 
 
 def test_a_regression_of_version_0_1_that_diverged_at_once_is_a_regression_still() -> None:

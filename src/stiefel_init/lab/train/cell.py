@@ -94,6 +94,7 @@ class Cell:
     """Shift of the standardized features of tabular data."""
     precision: PrecisionName = "float32"
     protocol: int = PROTOCOL
+    """How it is drawn and trained, see PROTOCOL: an older one for networks as they were."""
     decay: float = 0.0
     """Weight decay of all parameters, decoupled from the gradient: Adam with decay is AdamW."""
     dropout: float = 0.0
