@@ -29,7 +29,7 @@ from ..data import Dataset
 
 WIDTH, CLASSES, STEPS, RATE = 64, 10, 100, 0.01
 MODES = ("shared", "independent")
-CHUNK = {"cuda": 1000, "cpu": 100}  # networks at once, tested on all images
+_MOST = {"cuda": 2600, "cpu": 100}  # networks at once, tested on all images
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,13 @@ class Study:
         result = stats.pearsonr(self.alignment[haar], self.accuracy[mode][haar])
         low, high = result.confidence_interval(0.95)
         return float(result.statistic), float(low), float(high)
+
+
+def chunk(device: torch.device, tests: int = 10_000) -> int:
+    """Networks at once: three arrays of their hidden units for all test images take at most half of what is free."""
+    if device.type != "cuda":
+        return _MOST["cpu"]
+    return max(1, min(_MOST["cuda"], torch.cuda.mem_get_info(device)[0] // (2 * 3 * 4 * WIDTH * tests)))
 
 
 def study(
@@ -80,12 +87,12 @@ def study(
     placed = vectors.sort(dim=1).values.cpu().numpy()
     begun(placed)
     images = _Images(dataset, device, tests)
-    accuracy = {}
+    accuracy, together = {}, chunk(device, len(images.test))
     for mode in modes:
         total = torch.zeros(len(middle), dtype=torch.float64, device=device)
         for trial in range(trials):
-            for start in range(0, len(middle), CHUNK[device.type]):
-                rows = slice(start, min(start + CHUNK[device.type], len(middle)))
+            for start in range(0, len(middle), together):
+                rows = slice(start, min(start + together, len(middle)))
                 draws = (
                     np.arange(rows.start, rows.stop) * trials + trial if mode == "independent" else np.array([trial])
                 )

@@ -17,7 +17,7 @@ from ..report.tables import Table
 from ..results import Results
 from ..train.runner import pick_device
 from ..train.task import Tasks
-from .alignment import CHUNK, MODES, Study, embed, study
+from .alignment import MODES, Study, chunk, embed, study
 from .published import published
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Figure1(Experiment):
         """From one training of some matrices in both modes; the plane is made meanwhile."""
         size = QUICK if options.quick else FULL
         device, dataset = pick_device(options.device), Tasks(directory=options.data).dataset("mnist")
-        some = CHUNK[device.type]
+        some = chunk(device)
         study(dataset, device, matrices=1, members=1, trials=1)  # the first takes longer
         begun, start = time.process_time(), time.perf_counter()
         study(dataset, device, matrices=some - 1, members=1, trials=1)

@@ -8,6 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from ..._errors import StiefelError
 from ...theory import propagate
@@ -17,7 +18,7 @@ from ..report import plots
 from ..results import Results
 from ..train.cell import Cell
 from ..train.runner import pick_device
-from ..train.signal import measure
+from ..train.signal import CPU, measure
 from ..train.task import Task, Tasks
 from .protocol import IMAGES, SCHEMES
 
@@ -34,15 +35,15 @@ class Signals(Experiment):
     files = ("signal",)
 
     def run(self, options: Options) -> None:
-        """Measure, on a CPU, and draw the picture."""
-        tasks = Tasks(directory=options.data)
+        """Measure, and draw the picture."""
+        tasks, device = Tasks(directory=options.data), pick_device(options.device)
         chosen = {name: tasks(Cell(name, "stiefel", 1)) for name in IMAGES}
         start = time.perf_counter()
         with progress(1.0, self.label(options.quick)) as advance:
-            rows = survey(chosen, seeds=_seeds(options), progress=advance)
+            rows = survey(chosen, seeds=_seeds(options), progress=advance, device=device)
         networks = len(IMAGES) * len(SCHEMES) * _seeds(options)
         seconds = time.perf_counter() - start
-        self.write_rows(rows, options, device=pick_device("cpu"), seconds=seconds, networks=networks)
+        self.write_rows(rows, options, device=device, seconds=seconds, networks=networks)
         self.write_pictures(rows, options)
 
     def seconds(self, options: Options) -> float:
@@ -50,7 +51,7 @@ class Signals(Experiment):
         tasks = Tasks(directory=options.data)
         chosen = {name: tasks(Cell(name, "stiefel", 1)) for name in IMAGES}
         begun, start = time.process_time(), time.perf_counter()
-        survey(chosen, seeds=_seeds(options), schemes=SCHEMES[:1])
+        survey(chosen, seeds=_seeds(options), schemes=SCHEMES[:1], device=pick_device(options.device))
         return begun + (time.perf_counter() - start) * len(SCHEMES)
 
     def evidence(self, results: Results) -> list[dict[str, Any]] | None:
@@ -135,6 +136,7 @@ def survey(
     seeds: int = 10,
     progress: Callable[[float], None] = lambda s: None,
     schemes: Sequence[str] = SCHEMES,
+    device: torch.device = CPU,
 ) -> list[dict[str, Any]]:
     """Each scheme's signal on each data set, averaged over seeds, beside what `theory.propagate` predicts.
 
@@ -145,7 +147,7 @@ def survey(
         inputs = task.features[:256] / task.scale
         for scheme in schemes:
             cells = [Cell(dataset, scheme, depth, seed=seed) for seed in range(seeds)]
-            measured = measure(cells, task)
+            measured = measure(cells, task, device=device)
             widths = (task.inputs, *cells[0].hidden)
             theory = propagate(widths, mean=float(inputs.mean()), std=float(inputs.std()), scheme=scheme)
             for layer in range(depth):

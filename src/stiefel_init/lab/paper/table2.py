@@ -20,7 +20,7 @@ from .table1 import QUICK_EPOCHS, Table1
 class Table2(PaperTable):
     """Five activations at depths 50 and 100. Except for Lee, the ReLU networks are those of table 1.
 
-    Table 1 seems to use the product form of Lee's initialization, table 2 the direct one.
+    Table 1 seems to use Lee's initialization with LAPACK's signs, table 2 the direct one.
     """
 
     name = "table2"

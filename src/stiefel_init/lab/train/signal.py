@@ -14,6 +14,8 @@ from .cell import Cell
 from .network import LOSSES, Architecture, Parameters, initial
 from .task import Task
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True)
 class Signal:
@@ -33,13 +35,13 @@ class Signal:
     """Effectively how many of a layer's units differ, by their correlations over the inputs."""
 
 
-def measure(cells: Sequence[Cell], task: Task, rows: int = 256) -> Signal:
+def measure(cells: Sequence[Cell], task: Task, rows: int = 256, device: torch.device = CPU) -> Signal:
     """Send the first `rows` training rows through the untrained networks of the cells, which share an architecture."""
     net = Architecture.of(cells[0], task)
     # Some schemes shrink the signal below what float32 can square, so the measurement is made in float64.
-    parameters = Parameters.of(initial(cells, net, torch.device("cpu")).flat.double(), net)
-    x = torch.from_numpy(task.features[:rows]).double().div(task.scale).expand(len(cells), -1, -1)
-    targets = torch.from_numpy(task.targets[:rows]).expand(len(cells), -1)
+    parameters = Parameters.of(initial(cells, net, device).flat.double(), net)
+    x = torch.from_numpy(task.features[:rows]).to(device).double().div(task.scale).expand(len(cells), -1, -1)
+    targets = torch.from_numpy(task.targets[:rows]).to(device).expand(len(cells), -1)
     before: list[torch.Tensor] = []
     after = [x]
     for layer in range(net.layers - 1):
@@ -52,11 +54,12 @@ def measure(cells: Sequence[Cell], task: Task, rows: int = 256) -> Signal:
     with torch.no_grad():
         pre = torch.stack(before, 1).flatten(2)
         variance = torch.stack([h.flatten(1).var(1) for h in after], 1)
-        return Signal(
-            pre.mean(2).numpy(),
-            pre.std(2).numpy(),
-            (pre > 0).double().mean(2).numpy(),
-            (variance[:, 1:] / variance[:, :-1]).numpy(),
-            torch.stack([slope.flatten(1).norm(dim=1) for slope in slopes], 1).numpy(),
-            torch.stack([leaving(h.clone())[:, 3] for h in after[1:]], 1).numpy(),
+        measured = (
+            pre.mean(2),
+            pre.std(2),
+            (pre > 0).double().mean(2),
+            variance[:, 1:] / variance[:, :-1],
+            torch.stack([slope.flatten(1).norm(dim=1) for slope in slopes], 1),
+            torch.stack([leaving(h.clone())[:, 3] for h in after[1:]], 1),
         )
+        return Signal(*(values.cpu().numpy() for values in measured))
