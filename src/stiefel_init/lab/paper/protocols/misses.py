@@ -1,4 +1,4 @@
-"""The numbers of tables 1 and 2 that disagree with ours: chance, another rate or form, the epoch reported, or none.
+"""The published numbers that disagree with ours: chance, another rate or form, the epoch reported, or none.
 
 Uses records alone. Some have no best epoch, so for them the question of the epoch stays open where the published number
 is the better one; where it is the worse one, a best epoch cannot be the reason.
@@ -56,8 +56,10 @@ class Miss:
 
 
 def one_run(comparison: Comparison) -> float:
-    """p of one more run of ours being as far from our mean as the published number (Student, two-sided)."""
+    """p of one more run of ours, or one more mean, being as far from ours as the published number (two-sided)."""
     n, distance = len(comparison.scores), abs(comparison.difference)
+    if comparison.published.std is not None:
+        return float(2 * stats.norm.sf(comparison.standard_errors))
     if comparison.std == 0:
         return 1.0 if distance < 0.005 else 0.0
     return float(2 * stats.t.sf(distance / (comparison.std * math.sqrt(1 + 1 / n)), n - 1))
@@ -110,14 +112,16 @@ def _others(cell: Cell, records: Mapping[Cell, Record]) -> list[np.ndarray]:
 def section(tables: Sequence[tuple[PaperTable, Sequence[Record]]], records: Mapping[Cell, Record]) -> list[str]:
     """Lines of Markdown: the counts, what they mean, and every number."""
     if not tables:
-        return ["No records of tables 1 and 2: nothing is known.", ""]
-    lines = []
+        return ["No records of the paper's tables: nothing is known.", ""]
+    lines, rows = [], []
     for table, evidence in tables:
         found = misses(table, evidence, records)
+        lost = sum(miss.reason in (OPEN, NONE) for miss in found)
         judged = [comparison for comparison in table.compare(evidence) if comparison.judged]
         varied = sum(comparison.std > 0 for comparison in judged)
         surplus = float(stats.binom.sf(len(found) - 1, varied, 0.05))
         unknown = sum(miss.reason == NONE and not miss.rates for miss in found)
+        rows.append([len(judged), len(judged) - len(found), len(found) - lost, lost])
         counts = Counter(miss.reason for miss in found)
         parts = ", ".join(f"{counts[reason]} {reason}" for reason in MEANING if counts[reason])
         text = (
@@ -134,14 +138,30 @@ def section(tables: Sequence[tuple[PaperTable, Sequence[Record]]], records: Mapp
             ).markdown(),
             "",
         ]
-    return [*lines, "What the reasons mean:", "", *(f"- *{reason}*: {text}." for reason, text in MEANING.items()), ""]
+    names = [table.name for table, _ in tables]
+    whole = [sum(column) for column in zip(*rows)]
+    shown = [[name, *map(str, row)] for name, row in zip([*names, "all"], [*rows, whole])]
+    summary = Table("", ["table", "numbers", "agree", "disagree for a reason below", "unexplained"], shown)
+    head = f"{whole[1] + whole[2]} of {whole[0]} published numbers agree or have a reason:"
+    return [
+        head,
+        "",
+        *summary.markdown(),
+        "",
+        *lines,
+        "What the reasons mean:",
+        "",
+        *(f"- *{reason}*: {text}." for reason, text in MEANING.items()),
+        "",
+    ]
 
 
 def _lean(judged: Sequence[Comparison]) -> str:
     """Whether published numbers of living networks lie above ours, as best epochs would."""
     alive: dict[str, list[bool]] = {}
     for one in judged:
-        if not one.collapsed and one.published.value > (CATALOG[one.published.dataset].floor or 0) + COLLAPSED_WITHIN:
+        floor = CATALOG[one.published.dataset].floor
+        if floor is not None and not one.collapsed and one.published.value > floor + COLLAPSED_WITHIN:
             alive.setdefault(str(one.published.scheme), []).append(one.published.value > one.mean)
     if not alive:
         return ""

@@ -14,6 +14,8 @@ from ..protocol import TABULAR_WIDTH
 from ..published import Published
 from ..table1 import Table1
 from ..table2 import Table2
+from ..table3 import Table3
+from ..table5 import Table5Explained
 from . import dead, misses
 from .hypotheses import EXPLAINING, SMALL, STATED, Protocol, numbers
 from .likelihood import OUTLIERS
@@ -99,10 +101,11 @@ def _call(found: Found) -> str:
 
 
 def _special(found: Found) -> list[Table]:
-    """Adult, and Diabetes with standardized targets: protocols that cover what is there of one set."""
+    """Adult, and Diabetes with standardized targets: protocols that cover all numbers of one set."""
     made = []
     for name, title in (("adult", "Adult alone"), ("diabetes", "Diabetes alone, with standardized targets too")):
-        able = [p for p in found.readings.protocols() if any(n.dataset == name for n in found.readings.covered(p))]
+        whole = {number for number in numbers() if number.dataset == name}
+        able = [p for p in found.readings.protocols() if found.readings.covered(p) >= whole]
         if name == "diabetes" and not any(p.standardized for p in able):
             continue
         plain = [p for p in able if p.epochs == STATED.epochs and not p.best]
@@ -144,7 +147,10 @@ def verdict(found: Found) -> list[str]:
         text += ", so which of the two it was is not settled by this. " if lead < 2 * error else ". "
     left = len(numbers()) - len(core)
     if left and found.main[0] == STATED:
-        text += f"Nothing is known about the other {left} numbers until the study is complete."
+        if len(found.readings.covered(EXPLAINING)) == len(numbers()):
+            text += f"The other {left}, of Adult, were trained under fewer protocols."
+        else:
+            text += f"Nothing is known about the other {left} numbers until the study is complete."
     return wrapped(text)
 
 
@@ -205,9 +211,11 @@ def section(found: Found) -> list[str]:
                 lines += [f"**{table.title[0].upper()}{table.title[1:]}**", "", *table.markdown(), ""]
         lines += unexplained(found)
     given = [
-        (table, records) for table in (Table1(), Table2()) if (records := table.select(found.records))
-    ]  # fmt: skip
-    return [*lines, "## The numbers of tables 1 and 2 that disagree", "", *misses.section(given, found.records)]
+        (table, records)
+        for table in (Table1(), Table2(), Table3(), Table5Explained())
+        if len(table.compare(records := table.select(found.records))) == len(table.published())
+    ]
+    return [*lines, "## The numbers that disagree", "", *misses.section(given, found.records)]
 
 
 def erratum(found: Found) -> list[str]:
