@@ -79,27 +79,42 @@ def initial(cells: Sequence[Cell], net: Architecture, device: torch.device) -> P
     parameters = Parameters.of(torch.zeros(len(cells), rounded, device=device)[:, : net.parameters], net)
     if parameters.slopes is not None:
         parameters.slopes.fill_(PRELU_START)
-    for layer, (weight, bias) in enumerate(zip(parameters.weights, parameters.biases)):
-        m, n = weight.shape[1:]
-        first, last = layer == 0, layer == net.layers - 1
-        position = Position(first, last, row=max(1, net.layers - 2), units=m, inputs=n, activation=net.activation)
-        for scheme in dict.fromkeys(cell.scheme for cell in cells):
-            where = [i for i, cell in enumerate(cells) if cell.scheme == scheme]
-            seeds = [cells[i].seed for i in where]
-            law = scheme.at(position)
-            weight[where] = _drawn(law, seeds, f"{layer}.weight", weight)
-            if (biases := law.bias(weight.shape[2])) is not None:
-                bias[where] = _drawn(biases, seeds, f"{layer}.bias", bias[..., None]).squeeze(2)
+    row = max(1, net.layers - 2)
+    positions = [
+        Position(layer == 0, layer == net.layers - 1, row=row, units=m, inputs=n, activation=net.activation)
+        for layer, (n, m) in enumerate(zip(net.widths, net.widths[1:]))
+    ]
+    for scheme in dict.fromkeys(cell.scheme for cell in cells):
+        where = [i for i, cell in enumerate(cells) if cell.scheme == scheme]
+        seeds = [cells[i].seed for i in where]
+        alike: dict[tuple[Scheme, int, int], list[int]] = {}
+        for layer, position in enumerate(positions):
+            alike.setdefault((scheme.at(position), position.units, position.inputs), []).append(layer)
+        for (law, m, n), layers in alike.items():
+            biases, most = law.bias(n), max(1, _ENTRIES // (m * n * len(seeds)))
+            for part in (layers[start : start + most] for start in range(0, len(layers), most)):
+                for layer, drawn in zip(part, _drawn(law, seeds, part, "weight", (m, n), device)):
+                    parameters.weights[layer][where] = drawn
+                if biases is not None:
+                    for layer, drawn in zip(part, _drawn(biases, seeds, part, "bias", (m, 1), device)):
+                        parameters.biases[layer][where] = drawn.squeeze(2)
     return parameters
 
 
-def _drawn(law: Scheme, seeds: Sequence[int], name: str, like: Tensor) -> Tensor:
-    """One matrix of the law for each seed, of the shape of `like`'s."""
-    keys = np.stack([_stream.key(seed, name) for seed in seeds])
+_ENTRIES = 1 << 24
+"""Drawn at once, at most: layers of one law and shape are, because a thousand small draws wait for their launches."""
+
+
+def _drawn(
+    law: Scheme, seeds: Sequence[int], layers: Sequence[int], name: str, shape: tuple[int, int], device: torch.device
+) -> Tensor:
+    """One matrix of the law for each layer and seed, of shape (layers, seeds, m, n)."""
+    keys = np.stack([_stream.key(seed, f"{layer}.{name}") for layer in layers for seed in seeds])
     # Member 0 of the key's batch: the very matrix that stiefel_init.draw(scheme, m, n, seed=…, name=…) gives.
     # Under protocol 1 schemes that draw entry by entry take the key itself.
     streams = keys if law.entrywise else _stream.fold(keys, 0)
-    return fill_(torch.empty(len(seeds), *like.shape[1:], device=like.device), law, keys=streams)
+    drawn = fill_(torch.empty(len(keys), *shape, device=device), law, keys=streams)
+    return drawn.unflatten(0, (len(layers), len(seeds)))
 
 
 def calibrate(parameters: Parameters, net: Architecture, schemes: Sequence[Scheme], x: Tensor) -> None:
