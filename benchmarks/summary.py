@@ -1,4 +1,5 @@
-"""Write the generated pages of docs/ and the README's figures, from benchmarks/records/ and results/.
+"""Write the generated pages of docs/, the README's figures and the table behind the advice of `initialize_` and
+`diagnose`, from benchmarks/records/ and results/.
 
 python benchmarks/summary.py [--check]
 """
@@ -23,12 +24,15 @@ from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.results import Results
 from stiefel_init.lab.studies.architectures import Architectures, line
 from stiefel_init.lab.studies.members import Members
+from stiefel_init.lab.studies.on_record import text as on_record
+from stiefel_init.recipe._on_record import FILE as ON_RECORD
 
 HERE = Path(__file__).parent
 PEER_BATCHES = {"orthogonal_ loop": "a loop of `orthogonal_`", "jax vmap": "JAX's under `jax.vmap`"}
 PEERS = ("stiefel_", "orthogonal_", "algorithm 1", "algorithm 2", "jax", "keras", "ortho_group", "matmul")
 PAGE = HERE.parent / "docs" / "performance.md"
 README = HERE.parent / "README.md"
+ADVICE = HERE.parent / "src" / "stiefel_init" / "recipe" / ON_RECORD
 
 
 def record(name: str) -> dict[str, Any] | None:
@@ -374,6 +378,7 @@ def main() -> None:
         (SCALE, scale()),
         (WATCH, watched()),
         (RIVALS, residual()),
+        (ADVICE, on_record(Results())),
     )
     for path, text in (*pages, (README, readme())):
         if not check:

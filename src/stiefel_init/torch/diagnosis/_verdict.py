@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from ._causes import Cause, explain, training
+from ...recipe._on_record import of_depth
+from ._causes import INITIALIZE, Cause, explain, training
 from ._ends import ENOUGH, Fit
 from ._evidence import Evidence, Measured, over
 from ._layer import Layer
@@ -59,7 +60,7 @@ def judge(evidence: Evidence) -> Verdict:
     kinds |= {finding.kind for finding, _ in mild}
     mild = [pair for pair in mild if not kinds & set(_MILD_ECHOES.get(pair[0].kind, ()))]
     sentences = _told([*serious, *mild]) if serious else [*_healthy(evidence), *_told(mild)]
-    notes = [_few(evidence.layers), _zeros(evidence)]
+    notes = [_on_record(evidence, [*serious, *mild]), _few(evidence.layers), _zeros(evidence)]
     return Verdict(
         tuple(finding for finding, _ in serious),
         tuple(finding for finding, _ in mild),
@@ -316,6 +317,16 @@ def _healthy(evidence: Evidence) -> list[str]:
     if last.gradient is None:
         sentences.append("Gradients not measured; pass `targets` to measure them.")
     return sentences
+
+
+def _on_record(evidence: Evidence, found: Iterable[tuple[Finding, Cause]]) -> str:
+    """What published records say of such networks, where another start is the advice and the network is a plain one."""
+    if not any(cause.advice.startswith(INITIALIZE) for _, cause in found):
+        return ""
+    if any(layer.kind != "Linear" or layer.activation != "relu" for layer in evidence.hidden):
+        return ""
+    known = of_depth(len(evidence.hidden))
+    return "" if known is None else " ".join(part for part in (known.sentence, known.ends) if part)
 
 
 def _few(layers: Sequence[Layer]) -> str:
