@@ -82,9 +82,9 @@ def _beside(record: dict[str, Any], plain: list[str]) -> list[str]:
     p = welch(scores[best[0]], scores[best[1]])
     shown = "their means differ" if p is not None and p < 0.05 else "their means are not shown to differ"
     return [
-        "The perceptrons have equal parameters: in rows called *plain* the layers follow one another, in the others two",
-        f"layers each are a residual block. The best without skips is {best[0].removeprefix(PLAIN)}, {means[0]}, the best",
-        f"with skips {best[1]}, {means[1]}; {shown} (Welch's test, p = {p:.2g}).",
+        "The perceptrons have equal parameters: in rows called *plain* the layers follow one another, in the others",
+        f"two layers each are a residual block. The best without skips is {best[0].removeprefix(PLAIN)}, {means[0]},",
+        f"the best with skips {best[1]}, {means[1]}; {shown} (Welch's test, p = {p:.2g}).",
         "",
     ]
 

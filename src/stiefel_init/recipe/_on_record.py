@@ -1,4 +1,4 @@
-"""Which start the published records support for plain ReLU networks: `of_depth`, from the table beside this file.
+"""Which start the published records support for plain networks of a depth: `of_depth`, from the table beside this file.
 
 `on_record.csv` is made by `make docs` from the records under results/, by `lab.studies.on_record`; nobody writes it.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from ._roles import Roles
@@ -25,10 +25,16 @@ DEFAULT = ("recipe", "rotation 0.03")
 USUAL = "he"
 
 
+Plain = Literal["MLP", "CNN"]
+WORDS: dict[Plain, str] = {"MLP": "ReLU networks", "CNN": "CNNs"}
+"""Networks without skips, and how sentences call them."""
+
+
 class Known(NamedTuple):
     """The networks of a start at its best rate."""
 
     study: str
+    network: Plain
     data: str
     layers: int
     start: str
@@ -53,17 +59,18 @@ class Support(NamedTuple):
     """What fast ends add, in numbers; empty if that is less than `MARGIN`, or not on record."""
 
 
+_KINDS: dict[str, Callable[[str], Any]] = {"layers": int, "mean": float, "deviation": float, "networks": int}
+
+
 @cache
 def known() -> tuple[Known, ...]:
     """The table."""
     text = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
-    return tuple(
-        Known(
-            row["study"], row["data"], int(row["layers"]), row["start"], row["ends"], float(row["mean"]),
-            float(row["deviation"]), int(row["networks"]),
-        )
+    rows = (
+        {field: _KINDS.get(field, str)(value) for field, value in row.items()}
         for row in csv.DictReader(text.splitlines())
-    )  # fmt: skip
+    )
+    return tuple(Known(**row) for row in rows)
 
 
 Means = Mapping[str, float]
@@ -71,25 +78,25 @@ Means = Mapping[str, float]
 
 
 @cache
-def of_depth(layers: int) -> Support | None:
-    """What is known of plain ReLU networks of so many hidden layers; None if nothing near was tried."""
-    near = _nearest(layers, "one rate")
+def of_depth(layers: int, network: Plain = "MLP") -> Support | None:
+    """What is known of plain networks of so many hidden layers; None if nothing near was tried."""
+    near = _nearest(network, layers, "one rate")
     if near is None:
         return None
-    plain = {study: means for study in _studies() if (means := _means(study, near, "one rate"))}
+    plain = {study: means for study in _studies() if (means := _means(study, network, near, "one rate"))}
     study = max(plain, key=lambda name: len(plain[name]))  # the one that compared most starts; of equal ones, the first
     start = _best(plain[study])
     against = f", {USUAL} {_told(plain[study][USUAL])}" if USUAL in plain[study] and start != USUAL else ""
     sentence = (
-        f"On record for plain ReLU networks of {near:,} layers, each start at its best rate: {_call(start)} reaches "
+        f"On record for plain {WORDS[network]} of {near:,} layers, each start at its best rate: {_call(start)} reaches "
         f"{_told(plain[study][start])}{against} (study {study})."
     )
-    return Support(near, start, sentence, _ends(layers))
+    return Support(near, start, sentence, _ends(network, layers))
 
 
-def _nearest(layers: int, ends: str) -> int | None:
+def _nearest(network: Plain, layers: int, ends: str) -> int | None:
     """The depth on record that is nearest; None if it is far."""
-    depths = {row.layers for row in known() if row.ends == ends}
+    depths = {row.layers for row in known() if (row.network, row.ends) == (network, ends)}
     near = min(depths, key=lambda depth: (abs(math.log(depth / layers)), depth), default=None)
     return near if near is not None and near / FAR < layers < near * FAR else None
 
@@ -98,11 +105,11 @@ def _studies() -> list[str]:
     return list(dict.fromkeys(row.study for row in known()))
 
 
-def _means(study: str, layers: int | None, ends: str) -> dict[str, Means]:
+def _means(study: str, network: Plain, layers: int | None, ends: str) -> dict[str, Means]:
     """The starts of a study that were tried on all of its data at a depth."""
     found: dict[str, dict[str, float]] = {}
     for row in known():
-        if (row.study, row.layers, row.ends) == (study, layers, ends):
+        if (row.study, row.network, row.layers, row.ends) == (study, network, layers, ends):
             found.setdefault(row.start, {})[row.data] = row.mean
     most = max(map(len, found.values()), default=0)
     return {start: means for start, means in found.items() if len(means) == most}
@@ -116,11 +123,11 @@ def _best(means: Mapping[str, Means]) -> str:
     return as_good[0] if as_good else min(behind, key=lambda start: behind[start])
 
 
-def _ends(layers: int) -> str:
+def _ends(network: Plain, layers: int) -> str:
     """The best start with fast ends, of the first study that tried them, against the same at one rate."""
-    near = _nearest(layers, "fast")
+    near = _nearest(network, layers, "fast")
     for study in _studies() if near is not None else ():
-        fast, slow = _means(study, near, "fast"), _means(study, near, "one rate")
+        fast, slow = (_means(study, network, near, ends) for ends in ("fast", "one rate"))
         start = _best(fast) if fast else ""
         before = {data: slow[start][data] for data in fast.get(start, ()) if data in slow.get(start, ())}
         if before and min(fast[start][data] - mean for data, mean in before.items()) >= MARGIN:

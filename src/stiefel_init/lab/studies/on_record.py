@@ -8,9 +8,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...recipe._on_record import Known
+from ...recipe._on_record import Known, Plain
 from ..paper.protocol import IMAGES
 from ..results import Results
+from .architectures import Architectures
+from .architectures.starts import OURS
 from .members import Members
 from .on_set_cells import FREE, FREE_ENDS
 from .on_the_set import OnTheSet
@@ -25,19 +27,21 @@ def text(results: Results) -> str:
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(Known._fields)
-    studies = (_rivals, _members, _on_the_set)
+    studies = (_rivals, _members, _on_the_set, _architectures)
     for row in (row for study in studies for row in sorted(study(results), key=_order)):
-        writer.writerow([*row[:5], f"{row.mean:.4f}", f"{row.deviation:.4f}", row.networks])
+        writer.writerow([*row[:6], f"{row.mean:.4f}", f"{row.deviation:.4f}", row.networks])
     return out.getvalue()
 
 
 def _order(row: Known) -> tuple[int, int, str, str]:
-    return IMAGES.index(row.data), row.layers, row.ends, row.start
+    return IMAGES.index(row.data.partition(" ")[0]), row.layers, row.ends, row.start
 
 
-def _row(study: str, data: str, layers: int, start: str, fast: bool, scores: np.ndarray) -> Known:
+def _row(
+    study: str, data: str, layers: int, start: str, fast: bool, scores: np.ndarray, network: Plain = "MLP"
+) -> Known:
     deviation = float(scores.std(ddof=1)) if len(scores) > 1 else 0.0
-    return Known(study, data, layers, start, ENDS[fast], float(scores.mean()), deviation, len(scores))
+    return Known(study, network, data, layers, start, ENDS[fast], float(scores.mean()), deviation, len(scores))
 
 
 def _rivals(results: Results) -> Iterator[Known]:
@@ -67,3 +71,15 @@ def _on_the_set(results: Results) -> Iterator[Known]:
     for (setting, way), scores in found.scores.items() if found is not None else ():
         if setting.dataset in IMAGES and setting.shots is None and way.how in (FREE, FREE_ENDS):
             yield _row("on-the-set", setting.dataset, setting.depth, way.start, way.how == FREE_ENDS, scores)
+
+
+def _architectures(results: Results) -> Iterator[Known]:
+    """Plain convolutional networks; others of that study have no depth to go by."""
+    found = Architectures().evidence(results)
+    for name, outcomes in found.outcomes.items() if found is not None else ():
+        if name.removeprefix("cnn").isdigit():
+            for start, outcome in outcomes.items():
+                if outcome.curves:
+                    called = "recipe" if start == OURS else start
+                    depth, scores = int(name.removeprefix("cnn")), np.array(outcome.scores)
+                    yield _row("architectures", "fashion-mnist at 14×14", depth, called, False, scores, "CNN")

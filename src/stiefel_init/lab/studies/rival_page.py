@@ -114,13 +114,20 @@ def _prefer(found: Found, results: Sequence[Duel]) -> str:
     won = [_place(duel) for duel in results if duel.verdict == "wins"]
     if won:
         return f"When to prefer it: {'; '.join(won)}."
-    level = [_place(duel) for duel in results if duel.verdict in ("not shown", "open")]
-    if not level:
+    open_ = [duel for duel in results if duel.verdict in ("not shown", "open")]
+    if not open_:
         return "When to prefer it: nothing here speaks for it."
-    where = "; ".join(level) if len(level) <= LISTED else f"{len(level)} of {len(results)} settings"
+    told = ["When to prefer it: nowhere by these records."]
+    ahead = [_place(duel) for duel in open_ if duel.gain > 0]
+    if ahead:
+        where = "; ".join(ahead) if len(ahead) <= LISTED else f"{len(ahead)} of {len(results)} settings"
+        told.append(f"Its mean is ahead of ours, though that is not shown, on: {where}.")
+    if len(open_) > len(ahead):
+        told.append(f"It is behind, though that is not shown, in {len(open_) - len(ahead)} of {len(results)} settings.")
     top = [_place(duel) for duel in results if duel.rival == _first(found, duel)]
-    best = f" It has the highest mean of all starts on: {'; '.join(top)}." if top else ""
-    return f"When to prefer it: nowhere by these records. Not shown to differ from ours on: {where}.{best}"
+    if top:
+        told.append(f"It has the highest mean of all starts on: {'; '.join(top)}.")
+    return " ".join(told)
 
 
 def _place(duel: Duel) -> str:

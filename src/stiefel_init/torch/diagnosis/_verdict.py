@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from ...recipe._on_record import of_depth
+from ...recipe._on_record import Plain, of_depth
 from ._causes import INITIALIZE, Cause, explain, training
 from ._ends import ENOUGH, Fit
 from ._evidence import Evidence, Measured, over
@@ -319,13 +319,18 @@ def _healthy(evidence: Evidence) -> list[str]:
     return sentences
 
 
+_PLAIN: dict[str, Plain] = {"Linear": "MLP", "Conv2d": "CNN"}
+
+
 def _on_record(evidence: Evidence, found: Iterable[tuple[Finding, Cause]]) -> str:
     """What published records say of such networks, where another start is the advice and the network is a plain one."""
     if not any(cause.advice.startswith(INITIALIZE) for _, cause in found):
         return ""
-    if any(layer.kind != "Linear" or layer.activation != "relu" for layer in evidence.hidden):
+    kinds = {layer.kind for layer in evidence.hidden}
+    network = _PLAIN.get(next(iter(kinds))) if len(kinds) == 1 else None
+    if network is None or any(layer.activation != "relu" for layer in evidence.hidden):
         return ""
-    known = of_depth(len(evidence.hidden))
+    known = of_depth(len(evidence.hidden), network)
     return "" if known is None else " ".join(part for part in (known.sentence, known.ends) if part)
 
 
