@@ -86,7 +86,7 @@ def of_depth(layers: int, network: Plain = "MLP") -> Support | None:
     plain = {study: means for study in _studies() if (means := _means(study, network, near, "one rate"))}
     study = max(plain, key=lambda name: len(plain[name]))  # the one that compared most starts; of equal ones, the first
     start = _best(plain[study])
-    against = f", {USUAL} {_told(plain[study][USUAL])}" if USUAL in plain[study] and start != USUAL else ""
+    against = f", {USUAL} {_numbers(plain[study][USUAL])}" if USUAL in plain[study] and start != USUAL else ""
     sentence = (
         f"On record for plain {WORDS[network]} of {near:,} layers, each start at its best rate: {_call(start)} reaches "
         f"{_told(plain[study][start])}{against} (study {study})."
@@ -133,8 +133,8 @@ def _ends(network: Plain, layers: int) -> str:
         if before and min(fast[start][data] - mean for data, mean in before.items()) >= MARGIN:
             return (
                 "Give the first and the last layer √depth times the learning rate of the others, and all a cosine "
-                f"schedule: {_call(start)} then reaches {_told(fast[start])}, with one constant rate {_told(before)} "
-                f"({near:,} layers, study {study})."
+                f"schedule: {_call(start)} then reaches {_told(fast[start])}, with one constant rate "
+                f"{_numbers(before)} ({near:,} layers, study {study})."
             )
     return ""
 
@@ -161,3 +161,7 @@ def _call(start: str) -> str:
 
 def _told(means: Means) -> str:
     return " and ".join(f"{mean:.1f} % on {data}" for data, mean in means.items())
+
+
+def _numbers(means: Means) -> str:
+    return " and ".join(f"{mean:.1f} %" for mean in means.values())

@@ -60,11 +60,11 @@ def judge(evidence: Evidence) -> Verdict:
     kinds |= {finding.kind for finding, _ in mild}
     mild = [pair for pair in mild if not kinds & set(_MILD_ECHOES.get(pair[0].kind, ()))]
     sentences = _told([*serious, *mild]) if serious else [*_healthy(evidence), *_told(mild)]
-    notes = [_on_record(evidence, [*serious, *mild]), _few(evidence.layers), _zeros(evidence)]
+    notes = [_few(evidence.layers), _zeros(evidence)]
     return Verdict(
         tuple(finding for finding, _ in serious),
         tuple(finding for finding, _ in mild),
-        (*sentences, *(note for note in notes if note)),
+        (*_cited(sentences, evidence), *(note for note in notes if note)),
     )
 
 
@@ -322,16 +322,14 @@ def _healthy(evidence: Evidence) -> list[str]:
 _PLAIN: dict[str, Plain] = {"Linear": "MLP", "Conv2d": "CNN"}
 
 
-def _on_record(evidence: Evidence, found: Iterable[tuple[Finding, Cause]]) -> str:
-    """What published records say of such networks, where another start is the advice and the network is a plain one."""
-    if not any(cause.advice.startswith(INITIALIZE) for _, cause in found):
-        return ""
+def _cited(sentences: Sequence[str], evidence: Evidence) -> list[str]:
+    """The sentences; behind the advice to start anew, what published records say of plain networks of that depth."""
     kinds = {layer.kind for layer in evidence.hidden}
     network = _PLAIN.get(next(iter(kinds))) if len(kinds) == 1 else None
     if network is None or any(layer.activation != "relu" for layer in evidence.hidden):
-        return ""
+        return list(sentences)
     known = of_depth(len(evidence.hidden), network)
-    return "" if known is None else " ".join(part for part in (known.sentence, known.ends) if part)
+    return [f"{each} {known.sentence}" if known is not None and INITIALIZE in each else each for each in sentences]
 
 
 def _few(layers: Sequence[Layer]) -> str:
