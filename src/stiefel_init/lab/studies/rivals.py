@@ -51,6 +51,7 @@ class Rivals(Trained):
             print(f"wrote {write_table(rows, options.out / f'{SPEED}.csv')}")
         found = found_in(by_cell, rows, self.count(options))
         if found is None:
+            print("The rates of no setting are chosen yet, so that there is nothing to compare.")
             return
         for table in self.tables(found):
             table.show()
