@@ -11,7 +11,7 @@ import numpy as np
 
 from stiefel_init import schemes
 from stiefel_init.lab.report.tables import Table
-from stiefel_init.lab.studies.significance import Compared, compared
+from stiefel_init.lab.studies.significance import Compared, compared, welch
 from stiefel_init.lab.train.task import ACCURACY
 
 RIVALS = Path(__file__).parent.parent / "docs" / "rivals.md"
@@ -20,6 +20,7 @@ START, END = "<!-- residual -->\n", "<!-- end of residual -->"
 NEEDS = {
     "t-fixup": "attention under its usual names, in blocks that are modules; embeddings are drawn too",
     "mimetic": "self-attention under its usual names, and the number of heads as an attribute of its module",
+    "fixup": "residual branches without normalization; the authors' scalar biases and gains are the model's to have",
     "skip-init": "residual branches; the plan says which parameter silences each",
     "meta-init": "a batch, and a model that can be differentiated three times",
 }
@@ -27,8 +28,11 @@ WORDS = {
     "transformer": "transformer without normalization",
     "transformer with LayerNorm": "transformer with LayerNorm",
     "resnet": "residual network without normalization",
+    "perceptron": "perceptron of 100 layers",
     "tanh": "plain tanh network",
 }
+PLAIN = "plain: "
+"""What the starts of perceptrons without skips are called with."""
 Found = dict[str, dict[str, Compared]]
 
 
@@ -45,7 +49,8 @@ def _lines(record: dict[str, Any]) -> list[str]:
         rows = [row for row in record["rows"] if row["network"] == network]
         judged = compared([np.array(row["scores"]) for row in rows], ACCURACY)
         found[network] = {row["start"]: one for row, one in zip(rows, judged)}
-    starts = dict.fromkeys(start for judged in found.values() for start in judged)
+    plain = [start for start in found.get("perceptron", ()) if start.startswith(PLAIN)]
+    starts = dict.fromkeys([*(s for judged in found.values() for s in judged if s not in plain), *plain])
     rows = [[start, *(_cell(judged.get(start)) for judged in found.values())] for start in starts]
     seeds, epochs, device = record["seeds"], record["epochs"], record["machine"]["device"]
     lines = [
@@ -55,6 +60,7 @@ def _lines(record: dict[str, Any]) -> list[str]:
         "",
         *Table("", ["start", *(WORDS[network] for network in found)], rows).markdown(),
         "",
+        *_beside(record, plain),
     ]
     for name, needs in NEEDS.items():
         described = inspect.cleandoc(type(schemes.get(name)).__doc__ or "").partition(">>>")[0].strip()
@@ -63,6 +69,24 @@ def _lines(record: dict[str, Any]) -> list[str]:
         lines += [line for part in rest for line in (part, "")]
         lines += [f"Needs: {needs}.", "", _prefer(name, found), ""]
     return lines[:-1]
+
+
+def _beside(record: dict[str, Any], plain: list[str]) -> list[str]:
+    """Perceptrons with and without skips, at equal parameters."""
+    scores = {row["start"]: np.array(row["scores"]) for row in record["rows"] if row["network"] == "perceptron"}
+    if not plain:
+        return []
+    residual = [start for start in scores if start not in plain]
+    best = [max(part, key=lambda start: float(scores[start].mean())) for part in (plain, residual)]
+    means = [f"{scores[start].mean():.1f} %" for start in best]
+    p = welch(scores[best[0]], scores[best[1]])
+    shown = "their means differ" if p is not None and p < 0.05 else "their means are not shown to differ"
+    return [
+        "The perceptrons have equal parameters: in rows called *plain* the layers follow one another, in the others",
+        f"two layers each are a residual block. The best without skips is {best[0].removeprefix(PLAIN)}, {means[0]},",
+        f"the best with skips {best[1]}, {means[1]}; {shown} (Welch's test, p = {p:.2g}).",
+        "",
+    ]
 
 
 def _cell(one: Compared | None) -> str:

@@ -4,8 +4,10 @@
 
 Digits, four fifths for training. The transformers read an image as eight rows of eight pixels: 32 wide, 8 blocks, the
 mean of all tokens at the end. The residual network has 8 blocks of two 3 × 3 convolutions, 12 channels. The plain one
-has ten layers of 32 units with tanh. Adam without warm-up, batches of 128. Each start trains once at each of five
-rates, 0.0001 to 0.01, which chooses its rate; the networks compared have other seeds.
+has ten layers of 32 units with tanh. The perceptrons have 64 units in each of 101 hidden layers, one after the other
+("plain: ours") or all but the first in residual blocks of two ("ours"): the same parameters. Adam without warm-up,
+batches of 128. Each start trains once at each of five rates, 0.0001 to 0.01, which chooses its rate; the networks
+compared have other seeds.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from stiefel_init.lab.data import load
 from stiefel_init.torch import initialize_
 
 WIDTH, HEADS, BLOCKS, CHANNELS, BATCH = 32, 4, 8, 12, 128
+UNITS, DEPTH = 64, 100
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 TUNING_SEED = 1000
 RECORD = "residual-rivals-cpu"
@@ -84,6 +87,36 @@ class ResNet(nn.Module):
         return self.head(F.relu(self.blocks(F.relu(self.stem(x.view(-1, 1, 8, 8))))).mean((2, 3)))
 
 
+class Pair(nn.Module):
+    """A residual block of two layers of a perceptron."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(UNITS, UNITS), nn.Linear(UNITS, UNITS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.fc2(F.relu(self.fc1(x)))
+
+
+class Residual(nn.Module):
+    """A perceptron in residual blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Linear(64, UNITS)
+        self.blocks = nn.Sequential(*(Pair() for _ in range(DEPTH // 2)))
+        self.head = nn.Linear(UNITS, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(F.relu(self.blocks(F.relu(self.stem(x)))))
+
+
+def plain() -> nn.Sequential:
+    """A perceptron of as many parameters, without skips."""
+    inner = [layer for _ in range(DEPTH) for layer in (nn.Linear(UNITS, UNITS), nn.ReLU())]
+    return nn.Sequential(nn.Linear(64, UNITS), nn.ReLU(), *inner, nn.Linear(UNITS, 10))
+
+
 def tanh() -> nn.Sequential:
     """A plain network."""
     inner = [layer for _ in range(BLOCKS) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh())]
@@ -91,10 +124,16 @@ def tanh() -> nn.Sequential:
 
 
 USUAL = ("ours", "torch", "xavier")
+PLAIN = "plain: "
+"""What a start is called with where it begins a network without skips beside residual ones."""
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[str, ...]]] = {
     "transformer": (partial(Transformer, False), (*USUAL, "t-fixup", "mimetic", "skip-init")),
     "transformer with LayerNorm": (partial(Transformer, True), (*USUAL, "t-fixup", "mimetic", "skip-init")),
     "resnet": (ResNet, (*USUAL, "fixup", "skip-init")),
+    "perceptron": (
+        Residual,
+        (*(PLAIN + start for start in ("ours", "permutation", "looks-linear", "he")), *USUAL, "fixup", "skip-init"),
+    ),
     "tanh": (tanh, ("ours", "xavier", "meta-init xavier steps=100", "random", "meta-init random steps=100")),
 }
 
@@ -106,7 +145,8 @@ def train(network: str, start: str, rate: float, seed: int, epochs: int) -> floa
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     own, test = order[: -len(x) // 5], order[-len(x) // 5 :]
     torch.manual_seed(seed)  # of torch's own start
-    model = NETWORKS[network][0]()
+    model = plain() if start.startswith(PLAIN) else NETWORKS[network][0]()
+    start = start.removeprefix(PLAIN)
     if start != "torch":
         initialize_(model, None if start == "ours" else start, seed=seed, inputs=_example(start, x[own[:BATCH]]))
     adam = torch.optim.Adam(model.parameters(), lr=rate)

@@ -1,4 +1,5 @@
-"""Write the generated pages of docs/ and the README's figures, from benchmarks/records/ and results/.
+"""Write the generated pages of docs/, the README's figures and the table behind the advice of `initialize_` and
+`diagnose`, from benchmarks/records/ and results/.
 
 python benchmarks/summary.py [--check]
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import statistics
 import sys
 from pathlib import Path
@@ -23,12 +25,16 @@ from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.results import Results
 from stiefel_init.lab.studies.architectures import Architectures, line
 from stiefel_init.lab.studies.members import Members
+from stiefel_init.lab.studies.on_record import text as on_record
+from stiefel_init.recipe._on_record import FILE as ON_RECORD
+from stiefel_init.recipe._on_record import known, of_depth
 
 HERE = Path(__file__).parent
 PEER_BATCHES = {"orthogonal_ loop": "a loop of `orthogonal_`", "jax vmap": "JAX's under `jax.vmap`"}
 PEERS = ("stiefel_", "orthogonal_", "algorithm 1", "algorithm 2", "jax", "keras", "ortho_group", "matmul")
 PAGE = HERE.parent / "docs" / "performance.md"
 README = HERE.parent / "README.md"
+ADVICE = HERE.parent / "src" / "stiefel_init" / "recipe" / ON_RECORD
 
 
 def record(name: str) -> dict[str, Any] | None:
@@ -367,20 +373,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="say whether the pages are current, and write nothing")
     check = parser.parse_args().check
+    renew(ADVICE, on_record(Results()), check=check)  # first: what is on record is cited
+    known.cache_clear()
     pages = (
         (PAGE, page()),
         (ACCURACY, accuracy()),
-        (DIAGNOSE, families(rules())),
+        (DIAGNOSE, cited(families(rules()))),
         (SCALE, scale()),
         (WATCH, watched()),
         (RIVALS, residual()),
     )
     for path, text in (*pages, (README, readme())):
-        if not check:
-            path.write_text(text, encoding="utf-8")
-            print(f"wrote {path.name}")
-        elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            sys.exit(f"{path.name} is not current; run `make docs`.")
+        renew(path, text, check=check)
+
+
+def renew(path: Path, text: str, *, check: bool) -> None:
+    """Write a file, or say that it is not current."""
+    if not check:
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote {path.name}")
+    elif not path.exists() or path.read_text(encoding="utf-8") != text:
+        sys.exit(f"{path.name} is not current; run `make docs`.")
+
+
+def cited(text: str) -> str:
+    """The page with what `diagnose` says of its network of 50 layers, by the records of today."""
+    found = of_depth(50)
+    return text if found is None else re.sub(r"(?m)On record for plain .*$", found.sentence, text)
 
 
 if __name__ == "__main__":

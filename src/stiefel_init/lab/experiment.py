@@ -7,8 +7,9 @@ section of a page. `Trained` is made of networks; others override `run` and `evi
 from __future__ import annotations
 
 import re
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import torch
 
 from .._errors import StiefelError
-from .data import Dataset
+from .data import Dataset, load
 from .files import prepare
 from .limit import time_limit
 from .report.tables import Table
@@ -227,6 +228,8 @@ class Trained(Experiment):
     seeds: ClassVar[int]
     """Number of seeds, as published."""
     quick_seeds: ClassVar[int] = 1
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Data sets that it can do without, where nobody has them."""
 
     @abstractmethod
     def cells(self, seeds: int, *, quick: bool = False, records: Mapping[Cell, Record] | None = None) -> list[Cell]:
@@ -289,13 +292,19 @@ class Trained(Experiment):
         """Train its networks until the time is up, print its tables and draw its pictures."""
         seeds = self.count(options)
         done: dict[Cell, Record] = {}
+        known = record_files.read(options.out, _tell) if options.out.is_dir() else {}  # once, however many rounds
+        have = Available(self.optional, options.data)
         with time_limit(options.minutes) as limit:
-            while left := [cell for cell in self.cells(seeds, quick=options.quick, records=done) if cell not in done]:
-                records = run(
-                    left, out=options.out, device=options.device, datasets=self.datasets(left, options.data),
-                    directory=options.data, most=options.stack, on=options.on, title=self.label(options.quick),
-                )  # fmt: skip
-                done |= {record.cell: record for record in records}
+            while left := have.of(c for c in self.cells(seeds, quick=options.quick, records=done) if c not in done):
+                if not known.keys() >= set(left):
+                    # All that is left, finished or not: a stack that was killed goes on if it has the same networks.
+                    records = run(
+                        left, out=options.out, device=options.device,
+                        datasets=have.sets(left, self.datasets(left, options.data)), directory=options.data,
+                        most=options.stack, on=options.on, title=self.label(options.quick), known=known,
+                    )  # fmt: skip
+                    known |= {record.cell: record for record in records}
+                done |= {cell: known[cell] for cell in left}
         if limit.reached:
             print(f"Stopped after {options.minutes:g} minutes; finished networks are kept, rerun to resume.")
             known = record_files.read(options.out, lambda text: None, touch=False)
@@ -314,6 +323,39 @@ class Trained(Experiment):
         for table in self.tables(records):
             table.show()
         self.write_pictures(records, options)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+class Available:
+    """The laboratory's data sets, each loaded once; some of them may be missing."""
+
+    def __init__(self, optional: Sequence[str], directory: Path | None) -> None:
+        self.optional, self.directory = optional, directory
+        self.loaded: dict[str, Dataset | None] = {}
+
+    def of(self, cells: Iterable[Cell]) -> list[Cell]:
+        """Those whose data can be had; of an optional set that cannot, one line says so."""
+        return [cell for cell in cells if cell.dataset not in self.optional or self._load(cell.dataset) is not None]
+
+    def sets(self, cells: Iterable[Cell], own: Mapping[str, Dataset]) -> dict[str, Dataset]:
+        """What the cells learn from, by name; some sets are an experiment's own."""
+        names = dict.fromkeys(cell.dataset for cell in cells)
+        found = {name: own[name] if name in own else self._load(name) for name in names}
+        return {name: dataset for name, dataset in found.items() if dataset is not None}
+
+    def _load(self, name: str) -> Dataset | None:
+        if name not in self.loaded:
+            try:
+                self.loaded[name] = load(name, directory=self.directory)
+            except StiefelError as error:
+                if name not in self.optional:
+                    raise
+                print(f"Left out, for want of its data: {name}. {error}", file=sys.stderr)
+                self.loaded[name] = None
+        return self.loaded[name]
 
 
 _REGISTRY: dict[str, Experiment] = {}

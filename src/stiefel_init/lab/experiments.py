@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from .._errors import unknown
 from . import paper, studies  # which register theirs
 from .data import Dataset
-from .experiment import Experiment, Options, Trained, registered
+from .experiment import Available, Experiment, Options, Trained, registered
 from .train import record as record_files
 from .train.cell import Cell
 from .train.record import Record
@@ -48,9 +48,10 @@ def networks(experiments: Sequence[Experiment], options: Options) -> tuple[list[
         if not isinstance(experiment, Trained):
             continue
         seeds, assumed = experiment.count(options), dict[Cell, Record]()
-        while left := [
+        have = Available(experiment.optional, options.data)
+        while left := have.of(
             cell for cell in experiment.cells(seeds, quick=options.quick, records=assumed) if cell not in assumed
-        ]:
+        ):
             assumed |= {cell: known.get(cell) or Record(cell, ACCURACY, 0.0) for cell in left}
         cells |= dict.fromkeys(assumed)
         own |= experiment.datasets(list(assumed), options.data)

@@ -38,6 +38,8 @@ class Plan:
     """
 
     rows: tuple[Row, ...]
+    note: str = ""
+    """What published records advise for a network of this kind, if they know it."""
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -58,7 +60,8 @@ class Plan:
 
     def __str__(self) -> str:
         header = "parameter", "shape", "what is done", "orthonormal", "why"
-        return "\n".join(columns(header, [tuple(map(str, row)) for row in self.rows]))
+        table = columns(header, [tuple(map(str, row)) for row in self.rows])
+        return "\n".join([*table, "", self.note] if self.note else table)
 
     def __repr__(self) -> str:
         return f"Plan of {len(self)} parameters; print it for the table"

@@ -17,6 +17,8 @@ class TorchDefault(Scheme):
 
     Biases of attention and recurrent layers are zero.
 
+    PyTorch: `reset_parameters` of its linear layers and convolutions.
+
     >>> str(TorchDefault())
     'torch'
     """

@@ -17,6 +17,8 @@ class TruncatedNormal(Scheme):
 
     Drawn as √2 std · erf⁻¹(u erf(cut/√2)), u uniform on (-1, 1).
 
+    Devlin, Chang, Lee, Toutanova: BERT (2019), whose program starts all weights so.
+
     >>> str(TruncatedNormal(0.1, 3.0))
     'truncated-normal 0.1 cut=3'
     """

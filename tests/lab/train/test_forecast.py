@@ -72,7 +72,7 @@ def test_networks_that_follow_from_others_are_counted(tmp_path: Path) -> None:
     from stiefel_init.lab.studies import rival_cells
 
     cells, _ = networks(chosen("rivals"), Options(tmp_path, seeds=2, quick=True))
-    first = rival_cells.tuning(True)
+    first = [cell for search in rival_cells.searches(True) for cell in search.tuning]
     assert set(first) < set(cells)
-    settings = {(cell.dataset, cell.depth, cell.shots, cell.scheme) for cell in first}
+    settings = {(cell.dataset, cell.depth, cell.shots, cell.scheme, cell.ends) for cell in first}
     assert len(cells) == len(first) + 2 * len(settings)

@@ -15,6 +15,7 @@ from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.graph import GraphEngine
 from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.training import pick_engine
+from stiefel_init.lab.train.trial import agrees
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,23 @@ def test_the_fused_engine_says_what_it_cannot_train() -> None:
     assert FusedEngine.refuses(Cell("none", depth=2, width=128), task) is None
     with pytest.raises(StiefelError, match="engine='fast' is not known"):
         run([Cell("wine", depth=2, width=5)], device="cpu", engine="fast")  # type: ignore[arg-type]
+
+
+def test_kernels_that_nobody_compared_on_a_card_are_tried_there_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are taken if a step is that of the graph engine, and neither if it differs nor if they do not compile."""
+
+    class Wrong(GraphEngine):
+        def epoch(self, *given: Any) -> Any:
+            self.stack.parameters.flat.add_(0.1)
+            return super().epoch(*given)
+
+    class Broken(GraphEngine):
+        def epoch(self, *given: Any) -> Any:
+            raise RuntimeError("no such instruction")
+
+    cpu = torch.device("cpu")
+    assert agrees(FusedEngine, "tanh", DEVICE)
+    assert not agrees(Wrong, "tanh", cpu)
+    assert not capsys.readouterr().err
+    assert not agrees(Broken, "tanh", cpu)
+    assert "No kernel for tanh on cpu (RuntimeError); its networks train slower." in capsys.readouterr().err

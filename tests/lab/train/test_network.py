@@ -12,6 +12,7 @@ from plain_training import DEVICE, images
 from torch import nn
 
 from stiefel_init import draw, sample
+from stiefel_init.lab.train import network
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.network import Architecture, Parameters
 from stiefel_init.lab.train.stack import Stack
@@ -69,3 +70,19 @@ def test_the_other_schemes_have_their_laws() -> None:
 
 def test_the_parameters_of_a_network_are_counted() -> None:
     assert Architecture((4, 3, 2), "prelu").parameters == 4 * 3 + 3 + 3 * 2 + 2 + 1
+
+
+@pytest.mark.parametrize("entries", [1, 200, 1 << 24])
+def test_every_layer_of_every_network_is_the_matrix_that_draw_gives(
+    monkeypatch: pytest.MonkeyPatch, entries: int
+) -> None:
+    """However many layers are drawn at once."""
+    monkeypatch.setattr(network, "_ENTRIES", entries)
+    cells = [Cell("none", scheme, 5, 6, seed=seed) for seed in (3, 1, 2) for scheme in ("permutation", "stiefel")]
+    net = Architecture((4, *[6] * 5, 3), "relu")
+    weights = network.initial(cells, net, torch.device("cpu")).weights
+    for place, cell in enumerate(cells):
+        for layer, weight in enumerate(weights):
+            m, n = weight.shape[1:]
+            expected = draw(cell.scheme, m, n, seed=cell.seed, name=f"{layer}.weight")
+            torch.testing.assert_close(weight[place], torch.from_numpy(expected).float())

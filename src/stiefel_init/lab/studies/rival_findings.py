@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..report.tables import Table
 from ..train.cell import Cell
 from ..train.record import Record
 from ..train.task import Tasks
 from . import rival_cells as cells
-from .rival_cells import NAMES, OURS, name_of
-from .tuned import WORKS, Setting, working
+from .rival_cells import FAST, MINE, NAMES, name_of
+from .tuned import Setting, working
+
+
+class Group(NamedTuple):
+    """The settings that differ in depth alone."""
+
+    dataset: str
+    shots: int | None
+
+    def __str__(self) -> str:
+        return self.dataset if self.shots is None else f"{self.dataset}, {self.shots} per class"
 
 
 class Found(NamedTuple):
@@ -23,14 +32,25 @@ class Found(NamedTuple):
     tuned: Mapping[tuple[Setting, str], Mapping[float, float]]
     scores: Mapping[tuple[Setting, str], np.ndarray]
     """Of the compared networks, turned so that more is better."""
-    speed: Sequence[Mapping[str, Any]]
+    speed: Mapping[tuple[Setting, str], Mapping[str, float]]
+    """Mean steps to 90 % of the final accuracy, and mean seconds."""
     quick: bool
 
     @property
     def settings(self) -> list[Setting]:
-        """Those with records, in the order of the study."""
+        """Those with records, by data set, shots and depth."""
         known = {setting for setting, _ in self.scores}
         return [setting for setting in cells.settings(self.quick) if setting in known]
+
+    @property
+    def groups(self) -> list[Group]:
+        """The data of the settings, in their order."""
+        return list(dict.fromkeys(Group(setting.dataset, setting.shots) for setting in self.settings))
+
+    @property
+    def depths(self) -> list[int]:
+        """Of all settings."""
+        return sorted({setting.depth for setting in self.settings})
 
     def of(self, setting: Setting) -> dict[str, np.ndarray]:
         """The scores of all starts in a setting."""
@@ -41,12 +61,8 @@ class Found(NamedTuple):
         return working(self.tuned, (setting, name))
 
     def learned(self, setting: Setting, name: str, what: str) -> float | None:
-        """The mean of a column of the speed table."""
-        few = setting.shots or 0
-        wanted = {"dataset": setting.dataset, "depth": setting.depth, "shots": few, "start": name}
-        rows = [row for row in self.speed if all(row[key] == value for key, value in wanted.items())]
-        values = [float(row[what]) for row in rows if row[what] not in ("", None)]
-        return float(np.mean(values)) if values else None
+        """A column of the speed table, the mean of a start's networks."""
+        return self.speed.get((setting, name), {}).get(what)
 
 
 def found_in(records: Mapping[Cell, Record], speed: Sequence[Mapping[str, Any]], seeds: int) -> Found | None:
@@ -57,14 +73,28 @@ def found_in(records: Mapping[Cell, Record], speed: Sequence[Mapping[str, Any]],
 
 
 def _form(records: Mapping[Cell, Record], speed: Sequence[Mapping[str, Any]], seeds: int, quick: bool) -> Found:
-    search = cells.search(quick)
-    return Found(search.by_rate(records), search.samples(seeds, records), speed, quick)
+    tuned: dict[tuple[Setting, str], Mapping[float, float]] = {}
+    scores: dict[tuple[Setting, str], np.ndarray] = {}
+    for search in cells.searches(quick):
+        tuned |= search.by_rate(records)
+        scores |= search.samples(seeds, records)
+    return Found(tuned, scores, _means(speed), quick)
+
+
+def _means(speed: Sequence[Mapping[str, Any]]) -> dict[tuple[Setting, str], dict[str, float]]:
+    values: dict[tuple[Setting, str], dict[str, list[float]]] = {}
+    for row in speed:
+        key = Setting(row["dataset"], int(row["depth"]), int(row["shots"]) or None), str(row["start"])
+        for what in ("steps", "seconds"):
+            if row[what] not in ("", None):
+                values.setdefault(key, {}).setdefault(what, []).append(float(row[what]))
+    return {key: {what: float(np.mean(each)) for what, each in of.items()} for key, of in values.items()}
 
 
 def speed(records: Mapping[Cell, Record], tasks: Tasks, seeds: int, quick: bool) -> list[dict[str, object]]:
     """Of each compared network: the steps to 90 % of its final accuracy, and its seconds."""
     rows: list[dict[str, object]] = []
-    for cell in cells.search(quick).compared(seeds, records):
+    for cell in (cell for search in cells.searches(quick) for cell in search.compared(seeds, records)):
         if (record := records.get(cell)) is None:
             continue
         epochs, task = epochs_to(record), tasks(cell)
@@ -82,11 +112,24 @@ def epochs_to(record: Record, share: float = 0.9) -> int | None:
     return next(epoch for epoch, score in zip(record.tested, record.test_score) if score >= share * record.score)
 
 
-def best_of_ours(found: Found, setting: Setting) -> tuple[str, np.ndarray] | None:
-    """Our start with the highest mean in a setting."""
+def is_fast(name: str) -> bool:
+    """Whether the ends of the networks of that name learn fast."""
+    return name.endswith(FAST)
+
+
+def best_of_ours(
+    found: Found, setting: Setting, *, fast: bool = False, among: Container[str] = MINE
+) -> tuple[str, np.ndarray] | None:
+    """Our start that did best in a setting among the networks that chose the rates, and its scores.
+
+    To choose it by the scores themselves would favour ours: the best of several is high by chance.
+    """
     scores = found.of(setting)
-    ours = {rival.name: scores[rival.name] for rival in OURS if rival.name in scores}
-    return max(ours.items(), key=lambda item: float(item[1].mean())) if ours else None
+    ours = [name for name in scores if name in among and is_fast(name) == fast]
+    if not ours:
+        return None
+    best = max(ours, key=lambda name: max(found.tuned[setting, name].values()))
+    return best, scores[best]
 
 
 def verdict(a: np.ndarray, b: np.ndarray, comparisons: int) -> str:
@@ -101,76 +144,32 @@ def verdict(a: np.ndarray, b: np.ndarray, comparisons: int) -> str:
     return "wins" if greater_p(a, b) < level else "loses" if greater_p(b, a) < level else "not shown"
 
 
-Duel = tuple[Setting, str, str, float, str]
-"""Setting, rival, our best start there, difference of means, verdict."""
+class Duel(NamedTuple):
+    """A rival against ours in a setting, both trained in the same way."""
+
+    setting: Setting
+    rival: str
+    ours: str
+    gain: float
+    """Of the rival: the difference of means."""
+    verdict: str
 
 
-def duels(found: Found) -> list[Duel]:
-    """Every rival in every setting."""
-    pairs = [
-        (setting, name, *ours, values)
-        for setting in found.settings
-        if (ours := best_of_ours(found, setting)) is not None
-        for name, values in found.of(setting).items()
-        if name not in {rival.name for rival in OURS}
-    ]
+def duels(found: Found, ours: str | None = None) -> list[Duel]:
+    """Every rival in every setting against our best start there, or against the one of ours of that name."""
+    pairs = []
+    for setting in found.settings:
+        scores = found.of(setting)
+        for fast in (False, True):
+            mine = best_of_ours(found, setting, fast=fast, among=MINE if ours is None else {ours + FAST * fast})
+            if mine is not None:
+                pairs += [
+                    (setting, rival, *mine, values)
+                    for rival, values in scores.items()
+                    if rival not in MINE and is_fast(rival) == fast
+                ]
     count = 2 * max(len(pairs), 1)
     return [
-        (setting, name, our_name, float(values.mean() - ours.mean()), verdict(values, ours, count))
-        for setting, name, our_name, ours, values in pairs
+        Duel(setting, rival, name, float(values.mean() - mine.mean()), verdict(values, mine, count))
+        for setting, rival, name, mine, values in pairs
     ]
-
-
-def verdicts(found: Found) -> Table:
-    """Each rival against the best of ours: a column for each setting."""
-    results = duels(found)
-    names = [name for name in NAMES if any(duel[1] == name for duel in results)]
-    by_pair = {(duel[0], duel[1]): f"{duel[4]} ({duel[3]:+.1f})" for duel in results}
-    rows = [[name, *(by_pair.get((setting, name), "—") for setting in found.settings)] for name in names]
-    return Table("verdicts against the best of ours", ["", *map(str, found.settings)], rows)
-
-
-def score(found: Found, setting: Setting, name: str) -> str:
-    """Mean and standard deviation of a start in a setting."""
-    values = found.of(setting).get(name)
-    if values is None:
-        return "—"
-    values = np.abs(values)
-    return f"{values.mean():.1f}" + (f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else "")
-
-
-def _working(found: Found, setting: Setting, name: str) -> str:
-    width = found.working(setting, name)
-    return "none" if width is None else f"× {width:g}"
-
-
-def _steps(found: Found, setting: Setting, name: str) -> str:
-    """Only of starts that end near the best: one that learns nothing is soon where it ends."""
-    means = {other: float(values.mean()) for other, values in found.of(setting).items()}
-    value = found.learned(setting, name, "steps")
-    return "—" if value is None or means[name] < WORKS * max(means.values()) else f"{value:.0f}"
-
-
-def _seconds(found: Found, setting: Setting, name: str) -> str:
-    value = found.learned(setting, name, "seconds")
-    return "—" if value is None else f"{value:.2f}"
-
-
-_MEASURES = (
-    ("test accuracy (%), or error of regressions, at the best rate", score),
-    ("rates that work: the highest over the lowest", _working),
-    ("steps to 90 % of the final accuracy, of starts that reach 90 % of the best", _steps),
-    ("seconds for a network", _seconds),
-)
-
-
-def _by_setting(found: Found, title: str, value: Any) -> Table:
-    """A row for each start, a column for each setting."""
-    names = [name for name in NAMES if any(key[1] == name for key in found.scores)]
-    rows = [[name, *(value(found, setting, name) for setting in found.settings)] for name in names]
-    return Table(title, ["", *map(str, found.settings)], rows)
-
-
-def tables(found: Found) -> list[Table]:
-    """Verdicts, then scores, working rates, steps and seconds by setting."""
-    return [verdicts(found), *(_by_setting(found, *what) for what in _MEASURES)]

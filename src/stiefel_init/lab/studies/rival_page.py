@@ -7,10 +7,13 @@ from collections.abc import Sequence
 
 from ..report.tables import Table
 from . import rival_findings as study
-from .rival_cells import DEPTHS, RIVALS, STARTS, Rival, settings
+from .rival_cells import DEPTHS, EPOCHS, FAST, MINE, RIVALS, STARTS, Rival, settings
 from .rival_findings import Duel, Found
+from .rival_tables import numbers, of_rival
 
+NOTHING = "nothing but a layer's shape and a seed"
 NEEDS = {
+    **dict.fromkeys(("zero", "idinit", "sinusoidal"), "nothing but a layer's shape"),
     "looks-linear": "the layer's role (first, hidden, last), even widths and ReLU",
     "tat": "its own activation, tailored to the depth, and inputs of mean square 1",
     "lsuv": "a batch of inputs",
@@ -19,39 +22,56 @@ NEEDS = {
     "mup √2": "the last layer, and its learning rates to be μP in training too",
 }
 
+LISTED = 6
+"""Settings that are named; more are counted."""
+
 
 def page(found: Found, pictures: Sequence[str], tables: Sequence[Table], seeds: int) -> list[str]:
     """Lines of Markdown; the full study has so many `seeds`."""
     duels = study.duels(found)
-    lines = [*_wins(duels), "", *_not_run(found, seeds), "", *pictures, "## Verdicts", ""]
-    for number, table in enumerate(tables):
-        if number:
-            lines += [f"**{table.title[0].upper()}{table.title[1:]}**", ""]
-        else:
-            lines += [
-                "*wins*, *loses*: the rival's mean is shown to be above or below that of our best start (Welch's test,",
-                "p < 0.05 shared by all comparisons). *not shown*: neither is. In brackets: the difference of means.",
-                "",
-            ]
-        lines += [*table.markdown(), ""]
-    lines += ["## Each rival", ""]
+    wanted, verdicts, leaders = tables
+    lines = [*_wins(duels), "", *_not_run(found, seeds), ""]
+    lines += ["## What was wanted", "", *wanted.markdown(), ""] if wanted.rows else []
+    lines += ["## Which start, at which depth", "", *pictures, *_words(), "", *leaders.markdown(), ""]
+    lines += [
+        "## Verdicts", "",
+        "*wins*, *loses*: the rival's mean is shown to be above or below that of our best start, both trained in the",
+        "same way (Welch's test, p < 0.05 shared by all comparisons). *not shown*: neither is. *open*: too few",
+        "networks. The numbers count data sets.",
+        "", *verdicts.markdown(), "", "## Each rival", "",
+    ]  # fmt: skip
     for rival in RIVALS:
-        lines += _rival(found, rival, [duel for duel in duels if duel[1] == rival.name])
+        lines += _rival(found, rival, [d for d in duels if d.rival in (rival.name, rival.name + FAST)])
+    lines += ["## All numbers", ""]
+    for group in found.groups:
+        lines += [f"### On {group}", ""]
+        for table in numbers(found, group):
+            lines += [f"**{table.title[0].upper()}{table.title[1:]}**", "", *table.markdown(), ""]
     return lines
 
 
+def _words() -> list[str]:
+    ours = ", ".join(rival.name for rival in STARTS if rival.name in MINE)
+    return [
+        f"Our starts are {ours}; `recipe` is what `initialize_(model)` does. *fast ends*: the first and the last layer",
+        "learn √depth times as fast as the others, by a warm-up and a cosine to zero; every rival gets the same. Where",
+        "it does not say so, all layers have one constant rate. Our best start in a setting is the one that did best",
+        "among the networks that chose the rates, not among those compared; the best rival is the best of those",
+        "compared.",
+    ]
+
+
 def _wins(results: Sequence[Duel]) -> list[str]:
-    won = [duel for duel in results if duel[4] == "wins"]
+    won = [duel for duel in results if duel.verdict == "wins"]
     if not won:
-        ahead = sum(duel[3] > 0 for duel in results)
+        ahead = sum(duel.gain > 0 for duel in results)
         return [
             f"**No rival is shown to win.** A rival has a higher mean than our best start in {ahead} of {len(results)} "
             "comparisons."
         ]
-    names = dict.fromkeys(duel[1] for duel in won)
     lines = ["**Where a rival wins:**", ""]
-    for name in names:
-        where = "; ".join(f"{d[0]} ({d[3]:+.1f} over {d[2]})" for d in won if d[1] == name)
+    for name in dict.fromkeys(duel.rival for duel in won):
+        where = "; ".join(f"{d.setting} ({d.gain:+.1f} over {d.ours})" for d in won if d.rival == name)
         lines.append(f"- {name}: {where}")
     return lines
 
@@ -64,10 +84,13 @@ def _not_run(found: Found, full: int) -> list[str]:
             f"These are the records of `stiefel-init reproduce rivals --quick`: digits alone, {len(found.settings)} "
             f"settings, {seeds} seeds each. The full study ({len(settings(False))} settings on MNIST, Fashion-MNIST, "
             f"digits and tabular data, depths {', '.join(f'{depth:,}' for depth in DEPTHS)}, {full} seeds"
-            ") was not run, so nothing is said about them here."
+            ") was not run, so nothing is said about them here; with so few seeds only the largest differences show."
         ]
     missing = [str(setting) for setting in settings(False) if setting not in found.settings]
-    text = f"{len(found.settings)} settings, {seeds} seeds each."
+    epochs = ", ".join(f"{name} {count}" for name, count in EPOCHS.items())
+    text = f"{len(found.settings)} settings, {seeds} seeds each; epochs: {epochs}, tables 100; few-shot 100 steps."
+    if min(counts) != max(counts):
+        text += " A start that reached less than half of the best score at every rate was compared with few seeds."
     return [text + (f" Not run: {'; '.join(missing)}." if missing else " All of the study was run.")]
 
 
@@ -76,26 +99,46 @@ def _rival(found: Found, rival: Rival, results: Sequence[Duel]) -> list[str]:
     formula, *rest = described.split("\n\n")
     lines = [f"### {rival.name}", "", formula, ""]
     lines += [line for part in rest for line in (part, "")]
-    if rival.name in NEEDS:
-        lines += [f"Needs: {NEEDS[rival.name]}.", ""]
+    lines += [f"Needs: {NEEDS.get(rival.name, NOTHING)}.", ""]
     if not results:
-        return [*lines, "Not run.", ""]
-    told = "; ".join(f"{d[0]}: {study.score(found, d[0], rival.name)} ({d[4]}, {d[3]:+.1f} to {d[2]})" for d in results)
-    return [*lines, f"Result: {told}.", "", _prefer(found, rival, results), ""]
+        return [*lines, "Result: not run.", ""]
+    lines += ["Result, with the verdict and the difference to our best start:", ""]
+    for name in dict.fromkeys(duel.rival for duel in results):
+        lines += ["With fast ends:", ""] if study.is_fast(name) else []
+        lines += [*of_rival(found, name, results).markdown(), ""]
+    return [*lines, _prefer(found, results), ""]
 
 
-def _prefer(found: Found, rival: Rival, results: Sequence[Duel]) -> str:
+def _prefer(found: Found, results: Sequence[Duel]) -> str:
     """When to prefer it, from the records alone."""
-    won = [str(duel[0]) for duel in results if duel[4] == "wins"]
+    won = [_place(duel) for duel in results if duel.verdict == "wins"]
     if won:
-        return f"Prefer it for: {'; '.join(won)}."
-    level = [str(duel[0]) for duel in results if duel[4] in ("not shown", "open")]
-    if not level:
-        return "Nothing here speaks for it."
-    top = [
-        str(s)
-        for s in found.settings
-        if max(found.of(s), key=lambda name: float(found.of(s)[name].mean())) == rival.name
-    ]
-    best = f" It has the highest mean of all {len(STARTS)} starts on: {'; '.join(top)}." if top else ""
-    return f"Not shown to differ from ours on: {'; '.join(level)}.{best}"
+        return f"When to prefer it: {'; '.join(won)}."
+    open_ = [duel for duel in results if duel.verdict in ("not shown", "open")]
+    if not open_:
+        return "When to prefer it: nothing here speaks for it."
+    told = ["When to prefer it: nowhere by these records."]
+    ahead = [_place(duel) for duel in open_ if duel.gain > 0]
+    if ahead:
+        where = "; ".join(ahead) if len(ahead) <= LISTED else f"{len(ahead)} of {len(results)} settings"
+        told.append(f"Its mean is ahead of ours, though that is not shown, on: {where}.")
+    if len(open_) > len(ahead):
+        told.append(f"It is behind, though that is not shown, in {len(open_) - len(ahead)} of {len(results)} settings.")
+    top = [_place(duel) for duel in results if duel.rival == _first(found, duel)]
+    if top:
+        told.append(f"It has the highest mean of all starts on: {'; '.join(top)}.")
+    return " ".join(told)
+
+
+def _place(duel: Duel) -> str:
+    return str(duel.setting) + (FAST if study.is_fast(duel.rival) else "")
+
+
+def _first(found: Found, duel: Duel) -> str:
+    """The start with the highest mean among those that were trained in the same way."""
+    scores = {
+        name: float(values.mean())
+        for name, values in found.of(duel.setting).items()
+        if study.is_fast(name) == study.is_fast(duel.rival)
+    }
+    return max(scores, key=lambda name: scores[name])

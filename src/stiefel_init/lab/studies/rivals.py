@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..experiment import Options, Trained
@@ -12,7 +13,8 @@ from ..train.cell import Cell
 from ..train.record import Record
 from ..train.task import Tasks
 from . import rival_cells as cells
-from .rival_findings import Found, found_in, speed, tables
+from .rival_findings import Found, found_in, speed
+from .rival_tables import numbers, tables
 
 SPEED = "rivals-speed"
 
@@ -26,10 +28,16 @@ class Rivals(Trained):
     seeds = 10
     quick_seeds = 3
     files = (SPEED,)
+    optional = cells.DOWNLOADED
 
     def cells(self, seeds: int, *, quick: bool = False, records: Mapping[Cell, Record] | None = None) -> list[Cell]:
         """The networks that choose the rates; once they are trained, those that are compared."""
         return cells.everything(seeds, quick, records or {})
+
+    def select(self, records: Mapping[Cell, Record], *, quick: bool = False) -> list[Record]:
+        """Those of all stages: one that was not finished, or has fewer seeds, does not hide the next."""
+        stages = (cells.of_stage(search, self.seeds, records) for search in cells.searches(quick))
+        return [records[cell] for stage in stages for cell in stage if cell in records]
 
     def evidence(self, results: Results) -> Any:
         """The records of the study, and how fast its networks learned."""
@@ -43,13 +51,17 @@ class Rivals(Trained):
             print(f"wrote {write_table(rows, options.out / f'{SPEED}.csv')}")
         found = found_in(by_cell, rows, self.count(options))
         if found is None:
+            print("The rates of no setting are chosen yet, so that there is nothing to compare.")
             return
         for table in self.tables(found):
             table.show()
+        for group in found.groups:
+            for table in numbers(found, group):
+                replace(table, title=f"{group}: {table.title}").show()
         self.write_pictures(found, options)
 
     def tables(self, evidence: Found) -> list[Table]:
-        """Verdicts, then scores, working rates, steps and seconds by setting."""
+        """What was wanted, the verdicts, and who is best where."""
         return tables(evidence)
 
     def pictures(self, evidence: Found) -> dict[str, Any]:

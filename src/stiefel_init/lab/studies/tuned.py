@@ -20,6 +20,8 @@ FIRST = 2000
 """First seed of the compared networks, unless a study has its own."""
 WORKS = 0.9
 """A rate works if its networks reach this share of the best score of any contender at any rate."""
+FEW = 5
+"""Seeds of a contender without hope: enough to show that it fails, where hundreds of comparisons share the level."""
 Contender = TypeVar("Contender", bound=Hashable)
 
 
@@ -58,6 +60,8 @@ class Search(Generic[Contender]):
     """The compared network of a contender in a setting, at so many times 0.001/√depth, with a seed."""
     first: int = FIRST
     """First seed of the compared networks."""
+    hopeless: float = 0.0
+    """A contender whose best rate reaches less than this share of the best of its setting gets `FEW` seeds."""
 
     @cached_property
     def _rates(self) -> dict[tuple[tuple[Setting, Contender], float], list[Cell]]:
@@ -86,12 +90,16 @@ class Search(Generic[Contender]):
         }
 
     def compared(self, seeds: int, records: Mapping[Cell, Record]) -> list[Cell]:
-        """Every contender at its best rate, with so many seeds that did not choose it."""
-        best = self.best(records)
+        """Every contender at its best rate, with so many seeds that did not choose it, or a few if it is hopeless."""
+        best, reached = self.best(records), self.by_rate(records)
+        top: dict[Setting, float] = {}
+        for (setting, _), rates in reached.items():
+            top[setting] = max(top.get(setting, -math.inf), *rates.values())
         return [
             self.final(contender, setting, times, seed)
             for seed in range(self.first, self.first + seeds)
             for (setting, contender), times in best.items()
+            if seed < self.first + FEW or reached[setting, contender][times] >= share_of(top[setting], self.hopeless)
         ]
 
     def samples(
@@ -108,11 +116,20 @@ class Search(Generic[Contender]):
         return {key: np.array(values) for key, values in found.items()}
 
 
+def share_of(best: float, share: float) -> float:
+    """The quality that is a share of the best one: of an accuracy so much of it, of an error so much more.
+
+    >>> share_of(90.0, 0.5), share_of(-3.0, 0.5), share_of(-3.0, 0.0)
+    (45.0, -6.0, -inf)
+    """
+    return best * share if best > 0 else best / share if share else -math.inf
+
+
 def working(
     tuned: Mapping[tuple[Setting, Contender], Mapping[float, float]], key: tuple[Setting, Contender]
 ) -> float | None:
     """The highest rate that comes close to the best of its setting, over the lowest; None if none does."""
     best = max((max(rates.values()) for (setting, _), rates in tuned.items() if setting == key[0]), default=0.0)
-    least = best * WORKS if best > 0 else best / WORKS
+    least = share_of(best, WORKS)
     works = [times for times, reached in tuned.get(key, {}).items() if reached >= least]
     return max(works) / min(works) if works else None

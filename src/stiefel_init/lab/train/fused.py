@@ -20,6 +20,7 @@ from .network import Architecture
 from .on_set import FusedOnSet
 from .stack import Stack
 from .task import Task
+from .trial import agrees as agrees_with_graph
 
 try:
     import triton
@@ -31,7 +32,7 @@ except (ImportError, AttributeError):  # no Triton, or one before 3.3: the other
 KERNELS = (*ACTIVATIONS, "tat", "tanh", *SMOOTH)
 """The activations that the kernels have, in the order of their numbers."""
 _PROVEN = (*ACTIVATIONS, "tat")
-"""Those whose compiled kernels were compared with autograd on a card; the others are taken where asked for by name."""
+"""Those whose compiled kernels were compared with autograd on a card; the others are tried there first."""
 MOST_WIDTH = 128
 MOST_OUTPUTS = 128
 BLOCK = 256
@@ -119,14 +120,14 @@ class FusedEngine:
         """Whether the card has tensor cores for bfloat16, and shared memory enough."""
         if device.type != "cuda" or torch.version.cuda is None or FusedEngine.refuses(cell, task) is not None:
             return False
-        if cell.activation not in _PROVEN:
-            return False
         if cell.optimizer in ON_SET and not agrees(device):
             return False
         card = torch.cuda.get_device_properties(device)
         narrow = max(cell.hidden[0], task.outputs) <= 64
         needed = (192 if not narrow else 74 if _parts(cell) == 3 else 162) << 10  # as compiled for an H200
-        return card.major >= 8 and getattr(card, "shared_memory_per_block_optin", 0) >= needed
+        if card.major < 8 or getattr(card, "shared_memory_per_block_optin", 0) < needed:
+            return False
+        return cell.activation in _PROVEN or agrees_with_graph(FusedEngine, cell.activation, device)
 
     @staticmethod
     def memory(cell: Cell, task: Task) -> int:

@@ -22,8 +22,8 @@ from .activation import applied
 from .cell import Cell
 from .task import LossName, Task
 
-_DRAWN = 1 << 26
-"""Entries of weights drawn at once: a GPU wants many, and they are drawn beside those that are there."""
+_ENTRIES = 1 << 26
+"""Drawn at once, at most: layers of one law and shape are, because a thousand small draws wait for their launches."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ def initial(cells: Sequence[Cell], net: Architecture, device: torch.device) -> P
         for (position, m, n), layers in groups.items():
             law = scheme.at(position)
             biases = law.bias(n)
-            for some in _parts(layers, _DRAWN // (len(seeds) * m * n)):
+            for some in _parts(layers, _ENTRIES // (len(seeds) * m * n)):
                 names = [f"{layer}.weight" for layer in some]
                 for layer, drawn in zip(some, _drawn(law, protocol, seeds, names, m, n, device)):
                     parameters.weights[layer][where] = drawn
-            for layer in layers if biases is not None else ():
-                (drawn,) = _drawn(biases, protocol, seeds, [f"{layer}.bias"], m, 1, device)
-                parameters.biases[layer][where] = drawn.squeeze(2)
+                names = [f"{layer}.bias" for layer in some if biases is not None]
+                for layer, drawn in zip(some, _drawn(biases, protocol, seeds, names, m, 1, device) if biases else ()):
+                    parameters.biases[layer][where] = drawn.squeeze(2)
     return parameters
 
 

@@ -56,6 +56,7 @@ def run(
     on: str = LOCAL,
     title: str = "training",
     watching: Watching | None = None,
+    known: Mapping[Cell, Record] | None = None,
     warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
 ) -> list[Record]:
     """Train every cell that has no record yet, and return the records of all, in the order of `cells`.
@@ -71,6 +72,7 @@ def run(
         on: `"local"` trains on this machine, `"ray"` or `"ray://HOST:PORT"` on a Ray cluster, one task per stack.
         title: Title of the progress bar.
         watching: Which networks to watch while they train, and where their histories go; not on a cluster.
+        known: The records of `out`, if you read them before; by default they are read.
         warn: Receives a sentence for everything that goes wrong without ending the run.
 
     Returns:
@@ -99,20 +101,22 @@ def run(
     with ExitStack() as stack:
         cluster = None if place is None else Cluster(stack.enter_context(connected(place)), place, device, warn)
         folder = None if out is None else files.prepare(Path(out))
-        known = record_files.read(folder, warn) if folder else {}
+        if known is None:
+            known = record_files.read(folder, warn) if folder else {}
+        done = dict(known)
         groups = grouped(list(dict.fromkeys(cells)), tasks)
-        left = [cell for group in groups for cell in group if cell not in known]
+        left = [cell for group in groups for cell in group if cell not in done]
         advance = stack.enter_context(progress(sum(work(cell, tasks(cell)) for cell in left), title))
         if cluster is None:
-            stacks = split(groups, tasks, where, known, most)
+            stacks = split(groups, tasks, where, done, most)
             finished = train_here(stacks, tasks, where, engine, advance, warn, folder, watching)
         else:
-            finished = _on_cluster(cluster, groups, tasks, known, most, engine, advance, warn)
+            finished = _on_cluster(cluster, groups, tasks, done, most, engine, advance, warn)
         for records in finished:
             if folder:
                 record_files.write(folder, records)
-            known |= {record.cell: record for record in records}
-    return [known[cell] for cell in cells]
+            done |= {record.cell: record for record in records}
+    return [done[cell] for cell in cells]
 
 
 def check(cells: Sequence[Cell], tasks: Tasks, device: torch.device | None, engine: EngineName = "auto") -> None:

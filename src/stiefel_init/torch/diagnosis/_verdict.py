@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from ._causes import Cause, explain, training
+from ...recipe._on_record import Plain, of_depth
+from ._causes import INITIALIZE, Cause, explain, training
 from ._ends import ENOUGH, Fit
 from ._evidence import Evidence, Measured, over
 from ._layer import Layer
@@ -63,7 +64,7 @@ def judge(evidence: Evidence) -> Verdict:
     return Verdict(
         tuple(finding for finding, _ in serious),
         tuple(finding for finding, _ in mild),
-        (*sentences, *(note for note in notes if note)),
+        (*_cited(sentences, evidence), *(note for note in notes if note)),
     )
 
 
@@ -316,6 +317,19 @@ def _healthy(evidence: Evidence) -> list[str]:
     if last.gradient is None:
         sentences.append("Gradients not measured; pass `targets` to measure them.")
     return sentences
+
+
+_PLAIN: dict[str, Plain] = {"Linear": "MLP", "Conv2d": "CNN"}
+
+
+def _cited(sentences: Sequence[str], evidence: Evidence) -> list[str]:
+    """The sentences; behind the advice to start anew, what published records say of plain networks of that depth."""
+    kinds = {layer.kind for layer in evidence.hidden}
+    network = _PLAIN.get(next(iter(kinds))) if len(kinds) == 1 else None
+    if network is None or any(layer.activation != "relu" for layer in evidence.hidden):
+        return list(sentences)
+    known = of_depth(len(evidence.hidden), network)
+    return [f"{each} {known.sentence}" if known is not None and INITIALIZE in each else each for each in sentences]
 
 
 def _few(layers: Sequence[Layer]) -> str:

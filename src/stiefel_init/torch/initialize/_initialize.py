@@ -18,6 +18,7 @@ from ... import _validate
 from ..._errors import StiefelError
 from ..._sample import Member
 from ...recipe._matrices import Conv
+from ...recipe._on_record import note
 from ...recipe._one_scheme import needs_roles
 from ...recipe._options import Recipe, chosen_scheme, matching
 from ...recipe._plan import Plan
@@ -125,7 +126,8 @@ def initialize_(
                     if calibrated is not None:
                         stems = roles().stems if needs_roles(calibrated) else ()
                         calibrate_(model, calibrated, tasks, inputs, stems, shared)
-    return Plan(tuple(rows))
+    advice = note({place.stream: tuple(place.tensor.shape) for place in places}, roles()) if chosen is None else ""
+    return Plan(tuple(rows), advice)
 
 
 def _roles(
