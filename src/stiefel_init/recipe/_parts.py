@@ -78,7 +78,7 @@ def parts(weights: Iterable[Weight], roles: Roles) -> dict[str, list[Part]]:
     linked = _attention({name: weight for name, weight in known.items() if weight.linked}, roles)
     ends = [known[name] for name in roles.branches if name in known and name not in linked]
     ends = [weight for weight in ends if weight.layer.kind in ("linear", "convolution")]
-    branches = {weight.name: sum(each.matrices.count for each in ends) for weight in ends}
+    branches = dict.fromkeys((weight.name for weight in ends), sum(weight.matrices.count for weight in ends))
     return {
         name: linked.get(name) or [_scaled(_part(weight, roles), branches.get(name, 1))]
         for name, weight in known.items()
