@@ -2,7 +2,8 @@
 
 A few hundred steps at the rate 0.1 / depth, which is the best one at 20, 50, 100 and 1,000 layers in the study of
 architectures. On a GPU the depths run side by side, in a process each; start NVIDIA's MPS, or they take turns. The
-record is written anew whenever one has ended.
+record is written anew whenever one has ended. It says where the time went: to read the images, to make the model and
+to capture a step, to start the weights (`initialize_` is in there), to train with six tests.
 
     python benchmarks/deepest.py --device cuda --data DIR --write
 """
@@ -23,7 +24,7 @@ import torch
 from stiefel_init.lab.studies.architectures.catalogue import Network
 from stiefel_init.lab.studies.architectures.networks import PlainCNN
 from stiefel_init.lab.studies.architectures.problems import ACCURACY, images
-from stiefel_init.lab.studies.architectures.training import Job, train
+from stiefel_init.lab.studies.architectures.training import Job, Slot
 
 RECORD = Path(__file__).parent / "records" / "deepest.json"
 STARTS = ("ours", "looks-linear", "orthogonal", "he")
@@ -35,19 +36,45 @@ def run(depth: int, start: str, options: argparse.Namespace) -> dict[str, Any]:
     device = torch.device(options.device)
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    begin = time.time()
+        torch.backends.cudnn.benchmark = True  # thousands of equal layers repay one trial of its algorithms
+    begin, phases = time.perf_counter(), _Phases(device)
     problem = images("fashion-mnist", device, options.data, half=True, rows=None)
     problem.test_x, problem.test_y = problem.test_x[: options.test], problem.test_y[: options.test]
     network = Network(
         f"cnn{depth}", "cnn", f"plain CNN of {depth:,} layers", partial(PlainCNN, depth),
         lambda *_: problem, ACCURACY, (0.1 / depth,), options.steps, batch=options.batch, slots=1,
     )  # fmt: skip
-    jobs = [Job(network.name, start, 0.1 / depth, seed) for seed in range(options.seeds)]
-    curves = [
-        curve for _, curve in train(network, problem, device, lambda: jobs.pop(0) if jobs else None, lambda _: None)
-    ]
-    print(f"{depth:6,} layers, {start}: {curves} ({time.time() - begin:.0f} s)", flush=True)
-    return {"depth": depth, "start": start, "curves": curves, "seconds": time.time() - begin}
+    phases.over("images")
+    slot, curves = Slot(network, problem, device), []
+    phases.over("model")
+    for seed in range(options.seeds):
+        slot.begin(Job(network.name, start, 0.1 / depth, seed))
+        phases.over("start")
+        while not slot.finished():
+            if not slot.over:
+                slot.advance()
+            phases.over("train")  # waits for the device, as `finished` would have to
+        curves.append(slot.result())
+    seconds = time.perf_counter() - begin
+    parts = ", ".join(f"{name} {took:.1f}" for name, took in phases.seconds.items())
+    print(f"{depth:6,} layers, {start}: {curves} ({seconds:.0f} s: {parts})", flush=True)
+    return {"depth": depth, "start": start, "curves": curves, "seconds": seconds, "phases": phases.seconds}
+
+
+class _Phases:
+    """Where the time goes: seconds by the name of a phase."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.seconds: dict[str, float] = {}
+        self._device, self._last = device, time.perf_counter()
+
+    def over(self, name: str) -> None:
+        """What went on since the last call was this phase."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        now = time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._last
+        self._last = now
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 
@@ -18,5 +19,18 @@ class StiefelError(ValueError):
 
 
 def unknown(what: str, value: Any, valid: Iterable[str]) -> StiefelError:
-    """The error for a name that is not one of `valid`."""
-    return StiefelError(f"{what}={value!r} is not known; choose one of {', '.join(map(repr, valid))}.")
+    """The error for a name that is not one of `valid`; it names the one that is nearest, if one is near.
+
+    >>> print(unknown("optimizer", "AdamW", ("adam", "sgd")))
+    optimizer='AdamW' is not known; choose one of 'adam', 'sgd' (did you mean 'adam'?).
+    """
+    known = list(valid)
+    choices = ", ".join(map(repr, known))
+    return StiefelError(f"{what}={value!r} is not known; choose one of {choices}{meant(value, known)}.")
+
+
+def meant(value: Any, valid: Iterable[str]) -> str:
+    """Words for the end of a sentence: the name that is nearest; none if none is near."""
+    names = {name.lower(): name for name in valid}
+    near = get_close_matches(str(value).lower(), names, 1)
+    return f" (did you mean {names[near[0]]!r}?)" if near else ""

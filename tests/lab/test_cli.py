@@ -57,6 +57,41 @@ def test_the_version(stiefel_init: Cli) -> None:
     assert stiefel_init("--version") == (0, f"stiefel-init {__version__}\n", "")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "demo",
+        "train --depth 2 --epochs 1",
+        "reproduce table1 --quick",
+        "report",
+        "publish records",
+        "diagnose --depth 3",
+    ],
+)
+@pytest.mark.parametrize("out", ["", " "])
+def test_an_output_directory_has_a_name(
+    command: str, out: str, stiefel_init: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one it would be the directory that the user is in."""
+    monkeypatch.chdir(tmp_path)
+    refused(stiefel_init(*command.split(), "--out", out), f"{out!r} is no name of a directory")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--optimizer", "adamw", "--optimizer='adamw' is not known; choose one of 'adam', 'sgd', "),
+        ("--optimizer", "AdamW", "(did you mean 'adam'?)"),
+        ("--schedule", "cosin", "(did you mean 'cosine'?)"),
+        ("--scheme", "Stifel", "(did you mean 'stiefel'?)"),
+        ("--optimizer", "lbfgs", "'gain-adam'."),
+    ],
+)
+def test_a_near_miss_names_what_was_meant(option: str, value: str, words: str, stiefel_init: Cli) -> None:
+    refused(stiefel_init("train", option, value), words)
+
+
 def test_help_comes_without_pytorch() -> None:
     code = (
         "import sys; from stiefel_init.lab.cli import main\n"
@@ -136,7 +171,7 @@ def test_an_option_of_few_choices_names_them(
 ) -> None:
     done = stiefel_init("train", "--epochs", "1", "--out", "study", option, value)
     assert (done.code, done.out) == (2, "")
-    assert f"Invalid value for '{option}'" in done.err
+    assert f"{option}={value!r} is not known" in done.err
     assert all(repr(word) in done.err for word in (value, *choices))
     assert list(tmp_path.iterdir()) == []
 

@@ -128,7 +128,10 @@ def _convolution(layer: Any, leaf: str, shape: tuple[int, ...]) -> Found:
 
 
 def _recurrent(layer: Any, leaf: str, shape: tuple[int, ...]) -> Found:
-    return Layer("members", shape[0] // layer.hidden_size) if leaf.startswith("weight") else ZEROS
+    if not leaf.startswith("weight"):
+        return ZEROS
+    gated = leaf == "weight_ih" and isinstance(layer, eqx.nn.LSTMCell)
+    return Layer("gates" if gated else "members", shape[0] // layer.hidden_size)
 
 
 def _norm(layer: Any, leaf: str, shape: tuple[int, ...]) -> Found:

@@ -43,7 +43,8 @@ def what(owner: Any, above: Any, leaf: str, shape: Shape) -> Held:
     if kind in ("Linear", "Dense", "DenseParams"):
         if part_of in _RECURRENT:
             gates = max(shape[-1] // getattr(above, "hidden_features", shape[-1]), 1)
-            return Layer("members", math.prod(shape[:-2]) * gates), dense(shape)
+            gated = part_of in ("LSTMCell", "OptimizedLSTMCell")  # from state to state it is square
+            return Layer("gates" if gated else "members", math.prod(shape[:-2]) * gates), dense(shape)
         return Layer(count=math.prod(shape[:-2])), dense(shape)
     if kind in _CONVOLUTIONS:
         return _convolution(owner, shape, transposed=kind == "ConvTranspose")

@@ -111,7 +111,8 @@ def _gates(cell: Any, leaf: str, shape: Shape) -> Held:
     if leaf == "recurrent_kernel" and getattr(cell.activation, "__name__", "") == "relu" and shape[1] == units:
         return Layer("state"), dense(shape)
     if leaf != "bias":
-        return Layer("members", shape[1] // units), dense(shape)
+        gated = leaf == "kernel" and isinstance(cell, layers.LSTMCell)
+        return Layer("gates" if gated else "members", shape[1] // units), dense(shape)
     forget = isinstance(cell, layers.LSTMCell) and cell.unit_forget_bias
     return (Constant(0.0, (units, 2 * units)) if forget else ZEROS), None
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .._errors import StiefelError
+from .._errors import StiefelError, meant
 from ..theory._moments import resolve
 from ..torch import Diagnosis, TailoredReLU, diagnose, initialize_
 from .data import load, names, split, standardized
@@ -66,8 +66,9 @@ def batch(data: str, columns: Columns | None = None, directory: Path | None = No
         return Batch(data, inputs, targets, dataset.outputs, image)
     shape = _shape(data)
     if not shape or min(shape) < 1:
+        choices = ", ".join(names())
         raise StiefelError(
-            f"data={data!r} is not known; choose one of {', '.join(names())}, or a shape such as 3x32x32."
+            f"data={data!r} is not known; choose one of {choices}, or a shape such as 3x32x32{meant(data, names())}."
         )
     try:
         noise = torch.randn(ROWS, *shape, generator=torch.Generator().manual_seed(0))

@@ -13,6 +13,14 @@ import typer
 if TYPE_CHECKING:
     from .studies.own import Columns
 
+
+def folder(name: str | Path) -> Path:
+    """A directory to write into; without a name it would be the current one, which nobody means."""
+    if not str(name).strip():
+        raise typer.BadParameter(f"{name!r} is no name of a directory; give one, or . for this one.")
+    return Path(name)
+
+
 Plugin = Annotated[
     list[Path] | None,
     typer.Option(
@@ -73,7 +81,13 @@ SchemeOption = Annotated[
     ),
 ]
 OutOption = Annotated[
-    Path, typer.Option("--out", help="Directory for records and pictures; rerun with the same one to resume.")
+    Path,
+    typer.Option(
+        "--out",
+        parser=folder,
+        metavar="PATH",
+        help="Directory for records and pictures; rerun with the same one to resume.",
+    ),
 ]
 DeviceOption = Annotated[Device, typer.Option(help="auto uses a GPU if there is one.")]
 DataOption = Annotated[

@@ -106,7 +106,7 @@ class Flow:
             return replace(joined, normalized=True, turned=False, gain=gain)
         if short in ACTIVATIONS:
             if not joined.activation:
-                self.next.update({origin: short for origin in joined.origins if origin not in self.next})
+                self.next.update(dict.fromkeys(joined.origins.difference(self.next), short))
             return replace(joined, activation=short, gain="")
         if short in _RESHAPES:
             return replace(joined, turned=False)

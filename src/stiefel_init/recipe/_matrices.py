@@ -22,9 +22,9 @@ class Layer:
     where groups divide the second dimension. Other frameworks bring theirs into it.
     """
 
-    kind: Literal["linear", "convolution", "members", "state", "embedding"] = "linear"
+    kind: Literal["linear", "convolution", "members", "state", "gates", "embedding"] = "linear"
     """`"members"`: attention and recurrent layers, whose matrices are in the set wherever they stand; `"state"`: from
-    one state of a ReLU recurrence to the next."""
+    one state of a ReLU recurrence to the next; `"gates"`: from the inputs of an LSTM to its gates."""
     count: int = 1
     """Matrices one above the other, such as those of gates; for convolutions, the groups."""
     stride: tuple[int, ...] = ()

@@ -29,6 +29,10 @@ Note [levels]
 Note [states]
     A recurrent network of ReLUs is a row as long as its sequences, of one layer: its state starts as a small rotation,
     near the identity of Le, Jaitly and Hinton (2015).
+Note [gates]
+    The units of an LSTM that reads the model's input, fewer numbers than it has units, would each get a small
+    part of it from a member of the set, and their gates would stay half open. Like those of a stem without biases they
+    get all of its power, in random directions. What an embedding gives them is strong enough, and a GRU does not gain.
 """
 
 from __future__ import annotations
@@ -78,7 +82,7 @@ def parts(weights: Iterable[Weight], roles: Roles) -> dict[str, list[Part]]:
     linked = _attention({name: weight for name, weight in known.items() if weight.linked}, roles)
     ends = [known[name] for name in roles.branches if name in known and name not in linked]
     ends = [weight for weight in ends if weight.layer.kind in ("linear", "convolution")]
-    branches = {weight.name: sum(each.matrices.count for each in ends) for weight in ends}
+    branches = dict.fromkeys((weight.name for weight in ends), sum(weight.matrices.count for weight in ends))
     return {
         name: linked.get(name) or [_scaled(_part(weight, roles), branches.get(name, 1))]
         for name, weight in known.items()
@@ -99,6 +103,10 @@ def _part(weight: Weight, roles: Roles) -> Part:
     name, shape, matrices, layer = weight[:4]
     if 0 in shape or layer.kind == "members":
         return Part(matrices, Stiefel())
+    if layer.kind == "gates":  # Note [gates]
+        if name not in roles.stems or matrices.m <= matrices.n:
+            return Part(matrices, Stiefel())
+        return Part(matrices, Orthogonal(math.sqrt(2 * matrices.m / matrices.n)), roles.stems[name])
     if layer.kind == "state":
         return Part(matrices, STATE, "the state of a ReLU network: near the identity")
     if layer.kind == "convolution" and not is_patches(layer, shape):

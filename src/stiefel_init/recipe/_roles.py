@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -57,7 +58,7 @@ def of_flow(
         how: The way in which the flow was found.
         tables: The weights of embeddings, which have no part.
     """
-    consumed = {origin for signal in flow.reads.values() for origin in signal.origins}
+    consumed = frozenset[str]().union(*(signal.origins for signal in flow.reads.values()))
     if heads is None:
         made = [signal for signal in flow.returned if not signal.merged and signal.activation not in RECTIFIERS]
         heads_found = {
@@ -107,25 +108,25 @@ def _codes(flow: Flow, row_of: dict[str, list[str]]) -> frozenset[str]:
     rectifier, as with the mean and the variance of a variational autoencoder. Two codes in a row are factors of a
     product, not codes.
     """
-    readers: dict[str, list[Signal]] = {}
+    # As unions of sets: a residual stream comes from all layers before it, which is long to go through one by one.
+    bare: set[str] = set()
+    changed: set[str] = set()
+    rectified: set[str] = set()
     for signal in flow.reads.values():
-        for origin in signal.origins:
-            readers.setdefault(origin, []).append(signal)
-    as_it_is = {
-        weight
-        for weight, signals in readers.items()
-        if all(signal == Signal(frozenset({weight}), turned=signal.turned) for signal in signals)
-    }
-    returned = {
-        origin
-        for given in flow.returned
-        for origin in given.origins
-        if given == Signal(frozenset({origin}), turned=given.turned)
-        and all(not (s.normalized or s.activation in RECTIFIERS) for s in readers.get(origin, ()))
-        and origin in readers
-    }
-    alone = {weight for weight in as_it_is & row_of.keys() if len(as_it_is.intersection(row_of[weight])) == 1}
+        (bare if _as_it_is(signal) else changed).update(signal.origins)
+        if signal.normalized or signal.activation in RECTIFIERS:
+            rectified |= signal.origins
+    as_it_is = bare - changed
+    given = frozenset[str]().union(*(signal.origins for signal in flow.returned if _as_it_is(signal)))
+    returned = (given & (bare | changed)) - rectified
+    in_row = Counter(id(row_of[weight]) for weight in as_it_is & row_of.keys())
+    alone = {weight for weight in as_it_is & row_of.keys() if in_row[id(row_of[weight])] == 1}
     return frozenset(alone | (returned & flow.reads.keys()))
+
+
+def _as_it_is(signal: Signal) -> bool:
+    """Whether a signal is what one layer made, and nothing was done to it."""
+    return len(signal.origins) == 1 and signal == Signal(signal.origins, turned=signal.turned)
 
 
 def _gains(flow: Flow) -> dict[str, str]:
@@ -168,8 +169,8 @@ def _branches(flow: Flow, *, normalized: bool = False) -> dict[str, tuple[str, .
 def _apart(row: list[str], signals: list[Signal]) -> list[str]:
     """The layers of a row, from the last one on, until one that feeds the other side of the sum too."""
     end = row[0]
-    others = {origin for signal in signals if signal.origins != {end} for origin in signal.origins}
-    return list(itertools.takewhile(lambda weight: weight == end or weight not in others, row))
+    others = [signal.origins for signal in signals if signal.origins != {end}]
+    return list(itertools.takewhile(lambda weight: weight == end or not any(weight in side for side in others), row))
 
 
 def _holds_normalization(flow: Flow, row: Iterable[str]) -> bool:
@@ -178,13 +179,13 @@ def _holds_normalization(flow: Flow, row: Iterable[str]) -> bool:
 
 def _behind(flow: Flow, weight: str) -> list[str]:
     """A layer and those before it, back to where branches part."""
-    row = [weight]
+    row = {weight: None}  # in order, and quick to ask
     while True:
-        signal = flow.reads[row[-1]]
-        origin = next(iter(signal.origins))
-        if len(signal.origins) > 1 or signal.merged or origin not in flow.reads or origin in row:
-            return row
-        row.append(origin)
+        signal = flow.reads[weight]
+        weight = next(iter(signal.origins))
+        if len(signal.origins) > 1 or signal.merged or weight not in flow.reads or weight in row:
+            return list(row)
+        row[weight] = None
 
 
 def of_order(

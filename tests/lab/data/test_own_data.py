@@ -122,8 +122,10 @@ def test_a_users_csv_file(tmp_path: Path) -> None:
         ("a,y\n" + "inf,0\n2,1\n" * 5, "y", "infinite features in a (5)"),
         ("a,y\n" + "1,0\n2,0\n" * 5, "y", "only the class 0"),
         ("a,y\n" + "1,u\n2,u\n" * 5 + "3,v\n", "y", "classes with a single row, 'v'"),
-        ("a,y\n" + "1,0,5\n2,1,6\n" * 5, "y", "not a readable table"),
-        ("a,y\n1,0\n2,1,6\n", "y", "not a readable table"),
+        ("a,y\n" + "1,0,5\n2,1,6\n" * 5, "y", "3 values in line 2, where its header has 2; correct that line"),
+        ("a,y\n1,0\n2,1,6\n", "y", "3 values in line 3, where its header has 2"),
+        ("a,b,y\n" + "1,2,0\n3,4,1\n" * 5 + "1,2\n", "y", "2 values in line 12, where its header has 3"),
+        ('a,y,b\n"1\n",0,2\n\n3\n' + "3,1,4\n" * 5, "y", "1 value in line 5, where its header has 3"),
     ],
 )
 def test_csv_files_that_cannot_be_used(tmp_path: Path, text: str, target: str, words: str) -> None:

@@ -295,6 +295,62 @@ def test_layers_over_places_have_no_preferred_direction(inputs: Tensor | None) -
     assert "places" in plan["places.weight"].reason
 
 
+class Gated(nn.Module):
+    """Two layers of gates, of an input or of tokens."""
+
+    def __init__(self, kind: Any, *, tokens: bool = False, **options: Any) -> None:
+        super().__init__()
+        self.table = nn.Embedding(5, 4) if tokens else nn.Identity()
+        self.gates = kind(4, 32, 2, batch_first=True, **options)
+        self.head = nn.LazyLinear(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.gates(self.table(x))[0].mean(1))
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_gates_get_the_whole_power_of_few_inputs(traced: bool) -> None:
+    x = torch.randn(200, 3, 4, generator=torch.Generator().manual_seed(0))
+    model = Gated(nn.LSTM, bidirectional=True)
+    model(x)
+    initialize_(model, seed=0, inputs=x if traced else None)
+    for name in ("weight_ih_l0", "weight_ih_l0_reverse"):
+        weight = getattr(model.gates, name).detach()
+        for gate in weight.view(-1, 32, 4):
+            torch.testing.assert_close(gate.T @ gate, 16 * torch.eye(4), rtol=0, atol=1e-4)
+            assert not check(gate.numpy() / 4)
+        assert (x @ weight.T).square().mean() == pytest.approx(2, rel=0.1)
+    for name in ("weight_hh_l0", "weight_ih_l1", "weight_hh_l1"):
+        matrices = getattr(model.gates, name).detach().view(-1, 32, 64 if name == "weight_ih_l1" else 32)
+        assert all(check(matrix.numpy()) for matrix in matrices), name
+
+
+@pytest.mark.parametrize(
+    ("model", "x"),
+    [
+        (Gated(nn.LSTM, tokens=True), torch.zeros(2, 3, dtype=torch.long)),  # an embedding's numbers are large
+        (Gated(nn.GRU), torch.zeros(2, 3, 4)),  # gains nothing
+        (Gated(nn.RNN), torch.zeros(2, 3, 4)),  # has no gates
+    ],
+)
+def test_other_recurrent_inputs_stay_members(model: Gated, x: Tensor) -> None:
+    model(x)
+    initialize_(model, seed=0, inputs=x)
+    weight = model.gates.weight_ih_l0
+    assert isinstance(weight, Tensor)
+    assert all(check(gate.numpy()) for gate in weight.detach().view(-1, 32, 4))
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")  # which is slow, says torch
+def test_a_projected_state_is_no_input() -> None:
+    model, x = Gated(nn.LSTM, proj_size=8), torch.zeros(2, 3, 4)
+    model(x)
+    initialize_(model, seed=0, inputs=x)
+    for weight in (model.gates.weight_ih_l1, model.gates.weight_hh_l0):
+        assert isinstance(weight, Tensor)
+        assert all(check(gate.numpy()) for gate in weight.detach().view(4, 32, 8))
+
+
 def test_the_state_of_a_relu_network_starts_near_the_identity() -> None:
     for module in (nn.RNN(3, 32, 2, nonlinearity="relu", bidirectional=True), nn.RNNCell(3, 32, nonlinearity="relu")):
         initialize_(module, seed=0)

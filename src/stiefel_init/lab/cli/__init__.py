@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from ..._errors import StiefelError
+from ..._errors import StiefelError, unknown
 from ..._install import missing
 from ..options import Plugin
 from . import bench, data, models, paper, study
@@ -95,6 +96,14 @@ for _parent, _commands in ((app, _COMMANDS), (data_app, _DATA_COMMANDS)):
 _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
 
 
+def _complaint(sentence: str) -> str:
+    """A complaint of typer's as a sentence; about a value that is none of a few, as the library puts it."""
+    if choice := re.match(r"Invalid value for '(-\S+)'.*: .*?'(.*)' is not one of (.*)", sentence):
+        option, value, choices = choice.groups()
+        return str(unknown(option, value, re.findall("'([^']+)'", choices)))
+    return sentence + ("." if sentence and sentence[-1] not in ".!?" else "")
+
+
 _PACKAGES = ("torch", "pandas", "sklearn", "matplotlib", "markdown_it", "rich")
 """What the extra `lab` brings."""
 
@@ -107,8 +116,7 @@ def main(arguments: list[str] | None = None) -> None:
     except StiefelError as error:
         sentence = str(error)
     except _UsageError as error:
-        sentence = error.format_message()
-        sentence += "." if sentence and sentence[-1] not in ".!?" else ""
+        sentence = _complaint(error.format_message())
     except ModuleNotFoundError as error:
         name = (error.name or "").partition(".")[0]
         if name not in _PACKAGES:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ..._errors import StiefelError
+from ..._errors import StiefelError, unknown
 from ..options import Device, DeviceOption
 
 
@@ -27,7 +27,7 @@ def bench(
     if not names:
         raise StiefelError("The benchmarks are part of the source tree; clone it and run `make bench`.")
     if name not in names:
-        raise StiefelError(f"name={name!r} is not known; choose one of {', '.join(map(repr, names))}.")
+        raise unknown("name", name, names)
     sys.argv = [str(script), "--device", pick_device(device.value).type, *(["--write"] if write else [])]
     sys.path.insert(0, str(folder))
     runpy.run_path(str(script), run_name="__main__")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..options import DirectoryOption, JsonOption, SchemeOption, takes_columns
+from ..options import DirectoryOption, JsonOption, SchemeOption, folder, takes_columns
 
 
 @takes_columns
@@ -28,7 +28,10 @@ def diagnose(
     ] = "digits",
     columns: Any = None,  # an option for each of its fields
     seed: Annotated[int, typer.Option(min=0, help="Random seed for the weights.")] = 0,
-    out: Annotated[Path | None, typer.Option("--out", help="Directory for the picture and the numbers.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", parser=folder, metavar="PATH", help="Directory for the picture and the numbers."),
+    ] = None,
     data_dir: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> None:

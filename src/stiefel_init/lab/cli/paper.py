@@ -20,6 +20,7 @@ from ..options import (
     OutOption,
     ResultsOption,
     StackOption,
+    folder,
 )
 
 
@@ -87,7 +88,9 @@ def compare(
 
 
 def report(
-    out: Annotated[Path, typer.Option("--out", help="Directory for results.md and its pictures.")] = Path("docs"),
+    out: Annotated[
+        Path, typer.Option("--out", parser=folder, metavar="PATH", help="Directory for results.md and its pictures.")
+    ] = Path("docs"),
     html: Annotated[bool, typer.Option("--html", help="Write a page for the browser, results.html.")] = False,
     results: ResultsOption = None,
 ) -> None:
@@ -105,7 +108,9 @@ def report(
 
 def publish(
     records: Annotated[Path, typer.Argument(help="Directory of records written by `reproduce`.")],
-    out: Annotated[Path, typer.Option("--out", help="Directory for the published results.")] = Path("results"),
+    out: Annotated[
+        Path, typer.Option("--out", parser=folder, metavar="PATH", help="Directory for the published results.")
+    ] = Path("results"),
 ) -> None:
     """Publish records: a CSV for each experiment, and environment.json, which says how it was run."""
     from ..experiment import Trained

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..._errors import StiefelError
 from ..._install import install
+from ..progress import counted
 
 SEPARATORS = (",", ";", "\t", "|")
 _UNPACK = {b"\x1f\x8b": gzip.decompress, b"BZh": bz2.decompress, b"\xfd7zXZ\x00": lzma.decompress}
@@ -107,9 +108,23 @@ def _text(path: Path, raw: bytes) -> tuple[Any, str]:
     except pandas.errors.EmptyDataError:
         raise StiefelError(f"{path} has a header and no rows; give a table with rows.") from None
     except (pandas.errors.ParserError, pandas.errors.ParserWarning, ValueError) as error:
+        _refuse_ragged(path, text, separator, len(names))
         raise _unreadable(path, str(error)) from None
+    if frame.iloc[:, -1].isin(["", None]).any():  # where a line is short, its last cells look empty
+        _refuse_ragged(path, text, separator, len(names))
     frame.columns = [name or f"column {place}" for place, name in enumerate(names, 1)]
     return frame, separator
+
+
+def _refuse_ragged(path: Path, text: str, separator: str, columns: int) -> None:
+    """Stop at the first line that has not as many cells as the header."""
+    rows = csv.reader(io.StringIO(text), delimiter=separator)
+    for row in rows:
+        if row and len(row) != columns:
+            found = counted(len(row), "value")
+            raise StiefelError(
+                f"{path} has {found} in line {rows.line_num}, where its header has {columns}; correct that line."
+            )
 
 
 def _unreadable(path: Path, reason: str) -> StiefelError:

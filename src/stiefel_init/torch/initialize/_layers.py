@@ -35,12 +35,15 @@ def layer_of(module: nn.Module, name: str) -> Layer:
         return Layer("convolution", module.groups, stride, dilation, module.transposed)
     if name.startswith("weight_hh") and getattr(module, "nonlinearity", "") == "relu":
         return _STATE
+    if name.removesuffix("_reverse") in ("weight_ih", "weight_ih_l0") and isinstance(module, nn.LSTM | nn.LSTMCell):
+        return _INPUTS
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         return _TABLE
     return _MEMBERS if isinstance(module, _KEPT) else _LINEAR
 
 
-_LINEAR, _MEMBERS, _STATE, _TABLE = Layer(), Layer("members"), Layer("state"), Layer("embedding")
+_LINEAR, _MEMBERS, _TABLE = Layer(), Layer("members"), Layer("embedding")
+_STATE, _INPUTS = Layer("state"), Layer("gates")
 _KEPT = nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.Bilinear
 
 

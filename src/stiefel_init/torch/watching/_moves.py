@@ -1,4 +1,7 @@
-"""How far a step moves the weights: `Moves`, which keeps a part of them from before the step."""
+"""How far a step moves the weights: `Moves`, which keeps a part of them from before the step.
+
+Made just before the optimizer steps, it finds the memory that the activations have left.
+"""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Sampler(Observer):
         self._model, self._structure, self._spectra = model, structure, spectra
         self._depth, self._inside = 0, False
         self._backward = False
-        self._signal = Signal()
+        self._signal = Signal(len(structure.layers))
         self._pending: Seen | None = None
         self._gradients: dict[nn.Module, Tensor] = {}
         self._flows: dict[nn.Module, Tensor] = {}
@@ -86,7 +86,7 @@ class Sampler(Observer):
 
     @guarded
     def arm(self) -> None:
-        """Put the hooks on, and keep a part of the weights."""
+        """Put the hooks on; keep a part of the weights, if no optimizer is known that will tell when it steps."""
         known, handles = self._structure, self._handles
         for module in known.around:
             handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True, prepend=True))
@@ -95,12 +95,17 @@ class Sampler(Observer):
             handles.append(module.register_forward_hook(self._saw, prepend=first))
         for module in known.around:
             handles.append(module.register_forward_hook(self._leave, always_call=True))
-        weights = {id(weight): weight for members in known.weights.values() for weight in members}
-        self._moves = Moves([*weights.values()])
-        asked = [weight for weight in weights.values() if weight.requires_grad and not is_sharded(weight)]
+        weights = self._weights()
+        if not known.optimized:
+            self._moves = Moves(weights)
+        asked = [weight for weight in weights if weight.requires_grad and not is_sharded(weight)]
         for weight in asked[:: max(1, len(asked) // _ASKED)]:
             handles.append(weight.register_hook(functools.partial(self._arrived, weight)))
         handles.append(register_optimizer_step_pre_hook(self._step))
+
+    def _weights(self) -> list[nn.Parameter]:
+        """Each weight once."""
+        return list({id(weight): weight for each in self._structure.weights.values() for weight in each}.values())
 
     def disarm(self) -> None:
         """Take all hooks off."""
@@ -278,7 +283,9 @@ class Sampler(Observer):
         groups, known = optimizer.param_groups, self._structure.known
         if not any(id(p) in known for group in groups for p in group["params"]):
             return
-        self._stepped = True
+        if self._moves is None:
+            self._moves = Moves(self._weights())
+        self._stepped = self._structure.optimized = True
         self._rate = max(self._rate, *(float(group.get("lr", 0.0)) for group in groups))
         self._use(getattr(optimizer, "grad_scale", None))
 
@@ -305,16 +312,19 @@ class Sampler(Observer):
         ran = dict.fromkeys(layer.module for layer in self.seen)
         layers = [*ran, *self._idle(ran)]
         whole = [module for module in layers if module not in self._structure.sharded]
+        # A step that was skipped has moved nothing; the part that was kept goes before the spectra need memory.
+        moves = (self._moves or Moves(self._weights())).table()
+        self._moves = None
         spectra = [early + now for early, now in zip(self._early, self._spectra.measure(whole))]
         old = {weight: norm for weight, norm in self._leftover.items() if norm is not None}
         inputs: Table = [] if self._inputs is None else [(["inputs"], self._inputs.unsqueeze(0))]
         tables = (
             scalars(facts), inputs, scalars(old), scalars(self._gradients), scalars(self._used),
-            [] if self._moves is None else self._moves.table(), scalars(saturated), *spectra, self._signal.table(),
+            moves, scalars(saturated), *spectra, self._signal.table(),
         )  # fmt: skip
-        single, given, leftover, gradients, used, moves, bounded, sizes, distances, biases, signals = read(tables)
+        single, given, leftover, gradients, used, moved, bounded, sizes, distances, biases, signals = read(tables)
         found = Measures(
-            gradients, used, moves, bounded, *self._spectra.facts(sizes, distances), biases,
+            gradients, used, moved, bounded, *self._spectra.facts(sizes, distances), biases,
             _signal.numbers(self.seen, signals),
         )  # fmt: skip
         entry = given.get("inputs")

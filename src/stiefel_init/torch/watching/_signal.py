@@ -25,45 +25,53 @@ _ENTERS, _LEAVES = 0, 1
 _STACK = 1 << 18  # numbers measured at once: they stay in a processor's cache
 _MOST = 64  # matrices in a stack
 _KEPT = 1 << 19  # numbers that are kept, about, before they are measured
+_EARLY = 2 / 3  # of the layers
 
 
 class Signal:
-    """Takes a sample of each layer's values, and keeps no other tensor."""
+    """Takes a sample of each layer's values, and keeps no other tensor.
 
-    def __init__(self) -> None:
+    Measuring takes three times the memory of what is measured. In the first layers there is room for it, since the
+    activations of the others are still to come; what fills up later waits for the end of the step, if it is little.
+    """
+
+    def __init__(self, layers: int) -> None:
+        self._layers = layers
+        self._begun: set[int] = set()
         self._stacks: dict[Hashable, _Stack] = {}
         self._full: list[_Stack] = []
         self._kept = 0
         self._table: Table = []
 
-    def _add(self, key: Hashable, values: Tensor, relu: bool) -> None:
+    def _add(self, layer: Seen, part: int | None, values: Tensor, relu: bool) -> None:
+        self._begun.add(id(layer))
         group = values.shape, values.dtype, values.device
         stack = self._stacks.get(group)
         if stack is None:
             stack = self._stacks[group] = _Stack(values)
-        if stack.add(key, values, relu):
+        if stack.add(id(layer) if part is None else (id(layer), part), values, relu):
             self._full.append(self._stacks.pop(group))
             self._kept += stack.numbers
-            if self._kept >= _KEPT:  # measuring takes memory, which is scarcer the later it is in the forward pass
+            if self._kept >= _KEPT or len(self._begun) < _EARLY * self._layers:
                 self._table += [full.measure() for full in self._full]
                 self._full, self._kept = [], 0
 
     def same(self, layer: Seen, values: Tensor) -> None:
         """Outputs that no activation follows."""
-        self._add(id(layer), _by_unit(layer, values), False)
+        self._add(layer, None, _by_unit(layer, values), False)
 
     def rectified(self, layer: Seen, values: Tensor) -> None:
         """What enters a ReLU."""
-        self._add(id(layer), _by_unit(layer, values), True)
+        self._add(layer, None, _by_unit(layer, values), True)
 
     def enters(self, layer: Seen, values: Tensor) -> None:
         """What enters another activation."""
-        self._add((id(layer), _ENTERS), _by_unit(layer, values), False)
+        self._add(layer, _ENTERS, _by_unit(layer, values), False)
 
     def leaves(self, layer: Seen, values: Tensor) -> Tensor:
         """What leaves it, returned as (samples, units)."""
         matrix = _by_unit(layer, values)
-        self._add((id(layer), _LEAVES), matrix, False)
+        self._add(layer, _LEAVES, matrix, False)
         return matrix
 
     def table(self) -> Table:
@@ -74,36 +82,34 @@ class Signal:
 
 
 class _Stack:
-    """Matrices of one shape: those that enter a ReLU from the front on, the others from the back on."""
+    """Matrices of one shape, those that enter a ReLU and others."""
 
     def __init__(self, like: Tensor) -> None:
-        size = min(max(1, _STACK // max(1, like.numel())), _MOST)
-        self._whole = like.new_empty((size, *like.shape))
-        self._places = self._whole.unbind()
-        self._relu: list[Any] = []
-        self._plain: list[Any] = []
+        self._size = min(max(1, _STACK // max(1, like.numel())), _MOST)
+        self._relu: dict[Any, Tensor] = {}
+        self._plain: dict[Any, Tensor] = {}
 
     @property
     def numbers(self) -> int:
-        """How many it has place for."""
-        return self._whole.numel()
+        """How many it holds."""
+        return sum(matrix.numel() for held in (self._relu, self._plain) for matrix in held.values())
 
     def add(self, key: Any, values: Tensor, relu: bool) -> bool:
-        """Copy values; whether the stack is full now."""
-        if relu:
-            self._places[len(self._relu)].copy_(values)
-            self._relu.append(key)
-        else:
-            self._plain.append(key)
-            self._places[-len(self._plain)].copy_(values)
-        return len(self._relu) + len(self._plain) == len(self._places)
+        """Keep values; whether the stack is full now."""
+        (self._relu if relu else self._plain)[key] = values
+        return len(self._relu) + len(self._plain) == self._size
 
     def measure(self) -> tuple[list[Any], Tensor]:
-        """The numbers of all."""
-        keys, relu, plain = self._relu + self._plain[::-1], len(self._relu), len(self._plain)
-        before = self._whole[:relu]
-        parts = (before, self._whole[len(self._whole) - plain :], before.relu())
-        return keys, _through(torch.cat(parts) if relu else parts[1], relu)
+        """The numbers of all, which are gone then."""
+        keys, relu = [*self._relu, *self._plain], len(self._relu)
+        matrices = [*self._relu.values(), *self._plain.values()]
+        self._relu, self._plain = {}, {}
+        values = matrices[0].new_empty((len(keys) + relu, *matrices[0].shape))
+        torch.stack(matrices, out=values[: len(keys)])
+        matrices.clear()
+        if relu:
+            torch.clamp_min(values[:relu], 0, out=values[len(keys) :])
+        return keys, _through(values, relu)
 
 
 def numbers(seen: Iterable[Seen], facts: Mapping[Any, Sequence[float]]) -> dict[int, list[float]]:
@@ -122,15 +128,15 @@ def numbers(seen: Iterable[Seen], facts: Mapping[Any, Sequence[float]]) -> dict[
 
 
 def _by_unit(layer: Seen, values: Tensor) -> Tensor:
-    """A sample of the values, (samples, units)."""
+    """A copy of a sample of the values, (samples, units): what follows may work in place."""
     if layer.ndim == values.ndim == 2 and layer.axis == -1:
         layer.samples, layer.units = values.shape
-        return values[:_SAMPLES]  # inputs of a batch come in no order
+        return values[:_SAMPLES].clone()  # inputs of a batch come in no order
     if values.ndim > 2 and values.numel() > _NUMBERS and len(values) > 1:
         values = values[:: math.ceil(values.numel() / _NUMBERS)]
     matrix = Observer._by_unit(layer, values)
     if layer.ndim == 2 or len(matrix) <= _SAMPLES:
-        return matrix[:_SAMPLES]
+        return matrix[:_SAMPLES].clone()
     return matrix.index_select(0, _places(len(matrix), matrix.device))
 
 

@@ -27,6 +27,8 @@ class Structure:
         self.known = {id(weight) for weights in self.weights.values() for weight in weights}
         self.sharded = {module for module, weights in self.weights.items() if any(map(is_sharded, weights))}
         self.biased = {module for module in self.names if bias_of(module) is not None}
+        self.optimized = False
+        """Whether one of torch's optimizers was seen to step these weights."""
 
     def holds(self, model: nn.Module) -> bool:
         """Whether the model is still what it was: the same modules and parameters, at the same places."""

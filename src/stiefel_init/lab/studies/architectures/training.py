@@ -69,7 +69,8 @@ class Slot:
         self, network: Network, problem: Problem, device: torch.device, compiled: Callable[..., Tensor] | None = None
     ) -> None:
         self.network, self.problem, self.device = network, problem, device
-        self.model = network.make().to(device)
+        with device:  # a run brings its own values: none are drawn here that would have to travel
+            self.model = network.make()
         if device.type == "cuda" and network.kind in ("cnn", "resnet"):
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as cuDNN wants them
         parameters = dict(self.model.named_parameters())
@@ -130,11 +131,10 @@ class Slot:
             rows = [torch.randperm(size, generator=generator)[: size // batch * batch] for _ in range(epochs)]
             order = torch.cat(rows).view(-1, batch)[:steps]
         with self._on_stream(), torch.no_grad():
-            for name, value in self.model.state_dict().items():
-                value.copy_(fresh[name])
-            for state in self.adam.state.values():
-                for value in state.values():
-                    value.zero_()
+            state = self.model.state_dict()
+            torch._foreach_copy_(list(state.values()), [fresh[name] for name in state])
+            if moments := [value for each in self.adam.state.values() for value in each.values()]:
+                torch._foreach_zero_(moments)
             self.counter.zero_()
             self.order[:steps].copy_(order)
             self.rates[:steps].copy_(schedule(job.rate, steps))
