@@ -79,7 +79,8 @@ def members(path: Path) -> list[str]:
         return [one.name.partition("/")[2] for one in sdist.getmembers() if one.isfile()]
 
 
-SOURCES = (".py", ".md", ".typed", ".cff", ".toml", ".js", ".css", "paper.csv")  # the last has the paper's own numbers
+SOURCES = (".py", ".md", ".typed", ".cff", ".toml", ".js", ".css", "paper.csv", "on_record.csv")
+"""The last two have the paper's own numbers, and those that advice cites."""
 METADATA = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "LICENSE", "PKG-INFO", ".gitignore")
 
 

@@ -24,6 +24,7 @@ from .report.tables import Table
 from .results import Results, note_environment, write_table
 from .train import record as record_files
 from .train.cell import Cell
+from .train.cluster import Place, reach
 from .train.record import Record, environment
 from .train.runner import DeviceName, run
 
@@ -290,6 +291,8 @@ class Trained(Experiment):
 
     def run(self, options: Options) -> None:
         """Train its networks until the time is up, print its tables and draw its pictures."""
+        if (place := Place.of(options.on)) is not None:
+            reach(place)  # before any data are loaded
         seeds = self.count(options)
         done: dict[Cell, Record] = {}
         known = record_files.read(options.out, _tell) if options.out.is_dir() else {}  # once, however many rounds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -89,7 +90,13 @@ def test_what_is_done_is_not_done_again(
 
 
 def test_a_run_that_is_cut_off_keeps_what_it_has(whole: Everything, tmp_path: Path, capsys: Any) -> None:
-    whole.run(Options(tmp_path, device="cpu", minutes=1e-6))
+    def endless(*given: Any, **options: Any) -> None:
+        for _ in range(1000):
+            time.sleep(0.01)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(everything, "run", endless)
+        whole.run(Options(tmp_path, device="cpu", minutes=0.001))
     assert "rerun to resume" in capsys.readouterr().out
     assert (Drawn.runs, Small.told) == (0, [])
     whole.run(Options(tmp_path, device="cpu"))

@@ -27,7 +27,7 @@ CASES: dict[str, Case] = {
         {"a.weight", "b.weight"},
         {"value.weight", "classes.weight"},
     ),
-    "recurrent": (Recurrent, lambda: torch.randn(2, 4, 3), set(), {"head.weight"}),
+    "recurrent": (Recurrent, lambda: torch.randn(2, 4, 3), {"recurrent.weight_ih_l0"}, {"head.weight"}),
     "one layer": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), lambda: torch.randn(3, 4), set(), {"1.weight"}),
     "a backbone ends in ReLU": (
         lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU()),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy import stats
@@ -21,6 +22,12 @@ COLLAPSED_WITHIN = 1.0
 """A classifier has collapsed if it does no better than its data set's floor, within this (%)."""
 REPEATS = 50
 """Repeats behind a published mean of table 3."""
+
+
+@cache
+def _quantile(freedom: int) -> float:
+    """Student's, for a two-sided interval of 95 %."""
+    return float(stats.t.isf(0.025, freedom))
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Comparison:
     def _around(self, factor: float) -> tuple[float, float]:
         if len(self.scores) < 2:
             return -math.inf, math.inf
-        half = float(stats.t.isf(0.025, len(self.scores) - 1)) * self.std * math.sqrt(factor)
+        half = _quantile(len(self.scores) - 1) * self.std * math.sqrt(factor)
         return max(self.mean - half, 0.0), min(self.mean + half, self._highest)  # no score lies beyond
 
     @property

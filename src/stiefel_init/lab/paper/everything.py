@@ -16,6 +16,7 @@ from ..progress import duration
 from ..report.tables import Table, wrapped
 from ..results import Results, write_table
 from ..train.cell import Cell
+from ..train.cluster import Place, reach
 from ..train.runner import run
 from ..train.source import source_hash
 
@@ -36,6 +37,8 @@ class Everything(Experiment):
 
     def run(self, options: Options) -> None:
         """Train the networks of all, on a GPU side by side; then run what else there is, and show it all."""
+        if (place := Place.of(options.on)) is not None:
+            reach(place)  # before any data are loaded
         start, (cells, own) = time.perf_counter(), self._networks(options)
         with time_limit(options.minutes) as limit:
             records = run(

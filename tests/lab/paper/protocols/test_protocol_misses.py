@@ -30,7 +30,7 @@ def agreeing(scores: list[float], which: tuple[str, str, int] = WHICH) -> dict[C
 
 
 def reason(records: dict[Cell, Record]) -> str:
-    (miss,) = misses.misses(TABLE, TABLE.select(records), records)
+    (miss,) = misses.misses(TABLE, TABLE.select(records), misses.by_setting(records))
     assert (miss.comparison.published.dataset, miss.comparison.published.depth) == ("mnist", WHICH[2])
     return miss.reason
 

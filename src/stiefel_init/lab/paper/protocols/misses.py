@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,13 +65,25 @@ def one_run(comparison: Comparison) -> float:
     return float(2 * stats.t.sf(distance / (comparison.std * math.sqrt(1 + 1 / n)), n - 1))
 
 
-def misses(table: PaperTable, evidence: Sequence[Record], records: Mapping[Cell, Record]) -> list[Miss]:
+Settings = Mapping[Cell, Sequence[Record]]
+"""The records of each setting: of all seeds."""
+
+
+def by_setting(records: Mapping[Cell, Record]) -> Settings:
+    """Records by what their networks share but for the seed."""
+    found: dict[Cell, list[Record]] = {}
+    for record in records.values():
+        found.setdefault(record.cell.setting, []).append(record)
+    return found
+
+
+def misses(table: PaperTable, evidence: Sequence[Record], settings: Settings) -> list[Miss]:
     """The numbers of a table that disagree, each with the first reason that holds."""
     compared = [comparison for comparison in table.compare(evidence) if comparison.judged]
-    return [_miss(table, one, records, len(compared)) for one in compared if not one.agrees]
+    return [_miss(table, one, settings, len(compared)) for one in compared if not one.agrees]
 
 
-def _miss(table: PaperTable, comparison: Comparison, records: Mapping[Cell, Record], judged: int) -> Miss:
+def _miss(table: PaperTable, comparison: Comparison, settings: Settings, judged: int) -> Miss:
     number, p = comparison.published, one_run(comparison)
     floor = CATALOG[number.dataset].floor or 0.0
     theirs, ours = (x <= floor + COLLAPSED_WITHIN for x in (np.array([number.value]), comparison.scores))
@@ -84,38 +96,33 @@ def _miss(table: PaperTable, comparison: Comparison, records: Mapping[Cell, Reco
     )  # fmt: skip
     if p >= 0.05 / judged:
         return Miss(comparison, CHANCE, p)
-    others = _others(cell, records)
+    others = _others(cell, settings)
     if any(Comparison(number, scores).agrees for scores in others):
         return Miss(comparison, RATE, p)
-    best = [record.best for record in _seeds(cell, records) if record.best is not None]
+    best = [record.best for record in settings.get(cell.setting, ()) if record.best is not None]
     if len(best) > 1:
         return Miss(comparison, EPOCH if Comparison(number, np.array(best)).agrees else NONE, p, bool(others))
     return Miss(comparison, OPEN if number.value > comparison.mean else NONE, p, bool(others))
 
 
-def _seeds(cell: Cell, records: Mapping[Cell, Record]) -> Iterable[Record]:
-    return (record for record in records.values() if record.cell.setting == cell.setting)
-
-
-def _others(cell: Cell, records: Mapping[Cell, Record]) -> list[np.ndarray]:
-    """Scores of networks that differ in the rate, or are Lee's in the other form; two seeds or more of each."""
+def _others(cell: Cell, settings: Settings) -> list[np.ndarray]:
+    """Scores of networks that differ in the rate, or are Lee's in another form; two seeds or more of each."""
     lee = str(cell.scheme).startswith("lee")
-    found: dict[Cell, list[float]] = {}
-    for record in records.values():
-        other = record.cell.setting
+    found = []
+    for other, records in settings.items():
         form = str(other.scheme).startswith("lee") if lee else other.scheme == cell.scheme
         if form and other != cell.setting and replace(other, scheme=cell.scheme, rate=cell.rate) == cell.setting:
-            found.setdefault(other, []).append(record.score)
-    return [np.array(scores) for scores in found.values() if len(scores) > 1]
+            found.append(np.array([record.score for record in records]))
+    return [scores for scores in found if len(scores) > 1]
 
 
 def section(tables: Sequence[tuple[PaperTable, Sequence[Record]]], records: Mapping[Cell, Record]) -> list[str]:
     """Lines of Markdown: the counts, what they mean, and every number."""
     if not tables:
         return ["No records of the paper's tables: nothing is known.", ""]
-    lines, rows = [], []
+    lines, rows, settings = [], [], by_setting(records)
     for table, evidence in tables:
-        found = misses(table, evidence, records)
+        found = misses(table, evidence, settings)
         lost = sum(miss.reason in (OPEN, NONE) for miss in found)
         judged = [comparison for comparison in table.compare(evidence) if comparison.judged]
         varied = sum(comparison.std > 0 for comparison in judged)

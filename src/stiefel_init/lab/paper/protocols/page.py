@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ...progress import counted
 from ...report.tables import Table, wrapped
@@ -36,6 +37,7 @@ class Found:
     readings: Readings
     records: Mapping[Cell, Record]
     main: Sequence[Protocol] = MAIN
+    _ranked: dict[Any, list[Ranked]] = field(default_factory=dict, compare=False, repr=False)
 
     def core(self) -> list[Published]:
         """The numbers of the small sets that all main protocols cover."""
@@ -43,7 +45,10 @@ class Found:
 
     def ranked(self, core: Sequence[Published], *, runs: int = 1, outliers: float = OUTLIERS) -> list[Ranked]:
         """All protocols that cover these numbers."""
-        return ranking(self.readings, self.readings.protocols(), core, runs=runs, outliers=outliers)
+        key = tuple(core), runs, outliers
+        if key not in self._ranked:
+            self._ranked[key] = ranking(self.readings, self.readings.protocols(), core, runs=runs, outliers=outliers)
+        return self._ranked[key]
 
     def reference(self, ranked: Sequence[Ranked]) -> Ranked:
         """The stated protocol; in a quick run, the stated batch size."""

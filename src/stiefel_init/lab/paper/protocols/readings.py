@@ -61,6 +61,7 @@ class Readings:
     def __init__(self, records: Mapping[Cell, Record], kept: Sequence[Mapping[str, Any]] = ()) -> None:
         table = {tuple(str(row[name]) for name in _KEY): row for row in kept}
         self._found: dict[Cell, dict[int, Reading]] = {}
+        self._scores: dict[tuple[Protocol, Published], np.ndarray] = {}
         wanted = {_setting(protocol, number) for protocol in trainings() for number in numbers()}
         for record in records.values():
             cell = record.cell
@@ -75,9 +76,11 @@ class Readings:
 
     def scores(self, protocol: Protocol, number: Published, seeds: int | None = None) -> np.ndarray:
         """The scores of our seeds, the first `seeds` of them."""
-        found = self._found.get(_setting(protocol, number), {})
-        key = protocol.epochs, protocol.best
-        return np.array([found[seed][key] for seed in sorted(found) if key in found[seed]][:seeds], float)
+        place = protocol, number
+        if place not in self._scores:
+            found, key = self._found.get(_setting(protocol, number), {}), (protocol.epochs, protocol.best)
+            self._scores[place] = np.array([found[seed][key] for seed in sorted(found) if key in found[seed]], float)
+        return self._scores[place][:seeds]
 
     def covered(self, protocol: Protocol, least: int = 2) -> frozenset[Published]:
         """The numbers that it concerns and for which there are so many seeds."""
