@@ -104,6 +104,38 @@ def sampler() -> list[str]:
     return lines
 
 
+def floors() -> list[str]:
+    """How much faster any sampler could be."""
+    lines = [
+        "## What the machine allows", "",
+        "`python benchmarks/floors.py --write`; float32, milliseconds, one run each. The floor is what a draw's",
+        "numbers, its operations and the writing of its result take at least, at the rates of large arrays in the",
+        "same run. Small products reach a fraction of these, so the real limits are lower.", "",
+    ]  # fmt: skip
+    for device in ("cpu", "cuda"):
+        one = record(f"floors-{device}")
+        if one is None:
+            continue
+        rates = one["rates"]
+        lines += [
+            f"{machine(one)}: {rates['normals'] / 1e6:,.0f} million normals/s, "
+            f"{rates['operations'] / 1e9:,.0f} Gflop/s, {rates['bytes'] / 1e9:,.0f} GB/s, "
+            f"{1e6 * rates['call']:.1f} µs a call.", "",
+            *table(
+                ["", "ours", "orthogonal_", "floor", "times as fast", "wanted", "at most"],
+                [
+                    [
+                        row["what"], *(milliseconds(row[name]) for name in ("ours", "orthogonal_", "floor")),
+                        f"{row['orthogonal_'] / row['ours']:.2f}", f"{row['wanted']:g}",
+                        f"{row['orthogonal_'] / row['floor']:.1f}",
+                    ]
+                    for row in one["rows"]
+                ],
+            ), "",
+        ]  # fmt: skip
+    return lines if len(lines) > 6 else []
+
+
 def engine() -> list[str]:
     lines = [
         "## Training", "",
@@ -335,8 +367,8 @@ def page() -> str:
         "# Performance", "",
         "Made by `make docs` from the records under `benchmarks/records/`. Machines are noisy, so ratios compare times",
         "from one run; the same scripts measure yours.", "",
-        *sampler(), *engine(), *profile(), *equivalence(), *models(), *deepest(), *diagnosis(), *alternatives(),
-        *forecasts(), *startup(),
+        *sampler(), *floors(), *engine(), *profile(), *equivalence(), *models(), *deepest(), *diagnosis(),
+        *alternatives(), *forecasts(), *startup(),
     ]  # fmt: skip
     return "\n".join(lines).rstrip() + "\n"
 

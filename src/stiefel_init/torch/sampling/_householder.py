@@ -90,7 +90,11 @@ def _squeezed(numbers: Numbers) -> Numbers:
 
 
 def _trapezoid(x: Tensor, first_ones: bool) -> Tensor:
-    x[..., : x.shape[-2]].triu_()
+    square = x[..., : x.shape[-2]]
+    if x.ndim > 2 and x.device.type == "cpu":  # where triu_ takes a batch matrix by matrix
+        square.mul_(torch.ones(square.shape[-2:], dtype=x.dtype).triu_())
+    else:
+        square.triu_()
     if first_ones:
         x.select(-2, 0).fill_(1)
     return x
