@@ -69,6 +69,9 @@ def test_other_rows_are_as_they_were() -> None:
     assert actions(plain(nn.ReLU, 6)) == hidden("0.447", 6)
     assert actions(plain(nn.SiLU, 4)) == hidden("0.577", 4)  # short
     assert actions(plain(nn.SiLU, 6, norm=True)) == ["orthogonal 1.41 8×9", *["patches 8×72"] * 5]
+    stem, *rest = plain(nn.SiLU, 8)
+    normalized = nn.Sequential(stem, nn.BatchNorm2d(8), *rest)
+    assert actions(normalized)[:2] == ["orthogonal 1.41 8×9", "orthogonal 1.68 8×72"]
 
 
 def test_where_the_activation_is_not_known_nothing_changes() -> None:
