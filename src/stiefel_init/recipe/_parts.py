@@ -26,6 +26,10 @@ Note [codes]
 Note [levels]
     Smooth activations such as GELU and SiLU pass a signal on only if its common level is high enough for them
     (`schemes.level`): the biases of the stem raise it where many follow in a row. The head does not see it.
+Note [gains]
+    Zero padding takes a part of any level at every border, so that raising it does not help kernels: before many smooth
+    activations in a row they have no level. Random patches times g = 1/√E φ(z)² (`schemes.level.gain`) keep the size of
+    what differs instead, where a permutation, or √2, would let it fade.
 Note [states]
     A recurrent network of ReLUs is a row as long as its sequences, of one layer: its state starts as a small rotation,
     near the identity of Le, Jaitly and Hinton (2015).
@@ -45,7 +49,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..schemes import Blend, Centred, Lifted, Offsets, Orthogonal, Raised, Rotation, Scheme, Stiefel
-from ..schemes.level import level
+from ..schemes.level import gain, level
 from ._attention import attentions
 from ._matrices import Matrices, Weight, is_patches, kernel_matrices
 from ._roles import Roles, saturates
@@ -150,14 +154,18 @@ def _kernel(weight: Weight, roles: Roles) -> Part:
         if upsamples > 1:
             return Part(whole, Orthogonal(upsamples), roles.heads[name])
         return Part(at_centre, Centred(), roles.heads[name])
-    gain = math.sqrt(_power(roles.next.get(name)))
+    after = roles.next.get(name)
+    row = roles.row_behind(name) if name in roles.stems else roles.runs.get(name, 1)
+    fades = name not in roles.normalized and level(after, row + 1) > 0
+    factor = gain(after) if after is not None and fades else math.sqrt(_power(after))
     if name in roles.stems:
-        return Part(whole, Orthogonal(gain), roles.stems[name])
+        return Part(whole, Orthogonal(factor), roles.stems[name])
     if upsamples > 1:
-        return Part(whole, Orthogonal(gain * upsamples))
-    places = whole.receptive
-    row = roles.runs.get(name, 1)
-    return Part(whole, Blend(1 / math.sqrt(row), places, int(np.ravel_multi_index(at_centre.tap, shape[2:])), gain))
+        return Part(whole, Orthogonal(factor * upsamples))
+    if fades:  # Note [gains]
+        return Part(whole, Orthogonal(factor), f"one of {row} in a row before {after}: keeps the signal's size")
+    tap = int(np.ravel_multi_index(at_centre.tap, shape[2:]))
+    return Part(whole, Blend(1 / math.sqrt(row), whole.receptive, tap, factor))
 
 
 def _attention(weights: Mapping[str, Weight], roles: Roles) -> dict[str, list[Part]]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
-from ...schemes.level import level
+from ...schemes.level import gain, level
 from ._evidence import SQUASHING, Evidence
 from ._layer import Layer
 from ._observe import RECTIFIERS
@@ -26,6 +27,8 @@ MOVED = 1.0  # no start has biases this large in half of its layers; training th
 LOW = -1.0  # inputs with mean/std below this keep most ReLU units off
 HALVING = frozenset({"gelu", "silu", "mish", "hardswish"})  # slope 1/2 at 0: small signals halve with each layer
 DEEP = {**dict.fromkeys(HALVING, 20), **dict.fromkeys(SQUASHING, 1)}  # layers up to which a start can make up for it
+ENOUGH = 0.97  # of the gain that makes up for an activation
+KERNELS = frozenset({"Conv1d", "Conv2d", "Conv3d"})
 MEMBERS = frozenset({"stiefel", "lee"})
 
 INITIALIZE = "call stiefel_init.torch.initialize_(model), which preserves the size of signal and gradient"
@@ -245,10 +248,27 @@ def _activation(evidence: Evidence) -> Cause | None:
         if wanted and (first.bias_mean or 0.0) < wanted / 2:
             advice = "call stiefel_init.torch.initialize_(model), which raises the signal to where they pass it on"
             return Cause("activation", sentence, _not_for_trained(evidence, advice))
+        if first.kind in KERNELS and level(name, count) and _loses(evidence, name):
+            advice = "call stiefel_init.torch.initialize_(model), whose kernels make up for it"
+            return Cause("activation", sentence, _not_for_trained(evidence, advice))
         if count > DEEP[name]:
             advice = "replace it with torch.nn.ReLU() and call stiefel_init.torch.initialize_(model); or " + RESIDUAL
             return Cause("activation", sentence, advice)
     return None
+
+
+def _loses(evidence: Evidence, activation: str) -> bool:
+    """Whether most kernels between two of an activation are too small for what it takes of a signal.
+
+    A unit's weights have the norm `row_norm` as the layer maps an image that is the same everywhere, √places times that
+    of the kernel.
+    """
+    norms = [
+        layer.row_norm / math.sqrt(int(layer.shape.rpartition("×")[2]) / before.units)
+        for before, layer in pairwise(evidence.layers)
+        if layer.kind in KERNELS and before.activation == layer.activation == activation and layer.row_norm is not None
+    ]
+    return bool(norms) and statistics.median(norms) < ENOUGH * gain(activation)
 
 
 def _not_for_trained(evidence: Evidence, advice: str) -> str:
