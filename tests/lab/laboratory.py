@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stiefel_init.lab import cli, experiments
+from stiefel_init.lab import cli, experiment, experiments
 from stiefel_init.lab.data import Dataset
 from stiefel_init.lab.experiment import Trained
 from stiefel_init.lab.paper.protocol import IMAGES
@@ -84,6 +84,7 @@ def small_images(monkeypatch: pytest.MonkeyPatch) -> None:
         return Dataset(name, "classification", x, y, 10, 255.0, 40)
 
     monkeypatch.setattr(task, "load", load)
+    monkeypatch.setattr(experiment, "load", load)
 
 
 def csv_of(path: Path, rows: int = 60) -> Path:

@@ -82,16 +82,43 @@ def judge(
     outliers: float = OUTLIERS,
 ) -> Ranked:
     """The likelihood of numbers under one protocol, from the first `seeds` of our seeds."""
-    judged = []
+    key = protocol, tuple(numbers), seeds
+    if key not in readings.laws:  # which other noise models share
+        readings.laws[key] = _laws(readings, protocol, numbers, seeds)
+    return Ranked(
+        protocol,
+        tuple(
+            Judged(
+                law.number, law.noise.log_likelihood(law.number.value, law.scores, runs=runs, outliers=outliers),
+                law.explained, law.agrees,
+            )
+            for law in readings.laws[key]
+        ),
+    )  # fmt: skip
+
+
+class _Law(NamedTuple):
+    """The noise around one number's seeds, and what does not depend on how it is used."""
+
+    number: Published
+    scores: np.ndarray
+    noise: Noise
+    explained: bool
+    agrees: bool
+
+
+def _laws(readings: Readings, protocol: Protocol, numbers: Collection[Published], seeds: int) -> list[_Law]:
+    found = []
     for dataset in TABULAR_WIDTH:
-        scores = {n: readings.scores(protocol, n, seeds) for n in numbers if n.dataset == dataset}
-        noise = Noise.of(list(scores.values()), resolution(dataset), span(dataset)) if scores else None
-        for number, found in scores.items():
-            if noise is not None and len(found):
-                likely = noise.log_likelihood(number.value, found, runs=runs, outliers=outliers)
-                agrees = Comparison(number, found).agrees
-                judged.append(Judged(number, likely, noise.explains(number.value, found), agrees))
-    return Ranked(protocol, tuple(judged))
+        samples = {n: readings.scores(protocol, n, seeds) for n in numbers if n.dataset == dataset}
+        if not samples:
+            continue
+        noise = Noise.of(list(samples.values()), resolution(dataset), span(dataset))
+        for number, scores in samples.items():
+            if len(scores):
+                explained, agrees = noise.explains(number.value, scores), Comparison(number, scores).agrees
+                found.append(_Law(number, scores, noise, explained, agrees))
+    return found
 
 
 def ranking(

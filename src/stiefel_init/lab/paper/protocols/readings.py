@@ -62,6 +62,8 @@ class Readings:
         table = {tuple(str(row[name]) for name in _KEY): row for row in kept}
         self._found: dict[Cell, dict[int, Reading]] = {}
         self._scores: dict[tuple[Protocol, Published], np.ndarray] = {}
+        self.laws: dict[Any, Any] = {}
+        """What rankings of these readings have computed, for the next one."""
         wanted = {_setting(protocol, number) for protocol in trainings() for number in numbers()}
         for record in records.values():
             cell = record.cell
