@@ -2,11 +2,11 @@
 
     python benchmarks/floors.py [--device cpu|cuda] [--write]
 
-A member of p rows and q columns, p ≤ q, needs at least p(p+1)/2 + p(q-p) normals, 4p²(q - p/3) operations to apply p
-reflections to p rows, and to be written once. The floor of a draw is the sum of the three at the rates measured in the
-same run, each as fast as the machine does it on large arrays, and one call of PyTorch for each of the three; a model
-takes two calls more for each parameter, to find and to write it. No order of operations is faster; small products
-reach a fraction of the large ones' rate, so real limits are lower.
+A member of p rows and q columns, p ≤ q, needs at least p(p+1)/2 + p(q-p) normals, 2p²(q - p/3) operations for the first
+p rows of the product of p reflections, and to be written once. The floor of a draw is the sum of the three at the rates
+measured in the same run, each as fast as the machine does it on large arrays, and one call of PyTorch for each of the
+three; a model takes two calls more for each parameter, to find and to write it. No order of operations is faster; small
+products reach a fraction of the large ones' rate, so real limits are lower.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Rates(NamedTuple):
 
     def floor(self, p: int, q: int, count: int = 1, calls: int = 3) -> float:
         """Seconds that `count` members of p rows and q columns take at least."""
-        normals, operations = p * (p + 1) / 2 + p * (q - p), 4 * p * p * (q - p / 3)
+        normals, operations = p * (p + 1) / 2 + p * (q - p), 2 * p * p * (q - p / 3)
         each = normals / self.normals + operations / self.operations + 4 * p * q / self.bytes
         return count * each + calls * self.call
 
