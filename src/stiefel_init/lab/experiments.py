@@ -8,6 +8,7 @@ from .._errors import unknown
 from . import paper, studies  # which register theirs
 from .data import Dataset
 from .experiment import Available, Experiment, Options, Trained, registered
+from .paper.everything import Everything
 from .train import record as record_files
 from .train.cell import Cell
 from .train.record import Record
@@ -28,11 +29,10 @@ def chosen(name: str) -> list[Experiment]:
         StiefelError: for an unknown name.
     """
     known = registered()
-    if name == "all":
-        return [experiment for experiment in known.values() if experiment.of_paper]
     if name not in known:
         raise unknown("name", name, known)
-    return [known[name]]
+    one = known[name]
+    return one.parts() if isinstance(one, Everything) else [one]
 
 
 def networks(experiments: Sequence[Experiment], options: Options) -> tuple[list[Cell], dict[str, Dataset]]:

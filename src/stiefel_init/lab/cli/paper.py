@@ -28,8 +28,8 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="table1, table2, table3, table5, figure1, figure2, figure3, signal, or all of these; table5-protocol; "
-            "members; architectures; rivals; on-the-set."
+            help="table1, table2, table3, table5, table5-batches-of-32, figure1, figure2, figure3, signal, algorithms, "
+            "or all of these in one run; table5-protocol; members; architectures; rivals; on-the-set."
         ),
     ],
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds; by default as many as we ran.")] = None,

@@ -21,6 +21,7 @@ from .statistics import Duels
 from .table import PaperTable
 
 QUICK_EPOCHS = 1
+TF32 = "Trained in tf32, in which networks learn as well as in float32 ([performance.md](performance.md))."
 
 
 class Table1(PaperTable):
@@ -47,6 +48,10 @@ class Table1(PaperTable):
     def pictures(self, evidence: Sequence[Record]) -> dict[str, Any]:
         """Accuracy over depth."""
         return {"results-table1": plots.over_depth(evidence)}
+
+    def note(self, evidence: Sequence[Record]) -> list[str]:
+        """What the numbers are."""
+        return [*super().note(evidence), TF32]
 
     def claims(self, evidence: Sequence[Record] | None) -> list[Claim]:
         """That it is the best when deep, and that it does not collapse."""

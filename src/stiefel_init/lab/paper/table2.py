@@ -14,7 +14,7 @@ from ..train.record import Record
 from .protocol import EPOCHS, IMAGES, rate
 from .published import Published, published
 from .table import PaperTable
-from .table1 import QUICK_EPOCHS, Table1
+from .table1 import QUICK_EPOCHS, TF32, Table1
 
 
 class Table2(PaperTable):
@@ -81,4 +81,5 @@ class Table2(PaperTable):
             "With the direct form of Lee's initialization. Except for Lee, the ReLU networks are those of table 1.",
             f"We ran {len(numbers)} of the {len(published('table2'))} published numbers, "
             f"{sum(number.judged for number in numbers)} of them with two or more seeds.",
+            TF32,
         ]

@@ -158,7 +158,7 @@ def train_here(
         with lock:
             advance(work, what)
 
-    def one(stack: list[Cell], check: Callable[[], None]) -> Trained | None:
+    def one(stack: list[Cell], check: Callable[[], None]) -> _Finished | None:
         nonlocal begun
         with lock:
             begun += 1
@@ -177,8 +177,8 @@ def train_here(
                     warn(f"{len(stack)} networks did not fit in the memory of {device}; trying half as many at once.")
                     continue
                 yield _records(stack, tasks, trained, seconds / len(stack), device)
-                if folder is not None:  # by now the records are written
-                    for file in folder.glob(f"{_kept(folder, stack).name}-*.pt"):
+                if (kept := _kept(folder, stack)) is not None:  # by now the records are written
+                    for file in kept.parent.glob(f"{kept.name}-*.pt"):
                         file.unlink(missing_ok=True)
                 if device.type == "cuda" and together.lanes == 1:  # lanes take up what the last stack left
                     _free(device)
@@ -217,7 +217,7 @@ def _chain(cell: Cell, task: Task) -> int:
     return -(-task.size // (cell.batch or task.size)) * cell.epochs * cell.depth
 
 
-def _kept(folder: Path | None, stack: Sequence[Cell]) -> Any:
+def _kept(folder: Path | None, stack: Sequence[Cell]) -> Path | None:
     """Where a stack that is not finished is kept."""
     return None if folder is None else folder / f"unfinished-{digest(stack)}"
 
@@ -283,7 +283,7 @@ def _failures(failed: Mapping[Cell, str], shown: int = 5) -> str:
     return f"{counted(len(names), 'network')} could not be trained: {'; '.join(names[:shown])}{more}; the rest is kept."
 
 
-class Trained(NamedTuple):
+class _Finished(NamedTuple):
     """What came of a stack."""
 
     outcomes: list[Outcome]
@@ -300,7 +300,7 @@ def _train(
     keep: Path | None,
     watching: Watching | None,
     check: Callable[[], None],
-) -> Trained | None:
+) -> _Finished | None:
     """Train a stack; None, with its progress undone, if it does not fit in memory."""
     share = sum(work(cell, tasks(cell)) for cell in stack) / stack[0].epochs
     what = f"{place}: {counted(len(stack), 'network')} of depth {stack[0].depth} on {stack[0].dataset}"
@@ -313,7 +313,7 @@ def _train(
         done = epoch
 
     try:
-        return Trained(*train(stack, [tasks(cell) for cell in stack], device, tell, engine, keep, watching))
+        return _Finished(*train(stack, [tasks(cell) for cell in stack], device, tell, engine, keep, watching))
     except (MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):
             raise
@@ -324,7 +324,7 @@ def _train(
 
 
 def _records(
-    stack: Sequence[Cell], tasks: Tasks, trained: Trained, seconds: float, device: torch.device
+    stack: Sequence[Cell], tasks: Tasks, trained: _Finished, seconds: float, device: torch.device
 ) -> list[Record]:
     """The records of a stack whose networks took so many seconds each."""
     made, pairs = record_files.environment(device, trained.engine), zip(stack, trained.outcomes)
