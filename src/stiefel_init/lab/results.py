@@ -103,7 +103,8 @@ def publish(
 
     Args:
         source: The run.
-        experiments: The records of each. A network that several share goes to the first.
+        experiments: The records of each. A network that several share goes to the first. A published experiment of
+            which the run has nothing but by-products of another stays as it is.
         tables: Names of the run's CSV files that are not records of networks; existing ones are published.
         out: The directory. Other experiments' files in it stay.
 
@@ -113,7 +114,11 @@ def publish(
     written = []
     environments = Results(out).environments
     taken: set[Cell] = set()
+    untouched = {name for name in _by_products(experiments) if (out / f"{name}.csv").exists()}
     for name, records in experiments.items():
+        if name in untouched:
+            taken |= {record.cell for record in records if not record.environment}
+            continue
         fresh = sorted((record for record in records if record.cell not in taken), key=_order)
         taken |= {record.cell for record in fresh}
         if fresh:
@@ -165,6 +170,17 @@ def _entry(records: Sequence[Record], before: Mapping[str, Any] | None) -> Mappi
     seconds = round(kept["seconds"] + sum(record.seconds for record in fresh), 1)
     counts = [*kept["environments"], *_counted(record.environment for record in fresh)]
     return {**kept, "networks": len(records), "seconds": seconds, "environments": counts}
+
+
+def _by_products(experiments: Mapping[str, Sequence[Record]]) -> set[str]:
+    """Those of which the run has only networks that it has for others too, and of these a larger share."""
+    run = {name: {record.cell for record in records if record.environment} for name, records in experiments.items()}
+    share = {name: len(run[name]) / max(len(records), 1) for name, records in experiments.items()}
+    return {
+        name
+        for name, mine in run.items()
+        if mine and mine <= set().union(*(run[other] for other in run if share[other] > share[name]))
+    }
 
 
 def _is_entry(entry: Any) -> bool:

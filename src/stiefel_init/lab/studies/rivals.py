@@ -37,7 +37,7 @@ class Rivals(Trained):
     def select(self, records: Mapping[Cell, Record], *, quick: bool = False) -> list[Record]:
         """Those of all stages: one that was not finished, or has fewer seeds, does not hide the next."""
         stages = (cells.of_stage(search, self.seeds, records) for search in cells.searches(quick))
-        return [records[cell] for stage in stages for cell in stage if cell in records]
+        return [records[cell].scored() for stage in stages for cell in stage if cell in records]
 
     def evidence(self, results: Results) -> Any:
         """The records of the study, and how fast its networks learned."""

@@ -12,7 +12,7 @@ import math
 import platform
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,11 @@ class Record:
         if len(outcome.test_score) > 1 and scores:
             values["best"] = _rounded((min if metric.less_is_better else max)(scores))
         return _from(cell, metric, values | {"seconds": _rounded(seconds), "environment": dict(where)})
+
+    def scored(self) -> Record:
+        """The same without its `MEASURES`: for tables of studies that ask for the score alone."""
+        nothing: dict[str, Any] = dict.fromkeys(MEASURES)
+        return replace(self, **nothing)
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON values.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from ...experiment import Options, Trained
 from ...report.tables import Table
 from ...results import Results, write_table
 from ...train.cell import Cell
-from ...train.record import MEASURES, Record
+from ...train.record import Record
 from . import page
 from .hypotheses import QUICK, STATED, WAVES, of_names
 from .page import MAIN, QUICK_MAIN, Found
@@ -40,8 +39,7 @@ class Table5Protocol(Trained):
 
     def select(self, records: Mapping[Cell, Record], *, quick: bool = False) -> list[Record]:
         """Its records without what this study does not ask; READINGS has what it asks besides the score."""
-        nothing: Any = dict.fromkeys(MEASURES)
-        return [replace(record, **nothing) for record in super().select(records, quick=quick)]
+        return [record.scored() for record in super().select(records, quick=quick)]
 
     def datasets(self, cells: Sequence[Cell], directory: Path | None) -> dict[str, Dataset]:
         """One split for all networks, targets standardized, categories encoded another way."""
