@@ -199,6 +199,26 @@ def test_publishing_one_experiment_takes_nothing_from_another(
     assert {name: one["networks"] for name, one in told.items()} == {"first": 8, "second": 4}
 
 
+def test_a_run_leaves_alone_what_it_has_only_by_products_of(
+    stiefel_init: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each keeps its own outcome of a network that both trained: rates were chosen by it."""
+    only(monkeypatch, First(), Second())
+    write_run(tmp_path / "first", First(), score=40.0)
+    write_run(tmp_path / "second", Second(), score=60.0)
+    assert stiefel_init("publish", "first", "--out", "results").code == 0
+    assert file_names(tmp_path / "results") == ["environment.json", "first.csv"], "and of the second nothing is made"
+    for run in ("second", "second"):
+        done = stiefel_init("publish", run, "--out", "results")
+        assert (done.code, done.out) == (0, "wrote results/second.csv\nwrote results/environment.json\n")
+    results = Results(tmp_path / "results")
+    for one, score in ((First(), 40.0), (Second(), 60.0)):
+        found = one.evidence(results)
+        assert found is not None
+        assert sorted({each.score for each in found}) == [score, score + 1]
+        assert len(found) == results.environments[one.name]["networks"] == 8
+
+
 def test_what_is_run_anew_takes_the_place_of_what_was_published(
     stiefel_init: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

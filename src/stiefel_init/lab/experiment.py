@@ -287,7 +287,7 @@ class Trained(Experiment):
 
     def evidence(self, results: Results) -> list[Record] | None:
         """Its records."""
-        return self.select(results.records) or None
+        return self.select(results.records_of(self.name)) or None
 
     def run(self, options: Options) -> None:
         """Train its networks until the time is up, print its tables and draw its pictures."""

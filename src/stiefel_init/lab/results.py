@@ -61,20 +61,18 @@ class Results:
     @cached_property
     def records(self) -> dict[Cell, Record]:
         """All records, each network once, by their cells."""
-        records: dict[Cell, Record] = {}
         tables = [path for path in sorted(self.place.glob("*.csv")) if path.is_file()]
+        records: dict[Cell, Record] = {}
         for path in tables:
-            names = _header(path)
-            if names and not set(COLUMNS) <= set(names):
-                continue
-            if strange := _strange(path):
-                print(f"Skipped {path}, which holds unknown networks: {strange}", file=sys.stderr)
-            else:
-                records |= {record.cell: record for record in _rows(path, _parse)}
+            records |= _networks(path, lambda text: print(text, file=sys.stderr))
         records |= record_files.read(self.place, lambda text: print(text, file=sys.stderr), touch=False)
         if not records and not tables:
             raise StiefelError(f"{self.place} holds no records; run an experiment with --out {self.place} first.")
         return records
+
+    def records_of(self, name: str) -> dict[Cell, Record]:
+        """All records; of a network that several experiments trained, what is in this one's table."""
+        return self.records | _networks(self.place / f"{name}.csv", lambda _: None)
 
     def table(self, name: str) -> list[dict[str, Any]]:
         """The rows of NAME.csv, numbers as numbers; none if there is no such file."""
@@ -103,8 +101,8 @@ def publish(
 
     Args:
         source: The run.
-        experiments: The records of each. A network that several share goes to the first. A published experiment of
-            which the run has nothing but by-products of another stays as it is.
+        experiments: The records of each. A network that several share goes to the first; if its outcomes differ, to
+            each. A published experiment of which the run has nothing but by-products of others stays as it is.
         tables: Names of the run's CSV files that are not records of networks; existing ones are published.
         out: The directory. Other experiments' files in it stay.
 
@@ -113,14 +111,14 @@ def publish(
     """
     written = []
     environments = Results(out).environments
-    taken: set[Cell] = set()
     untouched = {name for name in _by_products(experiments) if (out / f"{name}.csv").exists()}
+    taken: dict[Cell, Record] = {}
     for name, records in experiments.items():
         if name in untouched:
-            taken |= {record.cell for record in records if not record.environment}
+            taken |= _networks(out / f"{name}.csv", lambda _: None)
             continue
-        fresh = sorted((record for record in records if record.cell not in taken), key=_order)
-        taken |= {record.cell for record in fresh}
+        fresh = sorted((record for record in records if not _same(record, taken.get(record.cell))), key=_order)
+        taken |= {record.cell: record for record in fresh}
         if fresh:
             added = [name for name in ADDED if any(name in record.cell.identity() for record in fresh)]
             added += [name for name in MEASURES if any(getattr(record, name) is not None for record in fresh)]
@@ -131,6 +129,16 @@ def publish(
             written.append(write_whole(out / f"{name}.csv", (source.place / f"{name}.csv").read_bytes()))
             environments |= {key: entry for key, entry in source.environments.items() if key == name}
     return [*written, _write_environments(out, environments)]
+
+
+def _networks(path: Path, tell: Callable[[str], None]) -> dict[Cell, Record]:
+    """The records of a table; none if there is no such file, or if it has other columns or strange networks."""
+    if not path.is_file() or ((names := _header(path)) and not set(COLUMNS) <= set(names)):
+        return {}
+    if strange := _strange(path):
+        tell(f"Skipped {path}, which holds unknown networks: {strange}")
+        return {}
+    return {record.cell: record for record in _rows(path, _parse)}
 
 
 def note_environment(
@@ -170,6 +178,10 @@ def _entry(records: Sequence[Record], before: Mapping[str, Any] | None) -> Mappi
     seconds = round(kept["seconds"] + sum(record.seconds for record in fresh), 1)
     counts = [*kept["environments"], *_counted(record.environment for record in fresh)]
     return {**kept, "networks": len(records), "seconds": seconds, "environments": counts}
+
+
+def _same(one: Record, other: Record | None) -> bool:
+    return other is not None and (one.score, one.diverged) == (other.score, other.diverged)
 
 
 def _by_products(experiments: Mapping[str, Sequence[Record]]) -> set[str]:

@@ -15,7 +15,16 @@ from stiefel_init.lab import experiment
 from stiefel_init.lab.data import load
 from stiefel_init.lab.studies import rival_cells as cells
 from stiefel_init.lab.studies.rival_cells import EVERY, FAST, MINE, NAMES, OURS, RIVALS, STARTS, name_of
-from stiefel_init.lab.studies.rival_findings import Found, best_of_ours, duels, epochs_to, found_in, speed, verdict
+from stiefel_init.lab.studies.rival_findings import (
+    Found,
+    best_of_ours,
+    duels,
+    epochs_to,
+    found_in,
+    over_depths,
+    speed,
+    verdicts,
+)
 from stiefel_init.lab.studies.rival_tables import numbers, wanted
 from stiefel_init.lab.studies.rivals import Rivals
 from stiefel_init.lab.studies.tuned import FEW, FIRST, TUNING, Setting
@@ -165,10 +174,37 @@ def test_rivals_are_compared_with_ours_that_were_trained_in_the_same_way() -> No
         ([80.0, 80.4, 79.8, 80.1], [80.0, 80.2, 79.9, 80.3], "not shown"),
         ([90.0], [80.0], "open"),
         ([90.0, -np.inf], [80.0, 80.0], "loses"),
+        ([90.0, 90.0], [80.0, -np.inf], "wins"),
+        ([-np.inf, -np.inf], [80.0, -np.inf], "open"),
     ],
 )
 def test_verdicts(a: list[float], b: list[float], word: str) -> None:
-    assert verdict(np.array(a), np.array(b), 10) == word
+    """Also among pairs that show nothing, which share the level."""
+    equal = np.array([50.0, 51.0, 52.0])
+    assert verdicts([(np.array(a), np.array(b)), *[(equal, equal)] * 9]) == [word, *["not shown"] * 9]
+
+
+def test_many_comparisons_ask_for_more_than_one() -> None:
+    near = np.array([80.0, 80.4, 80.8, 81.2]), np.array([79.0, 79.4, 79.8, 80.2])
+    equal = np.array([50.0, 51.0, 52.0])
+    assert verdicts([near]) == ["wins"]
+    assert verdicts([near, *[(equal, equal)] * 99])[0] == "not shown"
+
+
+def test_what_is_the_same_at_every_depth_shows_over_all_depths() -> None:
+    """Data that differ from seed to seed hide it in each setting, but both starts have the same data."""
+
+    def truth(cell: Cell) -> float:
+        return 80.0 + 4 * (cell.seed % 7) + 1.5 * (name_of(cell) == "idinit")
+
+    found = study(truth, 10)
+    assert {duel.verdict for duel in duels(found) if duel.rival == "idinit"} == {"not shown"}
+    pooled = over_depths(found)
+    assert {each.rival for each in pooled if each.verdict == "wins"} == {"idinit"}
+    assert all(1 < each.gain < 2 for each in pooled if each.rival == "idinit")
+    assert not {each.rival for each in pooled if each.verdict == "loses"}
+    assert "**With all depths taken together, a rival wins**" in text_of(found)
+    assert not any(each.verdict != "not shown" for each in over_depths(flat_study()))
 
 
 def test_the_page_says_first_where_a_rival_wins() -> None:
@@ -181,7 +217,7 @@ def test_the_page_says_first_where_a_rival_wins() -> None:
 
 def test_and_that_none_does_where_none_does() -> None:
     text = text_of(study(lambda cell: 90.0 if name_of(cell) in MINE else 40.0))
-    assert text.startswith("**No rival is shown to win.**")
+    assert text.startswith("**In no setting is a rival shown to win.**")
     assert text.count("nothing here speaks for it.") == len(RIVALS)
 
 
@@ -222,6 +258,29 @@ def test_what_was_wanted_is_not_reached_where_a_rival_wins() -> None:
     assert rows["our best start: no rival wins, mnist, 100 layers"][1] == "not reached"
     assert rows["our best start: rates as wide as any rival's, mnist, 100 layers"][1] == "not reached"
     assert rows["our best start, fast ends: ahead of every rival, mnist, 1,000 layers"][1] == "reached"
+
+
+def test_what_was_wanted_is_judged_line_by_line() -> None:
+    """Hundreds of other settings do not change whether ours is ahead in this one."""
+    deepest = Setting("mnist", 1000)
+
+    def truth(cell: Cell) -> float:
+        ahead = name_of(cell) in MINE and (cell.dataset, cell.depth) == deepest[:2]
+        return 80.0 + 1.3 * ahead + np.random.default_rng([cell.seed, len(name_of(cell)), cell.depth]).normal()
+
+    found = study(truth, 10, full_stages=2)
+    together = [duel.verdict for duel in duels(found) if duel.setting == deepest]
+    apart = [duel.verdict for duel in duels(found, apart=True) if duel.setting == deepest]
+    assert apart.count("loses") > together.count("loses")
+
+
+def test_rates_that_were_too_high_are_named() -> None:
+    def truth(cell: Cell) -> float:
+        failed = name_of(cell) == "recipe" and cell.depth == 100 and cell.dataset == "mnist" and cell.seed == FIRST
+        return 40.0 if failed else 90.0
+
+    assert "recipe (mnist, 100 layers: 1 of 10)" in text_of(study(truth, 10, full_stages=1))
+    assert "too high" not in text_of(study(flat, 10, full_stages=1))
 
 
 def test_the_numbers_have_all_measures_and_leave_out_what_nobody_knows() -> None:

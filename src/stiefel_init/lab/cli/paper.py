@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,10 @@ from ..options import (
     StackOption,
     folder,
 )
+
+if TYPE_CHECKING:
+    from ..train.cell import Cell
+    from ..train.record import Record
 
 
 def reproduce(
@@ -121,10 +125,13 @@ def publish(
     from ..results import publish as write
 
     source, known = Results(records), experiments().values()
-    before = Results(out).records if out.is_dir() and any(out.glob("*.csv")) else {}
-    merged = {**before, **source.records}  # published records stay unless rerun
+    published = Results(out) if out.is_dir() and any(out.glob("*.csv")) else None
+
+    def merged(name: str) -> dict[Cell, Record]:  # published records stay unless rerun
+        return {**(published.records_of(name) if published else {}), **source.records_of(name)}
+
     selected = {
-        experiment.label(quick): experiment.select(merged, quick=quick)
+        experiment.label(quick): experiment.select(merged(experiment.label(quick)), quick=quick)
         for quick in (False, True)
         for experiment in known
         if isinstance(experiment, Trained)

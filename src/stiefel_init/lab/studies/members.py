@@ -62,7 +62,7 @@ class Members(Trained):
 
     def evidence(self, results: Results) -> Any:
         """The records of both forms of the study, and the learning curves."""
-        found = Found(results.records, self.seeds, results.table(CURVES))
+        found = Found(results.records_of(self.name), self.seeds, results.table(CURVES))
         return found if found.part(cells.usual) else None
 
     def show(self, records: list[Record], options: Options) -> None:

@@ -32,7 +32,7 @@ class OnTheSet(Trained):
 
     def evidence(self, results: Results) -> Any:
         """The records of the study."""
-        return found_in(results.records, self.seeds)
+        return found_in(results.records_of(self.name), self.seeds)
 
     def show(self, records: list[Record], options: Options) -> None:
         """Print the tables and draw the pictures."""

@@ -13,7 +13,11 @@ from ..train.record import Record
 from ..train.task import Tasks
 from . import rival_cells as cells
 from .rival_cells import FAST, MINE, NAMES, name_of
+from .significance import different, holm, welch
 from .tuned import Setting, working
+
+LEVEL = 0.05
+"""Of all verdicts of a table together."""
 
 
 class Group(NamedTuple):
@@ -112,6 +116,11 @@ def epochs_to(record: Record, share: float = 0.9) -> int | None:
     return next(epoch for epoch, score in zip(record.tested, record.test_score) if score >= share * record.score)
 
 
+def top(found: Found, setting: Setting) -> float:
+    """What the best start reached at its best rate, among the networks that chose the rates."""
+    return max(max(rates.values()) for (where, _), rates in found.tuned.items() if where == setting)
+
+
 def is_fast(name: str) -> bool:
     """Whether the ends of the networks of that name learn fast."""
     return name.endswith(FAST)
@@ -132,18 +141,6 @@ def best_of_ours(
     return best, scores[best]
 
 
-def verdict(a: np.ndarray, b: np.ndarray, comparisons: int) -> str:
-    """Whether a rival's scores are above ours, `b`: Welch's tests at 0.05 shared by all comparisons."""
-    from ..paper.statistics import greater_p
-
-    if min(len(a), len(b)) < 2:
-        return "open"
-    if not (np.isfinite(a).all() and np.isfinite(b).all()):  # networks that diverged
-        return "wins" if np.isfinite(a).all() else "loses" if np.isfinite(b).all() else "open"
-    level = 0.05 / comparisons
-    return "wins" if greater_p(a, b) < level else "loses" if greater_p(b, a) < level else "not shown"
-
-
 class Duel(NamedTuple):
     """A rival against ours in a setting, both trained in the same way."""
 
@@ -155,21 +152,82 @@ class Duel(NamedTuple):
     verdict: str
 
 
-def duels(found: Found, ours: str | None = None) -> list[Duel]:
-    """Every rival in every setting against our best start there, or against the one of ours of that name."""
-    pairs = []
+def duels(found: Found, ours: str | None = None, *, apart: bool = False) -> list[Duel]:
+    """Every rival in every setting against our best start there.
+
+    Args:
+        found: The records.
+        ours: The name of one of our starts, to take it instead of the best.
+        apart: Whether each setting is a question by itself, whose comparisons share the level among themselves;
+            otherwise all settings share it.
+    """
+    questions: list[list[tuple[Setting, str, str, np.ndarray, np.ndarray]]] = []
     for setting in found.settings:
         scores = found.of(setting)
         for fast in (False, True):
             mine = best_of_ours(found, setting, fast=fast, among=MINE if ours is None else {ours + FAST * fast})
             if mine is not None:
-                pairs += [
-                    (setting, rival, *mine, values)
-                    for rival, values in scores.items()
-                    if rival not in MINE and is_fast(rival) == fast
-                ]
-    count = 2 * max(len(pairs), 1)
+                rivals = [rival for rival in scores if rival not in MINE and is_fast(rival) == fast]
+                questions.append([(setting, rival, *mine, scores[rival]) for rival in rivals])
+    results = []
+    for pairs in questions if apart else [[pair for question in questions for pair in question]]:
+        words = verdicts([(theirs, mine) for *_, mine, theirs in pairs])
+        results += [
+            Duel(setting, rival, name, float(theirs.mean() - mine.mean()), word)
+            for (setting, rival, name, mine, theirs), word in zip(pairs, words)
+        ]
+    return results
+
+
+def verdicts(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[str]:
+    """Of each pair, whether the first scores are above the second: Welch's tests, by Holm at 0.05 for all pairs.
+
+    Networks that diverged lose against any that did not; two such samples are open, as are single networks.
+    """
+    p = [welch(*pair) for pair in pairs]
+    corrected = iter(holm([each for each in p if each is not None]))
+    return [_word(*pair, None if each is None else next(corrected)) for pair, each in zip(pairs, p)]
+
+
+def _word(a: np.ndarray, b: np.ndarray, p: float | None) -> str:
+    if p is not None:
+        return "not shown" if p >= LEVEL else "wins" if a.mean() > b.mean() else "loses"
+    whole = [bool(np.isfinite(each).all()) for each in (a, b)]
+    if min(len(a), len(b)) < 2 or whole[0] == whole[1]:
+        return "open"
+    return "wins" if whole[0] else "loses"
+
+
+class Pooled(NamedTuple):
+    """A rival against ours on some data, over all depths."""
+
+    group: Group
+    rival: str
+    gain: float
+    """Of the rival: the mean difference."""
+    verdict: str
+
+
+def over_depths(found: Found) -> list[Pooled]:
+    """Every rival on all data: small differences that are the same at every depth show here.
+
+    Networks of one seed have the same data. So the differences to our best start are taken seed by seed, averaged over
+    depths, and held against zero by Student's test; Holm at 0.05 for all rivals and data.
+    """
+    pools: dict[tuple[Group, str], list[np.ndarray]] = {}
+    for setting in found.settings:
+        scores = found.of(setting)
+        for fast in (False, True):
+            mine = best_of_ours(found, setting, fast=fast)
+            for rival, theirs in scores.items():
+                if mine is not None and rival not in MINE and is_fast(rival) == fast:
+                    count = min(len(theirs), len(mine[1]))
+                    group = Group(setting.dataset, setting.shots)
+                    pools.setdefault((group, rival), []).append(theirs[:count] - mine[1][:count])
+    means = {key: np.mean([each[: min(map(len, pool))] for each in pool], axis=0) for key, pool in pools.items()}
+    means = {key: values for key, values in means.items() if len(values) > 1 and np.isfinite(values).all()}
+    corrected = holm([different(values) for values in means.values()])
     return [
-        Duel(setting, rival, name, float(values.mean() - mine.mean()), verdict(values, mine, count))
-        for setting, rival, name, mine, values in pairs
+        Pooled(*key, float(values.mean()), "not shown" if p >= LEVEL else "wins" if values.mean() > 0 else "loses")
+        for (key, values), p in zip(means.items(), corrected)
     ]

@@ -26,7 +26,7 @@ def wanted(found: Found) -> Table:
     """The study's targets: at 1,000 layers ahead of every rival, at 100 not worse, and as wide a range of rates."""
     rows = []
     for whose, ours in (("our best start", None), ("`initialize_(model)`", "recipe")):
-        results = duels(found, ours)
+        results = duels(found, ours, apart=True)
         for fast in (False, True):
             way = ", fast ends" if fast else ""
             here = [duel for duel in results if is_fast(duel.rival) == fast]

@@ -41,7 +41,7 @@ class Rivals(Trained):
 
     def evidence(self, results: Results) -> Any:
         """The records of the study, and how fast its networks learned."""
-        return found_in(results.records, results.table(SPEED), self.seeds)
+        return found_in(results.records_of(self.name), results.table(SPEED), self.seeds)
 
     def show(self, records: list[Record], options: Options) -> None:
         """Print the tables, keep how fast networks learned, and draw the picture."""

@@ -66,6 +66,17 @@ def welch(a: np.ndarray, b: np.ndarray) -> float | None:
         return float(stats.ttest_ind(a, b, equal_var=False).pvalue)
 
 
+def different(differences: np.ndarray) -> float:
+    """p of Student's two-sided test that the mean of paired differences is not zero.
+
+    >>> different(np.array([1.0, 1.1, 0.9])) < 0.01 < different(np.array([1.0, -1.1, 0.9]))
+    True
+    """
+    if np.ptp(differences) == 0:
+        return float(differences[0] == 0)
+    return float(stats.ttest_1samp(differences, 0.0).pvalue)
+
+
 def holm(p: Sequence[float]) -> list[float]:
     """Holm's correction: the chance of any false alarm among all of them stays below the level.
 
