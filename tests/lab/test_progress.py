@@ -23,6 +23,17 @@ def test_progress_in_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch
     )
 
 
+def test_no_forecast_from_a_small_part_of_the_work(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter((0.0, 20.0, 40.0))
+    monkeypatch.setattr("stiefel_init.lab.progress.time.monotonic", lambda: next(clock))
+    with progress.progress(1000.0, "training") as advance:
+        advance(1.0, "1 of 9 stacks")
+        advance(99.0)
+    assert capsys.readouterr().err == "training: 0% (1 of 9 stacks).\ntraining: 10%, about 6 min left.\n"
+
+
 def test_progress_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

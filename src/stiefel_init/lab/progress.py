@@ -10,6 +10,8 @@ from typing import Protocol
 
 LINE_EVERY = 10.0
 """Seconds between plain lines."""
+FORESEEN = 0.05
+"""Share of the work after which plain lines say how much time is left: what starts up first would mislead."""
 
 
 class Advance(Protocol):
@@ -55,9 +57,10 @@ def _lines(total: float, title: str) -> Advance:
         now = time.monotonic()
         if now - last >= LINE_EVERY and done:
             last = now
-            left = (now - start) * max(total - done, 0) / done
+            share = done / max(total, done)
+            left = f", about {duration((now - start) * (1 - share) / share)} left" if share >= FORESEEN else ""
             place = f" ({what})" if what else ""
-            print(f"{title}: {done / max(total, done):.0%}, about {duration(left)} left{place}.", file=sys.stderr)
+            print(f"{title}: {share:.0%}{left}{place}.", file=sys.stderr)
 
     return advance
 

@@ -92,24 +92,26 @@ def _too_fast(found: Found) -> list[str]:
 def _wins(results: Sequence[Duel], pooled: Sequence[Pooled]) -> list[str]:
     won = [duel for duel in results if duel.verdict == "wins"]
     over = [each for each in pooled if each.verdict == "wins"]
-    ahead = sum(duel.gain > 0 for duel in results)
-    lines = [f"**In no setting is a rival shown to win.** Its mean is higher in {ahead} of {len(results)} comparisons."]
+    lines = []
     if won:
-        lines = ["**Where a rival wins:**", ""]
+        lines += ["**Where a rival wins:**", ""]
         for name in dict.fromkeys(duel.rival for duel in won):
             where = "; ".join(f"{d.setting} ({d.gain:+.1f} over {d.ours})" for d in won if d.rival == name)
             lines.append(f"- {name}: {where}")
-    if not over:
-        return [*lines, "", "Nor does one win on any data with all depths taken together."] if not won else lines
-    lines += ["", "**With all depths taken together, a rival wins** (mean difference to our best start):", ""]
-    for name in dict.fromkeys(each.rival for each in over):
-        where = "; ".join(f"{each.group} ({each.gain:+.1f})" for each in over if each.rival == name)
-        lines.append(f"- {name}: {where}")
-    return [
-        *lines, "",
-        "Differences are taken seed by seed, since networks of one seed have the same data, and averaged over depths;",
-        "Student's test, p < 0.05 by Holm for all rivals and data.",
-    ]  # fmt: skip
+        lines.append("")
+    if over:
+        lines += ["**Where a rival wins with all depths taken together** (mean difference to our best start):", ""]
+        for name in dict.fromkeys(each.rival for each in over):
+            where = "; ".join(f"{each.group} ({each.gain:+.1f})" for each in over if each.rival == name)
+            lines.append(f"- {name}: {where}")
+        lines += [
+            "", "Differences are taken seed by seed, since networks of one seed have the same data, and averaged over",
+            "depths; Student's test, p < 0.05 by Holm for all rivals and data.", "",
+        ]  # fmt: skip
+    ahead = sum(duel.gain > 0 for duel in results)
+    if not won:
+        lines += ["**In no single setting is a rival shown to win.**"]
+    return [*lines, f"A rival has a higher mean than our best start in {ahead} of {len(results)} comparisons."]
 
 
 def _not_run(found: Found, full: int) -> list[str]:
