@@ -17,6 +17,7 @@ from typing import Any
 
 from diagnosis_page import ACCURACY, DIAGNOSE, accuracy, rules
 from family_page import families
+from heads import heads
 from residual_page import RIVALS, residual
 from scale_page import SCALE, scale
 from watch_page import WATCH, watched
@@ -413,7 +414,7 @@ def main() -> None:
         (DIAGNOSE, cited(families(rules()))),
         (SCALE, scale()),
         (WATCH, watched()),
-        (RIVALS, residual()),
+        (RIVALS, heads(residual())),
     )
     for path, text in (*pages, (README, readme())):
         renew(path, text, check=check)
