@@ -124,7 +124,7 @@ def _lines(record: Mapping[str, Any]) -> list[str]:
         told = f"{statistics.mean(own):.1f} → {statistics.mean(other):.1f} ({mark}{gain:+.1f}{mark})"
         rows.setdefault((dataset, shots), {})[body] = told
     bodies = list(dict.fromkeys(body for of in rows.values() for body in of))
-    lines = [[f"{dataset}, {shots} per class", *(of.get(body, "") for body in bodies)] for (dataset, shots), of in rows.items()]
+    lines = [[f"{data}, {few} per class", *(of.get(body, "") for body in bodies)] for (data, few), of in rows.items()]
     seeds, depths = len(record["rows"][0]["scores"]), " and ".join(str(depth) for depth in DEPTHS)
     return [
         "IDInit's hidden layers are the identity, which is a member of our set; on digits, whose 64 pixels fit 64",
