@@ -116,11 +116,6 @@ def epochs_to(record: Record, share: float = 0.9) -> int | None:
     return next(epoch for epoch, score in zip(record.tested, record.test_score) if score >= share * record.score)
 
 
-def top(found: Found, setting: Setting) -> float:
-    """What the best start reached at its best rate, among the networks that chose the rates."""
-    return max(max(rates.values()) for (where, _), rates in found.tuned.items() if where == setting)
-
-
 def is_fast(name: str) -> bool:
     """Whether the ends of the networks of that name learn fast."""
     return name.endswith(FAST)
@@ -152,6 +147,23 @@ class Duel(NamedTuple):
     verdict: str
 
 
+Pair = tuple[Setting, str, str, np.ndarray, np.ndarray]
+"""Where, the rival, the name of ours, its scores, the rival's."""
+
+
+def _questions(found: Found, ours: str | None = None) -> list[list[Pair]]:
+    """All rivals of a setting that were trained in one way, each beside our best start or the one of that name."""
+    questions = []
+    for setting in found.settings:
+        scores = found.of(setting)
+        for fast in (False, True):
+            mine = best_of_ours(found, setting, fast=fast, among=MINE if ours is None else {ours + FAST * fast})
+            if mine is not None:
+                rivals = [rival for rival in scores if rival not in MINE and is_fast(rival) == fast]
+                questions.append([(setting, rival, *mine, scores[rival]) for rival in rivals])
+    return questions
+
+
 def duels(found: Found, ours: str | None = None, *, apart: bool = False) -> list[Duel]:
     """Every rival in every setting against our best start there.
 
@@ -161,14 +173,7 @@ def duels(found: Found, ours: str | None = None, *, apart: bool = False) -> list
         apart: Whether each setting is a question by itself, whose comparisons share the level among themselves;
             otherwise all settings share it.
     """
-    questions: list[list[tuple[Setting, str, str, np.ndarray, np.ndarray]]] = []
-    for setting in found.settings:
-        scores = found.of(setting)
-        for fast in (False, True):
-            mine = best_of_ours(found, setting, fast=fast, among=MINE if ours is None else {ours + FAST * fast})
-            if mine is not None:
-                rivals = [rival for rival in scores if rival not in MINE and is_fast(rival) == fast]
-                questions.append([(setting, rival, *mine, scores[rival]) for rival in rivals])
+    questions = _questions(found, ours)
     results = []
     for pairs in questions if apart else [[pair for question in questions for pair in question]]:
         words = verdicts([(theirs, mine) for *_, mine, theirs in pairs])
@@ -215,15 +220,10 @@ def over_depths(found: Found) -> list[Pooled]:
     depths, and held against zero by Student's test; Holm at 0.05 for all rivals and data.
     """
     pools: dict[tuple[Group, str], list[np.ndarray]] = {}
-    for setting in found.settings:
-        scores = found.of(setting)
-        for fast in (False, True):
-            mine = best_of_ours(found, setting, fast=fast)
-            for rival, theirs in scores.items():
-                if mine is not None and rival not in MINE and is_fast(rival) == fast:
-                    count = min(len(theirs), len(mine[1]))
-                    group = Group(setting.dataset, setting.shots)
-                    pools.setdefault((group, rival), []).append(theirs[:count] - mine[1][:count])
+    for setting, rival, _, mine, theirs in (pair for question in _questions(found) for pair in question):
+        count = min(len(theirs), len(mine))
+        group = Group(setting.dataset, setting.shots)
+        pools.setdefault((group, rival), []).append(theirs[:count] - mine[:count])
     means = {key: np.mean([each[: min(map(len, pool))] for each in pool], axis=0) for key, pool in pools.items()}
     means = {key: values for key, values in means.items() if len(values) > 1 and np.isfinite(values).all()}
     corrected = holm([different(values) for values in means.values()])

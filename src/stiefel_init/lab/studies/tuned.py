@@ -125,11 +125,15 @@ def share_of(best: float, share: float) -> float:
     return best * share if best > 0 else best / share if share else -math.inf
 
 
+def top(tuned: Mapping[tuple[Setting, Contender], Mapping[float, float]], setting: Setting) -> float:
+    """What the best contender of a setting reached at its best rate; 0 if there is none."""
+    return max((max(rates.values()) for (where, _), rates in tuned.items() if where == setting), default=0.0)
+
+
 def working(
     tuned: Mapping[tuple[Setting, Contender], Mapping[float, float]], key: tuple[Setting, Contender]
 ) -> float | None:
     """The highest rate that comes close to the best of its setting, over the lowest; None if none does."""
-    best = max((max(rates.values()) for (setting, _), rates in tuned.items() if setting == key[0]), default=0.0)
-    least = share_of(best, WORKS)
+    least = share_of(top(tuned, key[0]), WORKS)
     works = [times for times, reached in tuned.get(key, {}).items() if reached >= least]
     return max(works) / min(works) if works else None
