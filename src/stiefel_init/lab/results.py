@@ -56,7 +56,7 @@ class Results:
     def __init__(self, directory: Path | None = None) -> None:
         self.place = directory or folder()
         if not self.place.is_dir():
-            raise StiefelError(f"--results {self.place} is not a directory; give one that holds records.")
+            raise StiefelError(f"{self.place} is not a directory; give one that holds records.")
 
     @cached_property
     def records(self) -> dict[Cell, Record]:
