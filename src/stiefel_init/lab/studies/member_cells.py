@@ -50,8 +50,8 @@ FRESH = {100: 100} | {depth: epochs_of(depth) for depth in (300, 1000)}
 
 
 def cell(dataset: str, scheme: Scheme, depth: int, times: float = 1.0, **options: Any) -> Cell:
-    """A network at `times` the paper's rate; He's as they were drawn when this study was made."""
-    usual = {"epochs": epochs_of(depth), "rate": times * 1e-3 / math.sqrt(depth), "protocol": 1}
+    """A network at `times` the paper's rate."""
+    usual = {"epochs": epochs_of(depth), "rate": times * 1e-3 / math.sqrt(depth)}
     return Cell(dataset, scheme, depth, **usual | options)
 
 
