@@ -21,8 +21,7 @@ from .data import Dataset, load
 from .files import prepare
 from .limit import time_limit
 from .report.tables import Table
-from .results import Results, note_environment, write_table
-from .train import record as record_files
+from .results import Results, note_environment, recorded, write_table
 from .train.cell import Cell
 from .train.cluster import Place, reach
 from .train.record import Record, environment
@@ -295,7 +294,7 @@ class Trained(Experiment):
             reach(place)  # before any data are loaded
         seeds = self.count(options)
         done: dict[Cell, Record] = {}
-        known = record_files.read(options.out, _tell) if options.out.is_dir() else {}  # once, however many rounds
+        known = recorded(options.out, _tell)  # once, however many rounds
         have = Available(self.optional, options.data)
         with time_limit(options.minutes) as limit:
             while left := have.of(c for c in self.cells(seeds, quick=options.quick, records=done) if c not in done):
@@ -310,7 +309,7 @@ class Trained(Experiment):
                 done |= {cell: known[cell] for cell in left}
         if limit.reached:
             print(f"Stopped after {options.minutes:g} minutes; finished networks are kept, rerun to resume.")
-            known = record_files.read(options.out, lambda text: None, touch=False)
+            known = recorded(options.out, lambda text: None, touch=False)
             done = {record.cell: record for record in self.select(known, quick=options.quick)}
         self.show(list(done.values()), options)
         if options.quick:

@@ -9,7 +9,7 @@ from . import paper, studies  # which register theirs
 from .data import Dataset
 from .experiment import Available, Experiment, Options, Trained, registered
 from .paper.everything import Everything
-from .train import record as record_files
+from .results import recorded
 from .train.cell import Cell
 from .train.record import Record
 from .train.task import ACCURACY
@@ -43,7 +43,7 @@ def networks(experiments: Sequence[Experiment], options: Options) -> tuple[list[
     """
     cells: dict[Cell, None] = {}
     own: dict[str, Dataset] = {}
-    known = record_files.read(options.out, lambda text: None, touch=False) if options.out.is_dir() else {}
+    known = recorded(options.out, lambda text: None, touch=False)
     for experiment in experiments:
         if not isinstance(experiment, Trained):
             continue

@@ -61,12 +61,8 @@ class Results:
     @cached_property
     def records(self) -> dict[Cell, Record]:
         """All records, each network once, by their cells."""
-        tables = [path for path in sorted(self.place.glob("*.csv")) if path.is_file()]
-        records: dict[Cell, Record] = {}
-        for path in tables:
-            records |= _networks(path, lambda text: print(text, file=sys.stderr))
-        records |= record_files.read(self.place, lambda text: print(text, file=sys.stderr), touch=False)
-        if not records and not tables:
+        records = recorded(self.place, lambda text: print(text, file=sys.stderr), touch=False)
+        if not records and not any(path.is_file() for path in self.place.glob("*.csv")):
             raise StiefelError(f"{self.place} holds no records; run an experiment with --out {self.place} first.")
         return records
 
@@ -92,6 +88,24 @@ class Results:
         except (OSError, ValueError, RecursionError) as error:
             raise StiefelError(f"{path} is damaged ({error}); restore it.") from error
         return entries
+
+
+def recorded(directory: Path, tell: Callable[[str], None], *, touch: bool = True) -> dict[Cell, Record]:
+    """What a directory has of networks, so that a run need not train them again: published tables, and records.
+
+    Args:
+        directory: It may be missing.
+        tell: Receives a sentence for each file that is left out.
+        touch: Whether to set damaged records aside.
+
+    Returns:
+        Each network once; its record, where a table has it too.
+    """
+    if not directory.is_dir():
+        return {}
+    tables = [path for path in sorted(directory.glob("*.csv")) if path.is_file()]
+    networks = {cell: record for path in tables for cell, record in _networks(path, tell).items()}
+    return networks | record_files.read(directory, tell, touch=touch)
 
 
 def publish(

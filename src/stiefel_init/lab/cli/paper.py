@@ -53,6 +53,7 @@ def reproduce(
     from ..experiments import experiments as known
     from ..files import refuse_file
     from ..report import tables
+    from ..results import recorded
     from ..train.cluster import Place
     from ..train.runner import pick_device
 
@@ -70,7 +71,8 @@ def reproduce(
 
     measured_here(on)
     cells, own = networks(experiments, options)
-    found = forecast(cells, device.value, own, data_dir, out, stack) if cells else None
+    done = recorded(out, lambda text: print(text, file=sys.stderr), touch=False)
+    found = forecast(cells, device.value, own, data_dir, out, stack, known=done) if cells else None
     refuse_file(out)
     others = {each.name: each.seconds(options) for each in experiments if not isinstance(each, Trained)}
     show(found, others, out, as_json=as_json)

@@ -21,6 +21,7 @@ from . import record as record_files
 from .cell import Cell, stack_key
 from .evaluation import evaluate
 from .network import Architecture
+from .record import Record
 from .runner import DeviceName, pick_device, plan
 from .stack import ROWS, Stack
 from .task import Task, Tasks
@@ -53,13 +54,15 @@ def forecast(
     out: Path,
     most: int | None = None,
     warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
+    known: Mapping[Cell, Record] | None = None,
 ) -> Forecast:
-    """What running the cells would do, from a few steps and a test of each kind of stack."""
+    """What running the cells would do, from a few steps and a test of each kind of stack; `known` as in `run`."""
     where = pick_device(device)
     files.refuse_file(out)
     tasks = Tasks(datasets, directory)
-    done = record_files.read(out, warn, touch=False) if out.is_dir() else {}
-    stacks = plan(cells, tasks, where, done, most)
+    if known is None:
+        known = record_files.read(out, warn, touch=False) if out.is_dir() else {}
+    stacks = plan(cells, tasks, where, known, most)
     seconds = time.process_time()  # starting up takes as long again
     costs: dict[object, Cost] = {}
     for stack in stacks:

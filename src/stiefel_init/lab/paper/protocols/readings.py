@@ -50,6 +50,15 @@ def rows(records: Iterable[Record]) -> list[dict[str, Any]]:
     return table
 
 
+def merged(before: Sequence[Mapping[str, Any]], fresh: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Two such tables as one, in which each network is once: as in the second, if that has it."""
+    return list({_key(row): row for row in (*before, *fresh)}.values())
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str("" if row[name] is None else row[name]) for name in _KEY)
+
+
 @cache
 def _setting(protocol: Protocol, number: Published) -> Cell:
     return protocol.cell(number)
@@ -59,7 +68,7 @@ class Readings:
     """Scores of our seeds, for each protocol and published number."""
 
     def __init__(self, records: Mapping[Cell, Record], kept: Sequence[Mapping[str, Any]] = ()) -> None:
-        table = {tuple(str(row[name]) for name in _KEY): row for row in kept}
+        table = {_key(row): row for row in kept}
         self._found: dict[Cell, dict[int, Reading]] = {}
         self._scores: dict[tuple[Protocol, Published], np.ndarray] = {}
         self.laws: dict[Any, Any] = {}
@@ -70,8 +79,7 @@ class Readings:
             if cell.setting not in wanted:
                 continue
             found = reading(record)
-            identity = cell.identity()
-            if (row := table.get(tuple(str(identity[name]) for name in _KEY))) is not None:
+            if (row := table.get(_key(cell.identity()))) is not None:
                 half = cell.epochs // 2
                 found |= {(half, False): row["half"], (half, True): row["half_best"], (cell.epochs, True): row["best"]}
             self._found.setdefault(cell.setting, {})[cell.seed] = found

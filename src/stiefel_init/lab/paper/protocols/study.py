@@ -15,7 +15,7 @@ from ...train.record import Record
 from . import page
 from .hypotheses import QUICK, STATED, WAVES, of_names
 from .page import MAIN, QUICK_MAIN, Found
-from .readings import READINGS, Readings, rows
+from .readings import READINGS, Readings, merged, rows
 
 
 class Table5Protocol(Trained):
@@ -66,10 +66,11 @@ class Table5Protocol(Trained):
     def show(self, records: list[Record], options: Options) -> None:
         """Print the verdict and the tables, and keep what records of networks do not."""
         by_cell = {record.cell: record for record in records}
-        if kept := rows(records):
-            file = READINGS.replace(self.name, self.label(options.quick), 1)
+        file = READINGS.replace(self.name, self.label(options.quick), 1)
+        kept = merged(Results(options.out).table(file), rows(records))  # of published networks only the table has them
+        if kept:
             print(f"wrote {write_table(kept, options.out / f'{file}.csv')}")
-        readings = Readings(by_cell)
+        readings = Readings(by_cell, kept)
         main = QUICK_MAIN if options.quick else MAIN if readings.covered(STATED) else MAIN[1:]
         found = Found(readings, by_cell, main)
         for table in self.tables(found):
