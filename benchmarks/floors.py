@@ -7,6 +7,10 @@ p rows of the product of p reflections, and to be written once. The floor of a d
 measured in the same run, each as fast as the machine does it on large arrays, and one call of PyTorch for each of the
 three; a model takes two calls more for each parameter, to find and to write it. No order of operations is faster; small
 products reach a fraction of the large ones' rate, so real limits are lower.
+
+On a CPU, and for a network, the parts that no such draw can do without are measured one by one in the same turns, at
+the sizes that it has: its numbers, its products and solves, in memory that is there, and so many calls that do nothing;
+for a network besides, to read what each parameter is and to write all weights at once.
 """
 
 from __future__ import annotations
@@ -17,14 +21,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from _timing import in_turns, machine, write_record
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from stiefel_init import _stream
 from stiefel_init.torch import initialize_, sample, stiefel_
 
 SHAPES = [(64, 64), (64, 784), (512, 512), (1024, 1024), (1024, 4096), (2048, 2048), (4096, 4096)]
-DEPTH, WIDTH = 100, 64
+DEPTH, WIDTH, PANEL = 100, 64, 16
+LAPACK, BLOCK = 256, 128
+"""Rows up to which one matrix goes to LAPACK on a CPU, and the reflectors of a panel of a larger one."""
+MANY, NETWORK = "100 matrices of 64×64 in one call", "a network of 100 layers"
+Row = dict[str, Any]
 
 
 class Rates(NamedTuple):
@@ -58,15 +69,96 @@ def rates(device: str, synchronize: Callable[[], Any]) -> Rates:
     )
 
 
-def compared(title: str, wanted: float, ways: dict[str, Callable[[], Any]], floor: float, **how: Any) -> dict[str, Any]:
-    """Ours and the loop of `orthogonal_`, timed in turns, and the floor."""
-    seconds = in_turns(ways, **how)
-    ours, theirs = (1e3 * seconds[name] for name in ("ours", "orthogonal_"))
-    row = {"what": title, "wanted": wanted, "ours": ours, "orthogonal_": theirs, "floor": 1e3 * floor}
-    fast, most = theirs / ours, theirs / (1e3 * floor)
+def compared(
+    title: str,
+    wanted: float,
+    ways: dict[str, Callable[[], Any]],
+    floor: float,
+    *,
+    synchronize: Callable[[], Any],
+    least: dict[str, Callable[[], Any]] | None = None,
+    calls: float = 0.0,
+) -> Row:
+    """Ours and the loop of `orthogonal_`, and the parts that there are at `least`, timed in turns; and the floor."""
+    seconds = {name: 1e3 * value for name, value in in_turns(ways | (least or {}), synchronize=synchronize).items()}
+    ours, theirs = seconds["ours"], seconds["orthogonal_"]
+    row: Row = {"what": title, "wanted": wanted, "ours": ours, "orthogonal_": theirs, "floor": 1e3 * floor}
     print(f"{title:>44}: {ours:9.3f} ms, floor {1e3 * floor:9.3f}, orthogonal_ {theirs:9.3f}: ", end="")
-    print(f"{fast:5.2f} times as fast, at most {most:6.2f}, wanted {wanted:g}", flush=True)
+    print(f"{theirs / ours:5.2f} times as fast, at most {theirs / (1e3 * floor):6.2f}, wanted {wanted:g}", flush=True)
+    if least is not None:
+        row["parts"] = {name: seconds[name] for name in least} | {"calls": 1e3 * calls}
+        total = sum(row["parts"].values())
+        print("    at least " + " + ".join(f"{value:.3f} {name}" for name, value in row["parts"].items()), end="")
+        print(f" = {total:.3f} ms: at most {theirs / total:.2f} times as fast")
     return row
+
+
+class Calls(TorchDispatchMode):
+    """Counts the operations of PyTorch that compute or write anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += not func.is_view and "empty" not in func.__name__
+        return func(*args, **(kwargs or {}))
+
+
+def calls_of(run: Callable[[], Any]) -> int:
+    """How many operations a call of `run` takes."""
+    with Calls() as counted:
+        run()
+    return counted.count
+
+
+def products(p: int, q: int, width: int, batch: tuple[int, ...] = ()) -> Callable[[], Any]:
+    """The products and solves of members by panels of `width` reflectors, in memory that is there; or LAPACK's one."""
+    whole = torch.zeros(*batch, p, q)
+    if width == p and not batch:
+        reflectors, tau = torch.zeros(q, p), torch.zeros(p)
+        return lambda: torch.ormqr(reflectors, tau, whole.mT, out=whole.mT)
+    triangle = torch.eye(width).repeat(*batch, 1, 1)
+    eye = torch.eye(width).expand_as(triangle)
+    steps = []
+    for start in reversed(range(0, p, width)):
+        vectors, tall = torch.zeros(*batch, width, q - start), torch.zeros(*batch, p - start, width)
+        result = torch.empty(*batch, p - start, q - start)
+        steps.append((vectors, tall, torch.empty_like(tall), result, whole[..., start:, start:]))
+
+    def run() -> None:
+        for vectors, tall, scaled, result, target in steps:
+            vectors @ vectors.mT
+            if target.shape[-2] > width:
+                target[..., width:, width:] @ vectors[..., width:].mT
+            if batch:
+                inverse = torch.linalg.solve_triangular(triangle, eye, upper=False)
+                torch.matmul(tall, inverse, out=scaled)
+                target -= torch.matmul(scaled, vectors, out=result)
+            else:
+                target.addmm_(torch.linalg.solve_triangular(triangle, tall, upper=False, left=False), vectors, alpha=-1)
+
+    return run
+
+
+def numbers(p: int, q: int, width: int, batch: tuple[int, ...] = (), seed: int | None = None) -> Callable[[], Any]:
+    """Their numbers, from PyTorch's generator or from the streams of a seed."""
+    starts = range(0, p, width)
+    if seed is None:
+        held = [torch.empty(*batch, width, q - start) for start in starts]
+        return lambda: [x.normal_() for x in held]
+    keys = _stream.keys(seed, map(str, range(math.prod(batch))))
+    return lambda: [_stream.normals(keys, (start, start + width), (start, q), np.float32) for start in starts]
+
+
+def walk(model: nn.Module) -> list[Any]:
+    """What is to be known of each parameter before it is written."""
+    return [
+        (tensor.shape, tensor.stride(), tensor.data_ptr(), tensor.dtype, tensor.device, tensor.requires_grad)
+        for _, module in model.named_modules()
+        for tensor in module._parameters.values()
+        if tensor is not None
+    ]
 
 
 def main() -> None:
@@ -86,35 +178,48 @@ def main() -> None:
         ways: dict[str, Callable[[], Any]] = {
             "ours": partial(stiefel_, w), "orthogonal_": partial(nn.init.orthogonal_, w),
         }  # fmt: skip
-        rows.append(compared(f"{m}×{n}", 5 if gpu else 2.5, ways, found.floor(m, n), synchronize=synchronize))
+        panels = m, n, m if m <= LAPACK else BLOCK
+        least = None if gpu else {"numbers": numbers(*panels), "products": products(*panels)}
+        calls = found.call * calls_of(ways["ours"])
+        wanted, floor = 5 if gpu else 2.5, found.floor(m, n)
+        rows.append(compared(f"{m}×{n}", wanted, ways, floor, synchronize=synchronize, least=least, calls=calls))
     w = torch.empty(WIDTH, WIDTH, device=device)
-    rows.append(
-        compared(
-            "100 matrices of 64×64 in one call", 6,
-            {
-                "ours": lambda: sample(WIDTH, WIDTH, batch=100, device=device),
-                "orthogonal_": lambda: [nn.init.orthogonal_(w) for _ in range(100)],
-            },
-            found.floor(WIDTH, WIDTH, 100), synchronize=synchronize,
-        )
-    )  # fmt: skip
+    many = partial(sample, WIDTH, WIDTH, batch=DEPTH, device=device)
+    square = WIDTH, WIDTH, PANEL, (DEPTH,)
+    drawn = {"numbers": numbers(*square), "products": products(*square)}
+    calls = found.call * calls_of(many)
+    ways = {"ours": many, "orthogonal_": lambda: [nn.init.orthogonal_(w) for _ in range(DEPTH)]}
+    least = None if gpu else drawn
+    floor = found.floor(WIDTH, WIDTH, DEPTH)
+    rows.append(compared(MANY, 6, ways, floor, synchronize=synchronize, least=least, calls=calls))
     layers = [nn.Linear(WIDTH, WIDTH, device=device) for _ in range(DEPTH)]
     model = nn.Sequential(*(module for layer in layers for module in (layer, nn.ReLU())))
-    for title, wanted, seed in (("", 20 if gpu else 5, None), (", seeded", 20 if gpu else 5, 0)):
+    weights, result = [layer.weight.detach() for layer in layers], many()
+    for title, seed in (("", None), (", seeded", 0)):
+        ways = {
+            "ours": partial(initialize_, model, recipe="paper", seed=seed),
+            "orthogonal_": lambda: [nn.init.orthogonal_(layer.weight) for layer in layers],
+        }
+        least = {"drawing": many} if gpu else {**drawn, "numbers": numbers(*square, seed)}
+        least |= {
+            "reading the model": lambda: walk(model),
+            "writing": lambda: torch._foreach_copy_(weights, list(result.unbind())),
+        }
+        floor = found.floor(WIDTH, WIDTH, DEPTH, calls=3 + 4 * DEPTH)
+        wanted, own = 20 if gpu else 5, 0.0 if gpu else calls
         rows.append(
-            compared(
-                f"a network of 100 layers{title}", wanted,
-                {
-                    "ours": partial(initialize_, model, recipe="paper", seed=seed),
-                    "orthogonal_": lambda: [nn.init.orthogonal_(layer.weight) for layer in layers],
-                },
-                found.floor(WIDTH, WIDTH, DEPTH, calls=3 + 4 * DEPTH), synchronize=synchronize,
-            )
+            compared(f"{NETWORK}{title}", wanted, ways, floor, synchronize=synchronize, least=least, calls=own)
         )  # fmt: skip
     single = rows[: len(SHAPES)]
-    for name, value in (("ours", "ours"), ("at most", "floor")):
-        mean = math.exp(sum(math.log(row["orthogonal_"] / row[value]) for row in single) / len(single))
-        print(f"geometric mean over single matrices, {name}: {mean:.2f}")
+    ways_of: dict[str, Callable[[Row], float]] = {
+        "ours": lambda row: row["ours"],
+        "at most, by the floors": lambda row: row["floor"],
+        "at most, by the parts": lambda row: sum(row["parts"].values()),
+    }
+    for name, value in ways_of.items():
+        if name != "at most, by the parts" or not gpu:
+            mean = math.exp(sum(math.log(row["orthogonal_"] / value(row)) for row in single) / len(single))
+            print(f"geometric mean over single matrices, {name}: {mean:.2f}")
     record = {"machine": machine(device), "rates": found._asdict(), "rows": rows}
     if options.write:
         print(f"wrote {write_record(f'floors-{device}', record)}")

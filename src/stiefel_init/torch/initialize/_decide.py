@@ -139,7 +139,7 @@ def _rule(place: Place, owner: Place, scheme: Scheme, conv: Conv, part: Constant
             f"{name} is what a hook computes {computed} from (weight norm, spectral norm or pruning); remove the hook, "
             f"use torch.nn.utils.parametrizations instead, or pass skip={name.removesuffix(leaf) + computed + '_*'!r}."
         )
-    if any(word.startswith("lora_") for word in name.split(".")):
+    if "lora_" in name and any(word.startswith("lora_") for word in name.split(".")):
         return Leave("a LoRA adapter")
     chosen = part or rule(module, leaf, place.shape, conv, entrywise=scheme.entrywise)
     if isinstance(chosen, Leave) and chosen.reason == AN_EMBEDDING and scheme.embeds:

@@ -115,7 +115,7 @@ def initialize_(
             check(model, chosen, tasks, inputs)
         calibrated = chosen if chosen is not None and chosen.calibrates and inputs is not None else None
         if not dry_run:
-            shared = seed if seed is not None else common_seed(model, (place.tensor for place in places))
+            shared = seed if seed is not None else common_seed(modules, (place.tensor for place in places))
             if shared is None and any(task.linked for task in tasks):
                 shared = fresh_seed(tasks[0].place.tensor.device if memory is None else memory)
             with finish_first():

@@ -49,11 +49,11 @@ def refuse_scripted(modules: list[tuple[str, nn.Module]], act: str = "initialize
             raise StiefelError(f"{name or 'model'} is a TorchScript module; {act} the model before scripting it.")
 
 
-def common_seed(model: nn.Module, tensors: Iterable[Tensor]) -> int | None:
+def common_seed(modules: list[tuple[str, nn.Module]], tensors: Iterable[Tensor]) -> int | None:
     """A seed that all ranks share, if the model has several; from the first of them."""
     if (mesh := common_mesh(tensors)) is not None:
         return shared_seed(mesh)
-    for module in model.modules():
+    for _, module in modules:
         if type(module).__name__ == "DistributedDataParallel":
             parallel: Any = module
             device = next(parallel.parameters()).device
