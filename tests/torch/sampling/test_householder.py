@@ -63,28 +63,6 @@ def test_blocks_of_any_size_give_the_plain_result(m: int, n: int, block: int, co
     np.testing.assert_allclose(out, [plain_member(row, aligned=aligned) for row in x], atol=1e-13)
 
 
-@pytest.mark.parametrize("shape", [(2, 2), (31, 40), (32, 32), (33, 33), (100, 130), (128, 128), (150, 150)], ids=str)
-@pytest.mark.parametrize("aligned", [True, False])
-def test_triangles_inverted_by_halves_give_the_plain_result(
-    shape: tuple[int, int], aligned: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(_householder._HALVED_ROWS, "cpu", 1)  # as on a GPU
-    x = np.random.default_rng(0).standard_normal((1, *shape))
-    out = torch.empty(shape, dtype=torch.float64)
-    _householder._compact_wy(out, 128, given_numbers(x), aligned)
-    np.testing.assert_allclose(out, plain_member(x[0], aligned=aligned), atol=1e-13)
-
-
-@pytest.mark.parametrize("n", [1, 2, 32, 33, 100, 512])
-def test_the_inverse_by_halves_reads_no_upper_triangle_and_is_as_accurate_as_a_solve(n: int) -> None:
-    lower = torch.randn(n, n, generator=torch.Generator().manual_seed(n)) / math.sqrt(n) + 2 * torch.eye(n)
-    inverse = _householder._inverse_by_halves(lower)
-    exact = torch.linalg.inv(lower.tril().double())
-    solved = torch.linalg.solve_triangular(lower, torch.eye(n), upper=False)
-    assert torch.linalg.norm(inverse - exact) <= 2 * torch.linalg.norm(solved - exact) + 1e-7
-    assert not inverse.triu(1).any()
-
-
 @pytest.mark.parametrize("shape", [(1, 1), (1, 3), (2, 2), (5, 9), (64, 64)], ids=str)
 @pytest.mark.parametrize("aligned", [True, False])
 def test_lapack_gives_the_plain_result(shape: tuple[int, int], aligned: bool) -> None:

@@ -24,13 +24,11 @@ _KINDS = {torch.float64: "float64", torch.float32: "float32"}
 _LAPACK_ROWS = 256
 _BATCHED_ROWS = 256
 _BLOCK = {"cpu": 128}
-_BLOCK_OTHER = 512
+_BLOCK_OTHER = 1024
 _BATCHED_BLOCK = {"cpu": 32}
 _BATCHED_BLOCK_OTHER = 256
 _BATCHED_BYTES = {"cpu": 1 << 22}  # of a batch at once, so that the temporaries stay in the caches
 _BATCHED_BYTES_OTHER = 1 << 28
-_HALVED_ROWS = {"cuda": 128}  # a larger triangle is inverted by halves, where rows one after another take longer
-_LEAF = 32  # rows of the triangles that this begins with
 
 
 # Gaussian numbers for rows start…stop-1 from column start on, of every matrix of the tensor: (like, start, stop)
@@ -145,8 +143,6 @@ class _Ops:
         return x
 
     def solve_right(self, lower: Tensor, b: Tensor) -> Tensor:
-        if b.ndim == 2 and len(lower) > _HALVED_ROWS.get(b.device.type, math.inf):
-            return b @ _inverse_by_halves(lower)
         if b.ndim == 2 or b.shape[-2] == b.shape[-1] or b.is_cuda:
             return torch.linalg.solve_triangular(lower, b, upper=False, left=False)
         # On a CPU a batch is solved matrix by matrix, but multiplied all at once.
@@ -162,38 +158,6 @@ class _Ops:
         else:
             target -= b @ v
         return qt
-
-
-def _inverse_by_halves(lower: Tensor) -> Tensor:
-    """The inverse of a lower triangle; what is above its diagonal is not read.
-
-    Of [A 0; C D] it is [A⁻¹ 0; -D⁻¹CA⁻¹ D⁻¹]. So from small triangles on the diagonal, all at once, every two
-    neighbours become one of twice the size, in two batched products.
-    """
-    n, size = len(lower), _LEAF
-    full = size << max(0, math.ceil(math.log2(n / size)))
-    whole = lower.contiguous()
-    if full != n:
-        whole = torch.eye(full, dtype=lower.dtype, device=lower.device)
-        whole[:n, :n] = lower
-    inverse = torch.zeros_like(whole)
-
-    def blocks(of: Tensor, row: int, column: int) -> Tensor:
-        """Of each square of 2·size on the diagonal the quarter at (row, column)."""
-        return of.as_strided(
-            (full // (2 * size), size, size), (2 * size * (full + 1), full, 1), size * (row * full + column)
-        )
-
-    def leaves(of: Tensor) -> Tensor:
-        return of.as_strided((full // size, size, size), (size * (full + 1), full, 1))
-
-    eye = torch.eye(size, dtype=lower.dtype, device=lower.device).expand(full // size, size, size)
-    leaves(inverse).copy_(torch.linalg.solve_triangular(leaves(whole), eye, upper=False))
-    while size < full:
-        left = torch.bmm(blocks(inverse, 1, 1), blocks(whole, 1, 0))
-        blocks(inverse, 1, 0).baddbmm_(left, blocks(inverse, 0, 0), beta=0, alpha=-1)
-        size *= 2
-    return inverse[:n, :n]
 
 
 def _compact_wy(out: Tensor, block: int, numbers: Numbers, aligned: bool) -> None:
