@@ -153,10 +153,36 @@ def verdict(found: Found) -> list[str]:
     left = len(numbers()) - len(core)
     if left and found.main[0] == STATED:
         if len(found.readings.covered(EXPLAINING)) == len(numbers()):
-            text += f"The other {left}, of Adult, were trained under fewer protocols."
+            text += _of_adult(found) or f"The other {left}, of Adult, were trained under fewer protocols."
         else:
             text += f"Nothing is known about the other {left} numbers until the study is complete."
     return wrapped(text)
+
+
+def _of_adult(found: Found) -> str:
+    """What Adult says by itself, at the last epoch: the best protocol, and how its categories were encoded."""
+    whole = [number for number in numbers() if number.dataset == "adult"]
+    plain = [p for p in found.readings.protocols() if p.epochs == STATED.epochs and not p.best]
+    ranked = ranking(found.readings, [p for p in plain if found.readings.covered(p) >= set(whole)], whole)
+    by = {one.protocol: one for one in ranked}
+    ways = {name: by.get(replace(EXPLAINING, encoding=name)) for name in ("one-hot", "appearance")}
+    if STATED not in by or None in ways.values():
+        return ""
+    best, base = ranked[0], by[EXPLAINING]
+    lead, error = best.lead(base)
+    text = f"The other {len(whole)}, of Adult, are explained best by {best.protocol}, {best.agree()} agree"
+    if best is not base:
+        text += f": {lead:.1f} ± {error:.1f} above {EXPLAINING} with its {base.agree()}"
+        text += ", which does not settle it" if lead < 2 * error else ""
+    leads = {name: one.lead(base) for name, one in ways.items() if one is not None}
+    said = [
+        f"{'one-hot' if name == 'one-hot' else 'numbered by appearance'} is {abs(lead):.1f} ± {error:.1f} "
+        f"{'better' if lead > 0 else 'worse'}"
+        for name, (lead, error) in leads.items()
+    ]
+    text += f". Of its categories, instead of numbered by name, {' and '.join(said)}"
+    settled = max(leads.values(), key=lambda pair: pair[0])
+    return text + (", so how they were encoded is not settled." if settled[0] < 2 * settled[1] else ".")
 
 
 def robust(found: Found) -> Table | None:
