@@ -61,13 +61,13 @@ def test_every_network_of_an_experiment_is_published(experiment: Trained, record
     assert {one.cell for one in experiment.select(records)} >= set(own)
 
 
-def test_all_waves_of_the_protocols_but_those_of_adult_are_published(records: Mapping[Cell, Record]) -> None:
-    small = {cell for wave in WAVES if wave.datasets != ("adult",) for cell in wave.cells(5)}
-    assert small <= records.keys()
+def test_all_waves_of_the_protocols_but_the_last_are_published(records: Mapping[Cell, Record]) -> None:
+    *waves, last = WAVES
+    published = {cell for wave in waves for cell in wave.cells(5)}
+    assert published <= records.keys()
     (study,) = (one for one in EXPERIMENTS if one.name == "table5-protocol")
-    found = {one.cell for one in study.select(records)}
-    assert found >= small
-    assert {cell.dataset.partition("-")[0] for cell in found - small} <= {"adult"}
+    assert {one.cell for one in study.select(records)} == published
+    assert {(cell.dataset, cell.batch) for cell in last.cells(5)} == {("adult-split42", 8)}
 
 
 @pytest.mark.parametrize("experiment", COMPLETE, ids=lambda one: one.name)
@@ -76,16 +76,14 @@ def test_networks_of_quick_versions_are_found_where_they_are_published(
 ) -> None:
     own = experiment.cells(experiment.seeds, quick=True, records=records)
     missing = [cell for cell in own if cell not in records]
-    if experiment.name == "members":
-        assert {cell.depth for cell in missing} == {1000}, "which take too long for a quick study of five seeds"
-    elif experiment.name in ("table1", "table2", "on-the-set", "rivals"):
+    if experiment.name in ("table1", "table2", "on-the-set", "rivals"):
         assert missing == own, "with fewer epochs, or on other data, they are networks of their own, and not published"
     else:
         assert missing == []
 
 
-def test_every_line_is_one_network_and_no_outcome_has_two() -> None:
-    """A network in two tables has two outcomes; only the studies of members and of rivals have such."""
+def test_every_line_is_one_network_and_only_two_studies_share_any() -> None:
+    """Members and rivals each trained some of the same networks, and each keeps its own."""
     assert len(TABLES) == 11
     outcomes: dict[Cell, dict[str, float]] = {}
     for path in TABLES:
@@ -112,7 +110,6 @@ def test_every_line_is_one_network_and_no_outcome_has_two() -> None:
                 assert found.diverged == (int(row["diverged"]) if row["diverged"] else None)
     twice = [scores for scores in outcomes.values() if len(scores) > 1]
     assert {frozenset(scores) for scores in twice} == {frozenset({"members", "rivals"})}
-    assert all(len(set(scores.values())) == 2 for scores in twice)
     assert len(outcomes) == len(Results(OURS).records)
 
 
