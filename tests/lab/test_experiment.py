@@ -16,7 +16,8 @@ from stiefel_init.lab import experiment
 from stiefel_init.lab.experiment import Experiment, Options, Trained, register, registered
 from stiefel_init.lab.experiments import chosen, experiments
 from stiefel_init.lab.paper.table3 import Table3
-from stiefel_init.lab.results import Results
+from stiefel_init.lab.results import Results, publish
+from stiefel_init.lab.train import record as keep
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 
@@ -169,6 +170,22 @@ def test_an_experiment_is_run_kept_and_found_again(tmp_path: Path) -> None:
     assert mine.evidence(Results(tmp_path)) == found
 
 
+def test_a_run_goes_on_from_published_tables(tmp_path: Path) -> None:
+    mine = register(named("mine"))
+    mine.run(Options(tmp_path / "run", device="cpu"))
+    run, out = Results(tmp_path / "run"), tmp_path / "published"
+    out.mkdir()
+    publish(run, {"mine": mine.evidence(run)}, (), out)
+    mine.run(Options(out, seeds=3, device="cpu"))
+    trained = keep.read(out, pytest.fail)
+    assert [cell.seed for cell in trained] == [2], "the others are published"
+    assert [one.score for one in mine.evidence(Results(out))][:2] == [one.score for one in mine.evidence(run)]
+    again = Results(out)
+    publish(again, {"mine": mine.evidence(again)}, (), out)
+    entry = Results(out).environments["mine"]
+    assert (entry["networks"], [each["networks"] for each in entry["environments"]]) == (3, [2, 1])
+
+
 class Follows(Trained):
     """A second round that follows from the first: the better of two rates, with more seeds."""
 
@@ -196,8 +213,6 @@ def test_networks_that_follow_from_the_records_of_others_are_trained_after_them(
 
 
 def test_an_experiment_without_records_has_no_evidence(tmp_path: Path) -> None:
-    from stiefel_init.lab.train import record as keep
-
     keep.write(tmp_path, [record(Cell("wine"), 50.0)])
     for one in trained():
         assert one.evidence(Results(tmp_path)) is None, one.name

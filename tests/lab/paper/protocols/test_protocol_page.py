@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import planted
+import pytest
 
 from stiefel_init.lab.data import load, split
 from stiefel_init.lab.experiments import experiments
@@ -33,6 +35,23 @@ def test_with_records_the_page_names_the_best_and_says_what_is_missing() -> None
     assert "nothing is known about the other 168 numbers" in text.replace("\n", " ").lower()
     assert "(stated)" in text
     assert "Protocols by likelihood of 120 numbers" in text
+
+
+@pytest.mark.parametrize("truth", ["sorted", "one-hot"])
+def test_what_adult_says_by_itself(truth: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    adult = [number for number in numbers() if number.dataset == "adult"]
+    protocols = [STATED, *(replace(EXPLAINING, encoding=each) for each in ("sorted", "one-hot", "appearance"))]
+    records = planted.records(protocols, adult, seeds=3)
+    made = planted.publish(replace(EXPLAINING, encoding=truth), adult)
+    planted_numbers = tuple(replace(number, value=value) for number, value in made.items())
+    for module in ("page", "readings"):
+        monkeypatch.setattr(f"stiefel_init.lab.paper.protocols.{module}.numbers", lambda: planted_numbers)
+    text = page._of_adult(Found(Readings(records), records))
+    assert f"of Adult, are explained best by {replace(EXPLAINING, encoding=truth)}, " in text
+    assert ("is not settled" in text) == (truth == "sorted")
+    assert "one-hot is " in text
+    assert (" better and" in text) == (truth == "one-hot")
+    assert page._of_adult(Found(Readings({}), {})) == ""
 
 
 def test_the_most_informative_networks_come_first() -> None:

@@ -11,7 +11,7 @@ import pytest
 from stiefel_init.lab.paper.protocols.hypotheses import EXPLAINING, STATED, Protocol
 from stiefel_init.lab.paper.protocols.likelihood import Noise
 from stiefel_init.lab.paper.protocols.ranking import ranking
-from stiefel_init.lab.paper.protocols.readings import Readings, rows
+from stiefel_init.lab.paper.protocols.readings import Readings, merged, rows
 
 TRAININGS = [STATED, *(replace(EXPLAINING, batch=batch) for batch in (256, 32, 16))]
 RATES = [replace(EXPLAINING, rates=rule) for rule in ("all scaled", "all fixed")]
@@ -75,3 +75,12 @@ def test_what_is_published_of_a_record_reads_the_same() -> None:
             for number in planted.small()[::7]:
                 np.testing.assert_allclose(kept.scores(read, number), full.scores(read, number), atol=1e-4)
                 assert len(alone.scores(read, number)) == (4 if read == training else 0)
+
+
+def test_readings_of_a_later_run_are_added_and_take_the_place_of_older_ones() -> None:
+    first, second = (rows(planted.records([each], planted.small()[:3]).values()) for each in TRAININGS[:2])
+    changed = [{**second[0], "best": 99.0}]
+    together = merged([*first, *second], changed)
+    assert len(together) == len(first) + len(second)
+    assert [row for row in together if row["best"] == 99.0] == changed
+    assert merged(first, []) == first
