@@ -132,9 +132,44 @@ def floors() -> list[str]:
                     ]
                     for row in one["rows"]
                 ],
-            ), "",
+            ), "", *parts(one["rows"]),
         ]  # fmt: skip
     return lines if len(lines) > 6 else []
+
+
+def parts(rows: list[dict[str, Any]]) -> list[str]:
+    """What draws are made of, at least, as far as that was measured."""
+    measured = [row for row in rows if "parts" in row]
+    if not measured:
+        return []
+    names = list(dict.fromkeys(name for row in measured for name in row["parts"]))
+    lines = [
+        "What no such draw can do without, each part measured in the same turns at the sizes that it has: the numbers,",
+        "from PyTorch's generator, which is serial, or from a seed's streams; products and solves, in memory that is",
+        "there already; as many calls as ours, that do nothing; to read what each parameter is, and to write them all.",
+        "",
+    ]
+    made = []
+    for row in measured:
+        total = sum(row["parts"].values())
+        made.append(
+            [
+                row["what"], *(milliseconds(row["parts"][name]) if name in row["parts"] else "" for name in names),
+                milliseconds(total), f"{row['orthogonal_'] / row['ours']:.2f}", f"{row['wanted']:g}",
+                f"{row['orthogonal_'] / total:.2f}",
+            ]
+        )  # fmt: skip
+    lines += [*table(["", *names, "sum", "times as fast", "wanted", "at most"], made), ""]
+    single = [row for row in measured if "parts" in row and "×" in row["what"] and " " not in row["what"]]
+    if single:
+        mean, most = (
+            math.exp(sum(math.log(row["orthogonal_"] / of(row)) for row in single) / len(single))
+            for of in (lambda row: row["ours"], lambda row: sum(row["parts"].values()))
+        )
+        lines += [
+            f"Geometric mean over the {len(single)} single matrices: {mean:.2f} times as fast, at most {most:.2f}.", ""
+        ]  # fmt: skip
+    return lines
 
 
 def engine() -> list[str]:
