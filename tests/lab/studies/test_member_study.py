@@ -154,6 +154,21 @@ def test_a_network_that_two_studies_share_counts_once() -> None:
     assert last.rows == [["uniform", f"91.0 ± {np.std([90, 92], ddof=1):.1f}"]]
 
 
+def test_the_close_view_shows_the_best_however_far_another_spreads() -> None:
+    scores = {"permutation": (96.0, 97.0), "rotation 1": (11.0, 97.0, 98.0)}
+    records = [
+        record(member_cells.cell("mnist", get(name), depth, seed=seed), score)
+        for name, each in scores.items()
+        for seed, score in enumerate(each)
+        for depth in (100, 300)
+    ]
+    whole, close = member_pictures.over_depth(records).axes
+    low, high = close.get_ylim()
+    assert low < 96.5 < high <= 98
+    bands = np.concatenate([np.asarray(p.vertices)[:, 1] for each in whole.collections for p in each.get_paths()])
+    assert 0 <= bands.min() < bands.max() <= 100
+
+
 def test_the_curves_are_drawn_and_those_of_the_longest_training(won: Found) -> None:
     rows = curves(won)
     assert {row["depth"] for row in rows} == {100, 300, 1000, 3000, 10000}

@@ -17,7 +17,10 @@ from .member_cells import DEPTHS, KINDS, OF_THE_SET, epochs_of, kind
 
 
 def over_depth(records: Sequence[Record]) -> Figure:
-    """Score against depth for each kind, and the ten best points once more. Bands are one standard deviation."""
+    """Score against depth for each kind, and the ten best points once more.
+
+    Bands are one standard deviation, as far as there are such scores.
+    """
     drawn, axes = plots.figure(2, size=(4.6, 4.0), label=f"Accuracy over depth, {records[0].cell.dataset}")
     best = 0.0
     for number, name in enumerate(KINDS):
@@ -27,13 +30,14 @@ def over_depth(records: Sequence[Record]) -> Figure:
         depths = sorted({record.cell.depth for record in chosen})
         scores = [np.array([record.score for record in chosen if record.cell.depth == d]) for d in depths]
         mean, std = np.array([s.mean() for s in scores]), np.array([s.std() for s in scores])
-        best = max(best, float((mean + std).max()))
+        best = max(best, float(mean.max()))
         style = "-" if chosen[0].cell.scheme in OF_THE_SET else "--"
         for axis in axes[0]:
             axis.plot(depths, mean, style, color=f"C{number}", label=name, linewidth=1.6, marker="o", markersize=3)
-            axis.fill_between(depths, mean - std, mean + std, color=f"C{number}", alpha=0.12, linewidth=0)
+            low, high = (np.clip(edge, 0, 100) for edge in (mean - std, mean + std))
+            axis.fill_between(depths, low, high, color=f"C{number}", alpha=0.12, linewidth=0)
     depths = sorted({record.cell.depth for record in records})
-    for axis, limits in zip(axes[0], ((0, 102), (best - 10, best + 0.5))):
+    for axis, limits in zip(axes[0], ((0, 102), (best - 10, best + 1))):
         axis.set(xlabel="depth", xscale="log", ylim=limits)
         axis.set_xticks(depths, [f"{d:,}" for d in depths])
         axis.set_xticks([], minor=True)
