@@ -94,4 +94,4 @@ def test_thirty_layers_of_it_train(activation: Any) -> None:
             optimizer.step()
         left[start] = float(nn.functional.cross_entropy(model(x), y).detach())
     assert left["recipe"] < 0.5
-    assert left["he"] > 3 * left["recipe"]
+    assert left["he"] > 2 * left["recipe"]

@@ -258,7 +258,12 @@ def test_a_dropped_network_is_the_same_alone_and_in_a_stack_and_on_any_threads()
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            assert train(cells, [images(ROWS)] * 3, CPU)[0][2] == alone
+            among = train(cells, [images(ROWS)] * 3, CPU)[0][2]
+            # Sums over the classes are rounded as the machine adds them; everything else is the same to the bit.
+            rounded = {"log_loss": alone.log_loss, "calibration": alone.calibration}
+            assert replace(among, **rounded) == alone  # type: ignore[arg-type]
+            for name, value in rounded.items():
+                assert getattr(among, name) == pytest.approx(value, rel=1e-6)
     finally:
         torch.set_num_threads(before)
     assert train([replace(cell, dropout=0.0)], [images(ROWS)], CPU)[0][0] != alone
