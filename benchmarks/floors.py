@@ -29,11 +29,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stiefel_init import _stream
 from stiefel_init.torch import initialize_, sample, stiefel_
+from stiefel_init.torch.sampling._householder import _BLOCK, _LAPACK_ROWS
 
 SHAPES = [(64, 64), (64, 784), (512, 512), (1024, 1024), (1024, 4096), (2048, 2048), (4096, 4096)]
 DEPTH, WIDTH, PANEL = 100, 64, 16
-LAPACK, BLOCK = 256, 128
-"""Rows up to which one matrix goes to LAPACK on a CPU, and the reflectors of a panel of a larger one."""
 MANY, NETWORK = "100 matrices of 64×64 in one call", "a network of 100 layers"
 Row = dict[str, Any]
 
@@ -178,7 +177,7 @@ def main() -> None:
         ways: dict[str, Callable[[], Any]] = {
             "ours": partial(stiefel_, w), "orthogonal_": partial(nn.init.orthogonal_, w),
         }  # fmt: skip
-        panels = m, n, m if m <= LAPACK else BLOCK
+        panels = m, n, m if m <= _LAPACK_ROWS else _BLOCK["cpu"]
         least = None if gpu else {"numbers": numbers(*panels), "products": products(*panels)}
         calls = found.call * calls_of(ways["ours"])
         wanted, floor = 5 if gpu else 2.5, found.floor(m, n)

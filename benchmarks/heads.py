@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from _timing import RECORDS, machine, write_record
 
+from stiefel_init import StiefelError
 from stiefel_init.lab import run
 from stiefel_init.lab.data import load
 from stiefel_init.lab.report.tables import Table
@@ -146,7 +147,10 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the record")
     options = parser.parse_args()
     names = ["digits", *(["mnist", "fashion-mnist"] if options.data else [])]
-    record = {"machine": machine("cpu"), "rows": measure(names, options.seeds, options.data)}
+    try:
+        record = {"machine": machine("cpu"), "rows": measure(names, options.seeds, options.data)}
+    except StiefelError as error:
+        parser.error(str(error))
     print("\n".join(_lines(record)))
     if options.write:
         write_record(RECORD, record)

@@ -14,7 +14,7 @@ from ..experiment import Experiment, Options, Trained, registered
 from ..limit import time_limit
 from ..progress import duration
 from ..report.tables import Table, wrapped
-from ..results import Results, write_table
+from ..results import Results, recorded, write_table
 from ..train.cell import Cell
 from ..train.cluster import Place, reach
 from ..train.runner import run
@@ -44,6 +44,7 @@ class Everything(Experiment):
             records = run(
                 list(cells), out=options.out, device=options.device, datasets=own, directory=options.data,
                 most=options.stack, on=options.on, title=self.label(options.quick),
+                known=recorded(options.out, lambda text: print(text, file=sys.stderr)),
             )  # fmt: skip
         if limit.reached:
             print(f"Stopped after {options.minutes:g} minutes; finished networks are kept, rerun to resume.")

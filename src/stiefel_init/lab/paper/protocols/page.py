@@ -165,24 +165,27 @@ def _of_adult(found: Found) -> str:
     plain = [p for p in found.readings.protocols() if p.epochs == STATED.epochs and not p.best]
     ranked = ranking(found.readings, [p for p in plain if found.readings.covered(p) >= set(whole)], whole)
     by = {one.protocol: one for one in ranked}
-    ways = {name: by.get(replace(EXPLAINING, encoding=name)) for name in ("one-hot", "appearance")}
-    if STATED not in by or None in ways.values():
+    encoded = {
+        "one-hot": replace(EXPLAINING, encoding="one-hot"),
+        "numbered by appearance": replace(EXPLAINING, encoding="appearance"),
+    }
+    if not {STATED, EXPLAINING, *encoded.values()} <= by.keys():
         return ""
+    ways = {name: by[protocol] for name, protocol in encoded.items()}
     best, base = ranked[0], by[EXPLAINING]
     lead, error = best.lead(base)
     text = f"The other {len(whole)}, of Adult, are explained best by {best.protocol}, {best.agree()} agree"
     if best is not base:
         text += f": {lead:.1f} ± {error:.1f} above {EXPLAINING} with its {base.agree()}"
         text += ", which does not settle it" if lead < 2 * error else ""
-    leads = {name: one.lead(base) for name, one in ways.items() if one is not None}
-    said = [
-        f"{'one-hot' if name == 'one-hot' else 'numbered by appearance'} is {abs(lead):.1f} ± {error:.1f} "
-        f"{'better' if lead > 0 else 'worse'}"
-        for name, (lead, error) in leads.items()
-    ]
+    said = []
+    for name, one in ways.items():
+        lead, error = one.lead(base)
+        said.append(f"{name} is {abs(lead):.1f} ± {error:.1f} {'better' if lead > 0 else 'worse'}")
     text += f". Of its categories, instead of numbered by name, {' and '.join(said)}"
-    settled = max(leads.values(), key=lambda pair: pair[0])
-    return text + (", so how they were encoded is not settled." if settled[0] < 2 * settled[1] else ".")
+    first, second, *_ = sorted((base, *ways.values()), key=lambda one: -one.total())
+    lead, error = first.lead(second)
+    return text + (", so how they were encoded is not settled." if lead <= 2 * error else ".")
 
 
 def robust(found: Found) -> Table | None:
