@@ -23,7 +23,7 @@ from ...schemes import Scheme
 from ..sampling import _tensors
 from ._draw import Job, fill
 from ._layers import layer_of, rule
-from ._places import Place, identity, is_uninitialized
+from ._places import Place, is_uninitialized
 from ._sharded import check_placements, fill_sharded, is_sharded, local
 
 AN_EMBEDDING = "an embedding"
@@ -67,7 +67,7 @@ def decide(
             owner = embeddings.get(place.key, place)
             part = ZEROS if place.stream in zeroed else None
             rules[place.key] = Leave("skipped") if place.key in skipped else _rule(place, owner, scheme, conv, part)
-    recipe = {} if start is None else _parts(first, embeddings, rules, start)
+    recipe = {} if start is None else _parts(places, first, embeddings, rules, start)
     rows: list[Row] = []
     tasks: list[Task] = []
     for place in places:
@@ -101,6 +101,7 @@ def decide(
 
 
 def _parts(
+    places: list[Place],
     first: Mapping[Hashable, Place],
     embeddings: Mapping[Hashable, Place],
     rules: Mapping[Hashable, Rule],
@@ -108,10 +109,11 @@ def _parts(
 ) -> dict[Hashable, list[Part]]:
     """What weights and biases start as, by the keys of the parameters."""
     weights: dict[Hashable, Weight] = {}
+    key_of = {id(place.tensor): place.key for place in places}
     for key, place in first.items():
         if isinstance(held := rules[key], Matrices):
             bias = place.module._parameters.get("bias")
-            free = bias is not None and isinstance(rules.get(identity(bias)), Constant)
+            free = bias is not None and isinstance(rules.get(key_of[id(bias)]), Constant)
             owner = embeddings.get(key, place)
             layer = replace(layer_of(owner.module, owner.leaf), heads=place.heads)
             weights[key] = Weight(place.stream, place.shape, held, layer, free, place.parametrization is None)
@@ -121,7 +123,7 @@ def _parts(
         if (apart := found[key][0].bias) is not None:
             bias = first[key].module._parameters["bias"]
             assert bias is not None
-            found[identity(bias)] = [Part(Matrices(1, bias.numel(), 1), apart, reason_of(apart))]
+            found[key_of[id(bias)]] = [Part(Matrices(1, bias.numel(), 1), apart, reason_of(apart))]
     return found
 
 

@@ -38,37 +38,41 @@ class Place(NamedTuple):
 def places_of(modules: list[tuple[str, nn.Module]]) -> Iterator[Place]:
     """All parameters under all their names, in the order of `named_parameters`."""
     inner, by_name = unwrapped_names(modules), dict(modules)
+    keys: dict[Hashable, int] = {}
     for prefix, module in modules:
         if _quantized(type(module)):  # type: ignore[arg-type]
             raise StiefelError(f"{prefix or 'model'} is a quantized layer; initialize the model before quantizing it.")
         parametrized = "parametrizations" in module._modules
         if not (module._parameters or parametrized):
             continue
-        dot, inner_dot = (f"{path}." if path else "" for path in (prefix, inner[prefix]))
+        dot, inner_dot = _dotted(prefix), _dotted(inner[prefix])
         if parametrized:
             for leaf, steps in module.parametrizations.items():  # type: ignore[operator, union-attr]
                 with _evaluating(steps):
                     value = getattr(module, leaf).detach()
                 names = dot + leaf, inner_dot + leaf
-                yield Place(*names, module, leaf, value, tuple(value.shape), id(steps), steps)
+                key = keys.setdefault(id(steps), len(keys))
+                yield Place(*names, module, leaf, value, tuple(value.shape), key, steps)
         part_of = id(module) if isinstance(module, parametrize.ParametrizationList) else 0
+        above, _, own = prefix.rpartition(".")
         for leaf, tensor in module._parameters.items():
             if tensor is not None:
                 shape = () if is_uninitialized(tensor) else tuple(tensor.shape)
-                key = part_of or identity(tensor)
-                heads = _heads(by_name, prefix, leaf)
-                yield Place(dot + leaf, inner_dot + leaf, module, leaf, tensor, shape, key, heads=heads)
+                key = keys.setdefault(part_of or _identity(tensor), len(keys))
+                heads = None
+                if leaf == "in_proj_weight":
+                    heads = _heads(module)
+                elif leaf == "weight" and own in QUERIES:
+                    heads = _heads(by_name[above])
+                yield Place(dot + leaf, inner_dot + leaf, module, leaf, tensor, shape, key, None, heads)
 
 
-def _heads(modules: dict[str, nn.Module], name: str, leaf: str) -> int | None:
-    """The heads of the attention whose query the parameter `leaf` of the module `name` holds."""
-    above, _, own = name.rpartition(".")
-    if leaf == "in_proj_weight":
-        attention = modules[name]
-    elif leaf == "weight" and own in QUERIES:
-        attention = modules[above]
-    else:
-        return None
+def _dotted(path: str) -> str:
+    return f"{path}." if path else ""
+
+
+def _heads(attention: nn.Module) -> int | None:
+    """The heads of an attention, where it tells them."""
     for holder in (attention, getattr(attention, "config", None)):
         for attribute in ("num_attention_heads", "num_heads", "n_heads", "n_head", "nhead", "heads"):
             if isinstance(heads := getattr(holder, attribute, None), int) and heads > 0:
@@ -88,11 +92,11 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
             part.training = mode
 
 
-def identity(tensor: Tensor) -> Hashable:
-    """The same for two parameters on one storage."""
-    if type(tensor) is not nn.Parameter or tensor.is_meta or tensor.layout != torch.strided or not tensor.numel():
+def _identity(tensor: Tensor) -> Hashable:
+    """The same for two parameters on one storage; those without entries or on meta have none."""
+    if type(tensor) is not nn.Parameter or tensor.layout != torch.strided or not (pointer := tensor.data_ptr()):
         return id(tensor)
-    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
+    return pointer, tensor.shape, tensor.stride()
 
 
 @lru_cache

@@ -33,6 +33,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
 def unwrapped_names(modules: list[tuple[str, nn.Module]]) -> dict[str, str]:
     """The names of all modules, as they are without wrappers."""
     by_name = dict(modules)
+    if not any(type(module).__name__ in _INNER for module in by_name.values()):
+        return {name: name for name in by_name}
     names = {"": ""}
     for name in by_name:
         if name:

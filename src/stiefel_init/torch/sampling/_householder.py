@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from ... import _construct
-from . import _kernel
+from . import _kernel, _panel
 from ._precision import products
 from ._tensors import WORKING
 
 _KINDS = {torch.float64: "float64", torch.float32: "float32"}
 
 # Which way is fastest where, as benchmarks/sampler.py measured it. On a CPU one matrix of up to 256
-# rows goes to LAPACK in one call; on a GPU up to 128 rows go to a kernel of their own; more rows, and
-# on a CPU batches of small matrices, go to the compact WY form.
+# rows goes to LAPACK in one call; on a GPU up to 128 rows go to a kernel of their own, up to 1,024 to one
+# that leaves large products; more rows, and on a CPU batches of small matrices, go to the compact WY form.
 _LAPACK_ROWS = 256
 _BATCHED_ROWS = 256
 _BLOCK = {"cpu": 128}
@@ -57,6 +57,9 @@ def _matrix(out: Tensor, numbers: Numbers, aligned: bool) -> None:
         _lapack(out, numbers, aligned)
     elif _kernel.fits(out):
         _kernel.fill_(out, numbers(out, 0, p), aligned)
+    elif _panel.fits(out):
+        with _full_precision(out.device.type):
+            _panel.fill_(out, numbers(out, 0, p), aligned)
     else:
         _compact_wy(out, _BLOCK.get(out.device.type, _BLOCK_OTHER), numbers, aligned)
 
