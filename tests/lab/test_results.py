@@ -21,7 +21,6 @@ from stiefel_init import StiefelError
 from stiefel_init.lab import results
 from stiefel_init.lab.experiment import Experiment, Trained
 from stiefel_init.lab.paper.figure1 import Figure1
-from stiefel_init.lab.paper.protocols.hypotheses import WAVES
 from stiefel_init.lab.paper.signal import Signals
 from stiefel_init.lab.paper.table3 import Table3
 from stiefel_init.lab.results import Results, publish
@@ -35,8 +34,6 @@ from stiefel_init.theory import ACTIVATIONS
 
 OURS = ROOT / "results"
 EXPERIMENTS = list(trained())
-IN_PART = ("table5-protocol",)  # all waves but those of Adult
-COMPLETE = [experiment for experiment in EXPERIMENTS if experiment.name not in IN_PART]
 YOUNGER: dict[str, Any] = {"decay": float, "dropout": float, "schedule": str, "ends": float}
 """Fields that only some tables have."""
 TABLES = sorted(path for path in OURS.glob("*.csv") if path.read_text().startswith("dataset,scheme,depth,width,"))
@@ -51,7 +48,7 @@ def records() -> Mapping[Cell, Record]:
 # Every network is found by its identity.
 
 
-@pytest.mark.parametrize("experiment", COMPLETE, ids=lambda one: one.name)
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.name)
 def test_every_network_of_an_experiment_is_published(experiment: Trained, records: Mapping[Cell, Record]) -> None:
     records = Results(OURS).records_of(experiment.name)
     own = experiment.cells(experiment.seeds, records=records)
@@ -61,16 +58,7 @@ def test_every_network_of_an_experiment_is_published(experiment: Trained, record
     assert {one.cell for one in experiment.select(records)} >= set(own)
 
 
-def test_all_waves_of_the_protocols_but_the_last_are_published(records: Mapping[Cell, Record]) -> None:
-    *waves, last = WAVES
-    published = {cell for wave in waves for cell in wave.cells(5)}
-    assert published <= records.keys()
-    (study,) = (one for one in EXPERIMENTS if one.name == "table5-protocol")
-    assert {one.cell for one in study.select(records)} == published
-    assert {(cell.dataset, cell.batch) for cell in last.cells(5)} == {("adult-split42", 8)}
-
-
-@pytest.mark.parametrize("experiment", COMPLETE, ids=lambda one: one.name)
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.name)
 def test_networks_of_quick_versions_are_found_where_they_are_published(
     experiment: Trained, records: Mapping[Cell, Record]
 ) -> None:

@@ -1,8 +1,8 @@
-"""Members of Õ(m,n) of middle size on a GPU: one launch and three library calls.
+"""Members of Õ(m,n) of middle size on a GPU in a few launches.
 
 In the compact WY form (`_construct.frame`) a matrix of 512 × 512 takes the card a tenth of a millisecond, and the host
-ten times as long to ask for: some twenty steps, most of them tiny. Where all reflectors fit into one block, one launch
-does the tiny ones.
+up to ten times as long to ask for: some twenty steps, most of them tiny, and a solve that a library launches in fifteen
+parts. Where all reflectors fit into one block, one launch does the tiny steps, and two the products and the solve.
 
 Note [one block]
     Scale the reflected vectors to v_j with H_j = I - v_j v_jᵀ. With these as the rows of V, T⁻¹ is the upper triangle
@@ -37,12 +37,17 @@ def fits(out: Tensor) -> bool:
 
 
 def fill_(out: Tensor, x: Tensor, aligned: bool) -> None:
-    """A member (or, not aligned, a Haar frame) from the Gaussian rows in `x`, of `out`'s shape and contiguous."""
+    """A member (or, not aligned, a Haar frame) from the Gaussian rows in `x`, of `out`'s shape and contiguous.
+
+    `x` is used up.
+    """
     p, q = out.shape
-    right = x.new_empty(p, p)
-    rows = triton.next_power_of_2(p)
-    _prepare[(p,)](x, right, out, p, q, *out.stride(), ALIGNED=aligned, ROWS=rows, TILE=_TILE, num_warps=4)
-    if solves(x):
+    rows, kernels = triton.next_power_of_2(p), solves(x)
+    right = x.new_empty(p, p) if kernels else x.new_empty(p, p).mT  # by columns a library solves it more exactly
+    _prepare[(p,)](
+        x, right, out, p, q, *right.stride(), *out.stride(), ALIGNED=aligned, ROWS=rows, TILE=_TILE, num_warps=4
+    )  # fmt: skip
+    if kernels:
         triangle, blocks = torch.empty_like(right), triton.cdiv(p, _BLOCK)
         _products[(blocks, blocks)](x, triangle, p, q, PRECISION=PRECISION, BLOCK=_BLOCK, DEPTH=_DEPTH, num_warps=4)
         _solve[(triton.cdiv(p, _COLUMNS),)](
@@ -63,70 +68,63 @@ if triton is not None:
 
     @triton.jit
     def _prepare(  # type: ignore[no-untyped-def]
-        x_pointer, right_pointer, out_pointer, p, q, out_down, out_along,
+        x_pointer, right_pointer, out_pointer, p, q, right_down, right_along, out_down, out_along,
         ALIGNED: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
     ):  # fmt: skip
-        """Row j of V, in place of `x`, of V₁ Mᵀ and of [M 0]."""
+        """Row j of V, in place of `x`, of V₁ Mᵀ and of [M 0].
+
+        All in float64: what H_j lacks in orthogonality is the rounding of v_j alone.
+        """
         j = tl.program_id(0)
-        dtype = x_pointer.dtype.element_ty
-        zero = tl.zeros((), dtype)
         x_row = x_pointer + j.to(tl.int64) * q
         out_row = out_pointer + j.to(tl.int64) * out_down
-        column = tl.arange(0, ROWS)
-        inside = column < p
-        tile = tl.arange(0, TILE)
+        column, tile = tl.arange(0, ROWS), tl.arange(0, TILE)
+        inside, mine = column < p, column == j
 
         # Other programs may have put v_kk in the place of x_kk by now; it has the same sign.
-        heads = tl.load(x_pointer + column.to(tl.int64) * (q + 1), mask=inside, other=0.0)
-        if ALIGNED:
-            heads = tl.where(column == 0, 1.0, heads)
-        sign = tl.where(heads < 0, -1.0, 1.0).to(dtype)
-
-        first = tl.load(x_row + column, mask=inside & (column >= j), other=0.0)
-        squares = tl.zeros((TILE,), dtype)
+        heads = tl.load(x_pointer + column.to(tl.int64) * (q + 1), mask=inside, other=0.0).to(tl.float64)
+        x = tl.load(x_row + column, mask=inside & (column >= j), other=0.0).to(tl.float64)
+        squares = tl.zeros((TILE,), tl.float64)
         for start in range(p, q, TILE):
-            rest = tl.load(x_row + start + tile, mask=start + tile < q, other=0.0)
+            rest = tl.load(x_row + start + tile, mask=start + tile < q, other=0.0).to(tl.float64)
             squares += rest * rest
-        square = tl.sum(first * first) + tl.sum(squares)
-        head = tl.sum(tl.where(column == j, first, 0.0))
+        square = tl.sum(x * x) + tl.sum(squares)
         if ALIGNED:  # the first vector is the ones
-            first = tl.where((j == 0) & inside, 1.0, first).to(dtype)
-            square = tl.where(j == 0, zero + q, square)
-            head = tl.where(j == 0, zero + 1, head)
-        norm = tl.sqrt(square.to(tl.float64))  # whose roots and quotients are exact, unlike those of float32
-        scale = (1 / tl.sqrt(norm * (norm + tl.abs(head)))).to(dtype)
-        pivot = (head + tl.where(head < 0, -norm, norm)).to(dtype)
-        v = tl.where(column == j, pivot, first) * scale
+            heads = tl.where(column == 0, 1.0, heads)
+            x = tl.where((j == 0) & inside, 1.0, x)
+            square = tl.where(j == 0, q, square)
+        sign = tl.where(heads < 0, -1.0, 1.0)
+        norm = tl.sqrt(square)
+        head = tl.sum(tl.where(mine, x, 0.0))
+        scale = 1 / tl.sqrt(norm * (norm + tl.abs(head)))
+        v = (scale * (x + tl.where(mine, sign * norm, 0.0))).to(x_pointer.dtype.element_ty).to(tl.float64)
         tl.store(x_row + column, v, mask=inside)
         for start in range(p, q, TILE):
             beyond = start + tile < q
-            rest = tl.load(x_row + start + tile, mask=beyond, other=0.0)
+            rest = tl.load(x_row + start + tile, mask=beyond, other=0.0).to(tl.float64)
             if ALIGNED:
-                rest = tl.where(j == 0, 1.0, rest).to(dtype)
-            tl.store(x_row + start + tile, rest * scale, mask=beyond)
-            tl.store(out_row + (start + tile).to(tl.int64) * out_along, tl.zeros((TILE,), dtype), mask=beyond)
+                rest = tl.where(j == 0, 1.0, rest)
+            tl.store(x_row + start + tile, scale * rest, mask=beyond)
+            tl.store(out_row + (start + tile).to(tl.int64) * out_along, tl.zeros_like(rest), mask=beyond)
 
-        signed = sign * v
-        mine = tl.sum(tl.where(column == j, sign, 0.0))
-        own = tl.where(column == j, mine, zero)
+        right, closing = sign * v, tl.where(mine, sign, 0.0)
         if ALIGNED:
-            root = 1 / tl.sqrt(zero + p)
-            u = tl.where(inside, tl.where(column == 0, 1 + root, root), zero)
-            mine_u = tl.where(j == 0, 1 + root, root)
-            right = signed - u * (tl.sum(u * signed) / (1 + root))
-            start_row = own - (mine_u / (1 + root)) * (u * sign)
+            root = 1 / tl.sqrt(tl.zeros((), tl.float64) + p)
+            u = tl.where(inside, root + tl.where(column == 0, 1.0, 0.0), 0.0)
+            u_j = root + tl.where(j == 0, 1.0, 0.0)
+            right -= u * (tl.sum(u * right) / (1 + root))
+            closing -= u * sign * (u_j / (1 + root))
         else:
-            right = -signed
-            start_row = -own
-        tl.store(right_pointer + j.to(tl.int64) * p + column, right, mask=inside)
-        tl.store(out_row + column.to(tl.int64) * out_along, start_row, mask=inside)
+            right, closing = -right, -closing
+        tl.store(right_pointer + j * right_down + column * right_along, right, mask=inside)
+        tl.store(out_row + column.to(tl.int64) * out_along, closing, mask=inside)
 
     @triton.jit
     def _products(  # type: ignore[no-untyped-def]
         v_pointer, triangle_pointer, p, q,
         PRECISION: tl.constexpr, BLOCK: tl.constexpr, DEPTH: tl.constexpr,
     ):  # fmt: skip
-        """Block (i, k) of the upper triangle of VVᵀ; of those on the diagonal, its inverse."""
+        """Block (i, k) of the upper triangle of VVᵀ; of those on the diagonal, the inverse without its ones."""
         i, k = tl.program_id(0), tl.program_id(1)
         if i > k:
             return
@@ -147,12 +145,14 @@ if triton is not None:
             found = tl.dot(left, right, found, input_precision=PRECISION, out_dtype=dtype)
         if i == k:
             above = tl.where(place[:, None] < place[None, :], found, 0.0).to(dtype)
-            found = tl.where(place[:, None] == place[None, :], 1.0, 0.0).to(dtype)
+            ones = tl.where(place[:, None] == place[None, :], 1.0, 0.0).to(dtype)
+            found = ones
             for step in range(BLOCK - 1):
                 last = BLOCK - 1 - step
                 known = tl.sum(tl.where(place[:, None] == last, found, 0.0), 0)
                 weight = tl.sum(tl.where(place[None, :] == last, above, 0.0), 1)
                 found -= weight[:, None] * known[None, :]
+            found -= ones
         inside = (row < p)[:, None] & (other < p)[None, :]
         tl.store(triangle_pointer + row[:, None] * p + other[None, :], found, mask=inside)
 
@@ -161,7 +161,11 @@ if triton is not None:
         triangle_pointer, right_pointer, p, blocks,
         PRECISION: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr,
     ):  # fmt: skip
-        """Some columns of C in place of those of V₁ Mᵀ, block after block of rows, from the last."""
+        """Some columns of C in place of those of V₁ Mᵀ, block after block of rows, from the last.
+
+        What the triangle has beside its ones is small, and so are the products with it: summed up by themselves, they
+        cost no accuracy.
+        """
         place = tl.arange(0, BLOCK)
         column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
         dtype = right_pointer.dtype.element_ty
@@ -181,10 +185,11 @@ if triton is not None:
                     right_pointer + other[:, None] * p + column[None, :],
                     mask=(other < p)[:, None] & (column < p)[None, :], other=0.0,
                 )  # fmt: skip
-                rest = tl.dot(-weight, known, rest, input_precision=PRECISION, out_dtype=dtype)
+                rest -= tl.dot(weight, known, input_precision=PRECISION, out_dtype=dtype)
             inverse = tl.load(
                 triangle_pointer + row[:, None] * p + row[None, :],
                 mask=(row < p)[:, None] & (row < p)[None, :], other=0.0,
             )  # fmt: skip
-            tl.store(at, tl.dot(inverse, rest, input_precision=PRECISION, out_dtype=dtype), mask=inside)
+            rest += tl.dot(inverse, rest, input_precision=PRECISION, out_dtype=dtype)
+            tl.store(at, rest, mask=inside)
             tl.debug_barrier()  # the next block reads what other threads of this program have stored

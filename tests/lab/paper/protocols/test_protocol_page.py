@@ -61,6 +61,26 @@ def test_what_adult_says_by_itself(truth: Any, monkeypatch: pytest.MonkeyPatch) 
     assert page._of_adult(Found(Readings({}), {})) == ""
 
 
+def test_what_all_numbers_say_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = planted.records(page.MAIN, numbers(), seeds=3)
+    made = planted.publish(EXPLAINING, numbers())
+    planted_numbers = tuple(replace(number, value=value) for number, value in made.items())
+    for module in ("page", "readings"):
+        monkeypatch.setattr(f"stiefel_init.lab.paper.protocols.{module}.numbers", lambda: planted_numbers)
+    found = Found(Readings(records), records)
+    text = page._of_all(found)
+    assert f"All 288 together, for the {len(found.whole())} protocols that" in text
+    assert f"are explained best by **{EXPLAINING}**: " in text
+    assert "; the best with another batch size, batches of " in text
+    titles = [table.title for table in page.tables(found)]
+    assert f"protocols by likelihood of 288 numbers, of {len(found.whole())} protocols" in titles
+    for seed in range(3):
+        del records[STATED.cell(planted_numbers[-1], seed)]
+    found = Found(Readings(records), records)
+    assert page._of_all(found) == ""
+    assert not any("288" in table.title for table in page.tables(found))
+
+
 def test_the_most_informative_networks_come_first() -> None:
     study = Table5Protocol()
     everything = study.cells(2)

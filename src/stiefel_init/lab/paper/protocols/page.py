@@ -50,6 +50,10 @@ class Found:
             self._ranked[key] = ranking(self.readings, self.readings.protocols(), core, runs=runs, outliers=outliers)
         return self._ranked[key]
 
+    def whole(self) -> list[Ranked]:
+        """All protocols that cover all numbers, of the large set too; none unless the main ones do."""
+        return self.ranked(numbers()) if len(common(self.readings, self.main, TABULAR_WIDTH)) == len(numbers()) else []
+
     def reference(self, ranked: Sequence[Ranked]) -> Ranked:
         """The stated protocol; in a quick run, the stated batch size."""
         wanted = self.main[0]
@@ -61,8 +65,9 @@ def tables(found: Found) -> list[Table]:
     core = found.core()
     if not core:
         return []
-    ranked = found.ranked(core)
-    return [_ranking(found, ranked, core), _by_dataset(found, ranked), *_special(found)]
+    ranked, whole = found.ranked(core), found.whole()
+    everything = [_ranking(found, whole, numbers())] if whole else []
+    return [_ranking(found, ranked, core), _by_dataset(found, ranked), *everything, *_special(found)]
 
 
 def _ranking(found: Found, ranked: Sequence[Ranked], core: Sequence[Published]) -> Table:
@@ -154,9 +159,28 @@ def verdict(found: Found) -> list[str]:
     if left and found.main[0] == STATED:
         if len(found.readings.covered(EXPLAINING)) == len(numbers()):
             text += _of_adult(found) or f"The other {left}, of Adult, were trained under fewer protocols."
+            text += _of_all(found)
         else:
             text += f"Nothing is known about the other {left} numbers until the study is complete."
     return wrapped(text)
+
+
+def _of_all(found: Found) -> str:
+    """What all numbers say together, of the protocols that were trained on all sets."""
+    if not (ranked := found.whole()):
+        return ""
+    best, reference = ranked[0], found.reference(ranked)
+    lead, error = best.lead(reference)
+    text = (
+        f" All {len(numbers())} together, for the {len(ranked)} protocols that were trained on every set, are "
+        f"explained best by **{best.protocol}**: {lead:.1f} ± {error:.1f} above the {_call(found)}, {best.agree()} "
+        f"agree instead of {reference.agree()}"
+    )
+    rival = next((one for one in ranked if one.protocol.batch != best.protocol.batch), None)
+    if rival is not None:
+        lead, error = best.lead(rival)
+        text += f"; the best with another batch size, {rival.protocol}, is {lead:.1f} ± {error:.1f} below it"
+    return f"{text}."
 
 
 def _of_adult(found: Found) -> str:
