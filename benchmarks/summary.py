@@ -22,7 +22,7 @@ from residual_page import RIVALS, residual
 from scale_page import SCALE, scale
 from watch_page import WATCH, watched
 
-from stiefel_init.lab.report.tables import Table
+from stiefel_init.lab.report.tables import Table, wrapped
 from stiefel_init.lab.results import Results
 from stiefel_init.lab.studies.architectures import Architectures, line
 from stiefel_init.lab.studies.members import Members
@@ -335,9 +335,26 @@ def diagnosis() -> list[str]:
         f"`python benchmarks/diagnose.py --write`; {machine(one)}. Plain networks {one['width']} wide, "
         f"{one['batch']} inputs; milliseconds:", "",
         *table(["layers", *one["diagnose"][0]["milliseconds"], "ratio"], rows), "",
+        *_apart(one["diagnose"]),
         f"`theory.propagate` through {one['propagate']['layers']:,} layers takes {min(times.values()):.0f} to "
         f"{max(times.values()):.0f} ms, by scheme.", "",
     ]  # fmt: skip
+
+
+def _apart(rows: list[dict[str, Any]]) -> list[str]:
+    """What the parts of a diagnosis take by themselves."""
+    lines = []
+    for row in rows:
+        if (parts := row.get("parts")) is not None:
+            sums = " + ".join(f"{ms:.1f} {name}" for name, ms in parts.items())
+            least = sum(parts.values())
+            text = (
+                f"Its parts at {row['depth']} layers, each by itself in a loop, where caches and threads are warm: "
+                f"{sums} = {least:.1f} ms, {least / parts['its own pass']:.1f} passes. That is about the least that it "
+                "could take."
+            )
+            lines += [*wrapped(text), ""]
+    return lines
 
 
 def alternatives() -> list[str]:

@@ -111,7 +111,7 @@ class PiecewiseLinear:
 
     def slope_moment(self, alpha: Any, std: Any, k: int) -> Any:
         """E f'^k."""
-        return ndtr(alpha) + self.a**k * ndtr(-alpha)
+        return ndtr(alpha) if self.a == 0 < k else ndtr(alpha) + self.a**k * ndtr(-alpha)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from ._update import updates_of
 from ._weights import Weights, own_weights, survey, weight_layers
 
 Loss = Callable[[Any, Any], Tensor]
+_PREDICTED = tuple(f"predicted_{field}" for field in Prediction._fields)
 
 
 def diagnose(
@@ -330,7 +331,7 @@ def _rows(
                 scheme=weight.scheme,
                 orthogonality_error=weight.orthogonality_error,
                 alignment_error=weight.alignment_error,
-                **({} if expected is None else {f"predicted_{k}": v for k, v in expected._asdict().items()}),
+                **({} if expected is None else dict(zip(_PREDICTED, expected))),
             )
         )
     return tuple(rows)

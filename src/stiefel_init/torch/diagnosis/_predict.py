@@ -83,42 +83,45 @@ def _by_moments(run: Sequence[Seen], start: np.ndarray, maps: Sequence[Map]) -> 
     entered: list[Any] = []
     left: list[Any] = []  # of every layer and input: mean and std before the activation, and after it
     known: dict[object, Activation] = {}
-    shares: list[np.ndarray] = []  # of active units, for every layer with an activation and every input
-    kept: list[int] = []  # those of them that clip nothing
+    same: dict[object, list[int]] = {}  # the layers of each activation
+    kept: list[int] = []  # those that clip nothing
     with np.errstate(all="ignore"):
-        for layer, m in zip(run, maps):
+        for at, (layer, m) in enumerate(zip(run, maps)):
             std = np.sqrt(m.energy * std * std + m.var_r * mean * mean + m.var_b)
             mean = mean * m.mean_r + m.mean_b
             entered.append((mean, std))
             if layer.parameters is not None:
                 if (key := _key(layer)) not in known:
-                    known[key] = resolve(layer.activation, layer.parameters)
-                if m.groups and left and layer.activation == "relu" == run[len(left) - 1].activation:
-                    kept.append(len(left))
-                    shares.append(1 - (1 - shares[-1]) ** m.groups)
+                    known[key], same[key] = resolve(layer.activation, layer.parameters), []
+                same[key].append(at)
+                if m.groups and left and layer.activation == "relu" == run[at - 1].activation:
+                    kept.append(at)
                 else:
-                    shares.append(ndtr(mean / np.maximum(std, 1e-300)))
                     mean, std = _activate(known[key], mean, std)
                 left.append((mean, std))
         before, after = (np.array(table).reshape(-1, 2, len(mean)) for table in (entered, left))
         pre_mean, pre_std = _pooled(before)
         post_mean, post_std = _pooled(after)
         alphas = pre_mean / pre_std
-        active = [share.mean() for share in shares]
-        squares = np.empty((len(left), len(mean)))  # E f'²
+        acting = before[: len(left)]
+        shares = ndtr(acting[:, 0] / np.maximum(acting[:, 1], 1e-300))  # of active units
+        squares = np.empty_like(shares)  # E f'²
         for key, activation in known.items():
-            same = [index for index, layer in enumerate(run) if layer.parameters is not None and _key(layer) == key]
-            squares[same] = _slopes(activation, *before[same].transpose(1, 0, 2))
+            squares[same[key]] = _slopes(activation, *before[same[key]].transpose(1, 0, 2))
+        for at in kept:
+            shares[at] = 1 - (1 - shares[at - 1]) ** maps[at].groups
         for at in kept:  # the gradient has already passed this mask when it reaches the layer before
             squares[at - 1], squares[at] = shares[at - 1] / np.maximum(shares[at], 1e-300), shares[at]
+        active, finite = shares.mean(1), np.isfinite(before).all((1, 2))
     rows = []
     for at, layer in enumerate(run):
-        if not np.isfinite(before[at]).all():
+        if not finite[at]:
             break
-        row = Prediction(float(pre_mean[at]), float(pre_std[at]), _finite(alphas[at]))
-        if layer.parameters is not None:
-            row = row._replace(active=float(active[at]), post_mean=float(post_mean[at]), post_std=float(post_std[at]))
-        rows.append(row)
+        if layer.parameters is None:
+            beyond: tuple[float, ...] = ()
+        else:
+            beyond = float(active[at]), float(post_mean[at]), float(post_std[at])
+        rows.append(Prediction(float(pre_mean[at]), float(pre_std[at]), _finite(alphas[at]), *beyond))
     return rows, backward(list(squares[: len(run) - 1]), np.full(len(mean), 1 / len(mean)))
 
 

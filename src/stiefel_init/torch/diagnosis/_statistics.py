@@ -174,9 +174,10 @@ def norms(tensors: Sequence[Tensor]) -> list[float]:
     """Euclidean lengths, of any size that the tensors themselves can have."""
     if not tensors:
         return []
-    places = {tensor.device for tensor in tensors}
-    lengths = torch._foreach_norm([*tensors])
-    values = torch.stack([value.double() if len(places) == 1 else double(value).cpu() for value in lengths]).tolist()
+    lengths: Sequence[Tensor] = torch._foreach_norm([*tensors])
+    if len({(value.device, value.dtype) for value in lengths}) > 1:
+        lengths = [double(value).cpu() for value in lengths]
+    values = double(torch.stack(lengths)).tolist()
     return [
         value
         if 1e-15 < value < 1e15

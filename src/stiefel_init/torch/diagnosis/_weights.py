@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -153,7 +154,7 @@ def _told(
         sizes = next(iter(named.values())).shape if named else ()
         return Weights("×".join(map(str, sizes)), bool(named) and not any(bool(w.any()) for w in named.values()))
     rows = [facts[key] for key, _ in matrices]
-    tolerances = [tolerance(w.shape[-2], w.shape[-1], torch.finfo(w.dtype).eps) for _, w in matrices]
+    tolerances = [_tolerance(w.shape, w.dtype) for _, w in matrices]
     if not all(row[0] <= limit for row, limit in zip(rows, tolerances)):
         scheme = "other"
     elif all(_is_lee(matrix, row[2]) for (_, matrix), row in zip(matrices, rows)):
@@ -176,6 +177,11 @@ def _told(
         _level(rows[0], matrices[0][1].shape[-1]),
         *([None, None] if biasless else [mean_b, math.sqrt(var_b)]),
     )
+
+
+@lru_cache(maxsize=64)  # layer shapes repeat
+def _tolerance(shape: torch.Size, dtype: torch.dtype) -> float:
+    return tolerance(shape[-2], shape[-1], torch.finfo(dtype).eps)
 
 
 def _level(facts: list[float], n: int) -> float | None:
