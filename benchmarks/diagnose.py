@@ -11,7 +11,7 @@ in a loop of its own, where caches and threads are warm: what they sum to is abo
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -51,7 +51,7 @@ def parts(model: nn.Module, x: torch.Tensor) -> dict[str, Callable[[], Any]]:
     known = survey(dict.fromkeys(module for _, module in layers))
     gradients = [Gradients(1.0, 1.0)] * len(observer.seen)
 
-    def gathered(measure: Callable[[torch.Tensor], torch.Tensor], each: list[torch.Tensor]) -> None:
+    def gathered(measure: Callable[[torch.Tensor], torch.Tensor], each: Sequence[torch.Tensor]) -> None:
         gatherer = Gatherer(measure)
         for key, tensor in enumerate(each):
             gatherer.add(key, tensor)

@@ -174,7 +174,7 @@ def norms(tensors: Sequence[Tensor]) -> list[float]:
     """Euclidean lengths, of any size that the tensors themselves can have."""
     if not tensors:
         return []
-    lengths: Sequence[Tensor] = torch._foreach_norm([*tensors])
+    lengths = list(torch._foreach_norm([*tensors]))
     if len({(value.device, value.dtype) for value in lengths}) > 1:
         lengths = [double(value).cpu() for value in lengths]
     values = double(torch.stack(lengths)).tolist()
