@@ -60,8 +60,8 @@ def fill_(out: Tensor, x: Tensor, aligned: bool) -> None:
 
 
 def solves(x: Tensor) -> bool:
-    """Whether products and solves have kernels, too: where a library's solve would be launches more than work."""
-    return x.dtype == torch.float32 and len(x) <= 512
+    """Whether products and solve have kernels, too."""
+    return x.dtype == torch.float32
 
 
 if triton is not None:
@@ -142,7 +142,7 @@ if triton is not None:
                 v_pointer + other.to(tl.int64)[None, :] * q + column[:, None],
                 mask=(other < p)[None, :] & (column < q)[:, None], other=0.0,
             )  # fmt: skip
-            found = tl.dot(left, right, found, input_precision=PRECISION, out_dtype=dtype)
+            found += tl.dot(left, right, input_precision=PRECISION, out_dtype=dtype)
         if i == k:
             above = tl.where(place[:, None] < place[None, :], found, 0.0).to(dtype)
             ones = tl.where(place[:, None] == place[None, :], 1.0, 0.0).to(dtype)
