@@ -31,16 +31,11 @@ def test_reflections_in_one_launch_give_the_plain_result(shape: tuple[int, int],
         np.testing.assert_allclose(target.cpu(), expected, atol=1e-13)
 
 
-@pytest.mark.parametrize("kernels", [True, False])
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize(
     "shape", [(1, 1), (1, 5), (2, 2), (17, 17), (9, 1500), (64, 64), (65, 70), (130, 200)], ids=str
 )
-def test_reflections_in_one_block_give_the_plain_result(
-    shape: tuple[int, int], aligned: bool, kernels: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not (kernels and torch.cuda.is_available()):  # there they multiply float32 alone
-        monkeypatch.setattr(_panel, "solves", lambda x: kernels)
+def test_reflections_in_one_block_give_the_plain_result(shape: tuple[int, int], aligned: bool) -> None:
     x = np.random.default_rng(0).standard_normal(shape)
     for out in (torch.empty(shape, dtype=torch.float64), torch.empty(shape[::-1], dtype=torch.float64).mT):
         target = out.to(DEVICE)
@@ -48,16 +43,14 @@ def test_reflections_in_one_block_give_the_plain_result(
         np.testing.assert_allclose(target.cpu(), plain_member(x, aligned=aligned), atol=1e-13)
 
 
-@pytest.mark.parametrize("kernels", [True, False])
-def test_in_float32_one_block_is_orthonormal_to_rounding(kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To 2⁻²⁰, eight units in the last place: block inverses taken as they are give three times as much."""
-    monkeypatch.setattr(_panel, "solves", lambda x: kernels)
+def test_in_float32_one_block_is_orthonormal_to_rounding() -> None:
+    """To 2⁻¹⁹, sixteen units in the last place; four are usual, and tf32 would leave 10,000."""
     for seed in range(3):
         x = np.random.default_rng(seed).standard_normal((129, 140)).astype(np.float32)
         out = torch.empty(129, 140, device=DEVICE)
         _panel.fill_(out, torch.tensor(x, device=DEVICE), True)
         np.testing.assert_allclose(out.cpu(), plain_member(x.astype(float), aligned=True), atol=1e-6)
-        assert check(out).orthogonality_error < 2**-20
+        assert check(out).orthogonality_error < 2**-19
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (6, 6), (3, 8), (70, 70)], ids=str)

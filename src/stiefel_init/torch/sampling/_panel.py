@@ -1,8 +1,9 @@
 """Members of Õ(m,n) of middle size on a GPU in a few launches.
 
 In the compact WY form (`_construct.frame`) a matrix of 512 × 512 takes the card a tenth of a millisecond, and the host
-up to ten times as long to ask for: some twenty steps, most of them tiny, and a solve that a library launches in fifteen
-parts. Where all reflectors fit into one block, one launch does the tiny steps, and two the products and the solve.
+up to ten times as long to ask for: some twenty steps, most of them tiny. Where all reflectors fit into one block, one
+launch does the tiny ones. (Kernels for the products and the solve, too, save a fifth of the time, but their members are
+four times as far from orthonormal.)
 
 Note [one block]
     Scale the reflected vectors to v_j with H_j = I - v_j v_jᵀ. With these as the rows of V, T⁻¹ is the upper triangle
@@ -26,9 +27,7 @@ except ImportError:  # then the chain of library calls serves
     triton = None
 
 MOST_ROWS = 1024
-PRECISION = "tf32x3"  # of products, as Triton calls it; those of tf32 would leave the set
 _TILE = 1024
-_BLOCK, _DEPTH, _COLUMNS = 64, 32, 16
 
 
 def fits(out: Tensor) -> bool:
@@ -42,26 +41,14 @@ def fill_(out: Tensor, x: Tensor, aligned: bool) -> None:
     `x` is used up.
     """
     p, q = out.shape
-    rows, kernels = triton.next_power_of_2(p), solves(x)
-    right = x.new_empty(p, p) if kernels else x.new_empty(p, p).mT  # by columns a library solves it more exactly
+    right = x.new_empty(p, p).mT  # by columns a library solves it more exactly
     _prepare[(p,)](
-        x, right, out, p, q, *right.stride(), *out.stride(), ALIGNED=aligned, ROWS=rows, TILE=_TILE, num_warps=4
+        x, right, out, p, q, *right.stride(), *out.stride(),
+        ALIGNED=aligned, ROWS=triton.next_power_of_2(p), TILE=_TILE, num_warps=4,
     )  # fmt: skip
-    if kernels:
-        triangle, blocks = torch.empty_like(right), triton.cdiv(p, _BLOCK)
-        _products[(blocks, blocks)](x, triangle, p, q, PRECISION=PRECISION, BLOCK=_BLOCK, DEPTH=_DEPTH, num_warps=4)
-        _solve[(triton.cdiv(p, _COLUMNS),)](
-            triangle, right, p, blocks, PRECISION=PRECISION, BLOCK=_BLOCK, COLUMNS=_COLUMNS, num_warps=4
-        )  # fmt: skip
-    else:
-        triangle = torch.mm(x, x.mT)
-        torch.linalg.solve_triangular(triangle, right, upper=True, unitriangular=True, out=right)
+    triangle = torch.mm(x, x.mT)
+    torch.linalg.solve_triangular(triangle, right, upper=True, unitriangular=True, out=right)
     out.addmm_(right.mT, x, alpha=-1)
-
-
-def solves(x: Tensor) -> bool:
-    """Whether products and solve have kernels, too."""
-    return x.dtype == torch.float32
 
 
 if triton is not None:
@@ -118,78 +105,3 @@ if triton is not None:
             right, closing = -right, -closing
         tl.store(right_pointer + j * right_down + column * right_along, right, mask=inside)
         tl.store(out_row + column.to(tl.int64) * out_along, closing, mask=inside)
-
-    @triton.jit
-    def _products(  # type: ignore[no-untyped-def]
-        v_pointer, triangle_pointer, p, q,
-        PRECISION: tl.constexpr, BLOCK: tl.constexpr, DEPTH: tl.constexpr,
-    ):  # fmt: skip
-        """Block (i, k) of the upper triangle of VVᵀ; of those on the diagonal, the inverse without its ones."""
-        i, k = tl.program_id(0), tl.program_id(1)
-        if i > k:
-            return
-        place = tl.arange(0, BLOCK)
-        row, other = i * BLOCK + place, k * BLOCK + place
-        dtype = v_pointer.dtype.element_ty
-        found = tl.zeros((BLOCK, BLOCK), dtype)
-        for start in range(k * BLOCK, q, DEPTH):  # before these columns the rows of block k are zero
-            column = start + tl.arange(0, DEPTH)
-            left = tl.load(
-                v_pointer + row.to(tl.int64)[:, None] * q + column[None, :],
-                mask=(row < p)[:, None] & (column < q)[None, :], other=0.0,
-            )  # fmt: skip
-            right = tl.load(
-                v_pointer + other.to(tl.int64)[None, :] * q + column[:, None],
-                mask=(other < p)[None, :] & (column < q)[:, None], other=0.0,
-            )  # fmt: skip
-            found += tl.dot(left, right, input_precision=PRECISION, out_dtype=dtype)
-        if i == k:
-            above = tl.where(place[:, None] < place[None, :], found, 0.0).to(dtype)
-            ones = tl.where(place[:, None] == place[None, :], 1.0, 0.0).to(dtype)
-            found = ones
-            for step in range(BLOCK - 1):
-                last = BLOCK - 1 - step
-                known = tl.sum(tl.where(place[:, None] == last, found, 0.0), 0)
-                weight = tl.sum(tl.where(place[None, :] == last, above, 0.0), 1)
-                found -= weight[:, None] * known[None, :]
-            found -= ones
-        inside = (row < p)[:, None] & (other < p)[None, :]
-        tl.store(triangle_pointer + row[:, None] * p + other[None, :], found, mask=inside)
-
-    @triton.jit
-    def _solve(  # type: ignore[no-untyped-def]
-        triangle_pointer, right_pointer, p, blocks,
-        PRECISION: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr,
-    ):  # fmt: skip
-        """Some columns of C in place of those of V₁ Mᵀ, block after block of rows, from the last.
-
-        What the triangle has beside its ones is small, and so are the products with it: summed up by themselves, they
-        cost no accuracy.
-        """
-        place = tl.arange(0, BLOCK)
-        column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-        dtype = right_pointer.dtype.element_ty
-        for step in range(blocks):
-            i = blocks - 1 - step
-            row = i * BLOCK + place
-            at = right_pointer + row[:, None] * p + column[None, :]
-            inside = (row < p)[:, None] & (column < p)[None, :]
-            rest = tl.load(at, mask=inside, other=0.0)
-            for k in range(i + 1, blocks):
-                other = k * BLOCK + place
-                weight = tl.load(
-                    triangle_pointer + row[:, None] * p + other[None, :],
-                    mask=(row < p)[:, None] & (other < p)[None, :], other=0.0,
-                )  # fmt: skip
-                known = tl.load(
-                    right_pointer + other[:, None] * p + column[None, :],
-                    mask=(other < p)[:, None] & (column < p)[None, :], other=0.0,
-                )  # fmt: skip
-                rest -= tl.dot(weight, known, input_precision=PRECISION, out_dtype=dtype)
-            inverse = tl.load(
-                triangle_pointer + row[:, None] * p + row[None, :],
-                mask=(row < p)[:, None] & (row < p)[None, :], other=0.0,
-            )  # fmt: skip
-            rest += tl.dot(inverse, rest, input_precision=PRECISION, out_dtype=dtype)
-            tl.store(at, rest, mask=inside)
-            tl.debug_barrier()  # the next block reads what other threads of this program have stored
