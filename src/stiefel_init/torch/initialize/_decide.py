@@ -37,13 +37,8 @@ class Task(NamedTuple):
     what: Matrices | Constant
     scheme: Scheme
     source: str = ""
-    """The parameter whose matrices are drawn, if not its own."""
+    """The parameter whose matrices are drawn once more, if not its own."""
     first: int = 0
-
-    @property
-    def linked(self) -> bool:
-        """Whether the same matrices must be drawn once more for another parameter."""
-        return bool(self.source)
 
 
 def decide(
@@ -62,11 +57,12 @@ def decide(
     first: dict[Hashable, Place] = {}
     rules: dict[Hashable, Rule] = {}
     for place in places:
-        if first.setdefault(place.key, place) is place:
+        key = place.key
+        if first.setdefault(key, place) is place:
             # A weight that an embedding shares is an embedding, whichever of its names comes first.
-            owner = embeddings.get(place.key, place)
+            owner = embeddings.get(key, place)
             part = ZEROS if place.stream in zeroed else None
-            rules[place.key] = Leave("skipped") if place.key in skipped else _rule(place, owner, scheme, conv, part)
+            rules[key] = Leave("skipped") if key in skipped else _rule(place, owner, scheme, conv, part)
     recipe = {} if start is None else _parts(places, first, embeddings, rules, start)
     rows: list[Row] = []
     tasks: list[Task] = []

@@ -52,7 +52,7 @@ def _law(matrices: Matrices) -> tuple[object, ...]:
 
 def _places(jobs: list[Job], drawn: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     """Where the jobs' matrices go, and what goes there."""
-    if all(job.matrices.whole and job.weight.ndim == 2 for job in jobs):
+    if all(matrices.whole for matrices in {job.matrices for job in jobs}) and all(job.weight.ndim == 2 for job in jobs):
         return [job.weight for job in jobs], list(drawn.unbind())
     parts = drawn.split([job.matrices.count for job in jobs])
     places = [job.matrices.places(job.weight) for job in jobs]

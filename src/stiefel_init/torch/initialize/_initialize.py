@@ -116,7 +116,7 @@ def initialize_(
         calibrated = chosen if chosen is not None and chosen.calibrates and inputs is not None else None
         if not dry_run:
             shared = seed if seed is not None else common_seed(modules, (place.tensor for place in places))
-            if shared is None and any(task.linked for task in tasks):
+            if shared is None and any(task.source for task in tasks):
                 shared = fresh_seed(tasks[0].place.tensor.device if memory is None else memory)
             with finish_first():
                 if memory is not None:

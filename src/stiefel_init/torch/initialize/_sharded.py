@@ -60,6 +60,8 @@ def reshard(modules: list[tuple[str, nn.Module]]) -> None:
 
 def common_mesh(tensors: Iterable[Tensor]) -> DeviceMesh | None:
     """The mesh of those tensors that are sharded, if any; refuse several."""
+    if "torch.distributed.tensor" not in sys.modules:  # most programs; then none is
+        return None
     meshes: set[DeviceMesh] = {tensor.device_mesh for tensor in tensors if is_sharded(tensor)}  # type: ignore[attr-defined]
     if len(meshes) > 1:
         raise StiefelError(f"model is sharded over {len(meshes)} meshes, which share no generator; give a seed.")
