@@ -5,8 +5,8 @@
 A member of p rows and q columns, p ≤ q, needs at least p(p+1)/2 + p(q-p) normals, 2p²(q - p/3) operations for the first
 p rows of the product of p reflections, and to be written once. The floor of a draw is the sum of the three at the rates
 measured in the same run, each as fast as the machine does it on large arrays, and one call of PyTorch for each of the
-three; a model takes two calls more for each parameter, to find and to write it. No order of operations is faster; small
-products reach a fraction of the large ones' rate, so real limits are lower.
+three. No order of operations is faster; small products reach a fraction of the large ones' rate, so real limits are
+lower.
 
 On a CPU, and for a network, the parts that no such draw can do without are measured one by one in the same turns, at
 the sizes that it has: its numbers, its products and solves, in memory that is there, and so many calls that do nothing;
@@ -45,11 +45,11 @@ class Rates(NamedTuple):
     bytes: float
     call: float
 
-    def floor(self, p: int, q: int, count: int = 1, calls: int = 3) -> float:
+    def floor(self, p: int, q: int, count: int = 1) -> float:
         """Seconds that `count` members of p rows and q columns take at least."""
         normals, operations = p * (p + 1) / 2 + p * (q - p), 2 * p * p * (q - p / 3)
         each = normals / self.normals + operations / self.operations + 4 * p * q / self.bytes
-        return count * each + calls * self.call
+        return count * each + 3 * self.call
 
 
 def rates(device: str, synchronize: Callable[[], Any]) -> Rates:
@@ -204,7 +204,7 @@ def main() -> None:
             "reading the model": lambda: walk(model),
             "writing": lambda: torch._foreach_copy_(weights, list(result.unbind())),
         }
-        floor = found.floor(WIDTH, WIDTH, DEPTH, calls=3 + 4 * DEPTH)
+        floor = found.floor(WIDTH, WIDTH, DEPTH)
         wanted, own = 20 if gpu else 5, 0.0 if gpu else calls
         rows.append(
             compared(f"{NETWORK}{title}", wanted, ways, floor, synchronize=synchronize, least=least, calls=own)

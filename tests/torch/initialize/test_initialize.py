@@ -46,6 +46,25 @@ def test_a_tied_weight_is_drawn_once_under_its_first_name() -> None:
     ]  # fmt: skip
 
 
+def test_weights_are_tied_if_they_are_the_same_entries_of_one_storage() -> None:
+    store = torch.zeros(6, 6)
+    model = nn.Sequential(*(nn.Linear(6, 6, bias=False) for _ in range(5)))
+    views = store, store[:3], store.T, store, store[:3]
+    for layer, view in zip(model, views):
+        layer.weight = nn.Parameter(view)  # parameters of their own
+    plan = initialize_(model, seed=0)
+    assert [row.action for row in plan] == [
+        "stiefel 6×6", "stiefel 3×6", "stiefel 6×6", "tied to 0.weight", "tied to 1.weight",
+    ]  # fmt: skip
+
+
+def test_weights_without_entries_or_memory_are_not_tied() -> None:
+    empty = nn.Sequential(nn.Linear(0, 4), nn.Linear(0, 4))
+    meta = nn.Sequential(*(nn.Linear(4, 4, device="meta") for _ in range(2)))
+    for model in (empty, meta):
+        assert not any("tied" in row.action for row in initialize_(model, seed=0))
+
+
 @pytest.mark.parametrize("embedding_first", [True, False])
 def test_an_embedding_is_left_alone_also_when_it_is_the_weight_of_a_linear_layer(embedding_first: bool) -> None:
     embedding, head = nn.Embedding(9, 4), nn.Linear(4, 9, bias=False)

@@ -126,12 +126,13 @@ def _parts(
 def _rule(place: Place, owner: Place, scheme: Scheme, conv: Conv, part: Constant | None) -> Rule:
     """What a parameter holds; `part` where that follows from its part in the model."""
     name, tensor = place.name, place.tensor
-    if is_uninitialized(tensor):
+    usual = type(tensor) is nn.Parameter
+    if not usual and is_uninitialized(tensor):
         raise StiefelError(
             f"{name} is uninitialized, a lazy layer's parameter without a shape; run one forward pass first."
         )
     module, leaf = owner.module, owner.leaf
-    computed = leaf.rpartition("_")[0]  # as in weight_g and weight_v, weight_orig
+    computed = "_" in leaf and leaf.rpartition("_")[0]  # as in weight_g and weight_v, weight_orig
     if computed and isinstance(vars(module).get(computed), Tensor) and rule(module, computed, place.shape, conv):
         raise StiefelError(
             f"{name} is what a hook computes {computed} from (weight norm, spectral norm or pruning); remove the hook, "
@@ -146,7 +147,15 @@ def _rule(place: Place, owner: Place, scheme: Scheme, conv: Conv, part: Constant
         return Leave(f"no rule for parameters of {type(module).__name__}")
     if isinstance(chosen, Leave):
         return chosen
-    _check_tensor(name, tensor)
+    if not usual:
+        _check_kind(name, tensor)
+    if tensor.is_inference() and not torch.is_inference_mode_enabled():
+        raise StiefelError(
+            f"{name} was made under torch.inference_mode and cannot be changed outside; make the model outside, or "
+            f"pass skip={name!r}."
+        )
+    if (trouble := _tensors.flaw(tensor)) is not None:
+        raise StiefelError(f"{name} {trouble}, or pass skip={name!r}.")
     steps = place.parametrization
     if not (tensor.requires_grad if steps is None else any(part.requires_grad for part in steps.parameters())):
         return Leave("frozen: requires_grad is False")
@@ -155,22 +164,15 @@ def _rule(place: Place, owner: Place, scheme: Scheme, conv: Conv, part: Constant
     return chosen
 
 
-def _check_tensor(name: str, tensor: Tensor) -> None:
-    """Refuse a tensor that cannot be filled."""
+def _check_kind(name: str, tensor: Tensor) -> None:
+    """Refuse a tensor that does not hold its values as others do."""
     if is_sharded(tensor):
         check_placements(name, tensor)
-    elif type(tensor) is not nn.Parameter and is_traceable_wrapper_subclass(tensor):
+    elif is_traceable_wrapper_subclass(tensor):
         raise StiefelError(
             f"{name} is a {type(tensor).__name__}, not a plain tensor; initialize the model before converting it, or "
             f"pass skip={name!r}."
         )
-    if tensor.is_inference() and not torch.is_inference_mode_enabled():
-        raise StiefelError(
-            f"{name} was made under torch.inference_mode and cannot be changed outside; make the model outside, or "
-            f"pass skip={name!r}."
-        )
-    if (trouble := _tensors.flaw(tensor)) is not None:
-        raise StiefelError(f"{name} {trouble}, or pass skip={name!r}.")
 
 
 def _check_parametrization(place: Place, chosen: Matrices | Constant, scheme: Scheme) -> None:

@@ -38,37 +38,35 @@ class Place(NamedTuple):
 def places_of(modules: list[tuple[str, nn.Module]]) -> Iterator[Place]:
     """All parameters under all their names, in the order of `named_parameters`."""
     inner, by_name = unwrapped_names(modules), dict(modules)
-    keys: dict[Hashable, int] = {}
+    held: dict[int, Tensor] = {}
     for prefix, module in modules:
         if _quantized(type(module)):  # type: ignore[arg-type]
             raise StiefelError(f"{prefix or 'model'} is a quantized layer; initialize the model before quantizing it.")
         parametrized = "parametrizations" in module._modules
         if not (module._parameters or parametrized):
             continue
-        dot, inner_dot = _dotted(prefix), _dotted(inner[prefix])
+        dot = f"{prefix}." if prefix else ""
+        inner_dot = dot if inner[prefix] is prefix else f"{inner[prefix]}.".removeprefix(".")
         if parametrized:
             for leaf, steps in module.parametrizations.items():  # type: ignore[operator, union-attr]
                 with _evaluating(steps):
                     value = getattr(module, leaf).detach()
                 names = dot + leaf, inner_dot + leaf
-                key = keys.setdefault(id(steps), len(keys))
-                yield Place(*names, module, leaf, value, tuple(value.shape), key, steps)
-        part_of = id(module) if isinstance(module, parametrize.ParametrizationList) else 0
+                yield Place(*names, module, leaf, value, tuple(value.shape), -id(steps), steps)
+        part_of = -id(module) if isinstance(module, parametrize.ParametrizationList) else 0
         above, _, own = prefix.rpartition(".")
         for leaf, tensor in module._parameters.items():
             if tensor is not None:
                 shape = () if is_uninitialized(tensor) else tuple(tensor.shape)
-                key = keys.setdefault(part_of or _identity(tensor), len(keys))
+                key = part_of or _identity(tensor, held)
                 heads = None
                 if leaf == "in_proj_weight":
                     heads = _heads(module)
                 elif leaf == "weight" and own in QUERIES:
                     heads = _heads(by_name[above])
-                yield Place(dot + leaf, inner_dot + leaf, module, leaf, tensor, shape, key, None, heads)
-
-
-def _dotted(path: str) -> str:
-    return f"{path}." if path else ""
+                name = dot + leaf
+                stream = name if inner_dot is dot else inner_dot + leaf
+                yield Place(name, stream, module, leaf, tensor, shape, key, None, heads)
 
 
 def _heads(attention: nn.Module) -> int | None:
@@ -92,11 +90,17 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
             part.training = mode
 
 
-def _identity(tensor: Tensor) -> Hashable:
-    """The same for two parameters on one storage; those without entries or on meta have none."""
-    if type(tensor) is not nn.Parameter or tensor.layout != torch.strided or not (pointer := tensor.data_ptr()):
-        return id(tensor)
-    return pointer, tensor.shape, tensor.stride()
+def _identity(tensor: Tensor, held: dict[int, Tensor]) -> Hashable:
+    """The same for two parameters with the same entries of one storage. `held` has the first at each address."""
+    if type(tensor) is not nn.Parameter or tensor.layout != torch.strided or not (address := tensor.data_ptr()):
+        return -id(tensor)  # without entries, or not in memory; no address is negative
+    if (first := held.setdefault(address, tensor)) is tensor or _layout(first) == (layout := _layout(tensor)):
+        return address
+    return address, layout
+
+
+def _layout(tensor: Tensor) -> tuple[Hashable, ...]:
+    return tensor.shape, tensor.stride()
 
 
 @lru_cache
