@@ -59,7 +59,9 @@ def test_weights_are_tied_if_they_are_the_same_entries_of_one_storage() -> None:
 
 
 def test_weights_without_entries_or_memory_are_not_tied() -> None:
-    empty = nn.Sequential(nn.Linear(0, 4), nn.Linear(0, 4))
+    empty = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    for layer in empty:
+        layer.weight = nn.Parameter(torch.empty(4, 0))
     meta = nn.Sequential(*(nn.Linear(4, 4, device="meta") for _ in range(2)))
     for model in (empty, meta):
         assert not any("tied" in row.action for row in initialize_(model, seed=0))
