@@ -13,7 +13,8 @@ from stiefel_init import StiefelError
 from stiefel_init.lab.experiment import Experiment, Options, Trained
 from stiefel_init.lab.paper import everything
 from stiefel_init.lab.paper.everything import REST, Everything
-from stiefel_init.lab.results import Results
+from stiefel_init.lab.results import Results, publish
+from stiefel_init.lab.train import record as record_files
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.runner import pick_device
@@ -87,6 +88,15 @@ def test_what_is_done_is_not_done_again(
     monkeypatch.setattr(everything, "source_hash", lambda: "other")
     whole.run(Options(tmp_path, device="cpu"))
     assert Drawn.runs == 2, "another source may give another result"
+
+
+def test_it_goes_on_from_published_tables(whole: Everything, tmp_path: Path) -> None:
+    whole.run(Options(tmp_path / "run", device="cpu"))
+    run, out = Results(tmp_path / "run"), tmp_path / "published"
+    out.mkdir()
+    publish(run, {"a": Small("a", 1, 2).select(run.records)}, (), out)
+    whole.run(Options(out, device="cpu"))
+    assert [cell.depth for cell in record_files.read(out, pytest.fail)] == [3], "the others are published"
 
 
 def test_a_run_that_is_cut_off_keeps_what_it_has(whole: Everything, tmp_path: Path, capsys: Any) -> None:
