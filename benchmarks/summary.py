@@ -47,8 +47,8 @@ def table(header: list[str], rows: list[list[str]]) -> list[str]:
     return Table("", header, rows).markdown()
 
 
-def milliseconds(value: float | None) -> str:
-    return "—" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+def short(value: float | None) -> str:
+    return "—" if value is None else f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
 def machine(one: dict[str, Any]) -> str:
@@ -72,7 +72,7 @@ def sampler() -> list[str]:
         rows = [
             [
                 "×".join(map(str, row["shape"])),
-                *(milliseconds(row["milliseconds"].get(peer)) for peer in peers),
+                *(short(row["milliseconds"].get(peer)) for peer in peers),
                 f"{row['speedup']:.2f}", f"{row['speedup_algorithm2']:.2f}",
                 f"{row['orthogonality_error']:.0e}", f"{row['alignment_error']:.0e}", f"{row['extra_memory']:.1f}",
             ]
@@ -96,11 +96,11 @@ def sampler() -> list[str]:
             shape = "×".join(map(str, batch["shape"]))
             ours = batch["milliseconds"]["sample"]
             rest = ", ".join(
-                f"{value / ours:.3g}× as fast as {PEER_BATCHES[name]}"
+                f"{short(value / ours)}× as fast as {PEER_BATCHES[name]}"
                 for name, value in batch["milliseconds"].items()
                 if name != "sample"
             )
-            lines.append(f"- {batch['count']:,} matrices of {shape} in one call: {milliseconds(ours)} ms, {rest}.")
+            lines.append(f"- {batch['count']:,} matrices of {shape} in one call: {short(ours)} ms, {rest}.")
         lines.append("")
     return lines
 
@@ -126,7 +126,7 @@ def floors() -> list[str]:
                 ["", "ours", "orthogonal_", "floor", "times as fast", "wanted", "at most"],
                 [
                     [
-                        row["what"], *(milliseconds(row[name]) for name in ("ours", "orthogonal_", "floor")),
+                        row["what"], *(short(row[name]) for name in ("ours", "orthogonal_", "floor")),
                         f"{row['orthogonal_'] / row['ours']:.2f}", f"{row['wanted']:g}",
                         f"{row['orthogonal_'] / row['floor']:.1f}",
                     ]
@@ -154,8 +154,8 @@ def parts(rows: list[dict[str, Any]]) -> list[str]:
         total = sum(row["parts"].values())
         made.append(
             [
-                row["what"], *(milliseconds(row["parts"][name]) if name in row["parts"] else "" for name in names),
-                milliseconds(total), f"{row['orthogonal_'] / row['ours']:.2f}", f"{row['wanted']:g}",
+                row["what"], *(short(row["parts"][name]) if name in row["parts"] else "" for name in names),
+                short(total), f"{row['orthogonal_'] / row['ours']:.2f}", f"{row['wanted']:g}",
                 f"{row['orthogonal_'] / total:.2f}",
             ]
         )  # fmt: skip
