@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ... import _on_set
+from ..sampling._tensors import on_device
 
 try:
     import triton
@@ -104,11 +105,12 @@ def step(
     weights, gradients = weights.contiguous(), gradients.contiguous()
     out = torch.empty_like(weights)
     tile = max(16, triton.next_power_of_2(n))
-    _kernel[(len(weights),)](
-        weights, gradients, moments[0], moments[-1], out, numbers, numbers.stride(0) if len(numbers) > 1 else 0, n,
-        LARGEST=_on_set.LARGEST_TURN**2, SHORT=_on_set.SHORT, SAFE=_on_set.SAFE, SKEW=_on_set.SKEW,
-        KIND=KINDS[kind], ONES=ones, PRECISION=PRECISION, TILE=tile, num_warps=4 if tile < MOST else WARPS,
-    )  # fmt: skip
+    with on_device(weights):
+        _kernel[(len(weights),)](
+            weights, gradients, moments[0], moments[-1], out, numbers, numbers.stride(0) if len(numbers) > 1 else 0, n,
+            LARGEST=_on_set.LARGEST_TURN**2, SHORT=_on_set.SHORT, SAFE=_on_set.SAFE, SKEW=_on_set.SKEW,
+            KIND=KINDS[kind], ONES=ones, PRECISION=PRECISION, TILE=tile, num_warps=4 if tile < MOST else WARPS,
+        )  # fmt: skip
     return out
 
 

@@ -14,7 +14,7 @@ from ...schemes import Scheme, Source
 from . import _householder
 from ._householder import Numbers
 from ._stream import normals, words
-from ._tensors import WORKING
+from ._tensors import WORKING, on_device
 
 
 def fill_(
@@ -41,7 +41,8 @@ def fill_(
         return out
     dtype = out.dtype if out.dtype in WORKING else torch.float32
     source = _Fresh(out, dtype, places, generator) if keys is None else _Seeded(out, dtype, places, keys)
-    drawn = scheme.draw(source)
+    with on_device(out):
+        drawn = scheme.draw(source)
     if drawn is not source.made:
         out.copy_(drawn.reshape(out.shape))
     return out

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,6 +52,11 @@ def check_generator(generator: torch.Generator | None, tensor: Tensor) -> None:
         raise StiefelError(
             f"generator is on {generator.device.type}, the tensor on {kind}; make it with torch.Generator({kind!r})."
         )
+
+
+def on_device(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Make the tensor's GPU the current one, which is where Triton launches its kernels."""
+    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
 
 
 def _overlaps(tensor: Tensor) -> bool:
