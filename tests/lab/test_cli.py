@@ -45,6 +45,7 @@ def test_the_commands() -> None:
         "compare",
         "report",
         "publish",
+        "source",
         "paper",
         "bench",
         "data",

@@ -1,4 +1,4 @@
-"""`stiefel-init paper`, `reproduce`, `compare` and `data`: the paper's numbers, our runs beside them, and the sets."""
+"""`stiefel-init paper`, `reproduce`, `compare`, `source` and `data`: the paper's numbers, our runs beside them, the sets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-from laboratory import MADE, Cli, refused
+from laboratory import MADE, ROOT, Cli, refused
 
 from stiefel_init.lab import data
 from stiefel_init.lab.paper.protocol import SCHEMES
 from stiefel_init.lab.paper.published import published
+from stiefel_init.lab.results import Results
 from stiefel_init.lab.train import record as keep
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.outcome import Outcome
@@ -119,3 +120,14 @@ def test_data_list_and_where(stiefel_init: Cli) -> None:
     assert "stiefel-init data get mnist" in stiefel_init("data", "where", "mnist").out
     assert stiefel_init("data", "get", "digits").code == 0
     refused(stiefel_init("data", "where", "cifar"), "'cifar' is not known")
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone")
+def test_source_names_the_commit_of_every_record(stiefel_init: Cli) -> None:
+    done = stiefel_init("source", "--json")
+    assert (done.code, done.err) == (0, "")
+    (table,) = json.loads(done.out)
+    known = Results(ROOT / "results").environments
+    assert {row["experiment"] for row in table["rows"]} == set(known)
+    assert all(row["commit"] for row in table["rows"])
+    refused(stiefel_init("source", "--results", "nowhere"), "nowhere is not a directory")

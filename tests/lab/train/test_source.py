@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from laboratory import ROOT
 
+from stiefel_init import StiefelError
+from stiefel_init.lab.experiments import experiments
+from stiefel_init.lab.results import Results
 from stiefel_init.lab.train import source
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
@@ -86,6 +89,35 @@ def test_every_change_of_the_source_is_another_hash(change: str, small: Path) ->
     assert source._tree(small) != before
     commit_all(small.parent)
     assert source._tree(small).hex() == git(small, "rev-parse", "HEAD:./")
+
+
+def test_the_commit_that_has_a_source_is_found(small: Path) -> None:
+    first = source._tree(small).hex()
+    (small / "a.py").write_bytes(b"5\n")
+    second = source._tree(small).hex()
+    commit_all(small.parent)
+    (small.parent / "notes.md").write_text("not of the package\n")
+    commit_all(small.parent)
+    latest, change, oldest = git(small, "log", "--format=%H").split()
+    assert source.commits_of({first, second, "0" * 40}, small) == {first: oldest[:12], second: change[:12]}
+    assert latest[:12] not in source.commits_of({first, second}, small).values(), "the oldest that has it"
+
+
+def test_without_a_repository_no_commit_is_found(tmp_path: Path, small: Path) -> None:
+    (small.parent / "new").mkdir()
+    for folder in (small.parent / "new", Path("/")):  # not of that repository's commits, and in none
+        with pytest.raises(StiefelError, match=r"is not in a clone of the repository.*run this in one\.$"):
+            source.commits_of({"0" * 40}, folder)
+
+
+def test_the_records_of_the_paper_are_of_one_commit() -> None:
+    if not (ROOT / ".git").exists() or git(ROOT, "rev-parse", "--is-shallow-repository") == "true":
+        pytest.skip("needs the history of the repository")
+    entries = Results(ROOT / "results").environments
+    names = [name for name, experiment in experiments().items() if experiment.of_paper]
+    made = {each["source"] for name in names if name in entries for each in entries[name]["environments"]}
+    assert len(made) == 1, "one run"
+    assert source.commits_of(made).keys() == made
 
 
 def told(place: Path) -> tuple[str, str | None]:

@@ -79,6 +79,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "compare": paper.compare,
     "report": paper.report,
     "publish": paper.publish,
+    "source": paper.source,
     "paper": paper.paper,
     "bench": bench.bench,
 }

@@ -1,4 +1,4 @@
-"""Commands about the paper: `reproduce`, `compare`, `report`, `publish` and `paper`."""
+"""Commands about the paper: `reproduce`, `compare`, `report`, `publish`, `source` and `paper`."""
 
 from __future__ import annotations
 
@@ -143,6 +143,25 @@ def publish(
     left = source.records.keys() - {record.cell for group in selected.values() for record in group}
     if left:
         print(f"{counted(len(left), 'network')} of {records} belong to no experiment and were left out.")
+
+
+def source(results: ResultsOption = None, as_json: JsonOption = False) -> None:
+    """Name the commits that made the records, found by the hashes of their source. Run it in a clone."""
+    from ..report import tables
+    from ..results import Results
+    from ..train.source import commits_of
+
+    made = [(name, each) for name, entry in Results(results).environments.items() for each in entry["environments"]]
+    commits = commits_of({each["source"] for _, each in made if each.get("source")})
+    rows = [
+        [
+            name, f"{each.get('networks', 0):,}", str(each.get("device", "")), (each.get("source") or "")[:12],
+            commits.get(each.get("source", "")) or each.get("commit") or "none in this clone",
+        ]
+        for name, each in made
+    ]  # fmt: skip
+    with tables.as_json(as_json):
+        tables.Table("records and their source", ["experiment", "networks", "device", "source", "commit"], rows).show()
 
 
 def paper(

@@ -9,7 +9,10 @@ import contextlib
 import functools
 import hashlib
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
+
+from ..._errors import StiefelError
 
 PACKAGE = Path(__file__).parents[2]
 _IGNORED = ("__pycache__", ".DS_Store")
@@ -50,8 +53,28 @@ def commit() -> str | None:
     return _git("rev-parse", "--short=12", "HEAD")
 
 
-def _git(*arguments: str) -> str | None:
+def commits_of(hashes: Collection[str], folder: Path = PACKAGE) -> dict[str, str]:
+    """The oldest commits whose package has these hashes; a hash that no commit of this repository has is left out.
+
+    Raises:
+        StiefelError: if the package does not run from a clone of its repository.
+    """
+    listed = _git("log", "--all", "--reverse", "--topo-order", "--format=%H", folder=folder)
+    if listed is None or _git("rev-parse", "HEAD:./", folder=folder) is None:
+        raise StiefelError(f"{folder} is not in a clone of the repository, which knows its commits; run this in one.")
+    commits = listed.split()
+    trees = _git("cat-file", "--batch-check=%(objectname)", given="\n".join(f"{c}:./" for c in commits), folder=folder)
+    found: dict[str, str] = {}
+    for name, tree in zip(commits, (trees or "").splitlines()):
+        if tree in hashes:
+            found.setdefault(tree, name[:12])
+    return found
+
+
+def _git(*arguments: str, given: str | None = None, folder: Path = PACKAGE) -> str | None:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(["git", *arguments], cwd=PACKAGE, capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(
+            ["git", *arguments], cwd=folder, input=given, capture_output=True, text=True, timeout=30, check=True
+        )
         return done.stdout.strip()
     return None
