@@ -1,4 +1,4 @@
-"""`stiefel-init paper`, `reproduce`, `compare`, `source` and `data`: the paper's numbers, our runs and their sources."""
+"""`stiefel-init paper`, `reproduce`, `compare`, `source`, `data`: the paper's numbers, our runs and their sources."""
 
 from __future__ import annotations
 
