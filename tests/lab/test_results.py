@@ -40,17 +40,23 @@ TABLES = sorted(path for path in OURS.glob("*.csv") if path.read_text().startswi
 
 
 @pytest.fixture(scope="module")
-def records() -> Mapping[Cell, Record]:
-    """All that we have published."""
-    return Results(OURS).records
+def ours() -> Results:
+    """All that we have published, read once."""
+    return Results(OURS)
+
+
+@pytest.fixture(scope="module")
+def records(ours: Results) -> Mapping[Cell, Record]:
+    """Its networks."""
+    return ours.records
 
 
 # Every network is found by its identity.
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.name)
-def test_every_network_of_an_experiment_is_published(experiment: Trained, records: Mapping[Cell, Record]) -> None:
-    records = Results(OURS).records_of(experiment.name)
+def test_every_network_of_an_experiment_is_published(experiment: Trained, ours: Results) -> None:
+    records = ours.records_of(experiment.name)
     own = experiment.cells(experiment.seeds, records=records)
     assert [cell for cell in own if cell not in records] == []
     keys = {cell.key for cell in records}
@@ -70,11 +76,11 @@ def test_networks_of_quick_versions_are_found_where_they_are_published(
         assert missing == []
 
 
-def test_every_line_is_one_network_and_none_has_two() -> None:
+def test_every_line_is_one_network_and_none_has_two(ours: Results) -> None:
     assert len(TABLES) == 11
     outcomes: dict[Cell, dict[str, float]] = {}
     for path in TABLES:
-        records = Results(OURS).records_of(path.stem)
+        records = ours.records_of(path.stem)
         with open(path, newline="") as file:
             row: dict[str, Any]
             for row in csv.DictReader(file):
@@ -96,19 +102,19 @@ def test_every_line_is_one_network_and_none_has_two() -> None:
                 assert found.score == (float(row["score"]) if row["score"] else found.metric.worst)
                 assert found.diverged == (int(row["diverged"]) if row["diverged"] else None)
     assert [scores for scores in outcomes.values() if len(scores) > 1] == []
-    assert len(outcomes) == len(Results(OURS).records)
+    assert len(outcomes) == len(ours.records)
 
 
-def test_every_published_network_belongs_to_an_experiment(records: Mapping[Cell, Record]) -> None:
+def test_every_published_network_belongs_to_an_experiment(ours: Results) -> None:
     own: set[Cell] = set()
     for experiment in EXPERIMENTS:
-        mine = Results(OURS).records_of(experiment.name)
+        mine = ours.records_of(experiment.name)
         own |= {one.cell for quick in (False, True) for one in experiment.select(mine, quick=quick)}
-    assert own == set(records)
+    assert own == set(ours.records)
 
 
-def test_what_was_run_is_told_for_every_line() -> None:
-    environments = Results(OURS).environments
+def test_what_was_run_is_told_for_every_line(ours: Results) -> None:
+    environments = ours.environments
     for path in TABLES:
         lines = len(path.read_text().splitlines()) - 1
         told = environments[path.stem]
