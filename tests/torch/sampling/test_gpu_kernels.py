@@ -36,8 +36,9 @@ def test_reflections_in_one_launch_give_the_plain_result(shape: tuple[int, int],
     "shape", [(1, 1), (1, 5), (2, 2), (17, 17), (3, 1100), (64, 64), (65, 70), (130, 200)], ids=str
 )
 def test_reflections_in_one_block_give_the_plain_result(shape: tuple[int, int], aligned: bool) -> None:
-    x = np.random.default_rng(0).standard_normal(shape)
-    for out in (torch.empty(shape, dtype=torch.float64), torch.empty(shape[::-1], dtype=torch.float64).mT):
+    numbers = np.random.default_rng(0).standard_normal(shape)
+    wide, tall = torch.empty(shape, dtype=torch.float64), torch.empty(shape[::-1], dtype=torch.float64).mT
+    for x, out in ((numbers, wide), (-numbers, tall)):  # both signs of the first number, which the ones replace
         target = out.to(DEVICE)
         _panel.fill_(target, torch.tensor(x, device=DEVICE), aligned)
         np.testing.assert_allclose(target.cpu(), plain_member(x, aligned=aligned), atol=1e-13)

@@ -60,12 +60,12 @@ def commits_of(hashes: Collection[str], folder: Path = PACKAGE) -> dict[str, str
         StiefelError: if the package does not run from a clone of its repository.
     """
     listed = _git("log", "--all", "--reverse", "--topo-order", "--format=%H", folder=folder)
-    if listed is None or _git("rev-parse", "HEAD:./", folder=folder) is None:
-        raise StiefelError(f"{folder} is not in a clone of the repository, which knows its commits; run this in one.")
-    commits = listed.split()
+    commits = (listed or "").split()
     trees = _git("cat-file", "--batch-check=%(objectname)", given="\n".join(f"{c}:./" for c in commits), folder=folder)
+    if trees is None or _git("rev-parse", "HEAD:./", folder=folder) is None:
+        raise StiefelError(f"{folder} is not in a clone of the repository, which knows its commits; run this in one.")
     found: dict[str, str] = {}
-    for name, tree in zip(commits, (trees or "").splitlines()):
+    for name, tree in zip(commits, trees.splitlines()):
         if tree in hashes:
             found.setdefault(tree, name[:12])
     return found

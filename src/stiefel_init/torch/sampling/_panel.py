@@ -84,7 +84,7 @@ if triton is not None:
         norm = tl.sqrt(square)
         head = tl.sum(tl.where(mine, x, 0.0))
         scale = 1 / tl.sqrt(norm * (norm + tl.abs(head)))
-        v = (scale * (x + tl.where(mine, sign * norm, 0.0))).to(x_pointer.dtype.element_ty).to(tl.float64)
+        v = scale * (x + tl.where(mine, sign * norm, 0.0))
         tl.store(x_row + column, v, mask=inside)
         for start in range(p, q, TILE):
             beyond = start + tile < q
