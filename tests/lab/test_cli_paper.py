@@ -123,7 +123,7 @@ def test_data_list_and_where(stiefel_init: Cli) -> None:
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone")
-def test_source_names_the_commit_of_every_record(stiefel_init: Cli) -> None:
+def test_source_names_the_commit_of_every_record(stiefel_init: Cli, tmp_path: Path) -> None:
     done = stiefel_init("source", "--json")
     assert (done.code, done.err) == (0, "")
     (table,) = json.loads(done.out)
@@ -131,3 +131,5 @@ def test_source_names_the_commit_of_every_record(stiefel_init: Cli) -> None:
     assert {row["experiment"] for row in table["rows"]} == set(known)
     assert all(row["commit"] for row in table["rows"])
     refused(stiefel_init("source", "--results", "nowhere"), "nowhere is not a directory")
+    (tmp_path / "empty").mkdir()
+    refused(stiefel_init("source", "--results", str(tmp_path / "empty")), "does not say how its records were made")

@@ -147,11 +147,15 @@ def publish(
 
 def source(results: ResultsOption = None, as_json: JsonOption = False) -> None:
     """Name the commits that made the records, found by the hashes of their source. Run it in a clone."""
+    from ..._errors import StiefelError
     from ..report import tables
     from ..results import Results
     from ..train.source import commits_of
 
-    made = [(name, each) for name, entry in Results(results).environments.items() for each in entry["environments"]]
+    found = Results(results)
+    made = [(name, each) for name, entry in found.environments.items() for each in entry["environments"]]
+    if not made:
+        raise StiefelError(f"{found.place} does not say how its records were made; give a directory that was published.")
     commits = commits_of({each["source"] for _, each in made if each.get("source")})
     rows = [
         [
