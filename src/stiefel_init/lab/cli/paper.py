@@ -155,7 +155,7 @@ def source(results: ResultsOption = None, as_json: JsonOption = False) -> None:
     found = Results(results)
     made = [(name, each) for name, entry in found.environments.items() for each in entry["environments"]]
     if not made:
-        raise StiefelError(f"{found.place} does not say how its records were made; give a directory that was published.")
+        raise StiefelError(f"{found.place} does not say how its records were made; give a published directory.")
     commits = commits_of({each["source"] for _, each in made if each.get("source")})
     rows = [
         [
