@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -21,8 +22,8 @@ from ...recipe._plan import Row
 from ...recipe._start import StartOf
 from ...schemes import Scheme
 from ..sampling import _tensors
-from ._draw import Job, fill
-from ._layers import layer_of, rule
+from ._draw import Job, fill, new_job
+from ._layers import RULED_BY_SHAPE, layer_of, rule
 from ._places import Place, is_uninitialized
 from ._sharded import check_placements, fill_sharded, is_sharded, local
 
@@ -41,6 +42,10 @@ class Task(NamedTuple):
     first: int = 0
 
 
+# A deep model has thousands of parameters; so made, from a tuple of all fields, a named tuple takes half the time.
+new_row, task = partial(tuple.__new__, Row), partial(tuple.__new__, Task)
+
+
 def decide(
     places: list[Place],
     skipped: set[Hashable],
@@ -53,47 +58,89 @@ def decide(
 
     `zeroed` are the gains of residual branches that start at zero, by name, and how many branches each scales.
     """
-    embeddings = {place.key: place for place in places if isinstance(place.module, EMBEDDINGS)}
     first: dict[Hashable, Place] = {}
-    rules: dict[Hashable, Rule] = {}
     for place in places:
-        key = place.key
-        if first.setdefault(key, place) is place:
-            # A weight that an embedding shares is an embedding, whichever of its names comes first.
-            owner = embeddings.get(key, place)
-            part = ZEROS if place.stream in zeroed else None
-            rules[key] = Leave("skipped") if key in skipped else _rule(place, owner, scheme, conv, part)
+        first.setdefault(place.key, place)
+    embeddings = _embeddings(places)
+    rules = _rules(first, embeddings, skipped, scheme, conv, zeroed)
     recipe = {} if start is None else _parts(places, first, embeddings, rules, start)
     rows: list[Row] = []
     tasks: list[Task] = []
+    said: dict[Rule, tuple[str, str]] = {}
     for place in places:
-        key = place.key
-        if (known := first[key]) is not place:
+        name, shape, key = place.name, place.shape, place.key
+        chosen, law, reason = rules[key], scheme, ""
+        if first[key] is not place:
             how = "part of" if isinstance(place.module, parametrize.ParametrizationList) else "tied to"
-            rows.append(Row(place.name, place.shape, f"{how} {known.name}"))
+            rows.append(Row(name, shape, f"{how} {first[key].name}"))
             continue
-        chosen, reason, law = rules[key], "", scheme
-        if isinstance(chosen, Leave):
+        if key in recipe:
+            rows.append(row(name, shape, recipe[key]))
+            tasks += [task((place, part.matrices, part.scheme, part.source, part.first)) for part in recipe[key]]
+            continue
+        if type(chosen) is Leave:
             reason, law = chosen.reason, EMBEDDING
             if not place.tensor.is_meta:
-                rows.append(Row(place.name, place.shape, "left alone", reason=reason))
+                rows.append(Row(name, shape, "left alone", reason=reason))
                 continue
             if chosen.otherwise is None:
                 raise StiefelError(
-                    f"{place.name} is on the meta device and would be left without values ({reason}); give it some on "
+                    f"{name} is on the meta device and would be left without values ({reason}); give it some on "
                     "a real device first."
                 )
             chosen = chosen.otherwise
-        elif key in recipe:
-            each = recipe[key]
-            rows.append(row(place.name, place.shape, each))
-            tasks += [Task(place, part.matrices, part.scheme, part.source, part.first) for part in each]
-            continue
-        elif place.stream in zeroed and isinstance(chosen, Constant):
+        elif zeroed and place.stream in zeroed and isinstance(chosen, Constant):
             reason = f"scales {zeroed[place.stream]} of {sum(zeroed.values())} residual branches"
-        rows.append(Row(place.name, place.shape, *described(chosen, law), reason))
-        tasks.append(Task(place, chosen, law))
+        if (words := said.get(chosen)) is None:
+            words = said[chosen] = described(chosen, law)
+        rows.append(new_row((name, shape, *words, reason)))
+        tasks.append(task((place, chosen, law, "", 0)))
     return rows, tasks
+
+
+def _embeddings(places: list[Place]) -> dict[Hashable, Place]:
+    """The weights of embeddings, which are embeddings whichever of their names comes first."""
+    if not any(issubclass(kind, EMBEDDINGS) for kind in {type(place.module) for place in places}):
+        return {}
+    return {place.key: place for place in places if isinstance(place.module, EMBEDDINGS)}
+
+
+def _rules(
+    first: Mapping[Hashable, Place],
+    embeddings: Mapping[Hashable, Place],
+    skipped: set[Hashable],
+    scheme: Scheme,
+    conv: Conv,
+    zeroed: Mapping[str, int],
+) -> dict[Hashable, Rule]:
+    """What each parameter holds; found out once for all that look alike, since deep models repeat themselves."""
+    rules: dict[Hashable, Rule] = {}
+    alike: dict[Hashable, Rule] = {}
+    for key, place in first.items():
+        if key in skipped:
+            rules[key] = Leave("skipped")
+            continue
+        part = ZEROS if zeroed and place.stream in zeroed else None
+        owner = embeddings.get(key, place)
+        look = _look(place) if part is None and owner is place else None
+        known = alike.get(look)
+        if known is None:
+            known = _rule(place, owner, scheme, conv, part)
+            if look is not None:
+                alike[look] = known
+        rules[key] = known
+    return rules
+
+
+def _look(place: Place) -> Hashable:
+    """All that decides the rule of a parameter of a usual layer; None where more does."""
+    name, _, module, leaf, tensor, shape, _, parametrization, _ = place
+    kind = type(module)
+    if kind not in RULED_BY_SHAPE or type(tensor) is not nn.Parameter or leaf not in ("weight", "bias"):
+        return None
+    if parametrization is not None or "lora_" in name or tensor.layout is not torch.strided:
+        return None
+    return kind, leaf, shape, tensor.dtype, tensor.requires_grad, tensor.is_contiguous(), tensor.is_inference()
 
 
 def _parts(
@@ -205,13 +252,12 @@ def fill_all(tasks: list[Task], tensors: list[Tensor], seed: int | None) -> None
     constants: dict[float, list[Tensor]] = {}
     whole: list[Job] = []
     sharded: list[Job] = []
-    for task, tensor in zip(tasks, tensors):
+    for (place, what, scheme, source, number), tensor in zip(tasks, tensors):
         split = is_sharded(tensor)
-        if isinstance(task.what, Constant):
-            constants.setdefault(task.what.value, []).append(local(tensor) if split else tensor)
+        if isinstance(what, Constant):
+            constants.setdefault(what.value, []).append(local(tensor) if split else tensor)
         elif tensor.numel():
-            name = task.source or task.place.stream
-            (sharded if split else whole).append(Job(name, tensor, task.what, task.scheme, task.first))
+            (sharded if split else whole).append(new_job((source or place.stream, tensor, what, scheme, number)))
     for value, equal in constants.items():
         torch._foreach_zero_(equal)
         if value:

@@ -30,7 +30,7 @@ from ._decide import EMBEDDINGS, Task, decide, fill_all
 from ._flow import read, watch
 from ._layers import is_normalization
 from ._meta import materialize_, memory_device
-from ._places import Place, places_of
+from ._places import Place, modules_of, places_of
 from ._sharded import reshard
 from ._wrappers import common_seed, finish_first, fresh_seed, refuse_scripted, unwrapped
 
@@ -101,10 +101,10 @@ def initialize_(
     if seed is not None:
         seed = _validate.size("seed", seed)
     with torch.no_grad():
-        modules = list(model.named_modules(remove_duplicate=False))
+        modules = modules_of(model)
         refuse_scripted(modules)
         reshard(modules)
-        places = list(places_of(modules))
+        places = places_of(modules)
         memory = memory_device(modules, [place.tensor for place in places], device)
         skipped = matching("skip", places, skip)
         roles = cache(lambda: _roles(model, places, inputs, stem, head))
@@ -181,14 +181,14 @@ def _carry_out(tasks: list[Task], seed: int | None) -> None:
 
     What is assigned to a parametrization comes first, since the user's code for that may fail.
     """
-    assigned = {task.place.key: task.place for task in tasks if task.place.parametrization is not None}
-    values = {key: torch.empty_like(place.tensor) for key, place in assigned.items()}
-    if values:
+    if any([task.place.parametrization is not None for task in tasks]):
+        assigned = {task.place.key: task.place for task in tasks if task.place.parametrization is not None}
+        values = {key: torch.empty_like(place.tensor) for key, place in assigned.items()}
         mine = [task for task in tasks if task.place.key in values]
         fill_all(mine, [values[task.place.key] for task in mine], seed)
         _assign([(place, values[key]) for key, place in assigned.items()])
-    others = [task for task in tasks if task.place.key not in values]
-    fill_all(others, [_parameter(task.place) for task in others], seed)
+        tasks = [task for task in tasks if task.place.key not in values]
+    fill_all(tasks, [_parameter(task.place) for task in tasks], seed)
 
 
 def _assign(values: list[tuple[Place, Tensor]]) -> None:

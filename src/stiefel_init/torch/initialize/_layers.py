@@ -116,3 +116,6 @@ _KINDS: tuple[tuple[tuple[type[nn.Module], ...], Callable[[nn.Module, str, Shape
     ((nn.Embedding, nn.EmbeddingBag), _embedding),
     ((nn.PReLU,), _slope),
 )
+
+RULED_BY_SHAPE = frozenset({nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d})
+"""Layers whose rule looks at nothing but a parameter's name and shape."""

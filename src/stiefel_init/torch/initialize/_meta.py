@@ -29,6 +29,7 @@ def memory_device(
     buffers = [
         (f"{prefix}.{name}".removeprefix("."), name, module)
         for prefix, module in modules
+        if module._buffers
         for name, buffer in module._buffers.items()
         if buffer is not None and buffer.is_meta
     ]

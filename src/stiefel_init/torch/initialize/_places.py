@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize
 
 from ..._errors import StiefelError
 from ...recipe._attention import QUERIES
-from ._wrappers import unwrapped_names
+from ._wrappers import first_of, unwrapped_names
 
 
 class Place(NamedTuple):
@@ -35,38 +35,62 @@ class Place(NamedTuple):
     """Of a weight that holds an attention's query: its heads, where they are known."""
 
 
-def places_of(modules: list[tuple[str, nn.Module]]) -> Iterator[Place]:
+_place = partial(tuple.__new__, Place)  # in half the time, for models of thousands of parameters
+
+
+def modules_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """All modules under all their names, as `named_modules(remove_duplicate=False)` gives them, in a third of its time.
+
+    >>> [name for name, _ in modules_of(nn.Sequential(nn.Sequential(nn.ReLU()), nn.ReLU()))]
+    ['', '0', '0.0', '1']
+    """
+    found = [("", model)]
+
+    def below(module: nn.Module, prefix: str) -> None:
+        for name, child in module._modules.items():
+            if child is not None:
+                found.append((prefix + name, child))
+                if child._modules:
+                    below(child, f"{prefix}{name}.")
+
+    below(model, "")
+    return found
+
+
+def places_of(modules: list[tuple[str, nn.Module]]) -> list[Place]:
     """All parameters under all their names, in the order of `named_parameters`."""
+    if (quantized := first_of(modules, _quantized)) is not None:
+        raise StiefelError(f"{quantized} is a quantized layer; initialize the model before quantizing it.")
     inner, by_name = unwrapped_names(modules), dict(modules)
     held: dict[int, Tensor] = {}
+    places: list[Place] = []
     for prefix, module in modules:
-        if _quantized(type(module)):  # type: ignore[arg-type]
-            raise StiefelError(f"{prefix or 'model'} is a quantized layer; initialize the model before quantizing it.")
-        parametrized = "parametrizations" in module._modules
-        if not (module._parameters or parametrized):
+        parameters, parametrized = module._parameters, "parametrizations" in module._modules
+        if not (parameters or parametrized):
             continue
         dot = f"{prefix}." if prefix else ""
-        inner_dot = dot if inner[prefix] is prefix else f"{inner[prefix]}.".removeprefix(".")
+        inner_dot = f"{inner[prefix]}.".removeprefix(".") if inner else dot
         if parametrized:
             for leaf, steps in module.parametrizations.items():  # type: ignore[operator, union-attr]
                 with _evaluating(steps):
                     value = getattr(module, leaf).detach()
                 names = dot + leaf, inner_dot + leaf
-                yield Place(*names, module, leaf, value, tuple(value.shape), -id(steps), steps)
+                places.append(Place(*names, module, leaf, value, tuple(value.shape), -id(steps), steps))
         part_of = -id(module) if isinstance(module, parametrize.ParametrizationList) else 0
-        above, _, own = prefix.rpartition(".")
-        for leaf, tensor in module._parameters.items():
-            if tensor is not None:
-                shape = () if is_uninitialized(tensor) else tuple(tensor.shape)
-                key = part_of or _identity(tensor, held)
-                heads = None
-                if leaf == "in_proj_weight":
-                    heads = _heads(module)
-                elif leaf == "weight" and own in QUERIES:
-                    heads = _heads(by_name[above])
-                name = dot + leaf
-                stream = name if inner_dot is dot else inner_dot + leaf
-                yield Place(name, stream, module, leaf, tensor, shape, key, None, heads)
+        for leaf, tensor in parameters.items():
+            if tensor is None:
+                continue
+            name = dot + leaf
+            stream = inner_dot + leaf if inner else name
+            shape = () if is_uninitialized(tensor) else tuple(tensor.shape)
+            key = part_of or _identity(tensor, held)
+            heads = None
+            if leaf == "in_proj_weight":
+                heads = _heads(module)
+            elif leaf == "weight" and prefix.rpartition(".")[2] in QUERIES:
+                heads = _heads(by_name[prefix.rpartition(".")[0]])
+            places.append(_place((name, stream, module, leaf, tensor, shape, key, None, heads)))
+    return places
 
 
 def _heads(attention: nn.Module) -> int | None:
@@ -92,7 +116,7 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
 
 def _identity(tensor: Tensor, held: dict[int, Tensor]) -> Hashable:
     """The same for two parameters with the same entries of one storage. `held` has the first at each address."""
-    if type(tensor) is not nn.Parameter or tensor.layout != torch.strided or not (address := tensor.data_ptr()):
+    if type(tensor) is not nn.Parameter or tensor.layout is not torch.strided or not (address := tensor.data_ptr()):
         return -id(tensor)  # without entries, or not in memory; no address is negative
     if (first := held.setdefault(address, tensor)) is tensor or _layout(first) == (layout := _layout(tensor)):
         return address
@@ -103,8 +127,7 @@ def _layout(tensor: Tensor) -> tuple[Hashable, ...]:
     return tensor.shape, tensor.stride()
 
 
-@lru_cache
-def _quantized(kind: type[nn.Module]) -> bool:
+def _quantized(kind: type) -> bool:
     return kind.__module__.startswith("torch.ao.nn") and "quantized" in kind.__module__
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,11 +30,19 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return model
 
 
+def first_of(modules: list[tuple[str, nn.Module]], kind: Callable[[type], bool]) -> str | None:
+    """The name of the first module of such a kind, if there is one; few are asked, since a model has few kinds."""
+    kinds = {type(module) for _, module in modules}
+    if not any(map(kind, kinds)):
+        return None
+    return next(name or "model" for name, module in modules if kind(type(module)))
+
+
 def unwrapped_names(modules: list[tuple[str, nn.Module]]) -> dict[str, str]:
-    """The names of all modules, as they are without wrappers."""
+    """The names of all modules, as they are without wrappers; none if there are no wrappers."""
+    if first_of(modules, lambda kind: kind.__name__ in _INNER) is None:
+        return {}
     by_name = dict(modules)
-    if not any(type(module).__name__ in _INNER for module in by_name.values()):
-        return {name: name for name in by_name}
     names = {"": ""}
     for name in by_name:
         if name:
@@ -46,9 +54,8 @@ def unwrapped_names(modules: list[tuple[str, nn.Module]]) -> dict[str, str]:
 
 def refuse_scripted(modules: list[tuple[str, nn.Module]], act: str = "initialize") -> None:
     """Refuse TorchScript, whose modules do not show what they are."""
-    for name, module in modules:
-        if isinstance(module, torch.jit.ScriptModule):
-            raise StiefelError(f"{name or 'model'} is a TorchScript module; {act} the model before scripting it.")
+    if (name := first_of(modules, lambda kind: issubclass(kind, torch.jit.ScriptModule))) is not None:
+        raise StiefelError(f"{name} is a TorchScript module; {act} the model before scripting it.")
 
 
 def common_seed(modules: list[tuple[str, nn.Module]], tensors: Iterable[Tensor]) -> int | None:
