@@ -185,10 +185,8 @@ class _Source(ABC):
     def array(self, values: np.ndarray) -> np.ndarray:
         return values.astype(self.dtype) if values.dtype.kind == "f" else values
 
-    def expm(self, a: np.ndarray) -> np.ndarray:
-        from scipy.linalg import expm  # loaded when needed: it takes longer than all the rest
-
-        return expm(a) if a.size else a
+    def turn(self, a: np.ndarray, norm: float) -> np.ndarray:
+        return _construct.turn(a, norm, float(np.finfo(a.dtype).eps))
 
     def erfinv(self, a: np.ndarray) -> np.ndarray:
         from scipy.special import erfinv

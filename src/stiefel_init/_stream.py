@@ -20,6 +20,7 @@ import numpy as np
 
 Array = Any
 
+
 def _word(value: int) -> np.ndarray:
     """A 32-bit number as an array, which NumPy takes in a fraction of the time it needs for a Python int."""
     return np.array(value, np.uint32)

@@ -236,8 +236,9 @@ class _Source(ABC):
     def array(self, values: np.ndarray) -> jax.Array:
         return jnp.asarray(values, self.dtype if values.dtype.kind == "f" else None)
 
-    def expm(self, a: jax.Array) -> jax.Array:
-        return jax.vmap(jax.scipy.linalg.expm)(a) if a.size else a
+    def turn(self, a: jax.Array, norm: float) -> jax.Array:
+        with jax.default_matmul_precision("highest"):
+            return _construct.turn(a, norm, float(jnp.finfo(a.dtype).eps))
 
     def erfinv(self, a: jax.Array) -> jax.Array:
         return jax.scipy.special.erfinv(a)

@@ -65,7 +65,7 @@ class Attention(NamedTuple):
 def attentions(weights: Mapping[str, Weight], roles: Roles) -> Iterator[Attention]:
     """All attentions whose weights have the usual names, in the order of the weights."""
     for name, weight in weights.items():
-        if len(weight.shape) != 2:
+        if name.removesuffix(".weight").rpartition(".")[2] not in QUERIES or len(weight.shape) != 2:
             continue
         crossed = any(word in name.lower() for word in _CROSS)
         for leaf, outputs in _FUSED:

@@ -107,7 +107,7 @@ class Flow:
         if short in ACTIVATIONS:
             if not joined.activation:
                 self.next.update(dict.fromkeys(joined.origins.difference(self.next), short))
-            return replace(joined, activation=short, gain="")
+            return Signal(joined.origins, joined.normalized, joined.merged, short, joined.turned)
         if short in _RESHAPES:
             return replace(joined, turned=False)
         if short in _PRODUCTS:

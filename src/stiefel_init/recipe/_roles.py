@@ -126,7 +126,7 @@ def _codes(flow: Flow, row_of: dict[str, list[str]]) -> frozenset[str]:
 
 def _as_it_is(signal: Signal) -> bool:
     """Whether a signal is what one layer made, and nothing was done to it."""
-    return len(signal.origins) == 1 and signal == Signal(signal.origins, turned=signal.turned)
+    return len(signal.origins) == 1 and not (signal.normalized or signal.merged or signal.activation)
 
 
 def _gains(flow: Flow) -> dict[str, str]:

@@ -41,8 +41,8 @@ class Source(Protocol):
     def array(self, values: np.ndarray) -> Array:
         """`values` as an array of the framework."""
 
-    def expm(self, a: Array) -> Array:
-        """The matrix exponential of each of a batch of square matrices."""
+    def turn(self, a: Array, norm: float) -> Array:
+        """exp(a) - I of each of a batch of skew-symmetric matrices, whose spectral norms are at most `norm`."""
 
     def erfinv(self, a: Array) -> Array:
         """The inverse of the error function, entry by entry."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
-from .. import _construct, _validate
+import numpy as np
+
+from .. import _validate
 from .._errors import StiefelError
 from ._grouped import Grouped
 from ._scheme import Law, register
@@ -31,6 +34,7 @@ class Rotation(Grouped):
         _validate.number("spread", self.spread, at_least=0, hint="0.1 is a small rotation")
 
     @classmethod
+    @lru_cache
     def in_a_row(cls, layers: int) -> Rotation:
         """The rotation for each of many layers in a row, with nothing but activations between them.
 
@@ -49,14 +53,17 @@ class Rotation(Grouped):
         return cls(min(1 / math.sqrt(layers), 3 / layers))
 
     def wide(self, source: Source, p: int, q: int) -> Array:
-        source = source.precise()
-        a = source.normals(p - 1, p - 1) * (self.spread / math.sqrt(2 * p))
-        inner = source.expm(a - a.mT)
-        inner = 1.5 * inner - 0.5 * inner @ (inner.mT @ inner)  # a Newton step: orthogonal to rounding
-        # With H = [-ξ, B]: R = ξξᵀ + B exp(A - Aᵀ) Bᵀ.
-        basis = source.array(_construct.left_reflection(p, "float64")[:, 1:])
-        turned = (basis @ inner @ basis.mT + 1 / p) * math.sqrt(p / q)
-        return source.xp.broadcast_to(turned[..., None], (*turned.shape, q // p)).reshape(-1, p, q)
+        xp, root = source.xp, 1 / math.sqrt(p)
+        a = source.normals(p - 1, p - 1) * (self.spread * math.sqrt(0.5) * root)
+        a = a - a.mT
+        # H diag(0, a) H = diag(0, a) + u rᵀ - r uᵀ, with H = I - c uuᵀ, u = e_1 + ξ, c u_1 = 1 and r = c diag(0, a) u.
+        r = a.sum(-1)[..., None] * (root / (1 + root))
+        above = xp.concatenate([0 * r.sum(-2)[..., None], r.mT * (1 + root)], -1)
+        below = xp.concatenate([-r * (1 + root), a - (r - r.mT) * root], -1)
+        # √p/spread times it has a norm of about 2√p; 9 more have a probability of exp(-40).
+        turned = source.turn(xp.concatenate([above, below], -2), self.spread * (2 + 9 * root))
+        turned = (turned + source.array(np.eye(p)[None])) * math.sqrt(p / q)
+        return xp.broadcast_to(turned[..., None], (*turned.shape, q // p)).reshape(-1, p, q)
 
     def law(self, m: int, n: int) -> Law:
         raise StiefelError(

@@ -158,7 +158,9 @@ def _parts(
             bias = place.module._parameters.get("bias")
             free = bias is not None and isinstance(rules.get(key_of[id(bias)]), Constant)
             owner = embeddings.get(key, place)
-            layer = replace(layer_of(owner.module, owner.leaf), heads=place.heads)
+            layer = layer_of(owner.module, owner.leaf)
+            if place.heads is not None:
+                layer = replace(layer, heads=place.heads)
             weights[key] = Weight(place.stream, place.shape, held, layer, free, place.parametrization is None)
     by_name = start(weights.values())
     found: dict[Hashable, list[Part]] = {key: by_name[weight.name] for key, weight in weights.items()}

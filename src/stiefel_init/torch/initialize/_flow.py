@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -148,8 +149,8 @@ def _through(
     flow: Flow, module: nn.Module, signal: Signal, weights: Mapping[int, str], gains: Mapping[int, str]
 ) -> Signal:
     """What leaves a module of torch's own."""
-    kind, mine = _kind(module), _named(module, weights)
-    if kind not in LAYERS and not mine and any(id(p) in weights for p in module.parameters()):
+    kind, mine = _kind(type(module)), _named(module, weights)  # type: ignore[arg-type]
+    if not mine and module._modules and kind not in LAYERS and any(id(p) in weights for p in module.parameters()):
         # A block, such as an encoder layer: its inner flow stays unknown.
         return Signal(frozenset({f"{type(module).__name__} {id(module)}"}), merged=True)
     scales = [name] if (name := gains.get(id(module._parameters.get("weight")))) else []
@@ -158,10 +159,9 @@ def _through(
 
 def _named(module: nn.Module, weights: Mapping[int, str]) -> tuple[str, ...]:
     """The names of a module's own weights; of a layer, with those that a parametrization or an attention has inside."""
-    if not (module._parameters or module._modules):
-        return ()
-    own = isinstance(module, _LEAVES)
-    return tuple(dict.fromkeys(weights[id(p)] for p in module.parameters(recurse=own) if id(p) in weights))
+    inside = module._modules and isinstance(module, _LEAVES)
+    parameters: Iterable[Any] = module.parameters() if inside else module._parameters.values()
+    return tuple(dict.fromkeys([weights[id(p)] for p in parameters if id(p) in weights]))
 
 
 _KINDS: dict[type[nn.Module], str] = {
@@ -177,10 +177,10 @@ _KINDS: dict[type[nn.Module], str] = {
 _LEAVES = tuple(_KINDS)
 
 
-def _kind(module: nn.Module) -> str:
-    """The name of the function that a module calls."""
-    known = next((kind for base, kind in _KINDS.items() if isinstance(module, base)), None)
-    return known or type(module).__name__
+@lru_cache
+def _kind(module: type[nn.Module]) -> str:
+    """The name of the function that a kind of module calls."""
+    return next((kind for base, kind in _KINDS.items() if issubclass(module, base)), module.__name__)
 
 
 def _attribute(model: nn.Module, path: str) -> Any:

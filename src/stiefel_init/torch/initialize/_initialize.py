@@ -181,8 +181,7 @@ def _carry_out(tasks: list[Task], seed: int | None) -> None:
 
     What is assigned to a parametrization comes first, since the user's code for that may fail.
     """
-    if any([task.place.parametrization is not None for task in tasks]):
-        assigned = {task.place.key: task.place for task in tasks if task.place.parametrization is not None}
+    if assigned := {task.place.key: task.place for task in tasks if task.place.parametrization is not None}:
         values = {key: torch.empty_like(place.tensor) for key, place in assigned.items()}
         mine = [task for task in tasks if task.place.key in values]
         fill_all(mine, [values[task.place.key] for task in mine], seed)

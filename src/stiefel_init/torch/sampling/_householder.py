@@ -58,7 +58,7 @@ def _matrix(out: Tensor, numbers: Numbers, aligned: bool) -> None:
     elif _kernel.fits(out):
         _kernel.fill_(out, numbers(out, 0, p), aligned)
     elif _panel.fits(out):
-        with _full_precision(out.device.type):
+        with full_precision(out.device.type):
             _panel.fill_(out, numbers(out, 0, p), aligned)
     else:
         _compact_wy(out, _BLOCK.get(out.device.type, _BLOCK_OTHER), numbers, aligned)
@@ -175,7 +175,7 @@ def _compact_wy(out: Tensor, block: int, numbers: Numbers, aligned: bool) -> Non
     def draw(start: int, stop: int) -> Tensor:
         return _trapezoid(numbers(out, start, stop), aligned and start == 0)
 
-    with _full_precision(out.device.type):
+    with full_precision(out.device.type):
         qt, signs = _construct.frame(_Ops(out), draw, p, q, block)
         if not aligned:
             out.mul_(-signs.unsqueeze(-1))
@@ -232,7 +232,7 @@ def by_qr(out: Tensor, method: str, generator: torch.Generator | None) -> Tensor
     def normal(rows: int, columns: int) -> Tensor:
         return torch.empty(*batch, rows, columns, **options).normal_(generator=generator)
 
-    with _full_precision(out.device.type):
+    with full_precision(out.device.type):
         if method == "algorithm1":
             return _construct.algorithm1(torch, xi, normal, p, q)
         diagonal, below = (torch.from_numpy(column).to(**options) for column in _construct.cholesky_columns(p))
@@ -242,7 +242,7 @@ def by_qr(out: Tensor, method: str, generator: torch.Generator | None) -> Tensor
 
 
 @contextmanager
-def _full_precision(device: str) -> Iterator[None]:
+def full_precision(device: str) -> Iterator[None]:
     """Full float32 products, whatever tf32, bf16 or autocast settings the caller has."""
     autocast = torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
     with autocast, products(device, "ieee"):

@@ -83,8 +83,9 @@ class _Source(ABC):
         tensor = torch.from_numpy(values)
         return tensor.to(self.out.device, self.dtype if tensor.is_floating_point() else None)
 
-    def expm(self, a: Tensor) -> Tensor:
-        return torch.linalg.matrix_exp(a) if a.numel() else a
+    def turn(self, a: Tensor, norm: float) -> Tensor:
+        with _householder.full_precision(a.device.type):
+            return _construct.turn(a, norm, torch.finfo(a.dtype).eps)
 
     def erfinv(self, a: Tensor) -> Tensor:
         return torch.erfinv(a)
