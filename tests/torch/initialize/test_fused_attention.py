@@ -128,7 +128,7 @@ def test_without_a_number_of_heads_it_is_one_matrix() -> None:
 @pytest.mark.parametrize("box", [((0, 16), (0, 48)), ((5, 11), (0, 48)), ((0, 16), (7, 30))])
 def test_a_shard_is_a_slice_of_the_whole(make: Any, box: Any) -> None:
     """The rows of each block go where the whole weight has them, whatever part of it a rank holds."""
-    from stiefel_init.torch.initialize import _decide, _initialize
+    from stiefel_init.torch.initialize import _carry_out, _initialize
 
     model = make()
     initialize_(model, seed=0)
@@ -142,7 +142,7 @@ def test_a_shard_is_a_slice_of_the_whole(make: Any, box: Any) -> None:
         held.extend(job for job in jobs if job.weight is layer.weight)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_decide, "fill", collect)
+        patch.setattr(_carry_out, "fill", collect)
         _initialize.initialize_(model, seed=0)
     assert len(held) == 3
     part = torch.full([stop - start for start, stop in box], torch.nan)

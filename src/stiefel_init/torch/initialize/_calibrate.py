@@ -15,7 +15,7 @@ from ..._errors import StiefelError
 from ...recipe._matrices import Matrices
 from ...schemes import MetaInit, Scheme
 from ..sampling._tensors import WORKING
-from ._decide import Task
+from ._carry_out import Task
 from ._flow import runs_undisturbed
 from ._places import Place
 from ._quotient import descend_
@@ -40,17 +40,17 @@ def check(model: nn.Module, scheme: Scheme, tasks: list[Task], inputs: Any) -> N
         return
     if inputs is None:
         raise StiefelError(f"scheme={name!r} measures a batch; give one as inputs=.")
-    for task in tasks:
-        if task.place.parametrization is not None:
+    for place in (place for task in tasks for place in task.places):
+        if place.parametrization is not None:
             raise StiefelError(
-                f"{task.place.name} is parametrized, and scheme={name!r} would have to scale it; initialize the model "
+                f"{place.name} is parametrized, and scheme={name!r} would have to scale it; initialize the model "
                 "before it is parametrized."
             )
-        tensor = task.place.tensor
+        tensor = place.tensor
         if scheme.calibrates == "quotient" and (is_sharded(tensor) or tensor.dtype not in WORKING):
             trouble = "is sharded" if is_sharded(tensor) else f"has dtype {str(tensor.dtype).removeprefix('torch.')}"
             raise StiefelError(
-                f"{task.place.name} {trouble}, and scheme={name!r} differentiates the whole model three times; "
+                f"{place.name} {trouble}, and scheme={name!r} differentiates the whole model three times; "
                 "initialize it before, in float32 or float64."
             )
 
@@ -63,13 +63,14 @@ def calibrate_(
     Raises:
         StiefelError: if the model does not run on the batch, or a layer's outputs do not vary.
     """
+    drawn = [place for task in tasks if isinstance(task.what, Matrices) for place in task.places]
     if isinstance(scheme, MetaInit):
-        held = [task.place for task in tasks if isinstance(task.what, Matrices) and len(task.place.shape) > 1]
+        held = [place for place in drawn if len(place.shape) > 1]
         tensors = {id(tensor): tensor for place in held if (tensor := place.module._parameters[place.leaf]) is not None}
         runs_undisturbed(unwrapped(model), inputs)  # refuses inputs that do not fit
         descend_(unwrapped(model), scheme, list(tensors.values()), inputs, seed)
         return
-    places = {id(task.place.module): task.place for task in tasks if _is_weight(task)}
+    places = {id(place.module): place for place in drawn if _is_weight(place)}
     if scheme.calibrates == "inputs":
         size = _root_mean_square(inputs)
         factors = {key: size for key, place in places.items() if place.stream in stems}
@@ -81,10 +82,9 @@ def calibrate_(
         (local(weight) if is_sharded(weight) else weight.detach()).mul_(1 / factor)
 
 
-def _is_weight(task: Task) -> bool:
-    kinds = isinstance(task.place.module, nn.Linear | nn.modules.conv._ConvNd | nn.Bilinear)
-    other = type(task.place.module).__name__ == "Conv1D"
-    return isinstance(task.what, Matrices) and task.place.leaf == "weight" and (kinds or other)
+def _is_weight(place: Place) -> bool:
+    kinds = isinstance(place.module, nn.Linear | nn.modules.conv._ConvNd | nn.Bilinear)
+    return place.leaf == "weight" and (kinds or type(place.module).__name__ == "Conv1D")
 
 
 def _root_mean_square(inputs: Any) -> float:

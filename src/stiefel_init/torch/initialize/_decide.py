@@ -6,7 +6,6 @@ from collections.abc import Hashable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,28 +21,17 @@ from ...recipe._plan import Row
 from ...recipe._start import StartOf
 from ...schemes import Scheme
 from ..sampling import _tensors
-from ._draw import Job, fill, new_job
+from ._carry_out import Task, fill_all
 from ._layers import RULED_BY_SHAPE, layer_of, rule
 from ._places import Place, is_uninitialized
-from ._sharded import check_placements, fill_sharded, is_sharded, local
+from ._sharded import check_placements, is_sharded
 
 AN_EMBEDDING = "an embedding"
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 
 
-class Task(NamedTuple):
-    """What is done to a parameter, and by which scheme."""
-
-    place: Place
-    what: Matrices | Constant
-    scheme: Scheme
-    source: str = ""
-    """The parameter whose matrices are drawn once more, if not its own."""
-    first: int = 0
-
-
-# A deep model has thousands of parameters; so made, from a tuple of all fields, a named tuple takes half the time.
-new_row, task = partial(tuple.__new__, Row), partial(tuple.__new__, Task)
+# A deep model has thousands of parameters; so made, from a tuple of all fields, a row takes half the time.
+_row = partial(tuple.__new__, Row)
 
 
 def decide(
@@ -65,8 +53,8 @@ def decide(
     rules = _rules(first, embeddings, skipped, scheme, conv, zeroed)
     recipe = {} if start is None else _parts(places, first, embeddings, rules, start)
     rows: list[Row] = []
-    tasks: list[Task] = []
-    said: dict[Rule, tuple[str, str]] = {}
+    tasks: dict[Hashable, Task] = {}
+    words: dict[Rule, tuple[str, str]] = {}
     for place in places:
         name, shape, key = place.name, place.shape, place.key
         chosen, law, reason = rules[key], scheme, ""
@@ -76,9 +64,13 @@ def decide(
             continue
         if key in recipe:
             rows.append(row(name, shape, recipe[key]))
-            tasks += [task((place, part.matrices, part.scheme, part.source, part.first)) for part in recipe[key]]
+            for matrices, law, _, source, number, _ in recipe[key]:
+                alike = matrices, id(law), source, number
+                if alike not in tasks:
+                    tasks[alike] = Task([], matrices, law, source, number)
+                tasks[alike].places.append(place)
             continue
-        if type(chosen) is Leave:
+        if isinstance(chosen, Leave):
             reason, law = chosen.reason, EMBEDDING
             if not place.tensor.is_meta:
                 rows.append(Row(name, shape, "left alone", reason=reason))
@@ -91,11 +83,12 @@ def decide(
             chosen = chosen.otherwise
         elif zeroed and place.stream in zeroed and isinstance(chosen, Constant):
             reason = f"scales {zeroed[place.stream]} of {sum(zeroed.values())} residual branches"
-        if (words := said.get(chosen)) is None:
-            words = said[chosen] = described(chosen, law)
-        rows.append(new_row((name, shape, *words, reason)))
-        tasks.append(task((place, chosen, law, "", 0)))
-    return rows, tasks
+        if chosen not in tasks:
+            tasks[chosen], words[chosen] = Task([], chosen, law), described(chosen, law)
+        tasks[chosen].places.append(place)
+        action, side = words[chosen]
+        rows.append(_row((name, shape, action, side, reason)))
+    return rows, list(tasks.values())
 
 
 def _embeddings(places: list[Place]) -> dict[Hashable, Place]:
@@ -134,11 +127,11 @@ def _rules(
 
 def _look(place: Place) -> Hashable:
     """All that decides the rule of a parameter of a usual layer; None where more does."""
-    name, _, module, leaf, tensor, shape, _, parametrization, _ = place
+    name, _, module, leaf, tensor, shape, key, _, _ = place
     kind = type(module)
-    if kind not in RULED_BY_SHAPE or type(tensor) is not nn.Parameter or leaf not in ("weight", "bias"):
+    if kind not in RULED_BY_SHAPE or leaf not in ("weight", "bias") or "lora_" in name:
         return None
-    if parametrization is not None or "lora_" in name or tensor.layout is not torch.strided:
+    if type(key) is not int or key < 0:
         return None
     return kind, leaf, shape, tensor.dtype, tensor.requires_grad, tensor.is_contiguous(), tensor.is_inference()
 
@@ -233,7 +226,7 @@ def _check_parametrization(place: Place, chosen: Matrices | Constant, scheme: Sc
     value, device = torch.empty_like(place.tensor), place.tensor.device
     trial = deepcopy(place.parametrization)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        fill_all([Task(place, chosen, scheme)], [value], 0)
+        fill_all([Task([place], chosen, scheme)], 0, {place.key: value})
         try:
             trial.right_inverse(value)
             same = torch.allclose(
@@ -247,24 +240,3 @@ def _check_parametrization(place: Place, chosen: Matrices | Constant, scheme: Sc
             f"{place.name} has a parametrization ({kinds}) that {trouble}; initialize the model before it is "
             f"parametrized, or pass skip={place.name!r}."
         )
-
-
-def fill_all(tasks: list[Task], tensors: list[Tensor], seed: int | None) -> None:
-    """Fill each task's tensor."""
-    constants: dict[float, list[Tensor]] = {}
-    whole: list[Job] = []
-    sharded: list[Job] = []
-    for (place, what, scheme, source, number), tensor in zip(tasks, tensors):
-        split = is_sharded(tensor)
-        if isinstance(what, Constant):
-            constants.setdefault(what.value, []).append(local(tensor) if split else tensor)
-        elif tensor.numel():
-            (sharded if split else whole).append(new_job((source or place.stream, tensor, what, scheme, number)))
-    for value, equal in constants.items():
-        torch._foreach_zero_(equal)
-        if value:
-            torch._foreach_add_(equal, value)
-    fill(whole, seed)
-    if sharded:
-        assert seed is not None
-        fill_sharded(sharded, seed)

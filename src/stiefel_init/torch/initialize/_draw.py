@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
-from functools import partial
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,58 +18,94 @@ _TOGETHER = 1 << 24  # entries drawn at once, so that a model is not held twice
 
 
 class Job(NamedTuple):
-    """A weight to be filled with matrices of a scheme; with a seed, matrix i is number `first` + i of `name`."""
+    """Weights to be filled alike; with a seed, matrix i of a weight is number `first` + i of its name."""
 
-    name: str
-    weight: Tensor
+    names: Sequence[str]
+    weights: Sequence[Tensor]
     matrices: Matrices
     scheme: Scheme
     first: int = 0
 
-
-new_job = partial(tuple.__new__, Job)  # from a tuple of all fields, in half the time
+    @property
+    def weight(self) -> Tensor:
+        """The first weight, or the only one."""
+        return self.weights[0]
 
 
 def fill(jobs: Iterable[Job], seed: int | None) -> None:
     """Fill the weights, which are on one device, those of equal matrices together."""
     groups: dict[Hashable, list[Job]] = {}
-    same: dict[Hashable, list[Job]] = {}  # by identity, which is quicker to compare
     for job in jobs:
-        _, weight, matrices, scheme, _ = job
-        dtype = weight.dtype
-        if (group := same.get((id(scheme), id(matrices), dtype))) is None:
-            group = groups.setdefault((scheme, matrices.law, dtype), [])
-            same[id(scheme), id(matrices), dtype] = group
-        group.append(job)
+        for dtype, own in _by_dtype(job):
+            groups.setdefault((job.scheme, job.matrices.law, dtype), []).append(own)
     for group in groups.values():
         for part in _parts(group):
-            count = sum([job.matrices.count for job in part])
+            count = sum(len(job.weights) * job.matrices.count for job in part)
             keys = None if seed is None else stream_keys(seed, part)
-            weight = part[0].weight
-            drawn = members(part[0], count, keys, weight.dtype, weight.device)
+            drawn = members(part[0], count, keys, part[0].weight.dtype, part[0].weight.device)
             # In one call each: on a GPU a launch for every layer would take longer than the drawing.
-            if around := [job.weight for job in part if job.matrices.tap]:
+            if around := [weight for job in part if job.matrices.tap for weight in job.weights]:
                 torch._foreach_zero_(around)
             torch._foreach_copy_(*_places(part, drawn))
 
 
+def _by_dtype(job: Job) -> Iterator[tuple[torch.dtype, Job]]:
+    dtypes = [weight.dtype for weight in job.weights]
+    if dtypes.count(dtypes[0]) == len(dtypes):
+        yield dtypes[0], job
+        return
+    for dtype in dict.fromkeys(dtypes):
+        pairs = [(name, weight) for name, weight in zip(job.names, job.weights) if weight.dtype == dtype]
+        names, weights = zip(*pairs)
+        yield dtype, job._replace(names=names, weights=weights)
+
+
+def _parts(jobs: list[Job]) -> Iterator[list[Job]]:
+    """The jobs, whose matrices have one shape, in parts that are drawn at once."""
+    part: list[Job] = []
+    room = _TOGETHER
+    for job in jobs:
+        start, each = 0, job.matrices.count * job.matrices.m * job.matrices.n
+        while start < len(job.weights):
+            fit = max(room // each, 0 if part else 1)
+            if fit:
+                stop = min(start + fit, len(job.weights))
+                part.append(job._replace(names=job.names[start:stop], weights=job.weights[start:stop]))
+                start, room = stop, room - (stop - start) * each
+            else:
+                yield part
+                part, room = [], _TOGETHER
+    yield part
+
+
 def _places(jobs: list[Job], drawn: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     """Where the jobs' matrices go, and what goes there."""
-    weights = [job.weight for job in jobs]
-    if all(matrices.whole for matrices in {job.matrices for job in jobs}) and all(w.ndim == 2 for w in weights):
-        return weights, list(drawn.unbind())
-    parts = drawn.split([job.matrices.count for job in jobs])
-    places = [job.matrices.places(job.weight) for job in jobs]
-    blocks = [job.matrices.blocks(own, job.weight.shape) for job, own in zip(jobs, parts)]
-    return places, [block.reshape(place.shape) for block, place in zip(blocks, places)]
+    places: list[Tensor] = []
+    values: list[Tensor] = []
+    first = 0
+    for job in jobs:
+        matrices, weights = job.matrices, job.weights
+        own = drawn[first : first + len(weights) * matrices.count]
+        first += len(own)
+        if matrices.whole and all([weight.ndim == 2 for weight in weights]):  # noqa: C419 (a list is quicker)
+            places += weights
+            values += own.unbind()
+            continue
+        for weight, mine in zip(weights, own.split(matrices.count)):
+            places.append(matrices.places(weight))
+            values.append(matrices.blocks(mine, weight.shape).reshape(places[-1].shape))
+    return places, values
 
 
 def stream_keys(seed: int, jobs: list[Job]) -> np.ndarray:
     """The stream keys of all the jobs' matrices: matrix i of a name is member i of the batch (seed, name)."""
-    counts = np.array([job.matrices.count for job in jobs])
-    before = np.cumsum(counts) - counts - [job.first for job in jobs]
-    names = np.repeat(_stream.keys(seed, (job.name for job in jobs)), counts, axis=0)
-    return _stream.fold(names, np.arange(len(names)) - np.repeat(before, counts))
+    return np.concatenate([_keys(seed, job) for job in jobs])
+
+
+def _keys(seed: int, job: Job) -> np.ndarray:
+    count = job.matrices.count
+    names = np.repeat(_stream.keys(seed, job.names), count, axis=0)
+    return _stream.fold(names, np.tile(np.arange(job.first, job.first + count), len(job.names)))
 
 
 def members(job: Job, count: int, keys: np.ndarray | None, dtype: torch.dtype, device: torch.device | str) -> Tensor:
@@ -83,17 +118,3 @@ def members(job: Job, count: int, keys: np.ndarray | None, dtype: torch.dtype, d
     if matrices.zero_row is not None:
         out[:, matrices.zero_row] = 0
     return out.mT.contiguous() if matrices.mirrored else out
-
-
-def _parts(jobs: list[Job]) -> Iterator[list[Job]]:
-    """The jobs, whose matrices have one shape, in parts that are drawn at once."""
-    each = jobs[0].matrices.m * jobs[0].matrices.n
-    part: list[Job] = []
-    entries = 0
-    for job in jobs:
-        entries += job.matrices.count * each
-        if part and entries > _TOGETHER:
-            yield part
-            part, entries = [], job.matrices.count * each
-        part.append(job)
-    yield part

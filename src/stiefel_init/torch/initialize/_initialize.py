@@ -26,7 +26,8 @@ from ...recipe._roles import Roles, of_flow, of_order
 from ...recipe._start import start_of
 from ...schemes import Scheme, SchemeName, Stiefel
 from ._calibrate import calibrate_, check, restored_on_failure
-from ._decide import EMBEDDINGS, Task, decide, fill_all
+from ._carry_out import carry_out
+from ._decide import EMBEDDINGS, decide
 from ._flow import read, watch
 from ._layers import is_normalization
 from ._meta import materialize_, memory_device
@@ -117,12 +118,12 @@ def initialize_(
         if not dry_run:
             shared = seed if seed is not None else common_seed(modules, (place.tensor for place in places))
             if shared is None and any(task.source for task in tasks):
-                shared = fresh_seed(tasks[0].place.tensor.device if memory is None else memory)
+                shared = fresh_seed(tasks[0].places[0].tensor.device if memory is None else memory)
             with finish_first():
                 if memory is not None:
                     materialize_(model, memory)
                 with nullcontext() if calibrated is None else restored_on_failure(places):
-                    _carry_out(tasks, shared)
+                    carry_out(tasks, shared)
                     if calibrated is not None:
                         stems = roles().stems if needs_roles(calibrated) else ()
                         calibrate_(model, calibrated, tasks, inputs, stems, shared)
@@ -174,44 +175,3 @@ def _roles(
 
 def _is_meta(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_meta
-
-
-def _carry_out(tasks: list[Task], seed: int | None) -> None:
-    """Do all tasks; the parameters are looked up anew, since those on meta have been replaced.
-
-    What is assigned to a parametrization comes first, since the user's code for that may fail.
-    """
-    if assigned := {task.place.key: task.place for task in tasks if task.place.parametrization is not None}:
-        values = {key: torch.empty_like(place.tensor) for key, place in assigned.items()}
-        mine = [task for task in tasks if task.place.key in values]
-        fill_all(mine, [values[task.place.key] for task in mine], seed)
-        _assign([(place, values[key]) for key, place in assigned.items()])
-        tasks = [task for task in tasks if task.place.key not in values]
-    fill_all(tasks, [_parameter(task.place) for task in tasks], seed)
-
-
-def _assign(values: list[tuple[Place, Tensor]]) -> None:
-    """Assign to parametrizations, to all or to none."""
-    before = [
-        (tensor, tensor.clone())
-        for place, _ in values
-        if place.parametrization is not None
-        for tensor in (*place.parametrization.parameters(), *place.parametrization.buffers())
-    ]
-    for place, value in values:
-        try:
-            setattr(place.module, place.leaf, value)
-        except Exception as error:  # whatever the user's right_inverse raises
-            for tensor, old in before:
-                tensor.copy_(old)
-            why = (str(error).splitlines() or [""])[0].rstrip(".")
-            raise StiefelError(
-                f"{place.name} could not be assigned to its parametrization ({why}); the model is unchanged. "
-                f"Initialize it before it is parametrized, or pass skip={place.name!r}."
-            ) from None
-
-
-def _parameter(place: Place) -> Tensor:
-    tensor = place.module._parameters[place.leaf]
-    assert tensor is not None
-    return tensor

@@ -29,7 +29,8 @@ class Place(NamedTuple):
     shape: tuple[int, ...]
     """Of a lazy parameter, ()."""
     key: Hashable
-    """The same under all names, and for a parametrization and its parts."""
+    """The same under all names, and for a parametrization and its parts. Of a usual parameter in memory of its own it
+    is its address, a positive number; others have no such key."""
     parametrization: parametrize.ParametrizationList | None = None
     heads: int | None = None
     """Of a weight that holds an attention's query: its heads, where they are known."""
@@ -82,8 +83,9 @@ def places_of(modules: list[tuple[str, nn.Module]]) -> list[Place]:
                 continue
             name = dot + leaf
             stream = inner_dot + leaf if inner else name
-            shape = () if is_uninitialized(tensor) else tuple(tensor.shape)
-            key = part_of or _identity(tensor, held)
+            usual = type(tensor) is nn.Parameter
+            shape = tuple(tensor.shape) if usual or not is_lazy(tensor) else ()
+            key = part_of or (_identity(tensor, held) if usual else -id(tensor))
             heads = None
             if leaf == "in_proj_weight":
                 heads = _heads(module)
@@ -116,7 +118,7 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
 
 def _identity(tensor: Tensor, held: dict[int, Tensor]) -> Hashable:
     """The same for two parameters with the same entries of one storage. `held` has the first at each address."""
-    if type(tensor) is not nn.Parameter or tensor.layout is not torch.strided or not (address := tensor.data_ptr()):
+    if tensor.layout is not torch.strided or not (address := tensor.data_ptr()):
         return -id(tensor)  # without entries, or not in memory; no address is negative
     if (first := held.setdefault(address, tensor)) is tensor or _layout(first) == (layout := _layout(tensor)):
         return address
