@@ -43,10 +43,7 @@ def fill(jobs: Iterable[Job], seed: int | None) -> None:
             count = sum(len(job.weights) * job.matrices.count for job in part)
             keys = None if seed is None else stream_keys(seed, part)
             drawn = members(part[0], count, keys, part[0].weight.dtype, part[0].weight.device)
-            # In one call each: on a GPU a launch for every layer would take longer than the drawing.
-            if around := [weight for job in part if job.matrices.tap for weight in job.weights]:
-                torch._foreach_zero_(around)
-            torch._foreach_copy_(*_places(part, drawn))
+            _write(part, drawn)
 
 
 def _by_dtype(job: Job) -> Iterator[tuple[torch.dtype, Job]]:
@@ -78,23 +75,21 @@ def _parts(jobs: list[Job]) -> Iterator[list[Job]]:
     yield part
 
 
-def _places(jobs: list[Job], drawn: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Where the jobs' matrices go, and what goes there."""
-    places: list[Tensor] = []
-    values: list[Tensor] = []
-    first = 0
-    for job in jobs:
-        matrices, weights = job.matrices, job.weights
-        own = drawn[first : first + len(weights) * matrices.count]
-        first += len(own)
-        if matrices.whole and all([weight.ndim == 2 for weight in weights]):  # noqa: C419 (a list is quicker)
-            places += weights
-            values += own.unbind()
-            continue
-        for weight, mine in zip(weights, own.split(matrices.count)):
-            places.append(matrices.places(weight))
-            values.append(matrices.blocks(mine, weight.shape).reshape(places[-1].shape))
-    return places, values
+def _write(jobs: list[Job], drawn: Tensor) -> None:
+    """Write the jobs' matrices in one call: on a GPU a launch for each would take longer than the drawing."""
+    weights = [weight for job in jobs for weight in job.weights]
+    whole = drawn.is_contiguous() and all(job.matrices.whole for job in jobs)
+    if whole and all([weight.ndim == 2 and weight.is_contiguous() for weight in weights]):  # noqa: C419
+        _, m, n = drawn.shape
+        torch.split_with_sizes_copy(drawn.view(-1, n), [m] * len(weights), out=weights)
+        return
+    if around := [weight for job in jobs if job.matrices.tap for weight in job.weights]:
+        torch._foreach_zero_(around)
+    matrices = [job.matrices for job in jobs for _ in job.weights]
+    places = [held.places(weight) for held, weight in zip(matrices, weights)]
+    parts = drawn.split([held.count for held in matrices])
+    blocks = [held.blocks(own, weight.shape) for held, own, weight in zip(matrices, parts, weights)]
+    torch._foreach_copy_(places, [block.reshape(place.shape) for block, place in zip(blocks, places)])
 
 
 def stream_keys(seed: int, jobs: list[Job]) -> np.ndarray:
