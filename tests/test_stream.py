@@ -112,3 +112,12 @@ def test_orders_are_equally_likely() -> None:
     counts = np.unique(orders @ (4 ** np.arange(4)), return_counts=True)[1]
     assert len(counts) == 24
     assert ((counts - 1000) ** 2 / 1000).sum() < stats.chi2(23).isf(1e-6)
+
+
+def test_keys_can_be_folded_later() -> None:
+    names, index = _stream.keys(3, ["a", "b", ""]), np.array([0, 7, 2**40 + 1])
+    unfolded = _stream.unfolded(names, index)
+    assert unfolded.shape == (3, 4)
+    np.testing.assert_array_equal(_stream.folded(unfolded), _stream.fold(names, index))
+    assert _stream.folded(names) is names
+    assert _stream.folded(_stream.unfolded(names[:0], index[:0])).shape == (0, 2)

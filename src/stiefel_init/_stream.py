@@ -59,6 +59,17 @@ def fold(k: np.ndarray, index: int | np.ndarray) -> np.ndarray:
     return words if np.ndim(index) or k.ndim > 1 else words[0]
 
 
+def unfolded(k: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """What `folded` makes those keys of: the words of `k` and of `index`, of shape (…, 4)."""
+    place = np.ascontiguousarray(index, "<u8").view("<u4").astype(np.uint32, copy=False).reshape(*index.shape, 2)
+    return np.concatenate([k, place], -1)
+
+
+def folded(k: np.ndarray) -> np.ndarray:
+    """Keys, of shape (…, 2), from such, or from what `unfolded` gives."""
+    return k if k.shape[-1] == 2 else np.stack(threefry2x32(np, *np.moveaxis(k, -1, 0)), -1)
+
+
 def threefry2x32(xp: Any, k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
     """Threefry-2x32 with 20 rounds of the uint32 counters (x0, x1) under the uint32 keys (k0, k1)."""
     zeros = xp.zeros_like(x0 + x1 + k0 + k1)  # of the shape of all, in which every step runs through in one loop

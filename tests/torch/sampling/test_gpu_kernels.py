@@ -65,12 +65,15 @@ def test_zeros_of_the_generator_give_members_in_one_block(shape: tuple[int, int]
     ("rows", "columns"), [((0, 1), (0, 1)), ((0, 3), (0, 7)), ((2, 5), (3, 8)), ((1, 2), (4, 2000))]
 )
 def test_normal_numbers_are_the_streams(rows: tuple[int, int], columns: tuple[int, int]) -> None:
-    keys = _stream.fold(_stream.key(1, "w"), np.arange(2))
+    members = np.array([0, 2**33 + 5])
+    keys = _stream.fold(_stream.key(1, "w"), members)
+    unfolded = _stream.unfolded(np.stack([_stream.key(1, "w")] * 2), members)
     expected = _stream.normals(keys, rows, columns, np.float64)
-    out = torch.empty(expected.shape, dtype=torch.float64, device=DEVICE)
     first = columns[0] // 2
-    torch_stream._launch(out, keys, rows, first, (columns[1] + 1) // 2 - first, columns[0] % 2, True)
-    np.testing.assert_allclose(out.cpu(), expected, rtol=0, atol=1e-12)
+    for form in (keys, unfolded):
+        out = torch.empty(expected.shape, dtype=torch.float64, device=DEVICE)
+        torch_stream._launch(out, form, rows, first, (columns[1] + 1) // 2 - first, columns[0] % 2, True)
+        np.testing.assert_allclose(out.cpu(), expected, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(torch_stream.normals(keys, rows, columns, torch.float64, "cpu"), expected)
 
 

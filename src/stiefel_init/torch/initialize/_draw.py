@@ -93,14 +93,14 @@ def _write(jobs: list[Job], drawn: Tensor) -> None:
 
 
 def stream_keys(seed: int, jobs: list[Job]) -> np.ndarray:
-    """The stream keys of all the jobs' matrices: matrix i of a name is member i of the batch (seed, name)."""
+    """The stream keys of all the jobs' matrices, unfolded: matrix i of a name is member i of the batch (seed, name)."""
     return np.concatenate([_keys(seed, job) for job in jobs])
 
 
 def _keys(seed: int, job: Job) -> np.ndarray:
     count = job.matrices.count
     names = np.repeat(_stream.keys(seed, job.names), count, axis=0)
-    return _stream.fold(names, np.tile(np.arange(job.first, job.first + count), len(job.names)))
+    return _stream.unfolded(names, np.tile(np.arange(job.first, job.first + count), len(job.names)))
 
 
 def members(job: Job, count: int, keys: np.ndarray | None, dtype: torch.dtype, device: torch.device | str) -> Tensor:

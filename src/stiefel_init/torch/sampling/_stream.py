@@ -21,8 +21,11 @@ _NUMPY = {torch.float64: np.float64, torch.float32: np.float32}
 def normals(
     keys: np.ndarray, rows: tuple[int, int], columns: tuple[int, int], dtype: torch.dtype, device: torch.device | str
 ) -> Tensor:
-    """The block [rows, columns] of the Gaussian matrix of each key of `keys`, of shape (…, 2), on `device`."""
-    if not _on_gpu(device):
+    """The block [rows, columns] of the Gaussian matrix of each key of `keys`, of shape (…, 2), on `device`.
+
+    On a GPU keys may be unfolded, of shape (…, 4).
+    """
+    if not on_gpu(device):
         return torch.from_numpy(np.ascontiguousarray(_stream.normals(keys, rows, columns, _NUMPY[dtype]))).to(device)
     out = torch.empty(*keys.shape[:-1], rows[1] - rows[0], columns[1] - columns[0], dtype=dtype, device=device)
     first = columns[0] // 2
@@ -32,7 +35,7 @@ def normals(
 
 def words(keys: np.ndarray, rows: tuple[int, int], count: int, device: torch.device | str) -> Tensor:
     """The first `count` uniform 32-bit words of the given rows of each key, as int32."""
-    if not _on_gpu(device):
+    if not on_gpu(device):
         out = _stream.words(keys, rows, (0, (count + 1) // 2))
         flat = out.reshape(*out.shape[:-2], -1)[..., :count]
         return torch.from_numpy(np.ascontiguousarray(flat).view(np.int32)).to(device)
@@ -41,7 +44,8 @@ def words(keys: np.ndarray, rows: tuple[int, int], count: int, device: torch.dev
     return result
 
 
-def _on_gpu(device: torch.device | str) -> bool:
+def on_gpu(device: torch.device | str) -> bool:
+    """Whether the kernels make the numbers."""
     return triton is not None and torch.device(device).type == "cuda"
 
 
@@ -54,8 +58,9 @@ def _launch(
         return
     held = torch.from_numpy(np.ascontiguousarray(keys).view(np.int32)).to(out.device)
     _kernel[(triton.cdiv(total, _BLOCK),)](
-        held, out, rows[0], height, first, pairs, width, odd, total, NORMAL=normal, BLOCK=_BLOCK
-    )
+        held, out, rows[0], height, first, pairs, width, odd, total,
+        NORMAL=normal, WORDS=keys.shape[-1], BLOCK=_BLOCK,
+    )  # fmt: skip
 
 
 if triton is not None:
@@ -98,14 +103,19 @@ if triton is not None:
 
     @triton.jit
     def _kernel(  # type: ignore[no-untyped-def]
-        keys, out, row, height, first, pairs, width, odd, total, NORMAL: tl.constexpr, BLOCK: tl.constexpr
-    ):
+        keys, out, row, height, first, pairs, width, odd, total,
+        NORMAL: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    ):  # fmt: skip
         place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         inside = place < total
         line, pair = place // pairs, place % pairs
         owner = line // height
-        k0 = tl.load(keys + 2 * owner, mask=inside, other=0).to(tl.uint32, bitcast=True)
-        k1 = tl.load(keys + 2 * owner + 1, mask=inside, other=0).to(tl.uint32, bitcast=True)
+        k0 = tl.load(keys + WORDS * owner, mask=inside, other=0).to(tl.uint32, bitcast=True)
+        k1 = tl.load(keys + WORDS * owner + 1, mask=inside, other=0).to(tl.uint32, bitcast=True)
+        if WORDS == 4:
+            low = tl.load(keys + WORDS * owner + 2, mask=inside, other=0).to(tl.uint32, bitcast=True)
+            high = tl.load(keys + WORDS * owner + 3, mask=inside, other=0).to(tl.uint32, bitcast=True)
+            k0, k1 = threefry2x32(k0, k1, low, high)
         w0, w1 = threefry2x32(k0, k1, (first + pair).to(tl.uint32), (row + line % height).to(tl.uint32))
         if NORMAL:
             # In float64, where no rounding of u to 1 needs a way around.
