@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -32,8 +33,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 def first_of(modules: list[tuple[str, nn.Module]], kind: Callable[[type], bool]) -> str | None:
     """The name of the first module of such a kind, if there is one; few are asked, since a model has few kinds."""
-    kinds = {type(module) for _, module in modules}
-    if not any(map(kind, kinds)):
+    if not any(map(kind, set(map(type, map(itemgetter(1), modules))))):
         return None
     return next(name or "model" for name, module in modules if kind(type(module)))
 
