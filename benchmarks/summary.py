@@ -426,10 +426,9 @@ def page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def readme() -> str:
+def readme(results: Results) -> str:
     """The README with its figures."""
-    study = Members()
-    found = study.evidence(Results())
+    found = Members().evidence(results)
     columns = {
         "rotation 0.03": "rotation 0.03 (ours)", "permutation": "permutation (ours)",
         "stiefel": "uniform (the paper's)",
@@ -447,7 +446,7 @@ def readme() -> str:
         "([members](docs/members.md)):", "",
         *table(["", *columns.values()], rows), "",
     ]  # fmt: skip
-    if (verdicts := Architectures().evidence(Results())) is not None:
+    if (verdicts := Architectures().evidence(results)) is not None:
         lines.append(line(verdicts))
     text = README.read_text()
     start = text.index("-->", text.index("<!-- figures")) + 4
@@ -458,7 +457,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="say whether the pages are current, and write nothing")
     check = parser.parse_args().check
-    renew(ADVICE, on_record(Results()), check=check)  # first: what is on record is cited
+    results = Results()
+    renew(ADVICE, on_record(results), check=check)  # first: what is on record is cited
     known.cache_clear()
     pages = (
         (PAGE, page()),
@@ -468,7 +468,7 @@ def main() -> None:
         (WATCH, watched()),
         (RIVALS, heads(residual())),
     )
-    for path, text in (*pages, (README, readme())):
+    for path, text in (*pages, (README, readme(results))):
         renew(path, text, check=check)
 
 

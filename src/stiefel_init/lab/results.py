@@ -61,14 +61,19 @@ class Results:
     @cached_property
     def records(self) -> dict[Cell, Record]:
         """All records, each network once, by their cells."""
-        records = recorded(self.place, lambda text: print(text, file=sys.stderr), touch=False)
+        records = recorded(self.place, _warn, touch=False, tables=self._tables)
         if not records and not any(path.is_file() for path in self.place.glob("*.csv")):
             raise StiefelError(f"{self.place} holds no records; run an experiment with --out {self.place} first.")
         return records
 
+    @cached_property
+    def _tables(self) -> dict[str, dict[Cell, Record]]:
+        """The networks of each table, by its name."""
+        return _read_tables(self.place, _warn)
+
     def records_of(self, name: str) -> dict[Cell, Record]:
         """All records; of a network that several experiments trained, what is in this one's table."""
-        return self.records | _networks(self.place / f"{name}.csv", lambda _: None)
+        return self.records | self._tables.get(name, {})
 
     def table(self, name: str) -> list[dict[str, Any]]:
         """The rows of NAME.csv, numbers as numbers; none if there is no such file."""
@@ -90,22 +95,38 @@ class Results:
         return entries
 
 
-def recorded(directory: Path, tell: Callable[[str], None], *, touch: bool = True) -> dict[Cell, Record]:
+def _warn(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def recorded(
+    directory: Path,
+    tell: Callable[[str], None],
+    *,
+    touch: bool = True,
+    tables: Mapping[str, Mapping[Cell, Record]] | None = None,
+) -> dict[Cell, Record]:
     """What a directory has of networks, so that a run need not train them again: published tables, and records.
 
     Args:
         directory: It may be missing.
         tell: Receives a sentence for each file that is left out.
         touch: Whether to set damaged records aside.
+        tables: Its tables, if they have been read.
 
     Returns:
         Each network once; its record, where a table has it too.
     """
     if not directory.is_dir():
         return {}
-    tables = [path for path in sorted(directory.glob("*.csv")) if path.is_file()]
-    networks = {cell: record for path in tables for cell, record in _networks(path, tell).items()}
+    networks: dict[Cell, Record] = {}
+    for table in (_read_tables(directory, tell) if tables is None else tables).values():
+        networks |= table
     return networks | record_files.read(directory, tell, touch=touch)
+
+
+def _read_tables(directory: Path, tell: Callable[[str], None]) -> dict[str, dict[Cell, Record]]:
+    return {path.stem: _networks(path, tell) for path in sorted(directory.glob("*.csv")) if path.is_file()}
 
 
 def publish(
@@ -152,7 +173,7 @@ def _networks(path: Path, tell: Callable[[str], None]) -> dict[Cell, Record]:
     if strange := _strange(path):
         tell(f"Skipped {path}, which holds unknown networks: {strange}")
         return {}
-    return {record.cell: record for record in _rows(path, _parse)}
+    return {record.cell: record for record in _rows(path, _Parser())}
 
 
 def note_environment(
@@ -243,15 +264,34 @@ def _text(value: Any) -> str:
     return "" if value is None else " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _parse(row: dict[str, str]) -> Record:
-    values: dict[str, Any] = {name: _NUMBERS.get(name, str)(text) if text else None for name, text in row.items()}
+class _Parser:
+    """Lines of a table as records; of a setting that has been met, only the seed is new."""
+
+    def __init__(self) -> None:
+        self._settings: dict[tuple[str | None, ...], Cell] = {}
+
+    def __call__(self, row: dict[str, str]) -> Record:
+        texts = tuple(map(row.get, _SETTING))
+        if (known := self._settings.get(texts)) is None:
+            known = self._settings[texts] = _cell(row)
+        cell, metric = known.with_seed(int(row["seed"])), METRICS[row["metric"]]
+        score = _value(row, "score")
+        measures: dict[str, Any] = {name: _value(row, name) for name in MEASURES if name in row}
+        return Record(cell, metric, metric.worst if score is None else score, _value(row, "diverged"), **measures)
+
+
+_SETTING = tuple(field.name for field in fields(Cell) if field.name != "seed")
+
+
+def _value(row: Mapping[str, str], name: str) -> Any:
+    return _NUMBERS.get(name, str)(text) if (text := row[name]) else None
+
+
+def _cell(row: Mapping[str, str]) -> Cell:
+    values = {name: _value(row, name) for name in (*IDENTITY, *(name for name in ADDED if name in row))}
     if values["dataset"] is None or values["rate"] is None:
         raise ValueError("a line without a data set or a rate")
-    metric = METRICS[values["metric"]]
-    score = values["score"]
-    cell = Cell(**{name: values[name] for name in (*IDENTITY, *(name for name in ADDED if name in values))})
-    measures: dict[str, Any] = {name: values.get(name) for name in MEASURES}
-    return Record(cell, metric, metric.worst if score is None else score, values["diverged"], **measures)
+    return Cell(**values)
 
 
 def _header(path: Path) -> list[str]:
@@ -263,10 +303,12 @@ def _header(path: Path) -> list[str]:
 def _strange(path: Path) -> str:
     """Why a table's networks are unknown, namely a scheme that is not registered; empty if they are known."""
     with open(path, newline="", encoding="utf-8", errors="replace") as file, contextlib.suppress(csv.Error):
-        for row in csv.DictReader(file):
-            name = (row["scheme"] or "").split()[:1]
+        reader = csv.reader(file)
+        at = next(reader, []).index("scheme")
+        for scheme in dict.fromkeys(row[at] for row in reader if len(row) > at):
+            name = scheme.split()[:1]
             if name and re.fullmatch(r"[A-Za-z][\w-]*", name[0]) and name[0] not in schemes.names():
-                return str(unknown("scheme", row["scheme"], schemes.names()))
+                return str(unknown("scheme", scheme, schemes.names()))
     return ""
 
 

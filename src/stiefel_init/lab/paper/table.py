@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -48,7 +47,7 @@ class PaperTable(Trained):
         settings = dict.fromkeys(self._of(number) for number in self.published())
         if quick:
             settings = dict.fromkeys(short for cell in settings if (short := self.quick(cell)) is not None)
-        return [replace(cell, seed=seed) for cell in settings for seed in range(seeds)]
+        return [cell.with_seed(seed) for cell in settings for seed in range(seeds)]
 
     def published(self) -> tuple[Published, ...]:
         """Its published numbers."""

@@ -52,7 +52,8 @@ def _fill(page: Path, lines: Sequence[str]) -> Path:
 
 def write_html(out: Path, results: Results, experiments: Iterable[Experiment]) -> Path:
     """The report as one self-contained page, results.html."""
-    text, pictures = _results(results, _evidence(results, experiments))
+    needed = [e for e in experiments if e.page == "results" or type(e).claims is not Experiment.claims]
+    text, pictures = _results(results, _evidence(results, needed))
     title, _, body = text.partition("\n")
     drawn = {f"{name}.png": figure for name, figure in pictures.items()}
     return write_page(prepare(out) / "results.html", title.removeprefix("# "), body, drawn)

@@ -161,9 +161,7 @@ class Study:
 
     def cells(self, best: Mapping[Cell, float]) -> list[Cell]:
         """The networks of the result, given the best rate of each setting."""
-        return [
-            replace(at(setting, best[setting]), seed=seed) for setting in self.settings for seed in range(self.seeds)
-        ]
+        return [at(setting, best[setting]).with_seed(seed) for setting in self.settings for seed in range(self.seeds)]
 
 
 @dataclass(frozen=True, eq=False)

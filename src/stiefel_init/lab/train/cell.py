@@ -8,8 +8,9 @@ import json
 import math
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -166,8 +167,7 @@ class Cell:
         for name in ("batch", "shots"):
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
-        if not isinstance(self.seed, int) or self.seed < 0:
-            raise StiefelError(f"seed={self.seed!r} is not a whole number ≥ 0.")
+        _check_seed(self.seed)
         if not isinstance(self.rate, float) or not 0 < self.rate < math.inf:
             raise StiefelError(f"rate={self.rate!r} is not a learning rate; give a positive number.")
         if self.alpha is not None and not (isinstance(self.alpha, float) and math.isfinite(self.alpha)):
@@ -192,10 +192,27 @@ class Cell:
         """The learning rate in units of the paper's, 0.001/√depth."""
         return round(self.rate * 1e3 * math.sqrt(self.depth), 3)
 
+    def with_seed(self, seed: int) -> Cell:
+        """The cell with another seed, in a tenth of the time of a new one: all else has been checked.
+
+        Args:
+            seed: Its seed.
+
+        Returns:
+            A cell.
+        """
+        _check_seed(seed)
+        other = object.__new__(Cell)
+        settle = object.__setattr__
+        for name, value in zip(_NAMES, _VALUES(self)):
+            settle(other, name, value)
+        settle(other, "seed", seed)
+        return other
+
     @property
     def setting(self) -> Cell:
         """The cell with seed 0: what all seeds of one setting share."""
-        return self if self.seed == 0 else replace(self, seed=0)
+        return self if self.seed == 0 else self.with_seed(0)
 
     def identity(self) -> dict[str, Any]:
         """The fields as JSON values. Those of `ADDED` are left out where they have their defaults.
@@ -233,6 +250,15 @@ class Cell:
         if variant is not None:
             known["scheme"] = variant if values["scheme"] == "stiefel" else f"{values['scheme']} {variant}"
         return cls(**known)
+
+
+_NAMES = tuple(field.name for field in fields(Cell))
+_VALUES = attrgetter(*_NAMES)
+
+
+def _check_seed(seed: Any) -> None:
+    if not isinstance(seed, int) or seed < 0:
+        raise StiefelError(f"seed={seed!r} is not a whole number ≥ 0.")
 
 
 @lru_cache(maxsize=256)
