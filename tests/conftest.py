@@ -14,6 +14,7 @@ from typing import Any
 # Some virtual machines announce AMX tiles and end a program that uses them; oneDNN's bfloat16 products would.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 os.environ.setdefault("KERAS_BACKEND", "torch")  # read once, when Keras is first imported
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # tests run briefly what takes long to compile
 
 import numpy as np
 import pytest

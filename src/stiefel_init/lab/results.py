@@ -304,7 +304,9 @@ def _strange(path: Path) -> str:
     """Why a table's networks are unknown, namely a scheme that is not registered; empty if they are known."""
     with open(path, newline="", encoding="utf-8", errors="replace") as file, contextlib.suppress(csv.Error):
         reader = csv.reader(file)
-        at = next(reader, []).index("scheme")
+        if not (columns := next(reader, [])):
+            return ""
+        at = columns.index("scheme")
         for scheme in dict.fromkeys(row[at] for row in reader if len(row) > at):
             name = scheme.split()[:1]
             if name and re.fullmatch(r"[A-Za-z][\w-]*", name[0]) and name[0] not in schemes.names():
