@@ -35,9 +35,9 @@ def compiled_in_parallel(model: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("wrap", [torch.compile, nn.DataParallel, checkpointed, compiled_in_parallel])
 def test_a_wrapper_is_no_part_of_a_name(wrap: Any) -> None:
-    plain, model = mlp(1, 3, 2), mlp(1, 3, 2)
+    plain, wrapped = mlp(1, 3, 2), wrap(mlp(1, 3, 2))
+    plain.to(next(wrapped.parameters()).device)  # DataParallel goes to a GPU, if there is one
     initialize_(plain, seed=0)
-    wrapped = wrap(model)
     plan = initialize_(wrapped, seed=0)
     assert all(map(torch.equal, values(wrapped), values(plain)))
     assert [row.name for row in plan] == [name for name, _ in wrapped.named_parameters()]
