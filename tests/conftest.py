@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 # Some virtual machines announce AMX tiles and end a program that uses them; oneDNN's bfloat16 products would.
@@ -47,25 +48,28 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Now the tests run."""
+    """Now the tests run; what is there by now stays."""
+    gc.freeze()
     gc.enable()
 
 
 @cache
-def _builtins_of(package: Any) -> list[str]:
-    return [name for name, member in inspect.getmembers(package) if _interpreter.tl.core.is_builtin(member)]
+def _patch_language() -> None:
+    _patch_lang(SimpleNamespace(__globals__={"language": _interpreter.tl, "core": _interpreter.tl.core}))
 
 
-def _patch_builtin(package: Any, *rest: Any) -> None:
-    for name in _builtins_of(package):
-        member = getattr(package, name)
-        if _interpreter.tl.core.is_builtin(member):
-            _interpreter._patch_attr(package, name, member, *rest)
+def _patched(function: Any) -> Any:
+    _patch_language()
+    return _interpreter._LangPatchScope()
 
 
-# Triton's interpreter looks through all of its language for builtins whenever a kernel calls a function; once will do.
-if all(hasattr(_interpreter, name) for name in ("_patch_builtin", "_patch_attr", "tl")):
-    _interpreter._patch_builtin = _patch_builtin
+# Triton's interpreter replaces all of its language whenever a kernel calls a function; once will do. Nor need it look
+# for overflows, which no GPU does.
+if all(hasattr(_interpreter, name) for name in ("_patch_lang", "_LangPatchScope", "interpreter_builder", "tl")):
+    _patch_lang, _interpreter._patch_lang = _interpreter._patch_lang, _patched
+    _interpreter.interpreter_builder.options = replace(
+        _interpreter.interpreter_builder.options, sanitize_overflow=False
+    )
 
 # Zero and one first: that is where formulas break.
 SHAPES = [(0, 0), (0, 3), (3, 0), (1, 1), (1, 5), (5, 1), (2, 2), (2, 3), (3, 2), (7, 7), (6, 11), (11, 6), (64, 64)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -17,9 +17,19 @@ from sklearn.datasets import load_digits
 
 from stiefel_init.jax import initialize
 
+OPTION = "jax_disable_most_optimizations"
 KEY = jax.random.key(0)
 X = jnp.linspace(-3, 3, 100)[:, None]
 Y = jnp.sin(2 * X)
+
+
+@pytest.fixture(autouse=True)
+def optimized() -> Iterator[None]:
+    """These programs run for longer than they are compiled."""
+    before = jax.config.values[OPTION]
+    jax.config.update(OPTION, False)
+    yield
+    jax.config.update(OPTION, before)
 
 
 def fitted(call: Callable[[Any, jax.Array], jax.Array], starts: list[Any], rate: float, steps: int) -> list[float]:

@@ -51,15 +51,20 @@ def records(ours: Results) -> Mapping[Cell, Record]:
     return ours.records
 
 
+@pytest.fixture(scope="module")
+def keys(records: Mapping[Cell, Record]) -> set[str]:
+    """What stands for each of them in files."""
+    return {cell.key for cell in records}
+
+
 # Every network is found by its identity.
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.name)
-def test_every_network_of_an_experiment_is_published(experiment: Trained, ours: Results) -> None:
+def test_every_network_of_an_experiment_is_published(experiment: Trained, ours: Results, keys: set[str]) -> None:
     records = ours.records_of(experiment.name)
     own = experiment.cells(experiment.seeds, records=records)
     assert [cell for cell in own if cell not in records] == []
-    keys = {cell.key for cell in records}
     assert {cell.key for cell in own} <= keys
     assert {one.cell for one in experiment.select(records)} >= set(own)
 

@@ -41,21 +41,19 @@ def learn(
 
     Not the last: deep networks have steps that throw them back, at which step depends on the processor's rounding.
     """
-    losses, enough = [], 0.05 * constant_loss(y)
+    losses = []
     for rate in rates:
         trained = model if keep else copy.deepcopy(model)
         optimizer = torch.optim.Adam(trained.parameters(), lr=rate, fused=True)
         for _ in range(steps):
             optimizer.zero_grad()
             loss = _loss(trained(x), y)
-            losses.append(float(loss.detach().nan_to_num(torch.inf)))
-            if losses[-1] < enough and not keep:
-                return losses[-1]
+            losses.append(loss.detach())
             loss.backward()
             optimizer.step()
         with torch.no_grad():
-            losses.append(float(_loss(trained(x), y).nan_to_num(torch.inf)))
-    return min(losses)
+            losses.append(_loss(trained(x), y))
+    return float(torch.stack(losses).nan_to_num(torch.inf).min())
 
 
 def _loss(outputs: Tensor, y: Tensor) -> Tensor:
