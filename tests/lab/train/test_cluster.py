@@ -68,7 +68,7 @@ def lines(out: Path) -> list[str]:
 
 
 def test_one_process_one_node_two_nodes_and_a_dead_one_give_the_same_rows(cluster: Any, tmp_path: Path) -> None:
-    cells = deep_cells(12)
+    cells = deep_cells(8)
     here = timeless(run(cells, device="cpu"))
     with connected(Place(None)):  # once for all three
         _on_nodes(cluster, cells, here, tmp_path)

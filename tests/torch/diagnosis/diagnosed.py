@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -36,10 +37,12 @@ def learn(
     rates: tuple[float, ...] = (3e-3, 1e-3),
     steps: int = 100,
     keep: bool = False,
+    enough: float = -math.inf,
 ) -> float:
     """The least loss on the way of training a copy, or with `keep` the model itself, with Adam; at the best rate.
 
     Not the last: deep networks have steps that throw them back, at which step depends on the processor's rounding.
+    A loss below `enough` is returned at once.
     """
     losses = []
     for rate in rates:
@@ -49,6 +52,8 @@ def learn(
             optimizer.zero_grad()
             loss = _loss(trained(x), y)
             losses.append(loss.detach())
+            if enough > -math.inf and losses[-1] < enough:
+                return float(losses[-1])
             loss.backward()
             optimizer.step()
         with torch.no_grad():

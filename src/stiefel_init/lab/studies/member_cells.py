@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -49,8 +50,13 @@ FRESH = {100: 100} | {depth: epochs_of(depth) for depth in (300, 1000)}
 """Depths and epochs of the final comparison of the recommended member with the uniform one."""
 
 
-def cell(dataset: str, scheme: Scheme, depth: int, times: float = 1.0, **options: Any) -> Cell:
+def cell(dataset: str, scheme: Scheme, depth: int, times: float = 1.0, *, seed: int = 0, **options: Any) -> Cell:
     """A network at `times` the paper's rate."""
+    return _setting(dataset, scheme, depth, times, **options).with_seed(seed)
+
+
+@cache
+def _setting(dataset: str, scheme: Scheme, depth: int, times: float, **options: Any) -> Cell:
     usual = {"epochs": epochs_of(depth), "rate": times * 1e-3 / math.sqrt(depth)}
     return Cell(dataset, scheme, depth, **usual | options)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from itertools import product
 from typing import NamedTuple
 
@@ -115,6 +115,11 @@ def name_of(cell: Cell) -> str:
 
 def cell(rival: Rival, setting: Setting, times: float, seed: int, *, quick: bool, tuning: bool = False) -> Cell:
     """A network at `times` the paper's rate; those that choose a rate train for a third of the epochs."""
+    return _cell(rival, setting, times, quick, tuning).with_seed(seed)
+
+
+@cache
+def _cell(rival: Rival, setting: Setting, times: float, quick: bool, tuning: bool) -> Cell:
     dataset, depth, shots = setting
     if shots is not None:
         epochs = QUICK_STEPS if quick else STEPS
@@ -122,14 +127,14 @@ def cell(rival: Rival, setting: Setting, times: float, seed: int, *, quick: bool
         epochs = QUICK_EPOCHS if quick else EPOCHS.get(dataset, TABLE_EPOCHS)
         epochs = epochs // 3 if tuning and not quick else epochs
     return Cell(
-        dataset, rival.scheme, depth, TABULAR_WIDTH.get(dataset, 64), rival.activation, seed,
+        dataset, rival.scheme, depth, TABULAR_WIDTH.get(dataset, 64), rival.activation,
         epochs=epochs, batch=256 if shots is None else None, rate=times * 1e-3 / math.sqrt(depth), shots=shots,
         alpha=0.0 if dataset in TABULAR_WIDTH else None, schedule="cosine" if rival.fast else "constant",
         ends=math.sqrt(depth) if rival.fast else 1.0,
     )  # fmt: skip
 
 
-@lru_cache
+@cache
 def searches(quick: bool) -> tuple[Search[str], ...]:
     """The stages of the study, in the order in which they are trained."""
     return tuple(_search(stage, quick) for stage in (QUICK if quick else FULL))

@@ -82,16 +82,22 @@ class Search(Generic[Contender]):
 
     def best(self, records: Mapping[Cell, Record]) -> dict[tuple[Setting, Contender], float]:
         """The rate that each contender does best with; of equal ones, the smallest. Only where all rates were tried."""
+        return self._best(self.by_rate(records))
+
+    def _best(
+        self, reached: Mapping[tuple[Setting, Contender], Mapping[float, float]]
+    ) -> dict[tuple[Setting, Contender], float]:
         tried = Counter(key for key, _ in self._rates)
         return {
             key: max(rates, key=lambda times: (rates[times], -times))
-            for key, rates in self.by_rate(records).items()
+            for key, rates in reached.items()
             if len(rates) == tried[key]
         }
 
     def compared(self, seeds: int, records: Mapping[Cell, Record]) -> list[Cell]:
         """Every contender at its best rate, with so many seeds that did not choose it, or a few if it is hopeless."""
-        best, reached = self.best(records), self.by_rate(records)
+        reached = self.by_rate(records)
+        best = self._best(reached)
         top: dict[Setting, float] = {}
         for (setting, _), rates in reached.items():
             top[setting] = max(top.get(setting, -math.inf), *rates.values())

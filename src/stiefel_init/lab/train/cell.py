@@ -202,6 +202,8 @@ class Cell:
             A cell.
         """
         _check_seed(seed)
+        if seed == self.seed:
+            return self
         other = object.__new__(Cell)
         settle = object.__setattr__
         for name, value in zip(_NAMES, _VALUES(self)):
@@ -212,7 +214,7 @@ class Cell:
     @property
     def setting(self) -> Cell:
         """The cell with seed 0: what all seeds of one setting share."""
-        return self if self.seed == 0 else self.with_seed(0)
+        return self.with_seed(0)
 
     def identity(self) -> dict[str, Any]:
         """The fields as JSON values. Those of `ADDED` are left out where they have their defaults.
@@ -220,11 +222,10 @@ class Cell:
         Returns:
             Field → value; `from_dict` turns it back into the cell.
         """
-        values = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name not in ADDED or getattr(self, field.name) != field.default
-        }
+        values = dict(zip(_NAMES, _VALUES(self)))
+        for name, default in _ADDED.items():
+            if values[name] == default:
+                del values[name]
         return values | {
             "scheme": str(self.scheme),
             "width": list(self.width) if isinstance(self.width, tuple) else self.width,
@@ -254,6 +255,7 @@ class Cell:
 
 _NAMES = tuple(field.name for field in fields(Cell))
 _VALUES = attrgetter(*_NAMES)
+_ADDED = {field.name: field.default for field in fields(Cell) if field.name in ADDED}
 
 
 def _check_seed(seed: Any) -> None:

@@ -84,12 +84,7 @@ class Protocol:
 
     def cell(self, number: Published, seed: int = 0) -> Cell:
         """The network behind a number."""
-        scheme = str(number.scheme)
-        drawn = f"lee {self.lee}" if scheme == "lee" else scheme
-        return Cell(
-            self.dataset(number.dataset), drawn, number.depth, TABULAR_WIDTH[number.dataset], seed=seed,
-            epochs=max(self.epochs, EPOCHS), batch=self.batch, rate=self.rate(scheme, number.depth), alpha=number.alpha,
-        )  # fmt: skip
+        return _setting(self, number).with_seed(seed)
 
     def concerns(self, dataset: str) -> bool:
         """Whether it says anything about a data set that it would not say without its encodings."""
@@ -101,6 +96,18 @@ class Protocol:
         """This training read after half its epochs and after all, at the last epoch and the best so far."""
         halves = (self.epochs // 2, self.epochs)
         return [replace(self, epochs=epochs, best=best) for epochs in halves for best in (False, True)]
+
+
+@cache
+def _setting(protocol: Protocol, number: Published) -> Cell:
+    """The network behind a number, with seed 0."""
+    scheme = str(number.scheme)
+    drawn = f"lee {protocol.lee}" if scheme == "lee" else scheme
+    return Cell(
+        protocol.dataset(number.dataset), drawn, number.depth, TABULAR_WIDTH[number.dataset],
+        epochs=max(protocol.epochs, EPOCHS), batch=protocol.batch, rate=protocol.rate(scheme, number.depth),
+        alpha=number.alpha,
+    )  # fmt: skip
 
 
 STATED = Protocol()

@@ -6,7 +6,6 @@ Published records keep only the last score of a network; the table READINGS keep
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -59,11 +58,6 @@ def _key(row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str("" if row[name] is None else row[name]) for name in _KEY)
 
 
-@cache
-def _setting(protocol: Protocol, number: Published) -> Cell:
-    return protocol.cell(number)
-
-
 class Readings:
     """Scores of our seeds, for each protocol and published number."""
 
@@ -73,7 +67,7 @@ class Readings:
         self._scores: dict[tuple[Protocol, Published], np.ndarray] = {}
         self.laws: dict[Any, Any] = {}
         """What rankings of these readings have computed, for the next one."""
-        wanted = {_setting(protocol, number) for protocol in trainings() for number in numbers()}
+        wanted = {protocol.cell(number) for protocol in trainings() for number in numbers()}
         for record in records.values():
             cell = record.cell
             if cell.setting not in wanted:
@@ -88,7 +82,7 @@ class Readings:
         """The scores of our seeds, the first `seeds` of them."""
         place = protocol, number
         if place not in self._scores:
-            found, key = self._found.get(_setting(protocol, number), {}), (protocol.epochs, protocol.best)
+            found, key = self._found.get(protocol.cell(number), {}), (protocol.epochs, protocol.best)
             self._scores[place] = np.array([found[seed][key] for seed in sorted(found) if key in found[seed]], float)
         return self._scores[place][:seeds]
 
