@@ -20,6 +20,7 @@ def in_turns(
     rounds: int = 7,
     seconds: float = 0.05,
     clock: Callable[[], float] = time.perf_counter,
+    pick: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, float]:
     """Seconds per call of each contender. A round runs each for about `seconds`, one after the other."""
     loops = {}
@@ -38,7 +39,7 @@ def in_turns(
                 run()
                 synchronize()
             times[name].append((clock() - start) / loops[name])
-    return {name: statistics.median(values) for name, values in times.items()}
+    return {name: pick(values) for name, values in times.items()}
 
 
 def machine(device: str) -> dict[str, Any]:

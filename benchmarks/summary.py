@@ -109,9 +109,9 @@ def floors() -> list[str]:
     """How much faster any sampler could be."""
     lines = [
         "## What the machine allows", "",
-        "`python benchmarks/floors.py --write`; float32, milliseconds, one run each. The floor is what a draw's",
-        "numbers, its operations and the writing of its result take at least, at the rates of large arrays in the",
-        "same run. Small products reach a fraction of these, so the real limits are lower.", "",
+        "`python benchmarks/floors.py --write`; float32, milliseconds, the least of 15 rounds. The floor is what a",
+        "draw's numbers, its operations and the writing of its result take at least, at the rates of large arrays in",
+        "the same run. Small products reach a fraction of these, so the real limits are lower.", "",
     ]  # fmt: skip
     for device in ("cpu", "cuda"):
         one = record(f"floors-{device}")
