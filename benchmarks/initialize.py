@@ -26,7 +26,6 @@ from stiefel_init import _stream
 from stiefel_init.torch import initialize_
 from stiefel_init.torch.sampling._stream import normals
 
-DEEP, WIDE = (100, 64), (10, 1024)
 NETWORK, STREAM, TRANSFORMER = "100 layers of width 64, one scheme", "seeded stream", "transformer"
 TARGETS: dict[str, dict[str, dict[str, float]]] = {
     "cpu": {
@@ -48,16 +47,6 @@ def seconds_of(run: Callable[[], Any], synchronize: Callable[[], Any]) -> float:
     run()
     synchronize()
     return time.perf_counter() - start
-
-
-def square(depth: int, width: int, device: str, synchronize: Callable[[], Any]) -> dict[str, float]:
-    """One scheme for all layers, which have as many inputs as outputs."""
-    return network([width] * (depth + 1), "paper", device, synchronize)
-
-
-def classifier(depth: int, width: int, device: str, synchronize: Callable[[], Any]) -> dict[str, float]:
-    """The default recipe, from images to classes."""
-    return network([784, *[width] * (depth - 1), 10], "best", device, synchronize)
 
 
 def network(
@@ -127,9 +116,9 @@ def main() -> None:
     device = options.device
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
     rows: dict[str, Callable[[str, Callable[[], Any]], dict[str, float]]] = {
-        NETWORK: partial(square, *DEEP),
-        "100 layers of width 64, default recipe": partial(classifier, *DEEP),
-        "10 layers of width 1024, default recipe": partial(classifier, *WIDE),
+        NETWORK: partial(network, [64] * 101, "paper"),
+        "100 layers of width 64, default recipe": partial(network, [784, *[64] * 99, 10], "best"),
+        "10 layers of width 1024, default recipe": partial(network, [784, *[1024] * 9, 10], "best"),
         STREAM: stream,
     }
     if device == "cuda":

@@ -6,8 +6,6 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,23 +51,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-@cache
-def _patch_language() -> None:
-    _patch_lang(SimpleNamespace(__globals__={"language": _interpreter.tl, "core": _interpreter.tl.core}))
-
-
-def _patched(function: Any) -> Any:
-    _patch_language()
-    return _interpreter._LangPatchScope()
-
-
-# Triton's interpreter replaces all of its language whenever a kernel calls a function; once will do. Nor need it look
-# for overflows, which no GPU does.
-if all(hasattr(_interpreter, name) for name in ("_patch_lang", "_LangPatchScope", "interpreter_builder", "tl")):
-    _patch_lang, _interpreter._patch_lang = _interpreter._patch_lang, _patched
-    _interpreter.interpreter_builder.options = replace(
-        _interpreter.interpreter_builder.options, sanitize_overflow=False
-    )
+# Triton's interpreter replaces all of its language whenever a kernel calls a function; once will do.
+_known = all(hasattr(_interpreter, name) for name in ("_patch_lang", "_LangPatchScope", "tl"))
+if _known and os.environ.get("TRITON_INTERPRET") == "1":
+    _interpreter._patch_lang(SimpleNamespace(__globals__={"language": _interpreter.tl, "core": _interpreter.tl.core}))
+    _interpreter._patch_lang = lambda function: _interpreter._LangPatchScope()
 
 # Zero and one first: that is where formulas break.
 SHAPES = [(0, 0), (0, 3), (3, 0), (1, 1), (1, 5), (5, 1), (2, 2), (2, 3), (3, 2), (7, 7), (6, 11), (11, 6), (64, 64)]

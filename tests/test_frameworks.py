@@ -198,7 +198,7 @@ def same_kernels(scheme: str, kernel: Kernel) -> None:
 def test_the_number_of_threads_does_not_matter(tmp_path: Path) -> None:
     """Three threads there, and here as many as there are; one in `make test`."""
     code = """if True:
-        import os, sys
+        import sys
         import numpy as np, torch
         from test_frameworks import FRAMEWORKS
         torch.set_num_threads(3)

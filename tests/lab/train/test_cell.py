@@ -81,6 +81,17 @@ def test_a_setting_is_what_all_seeds_share() -> None:
     assert cell.setting != replace(cell, seed=7, alpha=0.0).setting
 
 
+def test_another_seed_gives_the_cell_that_was_made_with_it() -> None:
+    cell = Cell("digits", "lee direct", 3, (5, 6, 7), "elu", seed=2, shots=4, batch=None, dropout=0.1, ends=2)
+    for seed in (0, 2, 9):
+        other, made = cell.with_seed(seed), replace(cell, seed=seed)
+        assert (other, hash(other), other.key) == (made, hash(made), made.key)
+    assert cell.seed == 2
+    for wrong in (-1, 1.5, None):
+        with pytest.raises(StiefelError, match="is not a whole number ≥ 0"):
+            cell.with_seed(wrong)  # type: ignore[arg-type]
+
+
 def test_rates_are_told_in_units_of_the_papers() -> None:
     assert Cell("wine", depth=300).times == 1
     assert Cell("wine", depth=100, rate=4e-4).times == 4

@@ -52,7 +52,7 @@ def learn(
             optimizer.zero_grad()
             loss = _loss(trained(x), y)
             losses.append(loss.detach())
-            if enough > -math.inf and losses[-1] < enough:
+            if losses[-1] < enough:
                 return float(losses[-1])
             loss.backward()
             optimizer.step()

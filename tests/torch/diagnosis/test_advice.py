@@ -423,7 +423,8 @@ def test_a_plain_recurrent_layer_with_good_weights_gets_no_advice_and_trains() -
     assert found.healthy
     assert [(warning.kind, warning.advice) for warning in found.warnings] == [("steps are forgotten", "")]
     assert not any("What to do" in sentence for sentence in found.verdict)
-    assert learn(model, x, y) < 0.6 * constant_loss(y)  # seeds reach 0.02 to 0.5
+    enough = 0.3 * constant_loss(y)
+    assert learn(model, x, y, steps=200, enough=enough) < enough
 
 
 def test_images_of_another_scale() -> None:

@@ -218,9 +218,8 @@ def cases(world: int, rank: int) -> Iterator[tuple[str, Callable[[], Any]]]:
     for placement in (Shard(0), Shard(1), Replicate()):
         for conv in CONV_MODES:
             yield f"{placement} {conv}", partial(seeded, line, [placement], conv=conv)
-    if world == 4:
-        for scheme in ALL_SCHEMES:
-            yield scheme, partial(seeded, line, [Shard(0)], scheme)
+    for scheme in ALL_SCHEMES:
+        yield scheme, partial(seeded, line, [Shard(0)], scheme)
     for placement in (Shard(0), Shard(1)):
         yield f"recipe {placement}", partial(by_recipe, line, placement)
     yield "parallel", partial(parallel, rank)
@@ -272,9 +271,10 @@ def test_on_a_mesh_of_two_dimensions_too(results: Results, first: str, second: s
     assert max(rank[f"{first} {second}"] for rank in results[4]) <= ROUNDING
 
 
+@pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("scheme", ALL_SCHEMES)
-def test_of_every_scheme(results: Results, scheme: str) -> None:
-    assert max(rank[scheme] for rank in results[4]) <= ROUNDING
+def test_of_every_scheme(results: Results, scheme: str, world: int) -> None:
+    assert max(rank[scheme] for rank in results[world]) <= ROUNDING
 
 
 @pytest.mark.parametrize("world", WORLDS)

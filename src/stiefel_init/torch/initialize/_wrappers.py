@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from operator import itemgetter
 from typing import Any
 
 import torch
@@ -33,7 +32,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 def first_of(modules: list[tuple[str, nn.Module]], kind: Callable[[type], bool]) -> str | None:
     """The name of the first module of such a kind, if there is one; few are asked, since a model has few kinds."""
-    if not any(map(kind, set(map(type, map(itemgetter(1), modules))))):
+    if not any(map(kind, {type(module) for _, module in modules})):
         return None
     return next(name or "model" for name, module in modules if kind(type(module)))
 
