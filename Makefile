@@ -1,12 +1,12 @@
-# make demo, make test: everything from a fresh clone. PYTHON picks the interpreter (3.11 or newer).
+# make demo, make test: each from a fresh clone. PYTHON picks the interpreter (3.11 or newer).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 # Twice the cores' worth of threads in each of several test processes would only get in each other's way.
-TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -q
 
-.PHONY: demo test check bench docs results site site-check release clean
+.PHONY: demo test test-all check bench docs results site site-check release clean
 .DEFAULT_GOAL := test
 
 $(VENV)/bin/pip:
@@ -26,8 +26,12 @@ $(VENV)/.dev: $(VENV)/bin/pip pyproject.toml constraints.txt
 demo: $(VENV)/.demo
 	@$(BIN)/stiefel-init demo
 
+# What a change needs; the rest, full grids and tests with other processes, is marked slow.
 test: $(VENV)/.dev
-	@$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist worksteal -q
+	@$(PYTEST) -m "not slow"
+
+test-all: $(VENV)/.dev
+	@$(PYTEST)
 
 check: $(VENV)/.dev
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -36,7 +40,7 @@ bench: $(VENV)/.dev
 	@$(BIN)/python benchmarks/sampler.py
 
 docs: $(VENV)/.dev
-	@$(BIN)/stiefel-init report --out docs && $(BIN)/python benchmarks/summary.py && $(BIN)/python benchmarks/badges.py
+	@$(BIN)/python -m paper docs && $(BIN)/python benchmarks/summary.py && $(BIN)/python benchmarks/badges.py
 
 $(VENV)/.site: $(VENV)/.dev
 	@$(INSTALL) '.[dev,site]'
@@ -61,7 +65,7 @@ release: $(VENV)/.release
 
 # RECORDS is what `stiefel-init reproduce` wrote.
 results: $(VENV)/.dev
-	@$(BIN)/stiefel-init publish $(or $(RECORDS),stiefel-init-results) --out results
+	@$(BIN)/python -m paper publish $(or $(RECORDS),stiefel-init-results) --out results
 
 clean:
 	rm -rf $(VENV) build dist

@@ -23,10 +23,10 @@ from typing import Any
 
 import torch
 from _timing import RECORDS, in_turns, machine, write_record
+from paper.studies.member_cells import TUNING_SEED
 from torch import Tensor, nn
 
 from stiefel_init.lab.data import Dataset, load
-from stiefel_init.lab.studies.member_cells import TUNING_SEED
 from stiefel_init.torch import initialize_
 
 WIDTH, BATCH = 64, 256

@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
-from stiefel_init.lab.studies.architectures.catalogue import Network
-from stiefel_init.lab.studies.architectures.networks import PlainCNN
-from stiefel_init.lab.studies.architectures.problems import ACCURACY, images
-from stiefel_init.lab.studies.architectures.training import Job, Slot
+from paper.studies.architectures.catalogue import Network
+from paper.studies.architectures.networks import PlainCNN
+from paper.studies.architectures.problems import ACCURACY, images
+from paper.studies.architectures.training import Job, Slot
 
 RECORD = Path(__file__).parent / "records" / "deepest.json"
 STARTS = ("ours", "looks-linear", "orthogonal", "he")

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 from _timing import in_turns, machine, write_record
+from paper.tables.protocol import SCHEMES
 from torch import nn
 
-from stiefel_init.lab.paper.protocol import SCHEMES
 from stiefel_init.theory import propagate
 from stiefel_init.torch import diagnose, initialize_
 from stiefel_init.torch.diagnosis._diagnose import Gradients, _predictions

@@ -23,12 +23,11 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave torch i
 import numpy as np
 import torch
 from _timing import in_turns, machine, write_record
+from paper.tables.protocol import SCHEMES
 
-from stiefel_init.lab.paper.protocol import SCHEMES
 from stiefel_init.lab.train.cell import Cell, PrecisionName
-from stiefel_init.lab.train.engine import Engine
 from stiefel_init.lab.train.network import Architecture
-from stiefel_init.lab.train.stack import Stack
+from stiefel_init.lab.train.stack import Engine, Stack
 from stiefel_init.lab.train.task import Task
 from stiefel_init.lab.train.training import EngineName, pick_engine, train
 

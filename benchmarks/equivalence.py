@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 from _timing import machine, write_record
+from paper.results import Results
+from paper.tables.protocol import SCHEMES
+from paper.tables.table3 import Table3
 from scipy import stats
 
-from stiefel_init.lab.paper.protocol import SCHEMES
-from stiefel_init.lab.paper.table3 import Table3
-from stiefel_init.lab.results import Results
 from stiefel_init.lab.train.cell import Cell, PrecisionName
 from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.training import EngineName

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from paper.results import Results
 
-from stiefel_init.lab.results import Results
-from stiefel_init.theory._moments import resolve
+from stiefel_init.theory.moments import resolve
 from stiefel_init.torch import draw_
 
 FILE = Path(__file__).parents[1] / "docs" / "explorer" / "measured.json"

@@ -61,7 +61,7 @@ Make = Callable[[str], Subject]
 
 def study() -> Iterator[tuple[str, Make]]:
     """Every network of the study of architectures, on inputs of its problem's shape."""
-    from stiefel_init.lab.studies.architectures.catalogue import networks
+    from paper.studies.architectures.catalogue import networks
 
     for name, network in networks(quick=False).items():
         if network.rates_of:  # another, trained for longer

@@ -28,7 +28,7 @@ from _timing import in_turns, machine, write_record
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from stiefel_init import _stream
+from stiefel_init.core import stream as _stream
 from stiefel_init.torch import initialize_, sample, stiefel_
 from stiefel_init.torch.sampling._householder import _BLOCK, _LAPACK_ROWS
 

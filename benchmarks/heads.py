@@ -27,7 +27,7 @@ from stiefel_init import StiefelError
 from stiefel_init.lab import run
 from stiefel_init.lab.data import load
 from stiefel_init.lab.report.tables import Table
-from stiefel_init.lab.studies.significance import different, holm
+from stiefel_init.lab.study.significance import different, holm
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.schemes import Position, Scheme, get
 

@@ -22,7 +22,7 @@ import torch
 from _timing import in_turns, machine, write_record
 from torch import nn
 
-from stiefel_init import _stream
+from stiefel_init.core import stream as _stream
 from stiefel_init.torch import initialize_
 from stiefel_init.torch.sampling._stream import normals
 

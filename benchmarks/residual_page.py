@@ -11,7 +11,7 @@ import numpy as np
 
 from stiefel_init import schemes
 from stiefel_init.lab.report.tables import Table
-from stiefel_init.lab.studies.significance import Compared, compared, welch
+from stiefel_init.lab.study.significance import Compared, compared, welch
 from stiefel_init.lab.train.task import ACCURACY
 
 RIVALS = Path(__file__).parent.parent / "docs" / "rivals.md"

@@ -18,12 +18,12 @@ from collections.abc import Container, Iterable, Sequence
 
 import numpy as np
 from _timing import RECORDS
+from paper.registry import experiments
+from paper.results import Results
+from paper.studies import rival_cells as study
 
-from stiefel_init.lab.experiments import experiments
 from stiefel_init.lab.progress import duration
 from stiefel_init.lab.report.tables import Table
-from stiefel_init.lab.results import Results
-from stiefel_init.lab.studies import rival_cells as study
 from stiefel_init.lab.train.cell import Cell, split_evenly
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.runner import grouped

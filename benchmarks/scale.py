@@ -26,7 +26,7 @@ from _timing import machine, write_record
 from stiefel_init.lab.train import record as record_files
 from stiefel_init.lab.train import runner
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.cluster import Cluster, Place, Slot, connected
+from stiefel_init.lab.train.cluster import Cluster, ClusterSpec, Slot, connected
 from stiefel_init.lab.train.dispatch import Dispatch, Queue
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.runner import run
@@ -49,7 +49,7 @@ def nodes(count: int) -> Iterator[None]:
         made.add_node(num_cpus=1)
     os.environ["RAY_ADDRESS"] = made.address
     try:
-        with connected(Place(None)):
+        with connected(ClusterSpec(None)):
             yield
     finally:
         made.shutdown()
@@ -65,7 +65,7 @@ def pace(stacks: int) -> dict[str, float]:
     size = len(str(sample.to_dict()))
     found: dict[str, float] = {"bytes of a record": size}
     for written in (True, False):
-        cluster = Cluster(ray, Place(None), "cpu", print)
+        cluster = Cluster(ray, ClusterSpec(None), "cpu", print)
         cells = [Cell("digits", depth=10, seed=seed) for seed in range(stacks)]
         queue = Queue([deque(cells)], lambda cell: 1.0, {"cpu": 1, "cuda": 1})
         dispatch = Dispatch(cluster, queue, no_work, ray.put(rest), print)

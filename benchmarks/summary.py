@@ -18,17 +18,17 @@ from typing import Any
 from diagnosis_page import ACCURACY, DIAGNOSE, accuracy, rules
 from family_page import families
 from heads import heads
+from paper.results import Results
+from paper.studies.architectures import Architectures, line
+from paper.studies.members import Members
+from paper.studies.on_record import text as on_record
 from residual_page import RIVALS, residual
 from scale_page import SCALE, scale
 from watch_page import WATCH, watched
 
 from stiefel_init.lab.report.tables import Table, wrapped
-from stiefel_init.lab.results import Results
-from stiefel_init.lab.studies.architectures import Architectures, line
-from stiefel_init.lab.studies.members import Members
-from stiefel_init.lab.studies.on_record import text as on_record
-from stiefel_init.recipe._on_record import FILE as ON_RECORD
-from stiefel_init.recipe._on_record import known, of_depth
+from stiefel_init.recipe.advice import FILE as ON_RECORD
+from stiefel_init.recipe.advice import known, of_depth
 
 HERE = Path(__file__).parent
 PEER_BATCHES = {"orthogonal_ loop": "a loop of `orthogonal_`", "jax vmap": "JAX's under `jax.vmap`"}

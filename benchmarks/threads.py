@@ -18,7 +18,7 @@ from _timing import machine, write_record
 
 from stiefel_init.lab.train import threads, training
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.outcome import Outcome
+from stiefel_init.lab.train.record import Outcome
 from stiefel_init.lab.train.task import Tasks
 from stiefel_init.lab.train.training import train
 

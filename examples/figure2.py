@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from stiefel_init.lab.paper.figure2 import draw
+from paper.figures.figure2 import draw
 
 
 def main() -> None:

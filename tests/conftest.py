@@ -31,8 +31,9 @@ except ImportError:
 import stiefel_init
 import stiefel_init.schemes
 import stiefel_init.torch
-from stiefel_init import StiefelError, _stream
-from stiefel_init._validate import Method
+from stiefel_init import StiefelError
+from stiefel_init.core import stream as _stream
+from stiefel_init.core.validate import Method
 from stiefel_init.schemes import Stiefel, get
 from stiefel_init.torch.sampling import _householder, _source
 

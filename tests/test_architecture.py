@@ -14,23 +14,20 @@ PACKAGE = "stiefel_init"
 
 LAYERS = (
     # The core, with NumPy and SciPy alone, and the initializations.
-    (PACKAGE, f"{PACKAGE}._*", f"{PACKAGE}.schemes", f"{PACKAGE}.recipe"),
+    (PACKAGE, f"{PACKAGE}.core", f"{PACKAGE}.schemes", f"{PACKAGE}.recipe"),
     (f"{PACKAGE}.theory",),
-    tuple(f"{PACKAGE}.{name}" for name in ("torch", "jax", "keras", "sklearn", "optim")),
+    tuple(f"{PACKAGE}.{name}" for name in ("torch", "jax", "keras", "sklearn")),
     # The laboratory.
     tuple(f"{PACKAGE}.lab.{name}" for name in ("files", "limit", "progress", "plugins")),
     (f"{PACKAGE}.lab.data",),
     (f"{PACKAGE}.lab.train",),
-    tuple(
-        f"{PACKAGE}.lab.report{name}" for name in ("", ".tables", ".chart", ".charts", ".plots", ".summary", ".page")
-    ),
-    tuple(f"{PACKAGE}.lab.{name}" for name in ("results", "experiment")),
-    tuple(f"{PACKAGE}.lab.{name}" for name in ("paper", "studies")),
-    tuple(f"{PACKAGE}.lab.{name}" for name in ("experiments", "report.pages", "diagnosis", "options", "cli")),
+    (f"{PACKAGE}.lab.report",),
+    (f"{PACKAGE}.lab.study",),
+    tuple(f"{PACKAGE}.lab.{name}" for name in ("diagnosis", "options", "cli")),
     (f"{PACKAGE}.lab", f"{PACKAGE}.__main__"),
 )
 """From the lowest up. A package stands for all that is in it, unless a longer name says otherwise."""
-EXACT = {PACKAGE, f"{PACKAGE}.lab", f"{PACKAGE}.lab.report"}
+EXACT = {PACKAGE, f"{PACKAGE}.lab"}
 """Packages of which the name stands for `__init__` alone."""
 
 
@@ -78,9 +75,8 @@ def layer(name: str) -> int:
     best, place = "", -1
     for number, names in enumerate(LAYERS):
         for one in names:
-            core = one.endswith("*") and name.startswith(one[:-1]) and not name.startswith(f"{PACKAGE}.__")
             inside = name == one or (one not in EXACT and name.startswith(f"{one}."))
-            if (core or inside) and len(one) > len(best):
+            if inside and len(one) > len(best):
                 best, place = one, number
     return place
 
@@ -155,15 +151,16 @@ def test_every_form_of_an_import_is_seen() -> None:
 def test_a_cycle_and_a_step_up_would_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / PACKAGE
     (folder / "lab").mkdir(parents=True)
-    for name in ("__init__", "_low", "_other", "lab/__init__", "lab/cli"):
+    (folder / "core").mkdir()
+    for name in ("__init__", "core/__init__", "core/low", "core/other", "lab/__init__", "lab/cli"):
         (folder / f"{name}.py").write_text("")
-    (folder / "_low.py").write_text("def f():\n    from ._other import g\n")
-    (folder / "_other.py").write_text("from . import _low\nif False:\n    from .lab import cli\n")
+    (folder / "core/low.py").write_text("def f():\n    from .other import g\n")
+    (folder / "core/other.py").write_text("from . import low\nif False:\n    from ..lab import cli\n")
     monkeypatch.setattr(f"{__name__}.SOURCE", tmp_path)
-    assert graph()[f"{PACKAGE}._other"] == {f"{PACKAGE}._low", f"{PACKAGE}.lab.cli"}
+    assert graph()[f"{PACKAGE}.core.other"] == {f"{PACKAGE}.core.low", f"{PACKAGE}.lab.cli"}
     with pytest.raises(pytest.fail.Exception, match="a cycle"):
         test_no_module_imports_itself_by_a_detour()
-    with pytest.raises(AssertionError, match=r"_other imports stiefel_init\.lab\.cli"):
+    with pytest.raises(AssertionError, match=r"other imports stiefel_init\.lab\.cli"):
         test_no_module_imports_from_a_layer_above_its_own()
 
 

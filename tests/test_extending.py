@@ -12,17 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from laboratory import ROOT, Cli, refused
+from paper import experiment
+from paper import registry as experiments
+from paper.experiment import Trained
 from torch import nn
 
 import stiefel_init.torch
 from stiefel_init import schemes, theory
-from stiefel_init.lab import data, experiment, experiments
+from stiefel_init.lab import data
 from stiefel_init.lab.data import library
-from stiefel_init.lab.experiment import Trained
 from stiefel_init.lab.plugins import load_file
 from stiefel_init.lab.train.record import Record, read
-from stiefel_init.schemes import _scheme
-from stiefel_init.theory import _moments
+from stiefel_init.schemes import base as _scheme
+from stiefel_init.theory import moments as _moments
 
 PAGE = ROOT / "CONTRIBUTING.md"
 FILES = ("my_scheme.py", "my_data.py", "my_activation.py", "my_experiment.py")
@@ -117,7 +119,7 @@ def test_a_scheme_draws_the_same_weights_in_every_framework(mine: Mine, tmp_path
     np.testing.assert_allclose(layer.weight.detach().numpy(), weights, rtol=1e-5, atol=1e-6)
     scheme = schemes.get(mine.scheme)
     assert theory.propagate((64, 64, 64), mean=0.0, std=1.0, scheme=mine.scheme).pre_std[0] == pytest.approx(
-        (64 * scheme.law(64, 64).variance) ** 0.5
+        (64 * scheme.distribution(64, 64).variance) ** 0.5
     )
 
 
@@ -193,7 +195,7 @@ TOGETHER = """
 import my_data
 import my_scheme
 from stiefel_init.lab import Cell, Trained, summary
-from stiefel_init.lab.experiment import register
+from paper.experiment import register
 
 class Together(Trained):
     name = "together"

@@ -20,12 +20,14 @@ import torch
 from conftest import ALL_SCHEMES, DRAWN_SCHEMES
 from torch import nn
 
-from stiefel_init import _stream, draw, sample, schemes
+from stiefel_init import draw, sample, schemes
+from stiefel_init.core import stream as _stream
 from stiefel_init.jax import initializer, stiefel
 from stiefel_init.keras import Initializer
 from stiefel_init.torch import draw_, initialize_
 from stiefel_init.torch.sampling._source import fill_
 
+EVERY_SCHEME = sorted({*ALL_SCHEMES, *DRAWN_SCHEMES})
 LIMIT = {"float32": 5e-6, "float64": 1e-12}
 Draw = Callable[[str, int, int, tuple[int, ...], int, str, str], np.ndarray]  # scheme, m, n, batch, seed, name, dtype
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras and NumPy 2
@@ -107,16 +109,22 @@ def test_any_two_frameworks_agree(m: int, n: int, batch: tuple[int, ...], seed: 
 
 
 SHAPES = [(1, 1), (1, 5), (5, 1), (3, 12), (12, 3), (3, 5), (64, 784)]
+GRID = [
+    pytest.param(scheme, shape, "float32", marks=() if shape == (12, 3) or scheme == "stiefel" else pytest.mark.slow)
+    for scheme in EVERY_SCHEME
+    for shape in SHAPES
+]
 
 
-@pytest.mark.parametrize("scheme", sorted({*ALL_SCHEMES, *DRAWN_SCHEMES}))
-@pytest.mark.parametrize(("shape", "dtype"), [*((shape, "float32") for shape in SHAPES), ((12, 3), "float64")], ids=str)
+@pytest.mark.parametrize(
+    ("scheme", "shape", "dtype"), [*GRID, *((scheme, (12, 3), "float64") for scheme in EVERY_SCHEME)], ids=str
+)
 def test_every_scheme_is_the_same_in_every_framework(scheme: str, shape: tuple[int, int], dtype: str) -> None:
     names = [name for name in FRAMEWORKS if name != "jax.jit"]
     agree({name: FRAMEWORKS[name](scheme, *shape, (2,), 3, "1", dtype) for name in names}, (2, *shape), dtype)
 
 
-@pytest.mark.parametrize("scheme", sorted({*ALL_SCHEMES, *DRAWN_SCHEMES}))
+@pytest.mark.parametrize("scheme", EVERY_SCHEME)
 def test_every_scheme_is_the_same_in_half_precision_to_its_rounding(scheme: str) -> None:
     exact = draw(scheme, 12, 6, seed=4, name="0")
     halves: dict[str, Any] = {
@@ -153,6 +161,7 @@ KERNELS: list[Kernel] = [
     (4, 12, 2, (3, 2)),
     (6, 6, 6, (3,)),
 ]
+MARKED_KERNELS = [KERNELS[1], *(pytest.param(kernel, marks=pytest.mark.slow) for kernel in KERNELS[::2])]
 
 
 def torch_kernel(scheme: str, inputs: int, outputs: int, groups: int, window: tuple[int, ...]) -> np.ndarray:
@@ -177,7 +186,7 @@ def keras_kernel(scheme: str, inputs: int, outputs: int, groups: int, window: tu
 
 
 @pytest.mark.parametrize("scheme", ALL_SCHEMES)
-@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize("kernel", MARKED_KERNELS, ids=str)
 def test_every_scheme_fills_convolution_kernels_alike(scheme: str, kernel: Kernel) -> None:
     same_kernels(scheme, kernel)
 
@@ -195,6 +204,7 @@ def same_kernels(scheme: str, kernel: Kernel) -> None:
         agree({"torch": ours, "draw_": stacked.numpy().reshape(shape)}, shape, "float32")
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_does_not_matter(tmp_path: Path) -> None:
     """Three threads there, and here as many as there are; one in `make test`."""
     code = """if True:
@@ -232,7 +242,7 @@ def test_a_snippet_of_the_docs_runs(block: str) -> None:
     exec(compile(block, str(DOCS), "exec"), {})
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.slow), "torch"])
 def test_the_keras_snippets_of_the_docs_run(backend: str) -> None:
     assert KERAS
     code = "\n".join(KERAS)

@@ -10,7 +10,8 @@ import torch
 from plain_set import Plain, basis, polar, turned
 from scipy.linalg import expm
 
-from stiefel_init import _on_set, check, sample
+from stiefel_init import check, sample
+from stiefel_init.core import geometry as _on_set
 
 SHAPES = [(1, 1), (1, 5), (5, 1), (2, 2), (2, 3), (3, 2), (6, 11), (11, 6), (9, 9)]
 every_shape = pytest.mark.parametrize(("m", "n"), SHAPES)

@@ -12,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stiefel_init.torch
-from stiefel_init import _stream, check, draw, sample
-from stiefel_init._sample import MEMBERS, Member
-from stiefel_init._validate import Method
+from stiefel_init import check, draw, sample
+from stiefel_init.core import stream as _stream
+from stiefel_init.core.sample import MEMBERS, Member
+from stiefel_init.core.validate import Method
 
 NUMPY_DTYPES = (np.float64, np.float32, np.float16)
+EVERY_SCHEME = sorted({*ALL_SCHEMES, *DRAWN_SCHEMES})
+FIXED = ("lee", "lee direct", "identity", "idinit", "zero", "sinusoidal")  # one matrix for each shape
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -79,9 +82,10 @@ def test_single_members_of_the_degenerate_sets() -> None:
     assert sample(0, 4).shape == (0, 4)
 
 
-@pytest.mark.parametrize("scheme", sorted({*ALL_SCHEMES, *DRAWN_SCHEMES}))
-@pytest.mark.parametrize("dtype", NUMPY_DTYPES, ids=lambda d: d.__name__)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("scheme", EVERY_SCHEME)
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [*((shape, np.float64) for shape in SHAPES), ((6, 11), np.float32), ((6, 11), np.float16)]
+)
 def test_draw_gives_finite_arrays_of_the_shape_and_dtype_asked_for(
     shape: tuple[int, int], dtype: type, scheme: str
 ) -> None:
@@ -95,9 +99,9 @@ def test_draw_gives_finite_arrays_of_the_shape_and_dtype_asked_for(
             W += 1  # an array of one's own, not to be had from elsewhere
 
 
-@pytest.mark.parametrize("scheme", sorted({*ALL_SCHEMES, *DRAWN_SCHEMES}))
+@pytest.mark.parametrize("scheme", EVERY_SCHEME)
 def test_the_seed_the_name_and_the_place_in_the_batch_decide(scheme: str) -> None:
-    fixed = scheme in ("lee", "lee direct", "identity", "idinit", "zero", "sinusoidal")
+    fixed = scheme in FIXED
     first = draw(scheme, 6, 12, batch=(2, 2), seed=1, name="a")
     np.testing.assert_array_equal(draw(scheme, 6, 12, batch=4, seed=1, name="a"), first.reshape(4, 6, 12))
     np.testing.assert_array_equal(draw(scheme, 6, 12, seed=1, name="a"), first[0, 0])
@@ -106,16 +110,16 @@ def test_the_seed_the_name_and_the_place_in_the_batch_decide(scheme: str) -> Non
         assert np.array_equal(draw(scheme, 6, 12, batch=(2, 2), seed=seed, name=name), first) == fixed
 
 
-@pytest.mark.parametrize("scheme", sorted({*ALL_SCHEMES, *DRAWN_SCHEMES}))
+@pytest.mark.parametrize("scheme", EVERY_SCHEME)
 def test_float32_is_float64_to_rounding(scheme: str) -> None:
     for shape in ((1, 1), (6, 12), (12, 6), (7, 5), (100, 100)):
         single, double = (draw(scheme, *shape, seed=2, dtype=dtype) for dtype in (np.float32, np.float64))
         np.testing.assert_allclose(single, double, rtol=0, atol=5e-6)
 
 
-@pytest.mark.parametrize("scheme", sorted({*ALL_SCHEMES, *DRAWN_SCHEMES}))
+@pytest.mark.parametrize("scheme", EVERY_SCHEME)
 def test_a_generator_is_drawn_from_and_fresh_entropy_is_fresh(scheme: str) -> None:
-    fixed = scheme in ("lee", "lee direct", "identity", "idinit", "zero", "sinusoidal")
+    fixed = scheme in FIXED
     rng, again = np.random.default_rng(5), np.random.default_rng(5)
     first = draw(scheme, 6, 12, seed=rng)
     np.testing.assert_array_equal(first, draw(scheme, 6, 12, seed=again))

@@ -34,6 +34,7 @@ START: dict[str, Any] = {
 RATE = 1e-3 / 30**0.5  # the paper's, for 30 layers
 
 
+@pytest.mark.slow
 @parametrize_with_checks([kind(max_iter=100) for kind in (StiefelMLPClassifier, StiefelMLPRegressor)])
 def test_all_that_scikit_learn_asks_of_an_estimator(estimator: Any, check: Any) -> None:
     check(estimator)
@@ -164,9 +165,13 @@ def test_training_starts_with_the_scheme_of_that_name(mlp: Any, outputs: int, sc
         np.testing.assert_allclose(W, draw(scheme, m, n, seed=seed).T, rtol=1e-12, atol=1e-200)
 
 
-@pytest.mark.parametrize("scheme", ALL_SCHEMES)
-@pytest.mark.parametrize("solver", ["adam", "sgd", "lbfgs"])
-@pytest.mark.parametrize("mlp", [StiefelMLPClassifier, StiefelMLPRegressor])
+@pytest.mark.parametrize(
+    ("mlp", "solver", "scheme"),
+    [
+        *((StiefelMLPClassifier, "adam", scheme) for scheme in ALL_SCHEMES),
+        *((StiefelMLPRegressor, solver, "stiefel") for solver in ("adam", "sgd", "lbfgs")),
+    ],
+)
 def test_every_scheme_can_be_trained_from(mlp: Any, solver: str, scheme: str) -> None:
     options: dict[str, Any] = {"hidden_layer_sizes": (8,), "solver": solver, "max_iter": 3, "random_state": 0}
     model = mlp(scheme=scheme, **options).fit(X[:100], Y[:100])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stiefel_init import _stream
+from stiefel_init.core import stream as _stream
 
 Block = tuple[tuple[int, int], tuple[int, int]]  # rows, columns
 

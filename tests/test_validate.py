@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ALL_SCHEMES, one_sentence
+from conftest import one_sentence
 
 import stiefel_init.torch as sit
-from stiefel_init import StiefelError, _validate, cholesky_factor, complement, draw, sample
-from stiefel_init._validate import Method
+from stiefel_init import StiefelError, cholesky_factor, complement, draw, sample
+from stiefel_init.core import validate as _validate
+from stiefel_init.core.validate import Method
 
 
 @pytest.mark.parametrize("call", [sample, sit.sample], ids=["numpy", "torch"])
@@ -95,10 +96,9 @@ def test_numbers_of_any_kind_come_back_as_floats(value: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "zero"])
-@pytest.mark.parametrize("scheme", ALL_SCHEMES)
-def test_seeds_of_every_scheme(scheme: str, seed: Any) -> None:
+def test_seeds_of_a_scheme_that_needs_none(seed: Any) -> None:
     with pytest.raises(StiefelError) as error:
-        draw(scheme, 2, 3, seed=seed)
+        draw("lee", 2, 3, seed=seed)
     assert f"seed={seed!r}" in one_sentence(error)
 
 

@@ -5,10 +5,36 @@ structure. `stiefel_init.schemes` holds the initializations, `.theory` the analy
 `.sklearn` the frameworks, `.lab` the experiments.
 """
 
-from ._check import Membership, check
-from ._errors import StiefelError
-from ._sample import draw, sample
-from ._structure import cholesky_factor, complement
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .core.errors import StiefelError
+
+if TYPE_CHECKING:
+    from .core.check import Membership, check
+    from .core.sample import draw, sample
+    from .core.structure import cholesky_factor, complement
 
 __version__ = "0.2.0"
 __all__ = ["Membership", "StiefelError", "check", "cholesky_factor", "complement", "draw", "sample"]
+
+# Loaded on first use: NumPy takes longer to import than the command line takes to show its help.
+_HOME = {
+    "Membership": "check",
+    "check": "check",
+    "cholesky_factor": "structure",
+    "complement": "structure",
+    "draw": "sample",
+    "sample": "sample",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f".core.{_HOME[name]}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ._install import missing
+from .core.install import missing
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """scikit-learn: `StiefelMLPClassifier` and `StiefelMLPRegressor`, its multilayer perceptrons with another start.
 
-The recipe is that of `stiefel_init.torch.initialize_`, for layers in a row: recipe/_parts.py has the reasons.
+The recipe is that of `stiefel_init.torch.initialize_`, for layers in a row: recipe/rules.py has the reasons.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ._errors import StiefelError
-from ._install import missing
-from ._sample import draw
-from .recipe._matrices import Layer, Matrices, Weight
-from .recipe._parts import parts
-from .recipe._roles import Roles
+from .core.errors import StiefelError
+from .core.install import missing
+from .core.sample import draw
+from .recipe.layers import Layer, Matrices, Weight
+from .recipe.roles import Roles
+from .recipe.rules import parts
 from .schemes import Position, Recipe, Scheme, SchemeName, Start, Zeros, get
 
 try:

@@ -16,7 +16,7 @@ from stiefel_init import draw
 from stiefel_init.jax import Plan, initialize
 from stiefel_init.jax._equinox import read
 from stiefel_init.jax._flow import flow_of
-from stiefel_init.recipe._flow import OUTPUTS, RECTIFIERS, Flow
+from stiefel_init.recipe.trace import OUTPUTS, RECTIFIERS, Flow
 
 KEY = jax.random.key(0)
 

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
+from paper import experiment
+from paper import registry as experiments
+from paper.experiment import Trained
+from paper.tables.protocol import IMAGES
 
-from stiefel_init.lab import cli, experiment, experiments
+from stiefel_init.lab import cli
 from stiefel_init.lab.data import Dataset
-from stiefel_init.lab.experiment import Trained
-from stiefel_init.lab.paper.protocol import IMAGES
 from stiefel_init.lab.train import task
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record

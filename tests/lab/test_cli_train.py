@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from laboratory import TINY, Cli, csv_of, refused
+from paper.tables.protocol import SCHEMES
 
-from stiefel_init.lab.paper.protocol import SCHEMES
-from stiefel_init.lab.studies import demo
+from stiefel_init.lab.study import demo
 from stiefel_init.lab.train.record import Record, read
 from stiefel_init.lab.train.task import METRICS
 

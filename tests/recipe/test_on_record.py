@@ -11,16 +11,16 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from paper.results import Results
+from paper.studies import on_record
+from paper.studies.rival_cells import EVERY
+from paper.studies.rival_findings import Found
+from paper.studies.rivals import Rivals
+from paper.studies.tuned import Setting
 from torch import nn
 
-from stiefel_init.lab.results import Results
-from stiefel_init.lab.studies import on_record
-from stiefel_init.lab.studies.rival_cells import EVERY
-from stiefel_init.lab.studies.rival_findings import Found
-from stiefel_init.lab.studies.rivals import Rivals
-from stiefel_init.lab.studies.tuned import Setting
-from stiefel_init.recipe import _on_record
-from stiefel_init.recipe._on_record import MARGIN, Known, Plain, known, of_depth
+from stiefel_init.recipe import advice
+from stiefel_init.recipe.advice import MARGIN, Known, Plain, known, of_depth
 from stiefel_init.torch import diagnose, initialize_
 
 DATA = "mnist", "fashion-mnist"
@@ -44,7 +44,7 @@ def rows(
 def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Known]]:
     """A table to fill."""
     made: list[Known] = []
-    monkeypatch.setattr(_on_record, "known", lambda: tuple(made))
+    monkeypatch.setattr(advice, "known", lambda: tuple(made))
     of_depth.cache_clear()
     yield made
     of_depth.cache_clear()

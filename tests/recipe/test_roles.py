@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stiefel_init.recipe._flow import INPUT, Flow, Signal
-from stiefel_init.recipe._roles import Roles, of_flow
+from stiefel_init.recipe.roles import Roles, of_flow
+from stiefel_init.recipe.trace import INPUT, Flow, Signal
 
 GIVEN = Signal(frozenset({INPUT}))
 

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 import stiefel_init
-from stiefel_init import StiefelError, _stream
-from stiefel_init._sample import MEMBERS, Member, member_scheme
+from stiefel_init import StiefelError
+from stiefel_init.core import stream as _stream
+from stiefel_init.core.sample import MEMBERS, Member, member_scheme
 from stiefel_init.theory import propagate
 from stiefel_init.torch import initialize_, sample, stiefel_
 from stiefel_init.torch.sampling._source import fill_

@@ -21,7 +21,7 @@ from torch import nn
 from stiefel_init import StiefelError, check, draw, schemes
 from stiefel_init.jax import initializer
 from stiefel_init.keras import Initializer
-from stiefel_init.schemes import Law, Scheme, Source
+from stiefel_init.schemes import Distribution, Scheme, Source
 from stiefel_init.sklearn import StiefelMLPClassifier, StiefelMLPRegressor
 from stiefel_init.theory import finite_width, propagate
 from stiefel_init.torch import diagnose, draw_, initialize_
@@ -41,8 +41,8 @@ class Even(Scheme):
         bound = self.size * math.sqrt(6 / (source.n + source.fan_out))
         return bound * source.precise().uniforms(source.m, source.n)
 
-    def law(self, m: int, n: int) -> Law:
-        return Law(variance=2 * self.size**2 / (m + n))
+    def distribution(self, m: int, n: int) -> Distribution:
+        return Distribution(variance=2 * self.size**2 / (m + n))
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,9 @@ class Flipped(Scheme):
         rows = source.xp.flip(source.semi_orthogonal(aligned=True), (1,))
         return math.sqrt(2 * source.m / (source.m + source.fan_out)) * rows
 
-    def law(self, m: int, n: int) -> Law:
-        return Law(aligned=True)
+    # by its name in release 0.2, which is honoured
+    def law(self, m: int, n: int) -> Distribution:
+        return Distribution(aligned=True)
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,7 @@ def test_its_law_is_what_the_theory_follows() -> None:
     assert (even.scheme, str(flipped).splitlines()[0]) == ("even", "flipped, relu, input N(0.3, 1²)")
     half = propagate([30, 20], mean=0.3, std=1.0, scheme="even 0.5")
     assert half.pre_std[0] == pytest.approx(even.pre_std[0] / 2)
-    with pytest.raises(StiefelError, match="scheme='mixed' has no prediction; give it a `law` method"):
+    with pytest.raises(StiefelError, match="scheme='mixed' has no prediction; give it a `distribution` method"):
         propagate([3, 3], mean=0, std=1, scheme="mixed")
 
 

@@ -302,7 +302,7 @@ def test_a_scheme_without_a_law_says_so() -> None:
         name = "lawless"
 
     with pytest.raises(StiefelError) as error:
-        Lawless().law(3, 4)
+        Lawless().distribution(3, 4)
     assert "scheme='lawless' has no prediction" in one_sentence(error)
     assert Lawless().resolve(3, 4) == Lawless()
     assert not Lawless.entrywise
@@ -323,14 +323,14 @@ def test_the_others_exist_for_every_shape(text: str) -> None:
 
 
 def test_the_laws_that_the_theory_follows() -> None:
-    laws = {name: schemes.get(name).law(30, 60) for name in OWN if name not in ("lee", "rotation")}
+    laws = {name: schemes.get(name).distribution(30, 60) for name in OWN if name not in ("lee", "rotation")}
     assert {name for name, law in laws.items() if law.aligned} == {"stiefel", "permutation", "identity"}
     assert {name for name, law in laws.items() if law.non_negative} == {"permutation", "identity"}
     variances = {name: law.variance for name, law in laws.items() if not law.aligned}
     assert variances == pytest.approx({"he": 2 / 60, "xavier": 2 / 90, "orthogonal": 1 / 60, "random": 0.01})
-    assert schemes.get("orthogonal 2").law(60, 30).variance == pytest.approx(4 / 60)
-    assert schemes.get("random 0.5").law(60, 30).variance == 0.25
-    assert not schemes.get("permutation").law(4, 6).non_negative
+    assert schemes.get("orthogonal 2").distribution(60, 30).variance == pytest.approx(4 / 60)
+    assert schemes.get("random 0.5").distribution(60, 30).variance == 0.25
+    assert not schemes.get("permutation").distribution(4, 6).non_negative
     for name in ("rotation", "rotation 1"):
         with pytest.raises(StiefelError, match=f"scheme='{schemes.get(name)}' has no prediction"):
-            schemes.get(name).law(4, 4)
+            schemes.get(name).distribution(4, 4)

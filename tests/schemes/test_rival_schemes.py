@@ -121,7 +121,7 @@ def test_truncated_normal_has_its_law() -> None:
     drawn = draw("truncated-normal 0.5", 200, 300, seed=0)
     assert np.abs(drawn).max() <= 1
     assert stats.kstest(drawn.ravel(), stats.truncnorm(-2, 2, scale=0.5).cdf).pvalue > FALSE_ALARM
-    variance = schemes.get("truncated-normal 0.5").law(200, 300).variance
+    variance = schemes.get("truncated-normal 0.5").distribution(200, 300).variance
     assert math.isclose(float(stats.truncnorm(-2, 2, scale=0.5).var()), variance, rel_tol=1e-9)
 
 

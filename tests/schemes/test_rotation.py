@@ -10,7 +10,9 @@ import torch
 from scipy.linalg import expm
 from torch.overrides import TorchFunctionMode
 
-from stiefel_init import _construct, _stream, check, draw
+from stiefel_init import check, draw
+from stiefel_init.core import construct as _construct
+from stiefel_init.core import stream as _stream
 from stiefel_init.torch import draw_
 
 

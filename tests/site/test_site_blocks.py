@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import typer.main
+from paper.results import Results
+from paper.studies import architectures
 
 from stiefel_init.lab.cli import app
-from stiefel_init.lab.results import Results
-from stiefel_init.lab.studies import architectures
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -92,7 +92,7 @@ def test_there_are_commands_and_a_wrong_one_would_be_found() -> None:
 
 def test_the_decision_tree_says_what_the_records_say() -> None:
     """Which networks it calls better, or no different, under which headings."""
-    page = " ".join(TEXTS["docs/which-start.md"].split())
+    page = " ".join(TEXTS["docs/which-initialization.md"].split())
     found = architectures.Architectures().evidence(Results())
     assert found is not None
     words = {network.title.lower(): found.words(name) for name, network in found.networks.items()}

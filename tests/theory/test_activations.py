@@ -14,7 +14,6 @@ from scipy import stats
 from stiefel_init import StiefelError, sample
 from stiefel_init.theory import (
     ACTIVATIONS,
-    _moments,
     activation_moments,
     activations,
     finite_width,
@@ -22,6 +21,7 @@ from stiefel_init.theory import (
     register_activation,
     slope_moments,
 )
+from stiefel_init.theory import moments as _moments
 
 
 @pytest.fixture(autouse=True)

@@ -15,13 +15,7 @@ from scipy import integrate, stats
 from scipy.special import ndtr
 
 from stiefel_init import sample
-from stiefel_init.theory import (
-    FAVOURED_ALPHA,
-    alignment_optimum,
-    berry_esseen_bound,
-    max_entry_bound,
-    shift_for_alpha,
-)
+from stiefel_init.theory import FAVOURED_ALPHA, alignment_optimum, berry_esseen_bound, max_entry_bound, shift_for_alpha
 
 
 def test_the_optimum_is_attained_by_members_only() -> None:

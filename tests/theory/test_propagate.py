@@ -176,11 +176,11 @@ def test_under_lee_square_layers_apply_the_activation_again_and_again(activation
 
 @pytest.mark.parametrize("scheme", PAPER_SCHEMES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("widths", [(1, 1), (1, 1, 1), (1, 5), (5, 1), (3, 1, 4), (2, 2, 2)], ids=str)
-def test_tiny_widths_give_finite_numbers(scheme: str, activation: str, widths: tuple[int, ...]) -> None:
-    p = propagate(widths, mean=-0.2, std=1.0, scheme=scheme, activation=activation)
-    assert len(p) == len(widths) - 1
-    assert all(np.isfinite(column).all() for column in p.to_dict().values())
+def test_tiny_widths_give_finite_numbers(scheme: str, activation: str) -> None:
+    for widths in ((1, 1), (1, 1, 1), (1, 5), (5, 1), (3, 1, 4), (2, 2, 2)):
+        p = propagate(widths, mean=-0.2, std=1.0, scheme=scheme, activation=activation)
+        assert len(p) == len(widths) - 1
+        assert all(np.isfinite(column).all() for column in p.to_dict().values()), widths
 
 
 @pytest.mark.parametrize("scheme", PAPER_SCHEMES)

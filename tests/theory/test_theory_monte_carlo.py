@@ -136,7 +136,9 @@ def inputs_of(scheme: str) -> int:
     return 1 if scheme in ZERO_MEAN else 16
 
 
-@pytest.mark.parametrize("scheme", PAPER_SCHEMES)
+@pytest.mark.parametrize(
+    "scheme", [pytest.param(name, marks=() if name in ("lee", "he") else pytest.mark.slow) for name in PAPER_SCHEMES]
+)
 def test_every_layer_is_as_predicted(scheme: str) -> None:
     widths = [INPUT] + [WIDTH] * DEPTH
     p = propagate(widths, mean=0.3, std=1.0, scheme=scheme)

@@ -10,8 +10,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..recipe._matrices import ONES, ZEROS, Constant, Layer, Leave
-from ..recipe._parameters import Layout, Parameter
+from ..recipe.initialize import Layout, Parameter
+from ..recipe.layers import ONES, ZEROS, Constant, Layer, Leave
 from ._model import GUESSES, PIXELS, Apply, Model, example, is_floating, kept, no_rule
 
 _NORMS = eqx.nn.LayerNorm, eqx.nn.GroupNorm, eqx.nn.RMSNorm, eqx.nn.BatchNorm

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..recipe._matrices import ONES, ZEROS, Constant, Layer, Leave
-from ..recipe._parameters import Layout, axes, dense, einsum, kernel
+from ..recipe.initialize import Layout, axes, dense, einsum, kernel
+from ..recipe.layers import ONES, ZEROS, Constant, Layer, Leave
 from ._model import no_rule
 
 Shape = tuple[int, ...]

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..recipe._flow import ACTIVATIONS, INPUT, OUTPUTS, Flow, Signal, join
+from ..recipe.trace import ACTIVATIONS, INPUT, OUTPUTS, Flow, Signal, join
 
 
 class Value(NamedTuple):

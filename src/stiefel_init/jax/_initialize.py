@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import _validate
-from .._errors import StiefelError
-from ..recipe._matrices import Conv, Layer, Leave
+from ..core import validate as _validate
+from ..core.errors import StiefelError
 from ..recipe._options import Recipe, chosen_scheme, matching
-from ..recipe._parameters import Parameter, decide, values
-from ..recipe._plan import Plan
-from ..recipe._roles import Roles, of_flow, of_order
 from ..recipe._start import refuse_torch_only, start_of
+from ..recipe.initialize import Parameter, decide, values
+from ..recipe.layers import Conv, Layer, Leave
+from ..recipe.plan import Plan
+from ..recipe.roles import Roles, of_flow, of_order
 from ..schemes import Scheme, SchemeName, Stiefel
 from ._flow import flow_of
 from ._initializer import DTYPES

@@ -12,8 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import _construct, _stream, _validate
-from .._errors import StiefelError
+from ..core import construct as _construct
+from ..core import stream as _stream
+from ..core import validate as _validate
+from ..core.errors import StiefelError
 from ..schemes import Scheme, SchemeName, Source, Stiefel, get
 
 __all__ = ["Initializer", "initializer", "stiefel"]

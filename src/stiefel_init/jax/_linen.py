@@ -8,8 +8,8 @@ from typing import Any
 
 import jax
 
-from ..recipe._matrices import Layer
-from ..recipe._parameters import Parameter
+from ..recipe.initialize import Parameter
+from ..recipe.layers import Layer
 from ._flax import NORMS, guess, stream, what
 from ._flow import flow_of
 from ._model import Apply, Model, is_floating, kept

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..recipe._matrices import Leave
-from ..recipe._parameters import Parameter
+from ..recipe.initialize import Parameter
+from ..recipe.layers import Leave
 
 Apply = Callable[..., Any]
 GUESSES = 12

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from ..recipe._matrices import Leave
-from ..recipe._parameters import Parameter
+from ..recipe.initialize import Parameter
+from ..recipe.layers import Leave
 from ._flax import NORMS, stream, what
 from ._model import GUESSES, PIXELS, Apply, Model, example, is_floating
 

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras import layers
 
-from ..recipe._flow import INPUT, Flow, Signal, join
+from ..recipe.trace import INPUT, Flow, Signal, join
 from ._layers import ATTENTION, CONVOLUTIONS, DEPTHWISE, NORMS, SEPARABLE, TRANSPOSED, inner
 
 _NAMES = {

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
-from .. import _validate
-from .._errors import StiefelError
-from .._sample import of_kernel
+from ..core import validate as _validate
+from ..core.errors import StiefelError
+from ..core.sample import of_kernel
 from ..schemes import SchemeName, get
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")

@@ -9,9 +9,9 @@ from typing import Any
 import keras
 from keras import layers
 
-from .._errors import StiefelError
-from ..recipe._matrices import ZEROS, Constant, Layer, Leave
-from ..recipe._parameters import Layout, Parameter, dense, einsum, kernel
+from ..core.errors import StiefelError
+from ..recipe.initialize import Layout, Parameter, dense, einsum, kernel
+from ..recipe.layers import ZEROS, Constant, Layer, Leave
 
 Shape = tuple[int, ...]
 Held = tuple[Layer | Constant | Leave, Layout | None]

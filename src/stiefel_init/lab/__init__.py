@@ -12,27 +12,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .data import Dataset, from_arrays, from_csv, from_file, load
-    from .experiment import Experiment, Options, Trained
-    from .report.summary import summary
-    from .report.tables import Table
+    from .data import Dataset, from_arrays, from_file, load
+    from .report.tables import Table, summary
     from .train.cell import Cell
     from .train.record import Record
     from .train.runner import run
 
 __all__ = [
-    "Cell", "Dataset", "Experiment", "Options", "Record", "Table", "Trained", "from_arrays", "from_csv", "from_file",
+    "Cell", "Dataset", "Record", "Table", "from_arrays", "from_file",
     "load", "run", "summary",
 ]  # fmt: skip
 
 _HOME = {
-    **dict.fromkeys(("Dataset", "from_arrays", "from_csv", "from_file", "load"), "data"),
-    **dict.fromkeys(("Experiment", "Options", "Trained"), "experiment"),
+    **dict.fromkeys(("Dataset", "from_arrays", "from_file", "load"), "data"),
     "Cell": "train.cell",
     "Record": "train.record",
     "Table": "report.tables",
     "run": "train.runner",
-    "summary": "report.summary",
+    "summary": "report.tables",
 }
 
 

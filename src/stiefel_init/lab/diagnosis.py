@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .._errors import StiefelError, meant
-from ..theory._moments import resolve
+from ..core.errors import StiefelError, meant
+from ..theory.moments import resolve
 from ..torch import Diagnosis, TailoredReLU, diagnose, initialize_
 from .data import load, names, split, standardized
 from .files import prepare, write_whole
 from .plugins import load_file
 from .report import plots
 from .report.tables import Table
-from .studies.own import Columns, own_data, schemes_of
+from .study.own import Columns, own_data, schemes_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from .._errors import StiefelError
+from ..core.errors import StiefelError
 
 
 def replace(path: Path, content: bytes) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from .studies.own import Columns
+    from .study.own import Columns
 
 
 def folder(name: str | Path) -> Path:
@@ -155,7 +155,7 @@ def takes_columns(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _columns(*, task: Task | None, drop: str, category: str, **others: Any) -> Columns:
-    from .studies.own import Columns
+    from .study.own import Columns
 
     left, categories = (tuple(filter(None, map(str.strip, text.split(",")))) for text in (drop, category))
     return Columns(task=None if task is None else task.value, drop=left, category=categories, **others)

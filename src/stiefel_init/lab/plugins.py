@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from .._errors import StiefelError
+from ..core.errors import StiefelError
 
 
 def load_file(path: Path) -> ModuleType:

@@ -1,5 +1,5 @@
 """The default recipe for whole models, for every framework: what each layer starts as, and the plan that says so."""
 
-from ._plan import Plan, Row
+from .plan import Plan, Row
 
 __all__ = ["Plan", "Row"]

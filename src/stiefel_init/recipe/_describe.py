@@ -7,9 +7,9 @@ from collections import Counter
 from functools import lru_cache
 
 from ..schemes import Blend, MimeticFactor, Random, Scheme
-from ._matrices import Constant, Matrices, Shape
-from ._parts import Part
-from ._plan import NEITHER, Row
+from .layers import Constant, Matrices, Shape
+from .plan import NEITHER, Row
+from .rules import Part
 
 EMBEDDING = Random(1.0)  # as torch draws its own
 

@@ -6,12 +6,12 @@ from collections.abc import Hashable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal, Protocol, get_args
 
-from .._errors import StiefelError, unknown
-from .._sample import Member, member_scheme
+from ..core.errors import StiefelError, unknown
+from ..core.sample import Member, member_scheme
 from ..schemes import DeltaOrthogonal, Scheme, SchemeName, Stiefel, get
 from ..schemes import Recipe as AsScheme
-from ._matrices import CONV_MODES, Conv
-from ._one_scheme import needs_roles
+from .layers import CONV_MODES, Conv
+from .one_scheme import needs_roles
 
 Recipe = Literal["best", "paper"]
 RECIPES: tuple[Recipe, ...] = get_args(Recipe)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from .._errors import StiefelError
+from ..core.errors import StiefelError
 from ..schemes import Scheme
-from ._matrices import Conv, Weight
-from ._one_scheme import check_roles, needs_roles, parts_of_scheme
-from ._parts import Part, parts
-from ._roles import Roles
+from .layers import Conv, Weight
+from .one_scheme import check_roles, needs_roles, parts_of_scheme
+from .roles import Roles
+from .rules import Part, parts
 
 StartOf = Callable[[Iterable[Weight]], dict[str, list[Part]]]
 """Weights → the parts of each, by name."""

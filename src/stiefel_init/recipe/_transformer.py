@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from .._errors import StiefelError
+from ..core.errors import StiefelError
 from ..schemes import Position, Scheme
-from ._attention import Attention, Projection, attentions, blocks
-from ._matrices import Matrices, Weight
-from ._parts import Part
-from ._roles import Roles
+from .attention import Attention, Projection, attentions, blocks
+from .layers import Matrices, Weight
+from .roles import Roles
+from .rules import Part
 
 _THIRDS: tuple[Literal["query", "key", "value"], ...] = ("query", "key", "value")
 

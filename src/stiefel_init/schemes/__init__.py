@@ -1,4 +1,4 @@
-"""The initializations, one small module each, and the registry that everything else reads.
+"""The initializations, a module for each family, and the registry that everything else reads.
 
 from stiefel_init import draw, schemes
 
@@ -7,42 +7,14 @@ draw("he", 64, 784, seed=0, name="0.weight")     # NumPy; the same weights in ev
 schemes.register(MyScheme)                       # your own: CONTRIBUTING.md
 """
 
-from ._position import Position
-from ._scheme import Law, Scheme, SchemeName, Start, forget, get, names, register
-from ._source import Source
-from .blend import Blend
-from .centred import Centred
-from .delta_orthogonal import DeltaOrthogonal
-from .fixup import Fixup
-from .gpt2 import GPT2
-from .he import He
-from .identity import Identity
-from .idinit import IDInit
-from .lee import Lee
-from .looks_linear import LooksLinear
-from .lsuv import LSUV
-from .meta_init import MetaInit
-from .mimetic import Mimetic, MimeticFactor
-from .mup import MuP
-from .offsets import Offsets
-from .orthogonal import Orthogonal
-from .permutation import Permutation
-from .random import Random
+from .base import Distribution, Law, Position, Scheme, SchemeName, Source, Start, forget, get, names, register
+from .deterministic import IDInit, Lee, Sinusoidal, TanhInit, ZerO
+from .entrywise import He, MuP, Offsets, Random, ScaledHe, TorchDefault, TruncatedNormal, Uniform, Xavier, Zeros
+from .on_set import Blend, Centred, Identity, Permutation, Rotation, Stiefel
+from .orthogonal import TAT, DeltaOrthogonal, LooksLinear, Orthogonal
 from .recipe import Lifted, Raised, Recipe
-from .rotation import Rotation
-from .scaled_he import ScaledHe
-from .sinusoidal import Sinusoidal
-from .skip_init import SkipInit
-from .stiefel import Stiefel
-from .t_fixup import ScaledTable, ScaledXavier, TFixup
-from .tanh_init import TanhInit
-from .tat import TAT
-from .torch_default import TorchDefault
-from .truncated import TruncatedNormal
-from .uniform import Uniform
-from .xavier import Xavier
-from .zero import ZerO
-from .zeros import Zeros
+from .residual import LSUV, Fixup, MetaInit, SkipInit
+from .transformer import GPT2, Mimetic, MimeticFactor, ScaledTable, ScaledXavier, TFixup
 
 __all__ = [
     "GPT2",
@@ -51,6 +23,7 @@ __all__ = [
     "Blend",
     "Centred",
     "DeltaOrthogonal",
+    "Distribution",
     "Fixup",
     "He",
     "IDInit",

@@ -5,14 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ._position import Position
-from ._scheme import Scheme, Start, register
-from ._source import Array, Source
-from .centred import Centred
+from .base import Array, Position, Scheme, Source, Start, register
+from .entrywise import Offsets
 from .level import level
-from .offsets import Offsets
-from .rotation import Rotation
-from .stiefel import Stiefel
+from .on_set import Centred, Rotation, Stiefel
 
 
 @register

@@ -3,17 +3,10 @@
 It needs only NumPy and SciPy. `docs/theory.md` has the derivations, the assumptions and their errors on real data.
 """
 
-from ._bounds import FAVOURED_ALPHA, alignment_optimum, berry_esseen_bound, max_entry_bound, shift_for_alpha
-from ._moments import (
-    ACTIVATIONS,
-    activation_moments,
-    activations,
-    rectified_moments,
-    register_activation,
-    slope_moments,
-)
-from ._propagate import FiniteWidth, Propagation, finite_width, propagate
-from ._tailored import tailored_slope
+from .bounds import FAVOURED_ALPHA, alignment_optimum, berry_esseen_bound, max_entry_bound, shift_for_alpha
+from .moments import ACTIVATIONS, activation_moments, activations, rectified_moments, register_activation, slope_moments
+from .propagation import FiniteWidth, Propagation, finite_width, propagate
+from .tailored import tailored_slope
 
 __all__ = [
     "ACTIVATIONS",

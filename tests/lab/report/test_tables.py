@@ -9,8 +9,7 @@ import pytest
 from laboratory import record
 from markdown_it import MarkdownIt
 
-from stiefel_init.lab.report.summary import summary
-from stiefel_init.lab.report.tables import Table, as_json, plain
+from stiefel_init.lab.report.tables import Table, as_json, plain, summary
 from stiefel_init.lab.train.cell import Cell
 
 TABLE = Table(

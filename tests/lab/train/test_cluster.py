@@ -22,11 +22,12 @@ from stiefel_init import StiefelError
 from stiefel_init.lab.data import Dataset
 from stiefel_init.lab.train import dispatch, record
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.cluster import Place, connected
+from stiefel_init.lab.train.cluster import ClusterSpec, connected
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.runner import run
 from stiefel_init.schemes import Scheme, Source, forget, register
-from stiefel_init.theory import _moments, register_activation
+from stiefel_init.theory import moments as _moments
+from stiefel_init.theory import register_activation
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 pytestmark = [
@@ -70,7 +71,7 @@ def lines(out: Path) -> list[str]:
 def test_one_process_one_node_two_nodes_and_a_dead_one_give_the_same_rows(cluster: Any, tmp_path: Path) -> None:
     cells = deep_cells(8)
     here = timeless(run(cells, device="cpu"))
-    with connected(Place(None)):  # once for all three
+    with connected(ClusterSpec(None)):  # once for all three
         _on_nodes(cluster, cells, here, tmp_path)
         assert ray.is_initialized(), "a connection that was there before stays"
 
@@ -100,7 +101,7 @@ def _on_nodes(cluster: Any, cells: list[Cell], here: list[Record], tmp_path: Pat
 def test_when_all_nodes_die_the_next_one_goes_on(cluster: Any, tmp_path: Path) -> None:
     cells, on = deep_cells(4), "ray?cores=2"  # the head has only one
     node = cluster.add_node(num_cpus=2)
-    with connected(Place(None)), ThreadPoolExecutor(1) as pool:
+    with connected(ClusterSpec(None)), ThreadPoolExecutor(1) as pool:
         running = pool.submit(run, cells, on=on, out=tmp_path, most=1, warn=lambda text: None)
         while not running.done() and not list(tmp_path.glob("*.jsonl")):
             time.sleep(0.01)
@@ -206,7 +207,7 @@ def test_a_place_that_is_none(on: str, stiefel_init: Cli) -> None:
 @pytest.mark.parametrize("options", ["gpus=0", "gpus=2", "gpus=x", "cores=0", "cores=1.5", "gpus", "nodes=3"])
 def test_options_of_a_place_that_are_none(options: str) -> None:
     with pytest.raises(StiefelError, match="asks for what no stack takes"):
-        Place.of(f"ray?{options}")
+        ClusterSpec.of(f"ray?{options}")
 
 
 def test_no_cluster_at_the_address(stiefel_init: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

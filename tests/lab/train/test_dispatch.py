@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.cluster import Kind, Node, Place, Slot
+from stiefel_init.lab.train.cluster import ClusterSpec, Kind, Node, Slot
 from stiefel_init.lab.train.dispatch import Dispatch, Queue
 
 LIMITS: dict[Kind, int] = {"cpu": 12, "cuda": 100}
@@ -87,10 +87,10 @@ KINDS: dict[str, Kind] = {"a": "cpu", "b": "cuda"}
     ("on", "place"),
     [
         ("local", None),
-        ("ray", Place(None)),
-        ("ray?gpus=0.25&cores=2", Place(None, 0.25, 2)),
-        ("ray://head.example:10001?cores=4", Place("ray://head.example:10001", 1.0, 4)),
+        ("ray", ClusterSpec(None)),
+        ("ray?gpus=0.25&cores=2", ClusterSpec(None, 0.25, 2)),
+        ("ray://head.example:10001?cores=4", ClusterSpec("ray://head.example:10001", 1.0, 4)),
     ],
 )
-def test_places(on: str, place: Place | None) -> None:
-    assert Place.of(on) == place
+def test_places(on: str, place: ClusterSpec | None) -> None:
+    assert ClusterSpec.of(on) == place

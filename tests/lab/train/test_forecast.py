@@ -67,9 +67,9 @@ def test_progress_counts_testing() -> None:
 
 def test_networks_that_follow_from_others_are_counted(tmp_path: Path) -> None:
     """A study that chooses rates and then compares trains both; a forecast knows before any is trained."""
-    from stiefel_init.lab.experiment import Options
-    from stiefel_init.lab.experiments import chosen, networks
-    from stiefel_init.lab.studies import rival_cells
+    from paper.experiment import Options
+    from paper.registry import chosen, networks
+    from paper.studies import rival_cells
 
     cells, _ = networks(chosen("rivals"), Options(tmp_path, seeds=2, quick=True))
     first = [cell for search in rival_cells.searches(True) for cell in search.tuning]

@@ -11,11 +11,10 @@ from plain_training import DEVICE, images
 
 from stiefel_init import StiefelError
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.fused import FusedEngine
+from stiefel_init.lab.train.fused import FusedEngine, agrees_with_graph
 from stiefel_init.lab.train.graph import GraphEngine
 from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.training import pick_engine
-from stiefel_init.lab.train.trial import agrees
 
 
 @pytest.mark.parametrize(
@@ -66,8 +65,8 @@ def test_kernels_that_nobody_compared_on_a_card_are_tried_there_first(capsys: py
             raise RuntimeError("no such instruction")
 
     cpu = torch.device("cpu")
-    assert agrees(FusedEngine, "tanh", DEVICE)
-    assert not agrees(Wrong, "tanh", cpu)
+    assert agrees_with_graph(FusedEngine, "tanh", DEVICE)
+    assert not agrees_with_graph(Wrong, "tanh", cpu)
     assert not capsys.readouterr().err
-    assert not agrees(Broken, "tanh", cpu)
+    assert not agrees_with_graph(Broken, "tanh", cpu)
     assert "No kernel for tanh on cpu (RuntimeError); its networks train slower." in capsys.readouterr().err

@@ -33,7 +33,8 @@ from stiefel_init.lab.train.cell import SMOOTH, Cell, PrecisionName
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.task import Task
 from stiefel_init.lab.train.training import EngineName
-from stiefel_init.theory import ACTIVATIONS, _moments, register_activation
+from stiefel_init.theory import ACTIVATIONS, register_activation
+from stiefel_init.theory import moments as _moments
 
 EVERY = (*ACTIVATIONS, "tanh", *SMOOTH)
 

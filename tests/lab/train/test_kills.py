@@ -19,7 +19,7 @@ from stiefel_init.lab.train.record import Record
 
 PROCESSES = multiprocessing.get_context("forkserver")
 # Each worker is a process of its own, forked from one that has imported what takes long.
-PROCESSES.set_forkserver_preload(["stiefel_init.lab.experiments", "pandas", "pytest"])
+PROCESSES.set_forkserver_preload(["paper.registry", "pandas", "pytest"])
 MANY = 120
 
 

@@ -1,4 +1,4 @@
-"""Records: what they hold, kept over runs, verified when read, and read from version 0.1 too."""
+"""Records: what they hold, kept over runs, and verified when read."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from typing import Any
 import pandas as pd
 import pytest
 from laboratory import MINE, file_names, small_cells, timeless, train_small
+from paper.results import Results
 
 from stiefel_init import StiefelError
-from stiefel_init.lab.results import Results
 from stiefel_init.lab.train import record as keep
 from stiefel_init.lab.train import runner
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.forecast import forecast
-from stiefel_init.lab.train.outcome import Outcome
-from stiefel_init.lab.train.record import Record
+from stiefel_init.lab.train.record import Outcome, Record
 from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.task import ACCURACY, RMSE
 from stiefel_init.lab.train.training import train
@@ -257,64 +256,6 @@ def test_records_of_a_registered_scheme_come_back_with_it(tmp_path: Path, own_sc
     told: list[str] = []
     assert keep.read(tmp_path, told.append) == {}
     assert f"scheme='{own_scheme} 0.5' is not known" in told[0]
-
-
-# Version 0.1.
-
-OLD = Path(__file__).parent / "records_of_version_0_1"
-USUAL: dict[str, Any] = {"depth": 2, "width": 4, "epochs": 2, "batch": 16}
-PRICES, CHURN = "prices.csv@1a2b3c4d", "churn.csv@5e6f7a8b"
-LOST_REGRESSION = Cell(PRICES, "he", **USUAL, rate=1e30, optimizer="sgd", protocol=1)
-
-
-def test_records_of_version_0_1_have_their_identity_and_metric() -> None:
-    found = keep.read(OLD, no_training, touch=False)
-    lost = found.pop(LOST_REGRESSION)
-    assert (lost.score, lost.diverged) == (lost.metric.worst, 1)
-    assert {cell: (record.metric, record.score) for cell, record in found.items()} == {
-        Cell(PRICES, "stiefel", **USUAL): (RMSE, 90.61388),
-        Cell(PRICES, "he", **USUAL, seed=1, alpha=2.0, protocol=1): (RMSE, 126.493),
-        Cell(CHURN, "rotation 0.1", **USUAL): (ACCURACY, 75.0),
-        Cell(CHURN, "orthogonal 1.4142135623730951", **USUAL): (ACCURACY, 75.0),
-        Cell(CHURN, "he", **USUAL, rate=1e30, optimizer="sgd", protocol=1): (ACCURACY, 50.0),
-        Cell("digits", "lee direct", 2, 4, "elu", epochs=2): (ACCURACY, 10.27778),
-        Cell("diabetes", "stiefel", 2, 8, epochs=2, alpha=-2.0): (RMSE, 169.9955),
-        Cell("wine", "permutation", 2, (4, 3), epochs=2, batch=None, shots=2): (ACCURACY, 11.11111),
-    }
-    prices = found[Cell(PRICES, "stiefel", **USUAL)]
-    assert prices.train_loss == (12136.66, 12133.86)
-    assert (prices.tested, prices.test_score) == ((1, 2), (90.62905, 90.61388))
-    assert prices.seconds == 0.00598133
-    assert prices.environment["commit"] == "f7657b991232"
-    assert found[Cell(CHURN, "he", **USUAL, rate=1e30, optimizer="sgd", protocol=1)].diverged == 1
-
-
-def test_a_regression_of_version_0_1_that_diverged_at_once_is_a_regression_still() -> None:
-    """Its losses and scores are all null; of a classification's, the scores are not."""
-    found = keep.read(OLD, no_training, touch=False)[LOST_REGRESSION]
-    assert (found.metric, found.score) == (RMSE, math.inf)
-
-
-def test_a_run_of_version_0_1_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in OLD.glob("*.jsonl"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    cells = [
-        Cell("digits", "lee direct", 2, 4, "elu", epochs=2),
-        Cell("diabetes", depth=2, width=8, epochs=2, alpha=-2),
-    ]
-    monkeypatch.setattr(runner, "train", no_training)
-    assert [record.score for record in run(cells, out=tmp_path, device="cpu")] == [10.27778, 169.9955]
-
-
-def test_records_of_version_0_1_lie_beside_new_ones(tmp_path: Path) -> None:
-    """The same network, trained by both versions, is one network."""
-    for path in OLD.glob("table5-*.jsonl"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    old = keep.read(tmp_path, no_training)
-    keep.write(tmp_path, list(old.values()))
-    assert len(file_names(tmp_path)) == 2
-    assert keep.read(tmp_path, no_training) == old
-    assert len(Results(tmp_path).records) == 1
 
 
 # Where to.

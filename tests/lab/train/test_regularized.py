@@ -31,14 +31,14 @@ from plain_training import (
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
-from stiefel_init import StiefelError, _stream
+from stiefel_init import StiefelError
+from stiefel_init.core import stream as _stream
 from stiefel_init.lab.train import checkpoint
 from stiefel_init.lab.train.cell import Cell, OptimizerName, ScheduleName, stack_key
-from stiefel_init.lab.train.dropout import Dropout
 from stiefel_init.lab.train.evaluation import evaluate
 from stiefel_init.lab.train.fused import FusedEngine
-from stiefel_init.lab.train.schedule import factor
-from stiefel_init.lab.train.stack import Stack
+from stiefel_init.lab.train.graph import Dropout
+from stiefel_init.lab.train.stack import Stack, factor
 from stiefel_init.lab.train.task import Task, Tasks
 from stiefel_init.lab.train.training import EngineName, pick_engine, train
 

@@ -19,7 +19,7 @@ from stiefel_init.lab.train import runner
 from stiefel_init.lab.train.cell import Cell, split_evenly
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.graph import GraphEngine
-from stiefel_init.lab.train.outcome import Outcome
+from stiefel_init.lab.train.record import Outcome
 from stiefel_init.lab.train.runner import DeviceName, run
 from stiefel_init.lab.train.task import Tasks
 from stiefel_init.lab.train.training import train

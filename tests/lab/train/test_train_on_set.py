@@ -26,7 +26,8 @@ from plain_training import (
 )
 from torch import nn
 
-from stiefel_init import StiefelError, _on_set, check
+from stiefel_init import StiefelError, check
+from stiefel_init.core import geometry as _on_set
 from stiefel_init.lab.train.cell import ON_SET, Cell, OptimizerName
 from stiefel_init.lab.train.on_set import ANGLES
 from stiefel_init.lab.train.runner import run

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from paper.tables.protocol import SCHEMES
 from plain_training import (
     DEVICE,
     ENGINES,
@@ -27,8 +28,7 @@ from plain_training import (
     table,
 )
 
-from stiefel_init import _stream
-from stiefel_init.lab.paper.protocol import SCHEMES
+from stiefel_init.core import stream as _stream
 from stiefel_init.lab.train.cell import PRECISIONS, Cell, OptimizerName
 from stiefel_init.lab.train.evaluation import NOISE, evaluate
 from stiefel_init.lab.train.stack import BINS, Stack

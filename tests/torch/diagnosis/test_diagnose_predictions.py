@@ -10,8 +10,8 @@ import torch
 from diagnosed import IMAGES, LABELS, mlp
 from torch import nn
 
-from stiefel_init._sample import Member
-from stiefel_init.recipe._matrices import CONV_MODES, Conv
+from stiefel_init.core.sample import Member
+from stiefel_init.recipe.layers import CONV_MODES, Conv
 from stiefel_init.theory import propagate
 from stiefel_init.torch import diagnose, initialize_
 

@@ -11,7 +11,7 @@ from every_layer import initialize_
 from torch import Tensor, nn
 
 from stiefel_init import check, sample
-from stiefel_init.recipe._matrices import CONV_MODES, Conv
+from stiefel_init.recipe.layers import CONV_MODES, Conv
 
 
 def noise(*shape: int) -> Tensor:

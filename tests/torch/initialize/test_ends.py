@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from stiefel_init import StiefelError
 from stiefel_init.torch import Plan, initialize_
-from stiefel_init.torch.initialize import _flow
+from stiefel_init.torch.initialize import trace as _flow
 
 Case = tuple[Callable[[], nn.Module], Callable[[], Any], set[str], set[str]]
 CASES: dict[str, Case] = {

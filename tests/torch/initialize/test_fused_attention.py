@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from stiefel_init import StiefelError, check, sample
 from stiefel_init.torch import initialize_
-from stiefel_init.torch.initialize._draw import Job
-from stiefel_init.torch.initialize._sharded import _runs, _write_rows
+from stiefel_init.torch.initialize.draw import Job
+from stiefel_init.torch.initialize.sharded import _runs, _write_rows
 
 WIDTH, HEADS = 16, 4
 

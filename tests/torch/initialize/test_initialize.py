@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from stiefel_init import sample
-from stiefel_init.recipe._matrices import CONV_MODES
-from stiefel_init.torch.initialize import _draw
+from stiefel_init.recipe.layers import CONV_MODES
+from stiefel_init.torch.initialize import draw as _draw
 
 # What is done once, and what is left alone.
 

@@ -12,7 +12,7 @@ import torch
 from sklearn.datasets import load_sample_images
 from torch import Tensor, nn
 
-from stiefel_init.recipe._matrices import Conv
+from stiefel_init.recipe.layers import Conv
 from stiefel_init.torch import initialize_
 
 DOCS = Path(__file__).parents[3] / "docs" / "initialize.md"

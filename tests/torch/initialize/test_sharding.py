@@ -22,9 +22,10 @@ from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 
 from stiefel_init import StiefelError, check
-from stiefel_init.recipe._matrices import CONV_MODES, Conv
+from stiefel_init.recipe.layers import CONV_MODES, Conv
 from stiefel_init.torch import initialize_ as whole_model_
-from stiefel_init.torch.initialize import _draw, _sharded
+from stiefel_init.torch.initialize import draw as _draw
+from stiefel_init.torch.initialize import sharded as _sharded
 
 pytestmark = pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="needs gloo")
 

@@ -15,7 +15,7 @@ from torch.nn.utils import parametrizations, parametrize
 
 from stiefel_init import StiefelError
 from stiefel_init.torch import initialize_
-from stiefel_init.torch.initialize import _draw
+from stiefel_init.torch.initialize import draw as _draw
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit, which torch.compile loads
 

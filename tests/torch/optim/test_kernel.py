@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from stiefel_init import _on_set
+from stiefel_init.core import geometry as _on_set
 from stiefel_init.torch import sample
 from stiefel_init.torch.optim import _kernel
 

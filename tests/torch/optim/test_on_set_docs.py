@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stiefel_init import _on_set, check, sample
+from stiefel_init import check, sample
+from stiefel_init.core import geometry as _on_set
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "on-the-set.md").read_text()

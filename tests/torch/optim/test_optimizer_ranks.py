@@ -65,6 +65,7 @@ def process(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_shards_and_replicas_are_those_of_one_process(tmp_path: Path) -> None:
     spawn(process, (str(tmp_path),), nprocs=RANKS)
     for rank in range(RANKS):

@@ -12,7 +12,8 @@ import torch
 from plain_set import REFERENCES
 from torch import Tensor, nn
 
-from stiefel_init import _on_set, check
+from stiefel_init import check
+from stiefel_init.core import geometry as _on_set
 from stiefel_init.torch import sample
 from stiefel_init.torch.optim import StiefelAdam, StiefelMuon, StiefelSGD, project_
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from conftest import plain_member
 
-from stiefel_init import _stream, check
+from stiefel_init import check
+from stiefel_init.core import stream as _stream
 from stiefel_init.torch.sampling import _kernel, _panel
 from stiefel_init.torch.sampling import _stream as torch_stream
 
@@ -17,6 +18,7 @@ pytestmark = [
     pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # of NumPy, in Triton's interpreter: words wrap around
 ]
+LARGE = ((3, 1100), (64, 64), (65, 70), (130, 200))
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -33,7 +35,9 @@ def test_reflections_in_one_launch_give_the_plain_result(shape: tuple[int, int],
 
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize(
-    "shape", [(1, 1), (1, 5), (2, 2), (17, 17), (3, 1100), (64, 64), (65, 70), (130, 200)], ids=str
+    "shape",
+    [(1, 1), (1, 5), (2, 2), (17, 17), *(pytest.param(s, marks=pytest.mark.slow) for s in LARGE)],
+    ids=str,
 )
 def test_reflections_in_one_block_give_the_plain_result(shape: tuple[int, int], aligned: bool) -> None:
     numbers = np.random.default_rng(0).standard_normal(shape)
@@ -44,6 +48,7 @@ def test_reflections_in_one_block_give_the_plain_result(shape: tuple[int, int], 
         np.testing.assert_allclose(target.cpu(), plain_member(x, aligned=aligned), atol=1e-13)
 
 
+@pytest.mark.slow
 def test_in_float32_one_block_is_orthonormal_to_rounding() -> None:
     """To 2⁻¹⁹, sixteen units in the last place; four are usual, and tf32 would leave 10,000."""
     for seed in range(3):

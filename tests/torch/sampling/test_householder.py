@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stiefel_init.torch
-from stiefel_init import _stream, check, draw
-from stiefel_init._validate import Method
+from stiefel_init import check, draw
+from stiefel_init.core import stream as _stream
+from stiefel_init.core.validate import Method
 from stiefel_init.schemes import Orthogonal, Stiefel
 from stiefel_init.torch.sampling import _householder
 from stiefel_init.torch.sampling._source import fill_
@@ -30,9 +31,16 @@ def given_numbers(x: np.ndarray) -> _householder.Numbers:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("dtype", TORCH_DTYPES, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("batch", [(), (3,), (0,), (2, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "dtype", "batch"),
+    [
+        *((shape, torch.float64, (3,)) for shape in SHAPES),
+        *(((6, 11), dtype, ()) for dtype in TORCH_DTYPES),
+        ((64, 64), torch.bfloat16, (3,)),
+        *(((11, 6), torch.float32, batch) for batch in ((0,), (2, 2))),
+    ],
+    ids=str,
+)
 def test_torch_samples_are_members(shape: tuple[int, int], dtype: torch.dtype, method: Method, batch: tuple) -> None:
     W = stiefel_init.torch.sample(*shape, batch=batch, method=method, dtype=dtype)
     assert W.shape == (*batch, *shape)

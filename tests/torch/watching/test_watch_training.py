@@ -12,19 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from paper.studies.architectures.networks import GPT, Mixer, PlainCNN, Recurrent, ResNet20, VisionTransformer, mlp
 from torch import nn
 from torch.nn import functional as F
 from trained import batch, network
 
-from stiefel_init.lab.studies.architectures.networks import (
-    GPT,
-    Mixer,
-    PlainCNN,
-    Recurrent,
-    ResNet20,
-    VisionTransformer,
-    mlp,
-)  # fmt: skip
 from stiefel_init.torch import watch
 
 

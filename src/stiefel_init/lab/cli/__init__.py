@@ -14,17 +14,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ..._errors import StiefelError, unknown
-from ..._install import missing
+from ...core.errors import StiefelError, unknown
+from ...core.install import missing
 from ..options import Plugin
-from . import bench, data, models, paper, study
-
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    help="Deep ReLU networks that train from the first step: initialize, diagnose, and re-run the paper.",
-)
+from . import clone, data, models, study
 
 
 def _version(wanted: bool) -> None:
@@ -35,7 +28,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def load_plugins(
     plugin: Plugin = None,
     version: Annotated[
@@ -49,14 +41,13 @@ def load_plugins(
         load_file(path)
 
 
-data_app = typer.Typer(no_args_is_help=True, help="List, fetch and locate the data sets.")
-app.add_typer(data_app, name="data")
+_ANY = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def _command(parent: typer.Typer, name: str, function: Callable[..., None]) -> None:
     """Make a function a command that Ctrl-C ends cleanly, with exit code 130."""
 
-    @parent.command(name)
+    @parent.command(name, context_settings=_ANY if function is clone.absent else None)
     @functools.wraps(function)
     def run(*args: Any, **options: Any) -> None:
         try:
@@ -69,28 +60,31 @@ def _command(parent: typer.Typer, name: str, function: Callable[..., None]) -> N
             sys.exit(130)
 
 
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "demo": study.demo,
-    "train": study.train,
-    "list": study.list_studies,
-    "diagnose": models.diagnose,
-    "audit": models.audit,
-    "reproduce": paper.reproduce,
-    "compare": paper.compare,
-    "report": paper.report,
-    "publish": paper.publish,
-    "source": paper.source,
-    "paper": paper.paper,
-    "bench": bench.bench,
-}
-_DATA_COMMANDS: dict[str, Callable[..., None]] = {
-    "list": data.data_list,
-    "get": data.data_get,
-    "where": data.data_where,
-}
-for _parent, _commands in ((app, _COMMANDS), (data_app, _DATA_COMMANDS)):
-    for _name, _function in _commands.items():
-        _command(_parent, _name, _function)
+def program(about: str, commands: dict[str, Callable[..., None]]) -> typer.Typer:
+    """A program of these commands, which takes --plugin and --version before them."""
+    made = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich", help=about)
+    made.callback()(load_plugins)
+    for name, function in commands.items():
+        _command(made, name, function)
+    return made
+
+
+app = program(
+    "Deep ReLU networks that train from the first step: initialize, diagnose, and re-run the paper.",
+    {
+        "demo": study.demo,
+        "train": study.train,
+        "list": study.list_studies,
+        "diagnose": models.diagnose,
+        "audit": models.audit,
+        **clone.commands(),
+    },
+)
+data_app = typer.Typer(no_args_is_help=True, help="List, fetch and locate the data sets.")
+app.add_typer(data_app, name="data")
+_DATA: dict[str, Callable[..., None]] = {"list": data.data_list, "get": data.data_get, "where": data.data_where}
+for _name, _function in _DATA.items():
+    _command(data_app, _name, _function)
 
 
 # The base of typer's own complaints, which it does not export.
@@ -109,20 +103,20 @@ _PACKAGES = ("torch", "pandas", "sklearn", "matplotlib", "markdown_it", "rich")
 """What the extra `lab` brings."""
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None, program: typer.Typer = app, name: str = "stiefel-init") -> None:
     """Run the command line: exit code 0, 2 for bad input (explained in one sentence), 130 for Ctrl-C."""
     try:
-        app(args=arguments, prog_name="stiefel-init", standalone_mode=False)
+        program(args=arguments, prog_name=name, standalone_mode=False)
         sys.exit(0)
     except StiefelError as error:
         sentence = str(error)
     except _UsageError as error:
         sentence = _complaint(error.format_message())
     except ModuleNotFoundError as error:
-        name = (error.name or "").partition(".")[0]
-        if name not in _PACKAGES:
+        lacking = (error.name or "").partition(".")[0]
+        if lacking not in _PACKAGES:
             raise
-        sentence = str(missing(error, "this command", name, "lab"))
+        sentence = str(missing(error, "this command", lacking, "lab"))
     if sentence:  # none where a command is missing, and the help was the answer
         print(f"error: {sentence}", file=sys.stderr)
     sys.exit(2)

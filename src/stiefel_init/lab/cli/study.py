@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..._errors import StiefelError
+from ...core.errors import StiefelError
 from ..options import (
     DataOption,
     Device,
@@ -40,7 +40,7 @@ def demo(
     Three seeds each. Takes about a minute on two cores and needs no network.
     """
     from ..report import tables
-    from ..studies.demo import networks, run_demo
+    from ..study.demo import networks, run_demo
 
     if dry_run:
         from ..train.forecast import forecast, show
@@ -116,8 +116,10 @@ def train(
 
     [dim]stiefel-init train --data customers.csv --target churn --scheme recipe,he --depth 30[/dim]
     """
-    from ..studies import own, study_files, study_page
-    from ..studies.rates import rates
+    from ..study import files as study_files
+    from ..study import own
+    from ..study import page as study_page
+    from ..study.rates import rates
 
     datasets = own.own_data(data, columns)
     cells = own.grid(
@@ -134,8 +136,8 @@ def train(
         show(found, {}, out, as_json=as_json)
         return
     from ..progress import counted
-    from ..report.summary import summary
-    from ..train.cluster import Place
+    from ..report.tables import summary
+    from ..train.cluster import ClusterSpec
     from ..train.runner import run
 
     watching = None
@@ -150,7 +152,7 @@ def train(
             watching=watching,
         )  # fmt: skip
 
-    if watch and Place.of(on) is not None:
+    if watch and ClusterSpec.of(on) is not None:
         raise StiefelError(
             f"--watch sees networks that train on this machine, and --on is {on}; leave one of them out."
         )
@@ -182,7 +184,7 @@ def list_studies(
 ) -> None:
     """List the studies of a directory: data, schemes, who is best, and the page of each."""
     from ..report import tables
-    from ..studies.study_files import listing
+    from ..study.files import listing
 
     with tables.as_json(as_json):
         listing(directory).show()

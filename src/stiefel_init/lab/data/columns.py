@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..._errors import StiefelError
+from ...core.errors import StiefelError
 
 Decimal = Literal[".", ","]
 MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "-", "--", "."})

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..._errors import StiefelError
+from ...core.errors import StiefelError
 from .columns import Reading
 
 Task = Literal["classification", "regression"]

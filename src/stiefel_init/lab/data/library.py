@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from ..._errors import StiefelError, unknown
+from ...core.errors import StiefelError, unknown
 from . import sources, store
 from .catalog import CATALOG, NAMES, Entry, differences
 from .dataset import Dataset, Task, split_rows

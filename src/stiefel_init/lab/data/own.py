@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._errors import StiefelError, unknown
+from ...core.errors import StiefelError, unknown
 from .columns import Decimal, Reading, classes_or_numbers, decimal_mark, features, labels, shown, times
 from .dataset import TASKS, TEST_SHARE, Dataset, Task
 from .table import read_table
@@ -138,10 +138,6 @@ def from_file(
         groups=None if group is None else labels(group, frame[group]),
         times=None if time is None else times(time, frame[time], mark),
     )  # fmt: skip
-
-
-from_csv = from_file
-"""The name that `from_file` had when it read nothing else."""
 
 
 def _row_numbers(column: str, values: Any) -> bool:

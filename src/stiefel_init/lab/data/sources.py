@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..._errors import StiefelError
+from ...core.errors import StiefelError
 from .catalog import Entry, OpenML, Package, differences
 from .formats import Arrays, UnreadableError, decompress
 from .store import UnavailableError

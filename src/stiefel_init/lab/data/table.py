@@ -12,8 +12,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from ..._errors import StiefelError
-from ..._install import install
+from ...core.errors import StiefelError
+from ...core.install import install
 from ..progress import counted
 
 SEPARATORS = (",", ";", "\t", "|")

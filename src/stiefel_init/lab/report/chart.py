@@ -8,11 +8,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from ..train.record import Record
+
 Numbers = Sequence[float] | np.ndarray
+# One colour for each scheme in every picture, told apart by the colour-blind too (Okabe and Ito's palette).
+_COLOURS = {
+    "stiefel": "#0072B2", "lee": "#E69F00", "he": "#009E73", "xavier": "#CC79A7", "orthogonal": "#56B4E9",
+    "random": "#777777", "permutation": "#D55E00", "identity": "#F0E442", "rotation": "#000000",
+    "recipe": "#D62728",
+}  # fmt: skip
 SCRIPT = Path(__file__).with_name("chart.js").read_text(encoding="utf-8")
 
 
@@ -76,3 +85,35 @@ class Chart:
 def _short(value: Any) -> float | None:
     number = float(value)
     return float(f"{number:.5g}") if math.isfinite(number) else None
+
+
+def colour(scheme: object) -> str:
+    """The colour of a scheme, by its name; those without one share a colour map."""
+    name = str(scheme).split()[0]
+    return _COLOURS.get(name, f"C{sum(map(ord, name)) % 10}")
+
+
+def screen_colour(scheme: object) -> str:
+    """The colour of a scheme on light and on dark pages."""
+    name = colour(scheme)
+    if name.startswith("C"):  # matplotlib's cycle
+        from matplotlib.colors import to_hex
+
+        return to_hex(name)
+    return "currentColor" if name == "#000000" else name
+
+
+def learning(records: Sequence[Record], label: str) -> Chart:
+    """Test score against the epoch: a panel for each depth, a line for each scheme, a band from worst to best seed."""
+    panels = []
+    for depth in sorted({record.cell.depth for record in records}):
+        lines = []
+        for scheme in dict.fromkeys(record.cell.scheme for record in records):
+            seeds = [r for r in records if (r.cell.depth, r.cell.scheme) == (depth, scheme)]
+            if not seeds:
+                continue
+            scores = np.array([record.test_score for record in seeds], float)
+            band = (scores.min(0), scores.max(0)) if len(seeds) > 1 else (None, None)
+            lines.append(Line(str(scheme), screen_colour(scheme), seeds[0].tested, scores.mean(0), *band))
+        panels.append(Panel(f"depth {depth}", "epoch", label, lines, dots=len(records[0].tested) < 3))
+    return Chart(f"{label} against the epoch", panels)

@@ -12,17 +12,12 @@ import numpy as np
 
 from ..files import write_whole
 from ..train.record import Record
+from .chart import colour as colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# One colour for each scheme in every picture, told apart by the colour-blind too (Okabe and Ito's palette).
-_COLOURS = {
-    "stiefel": "#0072B2", "lee": "#E69F00", "he": "#009E73", "xavier": "#CC79A7", "orthogonal": "#56B4E9",
-    "random": "#777777", "permutation": "#D55E00", "identity": "#F0E442", "rotation": "#000000",
-    "recipe": "#D62728",
-}  # fmt: skip
 STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -34,12 +29,6 @@ STYLE: Any = {
     "savefig.bbox": "tight",
     "svg.hashsalt": "stiefel-init",  # the same picture is the same file
 }
-
-
-def colour(scheme: object) -> str:
-    """The colour of a scheme, by its name; those without one share a colour map."""
-    name = str(scheme).split()[0]
-    return _COLOURS.get(name, f"C{sum(map(ord, name)) % 10}")
 
 
 def figure(
@@ -64,29 +53,6 @@ def png(drawn: Figure, dpi: int = 150) -> bytes:
     buffer = io.BytesIO()
     drawn.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()
-
-
-def learning_curves(records: Sequence[Record], title: str = "") -> Figure:
-    """Test score against the epoch: one panel for each depth, one line for each scheme, seeds as thin lines."""
-    depths = sorted({record.cell.depth for record in records})
-    metric = records[0].metric
-    drawn, axes = figure(len(depths))
-    for axis, depth in zip(axes[0], depths):
-        for scheme in dict.fromkeys(record.cell.scheme for record in records):
-            seeds = [r for r in records if (r.cell.depth, r.cell.scheme) == (depth, scheme)]
-            if not seeds:
-                continue
-            lines = np.array([record.test_score for record in seeds])
-            epochs = seeds[0].tested
-            for line in lines if len(lines) > 1 else []:
-                axis.plot(epochs, line, color=colour(scheme), alpha=0.25, linewidth=0.8)
-            axis.plot(epochs, lines.mean(0), color=colour(scheme), label=str(scheme), linewidth=1.8)
-        axis.set(title=f"depth {depth}", xlabel="epoch", ylim=(0, None if metric.less_is_better else 102))
-    axes[0, 0].set_ylabel(metric.label)
-    legend(drawn, axes[0, -1])
-    if title:
-        drawn.suptitle(title)
-    return drawn
 
 
 def over_depth(records: Sequence[Record], ylabel: str = "test accuracy (%)") -> Figure:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ...theory import ACTIVATIONS, activations, tailored_slope
-from ...theory._moments import LEAKY_SLOPE, SELU_ALPHA, SELU_SCALE, resolve
-from ...theory._tailored import tailored_scale
+from ...theory.moments import LEAKY_SLOPE, SELU_ALPHA, SELU_SCALE, resolve
+from ...theory.tailored import tailored_scale
 from .cell import SMOOTH
 
 _aten = torch.ops.aten

@@ -15,12 +15,12 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from ..._check import check
-from ..._errors import StiefelError, unknown
-from ..._sample import draw
+from ...core.check import check
+from ...core.errors import StiefelError, unknown
+from ...core.sample import draw
 from ...schemes import Position, Scheme, get
 from ...theory import activations
-from ...theory._moments import ActivationName
+from ...theory.moments import ActivationName
 
 OptimizerName = Literal["adam", "sgd", "stiefel-adam", "stiefel-sgd", "stiefel-muon", "orthogonal-adam", "gain-adam"]
 StepName = Literal["adam", "sgd", "muon"]
@@ -56,8 +56,7 @@ MOST_DEPTH = 100_000
 ADDED = ("decay", "dropout", "schedule", "ends")
 """Fields younger than the first records, whose identities must not change: a default value is not in an identity."""
 PROTOCOL = 2
-"""Raised whenever a code change alters outcomes beyond rounding. Under protocol 1, weights drawn entry by entry came
-from other streams than `initialize_` takes; all others are the same under both, and their old records stand."""
+"""Raised whenever a code change alters outcomes beyond rounding; records of another protocol are not taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class Cell:
     """Shift of the standardized features of tabular data."""
     precision: PrecisionName = "float32"
     protocol: int = PROTOCOL
-    """How it is drawn and trained, see PROTOCOL: an older one for networks as they were."""
+    """How it is drawn and trained, see PROTOCOL."""
     decay: float = 0.0
     """Weight decay of all parameters, decoupled from the gradient: Adam with decay is AdamW."""
     dropout: float = 0.0
@@ -111,8 +110,6 @@ class Cell:
             object.__setattr__(self, name, value)
 
         settle("scheme", get(self.scheme))
-        if self.protocol == 1 and not _entry_by_entry(self.scheme):
-            settle("protocol", PROTOCOL)
         if isinstance(self.width, list):  # as JSON hands it back
             settle("width", tuple(self.width))
         if isinstance(self.width, tuple) and len(self.width) == 1:  # (5,) and 5 are one cell
@@ -135,18 +132,17 @@ class Cell:
         if self.scheme.residual or self.scheme.attention:
             made_for = "residual networks" if self.scheme.residual else "transformers"
             raise StiefelError(f"scheme={str(self.scheme)!r} is for {made_for}; the laboratory trains plain networks.")
-        if self.optimizer not in OPTIMIZERS:
-            raise unknown("optimizer", self.optimizer, OPTIMIZERS)
+        for name, choices in (("optimizer", OPTIMIZERS), ("precision", PRECISIONS), ("schedule", SCHEDULES)):
+            if getattr(self, name) not in choices:
+                raise unknown(name, getattr(self, name), choices)
+        if self.protocol != PROTOCOL:
+            raise StiefelError(f"protocol={self.protocol!r} is of another version of stiefel-init; leave it out.")
         if self.optimizer in ON_SET and not _starts_on_set(self.scheme, ON_SET[self.optimizer].ones):
             kept = "in the set" if ON_SET[self.optimizer].ones else "orthogonal"
             raise StiefelError(
                 f"optimizer={self.optimizer!r} keeps weights {kept}, but scheme={str(self.scheme)!r} does not start "
                 "them so; use a scheme such as 'stiefel' or 'permutation', or optimizer='adam'."
             )
-        if self.precision not in PRECISIONS:
-            raise unknown("precision", self.precision, PRECISIONS)
-        if self.schedule not in SCHEDULES:
-            raise unknown("schedule", self.schedule, SCHEDULES)
         if self.schedule == "release" and self.optimizer not in ON_SET:
             raise StiefelError(
                 f"schedule='release' lets go of weights that optimizer={self.optimizer!r} does not hold; use "
@@ -188,7 +184,7 @@ class Cell:
         return self.width if isinstance(self.width, tuple) else (self.width,) * self.depth
 
     @property
-    def times(self) -> float:
+    def lr_multiplier(self) -> float:
         """The learning rate in units of the paper's, 0.001/√depth."""
         return round(self.rate * 1e3 * math.sqrt(self.depth), 3)
 
@@ -238,7 +234,7 @@ class Cell:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Cell:
-        """The cell of a record, old or new.
+        """The cell of a record.
 
         Args:
             values: What `identity` returned; other fields are ignored.
@@ -247,9 +243,6 @@ class Cell:
             The cell.
         """
         known = {field.name: values[field.name] for field in fields(cls) if field.name in values}
-        variant = values.get("variant")  # the scheme's parameter, in records of version 0.1
-        if variant is not None:
-            known["scheme"] = variant if values["scheme"] == "stiefel" else f"{values['scheme']} {variant}"
         return cls(**known)
 
 
@@ -261,17 +254,6 @@ _ADDED = {field.name: field.default for field in fields(Cell) if field.name in A
 def _check_seed(seed: Any) -> None:
     if not isinstance(seed, int) or seed < 0:
         raise StiefelError(f"seed={seed!r} is not a whole number ≥ 0.")
-
-
-@lru_cache(maxsize=256)
-def _entry_by_entry(scheme: Scheme) -> bool:
-    """Whether a scheme draws some layer's weights or biases entry by entry."""
-    for first, last in ((True, False), (False, False), (False, True)):
-        law = scheme.at(Position(first, last, units=8, inputs=8, activation="relu"))
-        biases = law.bias(8)
-        if law.entrywise or (biases is not None and biases.entrywise):
-            return True
-    return False
 
 
 @lru_cache(maxsize=256)

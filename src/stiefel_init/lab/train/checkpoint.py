@@ -13,10 +13,9 @@ from typing import Any
 import torch
 
 from ..files import replace
-from .engine import Engine
-from .outcome import Outcome
+from .record import Outcome
 from .source import source_hash
-from .stack import Stack
+from .stack import Engine, Stack
 
 EVERY = 60.0
 """Seconds of work that a kill may cost."""

@@ -10,15 +10,23 @@ import logging
 import os
 import re
 import socket
+import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
+
 from ... import __version__
-from ..._errors import StiefelError
+from ...core.errors import StiefelError
+from ...schemes import get, names, register
+from ...theory import ACTIVATIONS, activations, register_activation
+from ...theory.moments import Function, resolve
 from .source import source_hash
+from .task import Tasks
+from .training import EngineName
 
 ANSWER_WITHIN = 120.0
 """Seconds in which a node must say what it has; the first import of PyTorch may take a minute."""
@@ -28,12 +36,12 @@ Kind = Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True)
-class Place:
+class ClusterSpec:
     """Where to train: a cluster, and what a stack takes of it.
 
-    >>> Place.of("ray?gpus=0.5")
-    Place(address=None, gpus=0.5, cores=1)
-    >>> Place.of("ray://head:10001").address
+    >>> ClusterSpec.of("ray?gpus=0.5")
+    ClusterSpec(address=None, gpus=0.5, cores=1)
+    >>> ClusterSpec.of("ray://head:10001").address
     'ray://head:10001'
     """
 
@@ -45,7 +53,7 @@ class Place:
     """Cores for each stack."""
 
     @classmethod
-    def of(cls, on: str) -> Place | None:
+    def of(cls, on: str) -> ClusterSpec | None:
         """The place that `on` names; None for this machine.
 
         Raises:
@@ -91,7 +99,7 @@ class Node:
     slots: tuple[Slot, ...]
 
 
-def reach(place: Place) -> None:
+def reach(place: ClusterSpec) -> None:
     """Refuse at once what cannot be: no Ray here, or nothing at the address. Ray itself would try for minutes.
 
     Raises:
@@ -109,7 +117,7 @@ def reach(place: Place) -> None:
 
 
 @contextmanager
-def connected(place: Place) -> Iterator[Any]:
+def connected(place: ClusterSpec) -> Iterator[Any]:
     """Ray, connected to a place. A connection that was there before stays; one made here ends."""
     import ray
 
@@ -132,7 +140,7 @@ def connected(place: Place) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _address(place: Place) -> str | None:
+def _address(place: ClusterSpec) -> str | None:
     return place.address or os.environ.get("RAY_ADDRESS") or None
 
 
@@ -153,7 +161,7 @@ def _why_not(address: str | None, error: Exception) -> str:
 class Cluster:
     """The nodes of a cluster that can train, as they come and go."""
 
-    def __init__(self, ray: Any, place: Place, device: str, warn: Callable[[str], None]) -> None:
+    def __init__(self, ray: Any, place: ClusterSpec, device: str, warn: Callable[[str], None]) -> None:
         self.ray, self.place, self.device, self.warn = ray, place, device, warn
         self.nodes: dict[str, Node] = {}
         self.asked: dict[Any, dict[str, Any]] = {}
@@ -274,3 +282,80 @@ def share_data(ray: Any, datasets: Sequence[tuple[str, Any]], cluster: Cluster) 
             f"The object store of this node is full, and the data sets take {total / 1e6:,.0f} MB; "
             "start it with a larger --object-store-memory."
         ) from error
+
+
+_PACKAGE = __name__.split(".")[0]
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """Sent once to every node, through the object store."""
+
+    token: str
+    engine: EngineName
+    most: int | None
+    """The most cells of a stack, if the user said so."""
+    datasets: dict[str, Any]
+    """Ray's references, by the name the cells use."""
+    registered: bytes
+    """The user's own schemes and activations."""
+
+
+_prepared: dict[str, Tasks] = {}
+"""The tasks of the study that this process works for, by the study's token."""
+
+
+def prepare_node(settings: NodeSettings, cores: int) -> None:
+    """Make a process of a node ready for a study, once."""
+    if settings.token in _prepared:
+        return
+    from ray import cloudpickle
+
+    torch.set_num_threads(cores)
+    # Arrays in the object store cannot be written to, which is as it should be: nothing here does.
+    warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+    kinds, functions = cloudpickle.loads(settings.registered)
+    for kind in kinds:
+        if kind.name not in names():
+            register(kind)
+    for name, f, slope in functions:
+        if name not in activations():
+            register_activation(name, f, slope)
+    _prepared.clear()
+    _prepared[settings.token] = Tasks()
+
+
+def tasks_on_node(settings: NodeSettings, datasets: Iterable[str]) -> Tasks:
+    """The study's tasks, with these data sets in memory; arrays are those of the node's object store, not copies."""
+    import ray
+
+    made = _prepared[settings.token]
+    for name in datasets:
+        if not made.has(name):
+            made.add(name, ray.get(settings.datasets[name]))
+    return made
+
+
+def pickle_registered() -> bytes:
+    """The schemes and activations that the user registered, code and all, for processes that cannot import it."""
+    from ray import cloudpickle
+
+    kinds = [kind for name in names() if not _ours(kind := type(get(name)))]
+    functions = []
+    for name in activations():
+        if name not in ACTIVATIONS and isinstance(function := resolve(name, {}), Function):
+            functions.append((name, function.f, function.df))
+    modules = {value.__module__ for value in (*kinds, *(part for _, *pair in functions for part in pair))}
+    travelling = [sys.modules[name] for name in modules if name in sys.modules and name != "__main__"]
+    travelling = [module for module in travelling if module.__name__.split(".")[0] != _PACKAGE]
+    for module in travelling:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return cloudpickle.dumps((kinds, functions))
+    finally:
+        for module in travelling:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _ours(kind: type) -> bool:
+    return kind.__module__.split(".")[0] == _PACKAGE

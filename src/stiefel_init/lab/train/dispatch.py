@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..._errors import StiefelError
+from ...core.errors import StiefelError
 from .cell import Cell
 from .cluster import Cluster, Kind, Slot, pinned
 

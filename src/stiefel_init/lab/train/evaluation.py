@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ... import _stream
+from ...core import stream as _stream
 from ...torch.sampling._stream import normals
 from .network import Parameters, predict
 from .stack import BINS, ROWS, Stack, Tests

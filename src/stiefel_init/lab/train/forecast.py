@@ -13,19 +13,19 @@ from typing import NamedTuple
 
 import torch
 
-from ..._errors import StiefelError
+from ...core.errors import StiefelError
 from .. import files
 from ..data import Dataset
 from ..progress import counted, duration
 from . import record as record_files
 from .cell import Cell, stack_key
+from .concurrency import spread
 from .evaluation import evaluate
 from .network import Architecture
 from .record import Record
 from .runner import DeviceName, pick_device, plan
 from .stack import ROWS, Stack
 from .task import Task, Tasks
-from .threads import spread
 from .training import pick_engine, test_epochs
 
 MOST_LAYERS = 100

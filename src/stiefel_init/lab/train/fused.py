@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import cache
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ...theory import ACTIVATIONS, activations, tailored_slope
-from ...theory._tailored import tailored_scale
-from ...torch.optim._kernel import agrees
+from ...theory.tailored import tailored_scale
+from ...torch.optim import _kernel
+from ...torch.sampling._precision import products
 from .cell import ON_SET, SMOOTH, Cell
-from .ends import Ends
-from .engine import nothing
+from .graph import GraphEngine
 from .network import Architecture
 from .on_set import FusedOnSet
-from .stack import Stack
+from .optimizer import EdgeRates
+from .stack import Engine, Stack, nothing
 from .task import Task
-from .trial import agrees as agrees_with_graph
 
 try:
     import triton
@@ -72,7 +75,7 @@ class FusedEngine:
         self.on_set = FusedOnSet(stack.cells, stack.net, flat, self.shares) if keeps else None
         # Where weights are to be let go, Adam already follows their gradients; else it leaves them alone.
         self.alone = keeps and cell.schedule != "release"
-        self.ends = Ends(stack.cells, stack.parameters)
+        self.edges = EdgeRates(stack.cells, stack.parameters)
         self.losses = torch.zeros(count, self.tiles, device=device)
         self.corrects = torch.zeros(count, self.tiles, dtype=torch.int64, device=device)
         self.order = stack.order.to(torch.int32)
@@ -120,7 +123,7 @@ class FusedEngine:
         """Whether the card has tensor cores for bfloat16, and shared memory enough."""
         if device.type != "cuda" or torch.version.cuda is None or FusedEngine.refuses(cell, task) is not None:
             return False
-        if cell.optimizer in ON_SET and not agrees(device):
+        if cell.optimizer in ON_SET and not _kernel.agrees(device):
             return False
         card = torch.cuda.get_device_properties(device)
         narrow = max(cell.hidden[0], task.outputs) <= 64
@@ -164,7 +167,7 @@ class FusedEngine:
         stack, flat = self.stack, self.stack.parameters.flat
         data = stack.data
         self.taken += 1
-        ends = self.ends.before()
+        edges = self.edges.before()
         factor = stack.rate_factor(start) if self.scheduled else 1.0
         if self.scheduled:
             self._set_rates(factor)
@@ -187,7 +190,7 @@ class FusedEngine:
             )  # fmt: skip
         if on_set is not None and weights is not None:
             on_set.write(weights)
-        self.ends.after(ends)
+        self.edges.after(edges)
 
     def _set_rates(self, factor: float) -> None:
         """Take the next steps at so many times the rates; weights then keep 1 - rate · decay of themselves."""
@@ -224,3 +227,42 @@ def _parts(cell: Cell) -> int:
 def _tile_rows(cell: Cell, batch: int) -> int:
     """Rows of a tile, all of the batch where shared memory and registers hold it."""
     return min(256 if _parts(cell) == 1 and _block(cell.hidden[0]) <= 64 else 64, _block(batch))
+
+
+CLOSE = 1e-3
+"""Largest difference of two steps, over the longest of them; kernels in three parts leave about 1e-6."""
+
+
+@cache
+def agrees_with_graph(kernels: type[Any], activation: Any, device: torch.device) -> bool:
+    """Whether a step of two small networks is that of the graph engine, tried once in a process.
+
+    Compilers for GPUs come in many versions, and a wrong gradient would go unnoticed: what fails or differs is not
+    used.
+    """
+    try:
+        with products(device.type, "ieee"):
+            taken = [_step(engine, activation, device) for engine in (kernels, GraphEngine)]
+    except Exception as error:  # whatever a compiler raises
+        print(
+            f"No kernel for {activation} on {device} ({type(error).__name__}); its networks train slower.",
+            file=sys.stderr,
+        )
+        return False
+    return bool((taken[0] - taken[1]).abs().max() <= CLOSE * taken[1].abs().max())
+
+
+def _step(kind: type[Engine], activation: Any, device: torch.device) -> torch.Tensor:
+    """What a step of gradient descent on 17 rows adds to the parameters."""
+    numbers = np.random.default_rng(0)
+    rows, targets = numbers.normal(size=(17, 5)).astype(np.float32), numbers.integers(3, size=17)
+    task = Task(rows, targets, rows, targets, 3, "cross_entropy")
+    cells = [Cell("none", "he", 3, 6, activation, seed, batch=None, rate=1.0, optimizer="sgd") for seed in range(2)]
+    stack = Stack(cells, [task] * 2, device)
+    engine = kind(stack)
+    before = stack.parameters.flat.clone()
+    try:
+        engine.epoch()
+    finally:
+        engine.close()
+    return stack.parameters.flat - before

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ... import _stream
+from ...core import stream as _stream
 from ...schemes import Position, Scheme
-from ...theory._moments import PRELU_START
+from ...theory.moments import PRELU_START
 from ...torch.sampling._source import fill_
 from .activation import applied
 from .cell import Cell
@@ -88,18 +88,18 @@ def initial(cells: Sequence[Cell], net: Architecture, device: torch.device) -> P
         ends = layer == 0, layer == net.layers - 1
         position = Position(*ends, row=max(1, net.layers - 2), units=m, inputs=n, activation=net.activation)
         groups.setdefault((position, m, n), []).append(layer)
-    for scheme, protocol in dict.fromkeys((cell.scheme, cell.protocol) for cell in cells):
-        members = [i for i, cell in enumerate(cells) if (cell.scheme, cell.protocol) == (scheme, protocol)]
+    for scheme in dict.fromkeys(cell.scheme for cell in cells):
+        members = [i for i, cell in enumerate(cells) if cell.scheme == scheme]
         seeds, where = [cells[i].seed for i in members], torch.tensor(members, device=device)
         for (position, m, n), layers in groups.items():
             law = scheme.at(position)
             biases = law.bias(n)
             for some in _parts(layers, _ENTRIES // (len(seeds) * m * n)):
                 names = [f"{layer}.weight" for layer in some]
-                for layer, drawn in zip(some, _drawn(law, protocol, seeds, names, m, n, device)):
+                for layer, drawn in zip(some, _drawn(law, seeds, names, m, n, device)):
                     parameters.weights[layer][where] = drawn
                 names = [f"{layer}.bias" for layer in some if biases is not None]
-                for layer, drawn in zip(some, _drawn(biases, protocol, seeds, names, m, 1, device) if biases else ()):
+                for layer, drawn in zip(some, _drawn(biases, seeds, names, m, 1, device) if biases else ()):
                     parameters.biases[layer][where] = drawn.squeeze(2)
     return parameters
 
@@ -111,17 +111,15 @@ def _parts(layers: Sequence[int], most: int) -> Iterator[Sequence[int]]:
 
 
 def _drawn(
-    law: Scheme, protocol: int, seeds: Sequence[int], names: Sequence[str], m: int, n: int, device: torch.device
+    law: Scheme, seeds: Sequence[int], names: Sequence[str], m: int, n: int, device: torch.device
 ) -> Tensor:  # fmt: skip
     """For each name and seed a matrix of the law, (names, seeds, m, n).
 
     It is member 0 of the key's batch: the very matrix that `stiefel_init.draw(scheme, m, n, seed=…, name=…)` gives.
-    Under protocol 1, schemes that draw entry by entry took the key itself.
     """
     keys = np.stack([_stream.key(seed, name) for name in names for seed in seeds])
     out = torch.empty(len(keys), m, n, device=device)
-    streams = keys if protocol == 1 and law.entrywise else _stream.fold(keys, 0)
-    return fill_(out, law, keys=streams).unflatten(0, (len(names), len(seeds)))
+    return fill_(out, law, keys=_stream.fold(keys, 0)).unflatten(0, (len(names), len(seeds)))
 
 
 def calibrate(parameters: Parameters, net: Architecture, schemes: Sequence[Scheme], x: Tensor) -> None:

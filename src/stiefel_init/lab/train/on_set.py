@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ... import _on_set
+from ...core import geometry as _on_set
 from ...torch.optim import _kernel
 from .cell import ON_SET, Cell
 from .network import Architecture, Parameters

@@ -1,4 +1,4 @@
-"""The optimizers of the graph engine: torch's own, over the rows of a stack."""
+"""The graph engine's optimizers, torch's own over the rows of a stack; and the edge layers' rate, of both engines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 from .cell import ON_SET, Cell
-from .ends import Ends
 from .network import Parameters
 from .on_set import OnSet
 
@@ -27,7 +26,7 @@ class Optimizer:
         parameters, gradients = network.flat, slopes.flat
         self.adam = not cells[0].optimizer.endswith("sgd")
         self.on_set = OnSet(cells, network, slopes) if cells[0].optimizer in ON_SET else None
-        self.ends = Ends(cells, network)
+        self.edges = EdgeRates(cells, network)
         self.factor = 1.0
         self.released = False
         """Whether weights are let go that were kept on the set."""
@@ -57,7 +56,7 @@ class Optimizer:
 
     def step(self) -> None:
         """Apply the gradients to the parameters."""
-        ends = self.ends.before()
+        edges = self.edges.before()
         if self.on_set is not None and not self.released:
             before = self.on_set.before()
             self._plain_step()
@@ -65,7 +64,7 @@ class Optimizer:
             self.on_set.step(before, self.factor if moving is None else moving / self.groups[0].rate)
         else:
             self._plain_step()
-        self.ends.after(ends)
+        self.edges.after(edges)
 
     def _plain_step(self) -> None:
         for group in self.groups:
@@ -93,3 +92,29 @@ class Group(NamedTuple):
     """Parameters, gradients, and what Adam remembers."""
     moving: Tensor | None
     """The rate on the device, where it changes from step to step."""
+
+
+class EdgeRates:
+    """A learning rate of their own for the first and the last layer: takes them further after each step.
+
+    Steps of Adam and of gradient descent, decay included, are in proportion to the rate: `ends` times the rate is
+    `ends` times the step. So no engine has to know about a second rate.
+    """
+
+    def __init__(self, cells: Sequence[Cell], parameters: Parameters) -> None:
+        self.further = cells[0].ends - 1
+        last = len(parameters.weights) - 1
+        self.tensors = [part[layer] for layer in {0, last} for part in (parameters.weights, parameters.biases)]
+
+    def before(self) -> list[Tensor]:
+        """The first and last layer as they are now; nothing if they learn as the others do."""
+        return [tensor.clone() for tensor in self.tensors] if self.further else []
+
+    def after(self, before: Sequence[Tensor]) -> None:
+        """Take them further.
+
+        Args:
+            before: What `before` returned before the optimizer's step.
+        """
+        for tensor, old in zip(self.tensors, before):
+            tensor.add_(tensor - old, alpha=self.further)

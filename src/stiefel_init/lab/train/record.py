@@ -20,17 +20,39 @@ import numpy as np
 import torch
 
 from ... import __version__
-from ..._errors import StiefelError
-from ..data import CATALOG
+from ...core.errors import StiefelError
 from ..files import set_aside, write_whole
 from .cell import Cell, digest
-from .outcome import Outcome
 from .source import commit, source_hash
-from .task import ACCURACY, METRICS, RMSE, Metric
+from .task import METRICS, Metric
 
 Environment = Mapping[str, Any]
 MEASURES = ("log_loss", "calibration", "noisy", "best")
 """What is known of some networks besides their score."""
+
+
+@dataclass
+class Outcome:
+    """The outcome of one cell. Accuracies in percent; for regression, root mean squared errors."""
+
+    score: float = math.nan
+    """Test accuracy, or test RMSE, after the last epoch."""
+    train_loss: list[float] = field(default_factory=list)
+    """Mean training loss of each epoch; for few shots, only of the last step."""
+    train_score: list[float] = field(default_factory=list)
+    tested: list[int] = field(default_factory=list)
+    """The epochs after which the test score was taken: all of a short run, every fifth of a hundred."""
+    test_score: list[float] = field(default_factory=list)
+    diverged: int | None = None
+    """The first epoch whose training loss was not finite."""
+    balanced: float | None = None
+    """The mean over classes of the share predicted correctly, in percent, after the last epoch; None for regression."""
+    log_loss: float | None = None
+    """Of the test part, as all below, after the last epoch; None for regression."""
+    calibration: float | None = None
+    """Expected calibration error in percent."""
+    noisy: float | None = None
+    """Accuracy in percent with noise in the inputs; see `evaluation`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +127,7 @@ class Record:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Record:
-        """The inverse of `to_dict`; it also reads old records, which do not name their metric.
+        """The inverse of `to_dict`.
 
         Args:
             values: What `to_dict` returned.
@@ -113,8 +135,7 @@ class Record:
         Returns:
             The record.
         """
-        name = values.get("metric")
-        return _from(Cell.from_dict(values), _old_metric(values) if name is None else METRICS[name], values)
+        return _from(Cell.from_dict(values), METRICS[values["metric"]], values)
 
 
 def _from(cell: Cell, metric: Metric, values: Mapping[str, Any]) -> Record:
@@ -129,21 +150,6 @@ def _from(cell: Cell, metric: Metric, values: Mapping[str, Any]) -> Record:
         **measures, **lists,
         seconds=values.get("seconds") or 0.0, environment=values.get("environment", {}),
     )  # fmt: skip
-
-
-def _old_metric(values: Mapping[str, Any]) -> Metric:
-    """Known data sets have a task; in others, a regression's training score is the root of its loss.
-
-    For a network that diverged at once both are null in a regression, whereas a classification still has an accuracy.
-    """
-    if (entry := CATALOG.get(values["dataset"])) is not None:
-        return ACCURACY if entry.task == "classification" else RMSE
-    losses, scores = values.get("train_loss", ()), values.get("train_score", ())
-    pairs = [(loss, score) for loss, score in zip(losses, scores) if None not in (loss, score)]
-    if not pairs:
-        return RMSE if scores and set(scores) == {None} else ACCURACY
-    roots = all(math.isclose(score, math.sqrt(max(loss, 0)), rel_tol=1e-5) for loss, score in pairs)
-    return RMSE if roots else ACCURACY
 
 
 def _rounded(value: Any) -> Any:

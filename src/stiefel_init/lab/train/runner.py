@@ -15,21 +15,32 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 
-from ..._errors import StiefelError, unknown
+from ...core.errors import StiefelError, unknown
 from ...torch.sampling._precision import Precision, products
 from .. import files
 from ..data import Dataset
 from ..progress import Advance, counted, progress
 from . import record as record_files
-from . import remote
 from .cell import Cell, PrecisionName, digest, split_evenly, stack_key
-from .cluster import LOCAL, Cluster, Kind, Place, Slot, connected, reach, share_data
+from .cluster import (
+    LOCAL,
+    Cluster,
+    ClusterSpec,
+    Kind,
+    NodeSettings,
+    Slot,
+    connected,
+    pickle_registered,
+    prepare_node,
+    reach,
+    share_data,
+    tasks_on_node,
+)
+from .concurrency import concurrent_stacks
 from .dispatch import Dispatch, Queue
 from .fused import FusedEngine
-from .lanes import abreast
 from .network import Architecture
-from .outcome import Outcome
-from .record import Record
+from .record import Outcome, Record
 from .stack import memory_per_cell
 from .task import Task, Tasks
 from .training import ENGINES, EngineName, pick_engine, test_epochs, train
@@ -39,7 +50,7 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[DeviceName, ...] = get_args(DeviceName)
 _MOST: dict[Kind, int] = {"cpu": 12, "cuda": 1056}  # networks in a stack; more are no faster, a kill would lose more
 _EACH_THREAD = 6  # networks for each thread of a CPU with many
-_LANES = 4  # stacks of the fused engine side by side; found by measurement on an H200
+_CONCURRENT = 4  # stacks of the fused engine side by side; found by measurement on an H200
 _MEMORY_SHARE = 0.6  # of what is free, for all stacks that are trained side by side
 _PRODUCTS: dict[PrecisionName, Precision] = {"float32": "ieee", "tf32": "tf32"}
 
@@ -86,20 +97,20 @@ def run(
     >>> str(records[0].cell.scheme), records[0].metric.name, len(records[0].test_score)
     ('stiefel', 'accuracy', 1)
     """
-    place = Place.of(on)
-    where = pick_device(device) if place is None else torch.device("cpu")
+    spec = ClusterSpec.of(on)
+    where = pick_device(device) if spec is None else torch.device("cpu")
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
-    if place is not None and watching is not None:
+    if spec is not None and watching is not None:
         raise StiefelError(f'on="{on}" trains on other machines, which cannot be watched from here; use on="local".')
     if watching is not None:
         files.prepare(watching.folder)
-    if place is not None:
-        reach(place)
+    if spec is not None:
+        reach(spec)
     tasks = Tasks(datasets, directory)
-    check(cells, tasks, where if place is None else None, engine)  # errors show before anything is written
+    check(cells, tasks, where if spec is None else None, engine)  # errors show before anything is written
     with ExitStack() as stack:
-        cluster = None if place is None else Cluster(stack.enter_context(connected(place)), place, device, warn)
+        cluster = None if spec is None else Cluster(stack.enter_context(connected(spec)), spec, device, warn)
         folder = None if out is None else files.prepare(Path(out))
         if known is None:
             known = record_files.read(folder, warn) if folder else {}
@@ -168,7 +179,7 @@ def train_here(
     for together, group in _together(stacks, tasks, device, engine, watching).items():
         left = deque(group)
         with products(device.type, _PRODUCTS[together.precision]):  # for all: each would end it for the others
-            for stack, trained, seconds in abreast(left, one, together.lanes, device):
+            for stack, trained, seconds in concurrent_stacks(left, one, together.stacks, device):
                 if trained is None:
                     _free(device)
                     halves = split_evenly(stack, (len(stack) + 1) // 2)
@@ -180,7 +191,7 @@ def train_here(
                 if (kept := _kept(folder, stack)) is not None:  # by now the records are written
                     for file in kept.parent.glob(f"{kept.name}-*.pt"):
                         file.unlink(missing_ok=True)
-                if device.type == "cuda" and together.lanes == 1:  # lanes take up what the last stack left
+                if device.type == "cuda" and together.stacks == 1:  # the others take up what the last stack left
                     _free(device)
         if device.type == "cuda":
             _free(device)
@@ -190,7 +201,7 @@ class _Together(NamedTuple):
     """What stacks have in common that may be trained side by side, and how many may."""
 
     precision: PrecisionName
-    lanes: int
+    stacks: int
 
 
 def _together(
@@ -204,10 +215,10 @@ def _together(
     for stack in stacks:
         cell = stack[0]
         fused = watching is None and pick_engine(engine, cell, tasks(cell), device) is FusedEngine
-        together = _Together(cell.precision, _LANES if fused and device.type == "cuda" else 1)
+        together = _Together(cell.precision, _CONCURRENT if fused and device.type == "cuda" else 1)
         groups.setdefault(together, []).append(stack)
     for together, group in groups.items():
-        if together.lanes > 1:  # the longest first, so that none is left alone at the end
+        if together.stacks > 1:  # the longest first, so that none is left alone at the end
             group.sort(key=lambda stack: -_chain(stack[0], tasks(stack[0])))
     return groups
 
@@ -242,7 +253,7 @@ def _on_cluster(
         return
     names = sorted({cell.dataset for pile in piles for cell in pile})
     shared = share_data(cluster.ray, [(name, tasks.dataset(name)) for name in names], cluster)
-    study = cluster.ray.put(remote.Study(os.urandom(8).hex(), engine, most, shared, remote.registered()))
+    study = cluster.ray.put(NodeSettings(os.urandom(8).hex(), engine, most, shared, pickle_registered()))
     limits: dict[Kind, int] = {kind: most or limit for kind, limit in _MOST.items()}
     queue = Queue(piles, lambda cell: work(cell, tasks(cell)), limits)
     dispatch = Dispatch(cluster, queue, train_on_node, study, warn)
@@ -256,14 +267,14 @@ def _on_cluster(
 
 
 def train_on_node(
-    study: remote.Study, identities: list[dict[str, Any]], slot: Slot
+    settings: NodeSettings, identities: list[dict[str, Any]], slot: Slot
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """What a node does for a study: train a stack, in parts if its memory is small; the records and the warnings."""
-    remote.prepare(study, slot.cores)
+    prepare_node(settings, slot.cores)
     cells = [Cell.from_dict(values) for values in identities]
-    tasks, where, told = remote.tasks(study, {cell.dataset for cell in cells}), torch.device(slot.kind), list[str]()
-    stacks = split_evenly(cells, study.most or _fits(cells[0], tasks, where, slot.memory))
-    finished = train_here(stacks, tasks, where, study.engine, lambda work, what="": None, told.append)
+    tasks, where, told = tasks_on_node(settings, {cell.dataset for cell in cells}), torch.device(slot.kind), list[str]()
+    stacks = split_evenly(cells, settings.most or _fits(cells[0], tasks, where, slot.memory))
+    finished = train_here(stacks, tasks, where, settings.engine, lambda work, what="": None, told.append)
     return [record.to_dict() for records in finished for record in records], told
 
 
@@ -362,8 +373,8 @@ def _fits(cell: Cell, tasks: Tasks, device: torch.device, share: float = 1.0) ->
     free = _memory(device)[0]
     task = tasks(cell)
     engine = pick_engine("auto", cell, task, device)
-    lanes = _LANES if engine is FusedEngine else 1
-    fits = int(share * _MEMORY_SHARE / lanes * free / memory_per_cell(cell, task, engine.memory(cell, task)))
+    concurrent = _CONCURRENT if engine is FusedEngine else 1
+    fits = int(share * _MEMORY_SHARE / concurrent * free / memory_per_cell(cell, task, engine.memory(cell, task)))
     most = _MOST["cuda"] if device.type == "cuda" else max(_MOST["cpu"], _EACH_THREAD * torch.get_num_threads())
     return max(1, min(fits, most))
 

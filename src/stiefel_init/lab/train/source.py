@@ -12,14 +12,10 @@ import subprocess
 from collections.abc import Collection
 from pathlib import Path
 
-from ..._errors import StiefelError
+from ...core.errors import StiefelError
 
 PACKAGE = Path(__file__).parents[2]
 _IGNORED = ("__pycache__", ".DS_Store")
-_RESULTS = PACKAGE / "lab" / "results"
-"""What an installed package has beside its source."""
-
-
 _EMPTY = hashlib.sha1(b"tree 0\0", usedforsecurity=False).digest()
 
 
@@ -32,7 +28,7 @@ def source_hash(folder: Path = PACKAGE) -> str:
 def _tree(folder: Path) -> bytes:
     entries = []
     for path in folder.iterdir():
-        if path.name in _IGNORED or path.suffix == ".pyc" or path == _RESULTS:
+        if path.name in _IGNORED or path.suffix == ".pyc":
             continue
         if path.is_dir():
             if (tree := _tree(path)) != _EMPTY:  # git has no empty folders

@@ -6,18 +6,18 @@ keyed by its seed, and the networks of a stack share nothing but the launches. A
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ... import _stream
+from ...core import stream as _stream
 from ...torch.sampling._stream import words
-from .cell import Cell
+from .cell import Cell, ScheduleName
 from .network import Architecture, calibrate, initial
-from .schedule import factor, released
 from .task import Task
 
 ROWS = 2048
@@ -26,6 +26,44 @@ BINS = 15
 """Of confidence, for the expected calibration error."""
 CALIBRATION_ROWS = 256
 """Training rows, spread evenly, that schemes such as LSUV measure."""
+
+
+WARM_UP = 0.1
+"""The share of the steps that a warm-up takes."""
+RELEASED = 1 / 16
+"""Of the rate, once weights are let go: free training takes no larger one."""
+
+
+def factor(schedule: ScheduleName, step: int, steps: int) -> float:
+    """What the learning rate of a step, counted from 0, is multiplied with.
+
+    With W = ⌈steps/10⌉, `"cosine"` is (step + 1)/W while step < W, then (1 + cos(π (step - W)/(steps - W)))/2.
+    With H = ⌈steps/2⌉, `"release"` is 1 while step < H, on the set, then (1 + cos(π (step - H)/(steps - H)))/32 off it.
+
+    >>> [round(factor("cosine", step, 20), 2) for step in (0, 1, 2, 11, 19)]
+    [0.5, 1.0, 1.0, 0.5, 0.01]
+    >>> [round(factor("release", step, 20), 4) for step in (0, 9, 10, 15)]
+    [1.0, 1.0, 0.0625, 0.0312]
+    """
+    if schedule == "constant" or (schedule == "release" and not released(schedule, step, steps)):
+        return 1.0
+    if schedule == "release":
+        held = math.ceil(steps / 2)
+        return RELEASED * _falling(step - held, steps - held)
+    warm = math.ceil(WARM_UP * steps)
+    if step < warm:
+        return (step + 1) / warm
+    return _falling(step - warm, steps - warm)
+
+
+def released(schedule: ScheduleName, step: int, steps: int) -> bool:
+    """Whether a step, counted from 0, is free of the set."""
+    return schedule == "release" and step >= math.ceil(steps / 2)
+
+
+def _falling(step: int, steps: int) -> float:
+    """Half a cosine, from 1 to 0."""
+    return (1 + math.cos(math.pi * step / max(steps, 1))) / 2
 
 
 class Tests(NamedTuple):
@@ -150,3 +188,50 @@ def memory_per_cell(cell: Cell, task: Task, training: int) -> int:
     net = Architecture.of(cell, task)
     evaluation = 4 * ROWS * (3 * max(net.widths) + 2 * BINS)
     return 12 * net.parameters + max(training, evaluation) + 32 * task.size
+
+
+def nothing(row: int) -> None:
+    """Nobody needs to hear of it."""
+
+
+class Engine(Protocol):
+    """Trains one stack, epoch by epoch, in the order that the stack's rows have."""
+
+    name: ClassVar[str]
+
+    def __init__(self, stack: Stack) -> None: ...
+
+    @staticmethod
+    def refuses(cell: Cell, task: Task) -> str | None:
+        """Why it cannot train the cell's architecture, in a sentence; None if it can."""
+
+    @staticmethod
+    def suits(cell: Cell, task: Task, device: torch.device) -> bool:
+        """Whether it can train the cell and is the one to do it on that device."""
+
+    @staticmethod
+    def memory(cell: Cell, task: Task) -> int:
+        """Bytes a cell takes while it trains, beyond its parameters, gradients and moments."""
+
+    def epoch(self, begin: int = 0, after: Callable[[int], None] = nothing) -> tuple[Tensor, Tensor]:
+        """Train one epoch; the sums, over its rows, of each network's losses and correct predictions.
+
+        Args:
+            begin: The row to begin with, whose `state` was restored; 0 for all of the epoch.
+            after: Hears after each step but the last at which row the next one begins.
+        """
+
+    def first_steps(self, count: int) -> None:
+        """Take `count` steps from the beginning of the data, to see how long they take."""
+
+    def state(self) -> list[Tensor]:
+        """What training remembers besides the stack's parameters: the optimizer's moments, and the sums of the epoch.
+
+        Copying into it restores it.
+        """
+
+    def skip(self, steps: int) -> None:
+        """Go on after so many steps, whose `state` was restored."""
+
+    def close(self) -> None:
+        """Let go of memory now."""

@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from ... import _stream
-from ..._errors import StiefelError
+from ...core import stream as _stream
+from ...core.errors import StiefelError
 from ..data import Dataset, load, split, standardized
 from .cell import Cell
 

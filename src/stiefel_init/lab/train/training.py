@@ -13,18 +13,17 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from ..._errors import StiefelError
+from ...core.errors import StiefelError
 from ...torch.sampling._precision import products
 from .cell import Cell
 from .checkpoint import Checkpoint
-from .engine import Engine
+from .concurrency import spread
 from .evaluation import evaluate
 from .fused import FusedEngine
 from .graph import GraphEngine
-from .outcome import Outcome
-from .stack import Stack
+from .record import Outcome
+from .stack import Engine, Stack
 from .task import Task
-from .threads import spread
 from .watched import Followers, Watching
 
 EngineName = Literal["auto", "fused", "graph"]

@@ -57,7 +57,8 @@ class Watching:
 
 def named(cell: Cell) -> str:
     """A network's name as that of a file, such as digits-stiefel-relu-depth10-rate1-seed0-1a2b3c."""
-    words = f"{cell.dataset}-{cell.scheme}-{cell.activation}-depth{cell.depth}-rate{cell.times:g}-seed{cell.seed}"
+    network = f"{cell.dataset}-{cell.scheme}-{cell.activation}-depth{cell.depth}"
+    words = f"{network}-rate{cell.lr_multiplier:g}-seed{cell.seed}"
     return f"{re.sub(r'[^A-Za-z0-9.+-]+', '-', words)}-{digest([cell])[:6]}"
 
 

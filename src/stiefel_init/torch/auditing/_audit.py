@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..._errors import StiefelError
-from ..._text import columns
-from ...recipe._matrices import Leave, Matrices
-from ..initialize._layers import rule
-from ..initialize._places import Place, is_uninitialized, places_of
-from ..initialize._sharded import is_sharded
+from ...core.errors import StiefelError
+from ...core.text import columns
+from ...recipe.layers import Leave, Matrices
+from ..initialize.layers import rule
+from ..initialize.parameters import Place, is_uninitialized, places_of
+from ..initialize.sharded import is_sharded
 from ._accidents import equal_parameters, equal_units, never_initialized
 from ._entry_laws import FALSE_ALARM, LEAST, entry_laws
 from ._matrix_laws import matrix_law

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..._check import errors, tolerance
+from ...core.check import errors, tolerance
 
 
 def matrix_law(w: np.ndarray, eps: float) -> str | None:

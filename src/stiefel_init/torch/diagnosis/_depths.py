@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..._errors import StiefelError
-from ..._text import columns
+from ...core.errors import StiefelError
+from ...core.text import columns
 from ..initialize import initialize_
 from ._diagnose import Loss, diagnose
 from ._diagnosis import Diagnosis, _text

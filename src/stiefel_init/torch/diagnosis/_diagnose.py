@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parameter import is_lazy
 
-from ..._errors import StiefelError
-from ..initialize._wrappers import refuse_scripted
+from ...core.errors import StiefelError
+from ..initialize.wrappers import refuse_scripted
 from ._diagnosis import Diagnosis
 from ._ends import fit_of, inputs_of
 from ._layer import Layer

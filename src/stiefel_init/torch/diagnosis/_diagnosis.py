@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..._errors import StiefelError
-from ..._text import columns
+from ...core.errors import StiefelError
+from ...core.text import columns
 from ._ends import Fit, Inputs
 from ._evidence import Evidence
 from ._layer import COLUMNS, Layer

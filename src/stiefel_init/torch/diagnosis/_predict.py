@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from ...theory import propagate
-from ...theory._moments import Activation, backward, moments, resolve, slopes
+from ...theory.moments import Activation, backward, moments, resolve, slopes
 from ._observe import Seen
 from ._weights import Map
 

@@ -27,32 +27,9 @@ from ._rules_ends import (
     unbent,
     uneven_inputs,
 )
-from ._rules_gradient import (
-    closed,
-    common_gradient,
-    forgotten,
-    gated,
-    gone,
-    growing,
-    lost,
-)
-from ._rules_signal import (
-    died,
-    drowned,
-    faint,
-    squashed,
-    strong,
-    thin,
-)
-from ._rules_units import (
-    alike,
-    copies,
-    dead,
-    idle,
-    repeated,
-    straight,
-    stuck,
-)
+from ._rules_gradient import closed, common_gradient, forgotten, gated, gone, growing, lost
+from ._rules_signal import died, drowned, faint, squashed, strong, thin
+from ._rules_units import alike, copies, dead, idle, repeated, straight, stuck
 
 
 def not_finite(evidence: Evidence) -> Layer | None:

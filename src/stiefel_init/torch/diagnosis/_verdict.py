@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from ...recipe._on_record import Plain, of_depth
+from ...recipe.advice import Plain, of_depth
 from ._causes import INITIALIZE, Cause, explain, training
 from ._ends import ENOUGH, Fit
 from ._evidence import Evidence, Measured, over

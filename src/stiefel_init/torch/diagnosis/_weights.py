@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from ..._check import errors, tolerance
-from ...recipe._matrices import Leave, Matrices
+from ...core.check import errors, tolerance
+from ...recipe.layers import Leave, Matrices
 from ...schemes import Lee
-from ..initialize._layers import rule
+from ..initialize.layers import rule
 from ._statistics import Gatherer, on_host
 
 _LAYERS = (

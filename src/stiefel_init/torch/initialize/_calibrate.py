@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from ..._errors import StiefelError
-from ...recipe._matrices import Matrices
+from ...core.errors import StiefelError
+from ...recipe.layers import Matrices
 from ...schemes import MetaInit, Scheme
 from ..sampling._tensors import WORKING
 from ._carry_out import Task
-from ._flow import runs_undisturbed
-from ._places import Place
-from ._quotient import descend_
-from ._sharded import is_sharded, local
 from ._tailored import TailoredReLU
-from ._wrappers import unwrapped
+from .parameters import Place
+from .quotient import descend_
+from .sharded import is_sharded, local
+from .trace import runs_undisturbed
+from .wrappers import unwrapped
 
 
 def check(model: nn.Module, scheme: Scheme, tasks: list[Task], inputs: Any) -> None:

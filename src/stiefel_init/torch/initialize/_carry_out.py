@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..._errors import StiefelError
-from ...recipe._matrices import Constant, Matrices
+from ...core.errors import StiefelError
+from ...recipe.layers import Constant, Matrices
 from ...schemes import Scheme
-from ._draw import Job, fill
-from ._places import Place
-from ._sharded import fill_sharded, is_sharded, local
+from .draw import Job, fill
+from .parameters import Place
+from .sharded import fill_sharded, is_sharded, local
 
 
 class Task(NamedTuple):

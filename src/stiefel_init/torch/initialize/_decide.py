@@ -12,19 +12,19 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from ..._check import tolerance
-from ..._errors import StiefelError
+from ...core.check import tolerance
+from ...core.errors import StiefelError
 from ...recipe._describe import EMBEDDING, described, row
-from ...recipe._matrices import ZEROS, Constant, Conv, Leave, Matrices, Rule, Weight
-from ...recipe._parts import Part, reason_of
-from ...recipe._plan import Row
 from ...recipe._start import StartOf
+from ...recipe.layers import ZEROS, Constant, Conv, Leave, Matrices, Rule, Weight
+from ...recipe.plan import Row
+from ...recipe.rules import Part, reason_of
 from ...schemes import Scheme
 from ..sampling import _tensors
 from ._carry_out import Task, fill_all
-from ._layers import RULED_BY_SHAPE, layer_of, rule
-from ._places import Place, is_uninitialized
-from ._sharded import check_placements, is_sharded
+from .layers import RULED_BY_SHAPE, layer_of, rule
+from .parameters import Place, is_uninitialized
+from .sharded import check_placements, is_sharded
 
 AN_EMBEDDING = "an embedding"
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)

@@ -14,26 +14,26 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.utils._pytree import tree_leaves
 
-from ... import _validate
-from ..._errors import StiefelError
-from ..._sample import Member
-from ...recipe._matrices import Conv
-from ...recipe._on_record import note
-from ...recipe._one_scheme import needs_roles
+from ...core import validate as _validate
+from ...core.errors import StiefelError
+from ...core.sample import Member
 from ...recipe._options import Recipe, chosen_scheme, matching
-from ...recipe._plan import Plan
-from ...recipe._roles import Roles, of_flow, of_order
 from ...recipe._start import start_of
+from ...recipe.advice import note
+from ...recipe.layers import Conv
+from ...recipe.one_scheme import needs_roles
+from ...recipe.plan import Plan
+from ...recipe.roles import Roles, of_flow, of_order
 from ...schemes import Scheme, SchemeName, Stiefel
 from ._calibrate import calibrate_, check, restored_on_failure
 from ._carry_out import carry_out
 from ._decide import EMBEDDINGS, decide
-from ._flow import read, watch
-from ._layers import is_normalization
 from ._meta import materialize_, memory_device
-from ._places import Place, modules_of, places_of
-from ._sharded import reshard
-from ._wrappers import common_seed, finish_first, fresh_seed, refuse_scripted, unwrapped
+from .layers import is_normalization
+from .parameters import Place, modules_of, places_of
+from .sharded import reshard
+from .trace import read, watch
+from .wrappers import common_seed, finish_first, fresh_seed, refuse_scripted, unwrapped
 
 
 def initialize_(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..._errors import StiefelError
-from ._sharded import is_sharded
+from ...core.errors import StiefelError
+from .sharded import is_sharded
 
 _RUNNING = ("running_mean", "running_var", "num_batches_tracked")
 

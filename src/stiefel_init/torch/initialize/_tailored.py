@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ...theory import tailored_slope
-from ...theory._tailored import tailored_scale
+from ...theory.tailored import tailored_scale
 
 
 class TailoredReLU(nn.Module):

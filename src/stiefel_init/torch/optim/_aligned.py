@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from ... import _on_set, _validate
-from ..._errors import StiefelError
-from ...recipe._matrices import Matrices
-from ..initialize._layers import rule as rule_of
+from ...core import geometry as _on_set
+from ...core import validate as _validate
+from ...core.errors import StiefelError
+from ...recipe.layers import Matrices
+from ..initialize.layers import rule as rule_of
 from ..sampling import _tensors
 from ._project import nearest
 

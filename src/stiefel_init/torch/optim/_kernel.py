@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ... import _on_set
+from ...core import geometry as _on_set
 from ..sampling._tensors import on_device
 
 try:

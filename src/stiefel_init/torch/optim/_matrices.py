@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..._check import errors, tolerance
-from ...recipe._matrices import Matrices, Rule
-from ..initialize._layers import rule
-from ..initialize._sharded import is_sharded
+from ...core.check import errors, tolerance
+from ...recipe.layers import Matrices, Rule
+from ..initialize.layers import rule
+from ..initialize.sharded import is_sharded
 from ..sampling._tensors import DTYPES
 
 Shape = tuple[int, ...]

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ... import _validate
-from ..._errors import StiefelError
-from ..initialize._sharded import check_placements, is_sharded
-from ..initialize._wrappers import unwrapped
+from ...core import validate as _validate
+from ...core.errors import StiefelError
+from ..initialize.sharded import check_placements, is_sharded
+from ..initialize.wrappers import unwrapped
 from ..sampling import _tensors
 from . import _matrices
 from ._matrices import Batch, items_of, tensor_of, whole

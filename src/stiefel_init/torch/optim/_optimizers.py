@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from ... import _on_set
-from ..initialize._sharded import is_sharded
+from ...core import geometry as _on_set
+from ..initialize.sharded import is_sharded
 from . import _kernel
 from ._optimizer import Params, StiefelOptimizer
 from ._squares import Squares

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ... import _on_set
-from ..._errors import StiefelError
+from ...core import geometry as _on_set
+from ...core.errors import StiefelError
 from ..sampling import _tensors
 
 

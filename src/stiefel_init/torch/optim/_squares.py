@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ... import _on_set
+from ...core import geometry as _on_set
 
 
 class Squares:

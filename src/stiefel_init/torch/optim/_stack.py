@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..initialize._sharded import is_sharded
+from ..initialize.sharded import is_sharded
 from ..sampling._tensors import WORKING
 from ._matrices import Batch, whole
 from ._squares import Squares

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ... import _construct
+from ...core import construct as _construct
 from . import _kernel, _panel
 from ._precision import products
 from ._tensors import WORKING

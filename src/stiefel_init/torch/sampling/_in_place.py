@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ... import _stream, _validate
-from ..._sample import Member, member_scheme
-from ..._validate import Method
+from ...core import stream as _stream
+from ...core import validate as _validate
+from ...core.sample import Member, member_scheme
+from ...core.validate import Method
 from ...schemes import He, Lee, Orthogonal, Random, Scheme, SchemeName, Xavier, get
-from ...schemes.lee import Variant
+from ...schemes.deterministic import Variant
 from . import _tensors
 from ._householder import by_qr
 from ._source import fill_

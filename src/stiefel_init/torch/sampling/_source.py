@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ... import _construct, _stream
+from ...core import construct as _construct
+from ...core import stream as _stream
 from ...schemes import Scheme, Source
 from . import _householder
 from ._householder import Numbers

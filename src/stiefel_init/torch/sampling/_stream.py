@@ -1,4 +1,4 @@
-"""The random stream of `stiefel_init._stream` as tensors: with NumPy on a CPU, with Triton kernels on a GPU."""
+"""The random stream of `stiefel_init.core.stream` as tensors: with NumPy on a CPU, with Triton kernels on a GPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ... import _stream
+from ...core import stream as _stream
 
 try:
     import triton
@@ -72,7 +72,7 @@ if triton is not None:
 
     @triton.jit
     def threefry2x32(k0, k1, x0, x1):  # type: ignore[no-untyped-def]
-        """`stiefel_init._stream.threefry2x32`, on uint32 blocks."""
+        """`stiefel_init.core.stream.threefry2x32`, on uint32 blocks."""
         k2 = k0 ^ k1 ^ 0x1BD11BDA
         x0, x1 = x0 + k0, x1 + k1
         x0, x1 = _mix(x0, x1, 13)

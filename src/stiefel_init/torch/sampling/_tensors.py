@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ... import _validate
-from ..._errors import StiefelError
+from ...core import validate as _validate
+from ...core.errors import StiefelError
 
 WORKING = (torch.float64, torch.float32)  # what matrices are computed in
 DTYPES = (*WORKING, torch.bfloat16, torch.float16)

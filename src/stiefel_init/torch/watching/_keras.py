@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from torch import nn
 
-from ..._errors import StiefelError
+from ...core.errors import StiefelError
 from ._watch import Watch, watch
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..._errors import StiefelError
+from ...core.errors import StiefelError
 from ._history import content, plain
 from ._judge import Event
 from ._rules import median

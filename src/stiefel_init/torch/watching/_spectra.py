@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...recipe._matrices import Matrices
+from ...recipe.layers import Matrices
 from ..diagnosis._weights import _named, _read
-from ..initialize._layers import rule
+from ..initialize.layers import rule
 from ._readout import Table
 from ._structure import bias_of
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..diagnosis._weights import weight_layers
-from ..initialize._wrappers import unwrapped_names
+from ..initialize.wrappers import unwrapped_names
 
 BIASES = ("bias", "bias_ih_l0", "bias_ih")
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..._errors import StiefelError
-from ..initialize._wrappers import refuse_scripted, unwrapped
+from ...core.errors import StiefelError
+from ..initialize.wrappers import refuse_scripted, unwrapped
 from ._history import History
 from ._judge import Event, Judge
 from ._page import SHOWN, body, page

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from ....theory import ACTIVATIONS
-from ....theory._moments import LEAKY_SLOPE, SELU_ALPHA, SELU_SCALE
+from ....theory.moments import LEAKY_SLOPE, SELU_ALPHA, SELU_SCALE
 
 RELU, LEAKY_RELU, PRELU, ELU, SELU = (
     tl.constexpr(ACTIVATIONS.index(name)) for name in ("relu", "leaky_relu", "prelu", "elu", "selu")

@@ -1,0 +1,189 @@
+"""Commands about the paper: `reproduce`, `compare`, `report`, `publish`, `source` and `paper`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stiefel_init.lab.options import (
+    Device,
+    DeviceOption,
+    DirectoryOption,
+    DryOption,
+    JsonOption,
+    MinutesOption,
+    OnOption,
+    OutOption,
+    ResultsOption,
+    StackOption,
+    folder,
+)
+
+if TYPE_CHECKING:
+    from stiefel_init.lab.train.cell import Cell
+    from stiefel_init.lab.train.record import Record
+
+
+def reproduce(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="table1, table2, table3, table5, table5-batches-of-32, figure1, figure2, figure3, signal, algorithms, "
+            "or all of these in one run; table5-protocol; members; architectures; rivals; on-the-set."
+        ),
+    ],
+    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds; by default as many as we ran.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small version, marked as such: minutes on a CPU.")] = False,
+    device: DeviceOption = Device.auto,
+    out: OutOption = Path("stiefel-init-results"),
+    data_dir: DirectoryOption = None,
+    stack: StackOption = None,
+    on: OnOption = "local",
+    minutes: MinutesOption = None,
+    dry_run: DryOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Rerun an experiment of the paper and compare it with the published numbers; or rerun one of our studies."""
+    from stiefel_init.lab.files import refuse_file
+    from stiefel_init.lab.report import tables
+    from stiefel_init.lab.train.cluster import ClusterSpec
+    from stiefel_init.lab.train.runner import pick_device
+
+    from .experiment import Options, Trained
+    from .registry import chosen, networks
+    from .registry import experiments as known
+    from .results import recorded
+
+    experiments = chosen(name)
+    if ClusterSpec.of(on) is None:
+        pick_device(device.value)
+    options = Options(out, seeds, quick, device.value, data_dir, stack, on, minutes)
+    if not dry_run:
+        with tables.as_json(as_json):
+            if name != "all" and on != "local" and not isinstance(experiments[0], Trained):
+                print(f"{name} is not made of networks; it runs on this machine.", file=sys.stderr)
+            known()[name].run(options)
+        return
+    from stiefel_init.lab.train.forecast import forecast, measured_here, show
+
+    measured_here(on)
+    cells, own = networks(experiments, options)
+    done = recorded(out, lambda text: print(text, file=sys.stderr), touch=False)
+    found = forecast(cells, device.value, own, data_dir, out, stack, known=done) if cells else None
+    refuse_file(out)
+    others = {each.name: each.seconds(options) for each in experiments if not isinstance(each, Trained)}
+    show(found, others, out, as_json=as_json)
+
+
+def compare(
+    name: Annotated[str | None, typer.Argument(help="table1, table2, table3 or table5; by default all.")] = None,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare records with the published numbers, cell by cell."""
+    from stiefel_init.lab.report import tables
+
+    from .results import Results
+    from .tables.comparisons import comparisons
+
+    with tables.as_json(as_json):
+        for table in comparisons(name, Results(results)):
+            table.show()
+
+
+def report(
+    out: Annotated[
+        Path, typer.Option("--out", parser=folder, metavar="PATH", help="Directory for results.md and its pictures.")
+    ] = Path("docs"),
+    html: Annotated[bool, typer.Option("--html", help="Write a page for the browser, results.html.")] = False,
+    results: ResultsOption = None,
+) -> None:
+    """Write the report: the paper's claims with verdicts, tables beside the published ones, pictures."""
+    from stiefel_init.lab.files import refuse_file
+
+    from . import docs as pages
+    from .registry import experiments
+    from .results import Results
+
+    refuse_file(out)  # before the pictures are drawn
+    source, known = Results(results), experiments().values()
+    for path in [pages.write_html(out, source, known)] if html else pages.write(out, source, known):
+        print(f"wrote {path}")
+
+
+def publish(
+    records: Annotated[Path, typer.Argument(help="Directory of records written by `reproduce`.")],
+    out: Annotated[
+        Path, typer.Option("--out", parser=folder, metavar="PATH", help="Directory for the published results.")
+    ] = Path("results"),
+) -> None:
+    """Publish records: a CSV for each experiment, and environment.json, which says how it was run."""
+    from stiefel_init.lab.files import prepare
+    from stiefel_init.lab.progress import counted
+
+    from .experiment import Trained
+    from .registry import experiments
+    from .results import Results
+    from .results import publish as write
+
+    source, known = Results(records), experiments().values()
+    published = Results(out) if out.is_dir() and any(out.glob("*.csv")) else None
+
+    def merged(name: str) -> dict[Cell, Record]:  # published records stay unless rerun
+        return {**(published.records_of(name) if published else {}), **source.records_of(name)}
+
+    selected = {
+        experiment.label(quick): experiment.select(merged(experiment.label(quick)), quick=quick)
+        for quick in (False, True)
+        for experiment in known
+        if isinstance(experiment, Trained)
+    }
+    for path in write(source, selected, [name for experiment in known for name in experiment.files], prepare(out)):
+        print(f"wrote {path}")
+    left = source.records.keys() - {record.cell for group in selected.values() for record in group}
+    if left:
+        print(f"{counted(len(left), 'network')} of {records} belong to no experiment and were left out.")
+
+
+def source(results: ResultsOption = None, as_json: JsonOption = False) -> None:
+    """Name the commits that made the records, found by the hashes of their source. Run it in a clone."""
+    from stiefel_init.core.errors import StiefelError
+    from stiefel_init.lab.report import tables
+    from stiefel_init.lab.train.source import commits_of
+
+    from .results import Results
+
+    found = Results(results)
+    made = [(name, each) for name, entry in found.environments.items() for each in entry["environments"]]
+    if not made:
+        raise StiefelError(f"{found.place} does not say how its records were made; give a published directory.")
+    commits = commits_of({each["source"] for _, each in made if each.get("source")})
+    rows = [
+        [
+            name, f"{each.get('networks', 0):,}", str(each.get("device", "")), (each.get("source") or "")[:12],
+            commits.get(each.get("source", "")) or each.get("commit") or "none in this clone",
+        ]
+        for name, each in made
+    ]  # fmt: skip
+    with tables.as_json(as_json):
+        tables.Table("records and their source", ["experiment", "networks", "device", "source", "commit"], rows).show()
+
+
+def paper(
+    name: Annotated[
+        str | None, typer.Argument(help="table1, table2, table3, table5 or figure1; by default all.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the published numbers."""
+    from .tables import published
+
+    if as_json:
+        print(json.dumps([number.to_dict() for number in published.published(name)], indent=1))
+        return
+    for table in published.TABLES if name is None else (name,):
+        published.layout(table).show()

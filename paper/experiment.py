@@ -1,0 +1,394 @@
+"""`Experiment`: one object in one file for each table, figure and study; and the registry of all of them.
+
+An experiment knows what to run, which records belong to it, and how to present them: tables, pictures, claims, and a
+section of a page. `Trained` is made of networks; others override `run` and `evidence`. How to add one: CONTRIBUTING.md.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+import torch
+
+from stiefel_init.core.errors import StiefelError
+from stiefel_init.lab.data import Dataset, load
+from stiefel_init.lab.files import prepare
+from stiefel_init.lab.limit import time_limit
+from stiefel_init.lab.report.tables import Table
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.cluster import ClusterSpec, reach
+from stiefel_init.lab.train.record import Record, environment
+from stiefel_init.lab.train.runner import DeviceName, run
+
+from .results import Results, note_environment, recorded, write_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+QUICK_NOTE = "This was a quick run, with fewer seeds, depths and epochs than published; its numbers are not comparable."
+Verdict = Literal["holds", "holds in part", "does not hold", "not tested"]
+
+
+class Claim(NamedTuple):
+    """A claim, whether the records support it, and why."""
+
+    claim: str
+    verdict: Verdict
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run an experiment.
+
+    >>> Options(Path("out"), quick=True).device
+    'auto'
+    """
+
+    out: Path
+    seeds: int | None = None
+    """Number of seeds; as published if None."""
+    quick: bool = False
+    """A small version: minutes on a CPU."""
+    device: DeviceName = "auto"
+    data: Path | None = None
+    """Directory of the data sets."""
+    stack: int | None = None
+    """Networks to train at once; as many as fit in memory if None."""
+    on: str = "local"
+    """Where to train: `"local"`, `"ray"` or `"ray://HOST:PORT"`."""
+    minutes: float | None = None
+    """When to stop training; finished networks are kept, and shown."""
+
+
+class Experiment(ABC):
+    """A table, a figure or a study; subclass it, or `Trained`, and `register` an instance.
+
+    >>> from paper.registry import experiments
+    >>> experiments()["figure2"].label(quick=True)
+    'figure2-quick'
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    page: ClassVar[str | None] = "results"
+    """The page of the docs with its section, if any."""
+    of_paper: ClassVar[bool] = False
+    """Whether `reproduce all` runs it."""
+    files: ClassVar[tuple[str, ...]] = ()
+    """Names of the CSV files that it writes besides records of networks."""
+
+    @abstractmethod
+    def run(self, options: Options) -> None:
+        """Run it, write its results to `options.out`, and print them.
+
+        Args:
+            options: How to run it.
+        """
+
+    def seconds(self, options: Options) -> float | None:
+        """About how long `run` would take, for `--dry-run`; `Trained` needs none, its networks are measured.
+
+        Args:
+            options: How to run it.
+
+        Returns:
+            Seconds, from a part that was run; None if nobody can tell.
+        """
+        return None
+
+    @abstractmethod
+    def evidence(self, results: Results) -> Any:
+        """Its part of a directory of results, for the methods below.
+
+        Args:
+            results: The directory.
+
+        Returns:
+            Anything; None if the directory has nothing of it.
+        """
+
+    def tables(self, evidence: Any) -> list[Table]:
+        """Its results as tables.
+
+        Args:
+            evidence: What `evidence` returned; so below.
+
+        Returns:
+            Tables, in the order of the page.
+        """
+        return []
+
+    def pictures(self, evidence: Any) -> dict[str, Figure]:
+        """Its results as pictures.
+
+        Returns:
+            File name without suffix → figure.
+        """
+        return {}
+
+    def claims(self, evidence: Any) -> list[Claim]:
+        """The claims it tests.
+
+        Returns:
+            Claims with verdicts; "not tested" if `evidence` is None.
+        """
+        return []
+
+    def section(self, evidence: Any) -> list[str]:
+        """Its section of a page.
+
+        Returns:
+            Lines of Markdown.
+        """
+        lines = [f"## {self.title}", "", *self.shown(evidence)]
+        for table in self.tables(evidence):
+            title = [f"**{table.title[0].upper()}{table.title[1:]}**", ""] if table.title else []
+            lines += [*title, *table.markdown(), ""]
+        return lines
+
+    def asides(self, evidence: Any) -> dict[str, list[str]]:
+        """What it has to say on other pages than its own.
+
+        Returns:
+            Name of the page → lines of Markdown for its marked part.
+        """
+        return {}
+
+    def shown(self, evidence: Any) -> list[str]:
+        """Its pictures, for `section`.
+
+        Returns:
+            Lines of Markdown.
+        """
+        drawn = self.pictures(evidence).items()
+        return [line for name, figure in drawn for line in (f"![{figure.get_label()}]({name}.png)", "")]
+
+    def label(self, quick: bool) -> str:
+        """The name of its files.
+
+        Args:
+            quick: Whether it is a quick run.
+
+        Returns:
+            Its name, marked if quick.
+        """
+        return f"{self.name}-quick" if quick else self.name
+
+    def write_rows(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        options: Options,
+        *,
+        device: torch.device,
+        seconds: float,
+        networks: int,
+    ) -> None:
+        """Write the results of an experiment that is not made of cells, and how they were run.
+
+        Args:
+            rows: The table, a dict per row.
+            options: As given to `run`.
+            device: Where it ran.
+            seconds: How long it took.
+            networks: How many networks it trained.
+        """
+        label, out = self.label(options.quick), prepare(options.out)
+        print(f"wrote {write_table(rows, out / f'{label}.csv')}")
+        note_environment(out, label, environment(device, "stacked"), seconds, networks)
+
+    def write_pictures(self, evidence: Any, options: Options) -> None:
+        """Write its pictures to `options.out`.
+
+        Args:
+            evidence: What to draw.
+            options: As given to `run`.
+        """
+        from stiefel_init.lab.report import plots
+
+        for name, figure in self.pictures(evidence).items():
+            file = name.replace(self.name, self.label(options.quick), 1)
+            print(f"wrote {plots.save(figure, options.out / f'{file}.png')}")
+
+
+class Trained(Experiment):
+    """An experiment made of trained networks.
+
+    >>> from paper.registry import experiments
+    >>> table1 = experiments()["table1"]
+    >>> isinstance(table1, Trained) and len(table1.cells(seeds=1))
+    120
+    """
+
+    seeds: ClassVar[int]
+    """Number of seeds, as published."""
+    quick_seeds: ClassVar[int] = 1
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Data sets that it can do without, where nobody has them."""
+
+    @abstractmethod
+    def cells(self, seeds: int, *, quick: bool = False, records: Mapping[Cell, Record] | None = None) -> list[Cell]:
+        """Its networks.
+
+        Args:
+            seeds: Number of seeds.
+            quick: Whether to return the quick version.
+            records: The records so far. If networks depend on the results of others, this is called again with them.
+
+        Returns:
+            The cells to train.
+        """
+
+    def count(self, options: Options) -> int:
+        """How many seeds to run.
+
+        Args:
+            options: As given to `run`.
+
+        Returns:
+            A number of seeds.
+        """
+        return options.seeds or (self.quick_seeds if options.quick else self.seeds)
+
+    def datasets(self, cells: Sequence[Cell], directory: Path | None) -> dict[str, Dataset]:
+        """Data sets of its own, which `load` does not know.
+
+        Args:
+            cells: What is to be trained.
+            directory: Directory of the data files.
+
+        Returns:
+            The name that the cells use → the set.
+        """
+        return {}
+
+    def select(self, records: Mapping[Cell, Record], *, quick: bool = False) -> list[Record]:
+        """Pick the records that belong to it.
+
+        Args:
+            records: Any records.
+            quick: Whether to pick those of the quick version.
+
+        Returns:
+            Records of the published number of seeds, or of more if every setting has more.
+        """
+        seeds = self.seeds
+        cells = self.cells(seeds, quick=quick, records=records)
+        while records.keys() >= set(self.cells(seeds + 1, quick=quick, records=records)) > set(cells):
+            seeds += 1
+            cells = self.cells(seeds, quick=quick, records=records)
+        return [records[cell] for cell in dict.fromkeys(cells) if cell in records]
+
+    def evidence(self, results: Results) -> list[Record] | None:
+        """Its records."""
+        return self.select(results.records_of(self.name)) or None
+
+    def run(self, options: Options) -> None:
+        """Train its networks until the time is up, print its tables and draw its pictures."""
+        if (place := ClusterSpec.of(options.on)) is not None:
+            reach(place)  # before any data are loaded
+        seeds = self.count(options)
+        done: dict[Cell, Record] = {}
+        known = recorded(options.out, _tell)  # once, however many rounds
+        have = Available(self.optional, options.data)
+        with time_limit(options.minutes) as limit:
+            while left := have.of(c for c in self.cells(seeds, quick=options.quick, records=done) if c not in done):
+                if not known.keys() >= set(left):
+                    # All that is left, finished or not: a stack that was killed goes on if it has the same networks.
+                    records = run(
+                        left, out=options.out, device=options.device,
+                        datasets=have.sets(left, self.datasets(left, options.data)), directory=options.data,
+                        most=options.stack, on=options.on, title=self.label(options.quick), known=known,
+                    )  # fmt: skip
+                    known |= {record.cell: record for record in records}
+                done |= {cell: known[cell] for cell in left}
+        if limit.reached:
+            print(f"Stopped after {options.minutes:g} minutes; finished networks are kept, rerun to resume.")
+            known = recorded(options.out, lambda text: None, touch=False)
+            done = {record.cell: record for record in self.select(known, quick=options.quick)}
+        self.show(list(done.values()), options)
+        if options.quick:
+            print(QUICK_NOTE)
+
+    def show(self, records: list[Record], options: Options) -> None:
+        """Print the tables and write the pictures.
+
+        Args:
+            records: What `run` trained.
+            options: As given to `run`.
+        """
+        for table in self.tables(records):
+            table.show()
+        self.write_pictures(records, options)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+class Available:
+    """The laboratory's data sets, each loaded once; some of them may be missing."""
+
+    def __init__(self, optional: Sequence[str], directory: Path | None) -> None:
+        self.optional, self.directory = optional, directory
+        self.loaded: dict[str, Dataset | None] = {}
+
+    def of(self, cells: Iterable[Cell]) -> list[Cell]:
+        """Those whose data can be had; of an optional set that cannot, one line says so."""
+        return [cell for cell in cells if cell.dataset not in self.optional or self._load(cell.dataset) is not None]
+
+    def sets(self, cells: Iterable[Cell], own: Mapping[str, Dataset]) -> dict[str, Dataset]:
+        """What the cells learn from, by name; some sets are an experiment's own."""
+        names = dict.fromkeys(cell.dataset for cell in cells)
+        found = {name: own[name] if name in own else self._load(name) for name in names}
+        return {name: dataset for name, dataset in found.items() if dataset is not None}
+
+    def _load(self, name: str) -> Dataset | None:
+        if name not in self.loaded:
+            try:
+                self.loaded[name] = load(name, directory=self.directory)
+            except StiefelError as error:
+                if name not in self.optional:
+                    raise
+                print(f"Left out, for want of its data: {name}. {error}", file=sys.stderr)
+                self.loaded[name] = None
+        return self.loaded[name]
+
+
+_REGISTRY: dict[str, Experiment] = {}
+
+
+def register(experiment: Experiment) -> Experiment:
+    """Make an experiment available by name to `stiefel-init reproduce`.
+
+    Args:
+        experiment: An instance of a subclass of `Experiment` or `Trained`.
+
+    Returns:
+        The experiment itself.
+
+    Raises:
+        StiefelError: if its name is not a word (it becomes a file name), or is taken.
+    """
+    name = getattr(experiment, "name", None)
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][\w-]*", name):
+        raise StiefelError(f"name={name!r} cannot name an experiment; use letters, digits, '_' and '-'.")
+    if name.endswith("-quick"):
+        raise StiefelError(f"name={name!r} is for quick runs; choose another.")
+    known, kind = type(_REGISTRY.get(name, experiment)), type(experiment)
+    taken = (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__)
+    if taken or any(name in other.files for other in _REGISTRY.values() if other.name != name):
+        raise StiefelError(f"name={name!r} is taken; choose another.")
+    _REGISTRY[name] = experiment
+    return experiment
+
+
+def registered() -> dict[str, Experiment]:
+    """All experiments by name, in the order they were registered."""
+    return dict(_REGISTRY)

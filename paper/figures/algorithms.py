@@ -1,0 +1,105 @@
+"""The speed of the paper's two algorithms for drawing a member of the set."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import torch
+
+from stiefel_init.core.errors import StiefelError
+from stiefel_init.lab.report.tables import Table
+from stiefel_init.lab.train.forecast import timed
+from stiefel_init.lab.train.record import environment
+from stiefel_init.lab.train.runner import pick_device
+from stiefel_init.torch import stiefel_
+
+from ..experiment import Claim, Experiment, Options
+from ..results import Results
+
+SHAPES = ((64, 64), (64, 784), (512, 512), (1024, 1024), (512, 2048))
+QUICK_SHAPES = SHAPES[:3]
+ROUNDS = 7
+METHODS: tuple[Literal["algorithm1", "algorithm2"], ...] = ("algorithm1", "algorithm2")
+
+
+class Algorithms(Experiment):
+    """How much faster algorithm 2 is: matrices of each shape, drawn by both in turn, medians."""
+
+    name = "algorithms"
+    title = "The paper's algorithms"
+    page = None
+    of_paper = True
+    files = ("algorithms",)
+
+    def run(self, options: Options) -> None:
+        """Time both on the device, and on this machine's CPU."""
+        start, chosen = time.perf_counter(), pick_device(options.device)
+        rows = [
+            {"device": environment(device, "")["device"], **measured}
+            for device in dict.fromkeys((chosen, torch.device("cpu")))
+            for measured in _times(device, QUICK_SHAPES if options.quick else SHAPES)
+        ]
+        seconds = time.perf_counter() - start
+        self.write_rows(rows, options, device=chosen, seconds=seconds, networks=0)
+        for table in self.tables(rows):
+            table.show()
+
+    def seconds(self, options: Options) -> float:
+        """A few matrices of each shape take no longer."""
+        return 5.0
+
+    def evidence(self, results: Results) -> list[dict[str, Any]] | None:
+        """The times, one line for each device and shape."""
+        rows = results.table(self.name)
+        columns = {"device", "m", "n", *METHODS}
+        if any(columns - row.keys() or not all(_is_time(row[name]) for name in METHODS) for row in rows):
+            raise StiefelError(f"{results.place / 'algorithms.csv'} is damaged; restore the file, or time them again.")
+        return rows or None
+
+    def tables(self, evidence: Sequence[Mapping[str, Any]]) -> list[Table]:
+        """Milliseconds for each shape."""
+        rows = [
+            [
+                str(row["device"]), f"{row['m']} × {row['n']}", *(f"{row[name]:.3f}" for name in METHODS),
+                f"{row['algorithm1'] / row['algorithm2']:.2f}",
+            ]
+            for row in evidence
+        ]  # fmt: skip
+        header = ["device", "shape", "algorithm 1 (ms)", "algorithm 2 (ms)", "times as fast"]
+        return [Table("algorithms: one matrix, float32", header, rows)]
+
+    def claims(self, evidence: Sequence[Mapping[str, Any]] | None) -> list[Claim]:
+        """That algorithm 2 is the faster one."""
+        claim = "Algorithm 2 is up to twice as fast as algorithm 1"
+        if not evidence:
+            return [Claim(claim, "not tested", "No records.")]
+        ratios = {(row["device"], f"{row['m']}×{row['n']}"): row["algorithm1"] / row["algorithm2"] for row in evidence}
+        top, low = max(ratios, key=lambda k: ratios[k]), min(ratios, key=lambda k: ratios[k])
+        text = (
+            f"Between {ratios[low]:.2f} ({low[1]}, {low[0]}) and {ratios[top]:.2f} ({top[1]}, {top[0]}) times as fast."
+        )
+        return [Claim(claim, "holds" if ratios[top] >= 1.8 and ratios[low] > 0.95 else "holds in part", text)]
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and value > 0
+
+
+def _times(device: torch.device, shapes: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+    """Median milliseconds of each algorithm; one round has both, so that what else the machine does hits both."""
+    rows = []
+    for m, n in shapes:
+        w = torch.empty(m, n, device=device)
+        ways: dict[str, Callable[[], Any]] = {name: partial(stiefel_, w, method=name) for name in METHODS}
+        for draw in ways.values():
+            draw()  # the first time, more is loaded
+        taken: dict[str, list[float]] = {name: [] for name in METHODS}
+        for _ in range(ROUNDS):
+            for name, draw in ways.items():
+                taken[name].append(timed(draw, device))
+        rows.append({"m": m, "n": n} | {name: round(1e3 * statistics.median(taken[name]), 4) for name in METHODS})
+    return rows

@@ -1,0 +1,187 @@
+"""Signal and gradient at initialization, layer by layer, beside what the theory predicts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from stiefel_init.core.errors import StiefelError
+from stiefel_init.lab.progress import progress
+from stiefel_init.lab.report import plots
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.runner import pick_device
+from stiefel_init.lab.train.signal import CPU, measure
+from stiefel_init.lab.train.task import Task, Tasks
+from stiefel_init.theory import propagate
+
+from ..experiment import Claim, Experiment, Options
+from ..results import Results
+from ..tables.protocol import IMAGES, SCHEMES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Signals(Experiment):
+    """Ten networks of depth 100 for each scheme, on 256 images."""
+
+    name = "signal"
+    title = "Signal and gradient at initialization"
+    of_paper = True
+    files = ("signal",)
+
+    def run(self, options: Options) -> None:
+        """Measure, and draw the picture."""
+        tasks, device = Tasks(directory=options.data), pick_device(options.device)
+        chosen = {name: tasks(Cell(name, "stiefel", 1)) for name in IMAGES}
+        start = time.perf_counter()
+        with progress(1.0, self.label(options.quick)) as advance:
+            rows = survey(chosen, seeds=_seeds(options), progress=advance, device=device)
+        networks = len(IMAGES) * len(SCHEMES) * _seeds(options)
+        seconds = time.perf_counter() - start
+        self.write_rows(rows, options, device=device, seconds=seconds, networks=networks)
+        self.write_pictures(rows, options)
+
+    def seconds(self, options: Options) -> float:
+        """From one scheme on each data set."""
+        tasks = Tasks(directory=options.data)
+        chosen = {name: tasks(Cell(name, "stiefel", 1)) for name in IMAGES}
+        begun, start = time.process_time(), time.perf_counter()
+        survey(chosen, seeds=_seeds(options), schemes=SCHEMES[:1], device=pick_device(options.device))
+        return begun + (time.perf_counter() - start) * len(SCHEMES)
+
+    def evidence(self, results: Results) -> list[dict[str, Any]] | None:
+        """The rows, one for each data set, scheme and layer."""
+        rows = results.table(self.name)
+        whole = {(row.get("dataset"), row.get("scheme")) for row in rows if _is_whole(row)}
+        if rows and (len(rows) < 10 or not all(map(_is_whole, rows)) or whole < set(product(IMAGES, SCHEMES))):
+            raise StiefelError(f"{results.place / 'signal.csv'} is damaged; restore the file, or measure again.")
+        return rows or None
+
+    def pictures(self, evidence: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Spread, share of active units and gradient over the layers."""
+        return {"results-signal": _picture(evidence)}
+
+    def claims(self, evidence: Sequence[Mapping[str, Any]] | None) -> list[Claim]:
+        """That units fire, and that neither variance nor gradient vanishes."""
+        claims = (
+            "The share of active units approaches 1 with depth",
+            "The variance ratio of consecutive layers approaches 1 with depth",
+            "The gradient does not vanish with depth",
+        )
+        if not evidence:
+            return [Claim(claim, "not tested", "No records.") for claim in claims]
+        texts: list[list[str]] = [[], [], []]
+        verdicts = [True, True, True]
+        for dataset in IMAGES:
+            first, *_, last = rows = _layers(evidence, dataset, "stiefel")
+            fifth, (he, *_, he_last) = rows[4], _layers(evidence, dataset, "he")
+            texts[0].append(
+                f"{dataset}: {first['active']:.2f} in layer 1, {last['active']:.3f} in layer {last['layer']} "
+                f"(theory {last['predicted_active']:.3f})"
+            )
+            texts[1].append(
+                f"{dataset}: {fifth['variance_ratio']:.3f} in layer 5, {last['variance_ratio']:.4f} in layer "
+                f"{last['layer']} (theory {last['predicted_variance_ratio']:.4f})"
+            )
+            ratio = first["gradient"] / last["gradient"]
+            texts[2].append(
+                f"{dataset}: the gradient at layer 1 is {ratio:.2f} of that at layer {last['layer']} "
+                f"(he: {he['gradient'] / he_last['gradient']:.2g})"
+            )
+            verdicts[0] &= last["active"] > 0.9 and last["active"] > first["active"]
+            verdicts[1] &= abs(last["variance_ratio"] - 1) < min(0.05, abs(first["variance_ratio"] - 1))
+            verdicts[2] &= ratio > 0.01
+        return [
+            Claim(f"{claim} (at initialization, depth 100)", "holds" if ok else "does not hold", f"{'; '.join(text)}.")
+            for claim, text, ok in zip(claims, texts, verdicts)
+        ]
+
+    def section(self, evidence: Sequence[Mapping[str, Any]]) -> list[str]:
+        """The picture."""
+        return [
+            f"## {self.title}", "",
+            "Ten networks of depth 100 for each scheme, on 256 images. Dots are measured; lines are what",
+            "`theory.propagate` predicts from the mean and standard deviation of the pixels.", "",
+            *self.shown(evidence),
+        ]  # fmt: skip
+
+
+def _seeds(options: Options) -> int:
+    return 2 if options.quick else 10
+
+
+def _is_whole(row: Mapping[str, Any]) -> bool:
+    return set(COLUMNS) <= set(row) and all(isinstance(row[name], int | float) for name in COLUMNS[2:])
+
+
+def _layers(rows: Sequence[Mapping[str, Any]], dataset: str, scheme: str) -> list[Mapping[str, Any]]:
+    chosen = [row for row in rows if (row["dataset"], row["scheme"]) == (dataset, scheme)]
+    return sorted(chosen, key=lambda row: row["layer"])
+
+
+COLUMNS = (
+    "dataset", "scheme", "layer", "mean", "std", "active", "variance_ratio", "gradient", "predicted_mean",
+    "predicted_std", "predicted_active", "predicted_variance_ratio",
+)  # fmt: skip
+
+
+def survey(
+    datasets: Mapping[str, Task],
+    depth: int = 100,
+    seeds: int = 10,
+    progress: Callable[[float], None] = lambda s: None,
+    schemes: Sequence[str] = SCHEMES,
+    device: torch.device = CPU,
+) -> list[dict[str, Any]]:
+    """Each scheme's signal on each data set, averaged over seeds, beside what `theory.propagate` predicts.
+
+    The theory knows only the mean and standard deviation of the inputs.
+    """
+    rows = []
+    for dataset, task in datasets.items():
+        inputs = task.features[:256] / task.scale
+        for scheme in schemes:
+            cells = [Cell(dataset, scheme, depth, seed=seed) for seed in range(seeds)]
+            measured = measure(cells, task, device=device)
+            widths = (task.inputs, *cells[0].hidden)
+            theory = propagate(widths, mean=float(inputs.mean()), std=float(inputs.std()), scheme=scheme)
+            for layer in range(depth):
+                values = [float(getattr(measured, name)[:, layer].mean()) for name in COLUMNS[3:8]]
+                predicted = [theory.pre_mean, theory.pre_std, theory.active, theory.variance_ratio]
+                values += [float(column[layer]) for column in predicted]
+                rows.append(dict(zip(COLUMNS, (dataset, scheme, layer + 1, *(float(f"{v:.5g}") for v in values)))))
+            progress(1 / len(datasets) / len(schemes))
+    return rows
+
+
+def _picture(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Spread, share of active units and gradient over the layers: measured as dots, predicted as lines."""
+    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
+    drawn, axes = plots.figure(3, len(datasets), size=(4.2, 3.0), label="Signal and gradient over the layers")
+    panels = (("std", "spread of the pre-activations"), ("active", "share of active units"), ("gradient", "gradient"))
+    for line, dataset in zip(axes, datasets):
+        for axis, (name, label) in zip(line, panels):
+            for scheme in SCHEMES:
+                chosen = [row for row in rows if row["dataset"] == dataset and row["scheme"] == scheme]
+                layers = np.array([row["layer"] for row in chosen])
+                values = np.array([row[name] for row in chosen], float)
+                shown = np.where(values > 0, values, np.nan) if name != "active" else values
+                some = np.unique(np.geomspace(1, len(layers), 24).astype(int)) - 1
+                axis.plot(layers[some], shown[some], "o", color=plots.colour(scheme), label=scheme, markersize=3)
+                if name != "gradient":
+                    predicted = np.array([row[f"predicted_{name}"] for row in chosen], float)
+                    axis.plot(layers, predicted, color=plots.colour(scheme), linewidth=1)
+            axis.set(title=f"{dataset}: {label}", xlabel="layer")
+            if name == "active":
+                axis.set_ylim(0, 1.03)
+            else:
+                axis.set_yscale("log")
+                axis.set_ylim(bottom=max(axis.get_ylim()[0], 1e-12))
+    plots.legend(drawn, axes[0, -1])
+    return drawn

@@ -1,0 +1,81 @@
+"""All experiments: the paper's, our studies, and those the user registered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stiefel_init.core.errors import unknown
+from stiefel_init.lab.data import Dataset
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.record import Record
+from stiefel_init.lab.train.task import ACCURACY
+
+from .everything import Everything
+from .experiment import Available, Experiment, Options, Trained, register, registered
+from .figures.algorithms import Algorithms
+from .figures.figure1 import Figure1
+from .figures.figure2 import Figure2
+from .figures.figure3 import Figure3
+from .figures.signal import Signals
+from .protocols.study import Table5Protocol
+from .results import recorded
+from .studies.architectures import Architectures
+from .studies.members import Members
+from .studies.on_the_set import OnTheSet
+from .studies.rivals import Rivals
+from .tables.table1 import Table1
+from .tables.table2 import Table2
+from .tables.table3 import Table3
+from .tables.table5 import Table5, Table5Explained
+
+EXPERIMENTS = tuple(
+    map(
+        register,
+        (
+            Table1(), Table2(), Table3(), Figure3(), Table5(), Table5Protocol(), Table5Explained(), Figure1(),
+            Figure2(), Signals(), Algorithms(), Everything(), Members(), Architectures(), Rivals(), OnTheSet(),
+        ),
+    )
+)  # fmt: skip
+"""In the order of the report."""
+
+
+def experiments() -> dict[str, Experiment]:
+    """All of them by name."""
+    return registered()
+
+
+def chosen(name: str) -> list[Experiment]:
+    """The experiment of that name; for `all`, those of the paper.
+
+    Raises:
+        StiefelError: for an unknown name.
+    """
+    known = registered()
+    if name not in known:
+        raise unknown("name", name, known)
+    one = known[name]
+    return one.parts() if isinstance(one, Everything) else [one]
+
+
+def networks(experiments: Sequence[Experiment], options: Options) -> tuple[list[Cell], dict[str, Dataset]]:
+    """All networks of these experiments, each once, and the data sets that they bring along.
+
+    Where networks depend on the results of others, those without a record are taken to score alike: which of them win
+    changes a rate, not how long the rest takes.
+    """
+    cells: dict[Cell, None] = {}
+    own: dict[str, Dataset] = {}
+    known = recorded(options.out, lambda text: None, touch=False)
+    for experiment in experiments:
+        if not isinstance(experiment, Trained):
+            continue
+        seeds, assumed = experiment.count(options), dict[Cell, Record]()
+        have = Available(experiment.optional, options.data)
+        while left := have.of(
+            cell for cell in experiment.cells(seeds, quick=options.quick, records=assumed) if cell not in assumed
+        ):
+            assumed |= {cell: known.get(cell) or Record(cell, ACCURACY, 0.0) for cell in left}
+        cells |= dict.fromkeys(assumed)
+        own |= experiment.datasets(list(assumed), options.data)
+    return list(cells), own

@@ -1,0 +1,350 @@
+"""Published results: records as small, diffable CSV files that keep the identity of every network."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import importlib.util
+import io
+import json
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from stiefel_init import schemes
+from stiefel_init.core.errors import StiefelError, unknown
+from stiefel_init.lab.files import write_whole
+from stiefel_init.lab.train import record as record_files
+from stiefel_init.lab.train.cell import ADDED, Cell
+from stiefel_init.lab.train.record import MEASURES, Environment, Record
+from stiefel_init.lab.train.task import METRICS
+
+ENVIRONMENT = "environment.json"
+IDENTITY = tuple(field.name for field in fields(Cell) if field.name not in ADDED)
+COLUMNS = (*IDENTITY, "metric", "score", "diverged")
+_NUMBERS: dict[str, Callable[[str], Any]] = {
+    "depth": int, "seed": int, "epochs": int, "batch": int, "shots": int, "protocol": int, "diverged": int,
+    "rate": float, "alpha": float, "score": float, "decay": float, "dropout": float, "ends": float,
+    **dict.fromkeys(MEASURES, float),
+    "width": lambda text: tuple(map(int, text.split())) if " " in text else int(text),
+}  # fmt: skip
+
+
+def folder() -> Path:
+    """The published results: at the root of a source tree, or in the package that has nothing else."""
+    place = Path(__file__).parents[1] / "results"
+    if (place / ENVIRONMENT).is_file():
+        return place
+    package = importlib.util.find_spec("stiefel_init_records")
+    if package is not None and package.submodule_search_locations:
+        return Path(package.submodule_search_locations[0])
+    raise StiefelError(
+        "The published records are not installed here; pip install 'stiefel-init[records]', or give a directory of "
+        "records with --results."
+    )
+
+
+class Results:
+    """A directory of results: published CSV files, or the JSON Lines of a run, or both."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.place = directory or folder()
+        if not self.place.is_dir():
+            raise StiefelError(f"{self.place} is not a directory; give one that holds records.")
+
+    @cached_property
+    def records(self) -> dict[Cell, Record]:
+        """All records, each network once, by their cells."""
+        records = recorded(self.place, _warn, touch=False, tables=self._tables)
+        if not records and not any(path.is_file() for path in self.place.glob("*.csv")):
+            raise StiefelError(f"{self.place} holds no records; run an experiment with --out {self.place} first.")
+        return records
+
+    @cached_property
+    def _tables(self) -> dict[str, dict[Cell, Record]]:
+        """The networks of each table, by its name."""
+        return _read_tables(self.place, _warn)
+
+    def records_of(self, name: str) -> dict[Cell, Record]:
+        """All records; of a network that several experiments trained, what is in this one's table."""
+        return self.records | self._tables.get(name, {})
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        """The rows of NAME.csv, numbers as numbers; none if there is no such file."""
+        path = self.place / f"{name}.csv"
+        return _rows(path, lambda row: {key: _number(text) for key, text in row.items()}) if path.exists() else []
+
+    @cached_property
+    def environments(self) -> dict[str, Any]:
+        """What each experiment was run with."""
+        path = self.place / ENVIRONMENT
+        if not path.exists():
+            return {}
+        try:
+            entries = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(entries, dict) or not all(map(_is_entry, entries.values())):
+                raise ValueError("some experiment lacks its networks, seconds or environments")
+        except (OSError, ValueError, RecursionError) as error:
+            raise StiefelError(f"{path} is damaged ({error}); restore it.") from error
+        return entries
+
+
+def _warn(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def recorded(
+    directory: Path,
+    tell: Callable[[str], None],
+    *,
+    touch: bool = True,
+    tables: Mapping[str, Mapping[Cell, Record]] | None = None,
+) -> dict[Cell, Record]:
+    """What a directory has of networks, so that a run need not train them again: published tables, and records.
+
+    Args:
+        directory: It may be missing.
+        tell: Receives a sentence for each file that is left out.
+        touch: Whether to set damaged records aside.
+        tables: Its tables, if they have been read.
+
+    Returns:
+        Each network once; its record, where a table has it too.
+    """
+    if not directory.is_dir():
+        return {}
+    networks: dict[Cell, Record] = {}
+    for table in (_read_tables(directory, tell) if tables is None else tables).values():
+        networks |= table
+    return networks | record_files.read(directory, tell, touch=touch)
+
+
+def _read_tables(directory: Path, tell: Callable[[str], None]) -> dict[str, dict[Cell, Record]]:
+    return {path.stem: _networks(path, tell) for path in sorted(directory.glob("*.csv")) if path.is_file()}
+
+
+def publish(
+    source: Results, experiments: Mapping[str, Sequence[Record]], tables: Iterable[str], out: Path
+) -> list[Path]:
+    """Publish a run: each experiment's records as NAME.csv, one line per network, and its tables.
+
+    Args:
+        source: The run.
+        experiments: The records of each. A network that several share goes to the first; if its outcomes differ, to
+            each. A published experiment of which the run has nothing but by-products of others stays as it is.
+        tables: Names of the run's CSV files that are not records of networks; existing ones are published.
+        out: The directory. Other experiments' files in it stay.
+
+    Returns:
+        The files written: the tables, and environment.json, which says how each was run.
+    """
+    written = []
+    environments = Results(out).environments
+    untouched = {name for name in _by_products(experiments) if (out / f"{name}.csv").exists()}
+    taken: dict[Cell, Record] = {}
+    for name, records in experiments.items():
+        if name in untouched:
+            taken |= _networks(out / f"{name}.csv", lambda _: None)
+            continue
+        fresh = sorted((record for record in records if not _same(record, taken.get(record.cell))), key=_order)
+        taken |= {record.cell: record for record in fresh}
+        if fresh:
+            added = [name for name in ADDED if any(name in record.cell.identity() for record in fresh)]
+            added += [name for name in MEASURES if any(getattr(record, name) is not None for record in fresh)]
+            written.append(write_table([_row(record, added) for record in fresh], out / f"{name}.csv"))
+            environments[name] = _entry(fresh, source.environments.get(name) or environments.get(name))
+    for name in tables:
+        if source.table(name):  # which also says what is wrong with it
+            written.append(write_whole(out / f"{name}.csv", (source.place / f"{name}.csv").read_bytes()))
+            environments |= {key: entry for key, entry in source.environments.items() if key == name}
+    return [*written, _write_environments(out, environments)]
+
+
+def _networks(path: Path, tell: Callable[[str], None]) -> dict[Cell, Record]:
+    """The records of a table; none if there is no such file, or if it has other columns or strange networks."""
+    if not path.is_file() or ((names := _header(path)) and not set(COLUMNS) <= set(names)):
+        return {}
+    if strange := _strange(path):
+        tell(f"Skipped {path}, which holds unknown networks: {strange}")
+        return {}
+    return {record.cell: record for record in _rows(path, _Parser())}
+
+
+def note_environment(
+    directory: Path, name: str, environment: Environment, seconds: float, networks: int, *, add: bool = False
+) -> None:
+    """Note in a directory's environment.json how a table that is not made of records was run.
+
+    Args:
+        directory: The directory.
+        name: The table.
+        environment: Where it was run.
+        seconds: How long it took.
+        networks: How many were trained.
+        add: Whether they were added to those that had been trained before.
+    """
+    known = Results(directory).environments
+    before = known.get(name, {}) if add else {}
+    entry = {
+        "networks": before.get("networks", 0) + networks,
+        "seconds": round(before.get("seconds", 0) + seconds, 1),
+        "environments": [*before.get("environments", []), {**environment, "networks": networks}],
+    }
+    _write_environments(directory, known | {name: entry})
+
+
+def _write_environments(directory: Path, environments: Mapping[str, Any]) -> Path:
+    return write_whole(directory / ENVIRONMENT, json.dumps(dict(sorted(environments.items())), indent=1) + "\n")
+
+
+def _entry(records: Sequence[Record], before: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """How records were run; those read from a table do not say, but its entry `before` does."""
+    fresh = [record for record in records if record.environment or before is None]
+    nothing: Mapping[str, Any] = {"seconds": 0.0, "environments": []}
+    kept = before if before is not None and len(fresh) < len(records) else nothing
+    if not fresh:
+        return kept
+    seconds = round(kept["seconds"] + sum(record.seconds for record in fresh), 1)
+    counts = [*kept["environments"], *_counted(record.environment for record in fresh)]
+    return {**kept, "networks": len(records), "seconds": seconds, "environments": counts}
+
+
+def _same(one: Record, other: Record | None) -> bool:
+    return other is not None and (one.score, one.diverged) == (other.score, other.diverged)
+
+
+def _by_products(experiments: Mapping[str, Sequence[Record]]) -> set[str]:
+    """Those of which the run has only networks that it has for others too, and of these a larger share."""
+    run = {name: {record.cell for record in records if record.environment} for name, records in experiments.items()}
+    share = {name: len(run[name]) / max(len(records), 1) for name, records in experiments.items()}
+    return {
+        name
+        for name, mine in run.items()
+        if mine and mine <= set().union(*(run[other] for other in run if share[other] > share[name]))
+    }
+
+
+def _is_entry(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and isinstance(entry.get("networks"), int)
+        and isinstance(entry.get("seconds"), int | float)
+        and isinstance(entry.get("environments"), list)
+        and all(isinstance(e, dict) and isinstance(e.get("networks"), int) for e in entry["environments"])
+        and all("device" in e and "engine" in e for e in entry["environments"])
+    )
+
+
+def _counted(environments: Iterable[Environment]) -> list[dict[str, Any]]:
+    counts = Counter(json.dumps(dict(environment), sort_keys=True) for environment in environments)
+    return [json.loads(text) | {"networks": count} for text, count in counts.items()]
+
+
+def _order(record: Record) -> tuple[str, ...]:
+    return tuple(str("" if value is None else value).rjust(12) for value in record.cell.identity().values())
+
+
+def _row(record: Record, added: Sequence[str]) -> dict[str, str]:
+    """A line of a table; of the fields of `ADDED` and of `MEASURES` it has those that some line needs."""
+    values = {name: getattr(record if name in MEASURES else record.cell, name) for name in added}
+    values |= record.cell.identity()
+    score = record.score if math.isfinite(record.score) else None
+    values |= {"metric": record.metric.name, "score": score, "diverged": record.diverged}
+    return {name: _text(values[name]) for name in (*COLUMNS, *added)}
+
+
+def _text(value: Any) -> str:
+    """Exact: a float as Python writes it back, a list with spaces."""
+    return "" if value is None else " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+class _Parser:
+    """Lines of a table as records; of a setting that has been met, only the seed is new."""
+
+    def __init__(self) -> None:
+        self._settings: dict[tuple[str | None, ...], Cell] = {}
+
+    def __call__(self, row: dict[str, str]) -> Record:
+        texts = tuple(map(row.get, _SETTING))
+        if (known := self._settings.get(texts)) is None:
+            known = self._settings[texts] = _cell(row)
+        cell, metric = known.with_seed(int(row["seed"])), METRICS[row["metric"]]
+        score = _value(row, "score")
+        measures: dict[str, Any] = {name: _value(row, name) for name in MEASURES if name in row}
+        return Record(cell, metric, metric.worst if score is None else score, _value(row, "diverged"), **measures)
+
+
+_SETTING = tuple(field.name for field in fields(Cell) if field.name != "seed")
+
+
+def _value(row: Mapping[str, str], name: str) -> Any:
+    return _NUMBERS.get(name, str)(text) if (text := row[name]) else None
+
+
+def _cell(row: Mapping[str, str]) -> Cell:
+    values = {name: _value(row, name) for name in (*IDENTITY, *(name for name in ADDED if name in row))}
+    if values["dataset"] is None or values["rate"] is None:
+        raise ValueError("a line without a data set or a rate")
+    return Cell(**values)
+
+
+def _header(path: Path) -> list[str]:
+    with open(path, newline="", encoding="utf-8", errors="replace") as file, contextlib.suppress(csv.Error):
+        return next(csv.reader(file), [])
+    return ["no table"]
+
+
+def _strange(path: Path) -> str:
+    """Why a table's networks are unknown, namely a scheme that is not registered; empty if they are known."""
+    with open(path, newline="", encoding="utf-8", errors="replace") as file, contextlib.suppress(csv.Error):
+        reader = csv.reader(file)
+        if not (columns := next(reader, [])):
+            return ""
+        at = columns.index("scheme")
+        for scheme in dict.fromkeys(row[at] for row in reader if len(row) > at):
+            name = scheme.split()[:1]
+            if name and re.fullmatch(r"[A-Za-z][\w-]*", name[0]) and name[0] not in schemes.names():
+                return str(unknown("scheme", scheme, schemes.names()))
+    return ""
+
+
+def _rows(path: Path, convert: Callable[[dict[str, str]], Any]) -> list[Any]:
+    """The lines of a CSV file, each converted; a damaged one is named."""
+    rows = []
+    with open(path, newline="", encoding="utf-8", errors="replace") as file:
+        reader = csv.DictReader(file)
+        try:
+            for row in reader:
+                if None in row or None in row.values():
+                    raise ValueError("a line that is too short or too long")
+                rows.append(convert(row))
+        except (ValueError, KeyError, csv.Error) as error:
+            reason = str(error).rstrip(".")
+            raise StiefelError(f"{path}, line {reader.line_num}, is damaged ({reason}); restore the file.") from error
+    if not rows:
+        raise StiefelError(f"{path} has no lines; restore the file or remove it.")
+    return rows
+
+
+def write_table(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
+    """A table of numbers and names as CSV."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return write_whole(path, text.getvalue())
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text

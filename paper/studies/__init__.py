@@ -1,0 +1,1 @@
+"""Our own studies, as experiments like the paper's."""

@@ -1,0 +1,155 @@
+"""Our records beside the published numbers: mean, interval, difference and verdict for each.
+
+A published number in tables 1, 2 and 5 is a single run, so it is compared with the 95 % prediction interval for one
+more run of ours; those in table 3 are means of 50 repeats, so two means are compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from scipy import stats
+
+from stiefel_init.lab.data import CATALOG
+from stiefel_init.lab.report.tables import Table
+
+from .published import Published
+
+COLLAPSED_WITHIN = 1.0
+"""A classifier has collapsed if it does no better than its data set's floor, within this (%)."""
+REPEATS = 50
+"""Repeats behind a published mean of table 3."""
+
+
+@cache
+def _quantile(freedom: int) -> float:
+    """Student's, for a two-sided interval of 95 %."""
+    return float(stats.t.isf(0.025, freedom))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One published number and the scores of our seeds."""
+
+    published: Published
+    scores: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        """Our mean."""
+        return float(self.scores.mean())
+
+    @property
+    def std(self) -> float:
+        """Our standard deviation over seeds."""
+        return float(self.scores.std(ddof=1)) if len(self.scores) > 1 else math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of our mean (Student)."""
+        return self._around(1 / len(self.scores))
+
+    @property
+    def single(self) -> tuple[float, float]:
+        """The 95 % prediction interval for one more run of ours."""
+        return self._around(1 + 1 / len(self.scores))
+
+    @property
+    def used(self) -> tuple[float, float]:
+        """The interval that the verdict rests on: for one more run, or for the mean where theirs is one."""
+        return self.single if self.published.std is None else self.interval
+
+    def _around(self, factor: float) -> tuple[float, float]:
+        if len(self.scores) < 2:
+            return -math.inf, math.inf
+        half = _quantile(len(self.scores) - 1) * self.std * math.sqrt(factor)
+        return max(self.mean - half, 0.0), min(self.mean + half, self._highest)  # no score lies beyond
+
+    @property
+    def _highest(self) -> float:
+        return 100.0 if CATALOG[self.published.dataset].task == "classification" else math.inf
+
+    @property
+    def difference(self) -> float:
+        """Ours minus theirs."""
+        return self.mean - self.published.value
+
+    @property
+    def standard_errors(self) -> float:
+        """|difference| in combined standard errors; for table 3."""
+        theirs = (self.published.std or 0.0) ** 2 / REPEATS
+        error = math.sqrt(self.std**2 / len(self.scores) + theirs)
+        return abs(self.difference) / error if error else (0.0 if not self.difference else math.inf)
+
+    @property
+    def collapsed(self) -> int:
+        """How many of our seeds ended at the floor."""
+        floor = CATALOG[self.published.dataset].floor
+        return 0 if floor is None else int((self.scores <= floor + COLLAPSED_WITHIN).sum())
+
+    @property
+    def judged(self) -> bool:
+        """Whether there are enough seeds to judge: two or more."""
+        return len(self.scores) > 1
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the published number is consistent with our seeds."""
+        if not self.judged:
+            return False
+        if self.published.std is not None:
+            return self.standard_errors <= 3 or abs(self.difference) < 0.01
+        low, high = self.single
+        return low - 0.005 <= self.published.value <= high + 0.005
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        n = len(self.scores)
+        if not self.judged:
+            return f"one seed only ({self.difference:+.2f})"
+        if self.agrees:
+            text = "agrees" if self.published.std is None else f"agrees ({self.standard_errors:.1f} SE)"
+        else:
+            text = f"differs by {self.difference:+.2f}"
+        if 0 < self.collapsed < n:
+            text += f"; {self.collapsed} of {n} seeds collapse"
+        elif n and self.collapsed == n:
+            text += "; every seed collapses"
+        return text
+
+
+def setting(number: Published) -> str:
+    """Which cell of its table a number is, without the scheme."""
+    parts = [number.dataset, f"depth {number.depth}"]
+    if number.table == "table2":
+        parts.append(number.activation)
+    if number.shots is not None:
+        parts.append(f"{number.shots}-shot")
+    if number.alpha is not None:
+        parts.append(f"α {number.alpha:g}")
+    return ", ".join(parts)
+
+
+def comparison_table(title: str, comparisons: Sequence[Comparison]) -> Table:
+    """Each published number with ours."""
+    rows = []
+    for comparison in comparisons:
+        p = comparison.published
+        low, high = comparison.used
+        interval = f"{low:.2f} … {high:.2f}" if math.isfinite(low) and math.isfinite(high) else "—"
+        theirs = f"{p.value:.2f}" + (f" ± {p.std:.2f}" if p.std is not None else "")
+        rows.append(
+            [
+                setting(p), str(p.scheme), theirs, f"{comparison.mean:.2f}", interval, str(len(comparison.scores)),
+                f"{comparison.difference:+.2f}", comparison.verdict,
+            ]
+        )  # fmt: skip
+    single = all(comparison.published.std is None for comparison in comparisons)
+    which = "95 % of one run" if single else "95 % of the mean"
+    header = ["cell", "scheme", "published", "ours", which, "seeds", "difference", "verdict"]
+    return Table(title, header, rows)

@@ -1,0 +1,141 @@
+"""`PaperTable`: the base of the paper's tables of trained networks."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from stiefel_init.lab.report.tables import Table, summary
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.record import Record
+
+from ..experiment import Options, Trained
+from .compare import Comparison, comparison_table
+from .protocol import SCHEMES
+from .published import TITLES, Published, published
+
+
+class PaperTable(Trained):
+    """A table of published numbers, each the score of one network or the mean of several."""
+
+    of_paper = True
+    labels: ClassVar[tuple[str, ...]]
+    """The names of a row's labels."""
+    numbers: ClassVar[str | None] = None
+    """The table of the paper with its numbers, if it has another name."""
+
+    @abstractmethod
+    def cell(
+        self, dataset: str, scheme: str, depth: int, *, activation: str = "relu", shots: int | None = None,
+        alpha: float | None = None,
+    ) -> Cell:  # fmt: skip
+        """The network behind a number, with seed 0."""
+
+    @abstractmethod
+    def row(self, number: Published) -> tuple[str, ...]:
+        """The labels of the row that has a number: the data set first."""
+
+    def quick(self, cell: Cell) -> Cell | None:
+        """A short form of a network for the quick version; None to leave it out."""
+        return cell
+
+    def cells(self, seeds: int, *, quick: bool = False, records: Mapping[Cell, Record] | None = None) -> list[Cell]:
+        """A network for every published number and seed."""
+        settings = dict.fromkeys(self._of(number) for number in self.published())
+        if quick:
+            settings = dict.fromkeys(short for cell in settings if (short := self.quick(cell)) is not None)
+        return [cell.with_seed(seed) for cell in settings for seed in range(seeds)]
+
+    def published(self) -> tuple[Published, ...]:
+        """Its published numbers."""
+        return published(self.numbers or self.name)
+
+    def _of(self, number: Published) -> Cell:
+        return self.cell(
+            number.dataset, str(number.scheme), number.depth, activation=number.activation, shots=number.shots,
+            alpha=number.alpha,
+        )  # fmt: skip
+
+    def compare(self, records: Sequence[Record]) -> list[Comparison]:
+        """Every published number for which there are records."""
+        scores = self.scores(records)
+        pairs = ((number, scores(self._of(number))) for number in self.published())
+        return [Comparison(number, values) for number, values in pairs if len(values)]
+
+    @staticmethod
+    def scores(records: Sequence[Record]) -> Scores:
+        """The records' scores by setting."""
+        return Scores(records)
+
+    def of_schemes(self, scores: Scores, dataset: str, depth: int, **setting: Any) -> dict[str, np.ndarray]:
+        """The scores of every scheme in a row of the table."""
+        return {scheme: scores(self.cell(dataset, scheme, depth, **setting)) for scheme in SCHEMES}
+
+    def comparison(self, records: Sequence[Record]) -> Table:
+        """Every published number beside ours."""
+        numbers = self.compare(records)
+        agree, judged = sum(number.agrees for number in numbers), sum(number.judged for number in numbers)
+        title = (
+            f"{self.name}: {TITLES[self.numbers or self.name]}; {agree} of {judged} published numbers agree with ours"
+        )
+        return comparison_table(title, numbers)
+
+    def show(self, records: list[Record], options: Options) -> None:
+        """Print the comparison; for a quick run, only the scores."""
+        if not options.quick:
+            self.comparison(records).show()
+            self.write_pictures(records, options)
+            return
+        for dataset in dict.fromkeys(record.cell.dataset for record in records):
+            chosen = [record for record in records if record.cell.dataset == dataset]
+            summary(chosen, title=f"{self.label(True)}, {dataset}").show()
+
+    def tables(self, evidence: Sequence[Record]) -> list[Table]:
+        """One column per scheme: our mean, the published number in parentheses; our best is bold."""
+        scores = self.scores(evidence)
+        rows: dict[tuple[str, ...], dict[str, Published]] = {}
+        for number in self.published():
+            rows.setdefault(self.row(number), {})[str(number.scheme)] = number
+        places = [list(dict.fromkeys(column)) for column in zip(*rows)]  # the order in which the paper has them
+        order = sorted(rows, key=lambda row: [place.index(text) for place, text in zip(places, row)])
+        less_is_better = {record.cell.setting for record in evidence if record.metric.less_is_better}
+        lines = []
+        for labels in order:
+            numbers = rows[labels]
+            means = {s: float(x.mean()) for s, number in numbers.items() if len(x := scores(self._of(number)))}
+            pick = min if any(self._of(number) in less_is_better for number in numbers.values()) else max
+            best = pick(means.values()) if len(means) > 1 else None
+            line = [*labels]
+            for scheme in SCHEMES:
+                mean = means.get(scheme)
+                ours = "—" if mean is None else f"**{mean:.2f}**" if mean == best else f"{mean:.2f}"
+                line.append(f"{ours} ({numbers[scheme].value:.2f})")
+            lines.append(line)
+        return [Table("", [*self.labels, *SCHEMES], lines)]
+
+    def section(self, evidence: Sequence[Record]) -> list[str]:
+        """Picture and table."""
+        (table,) = self.tables(evidence)
+        return [
+            f"## {self.title}", "", *self.note(evidence), "", *self.shown(evidence), *table.markdown(), "",
+        ]  # fmt: skip
+
+    def note(self, evidence: Sequence[Record]) -> list[str]:
+        """What the numbers are."""
+        return ["Test accuracy (%): the mean of our seeds, and the published number in parentheses."]
+
+
+class Scores:
+    """Scores by setting: all seeds of a network."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._found: dict[Cell, list[float]] = {}
+        for record in records:
+            self._found.setdefault(record.cell.setting, []).append(record.score)
+
+    def __call__(self, cell: Cell) -> np.ndarray:
+        """The scores of all seeds of a cell's setting; none if it was not run."""
+        return np.array(self._found.get(cell.setting, []), float)

@@ -1,0 +1,4 @@
+"""Studies of the user: `stiefel-init train`, its learning rates, statistics, files and page; and the demo."""
+
+SCHEMES = ("stiefel", "lee", "he", "xavier", "orthogonal", "random")
+"""The initializations that the paper compares, in its order."""

@@ -1,0 +1,144 @@
+"""The page of a user's study: what was compared and how, who won, the curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..progress import counted
+from ..report.chart import Chart, Line, Panel, learning, screen_colour
+from ..report.page import write_page
+from ..report.tables import plain, summary
+from ..train.cell import Cell
+from ..train.stack import RELEASED, WARM_UP
+from .files import PAGE, columns_table, comparison
+from .own import Outcome
+from .rates import FIRST_SEED, MOST_SEEDS
+
+
+def page(outcome: Outcome, content: dict[str, Any], folder: Path) -> Path:
+    """Write the page of a study into its folder, from its records and its summary."""
+    data, metric = content["data"], outcome.records[0].metric
+    label = f"{content['metric']['label'][0].upper()}{content['metric']['label'][1:]}"
+    epochs = outcome.study.settings[0].epochs
+    lines = [
+        *(plain(sentence) for sentence in sentences(outcome, content)), "",
+        f"## {plain(label)}{', ' if data['target'] else ' '}after {counted(epochs, 'epoch')}", "",
+        "Mean ± standard deviation over seeds; the best of a row is bold.", "",
+        *summary(outcome.records).marked(min if metric.less_is_better else max).markdown(), "",
+    ]  # fmt: skip
+    edges = [entry for entry in content["results"] if entry["rate_at_edge"]]
+    if outcome.study.seeds > 1 or outcome.study.rates.searched:
+        lines += [
+            "## The schemes compared", "",
+            "Means with 95 % intervals over seeds (Student's, cut off where the scale ends). p is that of Welch's test "
+            "against the best scheme of the setting, "
+            "corrected by Holm; above 0.05 the data do not tell the two apart.",
+            *(["", "\\* at the edge of the rates tried."] if edges else []), "", *comparison(content).markdown(), "",
+        ]  # fmt: skip
+    pictures: dict[str, Any] = {}
+    if outcome.choice.records:
+        pictures["rates"] = rates_chart(outcome, content)
+        lines += ["## Validation score at each learning rate", "", "![rates](rates)", ""]
+    for activation in dict.fromkeys(record.cell.activation for record in outcome.records):
+        pictures[activation] = learning(
+            [record for record in outcome.records if record.cell.activation == activation], _axis(content)
+        )
+        lines += [f"## Learning curves, {activation}", "", f"![curves]({activation})", ""]
+    lines += ["## Protocol", "", *(f"- {plain(line)}" for line in protocol(outcome, content)), ""]
+    if data["columns"]:
+        table = columns_table(outcome.study.dataset)
+        cells = [[plain(cell) for cell in row] for row in table.rows]
+        lines += ["## How each column was read", "", *type(table)("", table.header, cells).markdown(), ""]
+    title = f"{data['name']}: {counted(len(outcome.records), 'network')}"
+    return write_page(folder / PAGE, title, "\n".join(lines), pictures)
+
+
+def sentences(outcome: Outcome, content: dict[str, Any]) -> list[str]:
+    """Who is best in each setting, and what cannot be told apart from it."""
+    lines = []
+    several = len({entry["activation"] for entry in content["results"]}) > 1
+    for leader in (entry for entry in content["results"] if entry["best"]):
+        place = (leader["activation"], leader["depth"])
+        rivals = [e for e in content["results"] if (e["activation"], e["depth"]) == place and e is not leader]
+        where = f"At depth {leader['depth']}" + (f" with {leader['activation']}" if several else "")
+        if not rivals:
+            continue
+        if outcome.study.seeds == 1:
+            lines.append(f"{where}, {leader['scheme']} is best; with one network each, chance may decide.")
+            continue
+        level = [e["scheme"] for e in rivals if e["p_against_best"] is None or e["p_against_best"] >= 0.05]
+        told = "better than every other" if not level else f"not told apart from {', '.join(level)}"
+        lines.append(f"{where}, {leader['scheme']} is best, {told}.")
+    return lines[:12]
+
+
+def protocol(outcome: Outcome, content: dict[str, Any]) -> list[str]:
+    """How the networks were trained, a sentence each."""
+    study, data = outcome.study, content["data"]
+    first = study.settings[0]
+    if study.rates.searched:
+        seeds = min(study.seeds, MOST_SEEDS)
+        tried = ", ".join(f"{value:g}" for value in study.rates.values)
+        rate = (
+            f"Learning rate: each scheme in each setting at the best of {tried} "
+            f"× 0.001/√depth{', extended where the best lay at an edge' if study.rates.auto else ''}, chosen on a "
+            f"validation part of the training data by {counted(seeds, 'network')} a rate with seeds of their own "
+            f"(from {FIRST_SEED}); the test part was not used."
+        )
+    else:
+        rate = f"Learning rate: {study.rates.values[0]:g} × 0.001/√depth, the same for every scheme."
+    batch = "all rows" if first.batch is None else f"{first.batch} rows"
+    shots = "" if first.shots is None else f" on {first.shots} rows of each class"
+    lines = [
+        f"Networks: plain, hidden layers of {first.width} units, no skip connections, no normalization; "
+        f"{counted(study.seeds, 'seed')} in each setting.",
+        f"Training: {_optimizer(first)}, {counted(first.epochs, 'epoch')}{shots}, batches of {batch}, "
+        f"{first.precision}.",
+        rate,
+        f"Data: {data['rows']:,} rows, {data['features']} features, {data['task']}. Split {data['split']}.",
+    ]
+    if first.schedule == "cosine":
+        lines.insert(3, f"Schedule: a linear warm-up over {WARM_UP:.0%} of the steps, then a cosine to zero.")
+    if first.schedule == "release":
+        lines.insert(
+            3, f"Schedule: half of the steps on the set, then free at {RELEASED:g} of the rate, a cosine to zero."
+        )
+    if first.dropout:
+        lines.insert(1, f"Dropout: {first.dropout:g} after every hidden layer, in training alone.")
+    if first.ends != 1:
+        lines.insert(3, f"The first and the last layer: {first.ends:g} times the learning rate.")
+    if first.alpha is not None:
+        lines.append(f"Features are standardized and shifted by {first.alpha:g}.")
+    if data["targets_standardized"]:
+        lines.append("Targets are standardized for training; errors are reported in the target's own unit.")
+    return lines
+
+
+def _axis(content: dict[str, Any]) -> str:
+    """What the scores are, short enough for an axis."""
+    if not content["metric"]["less_is_better"]:
+        return str(content["metric"]["label"])
+    target = content["data"]["target"] or ""
+    return f"error ({target if len(target) <= 20 else f'{target[:19]}…'})" if target else "error"
+
+
+def _optimizer(cell: Cell) -> str:
+    if not cell.decay:
+        return cell.optimizer
+    return f"{'adamw' if cell.optimizer == 'adam' else cell.optimizer} with weight decay {cell.decay:g}"
+
+
+def rates_chart(outcome: Outcome, content: dict[str, Any]) -> Chart:
+    """The mean validation score over the rates: a panel for each depth and activation."""
+    panels = []
+    for activation, depth in dict.fromkeys((s.activation, s.depth) for s in outcome.study.settings):
+        lines = []
+        for setting in outcome.study.settings:
+            if (setting.activation, setting.depth) == (activation, depth):
+                tried = outcome.choice.tried(setting)
+                means = [outcome.choice.mean(setting, value) for value in tried]
+                lines.append(Line(str(setting.scheme), screen_colour(setting.scheme), tried, means))
+        title = f"depth {depth}, {activation}"
+        panels.append(Panel(title, "rate, × 0.001/√depth", "validation score", lines, log_x=True, dots=True))
+    return Chart("validation score at each learning rate", panels)

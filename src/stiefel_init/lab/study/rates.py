@@ -1,0 +1,154 @@
+"""Learning rates of a user's study: one for all schemes, or each scheme at its best, chosen on a validation part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...core.errors import StiefelError
+from ..data import Dataset
+from ..train.cell import Cell
+from ..train.record import Record
+
+AUTO = (0.25, 0.5, 1.0, 2.0, 4.0)
+SMALLEST, LARGEST = 0.02, 1e5
+FIRST_SEED = 1000
+"""The seeds of the networks that choose a rate begin here; those of the result begin at 0."""
+MOST_SEEDS = 3
+EXTENSIONS = 3
+"""How often `auto` doubles the range where the best rate lies at its edge."""
+HELD_OUT, VALIDATION = "#held-out", "#validation"
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The rates to try, in units of 0.001/√depth; a single one is taken without a search.
+
+    >>> rates("1"), rates("0.5,2").searched, rates("auto").values
+    (Rates(values=(1.0,), auto=False), True, (0.25, 0.5, 1.0, 2.0, 4.0))
+    """
+
+    values: tuple[float, ...]
+    auto: bool = False
+
+    @property
+    def searched(self) -> bool:
+        """Whether there is anything to choose."""
+        return len(self.values) > 1
+
+
+def rates(text: str) -> Rates:
+    """The rates that `--lr` names: `auto`, or numbers separated by commas."""
+    if text.strip() == "auto":
+        return Rates(AUTO, auto=True)
+    try:
+        values = tuple(sorted({float(f"{float(part):.6g}") for part in text.split(",")}))
+    except ValueError:
+        values = (math.nan,)
+    if not all(0 < value < math.inf for value in values):
+        raise StiefelError(f"lr={text} is not a learning rate; give a positive number, several as 0.5,1,2, or auto.")
+    if values[0] < SMALLEST:
+        raise StiefelError(
+            f"lr={text} is counted in units of 0.001/√depth, and {values[0]:g} of them train nothing; write --lr 1 for "
+            "0.001/√depth."
+        )
+    if values[-1] > LARGEST:
+        raise StiefelError(f"lr={text} is counted in units of 0.001/√depth; give at most {LARGEST:g} of them.")
+    return Rates(values)
+
+
+def at(cell: Cell, times: float) -> Cell:
+    """The cell at `times` 0.001/√depth."""
+    return replace(cell, rate=times * 1e-3 / math.sqrt(cell.depth))
+
+
+def parts(name: str, dataset: Dataset) -> tuple[str, str, dict[str, Dataset]]:
+    """The data for a search: (name of the set to test on, of the one to choose on, both sets).
+
+    One test part serves all seeds, and the networks that choose a rate see nothing of it.
+    """
+    fixed = dataset.train_rows is not None or dataset.times is not None
+    whole = dataset if fixed else replace(dataset, test_seed=0)
+    final = name if fixed else f"{name}{HELD_OUT}"
+    choosing = f"{name}{VALIDATION}"
+    return final, choosing, {final: whole, choosing: replace(whole, validation=True)}
+
+
+def base_name(name: str) -> str:
+    """The data set's name without the mark of its part."""
+    return name.removesuffix(HELD_OUT).removesuffix(VALIDATION)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a search found: for each setting (a cell at seed 0 and rate 1), the best rate."""
+
+    best: Mapping[Cell, float]
+    records: Sequence[Record]
+    """The networks that chose, on the validation part."""
+
+    def mean(self, setting: Cell, times: float) -> float:
+        """The mean validation score of a setting at a rate."""
+        return float(np.mean([r.score for r in self.records if _setting(r.cell, setting.dataset) == (setting, times)]))
+
+    def tried(self, setting: Cell) -> list[float]:
+        """The rates that were tried in a setting, in order."""
+        pairs = (_setting(record.cell, setting.dataset) for record in self.records)
+        return sorted({times for other, times in pairs if other == setting})
+
+    def at_edge(self, setting: Cell) -> bool:
+        """Whether the best rate is the smallest or the largest tried."""
+        tried = self.tried(setting)
+        return self.best[setting] in (tried[0], tried[-1])
+
+
+def choose(
+    settings: Sequence[Cell], choosing: str, given: Rates, seeds: int, train: Callable[[list[Cell]], list[Record]]
+) -> Choice:
+    """Find the best rate of each setting.
+
+    Args:
+        settings: Cells at seed 0 and rate 1.
+        choosing: The name of the data with the validation part.
+        given: The rates to try.
+        seeds: Networks at each rate, at most three.
+        train: Trains cells and returns their records, in order.
+
+    Returns:
+        The rates, and the records that chose them.
+    """
+    tried = {setting: set(given.values) for setting in settings}
+    records: list[Record] = []
+    best: dict[Cell, float] = {}
+    for extension in range(EXTENSIONS + 1):
+        records = train(
+            [
+                at(replace(setting, dataset=choosing, seed=FIRST_SEED + seed), times)
+                for setting, values in tried.items()
+                for times in sorted(values)
+                for seed in range(min(seeds, MOST_SEEDS))
+            ]
+        )
+        choice = Choice({}, records)
+        better = records[0].metric.better
+        for setting, values in tried.items():
+            best[setting] = max(sorted(values), key=lambda times: better(choice.mean(setting, times)))
+        edges = {s: best[s] for s in settings if best[s] in (min(tried[s]), max(tried[s]))}
+        if not given.auto or not edges or extension == EXTENSIONS:
+            break
+        for setting, value in edges.items():
+            tried[setting].add(value / 2 if value == min(tried[setting]) else value * 2)
+    return Choice(best, records)
+
+
+def _setting(cell: Cell, dataset: str) -> tuple[Cell, float]:
+    standard = at(replace(cell, dataset=dataset, seed=0), 1.0)
+    return standard, times(cell)
+
+
+def times(cell: Cell) -> float:
+    """The cell's learning rate in units of 0.001/√depth."""
+    return float(f"{cell.rate * 1e3 * math.sqrt(cell.depth):.6g}")

@@ -1,0 +1,160 @@
+"""The attentions of a model, found by the names of their weights, and the blocks of a transformer around them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from .layers import Matrices, Weight
+from .roles import Roles
+
+_SEPARATE = (
+    ("q_proj", "k_proj", "v_proj", ("o_proj", "out_proj", "c_proj", "proj")),
+    ("query", "key", "value", ("out", "proj", "dense", "out_proj", "attention_output")),
+    ("query_proj", "key_proj", "value_proj", ("output_proj", "out_proj")),
+    ("to_q", "to_k", "to_v", ("to_out", "to_out.0")),
+    ("q_lin", "k_lin", "v_lin", ("out_lin",)),
+    ("wq", "wk", "wv", ("wo",)),
+    ("q", "k", "v", ("o", "out", "proj")),
+)
+_FUSED = (
+    ("in_proj_weight", ("out_proj.weight",)),
+    ("qkv.weight", ("proj.weight", "out_proj.weight", "out.weight")),
+    ("c_attn.weight", ("c_proj.weight",)),
+    ("query_key_value.weight", ("dense.weight",)),
+)
+_CROSS = ("cross", "encoder_attn", "encdecattention", "multihead_attn")
+
+QUERIES = frozenset(queries for queries, *_ in _SEPARATE) | {leaf.removesuffix(".weight") for leaf, _ in _FUSED}
+"""What layers are called whose weights hold a query."""
+
+
+class Projection(NamedTuple):
+    """One of the matrices q, k and v."""
+
+    weight: str
+    """The name of the weight that holds it."""
+    matrices: Matrices
+    first: int
+    """Its place among the matrices of that weight."""
+
+
+class Attention(NamedTuple):
+    """The weights of one attention."""
+
+    stem: str
+    """What the names of its weights begin with."""
+    query: Projection
+    key: Projection
+    value: Projection
+    output: str | None
+    """The name of the output projection; None if it was not found."""
+    crossed: bool
+    """Whether queries and keys read two sequences."""
+    heads: int | None
+    """None where that is not known."""
+
+    @property
+    def weights(self) -> set[str]:
+        """The names of all its weights."""
+        named = {self.query.weight, self.key.weight, self.value.weight}
+        return named if self.output is None else named | {self.output}
+
+
+def attentions(weights: Mapping[str, Weight], roles: Roles) -> Iterator[Attention]:
+    """All attentions whose weights have the usual names, in the order of the weights."""
+    for name, weight in weights.items():
+        if name.removesuffix(".weight").rpartition(".")[2] not in QUERIES or len(weight.shape) != 2:
+            continue
+        crossed = any(word in name.lower() for word in _CROSS)
+        for leaf, outputs in _FUSED:
+            if weight.matrices.m * weight.matrices.count != 3 * weight.matrices.n or not _ends(name, leaf):
+                continue
+            if (three := _thirds(weight, leaf)) is not None:
+                query, key, value = (Projection(name, part, place) for place, part in enumerate(three))
+                stem = name.removesuffix(leaf)
+                output = _first(weights, (stem + leaf for leaf in outputs))
+                yield Attention(stem, query, key, value, output, crossed, weight.layer.heads)
+        for queries, keys, values, outs in _SEPARATE:
+            if not _ends(name, leaf := queries + ".weight"):
+                continue
+            stem = name.removesuffix(leaf)
+            other, third = weights.get(f"{stem}{keys}.weight"), weights.get(f"{stem}{values}.weight")
+            if other is None or third is None:
+                continue
+            apart = crossed or roles.origins.get(name) != roles.origins.get(other.name)
+            query, key, value = (Projection(each.name, each.matrices, 0) for each in (weight, other, third))
+            output = _first(weights, (f"{stem}{out}.weight" for out in outs))
+            if output is None:  # BERT's is beside the module of the others
+                output = _first(weights, [stem.removesuffix("self.") + "output.dense.weight"])
+            yield Attention(stem, query, key, value, output, apart, weight.layer.heads)
+
+
+def _first(weights: Mapping[str, Weight], names: Iterable[str]) -> str | None:
+    return next((name for name in names if name in weights), None)
+
+
+def _ends(name: str, leaf: str) -> bool:
+    return name == leaf or name.endswith("." + leaf)
+
+
+def _thirds(weight: Weight, leaf: str) -> list[Matrices] | None:
+    """Where q, k and v are in a weight that holds all three; None if that is not known."""
+    size = weight.matrices.n
+    if leaf.startswith("query_key_value"):
+        if (heads := weight.layer.heads) is None or size % heads:
+            return None
+        each = size // heads
+        return [Matrices(1, size, size, rows=(part * each, (part + 1) * each), period=3 * each) for part in range(3)]
+    ranges = [(part * size, (part + 1) * size) for part in range(3)]
+    if order := weight.matrices.order:
+        return [Matrices(1, size, size, order=order, columns=columns) for columns in ranges]
+    return [Matrices(1, size, size, rows=rows) for rows in ranges]
+
+
+class Block(NamedTuple):
+    """A block of a transformer: its weights are those whose names begin with its path."""
+
+    path: str
+    layers: int
+    """N: the self-attentions of the stack that it is in."""
+    crossed: bool
+    """Whether it has attention to another sequence too, as in a decoder."""
+
+
+def blocks(weights: Iterable[str], found: Iterable[Attention]) -> dict[str, Block]:
+    """The blocks around attentions, by the names of their weights.
+
+    A block is the smallest module around an attention that has other weights too: those of its feed-forward network.
+    Blocks whose paths differ in numbers alone are one stack. The whole model is no block.
+    """
+    names, every = list(weights), list(found)
+    within = {name for attention in every for name in attention.weights}
+    paths: dict[str, list[Attention]] = {}
+    for attention in every:
+        if (path := _around(attention.stem, [name for name in names if name not in within])) is not None:
+            paths.setdefault(path, []).append(attention)
+    layers: dict[str, int] = {}
+    for path, own in paths.items():
+        stack = _stack(path)
+        layers[stack] = layers.get(stack, 0) + sum(not attention.crossed for attention in own)
+    return {
+        name: Block(path, layers[_stack(path)], any(attention.crossed for attention in own))
+        for path, own in paths.items()
+        for name in names
+        if name.startswith(path)
+    }
+
+
+def _around(stem: str, others: list[str]) -> str | None:
+    path = stem.rstrip(".")
+    while path:
+        if any(name.startswith(path + ".") for name in others):
+            return path + "."
+        path = path.rpartition(".")[0]
+    return None
+
+
+def _stack(path: str) -> str:
+    return re.sub(r"(^|\.)\d+(?=\.)", r"\1*", path)

@@ -1,0 +1,228 @@
+"""Members of Õ(m,n), and what the recipe puts beside them: heads that are blind to the ones, blended kernels.
+
+Note [grouped members]
+    Permutation, identity and rotation need one side of the matrix to divide the other. With p = min(m,n) and
+    q = max(m,n) = kp they are built as p × q and transposed when m > n. Where p does not divide q no member of the set
+    is non-negative (docs/members.md), and all of them are the uniform member.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ..core import validate as _validate
+from ..core.errors import StiefelError
+from .base import Array, Distribution, Scheme, Source, haar, register
+
+
+@register
+@dataclass(frozen=True)
+class Stiefel(Scheme):
+    """W uniform on Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }, ξ_k = (1,…,1)ᵀ/√k.
+
+    Lee, Kim, Choi: Optimized Weight Initialization on the Stiefel Manifold for Deep ReLU Neural Networks (2025).
+
+    >>> str(Stiefel())
+    'stiefel'
+    """
+
+    name = "stiefel"
+
+    def draw(self, source: Source) -> Array:
+        return source.semi_orthogonal(aligned=True)
+
+    def distribution(self, m: int, n: int) -> Distribution:
+        return Distribution(aligned=True)
+
+
+@dataclass(frozen=True)
+class Grouped(Scheme):
+    """A member that exists where p divides q."""
+
+    def resolve(self, m: int, n: int) -> Scheme:
+        p, q = min(m, n), max(m, n)
+        return self if p and q % p == 0 else Stiefel()
+
+    def draw(self, source: Source) -> Array:
+        if self.resolve(source.m, source.n) is not self:
+            return Stiefel().draw(source)
+        wide = self.wide(source, min(source.m, source.n), max(source.m, source.n))
+        return wide if source.m <= source.n else wide.mT
+
+    @abstractmethod
+    def wide(self, source: Source, p: int, q: int) -> Array:
+        """Matrices of shape (count, p, q)."""
+
+    def distribution(self, m: int, n: int) -> Distribution:
+        return Distribution(aligned=True, non_negative=self.resolve(m, n) is self)
+
+
+def one_in_each_column(source: Source, rows: Array, p: int, q: int) -> Array:
+    """The p × q matrices with one entry √(p/q) in each column, in the given rows, of shape (…, q)."""
+    here = rows.reshape(-1, 1, q) == source.array(np.arange(p).reshape(1, p, 1))
+    entry, nothing = (source.array(np.full((1, 1, 1), value)) for value in (math.sqrt(p / q), 0.0))
+    return source.xp.broadcast_to(source.xp.where(here, entry, nothing), (source.count, p, q))
+
+
+@register
+@dataclass(frozen=True)
+class Permutation(Grouped):
+    """A random permutation matrix; for q = kp, each row of the p × q form has k entries 1/√k in columns of its own.
+
+    It keeps a non-negative signal non-negative, so no ReLU clips it: docs/members.md.
+
+    >>> str(Permutation())
+    'permutation'
+    """
+
+    name = "permutation"
+
+    def wide(self, source: Source, p: int, q: int) -> Array:
+        # Row i has the i-th group of a random order of the columns; its inverse says which row a column is in.
+        return one_in_each_column(source, source.xp.argsort(source.orders(q), -1) // (q // p), p, q)
+
+
+@register
+@dataclass(frozen=True)
+class Identity(Grouped):
+    """The identity; for q = kp, row i of the p × q form has k entries 1/√k, in columns ki … ki+k-1.
+
+    >>> str(Identity())
+    'identity'
+    """
+
+    name = "identity"
+
+    def wide(self, source: Source, p: int, q: int) -> Array:
+        return one_in_each_column(source, source.array(np.arange(q) // (q // p)), p, q)
+
+
+@register
+@dataclass(frozen=True)
+class Rotation(Grouped):
+    """R G, G the identity's p × q form and R = H diag(1, exp(A - Aᵀ)) H, A_ij ~ N(0, spread²/2p).
+
+    R is a random rotation that fixes the all-ones direction; H is the reflection that swaps e_1 and -ξ_p. With a small
+    spread it is close to the identity; from 1 on it behaves like the uniform member.
+
+    >>> str(Rotation(0.3))
+    'rotation 0.3'
+    """
+
+    name = "rotation"
+    spread: float = 0.1
+
+    def __post_init__(self) -> None:
+        _validate.number("spread", self.spread, at_least=0, hint="0.1 is a small rotation")
+
+    @classmethod
+    @lru_cache
+    def in_a_row(cls, layers: int) -> Rotation:
+        """The rotation for each of many layers in a row, with nothing but activations between them.
+
+        1/√L lets L rotations turn a signal about as far in all as one random layer does; deep rows train better closer
+        to the identity.
+
+        Args:
+            layers: L, how many there are.
+
+        Returns:
+            A rotation of spread min(1/√L, 3/L).
+
+        >>> str(Rotation.in_a_row(4)), str(Rotation.in_a_row(100))
+        ('rotation 0.5', 'rotation 0.03')
+        """
+        return cls(min(1 / math.sqrt(layers), 3 / layers))
+
+    def wide(self, source: Source, p: int, q: int) -> Array:
+        xp, root = source.xp, 1 / math.sqrt(p)
+        a = source.normals(p - 1, p - 1) * (self.spread * math.sqrt(0.5) * root)
+        a = a - a.mT
+        # H diag(0, a) H = diag(0, a) + u rᵀ - r uᵀ, with H = I - c uuᵀ, u = e_1 + ξ, c u_1 = 1 and r = c diag(0, a) u.
+        r = a.sum(-1)[..., None] * (root / (1 + root))
+        above = xp.concatenate([0 * r.sum(-2)[..., None], r.mT * (1 + root)], -1)
+        below = xp.concatenate([-r * (1 + root), a - (r - r.mT) * root], -1)
+        # √p/spread times it has a norm of about 2√p; 9 more have a probability of exp(-40).
+        turned = source.turn(xp.concatenate([above, below], -2), self.spread * (2 + 9 * root))
+        turned = (turned + source.array(np.eye(p)[None])) * math.sqrt(p / q)
+        return xp.broadcast_to(turned[..., None], (*turned.shape, q // p)).reshape(-1, p, q)
+
+    def distribution(self, m: int, n: int) -> Distribution:
+        raise StiefelError(
+            f"scheme={str(self)!r} has no prediction; small spreads are near 'identity', large ones near 'stiefel'."
+        )
+
+    def __str__(self) -> str:
+        """Always with its spread, which tells rotations apart."""
+        return f"{self.name} {self.spread:g}" if float(f"{self.spread:g}") == self.spread else super().__str__()
+
+
+@dataclass(frozen=True)
+class Centred(Scheme):
+    """Haar semi-orthogonal W with W ξ_n = 0: orthonormal rows (columns, if m ≥ n) in the complement of the ones.
+
+    In an aligned network all units share a common level. An output layer in the set, W ξ_n = ξ_m, reports that level,
+    so that targets with another mean push all units down together. This one reports only how the units differ.
+    With one input there is nothing else to report, and W is the member of the set.
+
+    >>> str(Centred())
+    'centred'
+    """
+
+    name = "centred"
+
+    def draw(self, source: Source) -> Array:
+        m, n = source.m, source.n
+        if n == 1:
+            return Stiefel().draw(source)
+        source = source.precise()
+        xp = source.xp
+        drawn = haar(source, m, n - 1)
+        # [0, drawn] H with H = I - uuᵀ/(1 + 1/√n), u = e_1 + ξ_n, which swaps e_1 and -ξ_n.
+        root = 1 / math.sqrt(n)
+        along = drawn.sum(-1)[..., None] * (root / (1 + root))
+        return xp.concatenate([-along * (1 + root), drawn - along * root], -1)
+
+    def distribution(self, m: int, n: int) -> Distribution:
+        return Distribution(variance=1 / max(m, n))
+
+
+@dataclass(frozen=True)
+class Blend(Scheme):
+    """√(1-spread²) P + spread · gain · W for kernels of `places` entries for each input.
+
+    P has a permutation (Õ's member `Permutation`) at the entry `tap` and zeros elsewhere; it carries any non-negative
+    image through ReLU unchanged, at any depth, but looks at single pixels. W is a Haar semi-orthogonal matrix of whole
+    patches. With spread² = 1/L, L layers in a row turn the signal as much in all as one random layer would.
+
+    Where neither width divides the other there is no P, and spread counts as 1.
+
+    >>> str(Blend(0.1, 9, 4))
+    'blend 0.1 places=9 tap=4'
+    """
+
+    name = "blend"
+    spread: float = 1.0
+    places: int = 1
+    tap: int = 0
+    gain: float = math.sqrt(2)
+
+    def draw(self, source: Source) -> Array:
+        m, n = source.m, source.n // self.places
+        patches = self.gain * source.semi_orthogonal(aligned=False)
+        p, q = min(m, n), max(m, n)
+        if self.spread >= 1 or q % p:
+            return patches
+        wide = Permutation().wide(source, p, q)
+        centre = (wide if m <= n else wide.mT)[..., None]  # (count, m, n, 1)
+        here = source.array(np.eye(self.places)[self.tap].reshape(1, 1, 1, -1))
+        kernel = math.sqrt(1 - self.spread**2) * (centre * here).reshape(-1, m, source.n)
+        return kernel + self.spread * patches
+
+    def distribution(self, m: int, n: int) -> Distribution:
+        return Distribution(variance=self.gain**2 / max(m, n))

@@ -1,0 +1,116 @@
+"""Initializations of whole models: of residual networks alone, or calibrated on a batch of inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..core import validate as _validate
+from ..core.errors import StiefelError
+from .base import Position, Scheme, Start, get, register
+from .entrywise import He, ScaledHe, Zeros
+from .orthogonal import Orthogonal
+
+
+@register
+@dataclass(frozen=True)
+class Fixup(Start):
+    """He's weights, times B^(-1/(2k-2)) inside B residual branches of k layers; zeros at their ends and in the head.
+
+    For residual networks without normalization. The scalar biases and multipliers of the paper are parameters that the
+    model must have itself; they are left alone.
+
+    Zhang, Dauphin, Ma: Fixup Initialization: Residual Learning Without Normalization (2019).
+
+    >>> str(Fixup().at(Position(branches=16, branch=2))), str(Fixup().at(Position(last=True)))
+    ('he-scaled 0.25', 'zeros')
+    """
+
+    name = "fixup"
+    residual = True
+
+    def at(self, position: Position) -> Scheme:
+        if position.ends_branch or position.last:
+            return Zeros()
+        if position.branch < 2:
+            return ScaledHe()
+        return ScaledHe(position.branches ** (-1 / (2 * position.branch - 2)))
+
+
+@register
+@dataclass(frozen=True)
+class SkipInit(Start):
+    """He's weights, and every residual branch times zero, x + 0 · f(x): the network starts as its skip connections.
+
+    The zero is the model's own gain of the branch, a parameter that multiplies it; without one, the weight of the
+    normalization that ends the branch; without one, the branch's last layer.
+
+    De, Smith: Batch Normalization Biases Residual Blocks Towards the Identity Function in Deep Networks (2020).
+    Bachlechner and others: ReZero is All You Need (2021).
+
+    >>> str(SkipInit().at(Position(ends_branch=True))), str(SkipInit().at(Position(ends_branch=True, gained=True)))
+    ('zeros', 'he')
+    """
+
+    name = "skip-init"
+    residual = True
+    zeroes_gains = True
+
+    def at(self, position: Position) -> Scheme:
+        return Zeros() if position.ends_branch and not position.gained else He()
+
+
+@register
+@dataclass(frozen=True)
+class LSUV(Start):
+    """Haar semi-orthogonal W, then layer by layer W / std(W x) on a batch, std over examples and units.
+
+    Mishkin, Matas: All you need is a good init (2016).
+
+    >>> str(LSUV())
+    'lsuv'
+    """
+
+    name = "lsuv"
+    calibrates = "outputs"
+
+    def at(self, position: Position) -> Scheme:
+        return Orthogonal()
+
+
+@register
+@dataclass(frozen=True)
+class MetaInit(Start):
+    """The weights of `base`, and of each its norm ‖W‖ by signed gradient steps with momentum on the gradient quotient.
+
+    The quotient is the mean of |(g - Hg)/(g + ε sign g) - 1| = |Hg/g|, up to ε, over all parameters: how much a
+    gradient step g changes the gradient itself, H the Hessian. It needs a batch of inputs; the targets are drawn, anew
+    at each step.
+
+    Dauphin, Schoenholz: MetaInit: Initializing learning by learning to initialize (2019).
+
+    >>> str(MetaInit("xavier", steps=100))
+    'meta-init xavier steps=100'
+    """
+
+    name = "meta-init"
+    calibrates = "quotient"
+    base: str = "he"
+    steps: int = 500
+    rate: float = 0.1
+    momentum: float = 0.9
+    epsilon: float = 1e-5
+
+    def __post_init__(self) -> None:
+        base = get(self.base)
+        if base.positional or base.residual or base.attention or base.activations or base.calibrates:
+            raise StiefelError(
+                f"base={self.base!r} looks at a layer's place in its model; give one that starts every layer alike, "
+                "such as 'he'."
+            )
+        _validate.size("steps", self.steps)
+        _validate.number("rate", self.rate, above=0, hint="the authors use 0.1")
+        _validate.number("momentum", self.momentum, at_least=0, hint="the authors use 0.9")
+        _validate.number("epsilon", self.epsilon, above=0, hint="the authors use 1e-5")
+
+    def at(self, position: Position) -> Scheme:
+        return get(self.base).at(position)

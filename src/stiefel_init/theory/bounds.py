@@ -1,0 +1,145 @@
+"""Bounds on members of Õ(m,n) (Theorems 4 and 5), the optimum they attain, and the best α for a network's input."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..core import validate as _validate
+from ..core.check import check
+from ..core.errors import StiefelError
+
+FAVOURED_ALPHA = 2.0
+"""α = mean/std of the input that did best in the paper's tabular study, of the four it tried: -2, 0, 2 and 50.
+
+Below 0 most units of the first layer are off; far above, the ReLU is the identity and the network is linear.
+"""
+
+
+def alignment_optimum(m: int, n: int) -> float:
+    """√(mn), the largest sum of the entries of a semi-orthogonal m × n matrix; the members of Õ(m,n) attain it.
+
+    Args:
+        m: Outputs.
+        n: Inputs.
+
+    Returns:
+        √(mn).
+
+    Raises:
+        StiefelError: if a size is not a whole number ≥ 1.
+
+    >>> alignment_optimum(4, 9)
+    6.0
+    """
+    return math.sqrt(_positive("m", m) * _positive("n", n))
+
+
+def max_entry_bound(m: int, n: int, c: float) -> float:
+    r"""c·√(log q / q) + 1/√(mn), q = max(m,n): no entry of a uniform member of Õ(m,n) exceeds it (Theorem 4).
+
+    Precisely, P(max |W_ij| ≥ bound) → 0 as q → ∞, for any c > 2 and however m grows; if the smaller side is fixed, any
+    c > √2 is enough. The paper has m ≤ n; since Wᵀ ∈ Õ(n,m), the larger side counts.
+
+    Args:
+        m: Outputs.
+        n: Inputs.
+        c: A constant above 2.
+
+    Returns:
+        The bound.
+
+    Raises:
+        StiefelError: if a size is not a whole number ≥ 1, or c is not a finite number above 2.
+
+    >>> round(max_entry_bound(64, 784, c=2.1), 4)
+    0.1981
+    """
+    m, n = _positive("m", m), _positive("n", n)
+    if not (isinstance(c, int | float) and 2 < c < math.inf):
+        raise StiefelError(f"c={c!r} is not a finite number above 2, as the theorem requires; try c=2.1.")
+    larger = max(m, n)
+    return c * math.sqrt(math.log(larger) / larger) + 1 / math.sqrt(m * n)
+
+
+def berry_esseen_bound(W: Any, third_moment: float) -> float:
+    r"""(42·m^{1/4} + 16) · β₃ · Σ_j ‖w_j‖³, w_j the columns of W: how far Wx can be from Gaussian (Theorem 5).
+
+    For x with independent coordinates of mean μ and std σ, z = (x - μ)/σ, and g standard normal, every convex set A has
+    |P(Wz ∈ A) - P(g ∈ A)| ≤ bound. The bound is not capped: from 1 on it says nothing, and as it is at least
+    58·m·√(m/n)·β₃, it is below 1 only for very wide layers.
+
+    Args:
+        W: An m × n matrix with WWᵀ = I_m.
+        third_moment: β₃ ≥ E|z_j|³.
+
+    Returns:
+        The bound.
+
+    Raises:
+        StiefelError: if the rows of W are not orthonormal, or `third_moment` is below 1.
+
+    >>> W = np.full((1, 1_000_000), 1e-3)
+    >>> round(berry_esseen_bound(W, third_moment=1.6), 4)
+    0.0928
+    """
+    try:
+        w = np.asarray(W, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise StiefelError(f"W is a {type(W).__name__} that is not a matrix of numbers; give an m × n array.") from None
+    if w.ndim != 2 or not 1 <= w.shape[0] <= w.shape[1]:
+        raise StiefelError(f"W has shape {w.shape}; give a matrix with 1 ≤ m ≤ n, m rows and n columns.")
+    membership = check(w)
+    if not membership.orthogonality_error <= 1e-6 * math.sqrt(w.shape[1]):
+        error = membership.orthogonality_error
+        raise StiefelError(f"W has max |WWᵀ - I| = {error:.1e}; the bound needs orthonormal rows, as `sample` draws.")
+    if not (isinstance(third_moment, int | float) and 1 <= third_moment < math.inf):
+        raise StiefelError(
+            f"third_moment={third_moment!r} is not a finite number ≥ 1; E|z|³ of a standardized z is at least 1."
+        )
+    return float((42 * w.shape[0] ** 0.25 + 16) * third_moment * (np.linalg.norm(w, axis=0) ** 3).sum())
+
+
+def shift_for_alpha(x: Any, alpha: float = FAVOURED_ALPHA) -> np.ndarray:
+    r"""x + (alpha · std(x) - mean(x)), mean and std over all entries: the same data with mean/std = alpha.
+
+    Standardize each feature first, as the paper does; the shift is then `alpha` itself. To held-out data, standardized
+    like the training data, add `alpha` instead of calling this again.
+
+    Args:
+        x: Data of shape (samples, features).
+        alpha: The mean/std to shift to.
+
+    Returns:
+        The shifted data, in x's dtype.
+
+    Raises:
+        StiefelError: if x is not a table of finite numbers that vary, or alpha is not finite.
+
+    >>> shift_for_alpha([[-1.0, 1.0], [1.0, -1.0]]).tolist()
+    [[1.0, 3.0], [3.0, 1.0]]
+    """
+    try:
+        data = np.asarray(x)
+        data = data if data.dtype.kind == "f" else data.astype(np.float64)
+    except (TypeError, ValueError):
+        raise StiefelError(f"x is a {type(x).__name__} that is not all numbers; give an array of floats.") from None
+    if data.ndim != 2 or not data.size:
+        raise StiefelError(f"x has shape {data.shape}; give a table of shape (samples, features) with entries.")
+    if not np.isfinite(data).all():
+        raise StiefelError("x has non-finite entries; fill in or drop missing values first.")
+    if not (isinstance(alpha, int | float) and math.isfinite(alpha)):
+        raise StiefelError(f"alpha={alpha!r} is not a finite number; the paper's study favours {FAVOURED_ALPHA:g}.")
+    mean, std = data.mean(dtype=np.float64), data.std(dtype=np.float64)
+    if std == 0:
+        raise StiefelError(f"x is {data.flat[0]} everywhere, so mean/std is undefined; give data that vary.")
+    return data + data.dtype.type(alpha * std - mean)
+
+
+def _positive(name: str, value: Any) -> int:
+    size = _validate.size(name, value)
+    if size == 0:
+        raise StiefelError(f"{name}=0 is an empty matrix; {name} starts at 1.")
+    return size

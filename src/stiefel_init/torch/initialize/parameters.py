@@ -1,0 +1,137 @@
+"""A model's parameters under all their names: `Place`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
+
+from ...core.errors import StiefelError
+from ...recipe.attention import QUERIES
+from .wrappers import first_of, unwrapped_names
+
+
+class Place(NamedTuple):
+    """A parameter under one of its names; or what a parametrization computes, under the name that it stands for."""
+
+    name: str
+    stream: str
+    """The name without what wrappers add to it: of the weight's random numbers."""
+    module: nn.Module
+    leaf: str
+    tensor: Tensor
+    shape: tuple[int, ...]
+    """Of a lazy parameter, ()."""
+    key: Hashable
+    """The same under all names, and for a parametrization and its parts. Of a usual parameter in memory of its own it
+    is its address, a positive number; others have no such key."""
+    parametrization: parametrize.ParametrizationList | None = None
+    heads: int | None = None
+    """Of a weight that holds an attention's query: its heads, where they are known."""
+
+
+_place = partial(tuple.__new__, Place)  # in half the time, for models of thousands of parameters
+
+
+def modules_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """All modules under all their names, as `named_modules(remove_duplicate=False)` gives them, in a third of its time.
+
+    >>> [name for name, _ in modules_of(nn.Sequential(nn.Sequential(nn.ReLU()), nn.ReLU()))]
+    ['', '0', '0.0', '1']
+    """
+    found = [("", model)]
+
+    def below(module: nn.Module, prefix: str) -> None:
+        for name, child in module._modules.items():
+            if child is not None:
+                found.append((prefix + name, child))
+                if child._modules:
+                    below(child, f"{prefix}{name}.")
+
+    below(model, "")
+    return found
+
+
+def places_of(modules: list[tuple[str, nn.Module]]) -> list[Place]:
+    """All parameters under all their names, in the order of `named_parameters`."""
+    if (quantized := first_of(modules, _quantized)) is not None:
+        raise StiefelError(f"{quantized} is a quantized layer; initialize the model before quantizing it.")
+    inner, by_name = unwrapped_names(modules), dict(modules)
+    held: dict[int, Tensor] = {}
+    places: list[Place] = []
+    for prefix, module in modules:
+        parameters, parametrized = module._parameters, "parametrizations" in module._modules
+        if not (parameters or parametrized):
+            continue
+        dot = f"{prefix}." if prefix else ""
+        inner_dot = f"{inner[prefix]}.".removeprefix(".") if inner else dot
+        if parametrized:
+            for leaf, steps in module.parametrizations.items():  # type: ignore[operator, union-attr]
+                with _evaluating(steps):
+                    value = getattr(module, leaf).detach()
+                names = dot + leaf, inner_dot + leaf
+                places.append(Place(*names, module, leaf, value, tuple(value.shape), -id(steps), steps))
+        part_of = -id(module) if isinstance(module, parametrize.ParametrizationList) else 0
+        for leaf, tensor in parameters.items():
+            if tensor is None:
+                continue
+            name = dot + leaf
+            stream = inner_dot + leaf if inner else name
+            usual = type(tensor) is nn.Parameter
+            shape = tuple(tensor.shape) if usual or not is_lazy(tensor) else ()
+            key = part_of or (_identity(tensor, held) if usual else -id(tensor))
+            heads = None
+            if leaf == "in_proj_weight":
+                heads = _heads(module)
+            elif leaf == "weight" and prefix.rpartition(".")[2] in QUERIES:
+                heads = _heads(by_name[prefix.rpartition(".")[0]])
+            places.append(_place((name, stream, module, leaf, tensor, shape, key, None, heads)))
+    return places
+
+
+def _heads(attention: nn.Module) -> int | None:
+    """The heads of an attention, where it tells them."""
+    for holder in (attention, getattr(attention, "config", None)):
+        for attribute in ("num_attention_heads", "num_heads", "n_heads", "n_head", "nhead", "heads"):
+            if isinstance(heads := getattr(holder, attribute, None), int) and heads > 0:
+                return heads
+    return None
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode, in which no parametrization advances its buffers."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+def _identity(tensor: Tensor, held: dict[int, Tensor]) -> Hashable:
+    """The same for two parameters with the same entries of one storage. `held` has the first at each address."""
+    if tensor.layout is not torch.strided or not (address := tensor.data_ptr()):
+        return -id(tensor)  # without entries, or not in memory; no address is negative
+    if (first := held.setdefault(address, tensor)) is tensor or _layout(first) == (layout := _layout(tensor)):
+        return address
+    return address, layout
+
+
+def _layout(tensor: Tensor) -> tuple[Hashable, ...]:
+    return tensor.shape, tensor.stride()
+
+
+def _quantized(kind: type) -> bool:
+    return kind.__module__.startswith("torch.ao.nn") and "quantized" in kind.__module__
+
+
+def is_uninitialized(tensor: Tensor) -> bool:
+    return type(tensor) is not nn.Parameter and is_lazy(tensor)

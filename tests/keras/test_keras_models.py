@@ -1,0 +1,330 @@
+"""`stiefel_init.keras.initialize_` on both backends: the plan is kept, ends are found, networks train."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from conftest import one_sentence
+from keras import layers
+from plan_law import holds
+from sklearn.datasets import load_digits
+
+from stiefel_init import StiefelError, draw
+from stiefel_init.keras import Plan, initialize_
+
+# Keras' own arrays do not know NumPy 2's `copy` yet.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+OTHER = {"jax": "torch", "torch": "jax"}[keras.backend.backend()]
+
+
+@pytest.mark.skipif("STIEFEL_OTHER_BACKEND" in os.environ, reason="this is the run on the other backend")
+def test_every_test_here_passes_on_the_other_backend_too() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0", __file__]
+    environment = os.environ | {"KERAS_BACKEND": OTHER, "STIEFEL_OTHER_BACKEND": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
+def values(model: keras.Model) -> list[np.ndarray]:
+    return [weight.copy() for weight in model.get_weights()]
+
+
+def at(model: Any, name: str) -> np.ndarray:
+    """A parameter by its name in the plan."""
+    *path, leaf = name.split(".")
+    for word in path:
+        inner = model.layers if isinstance(model, keras.Model) else model._flatten_layers(False, False)
+        model = next(layer for layer in inner if layer.name == word)
+    variable = next(variable for variable in model.weights if variable.name == leaf)
+    return keras.ops.convert_to_numpy(variable)
+
+
+def ends(plan: Plan, end: str) -> set[str]:
+    return {row.name for row in plan if row.reason.startswith(end)}
+
+
+def vision() -> keras.Model:
+    image = keras.Input((8, 8, 1))
+    x = layers.Conv2D(8, 3, padding="same", activation="relu", name="stem")(image)
+    for i in range(4):
+        x = layers.Activation("relu")(layers.Conv2D(8, 3, padding="same", name=f"body{i}")(x))
+    x = layers.Conv2D(8, 3, groups=2, padding="same", name="grouped")(layers.BatchNormalization(name="norm")(x))
+    tokens = layers.LayerNormalization()(layers.Reshape((-1, 8))(x))
+    mixed = layers.MultiHeadAttention(2, 4, name="attention")(tokens, tokens)
+    return keras.Model(image, layers.Dense(10, name="head")(layers.GlobalAveragePooling1D()(tokens + mixed)))
+
+
+def matrices(row: Any, value: np.ndarray) -> np.ndarray:
+    """The matrices in a kernel of Keras, by hand."""
+    count = int(row.action.split(" of ")[0].split()[-1]) if " of " in row.action else 1
+    if row.name.endswith("bias"):
+        return value.reshape(1, -1, 1)
+    if row.name.split(".")[-2] in ("query", "key", "value"):  # (inputs, heads, size)
+        return value.reshape(1, len(value), -1).mT
+    if row.name.split(".")[-2] == "attention_output":  # (heads, size, outputs)
+        return value.reshape(1, -1, value.shape[-1]).mT
+    if value.ndim == 4:
+        value = value.transpose(2, 0, 1, 3)
+    return value.reshape(-1, count, value.shape[-1] // count).transpose(1, 2, 0)
+
+
+def test_every_matrix_is_what_the_plan_says() -> None:
+    model = vision()
+    plan = initialize_(model, seed=2)
+    for row in plan:
+        if row.action == "zeros":
+            assert not at(model, row.name).any()
+        elif row.action != "left alone":
+            assert holds(row, matrices(row, at(model, row.name))), row
+    assert (ends(plan, "stem"), ends(plan, "head")) == ({"stem.kernel"}, {"head.kernel"})
+    assert all("0.5 patches" in plan[f"body{i}.kernel"].action for i in range(4))
+    assert plan["grouped.kernel"].action == "patches 2 of 4×36"
+    assert plan["norm.gamma"].reason == "a normalization"
+
+
+def test_attention_starts_as_a_filter_and_to_another_sequence_is_drawn_apart() -> None:
+    model = vision()
+    initialize_(model, seed=2)
+    q, k, v = (at(model, f"attention.{part}.kernel").reshape(8, 8).T for part in ("query", "key", "value"))
+    out = at(model, "attention.attention_output.kernel").reshape(8, 8).T
+    np.testing.assert_allclose(k, 0.7 * q, atol=1e-6)
+    np.testing.assert_allclose(out, -0.25 * v.T, atol=1e-6)
+    a, b = keras.Input((5, 4)), keras.Input((6, 4))
+    read = layers.MultiHeadAttention(2, 4, name="reader")(layers.Dense(8, name="a")(a), layers.Dense(8, name="b")(b))
+    plan = initialize_(keras.Model([a, b], read), seed=0)
+    assert plan["reader.key.kernel"].action == "stiefel 8×8"
+    assert ends(plan, "stem") == {"a.kernel", "b.kernel"}
+
+
+def test_every_kind_of_layer() -> None:
+    signal, words = keras.Input((8, 8, 4)), keras.Input((3,))
+    x = layers.DepthwiseConv2D(3, depth_multiplier=2, name="depthwise")(signal)
+    x = layers.SeparableConv2D(6, 3, name="separable")(x)
+    x = layers.Conv2DTranspose(5, 3, strides=2, name="up")(x)
+    x = layers.Conv2D(4, 3, strides=3, name="patches")(x)
+    x = layers.EinsumDense("abcd,de->abce", (None, None, 6), bias_axes="e", name="einsum")(x)
+    x = layers.Reshape((-1, 6))(x)
+    x = layers.Bidirectional(layers.LSTM(5, return_sequences=True, name="lstm"), name="both")(x)
+    x = layers.GRU(4, return_sequences=True, name="gru")(x)
+    x = layers.SimpleRNN(4, name="rnn")(x)
+    y = layers.Flatten()(layers.Embedding(9, 2, name="table")(words))
+    model = keras.Model(
+        [signal, words], layers.Dense(3, name="head")(layers.PReLU(name="slope")(layers.Concatenate()([x, y])))
+    )
+    plan = initialize_(model, seed=1, recipe="paper")
+    action = {row.name: row.action for row in plan}
+    assert action["depthwise.kernel"] == "stiefel 4 of 2×1 at the centre"
+    assert action["separable.depthwise_kernel"] == "stiefel 8 of 1×1 at the centre"
+    assert action["separable.pointwise_kernel"] == "stiefel 6×8"
+    assert action["up.kernel"] == "stiefel 5×6 at the centre"
+    assert action["patches.kernel"] == "stiefel 4×45"
+    assert action["einsum.kernel"] == "stiefel 6×4"
+    assert action["both.forward_lstm.lstm_cell.kernel"] == "stiefel 4 of 5×6"
+    assert action["gru.gru_cell.recurrent_kernel"] == "stiefel 3 of 4×4"
+    assert action["rnn.simple_rnn_cell.kernel"] == "stiefel 4×4"
+    assert {plan[name].reason for name in ("table.embeddings", "slope.alpha")} == {
+        "an embedding",
+        "the slope of PReLU",
+    }
+    expected = draw("stiefel", 2, 1, batch=4, seed=1, name="depthwise.weight")
+    kernel = at(model, "depthwise.kernel")
+    np.testing.assert_allclose(kernel[1, 1], expected[..., 0], atol=1e-6)
+    assert np.count_nonzero(kernel) == 8
+    up = at(model, "up.kernel")  # (3, 3, outputs, inputs)
+    np.testing.assert_allclose(up[1, 1], draw("stiefel", 5, 6, seed=1, name="up.weight"), atol=5e-6)
+    bias = at(model, "both.forward_lstm.lstm_cell.bias")
+    np.testing.assert_array_equal(bias, np.repeat([0, 1, 0, 0], 5))
+
+
+class Block(layers.Layer):  # type: ignore[misc]
+    """A user's own layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.inner, self.outer = layers.LayerNormalization(), layers.Dense(8, "gelu"), layers.Dense(8)
+
+    def build(self, shape: Any) -> None:
+        self.norm.build(shape)
+        self.inner.build(shape)
+        self.outer.build(shape)
+
+    def call(self, x: Any) -> Any:
+        return x + self.outer(self.inner(self.norm(x)))
+
+
+class Subclassed(keras.Model):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.block, self.answer = layers.Dense(8), Block(), layers.Dense(2, name="answer")
+
+    def call(self, x: Any) -> Any:
+        return self.answer(self.block(keras.ops.relu(self.first(x))))
+
+
+def test_a_subclassed_model_is_read_with_symbols() -> None:
+    model = Subclassed()
+    x = np.ones((3, 2), "float32")
+    model(x)
+    for inputs in (None, x):
+        plan = initialize_(model, seed=0, inputs=inputs)
+        assert ends(plan, "head") == {"answer.kernel"}
+        assert plan.rows[0].reason.startswith("stem")
+        assert "lifted" in plan.rows[0].reason
+    assert not model.first._inbound_nodes
+    assert "traced" in plan["answer.kernel"].reason
+
+
+def test_what_looks_at_values_is_initialized_by_the_order_of_its_layers() -> None:
+    class Looks(Subclassed):
+        def call(self, x: Any) -> Any:
+            if float(keras.ops.convert_to_numpy(x).sum()) > 0:
+                x = -x
+            return super().call(x)
+
+    model = Looks()
+    model(np.ones((3, 2), "float32"))
+    plan = initialize_(model, seed=0, inputs=np.ones((3, 2), "float32"))
+    assert "give inputs=" in plan.rows[0].reason
+    plan = initialize_(model, stem=(), head="answer.*")
+    assert (ends(plan, "stem"), ends(plan, "head")) == (set(), {"answer.kernel"})
+
+
+def test_names_that_keras_counts_are_counted_in_the_model() -> None:
+    first, second = (keras.Sequential([keras.Input((3,)), layers.Dense(8, "relu"), layers.Dense(2)]) for _ in range(2))
+    assert first.layers[0].name != second.layers[0].name
+    initialize_(first, seed=0)
+    initialize_(second, seed=0)
+    for a, b in zip(values(first), values(second)):
+        np.testing.assert_array_equal(a, b)
+    keras.utils.set_random_seed(1)
+    initialize_(first)
+    keras.utils.set_random_seed(1)
+    initialize_(second)
+    for a, b in zip(values(first), values(second)):
+        np.testing.assert_array_equal(a, b)
+    initialize_(second)
+    assert abs(values(first)[0] - values(second)[0]).max() > 0.01
+
+
+def test_frozen_skipped_shared_and_nested_layers() -> None:
+    shared = layers.Dense(8, "relu", name="shared")
+    inner = keras.Sequential([keras.Input((8,)), layers.Dense(8, "relu", name="deep")], name="nested")
+    x = keras.Input((3,))
+    hidden = inner(shared(shared(layers.Dense(8, "relu", name="first")(x))))
+    frozen = layers.Dense(8, "relu", name="frozen")
+    model = keras.Model(x, layers.Dense(2, name="last")(frozen(hidden)))
+    frozen.trainable = False
+    before = at(model, "frozen.kernel").copy(), at(model, "last.kernel").copy()
+    plan = initialize_(model, seed=0, skip="last.kernel")
+    np.testing.assert_array_equal(at(model, "frozen.kernel"), before[0])
+    np.testing.assert_array_equal(at(model, "last.kernel"), before[1])
+    assert plan["frozen.kernel"].reason == "frozen: trainable is False"
+    assert plan["nested.deep.kernel"].action.startswith("rotation")
+    assert sum(row.name.startswith("shared.kernel") for row in plan) == 1
+
+
+def test_dry_run_changes_nothing_and_dtypes_are_kept() -> None:
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(8, "relu", dtype="bfloat16"), layers.Dense(2)])
+    before = [weight.astype("float32") for weight in values(model)]
+    initialize_(model, seed=0, dry_run=True)
+    assert all((a.astype("float32") == b).all() for a, b in zip(values(model), before))
+    initialize_(model, seed=0)
+    assert keras.backend.standardize_dtype(model.layers[0].kernel.dtype) == "bfloat16"
+    assert abs(values(model)[2] - before[2]).max() > 0.01
+
+
+compiled = pytest.mark.skipif(OTHER == "jax", reason="trained on the JAX backend, which compiles")
+
+
+@compiled
+@pytest.mark.parametrize("depth", [3, 10, 50])
+def test_one_feature_is_learned_at_every_depth(depth: int) -> None:
+    """y = sin 2x: the paper's recipe, with all units equal, explains nothing."""
+    x = np.linspace(-3, 3, 100, dtype="float32")[:, None]
+    y = np.sin(2 * x)
+    hidden = [layers.Dense(64, "relu") for _ in range(depth)]
+    model = keras.Sequential([keras.Input((1,)), *hidden, layers.Dense(1)])
+
+    def score(recipe: Any) -> float:
+        initialize_(model, recipe=recipe, seed=0)
+        model.compile(keras.optimizers.Adam(6e-3 / math.sqrt(depth)), "mse")
+        model.fit(np.tile(x, (1000, 1)), np.tile(y, (1000, 1)), batch_size=100, shuffle=False, verbose=0)
+        return 1 - float(((np.asarray(model(x)) - y) ** 2).mean() / y.var())
+
+    assert score("best") >= 0.99
+    assert score("paper") < 0.5
+
+
+@compiled
+def test_a_small_convolutional_network_learns_digits_not_worse_than_from_keras_own_start() -> None:
+    digits = load_digits()
+    x, y = (digits.images / 16).astype("float32")[..., None], digits.target
+    keras.utils.set_random_seed(0)
+    body = [layers.Conv2D(16, 3, padding="same", activation="relu") for _ in range(10)]
+    stem, pool = layers.Conv2D(16, 3, padding="same", activation="relu"), layers.GlobalAveragePooling2D()
+    model = keras.Sequential([keras.Input((8, 8, 1)), stem, *body, pool, layers.Dense(10)])
+
+    def accuracy() -> float:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.Adam(1e-3), loss, metrics=["accuracy"])
+        model.fit(x[:1280], y[:1280], batch_size=64, epochs=8, verbose=0)
+        return float(model.evaluate(x[1280:], y[1280:], verbose=0)[1])
+
+    default = accuracy()
+    initialize_(model, seed=0)
+    ours = accuracy()
+    assert ours >= default
+    assert ours > 0.7
+
+
+class Raises(keras.Model):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = layers.Dense(2)
+        self.layer.build((None, 2))
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        raise RuntimeError("not today")
+
+
+def perceptron() -> keras.Model:
+    return keras.Sequential([keras.Input((3,)), layers.Dense(8, "relu", name="a"), layers.Dense(2, name="b")])
+
+
+ONES = np.ones((2, 3), "float32")
+REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], list[str]]] = {
+    "no model": (lambda: [1], {}, ["list", "keras.Model"]),
+    "an unbuilt model": (lambda: keras.Sequential([layers.Dense(3)]), {}, ["not built", "example"]),
+    "inputs of the wrong size": (perceptron, {"inputs": ONES[:, :2]}, ["inputs=(2, 2)", "does not run"]),
+    "a forward that raises": (Raises, {"inputs": ONES[:, :2]}, ["RuntimeError", "not today"]),
+    "inputs that are not finite": (perceptron, {"inputs": ONES * np.nan}, ["inputs=(2, 3)", "not finite"]),
+    "an unknown end": (perceptron, {"head": "nope"}, ["head pattern 'nope'", "'a.kernel'"]),
+    "an unknown name to skip": (perceptron, {"skip": ["a.kernel", "c.*"]}, ["skip pattern 'c.*'"]),
+    "an unknown recipe": (perceptron, {"recipe": "good"}, ["recipe='good'"]),
+    "ends of one scheme": (perceptron, {"scheme": "he", "stem": "a.kernel"}, ["recipe='best'"]),
+    "a negative seed": (perceptron, {"seed": -1}, ["seed=-1"]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_in_one_sentence_and_nothing_is_changed(case: str) -> None:
+    make, options, words = REFUSED[case]
+    model = make()
+    before = values(model) if isinstance(model, keras.Model) else []
+    with pytest.raises(StiefelError) as error:
+        initialize_(model, **options)
+    sentence = one_sentence(error)
+    assert all(word in sentence for word in words), sentence
+    if before:
+        assert all((a == b).all() for a, b in zip(values(model), before))

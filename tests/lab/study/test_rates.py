@@ -1,0 +1,104 @@
+"""Each scheme at its best learning rate: chosen on a validation part, by networks that are no part of the result."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from laboratory import Cli, csv_of
+from laboratory import record as by_hand
+
+from stiefel_init.lab.data import from_arrays, load, split
+from stiefel_init.lab.study.rates import AUTO, FIRST_SEED, Rates, at, choose, parts, times
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.record import Record
+
+
+def peak(best: float) -> object:
+    """Trains nothing: the score of a network falls with the distance of its rate from `best`."""
+
+    def train(cells: list[Cell]) -> list[Record]:
+        return [by_hand(cell, 100 - 10 * abs(np.log2(times(cell) / best))) for cell in cells]
+
+    return train
+
+
+@pytest.mark.parametrize(("best", "found", "edge"), [(1.0, 1.0, False), (2.2, 2.0, False), (100.0, 4.0, True)])
+def test_the_best_of_a_list(best: float, found: float, edge: bool) -> None:
+    setting = Cell("digits", "he", 4)
+    choice = choose([setting], "digits#validation", Rates(AUTO), 2, peak(best))  # type: ignore[arg-type]
+    assert choice.best[setting] == found
+    assert choice.at_edge(setting) == edge
+    assert {record.cell.seed for record in choice.records} == {FIRST_SEED, FIRST_SEED + 1}
+    assert {record.cell.dataset for record in choice.records} == {"digits#validation"}
+
+
+@pytest.mark.parametrize(("best", "found"), [(1.0, 1.0), (8.0, 8.0), (1 / 16, 1 / 16), (1e6, 32.0)])
+def test_auto_looks_further_where_the_best_lies_at_an_edge(best: float, found: float) -> None:
+    setting = Cell("digits", "he", 4)
+    choice = choose([setting], "digits#validation", Rates(AUTO, auto=True), 1, peak(best))  # type: ignore[arg-type]
+    assert choice.best[setting] == found
+
+
+def test_a_rate_is_counted_in_units_of_the_default() -> None:
+    cell = Cell("digits", depth=9)
+    assert at(cell, 1.0) == cell
+    assert at(cell, 2.0).rate == pytest.approx(2e-3 / 3)
+    assert [times(at(cell, value)) for value in (1 / 32, 0.3, 7.0)] == [1 / 32, 0.3, 7.0]
+
+
+def test_the_networks_that_choose_see_nothing_of_the_test_part() -> None:
+    x = np.arange(100.0)[:, None]
+    final, choosing, data = parts("mine", from_arrays(x, x[:, 0] / 3))
+    tests = [set(split(data[final], seed).y_test) for seed in range(3)]
+    assert tests[0] == tests[1] == tests[2]
+    for seed in range(1000, 1003):
+        cut = split(data[choosing], seed)
+        assert not {*cut.y_train, *cut.y_test} & tests[0]
+    final, _, data = parts("digits", load("digits"))
+    assert final == "digits", "its own test part serves every seed already"
+
+
+def test_a_search_from_the_command_line(stiefel_init: Cli, tmp_path: Path) -> None:
+    csv_of(tmp_path / "customers.csv", rows=80)
+    words = ("--scheme", "stiefel,he", "--depth", "2", "--width", "8", "--seeds", "2", "--epochs", "2", "--batch", "16")
+    command = ("train", "--data", "customers.csv", "--target", "price", *words, "--lr", "0.5,1,4", "--out", "study")
+    done = stiefel_init(*command)
+    assert done.code == 0
+    (folder,) = [path for path in (tmp_path / "study").iterdir() if path.is_dir()]
+    summary = json.loads((folder / "summary.json").read_text())
+    with open(folder / "results.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["part"], row["metric"]) for row in rows].count(("validation", "rmse")) == 2 * 3 * 2
+    tested = [row for row in rows if row["part"] == "test"]
+    assert len(tested) == 4
+    for entry in summary["results"]:
+        scores = {
+            value: np.mean(
+                [
+                    float(row["score"])
+                    for row in rows
+                    if (row["part"], row["scheme"], float(row["times_default_rate"]))
+                    == ("validation", entry["scheme"], value)
+                ]
+            )
+            for value in (0.5, 1, 4)
+        }
+        assert entry["times_default_rate"] == min(scores, key=lambda value: scores[value])
+        own = [float(row["score"]) for row in tested if row["scheme"] == entry["scheme"]]
+        assert entry["mean"] == pytest.approx(np.mean(own))
+    assert [reading["column"] for reading in summary["data"]["columns"]] == ["age", "height", "town", "churn", "price"]
+    page = (folder / "index.html").read_text()
+    assert "chosen on a validation part of the training data" in page
+    assert page.count('<figure class="chart"') == 2
+    printed = json.loads(stiefel_init(*command, "--json").out)
+    assert printed == summary
+    again = stiefel_init(*command[:-1], "study", "--depth", "3")
+    assert again.code == 0
+    listed = json.loads(stiefel_init("list", "study", "--json").out)[0]["rows"]
+    assert len(listed) == 2
+    assert {row["metric"] for row in listed} == {"rmse"}
+    assert all((tmp_path / row["page"]).is_file() for row in listed)

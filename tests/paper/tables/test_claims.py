@@ -1,0 +1,108 @@
+"""The paper's claims: the verdicts follow the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from laboratory import record
+from paper.experiment import Claim, Experiment, Trained
+from paper.figures.alignment import Study
+from paper.figures.figure1 import Figure1, Found
+from paper.registry import EXPERIMENTS
+from paper.tables.statistics import greater_p
+from paper.tables.table1 import Table1
+from paper.tables.table3 import Table3
+from paper.tables.table5 import Table5
+
+from stiefel_init.lab.train.cell import Cell
+
+Truth = Callable[[Cell], float | None]
+
+
+def table1(score: Truth) -> list[Claim]:
+    return Table1().claims([record(cell, score(cell)) for cell in Table1().cells(3)])
+
+
+def good(cell: Cell) -> float:
+    return (95.0 if str(cell.scheme) == "stiefel" else 90.0) + 0.01 * cell.seed
+
+
+def test_best_when_deep() -> None:
+    assert table1(good)[0].verdict == "holds"
+
+    def one_row_lost(cell: Cell) -> float:
+        return 99.0 if (str(cell.scheme), cell.depth, cell.dataset) == ("lee lapack", 70, "mnist") else good(cell)
+
+    lost = table1(one_row_lost)[0]
+    assert lost.verdict == "holds in part"
+    assert "mnist, depth 70: lee 99.00, stiefel 95.01" in lost.evidence
+    shallow = table1(lambda c: 99.0 if (str(c.scheme), c.depth) == ("he", 30) else good(c))[0]
+    assert shallow.verdict == "holds"  # depth 30 is not part of the claim
+
+
+def test_no_collapse() -> None:
+    assert table1(lambda cell: 90.0)[1].verdict == "holds"
+    lost = table1(lambda c: 11.35 if (c.depth, c.seed, c.dataset) == (100, 1, "mnist") else 90.0)
+    assert lost[1].verdict == "does not hold"
+    diverged = table1(lambda c: None if (c.depth, c.seed) == (100, 1) else 90.0)
+    assert diverged[1].verdict == "does not hold"
+
+
+def test_few_shots() -> None:
+    records = [record(cell, good(cell)) for cell in Table3().cells(3)]
+    assert Table3().claims(records)[0].verdict == "holds"
+    lost = [
+        replace(one, score=99.0) if (str(one.cell.scheme), one.cell.shots, one.cell.depth) == ("he", 2, 50) else one
+        for one in records
+    ]
+    (claim,) = Table3().claims(lost)
+    assert claim.verdict == "holds in part"
+    assert "mnist, 2-shot, depth 50: he 99.00, stiefel 95.01" in claim.evidence
+
+
+def test_shift() -> None:
+    best = {-2.0: 60.0, 0.0: 80.0, 2.0: 90.0, 50.0: 50.0}
+
+    def score(cell: Cell) -> float:
+        value = best[cell.alpha or 0.0]
+        return 100 - value if cell.dataset == "diabetes" else value  # an error: less is better
+
+    assert Table5().claims([record(cell, score(cell)) for cell in Table5().cells(2)])[0].verdict == "holds"
+    best[2.0] = 70.0
+    assert Table5().claims([record(cell, score(cell)) for cell in Table5().cells(2)])[0].verdict == "holds in part"
+
+
+def test_alignment() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(500)
+    noise = rng.standard_normal(500)
+    for strength, verdict in ((2.0, "holds"), (0.1, "does not hold")):
+        y = strength * x + noise
+        study = Study(np.arange(500) > 490, x, np.empty((0, 0)), {"shared": y, "independent": y})
+        assert Figure1().claims(Found(study, np.empty((500, 2)), "UMAP"))[0].verdict == verdict
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.name)
+def test_without_records_nothing_is_claimed(experiment: Experiment) -> None:
+    assert {claim.verdict for claim in experiment.claims(None)} <= {"not tested"}
+    if isinstance(experiment, Trained):
+        assert {claim.verdict for claim in experiment.claims([])} <= {"not tested"}
+
+
+def test_every_claim_of_the_paper_is_there() -> None:
+    claims = [claim.claim for experiment in EXPERIMENTS for claim in experiment.claims(None)]
+    assert len(claims) == len(set(claims)) == 11  # that of table 5 under two protocols
+
+
+def test_welch_test_of_constant_samples() -> None:
+    assert greater_p(np.array([2.0, 2.0]), np.array([1.0, 1.0])) == 0
+    assert greater_p(np.array([1.0, 1.0]), np.array([1.0, 1.0])) == 1
+
+
+def test_welch_test_of_one_constant_sample() -> None:
+    """As of networks that all end at chance."""
+    assert greater_p(np.array([97.0, 96.0, 98.0]), np.array([11.35, 11.35, 11.35])) < 1e-3
+    assert greater_p(np.array([11.35, 11.35]), np.array([97.0, 96.0])) > 0.99

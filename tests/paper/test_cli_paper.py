@@ -1,0 +1,134 @@
+"""`stiefel-init paper`, `reproduce`, `compare`, `source`, `data`: the paper's numbers, our runs and their sources."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from laboratory import MADE, ROOT, Cli, refused
+from paper.results import Results
+from paper.tables.protocol import SCHEMES
+from paper.tables.published import published
+
+from stiefel_init.lab import data
+from stiefel_init.lab.train import record as keep
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.record import Outcome, Record
+from stiefel_init.lab.train.task import ACCURACY
+
+
+def test_paper_as_json(stiefel_init: Cli) -> None:
+    found = json.loads(stiefel_init("paper", "--json").out)
+    assert len(found) == len(published()) == 673
+    assert {one["scheme"] for one in found if one["table"] != "figure1"} == set(SCHEMES)
+    keys = ["table", "dataset", "scheme", "depth", "activation", "shots", "alpha", "value", "std"]
+    assert all(list(one) == keys for one in found)
+    table3 = json.loads(stiefel_init("paper", "table3", "--json").out)
+    assert {one["table"] for one in table3} == {"table3"}
+
+
+def test_paper_as_tables(stiefel_init: Cli) -> None:
+    done = stiefel_init("paper")
+    assert done.code == 0
+    assert "0.8178" in done.out
+    for name in ("table1", "table2", "table3", "table5", "figure1"):
+        assert name in done.out
+    one = next(p for p in published("table1") if p.scheme == "stiefel" and p.depth == 100)
+    assert f"{one.value:.2f}" in stiefel_init("paper", "table1").out
+
+
+@pytest.mark.usefixtures("small_images")
+def test_reproduce_a_table_quickly(stiefel_init: Cli, tmp_path: Path) -> None:
+    words = ("reproduce", "table3", "--quick", "--seeds", "1", "--device", "cpu", "--out", "out")
+    dry = stiefel_init(*words, "--dry-run")
+    assert dry.out.startswith("24 networks, 0 of them finished"), "2 sets, 6 schemes, 2 depths"
+    assert list(tmp_path.iterdir()) == []
+    done = stiefel_init(*words)
+    assert done.code == 0
+    assert "table3-quick, mnist" in done.out
+    assert "not comparable" in done.out
+    assert len(keep.read(tmp_path / "out", pytest.fail)) == 24
+    compared = stiefel_init("compare", "table3", "--results", "out").out
+    assert compared.count("one seed only") == 24, "they are table 3's own networks, if few"
+    assert "0 of 0 published numbers agree" in compared
+
+
+@pytest.mark.usefixtures("small_images")
+def test_a_quick_run_with_fewer_epochs_answers_no_published_number(stiefel_init: Cli, tmp_path: Path) -> None:
+    done = stiefel_init("reproduce", "table1", "--quick", "--device", "cpu", "--out", "out")
+    assert done.code == 0
+    assert "table1-quick, fashion-mnist" in done.out
+    assert {cell.epochs for cell in keep.read(tmp_path / "out", pytest.fail)} == {1}
+    refused(stiefel_init("compare", "table1", "--results", "out"), "No record matches a published number")
+
+
+@pytest.mark.usefixtures("small_images")
+def test_reproduce_a_figure_of_cells(stiefel_init: Cli, tmp_path: Path) -> None:
+    done = stiefel_init("reproduce", "figure3", "--quick", "--seeds", "1", "--device", "cpu", "--out", "out")
+    assert done.code == 0
+    assert (tmp_path / "out" / "results-figure3-quick.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_reproduce_figure2(stiefel_init: Cli, tmp_path: Path) -> None:
+    done = stiefel_init("reproduce", "figure2", "--quick", "--out", "out")
+    assert done.code == 0
+    distances = [float(found) for found in re.findall(r"Gaussian (\S+) \(Kolmogorov", done.out)]
+    assert distances == sorted(distances, reverse=True), "the wider, the more Gaussian"
+    assert (tmp_path / "out" / "figure2-quick.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_compare_holds_records_against_the_published_numbers(stiefel_init: Cli, tmp_path: Path) -> None:
+    one = next(p for p in published("table1") if (p.dataset, p.scheme, p.depth) == ("mnist", "stiefel", 100))
+    cells = [Cell("mnist", "stiefel", 100, seed=seed, epochs=100, precision="tf32") for seed in range(3)]
+    near = [Record.of(cell, ACCURACY, Outcome(one.value + cell.seed - 1), 1.0, MADE) for cell in cells]
+    keep.write(tmp_path, near)
+    done = stiefel_init("compare", "--results", tmp_path)
+    assert done.code == 0
+    assert "1 of 1 published numbers agree with ours" in done.out
+    row = next(line for line in done.out.splitlines() if "mnist, depth 100" in line)
+    assert f"{one.value:.2f}" in row
+    assert "agrees" in row
+
+    far = [Record.of(cell, ACCURACY, Outcome(one.value - 20 + cell.seed / 10), 1.0, MADE) for cell in cells]
+    keep.write(tmp_path, far)
+    assert "differs by -19.90" in stiefel_init("compare", "table1", "--results", tmp_path).out
+
+
+def test_compare_with_our_own_results(stiefel_init: Cli) -> None:
+    done = stiefel_init("compare")
+    assert done.code == 0
+    assert re.search(r"table1: .*; \d+ of \d+ published numbers agree", done.out)
+
+
+def test_what_compare_cannot_read(stiefel_init: Cli, tmp_path: Path) -> None:
+    refused(stiefel_init("compare", "--results", "nowhere"), "nowhere is not a directory")
+    (tmp_path / "empty").mkdir()
+    refused(stiefel_init("compare", "--results", "empty"), "empty holds no records")
+    refused(stiefel_init("compare", "table9"), "name='table9' is not known")
+
+
+def test_data_list_and_where(stiefel_init: Cli) -> None:
+    done = stiefel_init("data", "list")
+    assert done.code == 0
+    for name in data.NAMES:
+        assert name in done.out
+    assert "not here yet" in done.out, "mnist is not"
+    assert "scikit-learn" in stiefel_init("data", "where", "digits").out
+    assert "stiefel-init data get mnist" in stiefel_init("data", "where", "mnist").out
+    assert stiefel_init("data", "get", "digits").code == 0
+    refused(stiefel_init("data", "where", "cifar"), "'cifar' is not known")
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone")
+def test_source_names_the_commit_of_every_record(stiefel_init: Cli, tmp_path: Path) -> None:
+    done = stiefel_init("source", "--json")
+    assert (done.code, done.err) == (0, "")
+    (table,) = json.loads(done.out)
+    known = Results(ROOT / "results").environments
+    assert {row["experiment"] for row in table["rows"]} == set(known)
+    assert all(row["commit"] for row in table["rows"])
+    refused(stiefel_init("source", "--results", "nowhere"), "nowhere is not a directory")
+    (tmp_path / "empty").mkdir()
+    refused(stiefel_init("source", "--results", str(tmp_path / "empty")), "does not say how its records were made")
