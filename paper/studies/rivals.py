@@ -25,7 +25,7 @@ class Rivals(Trained):
 
     name = "rivals"
     title = "Which start?"
-    page = "rivals"
+    page = "baselines"
     seeds = 10
     quick_seeds = 3
     files = (SPEED,)
@@ -69,7 +69,7 @@ class Rivals(Trained):
         """Which start, at which depth."""
         from .rival_pictures import over_depth
 
-        return {"rivals": over_depth(evidence)}
+        return {"baselines": over_depth(evidence)}
 
     def section(self, evidence: Found) -> list[str]:
         """The page: where a rival wins, the picture, the tables, and a section for each rival."""

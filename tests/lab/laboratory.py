@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 from paper import experiment
 from paper import registry as experiments
+from paper.__main__ import app as maintainers
 from paper.experiment import Trained
 from paper.tables.protocol import IMAGES
 
@@ -56,9 +58,19 @@ def stiefel_init(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("STIEFEL_INIT_DATA", raising=False)
     monkeypatch.setenv("STIEFEL_INIT_CACHE", str(tmp_path / ".cache"))
 
+    return _calls(capsys, cli.app)
+
+
+@pytest.fixture
+def maintain(stiefel_init: Cli, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """The maintainers' command line, `python -m paper`, likewise."""
+    return _calls(capsys, maintainers)
+
+
+def _calls(capsys: pytest.CaptureFixture[str], program: typer.Typer) -> Cli:
     def call(*words: object) -> Done:
         with pytest.raises(SystemExit) as end:
-            cli.main([str(word) for word in words])
+            cli.main([str(word) for word in words], program)
         code = end.value.code
         return Done(code if isinstance(code, int) else 0, *capsys.readouterr())
 

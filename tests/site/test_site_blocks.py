@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from paper.__main__ import app as maintainers
 from paper.results import Results
 from paper.studies import architectures
 
@@ -57,7 +58,9 @@ COMMANDS = sorted(
     {
         found.group(1).partition("  #")[0].strip()
         for text in TEXTS.values()
-        for found in re.finditer(r"^(?:    |)(?:RAY_ADDRESS=\S+ )?(stiefel-init .+)$", text, re.MULTILINE)
+        for found in re.finditer(
+            r"^(?:    |)(?:RAY_ADDRESS=\S+ )?((?:stiefel-init|python -m paper) .+)$", text, re.MULTILINE
+        )
         if "\n```" in text or found.group(0).startswith("    ")
     }
 )
@@ -65,10 +68,12 @@ COMMANDS = sorted(
 
 def parsed(line: str) -> Any:
     """What the command line makes of it, without doing it."""
-    words = shlex.split(line.partition(" #")[0])[1:]
+    program, words = app, shlex.split(line.partition(" #")[0])[1:]
+    if words[:2] == ["-m", "paper"]:
+        program, words = maintainers, words[2:]
     while words and words[0] == "--plugin":
         words = words[2:]
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(program)
     while hasattr(command, "commands"):
         if not words or words[0] not in command.commands:
             return words and words[0].startswith("-")
@@ -86,6 +91,7 @@ def test_the_command_line_takes_a_command_of_the_docs(line: str) -> None:
 def test_there_are_commands_and_a_wrong_one_would_be_found() -> None:
     assert len(COMMANDS) > 20
     assert not parsed("stiefel-init trian")
+    assert not parsed("python -m paper train")
     with pytest.raises(Exception, match="--no-such-option"):
         parsed("stiefel-init train --no-such-option 3")
 
@@ -100,4 +106,4 @@ def test_the_decision_tree_says_what_the_records_say() -> None:
     assert "better" in words["vision transformer"].values()
     for title in ("resnet-20", "lstm, row by row"):  # "no difference", "hardly matters"
         assert {words[title][usual] for usual in ("torch", "he", "xavier", "orthogonal")} <= {"not worse", "undecided"}
-    assert "[no difference](architectures.md#resnet-20) to the usual ones" in page
+    assert "[no measurable difference](architectures.md#resnet-20) from the usual ones" in page
