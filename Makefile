@@ -53,7 +53,7 @@ site: $(VENV)/.site
 
 # AXE is axe.min.js of npm's axe-core; without it accessibility is not checked.
 site-check: site
-	@$(BIN)/python benchmarks/site_check.py build/site $(if $(AXE),--axe $(AXE))
+	@$(BIN)/python -m tools.site_check build/site $(if $(AXE),--axe $(AXE))
 
 $(VENV)/.release: $(VENV)/.dev
 	@$(INSTALL) '.[dev,release]'
@@ -61,7 +61,7 @@ $(VENV)/.release: $(VENV)/.dev
 
 # Wheel and sdist into dist/, checked, and installed into empty environments.
 release: $(VENV)/.release
-	@$(BIN)/python benchmarks/release.py
+	@$(BIN)/python -m tools.release
 
 # RECORDS is what `stiefel-init reproduce` wrote.
 results: $(VENV)/.dev

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tools import browser, explorer
 
 from stiefel_init import check
 from stiefel_init.theory import propagate
 
 ROOT = Path(__file__).parents[2]
-sys.path += [str(ROOT / "docs" / "_site"), str(ROOT / "benchmarks")]
-chromium = pytest.importorskip("chromium", reason="docs/ and benchmarks/ are parts of the source tree")
-explorer_page = pytest.importorskip("explorer_page", reason="docs/ and benchmarks/ are parts of the source tree")
+sys.path.append(str(ROOT / "docs" / "_site"))
+explorer_page = pytest.importorskip("explorer_page", reason="docs/ is part of the source tree")
 
 COLUMNS = ("pre_mean", "pre_std", "active", "post_mean", "post_std", "variance_ratio", "gradient_factor")
 SCHEMES = ("stiefel", "permutation", "identity", "lee", "he", "xavier", "orthogonal", "random")
@@ -36,11 +36,11 @@ DEEP = [("stiefel", "relu", (64, 64, 1000), (0.3, 1.0)), ("stiefel", "selu", (64
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    if chromium.find() is None:
+    if browser.find() is None:
         pytest.skip("there is no Chromium here; install it by name, as with `apt install chromium`")
     path = tmp_path_factory.mktemp("explorer") / "page.html"
     path.write_text(f"<!doctype html><meta charset=utf-8><body>{explorer_page.fragment()}</body>", encoding="utf-8")
-    with chromium.Browser() as opened:
+    with browser.Browser() as opened:
         opened.open(path)
         yield opened
 
@@ -50,6 +50,7 @@ def widths(network: tuple[int, int, int]) -> list[int]:
     return [inputs] + [width] * depth
 
 
+@pytest.mark.slow
 def test_the_curves_are_those_of_the_theory(page: Any) -> None:
     asked = [
         [widths(network), {"scheme": scheme, "activation": activation, "mean": mean, "std": std}]
@@ -68,11 +69,13 @@ def test_the_curves_are_those_of_the_theory(page: Any) -> None:
             np.testing.assert_allclose(here, there, rtol=1e-6, atol=1e-10, err_msg=label)
 
 
+@pytest.mark.slow
 def test_what_has_no_prediction_has_none_here(page: Any) -> None:
     asked = "Theory.propagate([8, 8, 8], {mean: 0, std: 1, scheme: 'permutation', activation: 'elu'})"
     assert page.run(asked) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 5), (6, 6), (4, 12), (12, 5), (7, 4)])
 def test_its_matrices_are_members_of_the_set(page: Any, m: int, n: int) -> None:
     for scheme in ("stiefel", "permutation", "identity"):
@@ -83,6 +86,7 @@ def test_its_matrices_are_members_of_the_set(page: Any, m: int, n: int) -> None:
     np.testing.assert_allclose(short @ short.T, np.eye(len(short)), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_two_seeds_give_two_matrices_and_one_gives_one(page: Any) -> None:
     first, again, other = (
         page.run(f"Explorer.matrix('stiefel', 5, 5, {seed}).map(row => Array.from(row))") for seed in (1, 1, 2)
@@ -90,6 +94,7 @@ def test_two_seeds_give_two_matrices_and_one_gives_one(page: Any) -> None:
     assert first == again != other
 
 
+@pytest.mark.slow
 def test_a_link_carries_the_setting(page: Any) -> None:
     page.run("location.hash = '#scheme=he&activation=elu&depth=30&width=32&mean=0.5&nonsense=1&std=x'")
     page.run("new Promise(done => setTimeout(done, 50))")
@@ -106,20 +111,16 @@ def test_a_link_carries_the_setting(page: Any) -> None:
 
 
 def test_the_dots_of_images_are_the_records() -> None:
-    import explorer as dots
-
-    kept = json.loads(dots.FILE.read_text(encoding="utf-8"))["networks"]
-    assert [one for one in kept if "images" in one["name"]] == list(dots.images())
+    kept = json.loads(explorer.FILE.read_text(encoding="utf-8"))["networks"]
+    assert [one for one in kept if "images" in one["name"]] == list(explorer.images())
 
 
 def test_a_dot_is_a_network_that_can_be_drawn_again() -> None:
-    import explorer as dots
-
     (one,) = (
-        kind for kind in json.loads(dots.FILE.read_text(encoding="utf-8"))["networks"]
+        kind for kind in json.loads(explorer.FILE.read_text(encoding="utf-8"))["networks"]
         if (kind["name"], kind["scheme"], kind["activation"]) == ("noise at α = 2, narrow", "xavier", "elu")
     )  # fmt: skip
     setting = tuple(one[key] for key in ("inputs", "width", "depth", "mean", "std"))
-    again: dict[str, Any] = dots.network(one["name"], one["scheme"], one["activation"], setting)
+    again: dict[str, Any] = explorer.network(one["name"], one["scheme"], one["activation"], setting)
     for key, values in one["measured"].items():
         np.testing.assert_allclose(again["measured"][key], values, rtol=1e-3)

@@ -9,12 +9,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tools import badges, release
 
 import stiefel_init
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "benchmarks"))
-release = pytest.importorskip("release", reason="benchmarks/ is part of the source tree")
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -74,8 +73,6 @@ def test_the_workflows_run_what_there_is() -> None:
 
 
 def test_the_badges_say_what_the_project_says() -> None:
-    import badges
-
     kept = {path.name: path.read_text(encoding="utf-8") for path in badges.FOLDER.glob("*.svg")}
     assert kept == badges.badges()
     readme = (ROOT / "README.md").read_text()

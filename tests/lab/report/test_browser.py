@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import base64
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from laboratory import ROOT
+from tools import browser as chromium
 
 from stiefel_init.lab.report import plots
 from stiefel_init.lab.report.chart import Chart, Line, Panel
 from stiefel_init.lab.report.page import write_page
 from stiefel_init.lab.report.tables import Table
 
-sys.path.append(str(ROOT / "benchmarks"))
-chromium = pytest.importorskip("chromium", reason="benchmarks/ is a part of the source tree")
-pytestmark = pytest.mark.skipif(chromium.find() is None, reason="needs Chromium")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(chromium.find() is None, reason="needs Chromium")]
 COLUMNS = [f"scheme {n}" for n in range(9)]
 
 

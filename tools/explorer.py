@@ -1,16 +1,13 @@
 """Measure real networks for the site's explorer: its dots, beside which its curves are drawn.
 
-    python benchmarks/explorer.py            # docs/explorer/measured.json, two minutes
-    python benchmarks/explorer.py --check    # whether the dots of images are those of results/signal.csv
+    python -m tools.explorer    # docs/explorer/measured.json, two minutes
 
 Images: the published record of `stiefel-init reproduce signal`. Noise: networks drawn here, the median of ten.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -98,23 +95,13 @@ def images() -> Iterable[dict[str, Any]]:
             for scheme in dict.fromkeys(row["scheme"] for row in rows)
         }
         first = of["stiefel"][0]  # its mean is √(784/64) times that of the pixels
-        setting = (
-            784,
-            64,
-            100,
-            round(first["predicted_mean"] / (784 / 64) ** 0.5, 3),
-            round(first["predicted_std"], 3),
-        )
+        mean, std = first["predicted_mean"] / (784 / 64) ** 0.5, first["predicted_std"]
+        setting = 784, 64, 100, round(mean, 3), round(std, 3)
+        name = {"mnist": "MNIST images"}.get(dataset, "Fashion-MNIST images")
         for scheme, layers in of.items():
             columns = [[row[key] for row in layers] for key in ("mean", "std", "active", "variance_ratio", "gradient")]
             columns[-1] = [value / columns[-1][-1] if columns[-1][-1] else np.nan for value in columns[-1]]
-            yield entry(
-                {"mnist": "MNIST images"}.get(dataset, "Fashion-MNIST images"),
-                scheme,
-                "relu",
-                setting,
-                np.array(columns).T,
-            )
+            yield entry(name, scheme, "relu", setting, np.array(columns).T)
 
 
 def noise() -> Iterable[dict[str, Any]]:
@@ -127,17 +114,10 @@ def noise() -> Iterable[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare with the record, and write nothing")
-    if parser.parse_args().check:
-        dots = json.loads(FILE.read_text(encoding="utf-8"))["networks"]
-        if [one for one in dots if "images" in one["name"]] != list(images()):
-            sys.exit(f"{FILE.name} is not current; run `python benchmarks/explorer.py`.")
-        return
-    found = [*images(), *noise()]
-    lines = ",\n".join(json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in found)
+    networks = [*images(), *noise()]
+    lines = ",\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in networks)
     FILE.write_text(f'{{"networks": [\n{lines}\n]}}\n', encoding="utf-8")
-    print(f"wrote {FILE.name}: {len(found)} kinds of networks")
+    print(f"wrote {FILE.name}: {len(networks)} kinds of networks")
 
 
 if __name__ == "__main__":

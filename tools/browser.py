@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -13,6 +14,11 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+OPTIONS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe",
+    "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions", "--disable-background-networking",
+    "--mute-audio",
+)  # fmt: skip
 
 # What the browser reads from 3 and writes to 4 is set in a process between: `preexec_fn` would fork this one, which may
 # have threads.
@@ -41,17 +47,7 @@ class Browser:
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         read_by_it, self._to = os.pipe()
         self._from, written_by_it = os.pipe()
-        options = [
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--hide-scrollbars",
-            "--remote-debugging-pipe",
-            "--disable-dev-shm-usage",
-        ]
-        quiet = ["--no-first-run", "--disable-extensions", "--disable-background-networking", "--mute-audio"]
-
-        command = [path, *options, *quiet, f"--user-data-dir={self._folder.name}", "about:blank"]
+        command = [path, *OPTIONS, f"--user-data-dir={self._folder.name}", "about:blank"]
         self._process = subprocess.Popen(
             [sys.executable, "-ISc", _AS_3_AND_4, str(read_by_it), str(written_by_it), *command],
             pass_fds=(read_by_it, written_by_it), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -60,7 +56,7 @@ class Browser:
         os.close(written_by_it)
         self._rest, self._count, self.events = b"", 0, []  # type: bytes, int, list[dict[str, Any]]
         self._session: str | None = None
-        page = next(one for one in self.ask("Target.getTargets")["targetInfos"] if one["type"] == "page")
+        page = next(target for target in self.ask("Target.getTargets")["targetInfos"] if target["type"] == "page")
         attached = self.ask("Target.attachToTarget", targetId=page["targetId"], flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -131,15 +127,13 @@ class Browser:
 
     def picture(self, path: Path, *, whole: bool = False) -> None:
         """A screenshot as PNG."""
-        import base64
-
         path.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]))
 
     def asked(self) -> list[str]:
         """The addresses that the page has asked the network for since it was opened."""
         sent = [event["params"] for event in self.events if event["method"] == "Network.requestWillBeSent"]
-        found = [each["request"]["url"] for each in sent]
-        return [address for address in found if not address.startswith(("file:", "data:"))]
+        addresses = [parameters["request"]["url"] for parameters in sent]
+        return [address for address in addresses if not address.startswith(("file:", "data:"))]
 
     def errors(self) -> list[str]:
         """What the console has complained about since the page was opened."""

@@ -1,7 +1,4 @@
-"""The README's badges, from what pyproject.toml says; `make docs` writes them into docs/badges/.
-
-python benchmarks/badges.py
-"""
+"""The README's badges, from what pyproject.toml says; `make docs` writes them into docs/badges/."""
 
 from __future__ import annotations
 
@@ -16,13 +13,13 @@ def badges() -> dict[str, str]:
     """Name of the file → its text."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project = settings["project"]
-    versions = [one.rpartition(":: ")[2] for one in project["classifiers"] if ":: Python :: 3." in one]
+    versions = [text.rpartition(":: ")[2] for text in project["classifiers"] if ":: Python :: 3." in text]
     types = "mypy strict" if settings["tool"]["mypy"]["strict"] else "some"
-    core = " and ".join({"numpy": "NumPy", "scipy": "SciPy"}[one.partition(">")[0]] for one in project["dependencies"])
-    said = {
-        "python": f"{versions[0]} – {versions[-1]}", "license": project["license"], "types": types, "needs": core,
-    }  # fmt: skip
-    return {f"{label}.svg": svg(label, value) for label, value in said.items()}
+    core = " and ".join(
+        {"numpy": "NumPy", "scipy": "SciPy"}[text.partition(">")[0]] for text in project["dependencies"]
+    )
+    values = {"python": f"{versions[0]} – {versions[-1]}", "license": project["license"], "types": types, "needs": core}
+    return {f"{label}.svg": svg(label, value) for label, value in values.items()}
 
 
 def svg(label: str, value: str) -> str:
@@ -39,14 +36,3 @@ def svg(label: str, value: str) -> str:
         f'<path d="M{left} 0h{right - 3}a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3h-{right - 3}z" fill="#0b6e4f"/>'
         f'<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">{texts}</g></svg>\n'
     )
-
-
-def main() -> None:
-    FOLDER.mkdir(exist_ok=True)
-    for name, text in badges().items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
-    print(f"wrote {len(badges())} badges")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,8 @@
 """Build the wheels and the sdist, check them, and try them in empty environments as a new user would.
 
-    python benchmarks/release.py                          # build, check, core and every extra on every Python here
-    python benchmarks/release.py --extras core,sklearn    # only these environments
-    python benchmarks/release.py --no-install             # build and check alone
+    python -m tools.release                          # build, check, core and every extra on every Python here
+    python -m tools.release --extras core,sklearn    # only these environments
+    python -m tools.release --no-install             # build and check alone
 
 Everything goes into dist/. Installs go through constraints.txt, with the wheels of dist/ before any others. Ends
 with exit code 1 if something is wrong.
@@ -57,9 +57,8 @@ def build() -> list[Path]:
 def wrong(built: list[Path]) -> list[str]:
     """What PyPI or a reader would object to."""
     found = []
-    done = subprocess.run(
-        [sys.executable, "-m", "twine", "check", "--strict", *map(str, built)], capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, built)]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         found.append(f"twine: {done.stdout}{done.stderr}")
     for path in built:
@@ -76,11 +75,11 @@ def members(path: Path) -> list[str]:
         with zipfile.ZipFile(path) as wheel:
             return wheel.namelist()
     with tarfile.open(path) as sdist:
-        return [one.name.partition("/")[2] for one in sdist.getmembers() if one.isfile()]
+        return [file.name.partition("/")[2] for file in sdist.getmembers() if file.isfile()]
 
 
-SOURCES = (".py", ".md", ".typed", ".cff", ".toml", ".js", ".css", "paper.csv", "on_record.csv")
-"""The last two have the paper's own numbers, and those that advice cites."""
+SOURCES = (".py", ".md", ".typed", ".cff", ".toml", ".js", ".css", "on_record.csv")
+"""The last has the numbers that advice cites."""
 METADATA = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "LICENSE", "PKG-INFO", ".gitignore")
 
 
@@ -116,30 +115,18 @@ def install(python: str, extra: str, wheels: Path) -> str | None:
         inside = Path(folder) / ("Scripts" if sys.platform == "win32" else "bin")
         name = next(wheels.glob("stiefel_init-*.whl"))
         wanted = str(name) if extra == "core" else f"{name}[{extra}]"
-        options = [
-            "--quiet",
-            "--disable-pip-version-check",
-            "--find-links",
-            str(wheels),
-            "--constraint",
-            str(ROOT / "constraints.txt"),
-        ]
+        options = ["--quiet", "--disable-pip-version-check", "--find-links", str(wheels)]
+        options += ["--constraint", str(ROOT / "constraints.txt")]
         backend = ["torch"] if extra == "keras" else []
-        done = subprocess.run(
-            [str(inside / "pip"), "install", *options, wanted, *backend], capture_output=True, text=True
-        )
+        command = [str(inside / "pip"), "install", *options, wanted, *backend]
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             return done.stderr.strip().splitlines()[-1]
-        environment = {
-            "PATH": f"{inside}:/usr/bin:/bin",
-            "KERAS_BACKEND": "torch",
-            "OMP_NUM_THREADS": "1",
-            "HOME": folder,
-        }
+        environment = {"PATH": f"{inside}:/usr/bin:/bin", "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"}
+        environment["HOME"] = folder
         for code in (EXTRAS[extra], *readme(extra)):
-            done = subprocess.run(
-                [str(inside / "python"), "-c", code], capture_output=True, text=True, cwd=folder, env=environment
-            )
+            command = [str(inside / "python"), "-c", code]
+            done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
             if done.returncode:
                 return f"{code.splitlines()[-1]}: {done.stderr.strip().splitlines()[-1]}"
     return None

@@ -1,6 +1,6 @@
 """Check the site that `make site` built: links, the browser's console, weight, accessibility, search, explorer's speed.
 
-    python benchmarks/site_check.py build/site [--axe axe.min.js] [--pictures FOLDER]
+    python -m tools.site_check build/site [--axe axe.min.js] [--pictures FOLDER]
 
 `--axe` is the file of that name from `npm install axe-core`; without it, accessibility is not checked.
 Ends with exit code 1 if something is wrong. Needs Chromium for all but the links.
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urldefrag, urlsplit
 
-from chromium import Browser, find
+from .browser import Browser, find
 
 LIMIT = 300_000
 """Bytes that the first view of a page may take, text compressed as web servers do."""
