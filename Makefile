@@ -37,10 +37,10 @@ check: $(VENV)/.dev
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 bench: $(VENV)/.dev
-	@$(BIN)/python benchmarks/sampler.py
+	@$(BIN)/python -m benchmarks sampler
 
 docs: $(VENV)/.dev
-	@$(BIN)/python -m paper docs && $(BIN)/python benchmarks/summary.py && $(BIN)/python benchmarks/badges.py
+	@$(BIN)/python -m paper docs
 
 $(VENV)/.site: $(VENV)/.dev
 	@$(INSTALL) '.[dev,site]'

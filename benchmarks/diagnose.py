@@ -1,7 +1,5 @@
 """Time of `diagnose` against one forward and backward pass of the same network, and of `theory.propagate`, in one run.
 
-    python benchmarks/diagnose.py [--device cpu|cuda] [--write]
-
 The network is a plain ReLU one, 64 wide, on a batch of 256. Two figures are given for diagnose: all its time, and its
 overhead beyond the forward and backward pass that it makes itself, both in units of such a pass. To reach: at most 3 at
 100 layers; propagate through 1,000 layers within 50 ms. At 100 layers its parts are measured by themselves, too, each
@@ -10,16 +8,14 @@ in a loop of its own, where caches and threads are warm: what they sum to is abo
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import torch
-from _timing import in_turns, machine, write_record
 from paper.tables.protocol import SCHEMES
 from torch import nn
 
+from stiefel_init.lab.report.tables import wrapped
 from stiefel_init.theory import propagate
 from stiefel_init.torch import diagnose, initialize_
 from stiefel_init.torch.diagnosis._diagnose import Gradients, _predictions
@@ -27,6 +23,9 @@ from stiefel_init.torch.diagnosis._observe import Observer
 from stiefel_init.torch.diagnosis._snapshot import unchanged
 from stiefel_init.torch.diagnosis._statistics import Gatherer, common, entering, leaving, norms
 from stiefel_init.torch.diagnosis._weights import own_weights, survey, weight_layers
+
+from . import timing
+from .timing import Record, Ways
 
 WIDTH, BATCH, LAYERS = 64, 256, 1000
 DEPTHS = (10, 100, 300)
@@ -40,7 +39,7 @@ def network(depth: int, device: str) -> nn.Sequential:
     return model
 
 
-def parts(model: nn.Module, x: torch.Tensor) -> dict[str, Callable[[], Any]]:
+def parts(model: nn.Module, x: torch.Tensor) -> Ways:
     """What a diagnosis does besides its own pass, part by part, on tensors that are there."""
     modules = list(model.named_modules())
     layers = weight_layers(modules)
@@ -87,52 +86,60 @@ def parts(model: nn.Module, x: torch.Tensor) -> dict[str, Callable[[], Any]]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
-    options = parser.parse_args()
-    device = options.device
-    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
-    generator = torch.Generator().manual_seed(0)
+def measure(device: str) -> Iterator[Record]:
+    generator, waiting = torch.Generator().manual_seed(0), timing.waiting(device)
     x = torch.rand(BATCH, WIDTH, generator=generator).to(device)
     y = torch.randint(10, (BATCH,), generator=generator).to(device)
-
-    record: dict[str, Any] = {"machine": machine(device), "width": WIDTH, "batch": BATCH, "diagnose": []}
-    print(f"{record['machine']['device']}, {record['machine']['threads']} threads, milliseconds")
+    record: Record = {"machine": timing.machine(device), "width": WIDTH, "batch": BATCH, "diagnose": []}
     for depth in DEPTHS:
         model = network(depth, device)
 
         def step(model: nn.Module = model) -> None:
             nn.functional.cross_entropy(model(x), y).backward()
 
-        def diagnosis(model: nn.Module = model) -> None:
-            diagnose(model, x, y)
-
-        seconds = in_turns(
-            {"forward and backward": step, "diagnose": diagnosis}, synchronize=synchronize, rounds=15, seconds=0.2
-        )
-        ratio = seconds["diagnose"] / seconds["forward and backward"]
-        times = {name: 1e3 * value for name, value in seconds.items()}
-        record["diagnose"].append({"depth": depth, "milliseconds": times, "ratio": ratio, "overhead": ratio - 1})
-        cells = ", ".join(f"{name} {value:.2f}" for name, value in times.items())
-        print(f"depth {depth:>4}: {cells}; {ratio:.2f} times, {ratio - 1:.2f} beyond its own pass", flush=True)
+        ways: Ways = {"forward and backward": step, "diagnose": partial(diagnose, model, x, y)}
+        times = timing.in_milliseconds(timing.in_turns(ways, synchronize=waiting, rounds=15, seconds=0.2))
+        ratio = times["diagnose"] / times["forward and backward"]
+        row: Record = {"depth": depth, "milliseconds": times, "ratio": ratio, "overhead": ratio - 1}
         if depth == TAKEN_APART:
-            alone = in_turns({"its own pass": step} | parts(model, x), synchronize=synchronize, rounds=15, seconds=0.1)
+            ways = {"its own pass": step} | parts(model, x)
+            alone = timing.in_milliseconds(timing.in_turns(ways, synchronize=waiting, rounds=15, seconds=0.1))
             alone["observing"] = alone.pop("forward, observed") - alone.pop("forward")
-            record["diagnose"][-1]["parts"] = {name: 1e3 * value for name, value in alone.items()}
-            text = " + ".join(f"{1e3 * value:.2f} {name}" for name, value in alone.items())
-            least = sum(alone.values())
-            print(f"by themselves {text} = {1e3 * least:.1f}: {least / alone['its own pass']:.2f} passes")
+            row["parts"] = alone
+        record["diagnose"].append(row)
+    passes = {s: partial(propagate, [WIDTH] * (LAYERS + 1), mean=0.3, std=1.0, scheme=s) for s in SCHEMES}
+    seconds = timing.in_turns(passes, rounds=5)
+    record["propagate"] = {"layers": LAYERS, "milliseconds": timing.in_milliseconds(seconds)}
+    yield record
 
-    seconds = in_turns(
-        {s: partial(propagate, [WIDTH] * (LAYERS + 1), mean=0.3, std=1.0, scheme=s) for s in SCHEMES}, rounds=5
+
+def tables(record: Record) -> list[str]:
+    rows = [
+        [str(row["depth"]), *(f"{ms:.1f}" for ms in row["milliseconds"].values()), f"{row['ratio']:.1f}"]
+        for row in record["diagnose"]
+    ]
+    lines = timing.markdown(["layers", *record["diagnose"][0]["milliseconds"], "ratio"], rows)
+    for row in record["diagnose"]:
+        if (apart := row.get("parts")) is not None:
+            sums, least = " + ".join(f"{ms:.1f} {name}" for name, ms in apart.items()), sum(apart.values())
+            text = (
+                f"Its parts at {row['depth']} layers, each by itself in a loop, where caches and threads are warm: "
+                f"{sums} = {least:.1f} ms, {least / apart['its own pass']:.1f} passes. That is about the least that it "
+                "could take."
+            )
+            lines += [*wrapped(text), ""]
+    times = record["propagate"]["milliseconds"].values()
+    return [
+        *lines,
+        f"`theory.propagate` through {record['propagate']['layers']:,} layers takes {min(times):.0f} to "
+        f"{max(times):.0f} ms, by scheme.", "",
+    ]  # fmt: skip
+
+
+def section() -> list[str]:
+    record = timing.kept("diagnose-cpu")
+    about = (
+        f"`python -m benchmarks diagnose --write`; {timing.where(record)}. Plain networks {record['width']} wide, "
+        f"{record['batch']} inputs; milliseconds:"
     )
-    record["propagate"] = {"layers": LAYERS, "milliseconds": {name: 1e3 * value for name, value in seconds.items()}}
-    print(f"propagate, {LAYERS} layers: {', '.join(f'{k} {1e3 * v:.1f}' for k, v in seconds.items())}")
-    if options.write:
-        print(f"wrote {write_record(f'diagnose-{device}', record)}")
-
-
-if __name__ == "__main__":
-    main()
+    return timing.section("diagnose", "Diagnosis", [about], tables)

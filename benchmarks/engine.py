@@ -1,7 +1,5 @@
 """Time of one training step, per network: as users write it, and as the laboratory's engines do it, in one run.
 
-    python benchmarks/engine.py [--device cpu|cuda] [--write]
-
 A step is complete: gather the batch, forward, loss, backward, Adam. The network is 784 → 64 × depth → 10 on
 batches of 256. Its floor is 6 · parameters · 256 multiplications and additions at the device's float32 rate, and, for
 the fused engine, the bytes of its activations, gradients, parameters and moments at the memory's rate.
@@ -9,12 +7,12 @@ the fused engine, the bytes of its activations, gradients, parameters and moment
 
 from __future__ import annotations
 
-import argparse
 import gc
 import itertools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,14 +20,16 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave torch i
 
 import numpy as np
 import torch
-from _timing import in_turns, machine, write_record
 from paper.tables.protocol import SCHEMES
 
 from stiefel_init.lab.train.cell import Cell, PrecisionName
 from stiefel_init.lab.train.network import Architecture
-from stiefel_init.lab.train.stack import Engine, Stack
+from stiefel_init.lab.train.stack import Stack
 from stiefel_init.lab.train.task import Task
 from stiefel_init.lab.train.training import EngineName, pick_engine, train
+
+from . import timing
+from .timing import Record
 
 INPUTS, WIDTH, CLASSES, BATCH, ROWS = 784, 64, 10, 256, 60_000
 Step = Callable[[], Any]
@@ -138,19 +138,12 @@ def jax_step(count: int, depth: int, data: Task) -> Step:
     return run
 
 
-def trainer(
-    count: int, depth: int, data: Task, device: str, engine: EngineName, precision: PrecisionName = "float32"
-) -> Engine:
-    """An engine that trains `count` networks as one stack."""
-    own, where = cells(count, depth, precision=precision), torch.device(device)
-    return pick_engine(engine, own[0], data, where)(Stack(own, [data] * count, where))
-
-
 def stack_step(
     count: int, depth: int, data: Task, device: str, engine: EngineName, precision: PrecisionName = "float32"
 ) -> Step:
     """`count` networks as one stack of an engine."""
-    training = trainer(count, depth, data, device, engine, precision)
+    own, where = cells(count, depth, precision=precision), torch.device(device)
+    training = pick_engine(engine, own[0], data, where)(Stack(own, [data] * count, where))
     training.first_steps(2)
     return lambda: training.first_steps(1)
 
@@ -177,8 +170,8 @@ def ceilings(device: str) -> tuple[float, float]:
     a = torch.randn(size, size, device=device)
     b = torch.empty_like(a).repeat(4, 1)
     c = torch.empty_like(b)
-    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
-    seconds = in_turns({"matmul": lambda: a @ a, "copy": lambda: c.copy_(b)}, synchronize=synchronize, rounds=3)
+    ways: timing.Ways = {"matmul": lambda: a @ a, "copy": lambda: c.copy_(b)}
+    seconds = timing.in_turns(ways, synchronize=timing.waiting(device), rounds=3)
     return 2 * size**3 / seconds["matmul"], 2 * b.nbytes / seconds["copy"]
 
 
@@ -211,16 +204,7 @@ def contenders(depth: int, data: Task, device: str) -> dict[str, tuple[int, Call
 def few_shot_seconds(device: str, count: int = 300) -> float:
     """`count` networks of depth 100: 100 steps on ten images, then the test on 10,000."""
     data = task()
-    few = Task(
-        data.features,
-        data.targets,
-        data.test_features,
-        data.test_targets,
-        data.outputs,
-        data.loss,
-        data.scale,
-        np.arange(10),
-    )
+    few = replace(data, rows=np.arange(10))
     for _ in range(2):  # the first run compiles and takes memory
         start = time.perf_counter()
         train(cells(count, 100, shots=1, batch=None, epochs=100), [few] * count, torch.device(device))
@@ -228,57 +212,78 @@ def few_shot_seconds(device: str, count: int = 300) -> float:
     return seconds
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--depths", default="", help="comma-separated; 10,50,100 and on a GPU 1000 if left out")
-    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
-    options = parser.parse_args()
-    device = options.device
-    on_gpu = device == "cuda"
-    synchronize = torch.cuda.synchronize if on_gpu else lambda: None
-    data = task()
+def measure(device: str) -> Iterator[Record]:
+    on_gpu, data = device == "cuda", task()
     flops, bandwidth = ceilings(device)
-    record: dict[str, Any] = {"machine": machine(device), "flops": flops, "bandwidth": bandwidth, "steps": []}
-    print(f"{record['machine']['device']}: {flops / 1e12:.1f} TFLOP/s in float32, {bandwidth / 1e12:.2f} TB/s")
-    print("x: times the plain loop; flops, memory: share of what the machine can do")
-    depths = map(int, options.depths.split(",")) if options.depths else (100, 1000, 50, 10) if on_gpu else (10, 50, 100)
-    for depth in depths:
-        per_network: dict[str, float] = {}
-        rows = []
+    record: Record = {"machine": timing.machine(device), "flops": flops, "bandwidth": bandwidth, "steps": []}
+    for depth in (100, 1000, 50, 10) if on_gpu else (10, 50, 100):
+        plain = None
         for name, (count, make) in contenders(depth, data, device).items():
             if on_gpu:
                 torch.cuda.reset_peak_memory_stats()
             step = make()
-            seconds = in_turns({name: step}, synchronize=synchronize, rounds=3, seconds=0.1)[name] / count
-            per_network[name] = seconds
+            turns = timing.in_turns({name: step}, synchronize=timing.waiting(device), rounds=3, seconds=0.1)
+            seconds = turns[name] / count
+            plain = seconds if name == "plain loop" else plain
             memory = torch.cuda.max_memory_allocated() if on_gpu else 0
             del step
             gc.collect()  # graphs go now, not while the next one is captured
             if on_gpu:
                 torch.cuda.empty_cache()
-            row = {
-                "depth": depth, "way": name, "milliseconds": 1e3 * seconds, "steps_per_second": 1 / seconds,
-                "flops_share": work(depth) / seconds / flops, "peak_memory": memory,
-                "memory_share": traffic(depth, "tf32" if "tf32" in name else "float32") / seconds / bandwidth
-                if "fused engine" in name else None,
-                "speedup": per_network["plain loop"] / seconds if "plain loop" in per_network else None,
-            }  # fmt: skip
-            rows.append(row)
-            speedup = f"{row['speedup']:8.1f}x" if row["speedup"] else " " * 9
-            share = f"{row['memory_share']:6.0%}" if row["memory_share"] else " " * 6
-            print(
-                f"  depth {depth:>4}  {name:<26}{1e3 * seconds:>10.4f} ms {speedup}  flops {row['flops_share']:5.0%}  "
-                f"memory {share}  {memory / 2**30:6.2f} GiB",
-                flush=True,
-            )
-        record["steps"] += rows
+            moved = traffic(depth, "tf32" if "tf32" in name else "float32")
+            record["steps"].append(
+                {
+                    "depth": depth, "way": name, "milliseconds": 1e3 * seconds, "steps_per_second": 1 / seconds,
+                    "flops_share": work(depth) / seconds / flops, "peak_memory": memory,
+                    "memory_share": moved / seconds / bandwidth if "fused engine" in name else None,
+                    "speedup": plain / seconds if plain else None,
+                }
+            )  # fmt: skip
         if on_gpu and "few_shot_seconds" not in record:
             record["few_shot_seconds"] = few_shot_seconds(device)
-            print(f"few-shot, 300 networks of depth 100, 100 steps, 10,000 tests: {record['few_shot_seconds']:.2f} s")
-        if options.write:
-            print(f"wrote {write_record(f'engine-{device}', record)}", flush=True)
+        yield record
 
 
-if __name__ == "__main__":
-    main()
+def tables(record: Record) -> list[str]:
+    rows = [
+        [
+            str(row["depth"]), row["way"], f"{row['milliseconds']:.4g}",
+            f"{row['speedup']:.{0 if row['speedup'] >= 10 else 2}f}" if row["speedup"] else "—",
+            f"{row['flops_share']:.0%}", f"{row['memory_share']:.0%}" if row["memory_share"] else "—",
+            f"{row['peak_memory'] / 2**30:.2f} GiB" if row["peak_memory"] else "—",
+        ]
+        for row in sorted(record["steps"], key=lambda row: row["depth"])
+    ]  # fmt: skip
+    header = ["depth", "way, networks at once", "ms", "× plain loop", "of float32 rate", "of bandwidth", "memory"]
+    lines = [f"{timing.where(record)}:", "", *timing.markdown(header, rows)]
+    if "few_shot_seconds" in record:
+        few = "Few-shot: 300 networks of depth 100, 100 steps each, and a test on 10,000 images:"
+        lines += [f"{few} {record['few_shot_seconds']:.2f} s.", ""]
+    return lines
+
+
+def section() -> list[str]:
+    about = [
+        "`python -m benchmarks engine --write`; 784 → 64 × depth → 10, batch size 256, Adam, milliseconds per step and",
+        "network. The float32 rate is that of matmuls outside the tensor cores; tf32 may exceed it. [How the engines",
+        "work](engine.md).",
+    ]
+    return [*timing.section("engine", "Training", about, tables), *_profile()]
+
+
+def _profile() -> list[str]:
+    """What `ncu -k regex:propagate -s 1 -c 1 --section SpeedOfLight --section ComputeWorkloadAnalysis` said of
+    `stack_step(132, 100, task(), "cuda", "fused")`, noted by hand."""
+    record = timing.read("profile-cuda")
+    if record is None:
+        return []
+    names = list(next(iter(record["launches"].values())))
+    rows = [
+        [precision, f"{launch['milliseconds']:.2f}", *(f"{launch[name]:.0f}%" for name in names[1:])]
+        for precision, launch in record["launches"].items()
+    ]
+    return [
+        "How busy one launch of the fused engine's `propagate` keeps the card, for 132 networks of depth 100, measured",
+        f"by Nsight Compute; {timing.where(record)}. The kernel has changed since, but not",
+        "its products:", "", *timing.markdown(["", "ms", *names[1:]], rows),
+    ]  # fmt: skip

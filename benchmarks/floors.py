@@ -1,7 +1,5 @@
 """What the machine allows: how much faster than `orthogonal_` any sampler could be, beside what ours is.
 
-    python benchmarks/floors.py [--device cpu|cuda] [--write]
-
 A member of p rows and q columns, p ≤ q, needs at least p(p+1)/2 + p(q-p) normals, 2p²(q - p/3) operations for the first
 p rows of the product of p reflections, and to be written once. The floor of a draw is the sum of the three at the rates
 measured in the same run, each as fast as the machine does it on large arrays, and one call of PyTorch for each of the
@@ -16,15 +14,13 @@ rounds counts: what the machine allows is what it does when nobody disturbs it.
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from _timing import in_turns, machine, write_record
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -32,11 +28,13 @@ from stiefel_init.core import stream as _stream
 from stiefel_init.torch import initialize_, sample, stiefel_
 from stiefel_init.torch.sampling._householder import _BLOCK, _LAPACK_ROWS
 
+from . import timing
+from .timing import Record, Ways
+
 SHAPES = [(64, 64), (64, 784), (512, 512), (1024, 1024), (1024, 4096), (2048, 2048), (4096, 4096)]
 DEPTH, WIDTH, PANEL = 100, 64, 16
 ROUNDS = 15
 MANY, NETWORK = "100 matrices of 64×64 in one call", "a network of 100 layers"
-Row = dict[str, Any]
 
 
 class Rates(NamedTuple):
@@ -54,44 +52,27 @@ class Rates(NamedTuple):
         return count * each + 3 * self.call
 
 
-def rates(device: str, synchronize: Callable[[], Any]) -> Rates:
+def rates(device: str) -> Rates:
     """As measured on arrays of 16 million numbers, and on one of one."""
     large, one = torch.empty(1 << 24, device=device), torch.zeros(1, device=device)
     a = torch.randn(4096, 4096, device=device)
-    ways: dict[str, Callable[[], Any]] = {
-        "normals": lambda: large.normal_(),
-        "product": lambda: a @ a,
-        "fill": lambda: large.fill_(1.0),
-    }
-    seconds = in_turns(ways, synchronize=synchronize, rounds=ROUNDS, seconds=0.1, pick=min)
-    call = in_turns({"call": lambda: one.add_(1)}, rounds=ROUNDS, pick=min)["call"]
-    return Rates(
-        large.numel() / seconds["normals"], 2 * 4096**3 / seconds["product"], large.nbytes / seconds["fill"], call
-    )
+    ways: Ways = {"normals": large.normal_, "product": lambda: a @ a, "fill": lambda: large.fill_(1.0)}
+    seconds = timing.in_turns(ways, synchronize=timing.waiting(device), rounds=ROUNDS, seconds=0.1, pick=min)
+    call = timing.in_turns({"call": lambda: one.add_(1)}, rounds=ROUNDS, pick=min)["call"]
+    normals, operations = large.numel() / seconds["normals"], 2 * 4096**3 / seconds["product"]
+    return Rates(normals, operations, large.nbytes / seconds["fill"], call)
 
 
-def compared(
-    title: str,
-    wanted: float,
-    ways: dict[str, Callable[[], Any]],
-    floor: float,
-    *,
-    synchronize: Callable[[], Any],
-    least: dict[str, Callable[[], Any]] | None = None,
-    calls: float = 0.0,
-) -> Row:
+def compared(title: str, wanted: float, ways: Ways, floor: float, least: Ways, call: float, device: str) -> Record:
     """Ours and the loop of `orthogonal_`, and the parts that there are at `least`, timed in turns; and the floor."""
-    found = in_turns(ways | (least or {}), synchronize=synchronize, rounds=ROUNDS, seconds=0.03, pick=min)
-    seconds = {name: 1e3 * value for name, value in found.items()}
-    ours, theirs = seconds["ours"], seconds["orthogonal_"]
-    row: Row = {"what": title, "wanted": wanted, "ours": ours, "orthogonal_": theirs, "floor": 1e3 * floor}
-    print(f"{title:>44}: {ours:9.3f} ms, floor {1e3 * floor:9.3f}, orthogonal_ {theirs:9.3f}: ", end="")
-    print(f"{theirs / ours:5.2f} times as fast, at most {theirs / (1e3 * floor):6.2f}, wanted {wanted:g}", flush=True)
-    if least is not None:
-        row["parts"] = {name: seconds[name] for name in least} | {"calls": 1e3 * calls}
-        total = sum(row["parts"].values())
-        print("    at least " + " + ".join(f"{value:.3f} {name}" for name, value in row["parts"].items()), end="")
-        print(f" = {total:.3f} ms: at most {theirs / total:.2f} times as fast")
+    seconds = timing.in_turns(ways | least, synchronize=timing.waiting(device), rounds=ROUNDS, seconds=0.03, pick=min)
+    times = timing.in_milliseconds(seconds)
+    row: Record = {
+        "what": title, "wanted": wanted, "ours": times["ours"], "orthogonal_": times["orthogonal_"],
+        "floor": 1e3 * floor,
+    }  # fmt: skip
+    if least:
+        row["parts"] = {name: times[name] for name in least} | {"calls": 1e3 * call}
     return row
 
 
@@ -163,37 +144,23 @@ def walk(model: nn.Module) -> list[Any]:
     ]
 
 
-def main() -> None:
-    """Measure, print, and keep the figures if asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
-    options = parser.parse_args()
-    device, gpu = options.device, options.device == "cuda"
-    synchronize = torch.cuda.synchronize if gpu else lambda: None
-    found = rates(device, synchronize)
-    print(f"{found.normals / 1e6:,.0f} million normals/s, {found.operations / 1e9:,.0f} Gflop/s, "
-          f"{found.bytes / 1e9:,.0f} GB/s, {1e6 * found.call:.1f} us a call")  # fmt: skip
-    rows = []
+def measure(device: str) -> Iterator[Record]:
+    gpu = device == "cuda"
+    speeds, rows = rates(device), []
     for m, n in SHAPES:
         w = torch.empty(m, n, device=device)
-        ways: dict[str, Callable[[], Any]] = {
-            "ours": partial(stiefel_, w), "orthogonal_": partial(nn.init.orthogonal_, w),
-        }  # fmt: skip
+        ways: Ways = {"ours": partial(stiefel_, w), "orthogonal_": partial(nn.init.orthogonal_, w)}
         panels = m, n, m if m <= _LAPACK_ROWS else _BLOCK["cpu"]
-        least = None if gpu else {"numbers": numbers(*panels), "products": products(*panels)}
-        calls = found.call * calls_of(ways["ours"])
-        wanted, floor = 5 if gpu else 2.5, found.floor(m, n)
-        rows.append(compared(f"{m}×{n}", wanted, ways, floor, synchronize=synchronize, least=least, calls=calls))
+        least: Ways = {} if gpu else {"numbers": numbers(*panels), "products": products(*panels)}
+        call = speeds.call * calls_of(ways["ours"])
+        rows.append(compared(f"{m}×{n}", 5 if gpu else 2.5, ways, speeds.floor(m, n), least, call, device))
     w = torch.empty(WIDTH, WIDTH, device=device)
     many = partial(sample, WIDTH, WIDTH, batch=DEPTH, device=device)
     square = WIDTH, WIDTH, PANEL, (DEPTH,)
-    drawn = {"numbers": numbers(*square), "products": products(*square)}
-    calls = found.call * calls_of(many)
+    drawn: Ways = {"numbers": numbers(*square), "products": products(*square)}
+    floor, call = speeds.floor(WIDTH, WIDTH, DEPTH), speeds.call * calls_of(many)
     ways = {"ours": many, "orthogonal_": lambda: [nn.init.orthogonal_(w) for _ in range(DEPTH)]}
-    least = None if gpu else drawn
-    floor = found.floor(WIDTH, WIDTH, DEPTH)
-    rows.append(compared(MANY, 6, ways, floor, synchronize=synchronize, least=least, calls=calls))
+    rows.append(compared(MANY, 6, ways, floor, {} if gpu else drawn, call, device))
     layers = [nn.Linear(WIDTH, WIDTH, device=device) for _ in range(DEPTH)]
     model = nn.Sequential(*(module for layer in layers for module in (layer, nn.ReLU())))
     weights, result = [layer.weight.detach() for layer in layers], many()
@@ -203,29 +170,70 @@ def main() -> None:
             "orthogonal_": lambda: [nn.init.orthogonal_(layer.weight) for layer in layers],
         }
         least = {"drawing": many} if gpu else {**drawn, "numbers": numbers(*square, seed)}
-        least |= {
-            "reading the model": lambda: walk(model),
-            "writing": lambda: torch._foreach_copy_(weights, list(result.unbind())),
-        }
-        floor = found.floor(WIDTH, WIDTH, DEPTH)
-        wanted, own = 20 if gpu else 5, 0.0 if gpu else calls
-        rows.append(
-            compared(f"{NETWORK}{title}", wanted, ways, floor, synchronize=synchronize, least=least, calls=own)
-        )  # fmt: skip
-    single = rows[: len(SHAPES)]
-    ways_of: dict[str, Callable[[Row], float]] = {
-        "ours": lambda row: row["ours"],
-        "at most, by the floors": lambda row: row["floor"],
-        "at most, by the parts": lambda row: sum(row["parts"].values()),
-    }
-    for name, value in ways_of.items():
-        if name != "at most, by the parts" or not gpu:
-            mean = math.exp(sum(math.log(row["orthogonal_"] / value(row)) for row in single) / len(single))
-            print(f"geometric mean over single matrices, {name}: {mean:.2f}")
-    record = {"machine": machine(device), "rates": found._asdict(), "rows": rows}
-    if options.write:
-        print(f"wrote {write_record(f'floors-{device}', record)}")
+        least["reading the model"] = lambda: walk(model)
+        least["writing"] = lambda: torch._foreach_copy_(weights, list(result.unbind()))
+        wanted, extra = (20, 0.0) if gpu else (5, call)
+        rows.append(compared(f"{NETWORK}{title}", wanted, ways, floor, least, extra, device))
+    yield {"machine": timing.machine(device), "rates": speeds._asdict(), "rows": rows}
 
 
-if __name__ == "__main__":
-    main()
+def tables(record: Record) -> list[str]:
+    speeds = record["rates"]
+    rows = [
+        [
+            row["what"], *(timing.short(row[name]) for name in ("ours", "orthogonal_", "floor")),
+            *_times(row, row["floor"], digits=1),
+        ]
+        for row in record["rows"]
+    ]  # fmt: skip
+    return [
+        f"{timing.where(record)}: {speeds['normals'] / 1e6:,.0f} million normals/s, "
+        f"{speeds['operations'] / 1e9:,.0f} Gflop/s, {speeds['bytes'] / 1e9:,.0f} GB/s, "
+        f"{1e6 * speeds['call']:.1f} µs a call.", "",
+        *timing.markdown(["", "ours", "orthogonal_", "floor", "times as fast", "wanted", "at most"], rows),
+        *_parts([row for row in record["rows"] if "parts" in row]),
+    ]  # fmt: skip
+
+
+def _times(row: Record, least: float, digits: int = 2) -> list[str]:
+    """How many times as fast as `orthogonal_`: ours, what was wanted, and what is possible at most."""
+    theirs = row["orthogonal_"]
+    return [f"{theirs / row['ours']:.2f}", f"{row['wanted']:g}", f"{theirs / least:.{digits}f}"]
+
+
+def _parts(rows: list[Record]) -> list[str]:
+    """What draws are made of, at least, as far as that was measured."""
+    if not rows:
+        return []
+    names = list(dict.fromkeys(name for row in rows for name in row["parts"]))
+    sums = [sum(row["parts"].values()) for row in rows]
+    made = [
+        [
+            row["what"], *(timing.short(row["parts"][name]) if name in row["parts"] else "" for name in names),
+            timing.short(least), *_times(row, least),
+        ]
+        for row, least in zip(rows, sums)
+    ]  # fmt: skip
+    lines = [
+        "What no such draw can do without, each part measured in the same turns at the sizes that it has: the numbers,",
+        "from PyTorch's generator, which is serial, or from a seed's streams; products and solves, in memory that is",
+        "there already; as many calls as ours, that do nothing; to read what each parameter is, and to write them all.",
+        "", *timing.markdown(["", *names, "sum", "times as fast", "wanted", "at most"], made),
+    ]  # fmt: skip
+    single = [(row, least) for row, least in zip(rows, sums) if "×" in row["what"] and " " not in row["what"]]
+    if single:
+        mean = timing.geometric_mean(row["orthogonal_"] / row["ours"] for row, _ in single)
+        most = timing.geometric_mean(row["orthogonal_"] / least for row, least in single)
+        lines += [
+            f"Geometric mean over the {len(single)} single matrices: {mean:.2f} times as fast, at most {most:.2f}.", ""
+        ]  # fmt: skip
+    return lines
+
+
+def section() -> list[str]:
+    about = [
+        "`python -m benchmarks floors --write`; float32, milliseconds, the least of 15 rounds. The floor is what a",
+        "draw's numbers, its operations and the writing of its result take at least, at the rates of large arrays in",
+        "the same run. Small products reach a fraction of these, so the real limits are lower.",
+    ]
+    return timing.section("floors", "What the machine allows", about, tables)

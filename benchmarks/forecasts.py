@@ -2,23 +2,27 @@
 
 Every forecast and every study is a process of its own, in an empty folder; the forecast comes first. Also, how fast
 stacks of the paper's networks train and are tested, by row.
-
-python benchmarks/forecasts.py [--only NAME] [--write]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from _timing import machine, write_record
+import torch
+
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.forecast import _measure
+from stiefel_init.lab.train.task import Tasks
+
+from . import timing
+from .timing import Record
 
 WITHIN = 1.5
 STUDIES = {
@@ -57,7 +61,7 @@ def customers(path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def measure(command: str) -> dict[str, Any]:
+def timed(command: str) -> Record:
     """The forecast of a study, and the seconds it takes."""
     with tempfile.TemporaryDirectory() as folder:
         customers(Path(folder, "customers.csv"))
@@ -72,56 +76,43 @@ def measure(command: str) -> dict[str, Any]:
     return {"command": command, "forecast": forecast, "real": real, "ratio": real / forecast, "dry_run": asked}
 
 
-def by_row() -> list[dict[str, Any]]:
+def by_row() -> Iterator[Record]:
     """Microseconds for each row and network, of training and of testing, in stacks of six."""
-    import torch
-
-    from stiefel_init.lab.train.cell import Cell
-    from stiefel_init.lab.train.forecast import _measure
-    from stiefel_init.lab.train.task import Tasks
-
-    rows = []
     for depth, tasks in ((d, Tasks()) for d in (10, 50, 100)):
         stack = [Cell("mnist", "stiefel", depth, seed=seed) for seed in range(6)]
         cost, task = _measure(stack, tasks, torch.device("cpu")), tasks(stack[0])
         per = 1e6 / len(stack)
-        rows.append(
-            {
-                "depth": depth,
-                "training": per * cost.step / (stack[0].batch or task.size),
-                "testing": per * cost.test / len(task.test_features),
-            }
-        )
-    return rows
+        training, testing = per * cost.step / (stack[0].batch or task.size), per * cost.test / len(task.test_features)
+        yield {"depth": depth, "training": training, "testing": testing}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=STUDIES, help="one of the studies")
-    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
-    parser.add_argument("--device", default="cpu", choices=["cpu"], help="forecasts are measured on a CPU")
-    options = parser.parse_args()
-    rows = []
+def measure(device: str) -> Iterator[Record]:
+    record: Record = {"machine": timing.machine("cpu"), "rows": [], "by_row": list(by_row())}
     for name, command in STUDIES.items():
-        if options.only in (None, name):
-            row = {"study": name, **measure(command)}
-            rows.append(row)
-            print(
-                f"{name:26} forecast {row['forecast']:6.1f} s, real {row['real']:6.1f} s, ratio {row['ratio']:.2f} "
-                f"(asked for {row['dry_run']:.0f} s)",
-                flush=True,
-            )
+        record["rows"].append({"study": name, **timed(command)})
+        yield record
+
+
+def tables(record: Record) -> list[str]:
+    rows = [
+        [row["study"], f"`stiefel-init {row['command']}`", *(f"{row[k]:.0f}" for k in ("forecast", "real")),
+         f"{row['ratio']:.2f}"]
+        for row in record["rows"]
+    ]  # fmt: skip
+    speeds = [[str(s["depth"]), f"{s['training']:.1f}", f"{s['testing']:.1f}"] for s in record["by_row"]]
+    return [
+        f"{timing.where(record)}:", "",
+        *timing.markdown(["study", "command", "forecast", "real", "real / forecast"], rows),
+        "Microseconds of a row and a network on MNIST, in a stack of six with batches of 256:", "",
+        *timing.markdown(["depth", "training", "testing"], speeds),
+    ]  # fmt: skip
+
+
+def section() -> list[str]:
+    rows = timing.kept("forecasts-cpu")["rows"]
     held = sum(1 / WITHIN <= row["ratio"] <= WITHIN for row in rows)
-    print(f"{held} of {len(rows)} within a factor {WITHIN}; {sum(row['real'] for row in rows):.0f} s of studies")
-    if options.only is None:
-        speeds = by_row()
-        for speed in speeds:
-            print(
-                f"depth {speed['depth']:3}: training {speed['training']:.1f}, testing {speed['testing']:.1f} µs a row"
-            )
-        if options.write:
-            write_record("forecasts-cpu", {"machine": machine("cpu"), "rows": rows, "by_row": speeds})
-
-
-if __name__ == "__main__":
-    main()
+    about = [
+        "What `--dry-run` says, and how long the study takes; `python -m benchmarks forecasts --write`, seconds, each",
+        f"command as a process of its own. {held} of {len(rows)} are within a factor of {WITHIN}.",
+    ]
+    return timing.section("forecasts", "Forecasts", about, tables)

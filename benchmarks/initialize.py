@@ -1,7 +1,5 @@
 """Time to initialize whole models, and the rate of the seeded numbers they are made of.
 
-    python benchmarks/initialize.py [--device cpu|cuda] [--write]
-
 The peer of a network is a loop of `torch.nn.init.orthogonal_` over its weights, which leaves out the biases that
 `initialize_` sets too. With one scheme for all layers the weights are square; with the default recipe the network goes
 from 784 inputs to 10 classes, and its plan, its ends and its rotations are in the time. The transformer of 350 million
@@ -10,34 +8,22 @@ parameters is on the meta device first, so that its memory is counted, and is me
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
 import torch
-from _timing import in_turns, machine, write_record
 from torch import nn
 
 from stiefel_init.core import stream as _stream
 from stiefel_init.torch import initialize_
 from stiefel_init.torch.sampling._stream import normals
 
-NETWORK, STREAM, TRANSFORMER = "100 layers of width 64, one scheme", "seeded stream", "transformer"
-TARGETS: dict[str, dict[str, dict[str, float]]] = {
-    "cpu": {
-        NETWORK: {"times orthogonal_, generator": 5, "times orthogonal_, seed": 2},
-        STREAM: {"million normals/s": 50},
-    },
-    "cuda": {
-        NETWORK: {"times orthogonal_, generator": 20, "times orthogonal_, seed": 20},
-        STREAM: {"million normals/s": 5000},
-        TRANSFORMER: {"seconds, generator": 3, "seconds, seed": 3},
-    },
-}
+from . import timing
+from .timing import Record
 
 
 def seconds_of(run: Callable[[], Any], synchronize: Callable[[], Any]) -> float:
@@ -49,19 +35,18 @@ def seconds_of(run: Callable[[], Any], synchronize: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def network(
-    widths: list[int], recipe: Literal["best", "paper"], device: str, synchronize: Callable[[], Any]
-) -> dict[str, float]:
+def network(widths: list[int], recipe: Literal["best", "paper"], device: str) -> dict[str, float]:
     """Its first initialization, and later ones."""
+    synchronize = timing.waiting(device)
     layers = [nn.Linear(inputs, outputs, device=device) for inputs, outputs in pairwise(widths)]
     model = nn.Sequential(*[module for layer in layers for module in (nn.ReLU(), layer)][1:])
-    contenders: dict[str, Callable[[], Any]] = {
+    contenders: timing.Ways = {
         "generator": lambda: initialize_(model, recipe=recipe),
         "seed": lambda: initialize_(model, recipe=recipe, seed=0),
         "orthogonal_": lambda: [nn.init.orthogonal_(layer.weight) for layer in layers],
     }
     first = {f"first call, {name}, ms": 1e3 * seconds_of(run, synchronize) for name, run in contenders.items()}
-    seconds = in_turns(contenders, synchronize=synchronize, rounds=7, seconds=0.03)
+    seconds = timing.in_turns(contenders, synchronize=synchronize, rounds=7, seconds=0.03)
     return {
         **first,
         **{f"{name}, ms": 1e3 * value for name, value in seconds.items()},
@@ -82,13 +67,15 @@ class Transformer(nn.Module):
         self.head.weight = self.tokens.weight
 
 
-def transformer(device: str, synchronize: Callable[[], Any]) -> dict[str, float]:
+def transformer(device: str) -> dict[str, float]:
     """From the meta device to initialized on the GPU: the first call of the process, then with warm libraries."""
 
     def once(seed: int | None) -> float:
         with torch.device("meta"):
             model = Transformer()
-        seconds = seconds_of(lambda: initialize_(model, recipe="paper", seed=seed, device=device), synchronize)
+        seconds = seconds_of(
+            lambda: initialize_(model, recipe="paper", seed=seed, device=device), timing.waiting(device)
+        )
         figures["parameters, millions"] = sum(p.numel() for p in model.parameters()) / 1e6
         return seconds
 
@@ -99,50 +86,34 @@ def transformer(device: str, synchronize: Callable[[], Any]) -> dict[str, float]
     return figures
 
 
-def stream(device: str, synchronize: Callable[[], Any]) -> dict[str, float]:
+def stream(device: str) -> dict[str, float]:
     """Seeded float32 normals, as one large matrix."""
     size = 8192 if device == "cuda" else 4096
     key = _stream.key(0, "weight")
     run = {"stream": lambda: normals(key, (0, size), (0, size), torch.float32, device)}
-    seconds = in_turns(run, synchronize=synchronize, rounds=3, seconds=0.1)["stream"]
+    seconds = timing.in_turns(run, synchronize=timing.waiting(device), rounds=3, seconds=0.1)["stream"]
     return {"numbers, millions": size * size / 1e6, "million normals/s": size * size / seconds / 1e6}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
-    options = parser.parse_args()
-    device = options.device
-    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
-    rows: dict[str, Callable[[str, Callable[[], Any]], dict[str, float]]] = {
-        NETWORK: partial(network, [64] * 101, "paper"),
+def measure(device: str) -> Iterator[Record]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    record: Record = {"machine": timing.machine(device) | {"cores": cores}, "dtype": "float32", "rows": {}}
+    ways: dict[str, Callable[[str], dict[str, float]]] = {
+        "100 layers of width 64, one scheme": partial(network, [64] * 101, "paper"),
         "100 layers of width 64, default recipe": partial(network, [784, *[64] * 99, 10], "best"),
         "10 layers of width 1024, default recipe": partial(network, [784, *[1024] * 9, 10], "best"),
-        STREAM: stream,
+        "seeded stream": stream,
+        **({"transformer": transformer} if device == "cuda" else {}),
     }
-    if device == "cuda":
-        rows[TRANSFORMER] = transformer
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    record: dict[str, Any] = {"machine": machine(device) | {"cores": cores}, "dtype": "float32", "rows": {}}
-    print(f"{record['machine']['device']}, {record['machine']['threads']} threads of torch, float32")
-    for name, measure in rows.items():
-        try:
-            figures: dict[str, Any] = measure(device, synchronize)
-        except Exception as error:  # the other rows are measured all the same
-            figures = {"error": f"{type(error).__name__}: {error}"}
-        record["rows"][name] = figures
-        print(name)
-        for what, figure in figures.items():
-            target = TARGETS[device].get(name, {}).get(what)
-            aim = f"  (target {'at most' if 'seconds' in what else 'at least'} {target})" if target else ""
-            print(f"  {what:>30}: {figure if isinstance(figure, str) else f'{figure:.4g}'}{aim}", flush=True)
-        if options.write:
-            path = write_record(f"initialize-{device}", record)
-    if options.write:
-        print(f"wrote {path}")
+    for name, way in ways.items():
+        record["rows"][name] = way(device)
+        yield record
 
 
-if __name__ == "__main__":
-    main()
+def tables(record: Record) -> list[str]:
+    rows = [[name, what, f"{value:,.4g}"] for name, row in record["rows"].items() for what, value in row.items()]
+    return [f"{timing.where(record)}:", "", *timing.markdown(["what", "figure", "value"], rows)]
+
+
+def section() -> list[str]:
+    return timing.section("initialize", "Whole models", ["`python -m benchmarks initialize --write`."], tables)

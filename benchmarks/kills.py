@@ -1,14 +1,11 @@
 """A study whose nodes and driver are killed at random moments: is anything lost, or trained into two records?
 
-python benchmarks/kills.py [--kills 20] [--write]
-
 Nodes are killed with their workers and replaced; the driver is killed and its command run again. At the end the records
 are compared with those of one process that nobody disturbed.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -16,17 +13,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-from _timing import machine, write_record
 
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.runner import run
 
-NETWORKS, MOST = 200, 2
-DRIVER = "import sys, kills; kills.drive(sys.argv[1])"
+from . import timing
+
+NETWORKS, MOST, KILLS = 200, 2, 20
+DRIVER = "import sys; from benchmarks import kills; kills.drive(sys.argv[1])"
 
 
 def study() -> list[Cell]:
@@ -54,7 +52,7 @@ def disturbed(out: Path, kills: int, moments: random.Random) -> dict[str, int]:
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     workers = [made.add_node(num_cpus=1) for _ in range(2)]
-    environment = {**os.environ, "RAY_ADDRESS": made.address, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, "RAY_ADDRESS": made.address, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = {"node": 0, "driver": 0}
 
     def start() -> subprocess.Popen[bytes]:
@@ -85,34 +83,34 @@ def disturbed(out: Path, kills: int, moments: random.Random) -> dict[str, int]:
     return done
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
-    parser.add_argument("--device", default="cpu", help="only cpu")
-    options = parser.parse_args()
+def measure(device: str) -> Iterator[dict[str, Any]]:
     expected = {outcome(record) for record in run(study(), device="cpu")}
     moments, killed = random.Random(0), {"node": 0, "driver": 0}
     lost = twice = others = studies = 0
-    while sum(killed.values()) < options.kills:  # a study that ends before its last kill is followed by another
+    while sum(killed.values()) < KILLS:  # a study that ends before its last kill is followed by another
         with tempfile.TemporaryDirectory() as folder:
-            done = disturbed(out := Path(folder) / "records", options.kills - sum(killed.values()), moments)
-            found = [Record.from_dict(values) for values in lines(out)]
+            done = disturbed(out := Path(folder) / "records", KILLS - sum(killed.values()), moments)
+            records = [Record.from_dict(values) for values in lines(out)]
         killed = {what: killed[what] + count for what, count in done.items()}
-        cells = [record.cell for record in found]
+        cells = [record.cell for record in records]
         lost += len(set(study()) - set(cells))
         twice += len(cells) - len(set(cells))
-        others += len(expected ^ set(map(outcome, found)))
+        others += len(expected ^ set(map(outcome, records)))
         studies += 1
-    figures = {
-        "machine": machine("cpu"), "killed": killed, "studies": studies, "networks of a study": NETWORKS,
+    yield {
+        "machine": timing.machine("cpu"), "killed": killed, "studies": studies, "networks of a study": NETWORKS,
         "lost": lost, "twice": twice, "other than undisturbed": others,
     }  # fmt: skip
-    for name, value in figures.items():
-        print(f"{name}: {value}")
-    if options.write:
-        write_record("kills-cpu", figures)
 
 
-if __name__ == "__main__":
-    main()
+def row(record: dict[str, Any]) -> list[str]:
+    """What docs/scale.md says of it."""
+    killed, others = record["killed"], record["other than undisturbed"]
+    return [
+        f"{killed['node']} kills of nodes and {killed['driver']} of the driver",
+        f"{record['lost']} networks lost, {record['twice']} twice, {others} other than undisturbed",
+    ]
+
+
+def tables(record: dict[str, Any]) -> list[str]:
+    return timing.markdown(["", "measured"], [row(record)])

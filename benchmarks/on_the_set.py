@@ -1,44 +1,39 @@
 """One optimizer step that keeps weights on the set, beside torch's fused Adam and libraries for other manifolds.
 
-    python benchmarks/on_the_set.py [--device cpu|cuda] [--peers FOLDER] [--no-distances] [--write]
-
 100 layers of 64 × 64 and 24 of 1024 × 1024, float32. Every contender steps in turn. Parametrizations are charged with
 what they add to a training step: computing the weights and the gradients of what is behind them, then fused Adam. On a
 GPU our step is measured as called, and as replayed from a CUDA graph. The distances are those after 10,000 steps of the
 largest size that there is.
 
-geotorch and geoopt are measured if they can be imported, for example from a folder made by
+geotorch and geoopt are measured if they can be imported, for example from a folder on PYTHONPATH made by
 `pip install --no-deps --target FOLDER geotorch geoopt`; they are peers for orthogonal matrices, which need not keep the
 ones direction.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
+import statistics
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from _timing import RECORDS, in_turns, machine, write_record
 from torch import Tensor, nn
 
 import stiefel_init
 from stiefel_init.torch import sample
 from stiefel_init.torch.optim import StiefelAdam, StiefelMuon, StiefelSGD
 
+from . import timing
+from .timing import Record, Ways
+
 SIZES = {"100 of 64×64": (100, 64), "24 of 1024×1024": (24, 1024)}
 SHAPES = {
-    "64×64": (64, 64),
-    "64×784": (64, 784),
-    "784×64": (784, 64),
-    "4 of 8×8": (4, 8, 8),
-    "1×64": (1, 64),
+    "64×64": (64, 64), "64×784": (64, 784), "784×64": (784, 64), "4 of 8×8": (4, 8, 8), "1×64": (1, 64),
     "64×1": (64, 1),
-}
+}  # fmt: skip
+Made = tuple[Ways, dict[str, str]]
+"""Ways to step, and why others are absent."""
 OURS: dict[str, Callable[..., Any]] = {
     "StiefelAdam": lambda params, lr=1e-3: StiefelAdam(params, lr),
     "StiefelSGD": lambda params, lr=1e-2: StiefelSGD(params, lr, momentum=0.9),
@@ -49,8 +44,6 @@ PRODUCTS = {"StiefelAdam": 3, "StiefelSGD": 3, "StiefelMuon": 13}
 Muon's polynomial. Long turns take half a product more, and small matrices whole ones for halves."""
 STEPS = 10_000
 ALONE = 512  # on a CPU, peers step on one layer above this width, and their time is multiplied: they go layer by layer
-PAGE = Path(__file__).parents[1] / "docs" / "on-the-set.md"
-MARK, END = "<!-- steps: made by `python benchmarks/on_the_set.py --docs` -->", "<!-- end -->"
 
 
 def parameters(count: int, n: int, device: str) -> list[nn.Parameter]:
@@ -78,7 +71,7 @@ def graphed(step: Callable[[], Any]) -> Callable[[], Any]:
     return replay
 
 
-def contenders(count: int, n: int, device: str) -> tuple[dict[str, Callable[[], Any]], dict[str, str]]:
+def contenders(count: int, n: int, device: str) -> Made:
     """Every way to step on `count` layers of n × n, and why some are absent."""
     makers: dict[str, Callable[[], Callable[[], Any]]] = {
         "fused Adam": lambda: torch.optim.Adam(parameters(count, n, device), lr=1e-3, fused=True).step,
@@ -95,9 +88,9 @@ def contenders(count: int, n: int, device: str) -> tuple[dict[str, Callable[[], 
     return made({**makers, "one product": one_product})
 
 
-def made(makers: dict[str, Callable[[], Callable[[], Any]]]) -> tuple[dict[str, Callable[[], Any]], dict[str, str]]:
+def made(makers: dict[str, Callable[[], Callable[[], Any]]]) -> Made:
     """Those that can be made and called, and why the others cannot: these are measured all the same."""
-    ways: dict[str, Callable[[], Any]] = {}
+    ways: Ways = {}
     absent: dict[str, str] = {}
     for name, make in makers.items():
         try:
@@ -124,7 +117,7 @@ def parametrized(layers: list[nn.Module]) -> Callable[[], Any]:
     return step
 
 
-def peers(count: int, n: int, device: str) -> tuple[dict[str, Callable[[], Any]], dict[str, str]]:
+def peers(count: int, n: int, device: str) -> Made:
     """What other libraries offer, and why some are absent."""
 
     def layers() -> list[nn.Module]:
@@ -171,128 +164,68 @@ def distance(shape: tuple[int, ...], device: str) -> float:
     return max(found.orthogonality_error, found.alignment_error)
 
 
-def tables() -> str:
-    """The committed records as Markdown."""
-    lines = []
-    for device in ("cpu", "cuda"):
-        path = RECORDS / f"on_the_set-{device}.json"
-        if not path.exists():
-            continue
-        record = json.loads(path.read_text())
-        made = record["machine"]
-        threads = f", threads of torch: {made['threads']}" if device == "cpu" else ""
-        names = list(dict.fromkeys(name for rows in record["steps"].values() for name in rows["milliseconds"]))
-        lines += [
-            f"One step, float32, {made['device']}{threads}, torch {made['torch']}: milliseconds"
-            f" ({record.get('clock', 'wall time')}), and times fused Adam.",
-            "",
-        ]
-        lines += ["| | " + " | ".join(record["steps"]) + " |", "|---|" + "---:|" * len(record["steps"])]
-        for name in names:
-            cells = [_cell(rows, name) for rows in record["steps"].values()]
-            lines.append(f"| {name} | " + " | ".join(cells) + " |")
-        if not record["distances"]:
-            lines.append("")
-            continue
-        lines += ["", f"Distance from the set after {STEPS:,} of the largest steps of StiefelAdam, float32:"]
-        lines[-1] += " " + ", ".join(f"{shape} {value:.1e}" for shape, value in record["distances"].items()) + "."
-        lines.append("")
-    return "\n".join([*lines, *training()]).rstrip()
-
-
-def training() -> list[str]:
-    """The record that compares how deep networks train with the present and the former method."""
-    record = json.loads((RECORDS / "on_the_set-training.json").read_text())
-    rates = record["accuracy"]
-    lines = [f"{record['task']}, mean of {len(record['seeds'])} seeds. Former method: {record['former method']}.", ""]
-    lines += ["| rate | " + " | ".join(rates) + " |", "|---|" + "---:|" * len(rates)]
-    for name in next(iter(rates.values())):
-        cells = [f"{sum(rows[name]) / len(rows[name]):.1f}" for rows in rates.values()]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return lines
-
-
-def _cell(rows: dict[str, Any], name: str) -> str:
-    if name not in rows["milliseconds"]:
-        return "–"
-    return f"{_short(rows['milliseconds'][name])} ({_short(rows['times fused Adam'][name])}×)"
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def with_tables(page: str) -> str:
-    """The page with its tables as the records have them."""
-    head, rest = page.split(MARK, 1)
-    return f"{head}{MARK}\n{tables()}\n{END}{rest.split(END, 1)[1]}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--peers", help="a folder with packages to compare with")
-    parser.add_argument("--rounds", type=int, default=5, help="how often every contender has its turn")
-    parser.add_argument("--no-distances", action="store_true", help="only the times")
-    parser.add_argument("--docs", action="store_true", help="write the tables of docs/on-the-set.md from the records")
-    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
-    options = parser.parse_args()
-    if options.docs:
-        PAGE.write_text(with_tables(PAGE.read_text()))
-        return
-    device = options.device
-    if options.peers:
-        sys.path.append(options.peers)
-    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+def measure(device: str) -> Iterator[Record]:
+    # Of one thread, what others do to the machine is left out.
     alone = device == "cpu" and torch.get_num_threads() == 1
-    clock = (
-        time.process_time if alone else time.perf_counter
-    )  # of one thread, what others do to the machine is left out
-
-    record: dict[str, Any] = {"machine": machine(device), "dtype": "float32", "steps": {}, "distances": {}}
+    turns: dict[str, Any] = {"synchronize": timing.waiting(device)}
+    turns["clock"] = time.process_time if alone else time.perf_counter
+    record: Record = {"machine": timing.machine(device), "dtype": "float32", "steps": {}, "distances": {}}
     record["clock"] = "CPU time" if alone else "wall time"
-    if options.no_distances and (path := RECORDS / f"on_the_set-{device}.json").exists():
-        record["distances"] = json.loads(path.read_text())["distances"]
-    print(f"{record['machine']['device']}, {record['machine']['threads']} threads of torch, float32")
     for title, (count, n) in SIZES.items():
         large = device == "cpu" and n > ALONE
         ways, absent = contenders(count, n, device)
         others, missing = peers(1 if large else count, n, device)
-        absent |= missing
-        # Large steps and peers take seconds; a few turns tell enough.
-        rounds = 1 if large else options.rounds
-        turns: dict[str, Any] = {"synchronize": synchronize, "rounds": rounds, "clock": clock}
+        rounds = 1 if large else 5  # large steps and peers take seconds; a few turns tell enough
         if device == "cuda":
-            seconds = in_turns(ways, **turns)
+            seconds = timing.in_turns(ways, rounds=rounds, **turns)
             ways.clear()  # and their memory
-            seconds |= in_turns(others, **{**turns, "rounds": 1})
+            seconds |= timing.in_turns(others, rounds=1, **turns)
         else:
-            seconds = in_turns(ways | others, **turns)
+            seconds = timing.in_turns(ways | others, rounds=rounds, **turns)
             seconds |= {name: seconds[name] * (count if large else 1) for name in others}
-        base = seconds["fused Adam"]
         record["steps"][title] = {
-            "milliseconds": {name: 1e3 * value for name, value in seconds.items()},
-            "times fused Adam": {name: value / base for name, value in seconds.items()},
+            "milliseconds": timing.in_milliseconds(seconds),
+            "times fused Adam": {name: value / seconds["fused Adam"] for name, value in seconds.items()},
             "products": PRODUCTS,
             "peers measured on one layer": large,
-            "absent": absent,
+            "absent": absent | missing,
         }
-        print(title)
-        for name, value in seconds.items():
-            print(f"  {name:>24}: {1e3 * value:10.3f} ms  {value / base:7.2f} × fused Adam", flush=True)
-        for name, why in absent.items():
-            print(f"  {name:>24}: {why}")
-        if options.write:
-            write_record(f"on_the_set-{device}", record)
-    if options.no_distances:
-        return
-    print(f"distance from the set after {STEPS:,} of the largest steps of StiefelAdam")
+        yield record
     for title, shape in SHAPES.items():
         record["distances"][title] = distance(shape, device)
-        print(f"  {title:>24}: {record['distances'][title]:.1e}", flush=True)
-        if options.write:
-            write_record(f"on_the_set-{device}", record)
+        yield record
 
 
-if __name__ == "__main__":
-    main()
+def tables(record: Record) -> list[str]:
+    steps, told = record["steps"], record["machine"]
+    names = dict.fromkeys(name for rows in steps.values() for name in rows["milliseconds"])
+    threads = "" if "H200" in told["device"] else f", threads of torch: {told['threads']}"
+    lines = [
+        f"One step, float32, {told['device']}{threads}, torch {told['torch']}: milliseconds"
+        f" ({record.get('clock', 'wall time')}), and times fused Adam.",
+        "",
+        *timing.markdown(["", *steps], [[name, *(_cell(rows, name) for rows in steps.values())] for name in names]),
+    ]
+    if record["distances"]:
+        found = ", ".join(f"{shape} {value:.1e}" for shape, value in record["distances"].items())
+        lines += [f"Distance from the set after {STEPS:,} of the largest steps of StiefelAdam, float32: {found}.", ""]
+    return lines
+
+
+def _cell(rows: Record, name: str) -> str:
+    if name not in rows["milliseconds"]:
+        return "–"
+    return f"{timing.short(rows['milliseconds'][name])} ({timing.short(rows['times fused Adam'][name])}×)"
+
+
+def part() -> list[str]:
+    """The part of docs/on-the-set.md: all records, and how deep networks train with the present and a former method."""
+    lines = [line for record in timing.on_devices("on_the_set") for line in tables(record)]
+    former = timing.kept("on_the_set-training")
+    rates, seeds = former["accuracy"], len(former["seeds"])
+    rows = [
+        [name, *(f"{statistics.mean(scores[name]):.1f}" for scores in rates.values())]
+        for name in next(iter(rates.values()))
+    ]
+    lines += [f"{former['task']}, mean of {seeds} seeds. Former method: {former['former method']}.", ""]
+    return [*lines, *timing.markdown(["rate", *rates], rows)][:-1]

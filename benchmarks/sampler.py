@@ -1,48 +1,46 @@
 """Time to draw one matrix, and a batch of them, against every peer, in one run.
 
-    python benchmarks/sampler.py [--device cpu|cuda] [--write]
-
 The floor is one plain matmul of the same size; a Haar frame costs at least two thirds of its arithmetic.
 """
 
 from __future__ import annotations
 
-import argparse
-import math
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave torch its memory on a GPU
 
 import torch
-from _timing import in_turns, machine, write_record
 
 import stiefel_init
 from stiefel_init.torch import sample, stiefel_
 
+from . import timing
+from .timing import Record, Ways
+
 SHAPES = [(64, 64), (64, 784), (512, 512), (1024, 1024), (1024, 4096), (2048, 2048), (4096, 4096)]
-PEERS = ["stiefel_", "orthogonal_", "algorithm 1", "algorithm 2", "jax", "keras", "ortho_group", "matmul"]
+BATCHES = [(100, 64, 64), (1000, 64, 64), (1000, 16, 16), (100, 64, 784)]
+PEERS = ("stiefel_", "orthogonal_", "algorithm 1", "algorithm 2", "jax", "keras", "ortho_group", "matmul")
+PEER_BATCHES = {"orthogonal_ loop": "a loop of `orthogonal_`", "jax vmap": "JAX's under `jax.vmap`"}
 
 
-def contenders(m: int, n: int, device: str) -> dict[str, Callable[[], Any]]:
+def contenders(m: int, n: int, device: str) -> Ways:
     """Every way to draw one float32 matrix of this shape on this device."""
     w = torch.empty(m, n, device=device)
     a, b = torch.randn(m, n, device=device), torch.randn(n, n, device=device)
-    ways: dict[str, Callable[[], Any]] = {
+    return {
         "stiefel_": lambda: stiefel_(w),
         "orthogonal_": lambda: torch.nn.init.orthogonal_(w),
         "algorithm 1": lambda: stiefel_(w, method="algorithm1"),
         "algorithm 2": lambda: stiefel_(w, method="algorithm2"),
         "matmul": lambda: a @ b,
     }
-    return ways
 
 
-def other_libraries(m: int, n: int, device: str) -> dict[str, Callable[[], Any]]:
+def other_libraries(m: int, n: int, device: str) -> Ways:
     """The peers with thread pools of their own, timed apart from torch's."""
-    ways: dict[str, Callable[[], Any]] = {}
+    ways: Ways = {}
     try:
         import jax
 
@@ -65,10 +63,10 @@ def other_libraries(m: int, n: int, device: str) -> dict[str, Callable[[], Any]]
     return ways
 
 
-def batch_contenders(count: int, m: int, n: int, device: str) -> dict[str, Callable[[], Any]]:
+def batch_contenders(count: int, m: int, n: int, device: str) -> Ways:
     """`count` matrices: in one call here, in a loop there."""
     w = torch.empty(m, n, device=device)
-    ways: dict[str, Callable[[], Any]] = {
+    ways: Ways = {
         "sample": lambda: sample(m, n, batch=count, device=device),
         "orthogonal_ loop": lambda: [torch.nn.init.orthogonal_(w) for _ in range(count)],
     }
@@ -92,9 +90,9 @@ def peak_memory(m: int, n: int, device: str) -> float:
         before = torch.cuda.memory_allocated()
         out = sample(m, n, device=device)
         return (torch.cuda.max_memory_allocated() - before) / out.nbytes - 1
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as record:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiled:
         out = sample(m, n)
-    events = [e for e in record.profiler.kineto_results.events() if e.name() == "[memory]"]
+    events = [e for e in profiled.profiler.kineto_results.events() if e.name() == "[memory]"]
     live = peak = 0
     for event in sorted(events, key=lambda e: e.start_ns()):
         live += event.nbytes()
@@ -102,62 +100,59 @@ def peak_memory(m: int, n: int, device: str) -> float:
     return peak / out.nbytes - 1
 
 
-def geometric_mean(values: list[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
-    options = parser.parse_args()
-    device = options.device
-    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
-    shapes = [*SHAPES, (8192, 8192)] if device == "cuda" else SHAPES
-
-    record: dict[str, Any] = {"machine": machine(device), "dtype": "float32", "matrices": [], "batches": []}
-    print(f"{record['machine']['device']}, float32, milliseconds; x: times the speed of orthogonal_ / algorithm 2")
-    print(f"{'shape':>10} " + " ".join(f"{peer:>11}" for peer in PEERS) + "      x     x2  orth.err  align.err  memory")
-    for m, n in shapes:
-        rounds = 5 if m >= 2048 else 15
-        seconds = in_turns(contenders(m, n, device), synchronize=synchronize, rounds=rounds)
-        seconds |= in_turns(other_libraries(m, n, device), rounds=3)
+def measure(device: str) -> Iterator[Record]:
+    synchronize = timing.waiting(device)
+    record: Record = {"machine": timing.machine(device), "dtype": "float32", "matrices": [], "batches": []}
+    for m, n in [*SHAPES, *([(8192, 8192)] if device == "cuda" else [])]:
+        seconds = timing.in_turns(contenders(m, n, device), synchronize=synchronize, rounds=5 if m >= 2048 else 15)
+        seconds |= timing.in_turns(other_libraries(m, n, device), rounds=3)
         result = stiefel_init.check(sample(m, n, dtype=torch.float32, device=device))
-        row = {
-            "shape": [m, n],
-            "milliseconds": {peer: 1e3 * seconds[peer] for peer in PEERS if peer in seconds},
-            "speedup": seconds["orthogonal_"] / seconds["stiefel_"],
-            "speedup_algorithm2": seconds["algorithm 2"] / seconds["stiefel_"],
-            "orthogonality_error": result.orthogonality_error,
-            "alignment_error": result.alignment_error,
-            "extra_memory": peak_memory(m, n, device),
-        }
-        record["matrices"].append(row)
-        cells = " ".join(f"{1e3 * seconds[peer]:11.3f}" if peer in seconds else f"{'—':>11}" for peer in PEERS)
-        print(
-            f"{f'{m}×{n}':>10} {cells} {row['speedup']:6.2f} {row['speedup_algorithm2']:6.2f}  "
-            f"{result.orthogonality_error:.1e}    {result.alignment_error:.1e}  {row['extra_memory']:6.2f}",
-            flush=True,
+        record["matrices"].append(
+            {
+                "shape": [m, n],
+                "milliseconds": timing.in_milliseconds({peer: seconds[peer] for peer in PEERS if peer in seconds}),
+                "speedup": seconds["orthogonal_"] / seconds["stiefel_"],
+                "speedup_algorithm2": seconds["algorithm 2"] / seconds["stiefel_"],
+                "orthogonality_error": result.orthogonality_error,
+                "alignment_error": result.alignment_error,
+                "extra_memory": peak_memory(m, n, device),
+            }
         )
-    rows = record["matrices"]
-    record["geometric_mean"] = geometric_mean([row["speedup"] for row in rows])
-    record["geometric_mean_algorithm2"] = geometric_mean([row["speedup_algorithm2"] for row in rows])
-    print(f"geometric mean: {record['geometric_mean']:.2f} x orthogonal_, ", end="")
-    print(f"{record['geometric_mean_algorithm2']:.2f} x algorithm 2")
-
-    print("\nmatrices in one call, milliseconds")
-    for count, m, n in ((100, 64, 64), (1000, 64, 64), (1000, 16, 16), (100, 64, 784)):
-        seconds = in_turns(batch_contenders(count, m, n, device), synchronize=synchronize, rounds=5)
-        record["batches"].append(
-            {"count": count, "shape": [m, n], "milliseconds": {name: 1e3 * value for name, value in seconds.items()}}
-        )
-        ratios = ", ".join(
-            f"{name} {1e3 * value:.3f} ({value / seconds['sample']:.1f}x)" for name, value in seconds.items()
-        )
-        print(f"{count} of {m}×{n}: {ratios}", flush=True)
-    if options.write:
-        print(f"wrote {write_record(f'sampler-{device}', record)}")
+    for mean, speedup in (("geometric_mean", "speedup"), ("geometric_mean_algorithm2", "speedup_algorithm2")):
+        record[mean] = timing.geometric_mean(row[speedup] for row in record["matrices"])
+    for count, m, n in BATCHES:
+        seconds = timing.in_turns(batch_contenders(count, m, n, device), synchronize=synchronize, rounds=5)
+        record["batches"].append({"count": count, "shape": [m, n], "milliseconds": timing.in_milliseconds(seconds)})
+    yield record
 
 
-if __name__ == "__main__":
-    main()
+def tables(record: Record) -> list[str]:
+    peers = [peer for peer in PEERS if any(peer in row["milliseconds"] for row in record["matrices"])]
+    rows = [
+        [
+            "×".join(map(str, row["shape"])),
+            *(timing.short(row["milliseconds"].get(peer)) for peer in peers),
+            f"{row['speedup']:.2f}", f"{row['speedup_algorithm2']:.2f}",
+            f"{row['orthogonality_error']:.0e}", f"{row['alignment_error']:.0e}", f"{row['extra_memory']:.1f}",
+        ]
+        for row in record["matrices"]
+    ]  # fmt: skip
+    measures = ("× orthogonal_", "× algorithm 2", "max \\|WWᵀ-I\\|", "alignment error", "extra memory")
+    lines = [
+        f"{timing.where(record)}:", "", *timing.markdown(["shape", *peers, *measures], rows),
+        f"Geometric mean of the speedups: {record['geometric_mean']:.2f}× `orthogonal_`, "
+        f"{record['geometric_mean_algorithm2']:.2f}× algorithm 2. Extra memory is in units of the result.", "",
+    ]  # fmt: skip
+    for batch in record["batches"]:
+        shape, times = "×".join(map(str, batch["shape"])), dict(batch["milliseconds"])
+        ours = times.pop("sample")
+        rest = ", ".join(
+            f"{timing.short(value / ours)}× as fast as {PEER_BATCHES[name]}" for name, value in times.items()
+        )
+        lines.append(f"- {batch['count']:,} matrices of {shape} in one call: {timing.short(ours)} ms, {rest}.")
+    return [*lines, ""]
+
+
+def section() -> list[str]:
+    about = "`python -m benchmarks sampler --write`; float32, milliseconds, one run each."
+    return timing.section("sampler", "Drawing a matrix", [about], tables)

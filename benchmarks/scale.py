@@ -1,7 +1,5 @@
 """How far a study goes on a cluster: the driver's pace, what a stack costs beyond its training, two nodes against one.
 
-python benchmarks/scale.py [--stacks 10000] [--write]
-
 Starts Ray on this machine, one core for each node. Stacks of no work pass through the driver as real ones do: taken
 from the queue, sent, returned, and written as a file of records. Ratios are of runs in turn, on a machine that others
 may use.
@@ -9,7 +7,6 @@ may use.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import tempfile
@@ -21,8 +18,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from _timing import machine, write_record
-
 from stiefel_init.lab.train import record as record_files
 from stiefel_init.lab.train import runner
 from stiefel_init.lab.train.cell import Cell
@@ -30,6 +25,13 @@ from stiefel_init.lab.train.cluster import Cluster, ClusterSpec, Slot, connected
 from stiefel_init.lab.train.dispatch import Dispatch, Queue
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.runner import run
+
+from . import kills, timing
+from .timing import Record as Figures
+
+STACKS = 10_000
+STACK_SECONDS = 10
+"""Of a usual stack, for the calculation of how many slots a driver serves."""
 
 
 def no_work(
@@ -140,24 +142,46 @@ def two_nodes(rounds: int = 2) -> dict[str, float]:
     return figures | {"at work of one": statistics.median(busy[OneNode]), "of two": statistics.median(busy[Cluster])}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stacks", type=int, default=10_000, help="stacks of no work")
-    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
-    parser.add_argument("--device", default="cpu", help="only cpu")
-    options = parser.parse_args()
-    figures: dict[str, Any] = {"machine": machine("cpu"), "stacks": options.stacks, "load before": os.getloadavg()[0]}
+def measure(device: str) -> Iterator[Figures]:
+    record: Figures = {"machine": timing.machine("cpu"), "stacks": STACKS, "load before": os.getloadavg()[0]}
     with nodes(1):
-        figures["seconds of a stack"] = overhead()
+        record["seconds of a stack"] = overhead()
     with nodes(2):
-        figures["driver"] = pace(options.stacks)
-        figures["nodes"] = two_nodes()
-    figures["load after"] = os.getloadavg()[0]
-    for name, value in figures.items():
-        print(f"{name}: {value}")
-    if options.write:
-        write_record("scale-cpu", figures)
+        record["driver"] = pace(STACKS)
+        record["nodes"] = two_nodes()
+    record["load after"] = os.getloadavg()[0]
+    yield record
 
 
-if __name__ == "__main__":
-    main()
+def tables(record: Figures) -> list[str]:
+    driver, stack, two = record["driver"], record["seconds of a stack"], record["nodes"]
+    beyond = f"a stack on the cluster beyond the same stack here ({1e3 * stack['here']:.0f} ms)"
+    rows = [
+        [f"stacks of no work through the driver ({record['stacks']:,})", f"{driver['stacks a second']:.0f} a second"],
+        ["the same without writing records", f"{driver['stacks a second, unwritten']:.0f} a second"],
+        [beyond, f"{1e3 * stack['beyond']:.0f} ms"],
+        ["two one-core nodes against one, by the clock", f"{two['ratio']:.2f}×"],
+        ["nodes at work on average, of two", f"{two['of two']:.2f}"],
+        *([kills.row(killed)] if (killed := timing.read("kills-cpu")) else []),
+    ]
+    return timing.markdown(["", "measured"], rows)
+
+
+def part() -> list[str]:
+    """The part of docs/scale.md."""
+    record = timing.kept("scale-cpu")
+    pace, size = record["driver"]["stacks a second"], record["driver"]["bytes of a record"]
+    return [
+        f"`python -m benchmarks scale --write` and `kills`, {record['machine']['device']}, two cores that others used",
+        f"too (load {record['load before']:.1f} before, {record['load after']:.1f} after). Two nodes cannot double the",
+        "pace of cores that are taken; how many nodes were at work on average says what the driver does about it:", "",
+        *tables(record),
+        f"- **Slots.** At {pace:.0f} stacks a second, with stacks of {STACK_SECONDS} s, one driver keeps about "
+        f"{STACK_SECONDS * pace:,.0f} slots busy. Longer stacks, more slots.",
+        f"- **Records.** A record of 20 epochs is {size / 1e3:.1f} KB: a million networks are {size / 1e3:.1f} GB on "
+        f"the driver's disk (more in memory), in {1e6 / 12:,.0f} files for stacks of twelve. They pass through it in "
+        f"{1e6 / 12 / pace / 60:.0f} minutes, far less than their training.",
+        "- **Object store.** A study needs its data sets on every node: 55 MB for MNIST, 110 MB for both image sets. "
+        "Results are small and stay out of it.",
+        "- **Largest study.** `train` takes a million networks; the driver's memory is what limits it.",
+    ]  # fmt: skip

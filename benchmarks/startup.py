@@ -1,17 +1,15 @@
-"""How long a first line takes: `import stiefel_init` and `stiefel-init --help`, beside NumPy's import.
-
-python benchmarks/startup.py [--write]
-"""
+"""How long a first line takes: `import stiefel_init` and `stiefel-init --help`, beside NumPy's import."""
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from _timing import in_turns, machine, write_record
+from . import timing
+from .timing import Record
 
 COMMANDS = {
     "import numpy": [sys.executable, "-c", "import numpy"],
@@ -20,19 +18,16 @@ COMMANDS = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
-    options = parser.parse_args()
-    runs = {
-        name: partial(subprocess.run, command, check=True, capture_output=True) for name, command in COMMANDS.items()
-    }
-    seconds = in_turns(runs)
-    for name, value in seconds.items():
-        print(f"{name:22} {value:.2f} s")
-    if options.write:
-        write_record("startup", {"machine": machine("cpu"), "seconds": seconds})
+def measure(device: str) -> Iterator[Record]:
+    runs = {name: partial(subprocess.run, words, check=True, capture_output=True) for name, words in COMMANDS.items()}
+    yield {"machine": timing.machine("cpu"), "seconds": timing.in_turns(runs)}
 
 
-if __name__ == "__main__":
-    main()
+def tables(record: Record) -> list[str]:
+    rows = [[f"`{name}`", f"{value:.2f}"] for name, value in record["seconds"].items()]
+    return [f"{timing.where(record)}:", "", *timing.markdown(["command", "seconds"], rows)]
+
+
+def section() -> list[str]:
+    about = "`python -m benchmarks startup --write`; seconds, each command as a process of its own."
+    return timing.section("startup", "The first line", [about], tables)

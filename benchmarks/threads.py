@@ -1,26 +1,24 @@
-"""A stack on a CPU of several cores: every thread its own networks, beside all threads sharing every product.
-
-python benchmarks/threads.py [--write]
-"""
+"""A stack on a CPU of several cores: every thread its own networks, beside all threads sharing every product."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from _timing import machine, write_record
 
-from stiefel_init.lab.train import threads, training
+from stiefel_init.lab.train import concurrency, training
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Outcome
 from stiefel_init.lab.train.task import Tasks
 from stiefel_init.lab.train.training import train
+
+from . import timing
+from .timing import Record
 
 STACKS = ((12, 60, 64), (12, 5, 16), (2, 60, 64), (1, 60, 64), (1, 5, 1024))
 """Networks, depth, width."""
@@ -39,30 +37,39 @@ def timed(cells: list[Cell], tasks: Tasks, way: Any) -> tuple[float, list[Outcom
         return time.perf_counter() - start, found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
-    parser.add_argument("--device", default="cpu", help="only cpu")
-    options = parser.parse_args()
-    count, tasks, rows = os.cpu_count() or 1, Tasks(), []
+def measure(device: str) -> Iterator[Record]:
+    count, tasks = os.cpu_count() or 1, Tasks()
     torch.set_num_threads(count)
-    load = os.getloadavg()[0]
+    record: Record = {"machine": timing.machine("cpu"), "load": os.getloadavg()[0], "seconds": []}
+    ways = {"shared": shared, "own": concurrency.spread}
     for networks, depth, width in STACKS:
         cells = [Cell("digits", "he", depth, width, seed=seed, epochs=EPOCHS) for seed in range(networks)]
         torch.set_num_threads(1)
         expected = timed(cells, tasks, shared)[1]
         torch.set_num_threads(count)
-        ways = {"shared": shared, "own": threads.spread}
         runs = [{name: timed(cells, tasks, way) for name, way in ways.items()} for _ in range(ROUNDS)]
-        row: dict[str, Any] = {"networks": networks, "depth": depth, "width": width}
+        row: Record = {"networks": networks, "depth": depth, "width": width}
         for name in ways:
             row[name] = statistics.median(run[name][0] for run in runs)
             row[f"{name}, as with one thread"] = sum(a == b for a, b in zip(expected, runs[0][name][1]))
-        rows.append(row)
-        print(row)
-    if options.write:
-        write_record("threads-cpu", {"machine": machine("cpu"), "load": load, "seconds": rows})
+        record["seconds"].append(row)
+        yield record
 
 
-if __name__ == "__main__":
-    main()
+def tables(record: Record) -> list[str]:
+    rows = [
+        [
+            f"{row['networks']} × {row['depth']} layers, {row['width']} wide",
+            *(f"{row[way]:.2f}" for way in ("shared", "own")),
+            *(f"{row[f'{way}, as with one thread']} of {row['networks']}" for way in ("shared", "own")),
+        ]
+        for row in record["seconds"]
+    ]
+    command = "`OMP_WAIT_POLICY=passive python -m benchmarks threads --write`"
+    header = ["stack", "shared, s", "own, s", "shared: bits of one thread", "own: bits of one thread"]
+    return [f"{command}, {timing.where(record)}, load {record['load']:.1f}:", "", *timing.markdown(header, rows)]
+
+
+def part() -> list[str]:
+    """The part of docs/scale.md."""
+    return tables(timing.kept("threads-cpu"))[:-1]

@@ -1,185 +1,253 @@
-"""How often `watch` is right, and what it costs.
+"""What `watch` costs: a plain network of 100 layers, ResNet-18 and GPT-2 small, watched every 50 steps.
 
-    python benchmarks/watch.py [--device cpu|cuda] [--only faults,healthy,overhead] [--workers N] [--write]
-
-Faults: every way to break a training of watch_faults.py, in five architectures; named rightly within two samples of its
-onset. Healthy: trainings of varied architectures, starts, optimizers, rates and schedules that learn, and no event. To
-reach: 95 % named, 1 % false alarms. Overhead: of a ReLU network of 100 layers, of ResNet-18 and of GPT-2 small, watched
-every 50 steps, and of steps that are not sampled. To reach: 3 % and 1 %.
+To reach: 3 % of the training, and 1 % of steps that are not sampled. docs/watch.md has the tables.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import random
+import gc
 import statistics
-from concurrent.futures import ProcessPoolExecutor
-from itertools import product
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
-from _timing import RECORDS, write_record
-from watch_cost import overhead
-from watch_faults import ARCHITECTURES, FAULTS, Training, build
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from stiefel_init.torch import watch
+from stiefel_init.torch import Watch, initialize_, watch
 
-EVERY, ONSET, AFTER = 10, 155, 2
-STEPS = 300
-SEEDS, FRESH = 1, 1000
-STARTS = (None, "torch", "he", "orthogonal")
+from . import timing
+from .timing import Record
+
+EVERY, ROUNDS, SECONDS = 50, 200, 25.0
+DEPTH, WIDTH = 100, 64
 
 
-def faulty(task: tuple[int, str, int]) -> dict[str, Any]:
-    """Train with a fault, and tell what was said about it."""
-    torch.set_num_threads(1)
-    number, architecture, seed = task
-    fault = FAULTS[number]
-    model = build(architecture, seed, tanh=fault.tanh)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0)
-    training = Training(architecture, model, optimizer, torch.Generator().manual_seed(seed), fault.regression)
-    onset = 0 if fault.start else ONSET
-    if fault.start:
-        fault.plant(training)
-    events: list[Any] = []
-    watching = watch(model, EVERY, report=events.append)
-    for step in range(onset + AFTER * EVERY + 1):
-        if step == ONSET and not fault.start:
-            fault.plant(training)
-        watching.step(training.step())
-    watching.close()
-    told = [event for event in events if event.step >= onset and not event.recovered]
-    place = None if fault.place is None else fault.place[architecture]
-    named = [event for event in told if event.kind in fault.kinds and place in (None, event.layer)]
-    return {
-        "fault": fault.name,
-        "architecture": architecture,
-        "seed": seed,
-        "named": bool(named),
-        "first": bool(told) and told[0] in named,
-        "early": [str(event) for event in events if event.step < onset],
-        "told": [f"{event.kind} {event.layer}".strip() for event in told],
-        "line": str(named[0] if named else told[0] if told else ""),
+class Case(NamedTuple):
+    """A model, its batch, and what it is."""
+
+    model: nn.Module
+    x: Tensor
+    y: Tensor
+    words: str
+
+
+class Basic(nn.Module):
+    """Two 3×3 convolutions beside a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm2d(outputs), nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm2(self.conv2(self.relu(self.norm1(self.conv1(x)))))
+        return self.relu(y + self.shortcut(x))
+
+
+def resnet18() -> nn.Sequential:
+    """ResNet-18, 11.7 million parameters."""
+    stages = [
+        block
+        for inputs, outputs, stride in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2))
+        for block in (Basic(inputs, outputs, stride), Basic(outputs, outputs, 1))
+    ]
+    stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    return nn.Sequential(*stem, *stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
+
+
+class Causal(nn.Module):
+    """A block of GPT-2."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.act, self.down = nn.Linear(width, 4 * width), nn.GELU("tanh"), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.mix(self.norm1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.down(self.act(self.up(self.norm2(x))))
+
+
+class GPT2(nn.Module):
+    """GPT-2 small, 124 million parameters; the head shares the weights of the tokens."""
+
+    def __init__(self, vocabulary: int = 50_257, tokens: int = 1024, width: int = 768, blocks: int = 12) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(tokens, width)
+        self.blocks = nn.Sequential(*(Causal(width, 12) for _ in range(blocks)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        places = torch.arange(x.shape[1], device=x.device)
+        return self.head(self.norm(self.blocks(self.tokens(x) + self.places(places)))).flatten(0, 1)
+
+
+def _mlp(large: bool) -> Case:
+    hidden = [module for _ in range(DEPTH - 1) for module in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
+    model = nn.Sequential(*hidden, nn.Linear(WIDTH, 10))
+    initialize_(model, seed=0)
+    return Case(model, torch.rand(256, WIDTH), torch.randint(10, (256,)), f"{DEPTH} layers of {WIDTH}, batches of 256")
+
+
+def _resnet(large: bool) -> Case:
+    batch, side = (64, 224) if large else (8, 96)
+    x, y = torch.randn(batch, 3, side, side), torch.randint(1000, (batch,))
+    return Case(resnet18(), x, y, f"{batch} images of {side}×{side}")
+
+
+def _gpt(large: bool) -> Case:
+    batch, length = (8, 512) if large else (2, 64)
+    x = torch.randint(50_257, (batch, length + 1))
+    return Case(GPT2(), x[:, :-1], x[:, 1:].flatten(), f"{batch} lines of {length} tokens")
+
+
+MODELS: dict[str, Callable[[bool], Case]] = {"MLP": _mlp, "ResNet-18": _resnet, "GPT-2 small": _gpt}
+
+
+def measure(device: str) -> Iterator[Record]:
+    record: Record = {"machine": timing.machine(device), "every": EVERY, "models": {}}
+    for name in MODELS:
+        record["models"][name] = cost(name, device)
+        gc.collect()  # hooks and closures of the model before
+        yield record
+
+
+def tables(record: Record) -> list[str]:
+    models = record["models"]
+    header = ["model", "a step, ms", f"every {record['every']}th step sampled", "steps between", "turns"]
+    rows = [
+        [f"{name}, {model['words']}", f"{model['milliseconds']['step']:.1f}", f"{model['overhead']['watched']:+.1%}",
+         f"{model['overhead']['idle']:+.1%}", str(model["rounds"])]
+        for name, model in models.items()
+    ]  # fmt: skip
+    if any("memory" in model for model in models.values()):
+        header += ["memory of a sampled step", "of a step between"]
+        for row, model in zip(rows, models.values()):
+            memory = model["memory"]
+            for kind in ("sampled step", "step between"):
+                row.append(f"{(memory[kind] - memory['plain step']) / memory['model']:+.1%} of the model's")
+    return [f"Cost on {record['machine']['device']}:", "", *timing.markdown(header, rows)]
+
+
+def cost(name: str, device: str) -> Record:
+    """As a share of a training that is sampled every `EVERY` steps.
+
+    Pairs of steps take turns: without a watch and with one, the same all along, that samples one of the two; with
+    `step()` of a watch that samples neither and without it.
+    On a CPU the seconds are those that this process got, since other programs share the processor.
+    """
+    torch.manual_seed(0)
+    case = MODELS[name](device == "cuda")
+    model, x, y = case.model.to(device), case.x.to(device), case.y.to(device)
+    synchronize = timing.waiting(device)
+    clock = time.perf_counter if device == "cuda" else time.process_time
+    optimizer = torch.optim.Adam(model.parameters(), 1e-4)
+    times: dict[str, list[float]] = {"plain": [], "sampled": [], "alone": [], "idle": []}
+
+    def train(watching: Watch | None) -> None:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        if watching is not None:
+            watching.step(loss)
+
+    def pair(kind: str, watching: Watch | None, count: bool) -> None:
+        synchronize()
+        begin = clock()
+        for _ in range(2):
+            train(watching)
+        synchronize()
+        if count:  # the first turns warm up
+            times[kind].append(clock() - begin)
+
+    def turns(first: tuple[str, Watch | None], second: tuple[str, Watch | None]) -> None:
+        end = time.perf_counter() + SECONDS / 2
+        for turn in range(ROUNDS + 3):
+            pair(*first, turn > 2)
+            pair(*second, turn > 2)
+            if turn > 5 and time.perf_counter() > end:
+                break
+
+    with watch(model, 2, report=lambda event: None) as watching:
+        train(watching)  # from here on the first step of a pair puts the hooks on and the second takes them off
+        turns(("plain", None), ("sampled", watching))
+    with watch(model, 10**9) as idle:  # no hook is on the model after the first step
+        train(idle)
+        turns(("idle", idle), ("alone", None))
+        waits = _waits(lambda: train(idle)) if device == "cuda" else None
+    plain = statistics.median(times["plain"])
+    extra = {
+        kind: statistics.median(slow - fast for slow, fast in zip(times[kind], times[other]))
+        for kind, other in (("sampled", "plain"), ("idle", "alone"))
     }
-
-
-def healthy(seed: int) -> dict[str, Any]:
-    """Train without a fault, and tell what was said."""
-    torch.set_num_threads(1)
-    chosen = random.Random(seed)
-    architecture = ARCHITECTURES[seed % len(ARCHITECTURES)]
-    start, tanh = chosen.choice(STARTS), chosen.random() < 0.25
-    kind, rate = chosen.choice(
-        [
-            ("adam", 3e-4),
-            ("adam", 1e-3),
-            ("adam", 3e-3),
-            ("adamw", 1e-3),
-            ("sgd", 0.01),
-            ("sgd", 0.03),
-            ("momentum", 0.01),
-        ]
-    )
-    schedule, noise = chosen.choice(("constant", "warmup and cosine", "steps")), chosen.choice((0.5, 1.0, 2.0))
-    model = build(architecture, seed, tanh=tanh, start=start)
-    makers = {
-        "adam": lambda: torch.optim.Adam(model.parameters(), rate),
-        "adamw": lambda: torch.optim.AdamW(model.parameters(), rate, weight_decay=0.1),
-        "sgd": lambda: torch.optim.SGD(model.parameters(), rate),
-        "momentum": lambda: torch.optim.SGD(model.parameters(), rate, momentum=0.9),
+    result: Record = {
+        "words": case.words,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "rounds": len(times["sampled"]),
+        "milliseconds": {"step": 500 * plain, "sample": 1e3 * extra["sampled"], "two idle steps": 1e3 * extra["idle"]},
+        "overhead": {"watched": 2 * extra["sampled"] / (EVERY * plain), "idle": extra["idle"] / plain},
     }
-    optimizer = makers[kind]()
-    rates: dict[str, Any] = {
-        "constant": lambda step: 1.0,
-        "warmup and cosine": lambda step: min(
-            step / 30, 0.5 + 0.5 * torch.cos(torch.tensor(step / STEPS * 3.14159)).item()
-        ),
-        "steps": lambda step: 0.1 ** (step // 120),
-    }
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, rates[schedule])
-    generator = torch.Generator().manual_seed(seed)
-    training = Training(architecture, model, optimizer, generator, chosen.random() < 0.25, noise)
-    events: list[Any] = []
-    watching = watch(model, EVERY, report=events.append)
-    losses = []
-    for _ in range(STEPS):
-        loss = training.step()
-        watching.step(loss)
-        scheduler.step()
-        losses.append(float(loss.detach()))
-    watching.close()
-    first, last = statistics.mean(losses[:5]), statistics.mean(losses[-20:])
-    return {
-        "seed": seed, "architecture": architecture, "start": start or "recipe", "tanh": tanh, "optimizer": kind,
-        "rate": rate, "schedule": schedule, "noise": noise, "regression": training.regression,
-        "loss": [float(f"{first:.4g}"), float(f"{last:.4g}")], "trained": last < 0.9 * first,
-        "events": [str(event) for event in events if not event.recovered],
-    }  # fmt: skip
+    if device == "cuda":
+        result["synchronizations between samples"] = waits
+        result["memory"] = _memory(model, train)
+    return result
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--only", default="faults,healthy,overhead")
-    parser.add_argument("--healthy", type=int, default=200, help="how many trainings without a fault")
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--fresh", action="store_true", help="other seeds, which no rule or limit was chosen with")
-    parser.add_argument("--rounds", type=int, default=200, help="of the overhead, at most")
-    parser.add_argument("--seconds", type=float, default=25.0, help="for the overhead of a model, about")
-    parser.add_argument("--model", default="", help="overhead of models whose name contains this")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
-    options = parser.parse_args()
-    parts = options.only.split(",")
-    first, suffix = (FRESH, "-fresh") if options.fresh else (0, "")
-    with ProcessPoolExecutor(options.workers) as pool:
-        if "faults" in parts:
-            tasks = [
-                (number, architecture, seed)
-                for number, architecture, seed in product(
-                    range(len(FAULTS)), ARCHITECTURES, range(first, first + options.seeds)
-                )
-                if architecture not in FAULTS[number].harmless
-            ]
-            rows = list(pool.map(faulty, tasks))
-            for row in rows:
-                if not row["named"] or row["early"]:
-                    print(row["fault"], row["architecture"], row["seed"], row["told"], row["line"], row["early"])
-            shares = {name: sum(row[name] for row in rows) / len(rows) for name in ("named", "first")}
-            print(f"{len(rows)} faults: {shares['named']:.1%} named, {shares['first']:.1%} with the first line")
-            keep(
-                f"watch-faults{suffix}",
-                {"every": EVERY, "onset": ONSET, "after": AFTER, "trainings": rows},
-                options.write,
-            )
-        if "healthy" in parts:
-            runs = list(pool.map(healthy, range(first, first + options.healthy)))
-            for run in runs:
-                if run["events"]:
-                    print(*(f"{key}={value}" for key, value in run.items()))
-            learned = [run for run in runs if run["trained"]]
-            wrong = sum(bool(run["events"]) for run in learned)
-            print(f"{len(runs)} trainings without a fault, {len(learned)} learned; {wrong} false alarms on these")
-            keep(f"watch-healthy{suffix}", {"every": EVERY, "steps": STEPS, "trainings": runs}, options.write)
-    if "overhead" in parts:
-        cost = overhead(options.device, options.rounds, options.model, options.seconds)
-        print(json.dumps(cost, indent=1))
-        keep(f"watch-overhead-{options.device}", cost, options.write)
+@contextmanager
+def _strict() -> Iterator[None]:
+    """Waiting for the GPU is an error."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
-def keep(name: str, record: dict[str, Any], write: bool) -> None:
-    """One line for each training."""
-    if not write:
-        return
-    trainings = record.pop("trainings", None)
-    path = write_record(name, record)
-    if trainings is not None:
-        lines = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in trainings)
-        head = json.dumps(record, indent=1)[:-2]
-        path.write_text(f'{head},\n "trainings": [\n{lines}\n ]\n}}\n')
-    print(f"wrote {path.relative_to(RECORDS.parent)}")
+def _waits(step: Callable[[], None], steps: int = 10) -> int | str:
+    """How many of so many steps wait for the GPU; why, if they do."""
+    torch.cuda.synchronize()
+    count, reason = 0, ""
+    for _ in range(steps):
+        try:
+            with _strict():
+                step()
+        except RuntimeError as error:
+            count, reason = count + 1, str(error).splitlines()[0]
+    return f"{count} of {steps}: {reason}" if count else 0
 
 
-if __name__ == "__main__":
-    main()
+def _memory(model: nn.Module, train: Callable[[Watch | None], None]) -> dict[str, float]:
+    """MiB: the model with its gradients and Adam's state, the peak of a plain step, and of a sampled one."""
+
+    def peak(watching: Watch | None) -> float:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        for _ in range(2):
+            train(watching)
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() / 2**20
+
+    train(None)
+    plain = peak(None)
+    with watch(model, 1, report=lambda event: None) as watching:
+        train(watching)
+        sampled = peak(watching)
+    with watch(model, 10**9) as idle:
+        train(idle)
+        between = peak(idle)
+    held = 4 * sum(p.numel() * p.element_size() for p in model.parameters()) / 2**20
+    return {"model": held, "plain step": plain, "sampled step": sampled, "step between": between}

@@ -6,7 +6,13 @@ from . import commands
 
 app = program(
     "Publish the records of a run, say which source made them, write the pages.",
-    {"report": commands.report, "publish": commands.publish, "source": commands.source},
+    {
+        "docs": commands.docs,
+        "report": commands.report,
+        "publish": commands.publish,
+        "source": commands.source,
+        "advice": commands.advice,
+    },
 )
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Commands about the paper: `reproduce`, `compare`, `report`, `publish`, `source` and `paper`."""
+"""Commands about the paper: `reproduce`, `compare`, `paper`; and the maintainers' `docs`, `report`, `publish`, …"""
 
 from __future__ import annotations
 
@@ -113,6 +113,27 @@ def report(
     source, known = Results(results), experiments().values()
     for path in [pages.write_html(out, source, known)] if html else pages.write(out, source, known):
         print(f"wrote {path}")
+
+
+def docs(
+    check: Annotated[bool, typer.Option("--check", help="Say whether the pages are current; write nothing.")] = False,
+) -> None:
+    """Write every page that is made from records: docs/, the README's figures and badges."""
+    from . import docs as pages
+    from .registry import experiments
+    from .results import Results
+
+    root = Path(__file__).parents[1]
+    for path in pages.write_all(root, Results(root / "results"), experiments().values(), check=check):
+        print(f"wrote {path.relative_to(root)}")
+
+
+def advice(results: ResultsOption = None) -> None:
+    """Print the table that `initialize_` and `diagnose` advise from, recipe/on_record.csv, as the records have it."""
+    from .results import Results
+    from .studies import on_record
+
+    print(on_record.text(Results(results)), end="")
 
 
 def publish(

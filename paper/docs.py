@@ -1,19 +1,24 @@
-"""The generated pages of the docs: all of `results.md`, and the marked part of others."""
+"""`make docs`: the one writer of pages. All of some, as `results.md`, and the marked parts of others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tools import badges
 
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.files import prepare, write_whole
 from stiefel_init.lab.report import plots
 from stiefel_init.lab.report.page import write_page
 from stiefel_init.lab.report.tables import Table, plain
+from stiefel_init.recipe.advice import FILE as ADVICE
 
+from . import pages
 from .experiment import Experiment
 from .results import Results
+from .studies import on_record
 from .tables.compare import Comparison
 from .tables.protocol import SCHEMES
 from .tables.table import PaperTable
@@ -21,34 +26,84 @@ from .tables.table import PaperTable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-START, END = "<!-- evidence -->\n", "<!-- end -->"
 DPI = 110
+END = "<!-- end -->"
+"""What follows <!-- NAME --> on a page, up to this, is made from records."""
+Texts = dict[Path, str]
+Pictures = dict[str, "Figure"]
 
 
 def write(out: Path, results: Results, experiments: Iterable[Experiment]) -> list[Path]:
     """Write results.md and its pictures into `out`, and fill in the other pages there; returns the paths."""
+    return _write(out, *_of_experiments(out, results, experiments))
+
+
+def write_all(root: Path, results: Results, experiments: Iterable[Experiment], *, check: bool = False) -> list[Path]:
+    """Write every page and picture under `root` that is made from records.
+
+    Raises:
+        StiefelError: with `check`, which writes nothing, if a page is not current; and if what the installed package
+            cites is not what is on record, which no page can mend.
+    """
+    cited = root / "src" / "stiefel_init" / "recipe" / ADVICE
+    if cited.read_text(encoding="utf-8") != on_record.text(results):
+        raise StiefelError(f"{cited} is not what is on record; run `python -m paper advice > {cited}` first.")
+    docs = root / "docs"
+    texts, pictures = _of_experiments(docs, results, experiments)
+    of_records(root, results, texts)
+    if not check:
+        return _write(docs, texts, pictures)
+    stale = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    if stale:
+        raise StiefelError(f"{', '.join(map(str, stale))} is not current; run `make docs`.")
+    return []
+
+
+def _of_experiments(out: Path, results: Results, experiments: Iterable[Experiment]) -> tuple[Texts, Pictures]:
+    """The pages in `out` that experiments have a part in, and all their pictures by name."""
     found = _evidence(results, experiments)
     text, pictures = _results(results, found)
-    written = [write_whole(prepare(out) / "results.md", text)]
+    texts = {out / "results.md": text}
     for experiment, evidence in found.items():
         if evidence is None:
             continue
         page = out / f"{experiment.page}.md"
         if experiment.page not in (None, "results") and page.exists():
             pictures |= experiment.pictures(evidence)
-            written.append(_fill(page, experiment.section(evidence)))
-        asides = {out / f"{name}.md": lines for name, lines in experiment.asides(evidence).items()}
-        written += [_fill(page, lines) for page, lines in asides.items() if page.exists()]
+            _fill(texts, page, {"evidence": experiment.section(evidence)})
+        for name, lines in experiment.asides(evidence).items():
+            if (aside := out / f"{name}.md").exists():
+                _fill(texts, aside, {"evidence": lines})
+    return texts, pictures
+
+
+def of_records(root: Path, results: Results, texts: Texts) -> None:
+    """Add what benchmarks and smaller studies have on the pages, the README's figures and the badges."""
+    docs = root / "docs"
+    for page, lines in pages.WHOLE.items():
+        texts[docs / f"{page}.md"] = "\n".join(lines()).rstrip() + "\n"
+    for page, parts in pages.PARTS.items():
+        _fill(texts, docs / f"{page}.md", {mark: lines() for mark, lines in parts.items()})
+    _fill(texts, root / "README.md", {"figures": pages.readme(results)})
+    texts |= {docs / "badges" / name: text for name, text in badges.badges().items()}
+
+
+def _fill(texts: Texts, page: Path, parts: Mapping[str, Sequence[str]]) -> None:
+    """Put lines between the marks of a page."""
+    text = texts.get(page) or page.read_text(encoding="utf-8")
+    for name, lines in parts.items():
+        mark = f"<!-- {name} -->"
+        before, found, rest = text.partition(f"{mark}\n")
+        if not found or END not in rest:
+            raise StiefelError(f"{page} lacks the marks {mark} and {END} to write between; restore them.")
+        text = "\n".join([f"{before}{mark}", *lines, f"{END}{rest.partition(END)[2]}"])
+    texts[page] = text
+
+
+def _write(out: Path, texts: Texts, pictures: Pictures) -> list[Path]:
+    prepare(out)
+    written = [write_whole(path, text) for path, text in texts.items()]
     return written + [plots.save(figure, out / f"{name}.png", DPI) for name, figure in pictures.items()]
-
-
-def _fill(page: Path, lines: Sequence[str]) -> Path:
-    """Write lines between the marks of a page."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(START)
-    if END not in rest:
-        raise StiefelError(f"{page} lacks the marks {START.strip()} and {END} to write between; restore them.")
-    text = "\n".join(lines)
-    return write_whole(page, f"{before}{START}{text}\n{END}{rest.partition(END)[2]}")
 
 
 def write_html(out: Path, results: Results, experiments: Iterable[Experiment]) -> Path:
@@ -64,7 +119,7 @@ def _evidence(results: Results, experiments: Iterable[Experiment]) -> dict[Exper
     return {experiment: experiment.evidence(results) for experiment in experiments}
 
 
-def _results(results: Results, found: dict[Experiment, Any]) -> tuple[str, dict[str, Figure]]:
+def _results(results: Results, found: dict[Experiment, Any]) -> tuple[str, Pictures]:
     """The text of results.md, and its pictures by name."""
     here = {e: evidence for e, evidence in found.items() if e.page == "results" and evidence is not None}
     if not here:
@@ -78,7 +133,7 @@ def _results(results: Results, found: dict[Experiment, Any]) -> tuple[str, dict[
     lines = [
         "# The paper, re-run",
         "",
-        "Do not edit: `stiefel-init report` computes every number here from the records under `results/`.",
+        "Do not edit: `make docs` computes every number here from the records under `results/`.",
         "`stiefel-init compare` prints each published number beside ours; `stiefel-init reproduce NAME` reruns one.",
         "",
         *_what_was_run(results.environments),
@@ -99,7 +154,7 @@ def _results(results: Results, found: dict[Experiment, Any]) -> tuple[str, dict[
         *_furthest(tables),
         "",
     ]
-    pictures: dict[str, Figure] = {}
+    pictures: Pictures = {}
     for experiment, evidence in here.items():
         lines += experiment.section(evidence)
         pictures |= experiment.pictures(evidence)

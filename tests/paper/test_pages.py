@@ -6,8 +6,6 @@ import base64
 import json
 import re
 import shutil
-import subprocess
-import sys
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -48,15 +46,44 @@ def test_the_report_is_current(tmp_path: Path) -> None:
             assert np.abs(fresh - old).mean() < 1e-3, f"run `make docs`: {path.name}"
 
 
-def test_the_pages_of_figures_are_current() -> None:
-    done = subprocess.run(
-        [sys.executable, ROOT / "benchmarks" / "summary.py", "--check"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+def test_the_pages_of_benchmarks_are_current() -> None:
+    texts: dict[Path, str] = {}
+    pages.of_records(ROOT, Results(OURS), texts)
+    assert len(texts) == 12
+    for path, text in texts.items():
+        assert path.read_text() == text, "run `make docs`"
 
 
-def test_the_report_as_a_page(stiefel_init: Cli, tmp_path: Path) -> None:
-    assert stiefel_init("report", "--html", "--out", str(tmp_path)).code == 0
+@pytest.mark.slow
+def test_every_page_is_current_and_one_that_is_not_is_named(tmp_path: Path) -> None:
+    for name in ("docs", "results", "README.md", "src/stiefel_init/recipe/on_record.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tmp_path / name)
+    page = tmp_path / "docs" / "watch.md"
+    page.write_text(page.read_text().replace("| rate far too low | named", "| rate far too low | missed"))
+    with pytest.raises(StiefelError) as error:
+        pages.write_all(tmp_path, Results(OURS), experiments().values(), check=True)
+    assert one_sentence(error).startswith(f"{page} is not current")
+
+
+def test_a_citation_that_is_not_on_record_is_named_and_not_mended(few: Results, tmp_path: Path) -> None:
+    cited = tmp_path / "src" / "stiefel_init" / "recipe" / "on_record.csv"
+    cited.parent.mkdir(parents=True)
+    cited.write_text("study\n")
+    with pytest.raises(StiefelError, match="is not what is on record") as error:
+        pages.write_all(tmp_path, few, experiments().values())
+    assert "python -m paper advice" in one_sentence(error)
+    assert cited.read_text() == "study\n"
+
+
+def test_what_is_cited_is_on_record(maintain: Cli) -> None:
+    told = maintain("advice", "--results", str(OURS)).out
+    assert told == (ROOT / "src" / "stiefel_init" / "recipe" / "on_record.csv").read_text()
+
+
+def test_the_report_as_a_page(maintain: Cli, tmp_path: Path) -> None:
+    assert maintain("report", "--html", "--out", str(tmp_path)).code == 0
     page = (tmp_path / "results.html").read_text()
     assert "<strong>holds</strong>" in page
     assert "Table 5" in page

@@ -1,9 +1,8 @@
-"""docs/on-the-set.md: its code runs, its tables are its records', its numbers are what comes out."""
+"""docs/on-the-set.md: its code runs, its numbers are what comes out."""
 
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,15 +19,6 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_block_of_the_docs_runs(block: str) -> None:
     exec(compile(block, "docs/on-the-set.md", "exec"), {})
-
-
-def test_the_tables_are_made_from_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import on_the_set
-
-    assert on_the_set.with_tables(PAGE) == PAGE
-    assert "StiefelAdam" in on_the_set.tables()
-    sys.modules.pop("on_the_set")
 
 
 def test_the_error_after_the_longest_step() -> None:

@@ -1,4 +1,4 @@
-"""Small networks of five architectures that train, and the catalogue of ways to break their training; for watch.py."""
+"""Small networks of five architectures that train, and the catalogue of ways to break their training."""
 
 from __future__ import annotations
 

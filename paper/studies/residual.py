@@ -1,6 +1,6 @@
-"""Starts made for residual networks and transformers against ours, on small networks with and without normalization.
+"""Initializations made for residual networks and transformers against ours, on small networks.
 
-    python benchmarks/residual_rivals.py [--networks transformer,resnet] [--seeds 5] [--epochs 12] [--write]
+    python -m paper.studies.residual [--networks transformer,resnet] [--seeds 5] [--epochs 12] [--write]
 
 Digits, four fifths for training. The transformers read an image as eight rows of eight pixels: 32 wide, 8 blocks, the
 mean of all tokens at the end. The residual network has 8 blocks of two 3 × 3 convolutions, 12 channels. The plain one
@@ -12,25 +12,29 @@ compared have other seeds.
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from _timing import RECORDS, machine, write_record
+from benchmarks import timing
 from torch import Tensor, nn
 
+from stiefel_init import schemes
 from stiefel_init.lab.data import load
+from stiefel_init.lab.report.tables import Table
+from stiefel_init.lab.study.significance import Compared, compared, welch
+from stiefel_init.lab.train.task import ACCURACY
 from stiefel_init.torch import initialize_
+
+from .small_training import accuracy, at_best_rate, fit
 
 WIDTH, HEADS, BLOCKS, CHANNELS, BATCH = 32, 4, 8, 12, 128
 UNITS, DEPTH = 64, 100
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
-TUNING_SEED = 1000
 RECORD = "residual-rivals-cpu"
 
 
@@ -139,26 +143,18 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[str, ...]]] = {
 
 
 def train(network: str, start: str, rate: float, seed: int, epochs: int) -> float:
-    """The test accuracy in per cent; 10, that of guessing, for a network that diverged."""
+    """The test accuracy in per cent."""
     data = load("digits")
     x, y = torch.from_numpy(data.x).float() / data.scale, torch.from_numpy(data.y)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
-    own, test = order[: -len(x) // 5], order[-len(x) // 5 :]
-    torch.manual_seed(seed)  # of torch's own start
+    rows, test = order[: -len(x) // 5], order[-len(x) // 5 :]
+    torch.manual_seed(seed)  # of torch's own initialization
     model = plain() if start.startswith(PLAIN) else NETWORKS[network][0]()
     start = start.removeprefix(PLAIN)
     if start != "torch":
-        initialize_(model, None if start == "ours" else start, seed=seed, inputs=_example(start, x[own[:BATCH]]))
-    adam = torch.optim.Adam(model.parameters(), lr=rate)
-    shuffle = torch.Generator().manual_seed(seed)
-    for _ in range(epochs):
-        for rows in own[torch.randperm(len(own), generator=shuffle)].split(BATCH):
-            adam.zero_grad()
-            F.cross_entropy(model(x[rows]), y[rows]).backward()
-            adam.step()
-    with torch.no_grad():
-        out = model(x[test])
-    return 100 * float((out.argmax(1) == y[test]).double().mean()) if bool(out.isfinite().all()) else 10.0
+        initialize_(model, None if start == "ours" else start, seed=seed, inputs=_example(start, x[rows[:BATCH]]))
+    fit(model, x[rows], y[rows], rate=rate, seed=seed, epochs=epochs, batch=BATCH)
+    return accuracy(model, x[test], y[test])
 
 
 def _example(start: str, rows: Tensor) -> Tensor | None:
@@ -169,22 +165,106 @@ def _example(start: str, rows: Tensor) -> Tensor | None:
 
 def measure(network: str, start: str, seeds: int, epochs: int) -> dict[str, Any]:
     """One row of the record."""
-    tried = {rate: round(train(network, start, rate, TUNING_SEED, epochs), 2) for rate in RATES}
-    rate = max(tried, key=lambda r: tried[r])
-    scores = [round(train(network, start, rate, seed, epochs), 2) for seed in range(seeds)]
+    tried, rate, scores = at_best_rate(partial(train, network, start), RATES, seeds, epochs, epochs)
     return {"network": network, "start": start, "rate": rate, "tried": tried, "scores": scores}
 
 
+NEEDS = {
+    "t-fixup": "attention under its usual names, in blocks that are modules; embeddings are drawn too",
+    "mimetic": "self-attention under its usual names, and the number of heads as an attribute of its module",
+    "fixup": "residual branches without normalization; the authors' scalar biases and gains are the model's to have",
+    "skip-init": "residual branches; the plan says which parameter silences each",
+    "meta-init": "a batch, and a model that can be differentiated three times",
+}
+WORDS = {
+    "transformer": "transformer without normalization",
+    "transformer with LayerNorm": "transformer with LayerNorm",
+    "resnet": "residual network without normalization",
+    "perceptron": "perceptron of 100 layers",
+    "tanh": "plain tanh network",
+}
+Found = dict[str, dict[str, Compared]]
+
+
+def part() -> list[str]:
+    """The part of docs/baselines.md on residual networks and transformers."""
+    record = timing.kept(RECORD)
+    found: Found = {}
+    for network in dict.fromkeys(row["network"] for row in record["rows"]):
+        rows = [row for row in record["rows"] if row["network"] == network]
+        judged = compared([np.array(row["scores"]) for row in rows], ACCURACY)
+        found[network] = {row["start"]: one for row, one in zip(rows, judged)}
+    plain = [start for start in found.get("perceptron", ()) if start.startswith(PLAIN)]
+    starts = dict.fromkeys([*(s for judged in found.values() for s in judged if s not in plain), *plain])
+    rows = [[start, *(_cell(judged.get(start)) for judged in found.values())] for start in starts]
+    seeds, epochs, device = record["seeds"], record["epochs"], record["machine"]["device"]
+    lines = [
+        f"Test accuracy in per cent on digits, mean and deviation of {seeds} seeds, {epochs} epochs, each start at its",
+        "best of five rates. **Bold**: the best. †: shown to be worse (Welch's test, p < 0.05, by Holm).",
+        f"`python -m paper.studies.residual --write`, {device}. Small networks: a direction, not a verdict.",
+        "",
+        *Table("", ["start", *(WORDS[network] for network in found)], rows).markdown(),
+        "",
+        *_beside(record, plain),
+    ]
+    for name, needs in NEEDS.items():
+        described = inspect.cleandoc(type(schemes.get(name)).__doc__ or "").partition(">>>")[0].strip()
+        formula, *rest = described.split("\n\n")
+        lines += [f"### {name}", "", formula, ""]
+        lines += [line for part in rest for line in (part, "")]
+        lines += [f"Needs: {needs}.", "", _prefer(name, found), ""]
+    return lines[:-1]
+
+
+def _beside(record: dict[str, Any], plain: list[str]) -> list[str]:
+    """Perceptrons with and without skips, at equal parameters."""
+    scores = {row["start"]: np.array(row["scores"]) for row in record["rows"] if row["network"] == "perceptron"}
+    if not plain:
+        return []
+    residual = [start for start in scores if start not in plain]
+    best = [max(part, key=lambda start: float(scores[start].mean())) for part in (plain, residual)]
+    means = [f"{scores[start].mean():.1f} %" for start in best]
+    p = welch(scores[best[0]], scores[best[1]])
+    shown = "their means differ" if p is not None and p < 0.05 else "their means are not shown to differ"
+    return [
+        "The perceptrons have equal parameters: in rows called *plain* the layers follow one another, in the others",
+        f"two layers each are a residual block. The best without skips is {best[0].removeprefix(PLAIN)}, {means[0]},",
+        f"the best with skips {best[1]}, {means[1]}; {shown} (Welch's test, p = {p:.2g}).",
+        "",
+    ]
+
+
+def _cell(one: Compared | None) -> str:
+    if one is None:
+        return "—"
+    text = f"{one.mean:.1f} ± {one.std:.1f}"
+    return f"**{text}**" if one.best else text if _good(one) else f"{text} †"
+
+
+def _good(one: Compared) -> bool:
+    return one.best or one.p is None or one.p >= 0.05
+
+
+def _prefer(name: str, found: Found) -> str:
+    """When to prefer it, from the record alone."""
+    told = []
+    for network, judged in found.items():
+        for start, one in judged.items():
+            if start.split()[0] != name:
+                continue
+            over = f"{one.mean - judged['ours'].mean:+.1f} to ours"
+            which = "" if start == name else f", `{start}`"
+            others = "not shown to be worse than the best" if _good(one) else "worse than the best"
+            verdict = "the best" if one.best else others
+            told.append(f"{WORDS[network]}{which}: {verdict} ({over})")
+    return "Here: " + "; ".join(told) + "."
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = timing.arguments(__doc__)
     parser.add_argument("--networks", default=",".join(NETWORKS), help="some of: %(default)s")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument(
-        "--write",
-        action="store_true",
-        help="keep the figures, beside those of other networks",
-    )
     options = parser.parse_args()
     chosen = options.networks.split(",")
     if unknown := [name for name in chosen if name not in NETWORKS]:
@@ -194,17 +274,14 @@ def main() -> None:
     rows = []
     for network in chosen:
         for start in NETWORKS[network][1]:
-            row = measure(network, start, options.seeds, options.epochs)
-            rows.append(row)
-            mean, spread = statistics.mean(row["scores"]), statistics.stdev(row["scores"])
-            print(f"{network:<28}{start:<28}{mean:6.1f} % ± {spread:4.1f} at rate {row['rate']:g}", flush=True)
+            rows.append(measure(network, start, options.seeds, options.epochs))
+            print(rows[-1], flush=True)
     if options.write:
-        path = RECORDS / f"{RECORD}.json"
-        before = json.loads(path.read_text())["rows"] if path.exists() else []
+        before = (timing.read(RECORD) or {"rows": []})["rows"]
         kept = [row for row in before if row["network"] in NETWORKS and row["network"] not in chosen]
         rows = sorted([*kept, *rows], key=lambda row: list(NETWORKS).index(row["network"]))
-        record = {"machine": machine("cpu"), "epochs": options.epochs, "seeds": options.seeds, "rows": rows}
-        print(f"wrote {write_record(RECORD, record).name}")
+        record = {"machine": timing.machine("cpu"), "epochs": options.epochs, "seeds": options.seeds, "rows": rows}
+        timing.write(RECORD, record)
 
 
 if __name__ == "__main__":

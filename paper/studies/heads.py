@@ -1,27 +1,25 @@
 """Whose last layer learns most from a few images of each class: ours and IDInit's, behind the same hidden layers.
 
-    python benchmarks/heads.py [--data DIRECTORY] [--seeds 10] [--write]
+    python -m paper.studies.heads [--data DIRECTORY] [--seeds 10] [--write]
 
-The study of rivals found IDInit ahead on a few digits. Its hidden layers there are the identity, a member of our set;
-its last layer is not: every unit feeds one class with weight 1. So each start is trained with its own last layer and
-with IDInit's, in the study's way: full batches, 100 steps of Adam, each at its best of seven rates, which two networks
-with seeds of their own choose. Without --data, digits alone.
+The study of baselines found IDInit ahead on a few digits. Its hidden layers there are the identity, a member of our
+set; its last layer is not: every unit feeds one class with weight 1. So each body is trained with its own last layer
+and with IDInit's, in the study's way: full batches, 100 steps of Adam, each at its best of seven rates, which two
+networks with seeds of their own choose. Without --data, digits alone.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _timing import RECORDS, machine, write_record
+from benchmarks import timing
 
 from stiefel_init import StiefelError
 from stiefel_init.lab import run
@@ -36,12 +34,11 @@ BODIES = ("recipe", "permutation", "identity")
 DEPTHS, SHOTS = (10, 100), (1, 8)
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 TUNING, FIRST = (1000, 1001), 4000
-START, END = "<!-- heads -->\n", "<!-- end of heads -->"
 
 
 @dataclass(frozen=True)
 class WithHead(Scheme):
-    """A start with IDInit's last layer.
+    """An initialization with IDInit's last layer.
 
     >>> str(WithHead("recipe"))
     'with-head recipe'
@@ -71,7 +68,7 @@ def cell(key: Key, times: float, seed: int) -> Cell:
 
 def scores(cells: Mapping[Any, Cell], datasets: Mapping[str, Any]) -> dict[Any, float]:
     """Train all."""
-    return {key: one.score for key, one in zip(cells, run(list(cells.values()), device="cpu", datasets=datasets))}
+    return {key: record.score for key, record in zip(cells, run(list(cells.values()), device="cpu", datasets=datasets))}
 
 
 def measure(names: list[str], seeds: int, directory: Path | None) -> list[dict[str, Any]]:
@@ -89,40 +86,23 @@ def measure(names: list[str], seeds: int, directory: Path | None) -> list[dict[s
     ]
 
 
-def heads(page: str) -> str:
-    """The page of rivals with its part on last layers computed anew."""
-    before, rest = page.split(START)
-    after = rest.split(END)[1]
-    return before + START + "\n".join(_lines(json.loads((RECORDS / f"{RECORD}.json").read_text()))) + "\n" + END + after
+def _mean(record: Mapping[str, Any], key: tuple[str, int, str], swapped: bool) -> np.ndarray:
+    """The scores of data and a body with one of the last layers, averaged over depths seed by seed."""
+    rows = [row for row in record["rows"] if (row["dataset"], row["shots"], row["body"]) == key]
+    return np.mean([row["scores"] for row in rows if row["idinit_head"] == swapped], axis=0)
 
 
-def _gains(record: Mapping[str, Any]) -> Iterator[tuple[str, int, str, np.ndarray, np.ndarray]]:
-    """Of all data and bodies, the scores of both last layers, averaged over depths seed by seed."""
-    rows = record["rows"]
-    for dataset, shots, body in dict.fromkeys((row["dataset"], row["shots"], row["body"]) for row in rows):
-        own, other = (
-            np.mean(
-                [
-                    row["scores"]
-                    for row in rows
-                    if (row["dataset"], row["shots"], row["body"]) == (dataset, shots, body)
-                    and row["idinit_head"] == swapped
-                ],
-                axis=0,
-            )
-            for swapped in (False, True)
-        )
-        yield dataset, shots, body, own, other
-
-
-def _lines(record: Mapping[str, Any]) -> list[str]:
-    gains = list(_gains(record))
-    p = holm([different(other - own) for *_, own, other in gains])
+def part(record: Mapping[str, Any] | None = None) -> list[str]:
+    """The part of docs/baselines.md on last layers."""
+    record = record or timing.kept(RECORD)
+    keys = dict.fromkeys((row["dataset"], row["shots"], row["body"]) for row in record["rows"])
+    gains = [(key, _mean(record, key, False), _mean(record, key, True)) for key in keys]
+    p = holm([different(swapped - ours) for _, ours, swapped in gains])
     rows: dict[tuple[str, int], dict[str, str]] = {}
-    for (dataset, shots, body, own, other), each in zip(gains, p):
-        gain = statistics.mean(other - own)
+    for ((dataset, shots, body), ours, swapped), each in zip(gains, p):
+        gain = statistics.mean(swapped - ours)
         mark = "**" if each < 0.05 else ""
-        told = f"{statistics.mean(own):.1f} → {statistics.mean(other):.1f} ({mark}{gain:+.1f}{mark})"
+        told = f"{statistics.mean(ours):.1f} → {statistics.mean(swapped):.1f} ({mark}{gain:+.1f}{mark})"
         rows.setdefault((dataset, shots), {})[body] = told
     bodies = list(dict.fromkeys(body for of in rows.values() for body in of))
     lines = [[f"{data}, {few} per class", *(of.get(body, "") for body in bodies)] for (data, few), of in rows.items()]
@@ -136,24 +116,23 @@ def _lines(record: Mapping[str, Any]) -> list[str]:
         *Table("", ["", *bodies], lines).markdown(), "",
         "Where nothing is bold, our own last layer is as good as can be told. In your own network:",
         '`initialize_(model, "identity")`, then `initialize_(model[-1], "idinit")` for its last layer.',
-        f"`python benchmarks/heads.py --data DIRECTORY --write`, {record['machine']['device']}.",
+        f"`python -m paper.studies.heads --data DIRECTORY --write`, {record['machine']['device']}.",
     ]  # fmt: skip
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = timing.arguments(__doc__)
     parser.add_argument("--data", type=Path, help="directory of MNIST and Fashion-MNIST")
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--write", action="store_true", help="write the record")
     options = parser.parse_args()
     names = ["digits", *(["mnist", "fashion-mnist"] if options.data else [])]
     try:
-        record = {"machine": machine("cpu"), "rows": measure(names, options.seeds, options.data)}
+        record = {"machine": timing.machine("cpu"), "rows": measure(names, options.seeds, options.data)}
     except StiefelError as error:
         parser.error(str(error))
-    print("\n".join(_lines(record)))
+    print("\n".join(part(record)))
     if options.write:
-        write_record(RECORD, record)
+        timing.write(RECORD, record)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""The models of `benchmarks/families.py`: those of the study of architectures, one of each family of timm, small
-ones of transformers. All are built without a download."""
+"""Models other people wrote, built without a download: the study of architectures, timm's families, transformers'."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ Make = Callable[[str], Subject]
 
 def study() -> Iterator[tuple[str, Make]]:
     """Every network of the study of architectures, on inputs of its problem's shape."""
-    from paper.studies.architectures.catalogue import networks
+    from ..studies.architectures.catalogue import networks
 
     for name, network in networks(quick=False).items():
         if network.rates_of:  # another, trained for longer
@@ -104,10 +103,10 @@ def timm_families() -> Iterator[tuple[str, Make]]:
     for module in sorted(timm.list_modules()):
         names = sorted(timm.list_models(module=module), key=_rank)
         if names:
-            yield module, lambda device, names=names: _timm(names, device)  # type: ignore[misc]
+            yield module, lambda device, names=names: from_timm(names, device)  # type: ignore[misc]
 
 
-def _timm(names: list[str], device: str) -> Subject:
+def from_timm(names: list[str], device: str) -> Subject:
     """The first of the variants that can be built and is not large; else the smallest of those that were tried."""
     import timm
 

@@ -1,17 +1,16 @@
-"""The deepest plain networks that train: convolutions of 1,000 to 10,000 layers from `initialize_` and a rival's start.
+"""The deepest plain networks that train: convolutions of 1,000 to 10,000 layers from `initialize_` and a baseline's.
 
 A few hundred steps at the rate 0.1 / depth, which is the best one at 20, 50, 100 and 1,000 layers in the study of
 architectures. On a GPU the depths run side by side, in a process each; start NVIDIA's MPS, or they take turns. The
 record is written anew whenever one has ended. It says where the time went: to read the images, to make the model and
 to capture a step, to start the weights (`initialize_` is in there), to train with six tests.
 
-    python benchmarks/deepest.py --device cuda --data DIR --write
+    python -m paper.studies.deepest --data DIR --write
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
@@ -20,12 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from paper.studies.architectures.catalogue import Network
-from paper.studies.architectures.networks import PlainCNN
-from paper.studies.architectures.problems import ACCURACY, images
-from paper.studies.architectures.training import Job, Slot
+from benchmarks import timing
 
-RECORD = Path(__file__).parent / "records" / "deepest.json"
+from .architectures.catalogue import Network
+from .architectures.networks import PlainCNN
+from .architectures.problems import ACCURACY, images
+from .architectures.training import Job, Slot
+
+RECORD = "deepest"
+BATCH, TEST = 64, 2000
+"""Images of a step, and of each of the six tests."""
 STARTS = ("ours", "looks-linear", "orthogonal", "he")
 
 
@@ -38,10 +41,10 @@ def run(depth: int, start: str, options: argparse.Namespace) -> dict[str, Any]:
         torch.backends.cudnn.benchmark = True  # thousands of equal layers repay one trial of its algorithms
     begin, phases = time.perf_counter(), _Phases(device)
     problem = images("fashion-mnist", device, options.data, half=True, rows=None)
-    problem.test_x, problem.test_y = problem.test_x[: options.test], problem.test_y[: options.test]
+    problem.test_x, problem.test_y = problem.test_x[:TEST], problem.test_y[:TEST]
     network = Network(
         f"cnn{depth}", "cnn", f"plain CNN of {depth:,} layers", partial(PlainCNN, depth),
-        lambda *_: problem, ACCURACY, (0.1 / depth,), options.steps, batch=options.batch, slots=1,
+        lambda *_: problem, ACCURACY, (0.1 / depth,), options.steps, batch=BATCH, slots=1,
     )  # fmt: skip
     phases.over("images")
     slot, curves = Slot(network, problem, device), []
@@ -76,33 +79,44 @@ class _Phases:
         self._last = now
 
 
+def section() -> list[str]:
+    """Its part of docs/performance.md."""
+    record = timing.kept(RECORD)
+    rows = [
+        [f"{row['depth']:,}", row["start"], ", ".join(f"{score:.1f}" for score in curve), f"{row['seconds']:.0f}"]
+        for row in record["rows"]
+        for curve in row["curves"]
+    ]
+    return [
+        "## The deepest networks", "",
+        "`python -m paper.studies.deepest --data DIR --write`: plain CNNs, 3 × 3 kernels of 32 channels,",
+        f"without shortcuts or normalization, on Fashion-MNIST at 14 × 14 pixels; {record['steps']} steps on "
+        f"{record['batch']} images.",
+        f"Accuracy on {record['test']:,} test images at six looks. {record['device']}; "
+        "seconds count the building, too.", "",
+        *timing.markdown(["layers", "start", "accuracy (%)", "seconds"], rows),
+    ]  # fmt: skip
+
+
 def main() -> None:
-    """Train, print, and write the record if asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
+    parser = timing.arguments(__doc__)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--depths", type=int, nargs="+", default=[2_000, 5_000, 10_000])
     parser.add_argument("--starts", nargs="+", default=["ours", "looks-linear"], choices=STARTS)
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--test", type=int, default=2000, help="test images looked at, six times")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=RECORD)
-    parser.add_argument("--write", action="store_true", help="keep the record")
     options = parser.parse_args()
     cells = [(depth, start) for depth in sorted(options.depths, reverse=True) for start in options.starts]
-    workers = 6 if options.device == "cuda" else 1
-    name = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
-    record: dict[str, Any] = {
-        "device": name, "torch": torch.__version__, "steps": options.steps, "batch": options.batch,
-        "test": options.test, "rows": [],
+    record: timing.Record = {
+        "device": timing.machine(options.device)["device"], "torch": torch.__version__, "steps": options.steps,
+        "batch": BATCH, "test": TEST, "rows": [],
     }  # fmt: skip
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(6 if options.device == "cuda" else 1, mp_context=get_context("spawn")) as pool:
         for done in as_completed(pool.submit(run, depth, start, options) for depth, start in cells):
             record["rows"].append(done.result())
             record["rows"].sort(key=lambda row: (row["depth"], row["start"]))
             if options.write:
-                options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+                timing.write(RECORD, record)
 
 
 if __name__ == "__main__":

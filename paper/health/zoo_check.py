@@ -1,6 +1,6 @@
 """`diagnose` and `watch` on models people use: nothing crashes, nothing changes, and what they say is finite.
 
-    python benchmarks/families.py [--from study,timm,transformers] [--device cpu|cuda] [--only TEXT] [--write]
+    python -m paper.health.zoo_check [--from study,timm,transformers] [--device cpu|cuda] [--only TEXT] [--write]
 
 Each model is diagnosed in training mode. Its parameters, its buffers, its mode, its random numbers and its outputs must
 be the same to the bit afterwards. Then it is trained for a few steps of Adam three times from one state: twice plain,
@@ -11,13 +11,13 @@ measured must be finite where the outputs and gradients of the model are.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import logging
 import math
 import os
 import signal
+import statistics
 import sys
 import time
 import warnings
@@ -30,11 +30,12 @@ from typing import Any
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import torch
-from _timing import RECORDS, machine, write_record
-from family_models import SOURCES, Make, NotBuilt, Subject, first, loss
+from benchmarks import timing
 from torch import Tensor, nn
 
 from stiefel_init.torch import diagnose, watch
+
+from .zoo import SOURCES, Make, NotBuilt, Subject, first, loss
 
 STEPS, EVERY = 4, 2
 MOST = 90  # seconds for one model
@@ -245,68 +246,71 @@ def attempt(make: Make, device: str) -> dict[str, Any]:
         return {"variant": subject.variant, "wrong": [sentence(error)]}
 
 
+NAMES = {
+    "study": "the networks of [whole networks](architectures.md)",
+    "transformers": "small models of transformers, one of each architecture",
+    "timm": "one model of each family of timm, as it is there",
+}
+
+
+def part() -> list[str]:
+    """The table of docs/diagnose.md."""
+    records = timing.on_devices("families")
+    rows = [_row(source, entry) for record in records for source, entry in record["sources"].items()]
+    header = ["models", "tried", "not tried, for time", "as they should be", "called sick", "`diagnose`, median", "on"]
+    return timing.markdown(header, rows)[:-1]
+
+
+def _row(source: str, entry: dict[str, Any]) -> list[str]:
+    tried = [row for row in entry["models"].values() if "skipped" not in row]
+    right = [row for row in tried if not row["wrong"]]
+    version = f", {source} {entry['version']}" if entry.get("version") else ""
+    return [
+        NAMES[source],
+        str(len(tried)),
+        str(len(entry["models"]) - len(tried)),
+        str(len(right)),
+        str(sum(bool(row["findings"]) for row in right)),
+        f"{statistics.median(row['diagnose s'] for row in right):.2g} s" if right else "—",
+        f"{timing.where(entry)}, PyTorch {entry['machine']['torch']}{version}",
+    ]
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--from", dest="sources", default=",".join(SOURCES), help=f"of {', '.join(SOURCES)}")
+    parser = timing.arguments(__doc__)
+    parser.add_argument("--from", dest="sources", default=",".join(SOURCES), help="some of: %(default)s")
     parser.add_argument("--only", default="", help="models whose name contains this")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no further model after so long")
-    parser.add_argument("--write", action="store_true", help="keep the table under benchmarks/records/")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no model after so many")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
     torch.use_deterministic_algorithms(True, warn_only=True)
     warnings.simplefilter("ignore")
     if options.write and options.only:
         parser.error(f"--write keeps the models of a source as a whole; leave out --only {options.only}.")
-    begin, path, rows = time.perf_counter(), None, []
+    begin, name = time.perf_counter(), f"families-{options.device}"
     for source in options.sources.split(","):
         try:
             families = list(SOURCES[source]())
         except ImportError as error:
             print(f"{source} is left out: {error}", flush=True)
             continue
-        entry: dict[str, Any] = {"machine": machine(options.device), "models": {}}
+        entry: dict[str, Any] = {"machine": timing.machine(options.device), "models": {}}
         if source in sys.modules:
             entry["version"] = sys.modules[source].__version__
-        for name, make in families:
-            if options.only not in name:
+        for family, make in families:
+            if options.only not in family:
                 continue
             late = time.perf_counter() - begin > options.seconds
             row = {"skipped": f"not begun after {options.seconds:.0f} s"} if late else attempt(make, options.device)
-            entry["models"][name] = row
-            rows.append(row)
-            print(f"{source}/{name:24} {line(row)}", flush=True)
+            entry["models"][family] = row
+            told = f"skipped: {row['skipped'][:160]}" if "skipped" in row else row["wrong"] or "as it should be"
+            print(f"{source}/{family:24} {told}", flush=True)
             gc.collect()
             if options.device == "cuda":
                 torch.cuda.empty_cache()
-            if options.write:
-                path = keep(f"families-{options.device}", source, entry)
-    tried = [row for row in rows if "skipped" not in row]
-    print(
-        f"{len(tried)} models tried, {sum(not row['wrong'] for row in tried)} as they should be; "
-        f"{len(rows) - len(tried)} skipped; {time.perf_counter() - begin:.0f} s"
-    )
-    if path is not None:
-        print(f"wrote {path}")
-
-
-def keep(name: str, source: str, entry: dict[str, Any]) -> Path:
-    """Write what a source told, and leave what the others told before as it is."""
-    path = RECORDS / f"{name}.json"
-    old = json.loads(path.read_text(encoding="utf-8"))["sources"] if path.exists() else {}
-    return write_record(name, {"sources": {**old, source: entry}})
-
-
-def line(row: dict[str, Any]) -> str:
-    """A row in words."""
-    if "skipped" in row:
-        return f"skipped: {row['skipped'][:160]}"
-    if row["wrong"]:
-        return f"{row['variant']} WRONG: {'; '.join(row['wrong'])}"
-    said = ", ".join(row["findings"]) or "healthy"
-    return (
-        f"{row['variant'] or '-'}, {row['parameters']:,} parameters, {row['layers']} layers: as it should be ({said})"
-    )
+            if options.write:  # what the other sources told before stays
+                old = (timing.read(name) or {"sources": {}})["sources"]
+                timing.write(name, {"sources": {**old, source: entry}})
 
 
 if __name__ == "__main__":

@@ -1,31 +1,26 @@
-"""docs/diagnosis-accuracy.md, from the record of `benchmarks/diagnosis.py`, and the rules in docs/diagnose.md."""
+"""docs/diagnosis-accuracy.md, from the record of the study of `diagnose`, and the rules in docs/diagnose.md."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-
-from diagnosis_record import read
 
 from stiefel_init.lab.report.tables import Table
 from stiefel_init.torch.diagnosis._rules import RULES
 
-HERE = Path(__file__).parent
-ACCURACY = HERE.parent / "docs" / "diagnosis-accuracy.md"
-DIAGNOSE = HERE.parent / "docs" / "diagnose.md"
+from .diagnosis import Row, read
 
 
-def accuracy() -> str:
-    """The page."""
+def page() -> list[str]:
+    """docs/diagnosis-accuracy.md."""
     record = read()
     rows = record["rows"]
     lines = [
         "# How often is `diagnose` right?",
         "",
-        "Made by `make docs` from the record of `python benchmarks/diagnosis.py --write`.",
+        "Made by `make docs` from the record of `python -m paper.health.diagnosis --write`.",
         "",
         f"{len(rows)} small networks (plain, convolutional, residual, transformers, recurrent; on digits, breast",
         "cancer, a synthetic regression and a memory task) were diagnosed at the start, then trained for",
@@ -64,7 +59,7 @@ def accuracy() -> str:
         "Other tasks, optimizers and more steps move these lines: plain gradient descent suffers from small gradients",
         "that Adam makes up for, and a network that is sick here may train with patience.",
     ]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 PARTS = {"chosen on": "used for the thresholds", "fresh": "fresh networks"}
@@ -72,8 +67,8 @@ PARTS = {"chosen on": "used for the thresholds", "fresh": "fresh networks"}
 
 def _earlier(record: Mapping[str, Any]) -> str:
     """What the versions before found on the networks that were fresh then."""
-    told = [f"{one['found']:.1%} found and {one['false alarms']:.1%} called sick" for one in record["earlier"]]
-    return " and ".join(told)
+    shares = [(version["found"], version["false alarms"]) for version in record["earlier"]]
+    return " and ".join(f"{found:.1%} found and {false:.1%} called sick" for found, false in shares)
 
 
 def _summary(parts: dict[str, Any]) -> list[str]:
@@ -91,8 +86,8 @@ def _summary(parts: dict[str, Any]) -> list[str]:
     return Table("", header, table).markdown()
 
 
-def rules() -> str:
-    """docs/diagnose.md with the table of the rules."""
+def rules() -> list[str]:
+    """The table of the rules in docs/diagnose.md."""
     limit = {math.inf: "—"}
     table = [
         [
@@ -105,13 +100,10 @@ def rules() -> str:
         for kind, rule in RULES.items()
     ]
     header = ["finding", "measured", "sick above", "warning above", "where the first limit comes from"]
-    text = DIAGNOSE.read_text(encoding="utf-8")
-    start = text.index("-->", text.index("<!-- rules")) + 4
-    lines = Table("", header, table).markdown()
-    return text[:start] + "\n".join(lines) + "\n" + text[text.index("<!-- end -->") :]
+    return Table("", header, table).markdown()
 
 
-def _notes(rows: list[dict[str, Any]]) -> str:
+def _notes(rows: list[Row]) -> str:
     """What the numbers of the fresh networks are made of."""
     fresh = [row for row in rows if row["part"] == "fresh"]
     missed = [row for row in fresh if row["truth"] == "sick" and not row["findings"]]
@@ -128,7 +120,7 @@ def _notes(rows: list[dict[str, Any]]) -> str:
     )
 
 
-def _by(rows: list[dict[str, Any]], key: str) -> list[str]:
+def _by(rows: list[Row], key: str) -> list[str]:
     table = []
     for name in dict.fromkeys(row[key] for row in rows):
         of_name = [row for row in rows if row[key] == name]
@@ -140,7 +132,7 @@ def _by(rows: list[dict[str, Any]], key: str) -> list[str]:
     return Table("", [key, "networks", "sick ones found", "healthy ones called sick"], table).markdown()
 
 
-def _faults(rows: list[dict[str, Any]]) -> list[str]:
+def _faults(rows: list[Row]) -> list[str]:
     table = []
     for fault in dict.fromkeys(row["fault"] for row in rows if row["fault"]):
         of_fault = [row for row in rows if row["fault"] == fault]
@@ -159,7 +151,7 @@ def _faults(rows: list[dict[str, Any]]) -> list[str]:
     return Table("", ["fault", "in training", "causes told", "warnings"], table).markdown()
 
 
-def _wrong(rows: list[dict[str, Any]]) -> list[str]:
+def _wrong(rows: list[Row]) -> list[str]:
     table = [
         [
             " ".join(

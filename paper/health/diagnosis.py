@@ -1,6 +1,6 @@
 """Does `diagnose` tell which networks train? Hundreds of small networks are diagnosed at the start, then trained.
 
-    python benchmarks/diagnosis.py [--write] [--again] [--only TEXT]
+    python -m paper.health.diagnosis [--write] [--again] [--only TEXT]
 
 A network's score is the share of the best constant output's loss that 200 steps of Adam remove, at the best of three
 rates. It is held against the best score of any network of its task, architecture and depth: below half of it the
@@ -12,44 +12,27 @@ the thresholds. Where the best score of a kind is below 0.25, that is taken inst
 
 from __future__ import annotations
 
-import argparse
+import json
 import math
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import torch
-from _timing import machine
-from diagnosis_networks import (
-    CAUSES,
-    EARLIER,
-    FRESH,
-    MORE,
-    RATES,
-    STEPS,
-    Spec,
-    build,
-    drawn_specs,
-    specs,
-    trained_score,
-)
-from diagnosis_record import Row, read, write
+from benchmarks import timing
 
 from stiefel_init.torch import diagnose
 from stiefel_init.torch.diagnosis._evidence import Evidence
 from stiefel_init.torch.diagnosis._rules import RULES
 
+from .diagnosis_networks import CAUSES, FRESH, RATES, STEPS, Spec, all_specs, build, trained_score
+
+Row = dict[str, Any]
+RECORD = "diagnosis-cpu"
 SICK, HEALTHY, LEAST = 0.5, 0.8, 0.25
 PARTS = ("chosen on", "fresh")
 ROWS = 256
-
-
-def all_specs() -> list[Spec]:
-    """All networks, each once."""
-    drawn = [spec for seed in (*EARLIER, *MORE, FRESH) for spec in drawn_specs(seed)]
-    return list(dict.fromkeys((*specs(), *drawn)))
 
 
 def examine(spec: Spec, known: Row | None) -> Row:
@@ -67,7 +50,7 @@ def examine(spec: Spec, known: Row | None) -> Row:
         "warnings": [finding.kind for finding in found.warnings],
         "causes": list(dict.fromkeys(finding.cause for finding in found.findings)),
         "learned": found.fit is not None and found.fit.learned,
-        "measured": {kind: _short(one.value) for kind, one in measured.items() if one is not None},
+        "measured": {kind: _short(value.value) for kind, value in measured.items() if value is not None},
     }
 
 
@@ -185,9 +168,36 @@ def scores(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+def read() -> dict[str, Any]:
+    """The record, its rows as dicts."""
+    record = timing.kept(RECORD)
+    columns, rules = record.pop("columns"), record.pop("rules")
+    record["rows"] = [dict(zip(columns, values, strict=True)) for values in record["rows"]]
+    for row in record["rows"]:
+        row["measured"] = {kind: value for kind, value in zip(rules, row["measured"]) if value is not None}
+    return record
+
+
+def write(record: Mapping[str, Any]) -> None:
+    """Keep the record as small as it can be read: a line of values for each network, which `columns` names; what the
+    rules measured is a list in the order of `rules`, null where one does not apply."""
+    rows = record["rows"]
+    rules = list(dict.fromkeys(kind for row in rows for kind in row["measured"]))
+    head = {key: value for key, value in record.items() if key != "rows"}
+    head |= {"columns": list(rows[0]), "rules": rules}
+    values = [[_values(row, rules) if name == "measured" else value for name, value in row.items()] for row in rows]
+    timing.write(RECORD, {**head, "rows": values}, "rows")
+
+
+def _values(row: Row, rules: list[str]) -> list[float | None]:
+    values = [row["measured"].get(kind) for kind in rules]
+    while values and values[-1] is None:
+        values.pop()
+    return [int(value) if value is not None and value == int(value) and value < 1e15 else value for value in values]
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
+    parser = timing.arguments(__doc__)
     parser.add_argument("--only", default="", help="networks whose description contains this, such as a fault")
     parser.add_argument("--again", action="store_true", help="take scores from the record, train only what it lacks")
     parser.add_argument("--anew", nargs="*", default=[], help="of these, those to train all the same, as for --only")
@@ -195,45 +205,35 @@ def main() -> None:
     known: dict[Spec, Row] = {}
     old: Row = {}
     if options.again:
-        fields = Spec.__dataclass_fields__
         old = read()
-        found = {Spec(**{name: row[name] for name in fields}): row for row in old["rows"]}
-        known = {spec: row for spec, row in found.items() if not any(text in str(spec) for text in options.anew)}
+        before = {Spec(**{name: row[name] for name in Spec.__dataclass_fields__}): row for row in old["rows"]}
+        known = {spec: row for spec, row in before.items() if not any(text in str(spec) for text in options.anew)}
     torch.set_num_threads(1)
     start, rows = time.perf_counter(), []
-    chosen = [spec for spec in all_specs() if options.only in str(spec)]
-    for at, spec in enumerate(chosen, 1):
+    specs = [spec for spec in all_specs() if options.only in str(spec)]
+    for at, spec in enumerate(specs, 1):
         rows.append(examine(spec, known.get(spec)))
         if at % 20 == 0:
-            print(f"{at} of {len(chosen)}, {time.perf_counter() - start:.0f} s", flush=True)
+            print(f"{at} of {len(specs)}, {time.perf_counter() - start:.0f} s", flush=True)
     rows = judged(rows)
+    in_use = {kind: rule.threshold for kind, rule in RULES.items()}
     record: dict[str, Any] = {
-        "machine": machine("cpu"),
-        "seconds": old.get("seconds", 0) + (0 if len(known) == len(chosen) else round(time.perf_counter() - start)),
+        "machine": timing.machine("cpu"),
+        "seconds": old.get("seconds", 0) + (0 if len(known) == len(specs) else round(time.perf_counter() - start)),
         "steps": STEPS,
         "rates": RATES,
         "least": LEAST,
         "allowed": ALLOWED,
-        "chosen": choose([row for row in rows if row["part"] == PARTS[0]], {k: r.threshold for k, r in RULES.items()}),
+        "chosen": choose([row for row in rows if row["part"] == PARTS[0]], in_use),
         "earlier": old.get("earlier", []),
         "parts": {part: scores([row for row in rows if row["part"] == part]) for part in PARTS},
         "rows": rows,
     }
-    for row in rows:
-        if (row["truth"] == "sick") == (not row["findings"]) and row["truth"] != "slow":
-            words = " ".join(str(row[key]) for key in ("task", "architecture", "depth", "activation", "start", "fault"))
-            print(f"{row['truth']} ({row['share']:.2f}) but called {row['findings'] or 'healthy'}: {words}")
-    planted = [row for row in rows if row["fault"] in CAUSES and row["truth"] == "sick" and row["findings"]]
-    wrong = Counter((row["fault"], *row["causes"]) for row in planted if CAUSES[row["fault"]] not in row["causes"])
-    print("wrong causes:", dict(wrong))
-    different = {k: (v, RULES[k].threshold) for k, v in record["chosen"].items() if v != RULES[k].threshold}
-    print("thresholds that would be chosen now, and those in use:", different)
-    for name, one in record["parts"].items():
-        print(name, {key: value for key, value in one.items() if key != "confusion"})
-        for truth, counts in one["confusion"].items():
-            print(f"  {truth:8}", counts)
+    changed = {kind: (limit, in_use[kind]) for kind, limit in record["chosen"].items() if limit != in_use[kind]}
+    print("thresholds that would be chosen now, and those in use:", changed)
+    print(json.dumps(record["parts"], indent=1))
     if options.write:
-        print(f"wrote {write(record)}")
+        write(record)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The networks of `benchmarks/diagnosis.py`: tasks, architectures, starts, planted faults, and how they are trained."""
+"""The networks of the study of `diagnose`: tasks, architectures, initializations, faults, and how they are trained."""
 
 from __future__ import annotations
 
@@ -58,8 +58,14 @@ class Case:
     targets: Tensor
 
 
+def all_specs() -> list[Spec]:
+    """All networks, each once."""
+    drawn = [spec for seed in (*EARLIER, *MORE, FRESH) for spec in drawn_specs(seed)]
+    return list(dict.fromkeys((*specs(), *drawn)))
+
+
 def specs() -> Iterator[Spec]:
-    """All networks."""
+    """Those that the rules were written with."""
     starts = ("best", "paper", "torch", "he", "xavier", "orthogonal")
     for task, depths in (("digits", (4, 10, 30, 50)), ("waves", (4, 10, 30)), ("cancer", (4, 10, 30))):
         for depth, activation, start in itertools.product(depths, ("relu", "tanh", "gelu", "sigmoid"), starts):
@@ -246,8 +252,11 @@ def build(spec: Spec) -> Case:
     if spec.start == "open":
         open_gates(model.get_submodule("layer"), spec.depth)
     case = Case(model, x.clone(), y.clone())
-    if spec.fault:
-        _FAULTS[spec.fault](case)
+    if spec.fault in _TRAINED:
+        train(case, *_TRAINED[spec.fault])
+    elif spec.fault in _FAULTS:  # the others are in the architecture
+        with torch.no_grad():
+            _FAULTS[spec.fault](case)
     return case
 
 
@@ -261,88 +270,70 @@ def open_gates(layer: nn.Module, steps: int) -> None:
         layer.bias_ih_l0[size : 2 * size] = math.log(steps)  # type: ignore[operator]
 
 
-def _weights(case: Case) -> list[nn.Module]:
-    return [m for m in case.model.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+def _layer(case: Case, at: int | None = None) -> Any:
+    """The layer at a place; the middle one by default."""
+    layers = [module for module in case.model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    return layers[len(layers) // 2 if at is None else at]
 
 
-@torch.no_grad()
-def _scale_layer(case: Case, scale: float) -> None:
-    layers: list[Any] = _weights(case)
-    layers[len(layers) // 2].weight *= scale
+def _scale(layer: Any, scale: float) -> None:
+    layer.weight *= scale
 
 
-@torch.no_grad()
 def _bias(case: Case, value: Callable[[Tensor], Tensor]) -> None:
-    layers: list[Any] = _weights(case)
-    layer = layers[len(layers) // 2]
+    layer = _layer(case)
     layer.bias.copy_(value(layer.bias))
 
 
-@torch.no_grad()
-def _scale_head(case: Case, scale: float) -> None:
-    head: Any = _weights(case)[-1]
-    head.weight *= scale
-
-
-@torch.no_grad()
 def _zero(case: Case) -> None:
-    layers: list[Any] = _weights(case)
-    layers[len(layers) // 2].weight.zero_()
-    layers[len(layers) // 2].bias.zero_()
+    layer = _layer(case)
+    layer.weight.zero_()
+    layer.bias.zero_()
 
 
-@torch.no_grad()
 def _repeat_stem(case: Case, distinct: int) -> None:
-    stem: Any = _weights(case)[0]
+    stem = _layer(case, 0)
     which = torch.arange(len(stem.weight)) % distinct
     stem.weight.copy_(stem.weight[which])
     stem.bias.copy_(stem.bias[which])
 
 
-def _inputs(case: Case, change: Callable[[Tensor], Tensor]) -> None:
-    case.inputs = change(case.inputs)
+def _inputs(scale: float = 1.0, offset: float = 0.0) -> Callable[[Case], None]:
+    return lambda case: setattr(case, "inputs", scale * case.inputs + offset)
 
 
-def _one_feature(x: Tensor) -> Tensor:
-    x = x.clone()
-    x[:, x.std(0).argmax()] *= 1e6
-    return x
+def _one_feature(case: Case) -> None:
+    case.inputs[:, case.inputs.std(0).argmax()] *= 1e6
 
 
-def _targets(case: Case, scale: float, offset: float) -> None:
-    case.targets = scale * case.targets + offset
+def _targets(scale: float = 1.0, offset: float = 0.0) -> Callable[[Case], None]:
+    return lambda case: setattr(case, "targets", scale * case.targets + offset)
 
 
-def _train_first(case: Case, rate: float, steps: int) -> None:
-    train(case, rate, steps)
-
-
-_FAULTS: dict[str, Callable[[Case], None]] = {
+_FAULTS: dict[str, Callable[[Case], Any]] = {
     "bias -100": lambda case: _bias(case, lambda b: b - 100),
     "bias ±100": lambda case: _bias(case, lambda b: 100 * torch.randn(b.shape)),
     "zero layer": _zero,
-    "small layer": lambda case: _scale_layer(case, 1e-4),
-    "large layer": lambda case: _scale_layer(case, 1e4),
-    "large head": lambda case: _scale_head(case, 1e3),
+    "small layer": lambda case: _scale(_layer(case), 1e-4),
+    "large layer": lambda case: _scale(_layer(case), 1e4),
+    "large head": lambda case: _scale(_layer(case, -1), 1e3),
     "equal stem": lambda case: _repeat_stem(case, 1),
     "few stem": lambda case: _repeat_stem(case, 2),
-    "inputs 0..255": lambda case: _inputs(case, lambda x: 255 * x),
-    "inputs 1e-3": lambda case: _inputs(case, lambda x: 1e-3 * x),
-    "inputs 1e-6": lambda case: _inputs(case, lambda x: 1e-6 * x),
-    "feature 1e6": lambda case: _inputs(case, _one_feature),
-    "inputs +10": lambda case: _inputs(case, lambda x: x + 10),
-    "inputs +100": lambda case: _inputs(case, lambda x: x + 100),
-    "inputs -3": lambda case: _inputs(case, lambda x: x - 3),
-    "targets +3": lambda case: _targets(case, 1.0, 3.0),
-    "targets +10": lambda case: _targets(case, 1.0, 10.0),
-    "targets +1000": lambda case: _targets(case, 1.0, 1000.0),
-    "targets 1e4": lambda case: _targets(case, 1e4, 0.0),
-    "targets 1e-4": lambda case: _targets(case, 1e-4, 0.0),
-    "common head": lambda case: None,
-    "linear": lambda case: None,
-    "trained": lambda case: _train_first(case, 2e-3, 300),
-    "diverged": lambda case: _train_first(case, 2.0, 40),
+    "inputs 0..255": _inputs(255),
+    "inputs 1e-3": _inputs(1e-3),
+    "inputs 1e-6": _inputs(1e-6),
+    "feature 1e6": _one_feature,
+    "inputs +10": _inputs(offset=10),
+    "inputs +100": _inputs(offset=100),
+    "inputs -3": _inputs(offset=-3),
+    "targets +3": _targets(offset=3),
+    "targets +10": _targets(offset=10),
+    "targets +1000": _targets(offset=1000),
+    "targets 1e4": _targets(1e4),
+    "targets 1e-4": _targets(1e-4),
 }
+_TRAINED = {"trained": (2e-3, 300), "diverged": (2.0, 40)}
+"""Rate and steps of a network that is trained before it is diagnosed."""
 
 
 def loss(outputs: Tensor, targets: Tensor) -> Tensor:

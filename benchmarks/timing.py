@@ -1,0 +1,159 @@
+"""How times are taken and kept: every contender in turn, in hot loops, round after round; the median round counts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stiefel_init.lab.report.tables import Table
+
+RECORDS = Path(__file__).parent / "records"
+Record = dict[str, Any]
+Ways = dict[str, Callable[[], Any]]
+
+
+def in_turns(
+    contenders: Mapping[str, Callable[[], Any]],
+    *,
+    synchronize: Callable[[], Any] = lambda: None,
+    rounds: int = 7,
+    seconds: float = 0.05,
+    clock: Callable[[], float] = time.perf_counter,
+    pick: Callable[[list[float]], float] = statistics.median,
+) -> dict[str, float]:
+    """Seconds per call of each contender. A round runs each for about `seconds`, one after the other."""
+    loops = {}
+    for name, run in contenders.items():
+        run()
+        synchronize()
+        start = clock()
+        run()
+        synchronize()
+        loops[name] = max(1, int(seconds / max(clock() - start, 1e-7)))
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, run in contenders.items():
+            start = clock()
+            for _ in range(loops[name]):
+                run()
+                synchronize()
+            times[name].append((clock() - start) / loops[name])
+    return {name: pick(values) for name, values in times.items()}
+
+
+def waiting(device: str) -> Callable[[], Any]:
+    """What waits until a device has done its work."""
+    import torch
+
+    return torch.cuda.synchronize if device == "cuda" else lambda: None
+
+
+def in_milliseconds(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {name: 1e3 * value for name, value in seconds.items()}
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    return math.exp(statistics.mean(map(math.log, values)))
+
+
+def arguments(about: str | None) -> argparse.ArgumentParser:
+    """The command line of everything that measures: where, and whether to keep it."""
+    import torch
+
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
+    return parser
+
+
+# Records.
+
+
+def machine(device: str) -> Record:
+    """What the figures were measured on."""
+    import numpy
+    import torch
+
+    import stiefel_init
+
+    return {
+        "device": torch.cuda.get_device_name() if device == "cuda" else cpu_name(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "stiefel_init": stiefel_init.__version__,
+    }
+
+
+def cpu_name() -> str:
+    """The processor's name, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def read(name: str) -> Record | None:
+    """A record that was kept, if there is one."""
+    path = RECORDS / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def kept(name: str) -> Record:
+    """A record that a page cannot do without."""
+    record = read(name)
+    assert record is not None, f"benchmarks/records/{name}.json is missing; restore it"
+    return record
+
+
+def on_devices(name: str) -> Iterator[Record]:
+    """The records of a benchmark, the CPU's first."""
+    for device in ("cpu", "cuda"):
+        if (record := read(f"{name}-{device}")) is not None:
+            yield record
+
+
+def write(name: str, record: Mapping[str, Any], rows: str = "") -> Path:
+    """Keep `record` as benchmarks/records/NAME.json, in a form that diffs: of the list `rows` a line for each."""
+    path, lines = RECORDS / f"{name}.json", record.get(rows)
+    text = json.dumps({key: value for key, value in record.items() if key != rows}, indent=1, ensure_ascii=False)
+    if lines is not None:
+        told = ",\n".join(f"  {json.dumps(line, ensure_ascii=False)}" for line in lines)
+        text = f'{text[:-2]},\n "{rows}": [\n{told}\n ]\n}}'
+    path.write_text(text + "\n", encoding="utf-8")
+    return path
+
+
+# Pages.
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table, and an empty line behind it."""
+    return [*Table("", header, rows).markdown(), ""]
+
+
+def section(name: str, title: str, about: Sequence[str], tables: Callable[[Record], list[str]]) -> list[str]:
+    """A section of a page with the tables of all records of a benchmark."""
+    shown = [line for record in on_devices(name) for line in tables(record)]
+    return [f"## {title}", "", *about, "", *shown] if shown else []
+
+
+def where(record: Record) -> str:
+    """What a record was measured on, in words."""
+    told = record["machine"]
+    threads = f"{told.get('threads')} thread{'s' if told.get('threads') != 1 else ''}"
+    return told["device"] if "H200" in told["device"] else f"{told['device']}, {threads}"
+
+
+def short(value: float | None) -> str:
+    """Three digits, or a whole number."""
+    return "—" if value is None else f"{value:.3g}" if value < 100 else f"{value:,.0f}"
