@@ -1,6 +1,6 @@
 """Which start the published records support for plain networks of a depth: `of_depth`, from the table beside this file.
 
-`on_record.csv` is made by `make docs` from the records under results/, by `lab.studies.on_record`; nobody writes it.
+`on_record.csv` is what `python -m paper advice` prints from the records under results/; nobody writes it by hand.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def test_matrices_of_one_shape_together_move_as_one_by_one(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["adam", "nesterov", "muon"])
 @pytest.mark.parametrize("shape", [(1, 5), (5, 1), (64, 64), (16, 49), (49, 16), (3, 8, 8)], ids=str)
 def test_weights_stay_on_the_set_in_float32(kind: str, shape: tuple[int, ...]) -> None:
-    """At the largest steps there are; `benchmarks/on_the_set.py` takes ten thousand of them."""
+    """At the largest steps there are; `python -m benchmarks on_the_set` takes ten thousand of them."""
     *batch, m, n = shape
     w = weight(m, n, dtype=torch.float32, batch=tuple(batch))
     torch.manual_seed(0)

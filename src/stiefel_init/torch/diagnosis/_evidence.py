@@ -96,7 +96,7 @@ class Rule:
     quantity: str
     """What it measures, in words."""
     source: str = "study"
-    """Where the threshold comes from: `"study"`, which is benchmarks/diagnosis.py, `"definition"` or `"choice"`."""
+    """Where the threshold comes from: `"study"`, which is paper/health/diagnosis.py, `"definition"` or `"choice"`."""
 
     def finds(self, evidence: Evidence) -> tuple[Measured, bool] | None:
         """The measured number, if it is beyond a limit, and whether it is beyond the threshold."""

@@ -405,4 +405,4 @@ RULES: dict[str, Rule] = {
         Rule("loss jumps", lost, 0.4, "rise of the loss above the last three samples / first loss", STUDIED),
     )
 }  # fmt: skip
-"""In the order of the lines. *Study* is benchmarks/watch.py."""
+"""In the order of the lines. *Study* is paper/health/watching.py."""
