@@ -8,7 +8,7 @@ from . import timing
 
 RECORDS = {
     "sampler": "sampler", "floors": "floors", "engine": "engine", "initialize": "initialize", "diagnose": "diagnose",
-    "watch": "watch-overhead", "on_the_set": "on_the_set", "threads": "threads", "scale": "scale", "kills": "kills",
+    "watch": "watch-overhead", "on_the_set": "on_the_set", "threads": "threads", "scale": "scale",
     "forecasts": "forecasts", "startup": "startup",
 }  # fmt: skip
 """Name of a benchmark → that of its record, to which the device is added."""

@@ -2,13 +2,12 @@
 
 The network is a plain ReLU one, 64 wide, on a batch of 256. Two figures are given for diagnose: all its time, and its
 overhead beyond the forward and backward pass that it makes itself, both in units of such a pass. To reach: at most 3 at
-100 layers; propagate through 1,000 layers within 50 ms. At 100 layers its parts are measured by themselves, too, each
-in a loop of its own, where caches and threads are warm: what they sum to is about the least that it could take.
+100 layers; propagate through 1,000 layers within 50 ms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -18,18 +17,12 @@ from torch import nn
 from stiefel_init.lab.report.tables import wrapped
 from stiefel_init.theory import propagate
 from stiefel_init.torch import diagnose, initialize_
-from stiefel_init.torch.diagnosis._diagnose import Gradients, _predictions
-from stiefel_init.torch.diagnosis._observe import Observer
-from stiefel_init.torch.diagnosis._snapshot import unchanged
-from stiefel_init.torch.diagnosis._statistics import Gatherer, common, entering, leaving, norms
-from stiefel_init.torch.diagnosis._weights import own_weights, survey, weight_layers
 
 from . import timing
 from .timing import Record, Ways
 
 WIDTH, BATCH, LAYERS = 64, 256, 1000
 DEPTHS = (10, 100, 300)
-TAKEN_APART = 100
 
 
 def network(depth: int, device: str) -> nn.Sequential:
@@ -37,53 +30,6 @@ def network(depth: int, device: str) -> nn.Sequential:
     model = nn.Sequential(*layers, nn.Linear(WIDTH, 10)).to(device)
     initialize_(model, recipe="paper", seed=0)
     return model
-
-
-def parts(model: nn.Module, x: torch.Tensor) -> Ways:
-    """What a diagnosis does besides its own pass, part by part, on tensors that are there."""
-    modules = list(model.named_modules())
-    layers = weight_layers(modules)
-    weights = [weight for _, module in layers for weight in own_weights(module)]
-    with Observer(layers, gradients=True) as observer:
-        outputs = model(x)
-    values = torch.rand(BATCH, WIDTH, device=x.device)
-    known = survey(dict.fromkeys(module for _, module in layers))
-    gradients = [Gradients(1.0, 1.0)] * len(observer.seen)
-
-    def gathered(measure: Callable[[torch.Tensor], torch.Tensor], each: Sequence[torch.Tensor]) -> None:
-        gatherer = Gatherer(measure)
-        for key, tensor in enumerate(each):
-            gatherer.add(key, tensor)
-        gatherer.results()
-
-    def observed() -> None:
-        with Observer(layers, gradients=True) as again:
-            for gatherer in (again.entering, again.leaving):
-                vars(gatherer)["add"] = lambda key, tensor: None
-            model(x)
-
-    def signal() -> None:
-        gathered(entering, [values] * len(layers))
-        gathered(leaving, [values] * len(layers))
-
-    def lengths() -> None:
-        with torch.no_grad():
-            norms([*weights, *[values] * len(layers)])
-            gathered(common, weights)
-
-    def put_back() -> None:
-        with unchanged([module for _, module in modules], [x, outputs]):
-            pass
-
-    return {
-        "forward": lambda: model(x),
-        "forward, observed": observed,
-        "statistics of the signal": signal,
-        "norms of the gradients": lengths,
-        "weights": lambda: survey(dict.fromkeys(module for _, module in layers)),
-        "theory": lambda: _predictions(observer.seen, gradients, known),
-        "putting the model back": put_back,
-    }
 
 
 def measure(device: str) -> Iterator[Record]:
@@ -101,11 +47,6 @@ def measure(device: str) -> Iterator[Record]:
         times = timing.in_milliseconds(timing.in_turns(ways, synchronize=waiting, rounds=15, seconds=0.2))
         ratio = times["diagnose"] / times["forward and backward"]
         row: Record = {"depth": depth, "milliseconds": times, "ratio": ratio, "overhead": ratio - 1}
-        if depth == TAKEN_APART:
-            ways = {"its own pass": step} | parts(model, x)
-            alone = timing.in_milliseconds(timing.in_turns(ways, synchronize=waiting, rounds=15, seconds=0.1))
-            alone["observing"] = alone.pop("forward, observed") - alone.pop("forward")
-            row["parts"] = alone
         record["diagnose"].append(row)
     passes = {s: partial(propagate, [WIDTH] * (LAYERS + 1), mean=0.3, std=1.0, scheme=s) for s in SCHEMES}
     seconds = timing.in_turns(passes, rounds=5)

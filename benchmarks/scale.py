@@ -26,7 +26,7 @@ from stiefel_init.lab.train.dispatch import Dispatch, Queue
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.runner import run
 
-from . import kills, timing
+from . import timing
 from .timing import Record as Figures
 
 STACKS = 10_000
@@ -162,9 +162,18 @@ def tables(record: Figures) -> list[str]:
         [beyond, f"{1e3 * stack['beyond']:.0f} ms"],
         ["two one-core nodes against one, by the clock", f"{two['ratio']:.2f}×"],
         ["nodes at work on average, of two", f"{two['of two']:.2f}"],
-        *([kills.row(killed)] if (killed := timing.read("kills-cpu")) else []),
+        _kills(timing.kept("kills-cpu")),
     ]
     return timing.markdown(["", "measured"], rows)
+
+
+def _kills(record: Figures) -> list[str]:
+    """What was lost in studies whose nodes and driver were killed; tests/lab/train/test_cluster.py kills them, too."""
+    killed, others = record["killed"], record["other than undisturbed"]
+    return [
+        f"{killed['node']} kills of nodes and {killed['driver']} of the driver",
+        f"{record['lost']} networks lost, {record['twice']} twice, {others} other than undisturbed",
+    ]
 
 
 def part() -> list[str]:
@@ -172,7 +181,7 @@ def part() -> list[str]:
     record = timing.kept("scale-cpu")
     pace, size = record["driver"]["stacks a second"], record["driver"]["bytes of a record"]
     return [
-        f"`python -m benchmarks scale --write` and `kills`, {record['machine']['device']}, two cores that others used",
+        f"`python -m benchmarks scale --write`, {record['machine']['device']}, two cores that others used",
         f"too (load {record['load before']:.1f} before, {record['load after']:.1f} after). Two nodes cannot double the",
         "pace of cores that are taken; how many nodes were at work on average says what the driver does about it:", "",
         *tables(record),

@@ -9,8 +9,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,65 +33,15 @@ class Case(NamedTuple):
     words: str
 
 
-class Basic(nn.Module):
-    """Two 3×3 convolutions beside a shortcut."""
+class Logits(nn.Module):
+    """A model of transformers, by its logits: a row for each image or token."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.norm1, self.norm2 = nn.BatchNorm2d(outputs), nn.BatchNorm2d(outputs)
-        self.relu = nn.ReLU(inplace=True)
-        self.shortcut: nn.Module = nn.Identity()
-        if stride > 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+        self.model = model
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.norm2(self.conv2(self.relu(self.norm1(self.conv1(x)))))
-        return self.relu(y + self.shortcut(x))
-
-
-def resnet18() -> nn.Sequential:
-    """ResNet-18, 11.7 million parameters."""
-    stages = [
-        block
-        for inputs, outputs, stride in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2))
-        for block in (Basic(inputs, outputs, stride), Basic(outputs, outputs, 1))
-    ]
-    stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
-    return nn.Sequential(*stem, *stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
-
-
-class Causal(nn.Module):
-    """A block of GPT-2."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.act, self.down = nn.Linear(width, 4 * width), nn.GELU("tanh"), nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.mix(self.norm1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
-        return x + self.down(self.act(self.up(self.norm2(x))))
-
-
-class GPT2(nn.Module):
-    """GPT-2 small, 124 million parameters; the head shares the weights of the tokens."""
-
-    def __init__(self, vocabulary: int = 50_257, tokens: int = 1024, width: int = 768, blocks: int = 12) -> None:
-        super().__init__()
-        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(tokens, width)
-        self.blocks = nn.Sequential(*(Causal(width, 12) for _ in range(blocks)))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
-        nn.init.normal_(self.tokens.weight, std=0.02)
-        self.head.weight = self.tokens.weight
-
-    def forward(self, x: Tensor) -> Tensor:
-        places = torch.arange(x.shape[1], device=x.device)
-        return self.head(self.norm(self.blocks(self.tokens(x) + self.places(places)))).flatten(0, 1)
+        return self.model(x).logits.flatten(0, -2)
 
 
 def _mlp(large: bool) -> Case:
@@ -103,15 +52,22 @@ def _mlp(large: bool) -> Case:
 
 
 def _resnet(large: bool) -> Case:
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    sizes: Any = {"hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2], "layer_type": "basic"}
+    model = ResNetForImageClassification(ResNetConfig(**sizes, num_labels=1000))
     batch, side = (64, 224) if large else (8, 96)
     x, y = torch.randn(batch, 3, side, side), torch.randint(1000, (batch,))
-    return Case(resnet18(), x, y, f"{batch} images of {side}×{side}")
+    return Case(Logits(model), x, y, f"{batch} images of {side}×{side}")
 
 
 def _gpt(large: bool) -> Case:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False))
     batch, length = (8, 512) if large else (2, 64)
     x = torch.randint(50_257, (batch, length + 1))
-    return Case(GPT2(), x[:, :-1], x[:, 1:].flatten(), f"{batch} lines of {length} tokens")
+    return Case(Logits(model), x[:, :-1], x[:, 1:].flatten(), f"{batch} lines of {length} tokens")
 
 
 MODELS: dict[str, Callable[[bool], Case]] = {"MLP": _mlp, "ResNet-18": _resnet, "GPT-2 small": _gpt}
@@ -188,7 +144,6 @@ def cost(name: str, device: str) -> Record:
     with watch(model, 10**9) as idle:  # no hook is on the model after the first step
         train(idle)
         turns(("idle", idle), ("alone", None))
-        waits = _waits(lambda: train(idle)) if device == "cuda" else None
     plain = statistics.median(times["plain"])
     extra = {
         kind: statistics.median(slow - fast for slow, fast in zip(times[kind], times[other]))
@@ -202,32 +157,8 @@ def cost(name: str, device: str) -> Record:
         "overhead": {"watched": 2 * extra["sampled"] / (EVERY * plain), "idle": extra["idle"] / plain},
     }
     if device == "cuda":
-        result["synchronizations between samples"] = waits
         result["memory"] = _memory(model, train)
     return result
-
-
-@contextmanager
-def _strict() -> Iterator[None]:
-    """Waiting for the GPU is an error."""
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
-def _waits(step: Callable[[], None], steps: int = 10) -> int | str:
-    """How many of so many steps wait for the GPU; why, if they do."""
-    torch.cuda.synchronize()
-    count, reason = 0, ""
-    for _ in range(steps):
-        try:
-            with _strict():
-                step()
-        except RuntimeError as error:
-            count, reason = count + 1, str(error).splitlines()[0]
-    return f"{count} of {steps}: {reason}" if count else 0
 
 
 def _memory(model: nn.Module, train: Callable[[Watch | None], None]) -> dict[str, float]:

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Callable, Mapping
 
 from benchmarks import diagnose, engine, floors, forecasts, initialize, on_the_set, sampler, scale, startup, threads
-from benchmarks.timing import kept, markdown
+from benchmarks.timing import markdown
 
-from .health import accounting, diagnosis_page, watching, zoo_check
+from .health import diagnosis_page, watching, zoo_check
 from .results import Results
 from .studies import alternatives, deepest, equivalence, heads, residual
 from .studies.architectures import Architectures, line
@@ -25,7 +25,7 @@ def performance() -> list[str]:
         "Made by `make docs` from the records under `benchmarks/records/`. Machines are noisy, so ratios compare times",
         "from one run; the same programs measure yours.", "",
         *sampler.section(), *floors.section(), *engine.section(), *equivalence.section(), *initialize.section(),
-        *accounting.tables(kept("real_models-cuda")), *deepest.section(), *diagnose.section(),
+        *zoo_check.real_models(), *deepest.section(), *diagnose.section(),
         *alternatives.section(), *forecasts.section(), *startup.section(),
     ]  # fmt: skip
 

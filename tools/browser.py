@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -124,10 +123,6 @@ class Browser:
         )
         value = "dark" if dark else "light"
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": value}])
-
-    def picture(self, path: Path, *, whole: bool = False) -> None:
-        """A screenshot as PNG."""
-        path.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]))
 
     def asked(self) -> list[str]:
         """The addresses that the page has asked the network for since it was opened."""

@@ -1,6 +1,6 @@
-"""Check the site that `make site` built: links, the browser's console, weight, accessibility, search, explorer's speed.
+"""Check the site that `make site` built: links, the browser's console, weight, accessibility, search.
 
-    python -m tools.site_check build/site [--axe axe.min.js] [--pictures FOLDER]
+    python -m tools.site_check build/site [--axe axe.min.js]
 
 `--axe` is the file of that name from `npm install axe-core`; without it, accessibility is not checked.
 Ends with exit code 1 if something is wrong. Needs Chromium for all but the links.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import http.server
-import statistics
 import sys
 import threading
 from collections.abc import Iterator
@@ -25,8 +24,6 @@ from .browser import Browser, find
 
 LIMIT = 300_000
 """Bytes that the first view of a page may take, text compressed as web servers do."""
-SLOW = 50.0
-"""Milliseconds in which the explorer answers a slider at 1,000 layers."""
 LOOKS = ((1200, False), (1200, True), (400, False), (400, True))
 
 
@@ -106,13 +103,13 @@ def serious(browser: Browser, axe: str) -> list[str]:
     browser.run(axe)
     found = browser.run("axe.run(document, {resultTypes: ['violations']}).then(r => r.violations)")
     return [
-        f"{one['id']} ({len(one['nodes'])}): {one['nodes'][0]['html'][:110]}"
-        for one in found
-        if one["impact"] in ("serious", "critical")
+        f"{violation['id']} ({len(violation['nodes'])}): {violation['nodes'][0]['html'][:110]}"
+        for violation in found
+        if violation["impact"] in ("serious", "critical")
     ]
 
 
-def browse(root: Path, axe: str | None, pictures: Path | None) -> list[str]:
+def browse(root: Path, axe: str | None) -> list[str]:
     """Open every page as files and served, in each look."""
     wrong = []
     heaviest = (0, "")
@@ -131,20 +128,17 @@ def browse(root: Path, axe: str | None, pictures: Path | None) -> list[str]:
             wrong += [f"{page}: {error}" for error in browser.errors()]
             browser.open(root.resolve() / page)
             wrong += [f"{page} as a file: {error}" for error in browser.errors()]
-            for width, dark in LOOKS if axe or pictures else ():
+            for width, dark in LOOKS:
                 browser.look(width, dark=dark)
                 browser.run("dispatchEvent(new Event('resize')), scrollTo(0, 0)")
                 look = f"{width} {'dark' if dark else 'light'}"
                 if axe:
-                    wrong += [f"{page}, {look}: {one}" for one in serious(browser, axe)]
+                    wrong += [f"{page}, {look}: {violation}" for violation in serious(browser, axe)]
                 wide = browser.run("document.documentElement.scrollWidth - innerWidth")
                 if wide > 1:
                     wrong.append(f"{page}, {look}: {wide} pixels wider than the window")
-                if pictures:
-                    browser.picture(pictures / f"{page.removesuffix('.html').replace('/', '-')} {look}.png")
         print(f"{len(pages)} pages; the heaviest first view is {heaviest[1]} with {heaviest[0]:,} bytes")
         wrong += search(browser, root)
-        wrong += explorer(browser, root)
     return wrong
 
 
@@ -165,31 +159,10 @@ def search(browser: Browser, root: Path) -> list[str]:
     return wrong
 
 
-def explorer(browser: Browser, root: Path) -> list[str]:
-    """How long the explorer takes to answer at 1,000 layers, for every scheme and activation."""
-    browser.open((root / "explorer.html").resolve())
-    times = browser.run(
-        "(() => { const found = {}; for (const scheme of ['stiefel', 'lee', 'he', 'xavier', 'orthogonal', 'random'])"
-        " for (const activation of Theory.ACTIVATIONS) { const seen = []; for (let i = 0; i < 9; i++) {"
-        " const start = performance.now(); Explorer.set({scheme, activation, depth: 1000, width: 64, inputs: 784,"
-        " mean: 0.1 + i / 50, std: 0.4}); document.getElementById('signal').getBoundingClientRect();"
-        " seen.push(performance.now() - start); } found[`${scheme} ${activation}`] = seen.sort((a, b) => a - b); }"
-        " return found; })()"
-    )
-    medians = {name: statistics.median(seen) for name, seen in times.items()}
-    slowest = max(medians, key=medians.__getitem__)
-    print(
-        f"explorer at 1,000 layers: {statistics.median(medians.values()):.1f} ms in the middle of {len(medians)} kinds,"
-        f" {medians[slowest]:.1f} ms for the slowest ({slowest}), medians of nine moves"
-    )
-    return [f"the explorer takes {medians[slowest]:.0f} ms for {slowest}"] if medians[slowest] > SLOW else []
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("site", type=Path, help="the folder that `make site` made")
     parser.add_argument("--axe", type=Path, help="axe.min.js of axe-core")
-    parser.add_argument("--pictures", type=Path, help="a folder for screenshots of every page")
     options = parser.parse_args()
     if not (options.site / "index.html").is_file():
         sys.exit(f"{options.site} holds no site; run `make site` first.")
@@ -203,9 +176,7 @@ def main() -> None:
         axe = options.axe.read_text(encoding="utf-8") if options.axe else None
         if axe is None:
             print("Without --axe, accessibility was not checked.")
-        if options.pictures:
-            options.pictures.mkdir(parents=True, exist_ok=True)
-        wrong += browse(options.site, axe, options.pictures)
+        wrong += browse(options.site, axe)
     print(*wrong, sep="\n")
     sys.exit(1 if wrong else 0)
 

@@ -16,29 +16,26 @@ CLASSES, BATCH, SIDE = 8, 128, 8
 ARCHITECTURES = ("mlp", "cnn", "resnet", "transformer", "rnn")
 
 
-class Flat(nn.Sequential):
+Activation = type[nn.Module]
+
+
+def mlp(activation: Activation) -> nn.Sequential:
     """A plain deep network."""
-
-    def __init__(self, activation: type[nn.Module]) -> None:
-        hidden = [m for _ in range(15) for m in (nn.Linear(32, 32), activation())]
-        super().__init__(nn.Flatten(), nn.Linear(SIDE * SIDE, 32), activation(), *hidden, nn.Linear(32, CLASSES))
+    hidden = [m for _ in range(15) for m in (nn.Linear(32, 32), activation())]
+    return nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, 32), activation(), *hidden, nn.Linear(32, CLASSES))
 
 
-class Plain(nn.Sequential):
+def cnn(activation: Activation) -> nn.Sequential:
     """Convolutions without skip connections or normalization."""
-
-    def __init__(self, activation: type[nn.Module]) -> None:
-        inner = [m for _ in range(5) for m in (nn.Conv2d(8, 8, 3, padding=1), activation())]
-        super().__init__(
-            nn.Unflatten(1, (1, SIDE)), nn.Conv2d(1, 8, 3, padding=1), activation(), *inner, nn.AvgPool2d(2),
-            nn.Flatten(), nn.Linear(128, CLASSES),
-        )  # fmt: skip
+    inner = [m for _ in range(5) for m in (nn.Conv2d(8, 8, 3, padding=1), activation())]
+    stem = [nn.Unflatten(1, (1, SIDE)), nn.Conv2d(1, 8, 3, padding=1), activation()]
+    return nn.Sequential(*stem, *inner, nn.AvgPool2d(2), nn.Flatten(), nn.Linear(128, CLASSES))
 
 
 class Block(nn.Module):
     """x + f(x) with batch normalization."""
 
-    def __init__(self, activation: type[nn.Module]) -> None:
+    def __init__(self, activation: Activation) -> None:
         super().__init__()
         self.first, self.second = (nn.Conv2d(8, 8, 3, padding=1, bias=False) for _ in range(2))
         self.norm1, self.norm2, self.act = nn.BatchNorm2d(8), nn.BatchNorm2d(8), activation()
@@ -47,20 +44,17 @@ class Block(nn.Module):
         return self.act(x + self.norm2(self.second(self.act(self.norm1(self.first(x))))))
 
 
-class Residual(nn.Sequential):
+def resnet(activation: Activation) -> nn.Sequential:
     """A small ResNet."""
-
-    def __init__(self, activation: type[nn.Module]) -> None:
-        super().__init__(
-            nn.Unflatten(1, (1, SIDE)), nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), activation(),
-            *(Block(activation) for _ in range(3)), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(128, CLASSES),
-        )  # fmt: skip
+    stem = [nn.Unflatten(1, (1, SIDE)), nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), activation()]
+    blocks = [Block(activation) for _ in range(3)]
+    return nn.Sequential(*stem, *blocks, nn.AvgPool2d(2), nn.Flatten(), nn.Linear(128, CLASSES))
 
 
 class Attention(nn.Module):
     """A block of a transformer, normalized first."""
 
-    def __init__(self, activation: type[nn.Module]) -> None:
+    def __init__(self, activation: Activation) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(32), nn.LayerNorm(32)
         self.mix = nn.MultiheadAttention(32, 4, batch_first=True)
@@ -75,7 +69,7 @@ class Attention(nn.Module):
 class Transformer(nn.Module):
     """Rows of the image are tokens."""
 
-    def __init__(self, activation: type[nn.Module]) -> None:
+    def __init__(self, activation: Activation) -> None:
         super().__init__()
         self.embed, self.places = nn.Linear(SIDE, 32), nn.Parameter(0.1 * torch.randn(SIDE, 32))
         self.blocks = nn.Sequential(*(Attention(activation) for _ in range(3)))
@@ -88,7 +82,7 @@ class Transformer(nn.Module):
 class Recurrent(nn.Module):
     """Rows of the image are time steps."""
 
-    def __init__(self, activation: type[nn.Module]) -> None:
+    def __init__(self, activation: Activation) -> None:
         super().__init__()
         self.rnn = nn.RNN(SIDE, 32, batch_first=True)
         self.first, self.second, self.act = nn.Linear(32, 32), nn.Linear(32, 32), activation()
@@ -99,8 +93,8 @@ class Recurrent(nn.Module):
         return self.head(self.act(self.second(self.act(self.first(state)))))
 
 
-_BUILD: Mapping[str, Callable[[type[nn.Module]], nn.Module]] = {
-    "mlp": Flat, "cnn": Plain, "resnet": Residual, "transformer": Transformer, "rnn": Recurrent,
+_BUILD: Mapping[str, Callable[[Activation], nn.Module]] = {
+    "mlp": mlp, "cnn": cnn, "resnet": resnet, "transformer": Transformer, "rnn": Recurrent,
 }  # fmt: skip
 MIDDLE = {"mlp": "15", "cnn": "5", "resnet": "5.first", "transformer": "blocks.1.up", "rnn": "first"}
 TWIN = {"mlp": "19", "cnn": "9", "resnet": "6.first", "transformer": "blocks.2.up", "rnn": "second"}

@@ -1,4 +1,4 @@
-"""`diagnose` and `watch` on models people use: nothing crashes, nothing changes, and what they say is finite.
+"""`diagnose`, `watch` and `initialize_` on models people use: nothing crashes, and what they say is so.
 
     python -m paper.health.zoo_check [--from study,timm,transformers] [--device cpu|cuda] [--only TEXT] [--write]
 
@@ -6,7 +6,8 @@ Each model is diagnosed in training mode. Its parameters, its buffers, its mode,
 be the same to the bit afterwards. Then it is trained for a few steps of Adam three times from one state: twice plain,
 and watched at every second step. The watched training must end at the same parameters and buffers to the bit; where two
 plain ones do not, which happens on a GPU, it may be as far from them as they are from each other, tenfold. What they
-measured must be finite where the outputs and gradients of the model are.
+measured must be finite where the outputs and gradients of the model are. At last it is initialized, and must be as the
+plan says, parameter by parameter.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ import torch
 from benchmarks import timing
 from torch import Tensor, nn
 
-from stiefel_init.torch import diagnose, watch
+from stiefel_init.torch import Plan, diagnose, initialize_, watch
 
 from .zoo import SOURCES, Make, NotBuilt, Subject, first, loss
 
 STEPS, EVERY = 4, 2
+CONSTANTS = {"zeros": 0.0, "ones": 1.0}
 MOST = 90  # seconds for one model
 
 
@@ -64,6 +66,11 @@ def at_most(seconds: int) -> Iterator[None]:
 def state(model: nn.Module) -> dict[str, Tensor]:
     """All parameters and buffers, copied."""
     return {name: value.detach().clone() for name, value in (*model.named_parameters(), *model.named_buffers())}
+
+
+def named(model: nn.Module) -> dict[str, Tensor]:
+    """All parameters by every name they have, copied."""
+    return {name: value.detach().clone() for name, value in model.named_parameters(remove_duplicate=False)}
 
 
 @torch.no_grad()
@@ -198,6 +205,9 @@ def examine(subject: Subject) -> dict[str, Any]:
         wrong.append(f"watch took {seen.samples} samples of {STEPS // EVERY}")
     if finite and (odd := infinite(history)):
         wrong.append(f"watch: not finite: {', '.join(odd[:3])}")
+    restore(model, kept)
+    before, plan = named(model), initialize_(model, recipe="paper", seed=0)
+    wrong += [f"initialize_: not as the plan says: {name}" for name in unaccounted(plan, before, named(model))[:3]]
     return {
         "variant": subject.variant,
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -211,6 +221,22 @@ def examine(subject: Subject) -> dict[str, Any]:
         "events": [event.kind for event in seen.events],
         "wrong": wrong,
     }
+
+
+def unaccounted(plan: Plan, before: dict[str, Tensor], after: dict[str, Tensor]) -> list[str]:
+    """The parameters of which the plan says nothing, or something that did not happen."""
+    wrong = sorted(after.keys() ^ {row.name for row in plan})
+    for row in plan:
+        old, new = before[row.name], after[row.name]
+        if row.action == "left alone":
+            right = torch.equal(old, new) and bool(row.reason)
+        elif row.action in CONSTANTS:
+            right = bool((new == CONSTANTS[row.action]).all())
+        else:  # drawn, or tied to what is
+            right = row.action.startswith("tied to") or not torch.equal(old, new)
+        if not right:
+            wrong.append(row.name)
+    return wrong
 
 
 class Complaints(logging.Handler):
@@ -273,6 +299,25 @@ def _row(source: str, entry: dict[str, Any]) -> list[str]:
         str(sum(bool(row["findings"]) for row in right)),
         f"{statistics.median(row['diagnose s'] for row in right):.2g} s" if right else "—",
         f"{timing.where(entry)}, PyTorch {entry['machine']['torch']}{version}",
+    ]
+
+
+def real_models() -> list[str]:
+    """Of six models of full size on a GPU, for docs/performance.md."""
+    record = timing.kept("real_models-cuda")
+    names = ["parameters", "drawn", "constant", "left alone", "tied"]
+    rows = [
+        [
+            name, *(f"{row[key]:,}" for key in names), f"{row['init s']:.2f}",
+            "yes" if not row["unaccounted"] else ", ".join(row["unaccounted"]), "yes" if row["finite"] else "no",
+        ]
+        for name, row in record["models"].items() if "parameters" in row
+    ]  # fmt: skip
+    return [
+        f"Real models from timm and transformers, {timing.where(record)};",
+        "`python -m paper.health.zoo_check` tries more:",
+        "",
+        *timing.markdown(["model", *names, "seconds", "all accounted for", "output and gradient finite"], rows),
     ]
 
 

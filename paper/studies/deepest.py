@@ -2,8 +2,7 @@
 
 A few hundred steps at the rate 0.1 / depth, which is the best one at 20, 50, 100 and 1,000 layers in the study of
 architectures. On a GPU the depths run side by side, in a process each; start NVIDIA's MPS, or they take turns. The
-record is written anew whenever one has ended. It says where the time went: to read the images, to make the model and
-to capture a step, to start the weights (`initialize_` is in there), to train with six tests.
+record is written anew whenever one has ended.
 
     python -m paper.studies.deepest --data DIR --write
 """
@@ -39,44 +38,23 @@ def run(depth: int, start: str, options: argparse.Namespace) -> dict[str, Any]:
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
         torch.backends.cudnn.benchmark = True  # thousands of equal layers repay one trial of its algorithms
-    begin, phases = time.perf_counter(), _Phases(device)
+    begin = time.perf_counter()
     problem = images("fashion-mnist", device, options.data, half=True, rows=None)
     problem.test_x, problem.test_y = problem.test_x[:TEST], problem.test_y[:TEST]
     network = Network(
         f"cnn{depth}", "cnn", f"plain CNN of {depth:,} layers", partial(PlainCNN, depth),
         lambda *_: problem, ACCURACY, (0.1 / depth,), options.steps, batch=BATCH, slots=1,
     )  # fmt: skip
-    phases.over("images")
     slot, curves = Slot(network, problem, device), []
-    phases.over("model")
     for seed in range(options.seeds):
         slot.begin(Job(network.name, start, 0.1 / depth, seed))
-        phases.over("start")
         while not slot.finished():
             if not slot.over:
                 slot.advance()
-            phases.over("train")  # waits for the device, as `finished` would have to
         curves.append(slot.result())
     seconds = time.perf_counter() - begin
-    parts = ", ".join(f"{name} {took:.1f}" for name, took in phases.seconds.items())
-    print(f"{depth:6,} layers, {start}: {curves} ({seconds:.0f} s: {parts})", flush=True)
-    return {"depth": depth, "start": start, "curves": curves, "seconds": seconds, "phases": phases.seconds}
-
-
-class _Phases:
-    """Where the time goes: seconds by the name of a phase."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.seconds: dict[str, float] = {}
-        self._device, self._last = device, time.perf_counter()
-
-    def over(self, name: str) -> None:
-        """What went on since the last call was this phase."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        now = time.perf_counter()
-        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._last
-        self._last = now
+    print(f"{depth:6,} layers, {start}: {curves} ({seconds:.0f} s)", flush=True)
+    return {"depth": depth, "start": start, "curves": curves, "seconds": seconds}
 
 
 def section() -> list[str]:

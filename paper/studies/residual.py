@@ -67,52 +67,37 @@ class Transformer(nn.Module):
         return self.head(self.norm(self.blocks(self.rows(x.view(-1, 8, 8)) + self.position.weight)).mean(1))
 
 
-class Convolutions(nn.Module):
-    """A residual block without normalization."""
+class Skip(nn.Module):
+    """A residual block of two layers, without normalization."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, layer: Callable[[], nn.Module]) -> None:
         super().__init__()
-        self.conv1, self.conv2 = (nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1) for _ in range(2))
+        self.first, self.second = f"{name}1", f"{name}2"
+        self.add_module(self.first, layer())
+        self.add_module(self.second, layer())
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.conv2(F.relu(self.conv1(x)))
-
-
-class ResNet(nn.Module):
-    """Its blocks, and the mean over the image at the end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(1, CHANNELS, 3, padding=1)
-        self.blocks = nn.Sequential(*(Convolutions() for _ in range(BLOCKS)))
-        self.head = nn.Linear(CHANNELS, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(F.relu(self.blocks(F.relu(self.stem(x.view(-1, 1, 8, 8))))).mean((2, 3)))
-
-
-class Pair(nn.Module):
-    """A residual block of two layers of a perceptron."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc1, self.fc2 = nn.Linear(UNITS, UNITS), nn.Linear(UNITS, UNITS)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.fc2(F.relu(self.fc1(x)))
+        return x + self.get_submodule(self.second)(F.relu(self.get_submodule(self.first)(x)))
 
 
 class Residual(nn.Module):
-    """A perceptron in residual blocks."""
+    """Residual blocks of convolutions, and the mean over the image at the end; or a perceptron in residual blocks."""
 
-    def __init__(self) -> None:
+    def __init__(self, convolutional: bool) -> None:
         super().__init__()
-        self.stem = nn.Linear(64, UNITS)
-        self.blocks = nn.Sequential(*(Pair() for _ in range(DEPTH // 2)))
-        self.head = nn.Linear(UNITS, 10)
+        self.convolutional = convolutional
+        if convolutional:
+            inner = partial(nn.Conv2d, CHANNELS, CHANNELS, 3, padding=1)
+            self.stem: nn.Module = nn.Conv2d(1, CHANNELS, 3, padding=1)
+            self.blocks = nn.Sequential(*(Skip("conv", inner) for _ in range(BLOCKS)))
+        else:
+            self.stem = nn.Linear(64, UNITS)
+            self.blocks = nn.Sequential(*(Skip("fc", partial(nn.Linear, UNITS, UNITS)) for _ in range(DEPTH // 2)))
+        self.head = nn.Linear(CHANNELS if convolutional else UNITS, 10)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(F.relu(self.blocks(F.relu(self.stem(x)))))
+        y = F.relu(self.blocks(F.relu(self.stem(x.view(-1, 1, 8, 8) if self.convolutional else x))))
+        return self.head(y.mean((2, 3)) if self.convolutional else y)
 
 
 def plain() -> nn.Sequential:
@@ -133,9 +118,9 @@ PLAIN = "plain: "
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[str, ...]]] = {
     "transformer": (partial(Transformer, False), (*USUAL, "t-fixup", "mimetic", "skip-init")),
     "transformer with LayerNorm": (partial(Transformer, True), (*USUAL, "t-fixup", "mimetic", "skip-init")),
-    "resnet": (ResNet, (*USUAL, "fixup", "skip-init")),
+    "resnet": (partial(Residual, True), (*USUAL, "fixup", "skip-init")),
     "perceptron": (
-        Residual,
+        partial(Residual, False),
         (*(PLAIN + start for start in ("ours", "permutation", "looks-linear", "he")), *USUAL, "fixup", "skip-init"),
     ),
     "tanh": (tanh, ("ours", "xavier", "meta-init xavier steps=100", "random", "meta-init random steps=100")),
