@@ -6,27 +6,19 @@ measured in the same run, each as fast as the machine does it on large arrays, a
 three. No order of operations is faster; small products reach a fraction of the large ones' rate, so real limits are
 lower.
 
-On a CPU, and for a network, the parts that no such draw can do without are measured one by one in the same turns, at
-the sizes that it has: its numbers, its products and solves, in memory that is there, and so many calls that do nothing;
-for a network besides, to read what each parameter is and to write all weights at once. Of all times the least of 15
-rounds counts: what the machine allows is what it does when nobody disturbs it.
+Of all times the least of 15 rounds counts: what the machine allows is what it does when nobody disturbs it.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from stiefel_init.core import stream as _stream
 from stiefel_init.torch import initialize_, sample, stiefel_
-from stiefel_init.torch.sampling._householder import _BLOCK, _LAPACK_ROWS
 
 from . import timing
 from .timing import Record, Ways
@@ -63,118 +55,32 @@ def rates(device: str) -> Rates:
     return Rates(normals, operations, large.nbytes / seconds["fill"], call)
 
 
-def compared(title: str, wanted: float, ways: Ways, floor: float, least: Ways, call: float, device: str) -> Record:
-    """Ours and the loop of `orthogonal_`, and the parts that there are at `least`, timed in turns; and the floor."""
-    seconds = timing.in_turns(ways | least, synchronize=timing.waiting(device), rounds=ROUNDS, seconds=0.03, pick=min)
-    times = timing.in_milliseconds(seconds)
-    row: Record = {
-        "what": title, "wanted": wanted, "ours": times["ours"], "orthogonal_": times["orthogonal_"],
-        "floor": 1e3 * floor,
-    }  # fmt: skip
-    if least:
-        row["parts"] = {name: times[name] for name in least} | {"calls": 1e3 * call}
-    return row
-
-
-class Calls(TorchDispatchMode):
-    """Counts the operations of PyTorch that compute or write anything."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += not func.is_view and "empty" not in func.__name__
-        return func(*args, **(kwargs or {}))
-
-
-def calls_of(run: Callable[[], Any]) -> int:
-    """How many operations a call of `run` takes."""
-    with Calls() as counted:
-        run()
-    return counted.count
-
-
-def products(p: int, q: int, width: int, batch: tuple[int, ...] = ()) -> Callable[[], Any]:
-    """The products and solves of members by panels of `width` reflectors, in memory that is there; or LAPACK's one."""
-    whole = torch.zeros(*batch, p, q)
-    if width == p and not batch:
-        reflectors, tau = torch.zeros(q, p), torch.zeros(p)
-        return lambda: torch.ormqr(reflectors, tau, whole.mT, out=whole.mT)
-    triangle = torch.eye(width).repeat(*batch, 1, 1)
-    eye = torch.eye(width).expand_as(triangle)
-    steps = []
-    for start in reversed(range(0, p, width)):
-        vectors, tall = torch.zeros(*batch, width, q - start), torch.zeros(*batch, p - start, width)
-        result = torch.empty(*batch, p - start, q - start)
-        steps.append((vectors, tall, torch.empty_like(tall), result, whole[..., start:, start:]))
-
-    def run() -> None:
-        for vectors, tall, scaled, result, target in steps:
-            vectors @ vectors.mT
-            if target.shape[-2] > width:
-                target[..., width:, width:] @ vectors[..., width:].mT
-            if batch:
-                inverse = torch.linalg.solve_triangular(triangle, eye, upper=False)
-                torch.matmul(tall, inverse, out=scaled)
-                target -= torch.matmul(scaled, vectors, out=result)
-            else:
-                target.addmm_(torch.linalg.solve_triangular(triangle, tall, upper=False, left=False), vectors, alpha=-1)
-
-    return run
-
-
-def numbers(p: int, q: int, width: int, batch: tuple[int, ...] = (), seed: int | None = None) -> Callable[[], Any]:
-    """Their numbers, from PyTorch's generator or from the streams of a seed."""
-    starts = range(0, p, width)
-    if seed is None:
-        held = [torch.empty(*batch, width, q - start) for start in starts]
-        return lambda: [x.normal_() for x in held]
-    keys = _stream.keys(seed, map(str, range(math.prod(batch))))
-    return lambda: [_stream.normals(keys, (start, start + width), (start, q), np.float32) for start in starts]
-
-
-def walk(model: nn.Module) -> list[Any]:
-    """What is to be known of each parameter before it is written."""
-    return [
-        (tensor.shape, tensor.stride(), tensor.data_ptr(), tensor.dtype, tensor.device, tensor.requires_grad)
-        for _, module in model.named_modules()
-        for tensor in module._parameters.values()
-        if tensor is not None
-    ]
-
-
 def measure(device: str) -> Iterator[Record]:
-    gpu = device == "cuda"
     speeds, rows = rates(device), []
-    for m, n in SHAPES:
-        w = torch.empty(m, n, device=device)
-        ways: Ways = {"ours": partial(stiefel_, w), "orthogonal_": partial(nn.init.orthogonal_, w)}
-        panels = m, n, m if m <= _LAPACK_ROWS else _BLOCK["cpu"]
-        least: Ways = {} if gpu else {"numbers": numbers(*panels), "products": products(*panels)}
-        call = speeds.call * calls_of(ways["ours"])
-        rows.append(compared(f"{m}×{n}", 5 if gpu else 2.5, ways, speeds.floor(m, n), least, call, device))
     w = torch.empty(WIDTH, WIDTH, device=device)
-    many = partial(sample, WIDTH, WIDTH, batch=DEPTH, device=device)
-    square = WIDTH, WIDTH, PANEL, (DEPTH,)
-    drawn: Ways = {"numbers": numbers(*square), "products": products(*square)}
-    floor, call = speeds.floor(WIDTH, WIDTH, DEPTH), speeds.call * calls_of(many)
-    ways = {"ours": many, "orthogonal_": lambda: [nn.init.orthogonal_(w) for _ in range(DEPTH)]}
-    rows.append(compared(MANY, 6, ways, floor, {} if gpu else drawn, call, device))
     layers = [nn.Linear(WIDTH, WIDTH, device=device) for _ in range(DEPTH)]
     model = nn.Sequential(*(module for layer in layers for module in (layer, nn.ReLU())))
-    weights, result = [layer.weight.detach() for layer in layers], many()
-    for title, seed in (("", None), (", seeded", 0)):
-        ways = {
-            "ours": partial(initialize_, model, recipe="paper", seed=seed),
-            "orthogonal_": lambda: [nn.init.orthogonal_(layer.weight) for layer in layers],
-        }
-        least = {"drawing": many} if gpu else {**drawn, "numbers": numbers(*square, seed)}
-        least["reading the model"] = lambda: walk(model)
-        least["writing"] = lambda: torch._foreach_copy_(weights, list(result.unbind()))
-        wanted, extra = (20, 0.0) if gpu else (5, call)
-        rows.append(compared(f"{NETWORK}{title}", wanted, ways, floor, least, extra, device))
+    network: Ways = {"orthogonal_": lambda: [nn.init.orthogonal_(layer.weight) for layer in layers]}
+    whole, single = (20, 5) if device == "cuda" else (5, 2.5)
+    floor = speeds.floor(WIDTH, WIDTH, DEPTH)
+    cases: list[tuple[str, float, float, Ways]] = [
+        (f"{m}×{n}", single, speeds.floor(m, n), _single(m, n, device)) for m, n in SHAPES
+    ]
+    many = partial(sample, WIDTH, WIDTH, batch=DEPTH, device=device)
+    cases += [
+        (MANY, 6, floor, {"ours": many, "orthogonal_": lambda: [nn.init.orthogonal_(w) for _ in range(DEPTH)]}),
+        (NETWORK, whole, floor, {"ours": partial(initialize_, model, recipe="paper"), **network}),
+        (f"{NETWORK}, seeded", whole, floor, {"ours": partial(initialize_, model, recipe="paper", seed=0), **network}),
+    ]
+    for title, wanted, least, ways in cases:
+        seconds = timing.in_turns(ways, synchronize=timing.waiting(device), rounds=ROUNDS, seconds=0.03, pick=min)
+        rows.append({"what": title, "wanted": wanted, **timing.in_milliseconds(seconds), "floor": 1e3 * least})
     yield {"machine": timing.machine(device), "rates": speeds._asdict(), "rows": rows}
+
+
+def _single(m: int, n: int, device: str) -> Ways:
+    w = torch.empty(m, n, device=device)
+    return {"ours": partial(stiefel_, w), "orthogonal_": partial(nn.init.orthogonal_, w)}
 
 
 def tables(record: Record) -> list[str]:
@@ -191,7 +97,7 @@ def tables(record: Record) -> list[str]:
         f"{speeds['operations'] / 1e9:,.0f} Gflop/s, {speeds['bytes'] / 1e9:,.0f} GB/s, "
         f"{1e6 * speeds['call']:.1f} µs a call.", "",
         *timing.markdown(["", "ours", "orthogonal_", "floor", "times as fast", "wanted", "at most"], rows),
-        *_parts([row for row in record["rows"] if "parts" in row]),
+        *_parts(record["machine"]["device"]),
     ]  # fmt: skip
 
 
@@ -201,8 +107,10 @@ def _times(row: Record, least: float, digits: int = 2) -> list[str]:
     return [f"{theirs / row['ours']:.2f}", f"{row['wanted']:g}", f"{theirs / least:.{digits}f}"]
 
 
-def _parts(rows: list[Record]) -> list[str]:
-    """What draws are made of, at least, as far as that was measured."""
+def _parts(device: str) -> list[str]:
+    """What draws are made of, at least, as it was measured once on this machine."""
+    rows = [row for record in timing.on_devices("floors-parts") if record["machine"]["device"] == device
+            for row in record["rows"]]  # fmt: skip
     if not rows:
         return []
     names = list(dict.fromkeys(name for row in rows for name in row["parts"]))

@@ -61,5 +61,5 @@ def readme(results: Results) -> list[str]:
         "Test accuracy (%) of plain networks, each initialization at its best of five learning rates, mean of "
         f"{len(seeds)} seeds ([members](docs/members.md)):", "",
         *markdown(["", *SCHEMES.values()], rows),
-        line(Architectures().evidence(results)),
+        *([line(verdicts)] if (verdicts := Architectures().evidence(results)) is not None else []),
     ]  # fmt: skip
