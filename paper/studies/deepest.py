@@ -26,9 +26,9 @@ from .architectures.problems import ACCURACY, images
 from .architectures.training import Job, Slot
 
 RECORD = "deepest"
-BATCH, TEST = 64, 2000
-"""Images of a step, and of each of the six tests."""
-STARTS = ("ours", "looks-linear", "orthogonal", "he")
+STEPS, BATCH, TEST = 300, 64, 2000
+"""Steps, images of a step, and of each of the six tests."""
+STARTS = ("ours", "looks-linear")
 
 
 def run(depth: int, start: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -43,18 +43,16 @@ def run(depth: int, start: str, options: argparse.Namespace) -> dict[str, Any]:
     problem.test_x, problem.test_y = problem.test_x[:TEST], problem.test_y[:TEST]
     network = Network(
         f"cnn{depth}", "cnn", f"plain CNN of {depth:,} layers", partial(PlainCNN, depth),
-        lambda *_: problem, ACCURACY, (0.1 / depth,), options.steps, batch=BATCH, slots=1,
+        lambda *_: problem, ACCURACY, (0.1 / depth,), STEPS, batch=BATCH, slots=1,
     )  # fmt: skip
-    slot, curves = Slot(network, problem, device), []
-    for seed in range(options.seeds):
-        slot.begin(Job(network.name, start, 0.1 / depth, seed))
-        while not slot.finished():
-            if not slot.over:
-                slot.advance()
-        curves.append(slot.result())
-    seconds = time.perf_counter() - begin
-    print(f"{depth:6,} layers, {start}: {curves} ({seconds:.0f} s)", flush=True)
-    return {"depth": depth, "start": start, "curves": curves, "seconds": seconds}
+    slot = Slot(network, problem, device)
+    slot.begin(Job(network.name, start, 0.1 / depth, 0))
+    while not slot.finished():
+        if not slot.over:
+            slot.advance()
+    row = {"depth": depth, "start": start, "curves": [slot.result()], "seconds": time.perf_counter() - begin}
+    print(row, flush=True)
+    return row
 
 
 def section() -> list[str]:
@@ -80,13 +78,10 @@ def main() -> None:
     parser = timing.arguments(__doc__)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--depths", type=int, nargs="+", default=[2_000, 5_000, 10_000])
-    parser.add_argument("--starts", nargs="+", default=["ours", "looks-linear"], choices=STARTS)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--seeds", type=int, default=1)
     options = parser.parse_args()
-    cells = [(depth, start) for depth in sorted(options.depths, reverse=True) for start in options.starts]
+    cells = [(depth, start) for depth in sorted(options.depths, reverse=True) for start in STARTS]
     record: timing.Record = {
-        "device": timing.machine(options.device)["device"], "torch": torch.__version__, "steps": options.steps,
+        "device": timing.machine(options.device)["device"], "torch": torch.__version__, "steps": STEPS,
         "batch": BATCH, "test": TEST, "rows": [],
     }  # fmt: skip
     with ProcessPoolExecutor(6 if options.device == "cuda" else 1, mp_context=get_context("spawn")) as pool:

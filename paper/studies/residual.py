@@ -1,6 +1,6 @@
 """Initializations made for residual networks and transformers against ours, on small networks.
 
-    python -m paper.studies.residual [--networks transformer,resnet] [--seeds 5] [--epochs 12] [--write]
+    python -m paper.studies.residual [--seeds 5] [--epochs 12] [--write]
 
 Digits, four fifths for training. The transformers read an image as eight rows of eight pixels: 32 wide, 8 blocks, the
 mean of all tokens at the end. The residual network has 8 blocks of two 3 × 3 convolutions, 12 channels. The plain one
@@ -148,12 +148,6 @@ def _example(start: str, rows: Tensor) -> Tensor | None:
     return rows if looks else None
 
 
-def measure(network: str, start: str, seeds: int, epochs: int) -> dict[str, Any]:
-    """One row of the record."""
-    tried, rate, scores = at_best_rate(partial(train, network, start), RATES, seeds, epochs, epochs)
-    return {"network": network, "start": start, "rate": rate, "tried": tried, "scores": scores}
-
-
 NEEDS = {
     "t-fixup": "attention under its usual names, in blocks that are modules; embeddings are drawn too",
     "mimetic": "self-attention under its usual names, and the number of heads as an attribute of its module",
@@ -247,24 +241,19 @@ def _prefer(name: str, found: Found) -> str:
 
 def main() -> None:
     parser = timing.arguments(__doc__)
-    parser.add_argument("--networks", default=",".join(NETWORKS), help="some of: %(default)s")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=12)
     options = parser.parse_args()
-    chosen = options.networks.split(",")
-    if unknown := [name for name in chosen if name not in NETWORKS]:
-        parser.error(f"--networks has {unknown[0]!r}; choose from {', '.join(NETWORKS)}.")
     if options.seeds < 2 or options.epochs < 1:
         parser.error(f"--seeds {options.seeds} --epochs {options.epochs}; give two seeds and one epoch at least.")
     rows = []
-    for network in chosen:
-        for start in NETWORKS[network][1]:
-            rows.append(measure(network, start, options.seeds, options.epochs))
+    for network, (_, starts) in NETWORKS.items():
+        for start in starts:
+            run = partial(train, network, start)
+            tried, rate, scores = at_best_rate(run, RATES, options.seeds, options.epochs, options.epochs)
+            rows.append({"network": network, "start": start, "rate": rate, "tried": tried, "scores": scores})
             print(rows[-1], flush=True)
     if options.write:
-        before = (timing.read(RECORD) or {"rows": []})["rows"]
-        kept = [row for row in before if row["network"] in NETWORKS and row["network"] not in chosen]
-        rows = sorted([*kept, *rows], key=lambda row: list(NETWORKS).index(row["network"]))
         record = {"machine": timing.machine("cpu"), "epochs": options.epochs, "seeds": options.seeds, "rows": rows}
         timing.write(RECORD, record)
 
