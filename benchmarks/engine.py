@@ -16,8 +16,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave torch its memory on a GPU
-
 import numpy as np
 import torch
 from paper.tables.protocol import SCHEMES
@@ -213,6 +211,7 @@ def few_shot_seconds(device: str, count: int = 300) -> float:
 
 
 def measure(device: str) -> Iterator[Record]:
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave torch its memory on a GPU
     on_gpu, data = device == "cuda", task()
     flops, bandwidth = ceilings(device)
     record: Record = {"machine": timing.machine(device), "flops": flops, "bandwidth": bandwidth, "steps": []}

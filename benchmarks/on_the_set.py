@@ -39,9 +39,6 @@ OURS: dict[str, Callable[..., Any]] = {
     "StiefelSGD": lambda params, lr=1e-2: StiefelSGD(params, lr, momentum=0.9),
     "StiefelMuon": lambda params, lr=2e-2: StiefelMuon(params, lr),
 }
-PRODUCTS = {"StiefelAdam": 3, "StiefelSGD": 3, "StiefelMuon": 13}
-"""Products of n × n matrices in one step, a symmetric one counted as a half: DWᵀ, WWᵀ, ZZᵀ, the result, and 10 in
-Muon's polynomial. Long turns take half a product more, and small matrices whole ones for halves."""
 STEPS = 10_000
 ALONE = 512  # on a CPU, peers step on one layer above this width, and their time is multiplied: they go layer by layer
 
@@ -186,7 +183,6 @@ def measure(device: str) -> Iterator[Record]:
         record["steps"][title] = {
             "milliseconds": timing.in_milliseconds(seconds),
             "times fused Adam": {name: value / seconds["fused Adam"] for name, value in seconds.items()},
-            "products": PRODUCTS,
             "peers measured on one layer": large,
             "absent": absent | missing,
         }

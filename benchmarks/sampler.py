@@ -8,9 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-os.environ.setdefault("KERAS_BACKEND", "torch")
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave torch its memory on a GPU
-
 import torch
 
 import stiefel_init
@@ -101,6 +98,8 @@ def peak_memory(m: int, n: int, device: str) -> float:
 
 
 def measure(device: str) -> Iterator[Record]:
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave torch its memory on a GPU
     synchronize = timing.waiting(device)
     record: Record = {"machine": timing.machine(device), "dtype": "float32", "matrices": [], "batches": []}
     for m, n in [*SHAPES, *([(8192, 8192)] if device == "cuda" else [])]:

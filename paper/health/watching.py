@@ -185,7 +185,7 @@ def main() -> None:
             print("missed:", row)
     for row in whole:
         if row["events"]:
-            print("false alarm:", row)
+            print("events without a fault:", row)
     if options.write:
         told = {"every": EVERY, "onset": ONSET, "after": AFTER, "trainings": broken}
         timing.write(f"watch-faults{suffix}", told, "trainings")

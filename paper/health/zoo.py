@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -98,6 +96,7 @@ def _rank(name: str) -> tuple[int, int, str]:
 
 def timm_families() -> Iterator[tuple[str, Make]]:
     """A small variant of each module of timm, with random weights."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import timm
 
     for module in sorted(timm.list_modules()):
@@ -188,6 +187,7 @@ _SEEING: dict[str, tuple[str, dict[str, Any]]] = {
 
 def transformers_families() -> Iterator[tuple[str, Make]]:
     """Small models of transformers, of text and of images."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import transformers
 
     for kind, (name, words) in (*_LANGUAGE.items(), *_SEEING.items()):

@@ -28,8 +28,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-
 import torch
 from benchmarks import timing
 from torch import Tensor, nn
@@ -327,6 +325,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="models whose name contains this")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no model after so many")
     options = parser.parse_args()
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
     torch.use_deterministic_algorithms(True, warn_only=True)
     warnings.simplefilter("ignore")
