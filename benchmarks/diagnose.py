@@ -22,11 +22,12 @@ from torch import nn
 
 from stiefel_init.theory import propagate
 from stiefel_init.torch import diagnose, initialize_
-from stiefel_init.torch.diagnosis._diagnose import Gradients, _predictions
-from stiefel_init.torch.diagnosis._observe import Observer
-from stiefel_init.torch.diagnosis._snapshot import unchanged
-from stiefel_init.torch.diagnosis._statistics import Gatherer, common, entering, leaving, norms
-from stiefel_init.torch.diagnosis._weights import own_weights, survey, weight_layers
+from stiefel_init.torch.diagnosis.backward import Gradients
+from stiefel_init.torch.diagnosis.predict import predictions
+from stiefel_init.torch.diagnosis.snapshot import unchanged
+from stiefel_init.torch.observe.observer import Observer
+from stiefel_init.torch.observe.statistics import Gatherer, common, entering, leaving, norms
+from stiefel_init.torch.observe.weights import own_weights, survey, weight_layers
 
 WIDTH, BATCH, LAYERS = 64, 256, 1000
 DEPTHS = (10, 100, 300)
@@ -82,7 +83,7 @@ def parts(model: nn.Module, x: torch.Tensor) -> dict[str, Callable[[], Any]]:
         "statistics of the signal": signal,
         "norms of the gradients": lengths,
         "weights": lambda: survey(dict.fromkeys(module for _, module in layers)),
-        "theory": lambda: _predictions(observer.seen, gradients, known),
+        "theory": lambda: predictions(observer.seen, gradients, known),
         "putting the model back": put_back,
     }
 

@@ -37,9 +37,9 @@ from diagnosis_networks import (
 )
 from diagnosis_record import Row, read, write
 
+from stiefel_init.health import AT_INITIALIZATION as RULES
+from stiefel_init.health import Evidence
 from stiefel_init.torch import diagnose
-from stiefel_init.torch.diagnosis._evidence import Evidence
-from stiefel_init.torch.diagnosis._rules import RULES
 
 SICK, HEALTHY, LEAST = 0.5, 0.8, 0.25
 PARTS = ("chosen on", "fresh")

@@ -10,8 +10,8 @@ from typing import Any
 
 from diagnosis_record import read
 
+from stiefel_init.health import AT_INITIALIZATION as RULES
 from stiefel_init.lab.report.tables import Table
-from stiefel_init.torch.diagnosis._rules import RULES
 
 HERE = Path(__file__).parent
 ACCURACY = HERE.parent / "docs" / "diagnosis-accuracy.md"

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from stiefel_init.health import IN_TRAINING as RULES
 from stiefel_init.lab.report.tables import Table
-from stiefel_init.torch.watching._rules import RULES
 
 HERE = Path(__file__).parent
 WATCH = HERE.parent / "docs" / "watch.md"
@@ -25,7 +25,7 @@ def watched() -> str:
 def rules() -> list[str]:
     """A row for each rule."""
     header = ["finding", "measured", "found above", "samples in a row", "where the limit comes from"]
-    rows = [[r.kind, r.quantity, f"{r.limit:,g}", str(r.lasting), r.source] for r in RULES.values()]
+    rows = [[r.kind, r.quantity, f"{r.threshold:,g}", str(r.lasting), r.source] for r in RULES.values()]
     return Table("", header, rows).markdown()
 
 
