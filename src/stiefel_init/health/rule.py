@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ..core.errors import StiefelError
 from .rows import Evidence, Layer, Moment, Row
 
 Case = TypeVar("Case")
@@ -86,15 +85,8 @@ IN_TRAINING: dict[str, Rule[Moment]] = {}
 
 
 def register(rules: dict[str, Rule[Case]], *new: Rule[Case]) -> None:
-    """Add rules to `AT_INITIALIZATION` or `IN_TRAINING`.
-
-    Raises:
-        StiefelError: if a rule of that kind is there.
-    """
-    for rule in new:
-        if rule.kind in rules:
-            raise StiefelError(f"kind={rule.kind!r} is a rule already; give yours another kind.")
-        rules[rule.kind] = rule
+    """Add rules to `AT_INITIALIZATION` or `IN_TRAINING`; one of a kind that is there takes its place."""
+    rules.update((rule.kind, rule) for rule in new)
 
 
 def examine(rules: Mapping[str, Rule[Case]], case: Case) -> dict[str, tuple[Measured, bool]]:
