@@ -7,7 +7,7 @@ engine holds them against a case: `examine`, `hidden` and `told`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -114,3 +114,9 @@ def told(rule: Rule[Case], case: Case, measured: Measured) -> tuple[Layer | Row 
 def over(part: float, whole: float) -> float:
     """part / whole, infinite where nothing is left."""
     return part / whole if whole > 0 else math.inf if part > 0 else 0.0
+
+
+def largest(pairs: Iterable[tuple[float, Any]]) -> Measured | None:
+    """The largest of numbers, with the row that has it; None where there is none."""
+    best = max(pairs, key=lambda pair: pair[0], default=None)
+    return None if best is None else Measured(*best)

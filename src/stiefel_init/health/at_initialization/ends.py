@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..rows import ENOUGH, Evidence, Fit
+from ..rows import ENOUGH, Evidence, Fit, Inputs
 from ..rule import CHOICE, NEVER, Measured, Rule, over
 from ..wording import times
 from .causes import of_fading, of_inputs, of_small_targets, of_targets
@@ -16,28 +16,31 @@ COMMON = 0.9  # the share of an output's weights from which on it reads the comm
 OFFSET = 5.0  # the size of inputs over their differences from which on they may all lie on one side of every bend
 
 
-def large_inputs(evidence: Evidence, limit: float) -> Measured | None:
-    """The size of the inputs."""
-    return None if evidence.inputs is None else Measured(evidence.inputs.size)
+def _of_the_inputs(number: Callable[[Inputs], float | None]) -> Callable[[Evidence, float], Measured | None]:
+    """A number of the inputs."""
+
+    def measured(evidence: Evidence, limit: float) -> Measured | None:
+        value = None if evidence.inputs is None else number(evidence.inputs)
+        return None if value is None else Measured(value)
+
+    return measured
 
 
-def small_inputs(evidence: Evidence, limit: float) -> Measured | None:
-    """One over the size of the inputs."""
-    return None if evidence.inputs is None else Measured(over(1.0, evidence.inputs.size))
-
-
-def uneven_inputs(evidence: Evidence, limit: float) -> Measured | None:
+@_of_the_inputs
+def _uneven(inputs: Inputs) -> float | None:
     """How many times wider the widest feature is than the median one."""
-    if evidence.inputs is None or evidence.inputs.features < 2 or evidence.inputs.samples < ENOUGH:
-        return None
-    return Measured(over(evidence.inputs.largest_std, evidence.inputs.median_std))
+    enough = inputs.features >= 2 and inputs.samples >= ENOUGH
+    return over(inputs.largest_std, inputs.median_std) if enough else None
 
 
-def offset_inputs(evidence: Evidence, limit: float) -> Measured | None:
+@_of_the_inputs
+def offset_inputs(inputs: Inputs) -> float | None:
     """The size of the inputs over their differences between samples."""
-    if evidence.inputs is None or evidence.inputs.samples < ENOUGH:
-        return None
-    return Measured(over(1.0, math.sqrt(max(0.0, 1 - evidence.inputs.same))))
+    return over(1.0, math.sqrt(max(0.0, 1 - inputs.same))) if inputs.samples >= ENOUGH else None
+
+
+large_inputs = _of_the_inputs(lambda inputs: inputs.size)
+small_inputs = _of_the_inputs(lambda inputs: over(1.0, inputs.size))
 
 
 def _are_offset(evidence: Evidence) -> bool:
@@ -66,6 +69,7 @@ def _of_fit(number: Callable[[Fit], float | None]) -> Callable[[Evidence, float]
     return measured
 
 
+@_of_fit
 def _offset(fit: Fit) -> float | None:
     """How far the outputs' mean is from the targets', in stds of the targets."""
     if fit.output_mean is None or fit.target_mean is None or not fit.target_std:
@@ -73,6 +77,7 @@ def _offset(fit: Fit) -> float | None:
     return abs(fit.output_mean - fit.target_mean) / fit.target_std
 
 
+@_of_fit
 def _narrow(fit: Fit) -> float | None:
     """The outputs' std over that of the targets."""
     return None if fit.output_std is None or not fit.target_std else fit.output_std / fit.target_std
@@ -89,7 +94,7 @@ def common_head(evidence: Evidence, limit: float) -> Measured | None:
 def common_offset(evidence: Evidence, limit: float) -> Measured | None:
     """`_offset`, of a single output that reads the common level: to get there it moves all units together."""
     common = common_head(evidence, COMMON)
-    return _of_fit(_offset)(evidence, limit) if common is not None and common.value > COMMON else None
+    return _offset(evidence, limit) if common is not None and common.value > COMMON else None
 
 
 def _the_targets(text: str) -> Callable[[Evidence, Measured], str]:
@@ -114,7 +119,7 @@ RULES = (
         lambda e, m: f"The inputs are large: their size is {m.value:.3g}.", of_inputs,
     ),
     Rule(
-        "features are uneven", uneven_inputs, 1e3, 30, "std of the widest feature / of the median one",
+        "features are uneven", _uneven, 1e3, 30, "std of the widest feature / of the median one",
         lambda e, m: f"The inputs are uneven: the widest feature varies {times(m.value)} more than the median one.",
         of_inputs,
     ),
@@ -138,7 +143,7 @@ RULES = (
         _the_targets("are not at the level of"), of_fading, hides=("output is common", "targets are offset"),
     ),
     Rule(
-        "targets are offset", _of_fit(_offset), 5, 3, "mean output - mean target, in stds of the targets",
+        "targets are offset", _offset, 5, 3, "mean output - mean target, in stds of the targets",
         _the_targets("are far from"), of_targets, CHOICE,
     ),
     Rule(
@@ -146,7 +151,7 @@ RULES = (
         _the_targets("are far wider than"), of_targets,
     ),
     Rule(
-        "targets are small", _of_fit(_narrow), 30, 10, "std of the outputs / of the targets",
+        "targets are small", _narrow, 30, 10, "std of the outputs / of the targets",
         _the_targets("are far narrower than"), of_small_targets,
     ),
     Rule(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from ..rows import Evidence, Layer
-from ..rule import NEVER, Cause, Measured, Rule, over
+from ..rule import NEVER, Cause, Measured, Rule, largest, over
 from ..wording import capital, per_layer, times
 from .causes import MEMBERS, of_fading, of_growing
 
@@ -26,16 +26,6 @@ def vanishing(evidence: Evidence, limit: float) -> Measured | None:
     return Measured(over(high, rows[0].gradient or 0.0), at[-1] if at else rows[0])
 
 
-def lost(evidence: Evidence, limit: float) -> Measured | None:
-    """`vanishing`, where the targets are not known to be easy."""
-    return None if evidence.easy else vanishing(evidence, limit)
-
-
-def gone(evidence: Evidence, limit: float) -> Measured | None:
-    """`vanishing`, where they are."""
-    return vanishing(evidence, limit) if evidence.easy else None
-
-
 def growing(evidence: Evidence, limit: float) -> Measured | None:
     """How much larger the gradient is at the first layer than at the last."""
     rows = evidence.carried
@@ -50,11 +40,9 @@ def forgotten(chosen: Callable[[Layer], bool]) -> Callable[[Evidence, float], Me
     """How much smaller the gradient is at the first time step than at the step where it is largest, of these layers."""
 
     def measured(evidence: Evidence, limit: float) -> Measured | None:
-        rows = [layer for layer in evidence.judged if layer.first_step is not None and chosen(layer)]
-        if not rows:
-            return None
-        worst = min(rows, key=lambda layer: layer.first_step or 0.0)
-        return Measured(over(1.0, worst.first_step or 0.0), worst)
+        rows = (layer for layer in evidence.judged if layer.first_step is not None and chosen(layer))
+        least = largest((-(layer.first_step or 0.0), layer) for layer in rows)
+        return None if least is None else Measured(over(1.0, -least.value), least.at)
 
     return measured
 
@@ -67,27 +55,21 @@ def _is_closed(layer: Layer) -> bool:
 
 def _vanishes(evidence: Evidence, measured: Measured) -> str:
     rows = evidence.carried
-    first, last = rows[0], rows[-1]
-    low, high = first.gradient or 0.0, last.gradient or 0.0
+    low, high = rows[0].gradient or 0.0, rows[-1].gradient or 0.0
     if low == 0:
         at = next(layer for layer in reversed(rows) if not layer.gradient)
         return f"The gradient vanishes: at {at.named} it is 0."
-    return (
-        f"The gradient vanishes: at {first.named} it is {times(high / low)} smaller than at "
-        f"{last.named}{per_layer(len(rows), low / high)}."
-    )
+    change = f"at {rows[0].named} it is {times(high / low)} smaller than at {rows[-1].named}"
+    return f"The gradient vanishes: {change}{per_layer(len(rows), low / high)}."
 
 
 def _grows(evidence: Evidence, measured: Measured) -> str:
     rows = evidence.carried
-    first, last = rows[0], rows[-1]
-    low, high = first.gradient or 0.0, last.gradient or 0.0
+    low, high = rows[0].gradient or 0.0, rows[-1].gradient or 0.0
     if not math.isfinite(low):
-        return f"The gradient overflows before it reaches {first.named}."
-    return (
-        f"The gradient explodes: at {first.named} it is {times(low / high)} larger than at "
-        f"{last.named}{per_layer(len(rows), low / high)}."
-    )
+        return f"The gradient overflows before it reaches {rows[0].named}."
+    change = f"at {rows[0].named} it is {times(low / high)} larger than at {rows[-1].named}"
+    return f"The gradient explodes: {change}{per_layer(len(rows), low / high)}."
 
 
 def _forgets(evidence: Evidence, measured: Measured) -> str:
@@ -113,8 +95,14 @@ def _of_forgetting(evidence: Evidence, measured: Measured) -> Cause:
 
 
 RULES = (
-    Rule("gradient vanishes", lost, 3e5, 3e4, "gradient at the last layer / at the first", _vanishes, of_fading),
-    Rule("gradient is gone", gone, 1e10, NEVER, "for easy targets, in place of the rule above", _vanishes, of_fading),
+    Rule(
+        "gradient vanishes", lambda e, limit: None if e.easy else vanishing(e, limit), 3e5, 3e4,
+        "gradient at the last layer / at the first", _vanishes, of_fading,
+    ),
+    Rule(
+        "gradient is gone", lambda e, limit: vanishing(e, limit) if e.easy else None, 1e10, NEVER,
+        "for easy targets, in place of the rule above", _vanishes, of_fading,
+    ),
     Rule("gradient explodes", growing, 1e4, 1e3, "gradient at the first layer / at the last", _grows, of_growing),
     Rule(
         "steps are forgotten", forgotten(lambda layer: layer.kind not in GATES), 1e19, 1e3,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..rows import ENOUGH, Evidence, Layer
-from ..rule import DEFINITION, NEVER, Cause, Measured, Rule, over
+from ..rule import DEFINITION, NEVER, Cause, Measured, Rule, largest, over
 from ..wording import capital, percent
 from .causes import first, inputs, of_fading, of_idle
 from .signal import since
@@ -22,12 +22,10 @@ def copies(evidence: Evidence, limit: float) -> Measured | None:
 
 def alike(evidence: Evidence, limit: float) -> Measured | None:
     """How many times fewer distinct units the first layer has than its inputs allow."""
-    entry = evidence.hidden[0]
-    if entry.units < 2 or entry.samples < ENOUGH or not entry.distinct:
+    entry, inputs = evidence.hidden[0], evidence.inputs
+    if entry.units < 2 or entry.samples < ENOUGH or not entry.distinct or inputs is None or inputs.distinct is None:
         return None
-    if evidence.inputs is None or evidence.inputs.distinct is None:
-        return None
-    return Measured(min(entry.units, evidence.inputs.distinct) / entry.distinct, entry)
+    return Measured(min(entry.units, inputs.distinct) / entry.distinct, entry)
 
 
 def repeated(evidence: Evidence, limit: float) -> Measured | None:
@@ -49,29 +47,21 @@ def repeated(evidence: Evidence, limit: float) -> Measured | None:
 
 def dead(evidence: Evidence, limit: float) -> Measured | None:
     """The share of ReLU units that fire for no input, in the layer where it is largest."""
-    rows = [layer for layer in evidence.hidden if layer.dead is not None and layer.samples >= ENOUGH]
-    if not rows:
-        return None
-    worst = max(rows, key=lambda layer: (layer.dead or 0) / layer.units)
-    return Measured((worst.dead or 0) / worst.units, worst)
+    rows = (layer for layer in evidence.hidden if layer.dead is not None and layer.samples >= ENOUGH)
+    return largest(((layer.dead or 0) / layer.units, layer) for layer in rows)
 
 
 def stuck(evidence: Evidence, limit: float) -> Measured | None:
     """The share of a bounded activation's outputs at its bounds, in the layer where it is largest."""
-    rows = [layer for layer in evidence.hidden if layer.saturated is not None]
-    if not rows or evidence.easy:
-        return None
-    worst = max(rows, key=lambda layer: layer.saturated or 0.0)
-    return Measured(worst.saturated or 0.0, worst)
+    rows = () if evidence.easy else evidence.hidden
+    return largest((layer.saturated, layer) for layer in rows if layer.saturated is not None)
 
 
 def common_gradient(evidence: Evidence, limit: float) -> Measured | None:
     """The share of the weights' gradient that is the same for all units, in the layer where it is least."""
-    rows = [layer for layer in evidence.hidden if layer.common_gradient is not None and layer.units > 1]
-    if not rows:
-        return None
-    least = min(rows, key=lambda layer: layer.common_gradient or 0.0)
-    return Measured(least.common_gradient or 0.0, least)
+    shares = ((layer.common_gradient, layer) for layer in evidence.hidden if layer.units > 1)
+    least = largest((-share, layer) for share, layer in shares if share is not None)
+    return None if least is None else least._replace(value=-least.value)
 
 
 def straight(evidence: Evidence, limit: float) -> Measured | None:
@@ -88,14 +78,8 @@ def idle(evidence: Evidence, limit: float) -> Measured | None:
     return Measured(over(1.0, evidence.curvature), evidence.layers[0])
 
 
-def _are_equal(evidence: Evidence, measured: Measured) -> str:
-    at = measured.at
-    return f"All {at.units} units of {at.named} are equal and get equal gradients, so training keeps them equal."
-
-
 def _are_alike(evidence: Evidence, measured: Measured) -> str:
-    at = measured.at
-    distinct = evidence.inputs.distinct if evidence.inputs is not None else None
+    at, distinct = measured.at, evidence.inputs.distinct if evidence.inputs is not None else None
     return (
         f"The {at.units} units of {at.named} are effectively {at.distinct:.1f} distinct ones; its inputs allow "
         f"{min(at.units, distinct or at.units):.0f}."
@@ -129,8 +113,9 @@ _of_equal = first(inputs, lambda evidence: _APART)
 
 RULES = (
     Rule(
-        "units are equal", copies, 0.999, NEVER, "first layer, with equal gradients: 1 / distinct units", _are_equal,
-        _of_equal, DEFINITION,
+        "units are equal", copies, 0.999, NEVER, "first layer, with equal gradients: 1 / distinct units",
+        lambda e, m: f"All {m.at.units} units of {m.at.named} are equal and get equal gradients, so training keeps "
+        "them equal.", _of_equal, DEFINITION,
     ),
     Rule("units are alike", alike, NEVER, 4, "first layer: distinct inputs / distinct units", _are_alike, _of_equal),
     Rule(

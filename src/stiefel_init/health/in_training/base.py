@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from ..rows import Moment, Past, Row
 from ..rule import NEVER, Cause, Measured, Rule
@@ -26,11 +26,6 @@ def training_rule(
     say = (lambda moment, measured: sentence) if isinstance(sentence, str) else sentence
     to_do = (lambda moment, measured: Cause(advice)) if isinstance(advice, str) else (lambda *at: Cause(advice(*at)))
     return Rule(kind, measure, threshold, NEVER, quantity, say, to_do, source, lasting, hides)
-
-
-def worst(pairs: Iterable[tuple[float, Row]]) -> Measured | None:
-    largest = max(pairs, key=lambda pair: pair[0], default=None)
-    return None if largest is None else Measured(*largest)
 
 
 def with_before(moment: Moment) -> Iterator[tuple[Row, Row]]:

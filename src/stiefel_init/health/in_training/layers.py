@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..at_initialization import ends  # its rules are there once it is imported
 from ..rows import ENOUGH, Evidence, Moment, Row
-from ..rule import AT_INITIALIZATION, CHOICE, STUDY, Measured, Rule, over
+from ..rule import AT_INITIALIZATION, CHOICE, STUDY, Measured, Rule, largest, over
 from ..wording import percent, times
 from .base import (
     FAR,
@@ -21,7 +21,6 @@ from .base import (
     since,
     training_rule,
     with_before,
-    worst,
 )  # fmt: skip
 
 
@@ -52,12 +51,12 @@ def silent(moment: Moment, limit: float) -> Measured | None:
             before = moment.past.was(row)
             still = before is not None and before.spread and (row.spread or 0.0) < 1e-6 * before.spread
             shares.append((1.0 if still else row.dead or 0.0, row))
-    return worst(shares)
+    return largest(shares)
 
 
 def dying(moment: Moment, limit: float) -> Measured | None:
     """The largest share of a layer's units that have died since the sample before."""
-    return worst(
+    return largest(
         (row.dead - before.dead, row)
         for row, before in with_before(moment)
         if row.dead is not None and before.dead is not None and row.samples >= ENOUGH
@@ -66,7 +65,7 @@ def dying(moment: Moment, limit: float) -> Measured | None:
 
 def stuck(moment: Moment, limit: float) -> Measured | None:
     """The largest share of a layer's outputs at their bound; that of gates is theirs to choose."""
-    return worst((row.saturated, row) for row in moment.now.rows if row.saturated is not None)
+    return largest((row.saturated, row) for row in moment.now.rows if row.saturated is not None)
 
 
 def _why(moment: Moment, row: Row) -> tuple[str, str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from ..rows import Moment, Row, Sample, median
-from ..rule import CHOICE, DEFINITION, EVERYTHING, STUDY, Measured, over
+from ..rule import CHOICE, DEFINITION, EVERYTHING, STUDY, Measured, largest, over
 from ..wording import percent, times
-from .base import FAR, LOWER, SIGNAL, UNITS, Text, recent_update, since, training_rule, with_before, worst
+from .base import FAR, LOWER, SIGNAL, UNITS, Text, recent_update, since, training_rule, with_before
 
 FALLS = 0.3  # of the first loss: a loss this much lower has learned something that it can lose again
 SUDDEN = 10  # a step this many times larger than those before
@@ -161,14 +161,14 @@ def collapsed(moment: Moment, limit: float) -> Measured | None:
     pairs = [(row, before) for row, before in with_before(moment) if before.norm and row.norm is not None]
     ratios = [(over(before.norm or 0.0, row.norm or 0.0), row) for row, before in pairs]
     usual = median(value for value, _ in ratios)
-    return None if usual is None or usual > 2 else worst(ratios)
+    return None if usual is None or usual > 2 else largest(ratios)
 
 
 def jumped(moment: Moment, limit: float) -> Measured | None:
     """How many times larger a layer's weights are than at the sample before, those that were near zero left out."""
     least = 0.1 * min(median(row.norm for row in moment.now.rows) or 0.0, 1.0)
     pairs = [(row.norm, before.norm or 0.0, row) for row, before in with_before(moment) if row.norm is not None]
-    return worst((norm / before, row) for norm, before, row in pairs if before > least)
+    return largest((norm / before, row) for norm, before, row in pairs if before > least)
 
 
 def _weights_are(word: str) -> Text:

@@ -6,6 +6,8 @@ import html
 import json
 import math
 from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ def page(history: History, lines: Sequence[str], verdict: Sequence[str], *, heal
     state = "running" if running else "finished"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{refresh}<title>Training, {state}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>Training, {state}</h1>{body(history, lines, verdict, healthy)}"
+        f"<style>\n{_file('page.css')}</style></head><body><h1>Training, {state}</h1>{body(history, lines, verdict, healthy)}"
         "</body></html>"
     )
 
@@ -45,8 +47,13 @@ def body(history: History, lines: Sequence[str], verdict: Sequence[str], healthy
         f"{f'<details open><summary>{len(lines)} events</summary><ol>{events}</ol></details>' if lines else ''}"
         f"{_loss(history)}"
         f'<label>Show <select></select></label> <span class="range"></span><div class="map"><canvas></canvas></div>'
-        f'<p class="at">&nbsp;</p><script type="application/json">{data}</script><script>{_SCRIPT}</script></div>'
+        f'<p class="at">&nbsp;</p><script type="application/json">{data}</script><script>\n{_file("page.js")}</script></div>'
     )
+
+
+@cache
+def _file(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _data(history: History) -> dict[str, Any]:
@@ -79,33 +86,3 @@ def _loss(history: History) -> str:
         f'<polyline points="{path}"/></svg>'
         f"<figcaption>loss, {losses[0]:.3g} → {losses[-1]:.3g}; from {low:.3g} to {high:.3g}</figcaption></figure>"
     )
-
-
-_STYLE = """
-:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;
-background:light-dark(#fff,#16181c);color:light-dark(#1b1b1b,#e4e4e4)}h1{font-size:1.3rem}
-.verdict{list-style:none;padding-left:.8em;border-left:4px solid}.good{border-color:#2e7d32}.bad{border-color:#d14b3f}
-.map{overflow:auto;max-height:36rem}canvas{width:100%;image-rendering:pixelated}ol{max-height:16rem;overflow:auto}
-svg{width:100%;max-width:40rem}polyline{fill:none;stroke:#0072b2;stroke-width:1.5}figure{margin:1em 0}
-"""
-_SCRIPT = """
-(()=>{const box=document.currentScript.parentElement,data=JSON.parse(box.querySelector('script[type]').textContent),
-pick=box.querySelector('select'),canvas=box.querySelector('canvas'),range=box.querySelector('.range'),
-at=box.querySelector('.at'),color=t=>{const s=[[68,1,84],[59,82,139],[33,145,140],[94,201,98],[253,231,37]],
-x=Math.min(3.999,Math.max(0,t*4)),i=Math.floor(x),f=x-i;return s[i].map((a,k)=>a+(s[i+1][k]-a)*f)};
-for(const [k,c] of Object.entries(data.columns)){const o=document.createElement('option');o.value=k;
-o.textContent=c.title;pick.append(o)}
-const draw=()=>{const c=data.columns[pick.value];if(!c)return;const rows=c.values,n=data.steps.length,h=Math.max(1,
-Math.floor(360/rows.length));canvas.width=n;canvas.height=rows.length;canvas.style.height=h*rows.length+'px';
-const f=x=>c.log?Math.log10(x):x,all=rows.flat().filter(x=>x!==null&&(!c.log||x>0)).map(f),lo=all.reduce((a,b)=>
-Math.min(a,b),Infinity),hi=all.reduce((a,b)=>Math.max(a,b),-Infinity),g=canvas.getContext('2d'),
-im=g.createImageData(n,rows.length);rows.forEach((r,i)=>r.forEach((x,j)=>{const p=4*(i*n+j);if(x===null)return;
-const v=c.log&&x<=0?[0,0,0]:color(hi>lo?(f(x)-lo)/(hi-lo):.5);im.data.set([...v,255],p)}));g.putImageData(im,0,0);
-const u=x=>c.log?(10**x).toPrecision(2):x.toPrecision(2);range.textContent=all.length?
-`${u(lo)} (dark) to ${u(hi)} (bright); layers down, steps ${data.steps[0]} to ${data.steps[n-1]} across`:''};
-canvas.onmousemove=e=>{const b=canvas.getBoundingClientRect(),c=data.columns[pick.value],i=Math.floor((e.clientY-b.top)/
-b.height*c.values.length),j=Math.floor((e.clientX-b.left)/b.width*data.steps.length),r=c.values[i];if(r)at.textContent=
-`layer ${data.layers[i]}, step ${data.steps[j]}: ${r[j]}`};
-try{const k=sessionStorage.getItem('watch');if(k&&data.columns[k])pick.value=k}catch{}
-pick.onchange=()=>{try{sessionStorage.setItem('watch',pick.value)}catch{};draw()};draw()})();
-"""
