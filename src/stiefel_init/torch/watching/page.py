@@ -31,8 +31,8 @@ def page(history: History, lines: Sequence[str], verdict: Sequence[str], *, heal
     state = "running" if running else "finished"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{refresh}<title>Training, {state}</title>'
-        f"<style>\n{_file('page.css')}</style></head><body><h1>Training, {state}</h1>{body(history, lines, verdict, healthy)}"
-        "</body></html>"
+        f"<style>\n{_file('page.css')}</style></head><body><h1>Training, {state}</h1>"
+        f"{body(history, lines, verdict, healthy)}</body></html>"
     )
 
 
@@ -47,7 +47,8 @@ def body(history: History, lines: Sequence[str], verdict: Sequence[str], healthy
         f"{f'<details open><summary>{len(lines)} events</summary><ol>{events}</ol></details>' if lines else ''}"
         f"{_loss(history)}"
         f'<label>Show <select></select></label> <span class="range"></span><div class="map"><canvas></canvas></div>'
-        f'<p class="at">&nbsp;</p><script type="application/json">{data}</script><script>\n{_file("page.js")}</script></div>'
+        f'<p class="at">&nbsp;</p><script type="application/json">{data}</script>'
+        f"<script>\n{_file('page.js')}</script></div>"
     )
 
 
