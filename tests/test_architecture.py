@@ -13,9 +13,9 @@ SOURCE = Path(__file__).parents[1] / "src"
 PACKAGE = "stiefel_init"
 
 LAYERS = (
-    # The core, with NumPy and SciPy alone, and the initializations.
+    # The core, with NumPy and SciPy alone, and the initializations; then theory and health, likewise.
     (PACKAGE, f"{PACKAGE}.core", f"{PACKAGE}.schemes", f"{PACKAGE}.recipe"),
-    (f"{PACKAGE}.theory",),
+    (f"{PACKAGE}.theory", f"{PACKAGE}.health"),
     tuple(f"{PACKAGE}.{name}" for name in ("torch", "jax", "keras", "sklearn")),
     # The laboratory.
     tuple(f"{PACKAGE}.lab.{name}" for name in ("files", "limit", "progress", "plugins")),

@@ -1,7 +1,8 @@
-"""A scheme, a data set, an activation and an experiment of one's own: the files that CONTRIBUTING.md shows, in use."""
+"""A scheme, a data set, an activation, a rule and an experiment of one's own, as CONTRIBUTING.md shows them, in use."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -19,6 +20,7 @@ from torch import nn
 
 import stiefel_init.torch
 from stiefel_init import schemes, theory
+from stiefel_init.health import AT_INITIALIZATION
 from stiefel_init.lab import data
 from stiefel_init.lab.data import library
 from stiefel_init.lab.plugins import load_file
@@ -27,7 +29,7 @@ from stiefel_init.schemes import base as _scheme
 from stiefel_init.theory import moments as _moments
 
 PAGE = ROOT / "CONTRIBUTING.md"
-FILES = ("my_scheme.py", "my_data.py", "my_activation.py", "my_experiment.py")
+FILES = ("my_scheme.py", "my_data.py", "my_activation.py", "my_rule.py", "my_experiment.py")
 pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="CONTRIBUTING.md is part of the source tree")
 
 
@@ -48,6 +50,7 @@ class Mine(NamedTuple):
     scheme: str
     dataset: str
     activation: str
+    rule: str
     experiment: str
 
 
@@ -58,13 +61,16 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mine]:
     shown = blocks(PAGE)
     for file in FILES:
         (tmp_path / file).write_text(shown[file])
-        names += re.findall(r'(?:\bname = |register\(|register_activation\()"([\w-]+)"', shown[file])[:1]
+        names += re.findall(r'(?:\bname = |\bkind=|register\(|register_activation\()"([\w -]+)"', shown[file])[:1]
     assert experiments.experiments()  # ours are there first
     for module, registry in (
         (_scheme, "_REGISTRY"), (library, "_REGISTERED"), (_moments, "_REGISTRY"), (experiment, "_REGISTRY")
     ):  # fmt: skip
         monkeypatch.setattr(module, registry, dict(getattr(module, registry)))
+    rules = dict(AT_INITIALIZATION)
     yield Mine(*names)
+    AT_INITIALIZATION.clear()
+    AT_INITIALIZATION.update(rules)
     for file in FILES:
         sys.modules.pop(file.removesuffix(".py"), None)
 
@@ -159,6 +165,23 @@ def test_an_activation_is_known_to_the_theory_with_its_slope(mine: Mine, tmp_pat
     sample = function(np.random.default_rng(0).normal(size=200_000), np)
     assert float(mean) == pytest.approx(sample.mean(), abs=0.01)
     assert np.isfinite(square)
+
+
+def test_a_rule_is_found_told_and_hides_from_one_file(mine: Mine, stiefel_init: Cli, tmp_path: Path) -> None:
+    def verdict(width: int) -> tuple[list[str], list[str], str]:
+        words = ("--depth", "60", "--scheme", "he", "--width", str(width), "--out", f"found-{width}")
+        done = stiefel_init("--plugin", "my_rule.py", "diagnose", *words)
+        assert (done.code, done.err) == (0, "")
+        found = json.loads((tmp_path / f"found-{width}" / "diagnosis.json").read_text())["he"]
+        return [each["kind"] for each in found["findings"]], [each["kind"] for each in found["warnings"]], done.out
+
+    found, _, text = verdict(64)
+    assert found == [mine.rule]
+    assert "The widest layer, layer 1, has 64 units." in text
+    assert "What to do: make it narrower." in text
+    found, warnings, _ = verdict(32)
+    assert mine.rule in warnings
+    assert mine.rule not in found
 
 
 def test_an_experiment(mine: Mine, stiefel_init: Cli, tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from typing import Any
 import torch
 from benchmarks import timing
 
+from stiefel_init.health import AT_INITIALIZATION as RULES
+from stiefel_init.health import Evidence
 from stiefel_init.torch import diagnose
-from stiefel_init.torch.diagnosis._evidence import Evidence
-from stiefel_init.torch.diagnosis._rules import RULES
 
 from .diagnosis_networks import CAUSES, FRESH, RATES, STEPS, Spec, all_specs, build, trained_score
 

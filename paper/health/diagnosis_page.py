@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stiefel_init.lab.report.tables import Table
-from stiefel_init.torch.diagnosis._rules import RULES
+from stiefel_init.health import AT_INITIALIZATION as RULES
 
 from .diagnosis import Row, read
 

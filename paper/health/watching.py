@@ -24,7 +24,7 @@ from benchmarks import watch as cost
 
 from stiefel_init.lab.report.tables import Table
 from stiefel_init.torch import watch
-from stiefel_init.torch.watching._rules import RULES
+from stiefel_init.health import IN_TRAINING as RULES
 
 from .training_faults import ARCHITECTURES, FAULTS, Training, build
 
@@ -115,7 +115,7 @@ def healthy(seed: int) -> dict[str, Any]:
 def rules() -> list[str]:
     """The table of the rules in docs/watch.md."""
     header = ["finding", "measured", "found above", "samples in a row", "where the limit comes from"]
-    rows = [[r.kind, r.quantity, f"{r.limit:,g}", str(r.lasting), r.source] for r in RULES.values()]
+    rows = [[r.kind, r.quantity, f"{r.threshold:,g}", str(r.lasting), r.source] for r in RULES.values()]
     return Table("", header, rows).markdown()
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from stiefel_init.torch.diagnosis import _causes, _ends
-from stiefel_init.torch.diagnosis._layer import COLUMNS
-from stiefel_init.torch.diagnosis._rules import RULES
+from stiefel_init.health import AT_INITIALIZATION as RULES
+from stiefel_init.health import rows
+from stiefel_init.health.at_initialization import causes
+from stiefel_init.health.rows import LAYER_COLUMNS
 
 PAGE_FILE = Path(__file__).parents[3] / "docs" / "diagnose.md"
 PAGE = PAGE_FILE.read_text()
@@ -35,13 +36,13 @@ def test_the_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture) -> N
 
 
 def test_the_page_names_every_column_rule_and_limit() -> None:
-    for column in COLUMNS:
+    for column in LAYER_COLUMNS:
         assert f"`{column}`" in PAGE or column.startswith("predicted_"), column
     for kind, rule in RULES.items():
         limits = ("—" if math.isinf(limit) else f"{limit:,g}" for limit in (rule.threshold, rule.warning))
         assert f"| {kind} | {rule.quantity} | {' | '.join(limits)} |" in PAGE, kind
     text = " ".join(PAGE.split())
-    assert (_ends.ENOUGH, _ends.LEARNED, _causes.BIAS, _causes.SCALE, _causes.MOVED, _causes.LOW) == (
+    assert (rows.ENOUGH, rows.LEARNED, causes.BIAS, causes.SCALE, causes.MOVED, causes.LOW) == (
         16,
         0.5,
         10,
@@ -49,7 +50,7 @@ def test_the_page_names_every_column_rule_and_limit() -> None:
         1,
         -1,
     )
-    assert set(_causes.DEEP.values()) == {20, 1}
+    assert set(causes.DEEP.values()) == {20, 1}
     assert "need 16 samples or more" in text
 
 

@@ -37,7 +37,7 @@ def test_without_pandas_the_table_is_a_list(sick: Diagnosis, monkeypatch: pytest
 
 
 def test_without_matplotlib_plot_says_so(sick: Diagnosis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "stiefel_init.torch.diagnosis._plot", raising=False)
+    monkeypatch.delitem(sys.modules, "stiefel_init.torch.observe.pictures", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(StiefelError, match="pip install matplotlib"):
         sick.plot()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stiefel_init.torch import diagnose
-from stiefel_init.torch.diagnosis._ends import readable
+from stiefel_init.torch.diagnosis.ends import readable
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(40, 6, generator=GENERATOR)

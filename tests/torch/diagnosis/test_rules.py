@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from stiefel_init.torch.diagnosis._ends import Fit, Inputs
-from stiefel_init.torch.diagnosis._evidence import Evidence
-from stiefel_init.torch.diagnosis._layer import Layer
-from stiefel_init.torch.diagnosis._rules import RULES
-from stiefel_init.torch.diagnosis._verdict import judge
+from stiefel_init.health import AT_INITIALIZATION as RULES
+from stiefel_init.health import Evidence, Fit, Inputs, Layer, judge
 
 _USUAL: dict[str, Any] = {
     "layer": "0", "call": 1, "kind": "Linear", "shape": "8×8", "activation": "relu", "units": 8, "samples": 64,

@@ -10,8 +10,8 @@ import torch
 from diagnosed import IMAGES, LABELS, Residual, exploding, kinds, mlp
 from torch import Tensor, nn
 
+from stiefel_init.health import AT_INITIALIZATION as RULES
 from stiefel_init.torch import diagnose, initialize_
-from stiefel_init.torch.diagnosis._rules import RULES
 
 
 def test_a_deep_stiefel_network_is_healthy_and_told_why() -> None:

@@ -15,13 +15,13 @@ from torch.nn import functional as F
 from trained import batch, network, train
 
 from stiefel_init import StiefelError
+from stiefel_init.health import Row, Sample
 from stiefel_init.torch import diagnose, initialize_, watch
-from stiefel_init.torch.diagnosis._observe import Seen
-from stiefel_init.torch.watching._history import KEEP, History
-from stiefel_init.torch.watching._readout import read
-from stiefel_init.torch.watching._sample import Row, Sample
-from stiefel_init.torch.watching._signal import _KEPT, _STACK, Signal
-from stiefel_init.torch.watching._spectra import Spectra
+from stiefel_init.torch.observe.observer import Seen
+from stiefel_init.torch.observe.statistics import read
+from stiefel_init.torch.watching.history import KEEP, History
+from stiefel_init.torch.watching.signal import _KEPT, _STACK, Signal
+from stiefel_init.torch.watching.weights import Spectra
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch.jit is deprecated, and used

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from stiefel_init.health import IN_TRAINING
+from stiefel_init.health.rows import ROW_COLUMNS
 from stiefel_init.torch import callbacks
-from stiefel_init.torch.watching._rules import RULES
-from stiefel_init.torch.watching._sample import COLUMNS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "watch.md").read_text()
 
@@ -21,10 +21,10 @@ def test_the_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture) -> N
 
 
 def test_the_page_names_every_column_rule_and_limit() -> None:
-    for column in COLUMNS:
+    for column in ROW_COLUMNS:
         assert f"`{column}`" in PAGE, column
-    for rule in RULES.values():
-        assert f"| {rule.kind} | {rule.quantity} | {rule.limit:,g} | {rule.lasting} | {rule.source} |" in PAGE, (
+    for rule in IN_TRAINING.values():
+        assert f"| {rule.kind} | {rule.quantity} | {rule.threshold:,g} | {rule.lasting} | {rule.source} |" in PAGE, (
             rule.kind
         )
 

@@ -15,8 +15,8 @@ from trained import network, train
 
 from stiefel_init import StiefelError
 from stiefel_init.torch import watch
-from stiefel_init.torch.watching import _sinks
-from stiefel_init.torch.watching._page import SHOWN
+from stiefel_init.torch.watching import sinks
+from stiefel_init.torch.watching.page import SHOWN
 
 
 def test_table_and_picture() -> None:
@@ -77,7 +77,7 @@ def test_a_full_disk_is_told_once_and_training_goes_on(
     def full(self: Any, text: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_sinks.Page, "_replace", full)
+    monkeypatch.setattr(sinks.Page, "_replace", full)
     seen, _ = train(network(), 30, to=tmp_path / "run.html")
     assert seen.samples == 3
     assert [r.message for r in caplog.records] == [

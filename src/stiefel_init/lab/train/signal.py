@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ...torch.diagnosis._statistics import leaving
+from ...torch.observe.statistics import leaving
 from .activation import applied
 from .cell import Cell
 from .network import LOSSES, Architecture, Parameters, initial

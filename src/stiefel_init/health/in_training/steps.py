@@ -1,0 +1,333 @@
+"""Rules about the steps of a training: what is not finite, stands still, gets no gradient, or moves too far."""
+
+from __future__ import annotations
+
+import math
+
+from ..rows import Moment, Row, Sample, median
+from ..rule import CHOICE, DEFINITION, EVERYTHING, STUDY, Measured, largest, over
+from ..wording import percent, times
+from .base import FAR, LOWER, SIGNAL, UNITS, Text, recent_update, since, training_rule, with_before
+
+FALLS = 0.3  # of the first loss: a loss this much lower has learned something that it can lose again
+SUDDEN = 10  # a step this many times larger than those before
+ROUNDING = 1e-6  # updates below this may be lost in the rounding of the weights
+
+
+def overflow(moment: Moment, limit: float) -> Measured | None:
+    """1 where something is not finite: inputs, else weights, else the signal, else the gradient, else the loss."""
+    now = moment.now
+    if not now.finite_inputs:
+        return Measured(1.0, None, "inputs")
+    broken = [row for row in now.rows if not _all_finite(row.norm, row.bias_mean, row.bias_std)]
+    overflown = [row for row in now.rows if not _all_finite(row.mean, row.std, row.post_mean, row.post_std)]
+    if len(broken) > 1 and overflown and overflown[0] is not now.rows[0]:
+        return Measured(1.0, overflown[0], "signal")  # the step spread it to all weights
+    if broken:
+        return Measured(1.0, broken[0], "weights" if len(broken) < max(2, len(now.rows) / 2) else "all weights")
+    if overflown:
+        return Measured(1.0, overflown[0], "signal")
+    if now.stepped or not now.backward:
+        for row in reversed(now.rows):
+            if not _all_finite(row.weight_gradient):
+                return Measured(1.0, row, "gradient")
+    if now.loss is not None and not math.isfinite(now.loss):
+        return Measured(1.0, None, "loss")
+    return Measured(0.0)
+
+
+def _all_finite(*values: float | None) -> bool:
+    return all(map(math.isfinite, filter(None, values)))  # None and 0 are
+
+
+_OVERFLOWS = {
+    "inputs": ("the inputs are not finite", "remove the entries that are not finite, or skip such batches"),
+    "weights": ("the weights of {at.named} are not finite{since}", "{back}{lower}"),
+    "all weights": ("the weights are not finite{since}, from {at.named} on", "{back}{lower}"),
+    "signal": ("the signal overflows from {at.named} on", LOWER),
+    "gradient": ("the gradient at {at.named} is not finite", f"skip such steps, {LOWER}"),
+    "loss": ("the loss is not finite", f"look at the loss function, or {LOWER}"),
+}
+"""What overflows → sentence and advice."""
+
+
+def _if_weights_overflow(moment: Moment, measured: Measured) -> str:
+    last = moment.past.last
+    fast = last is not None and (median(row.update for row in last.rows) or 0.0) > FAR
+    lower = LOWER if fast else f"look for a batch with non-finite entries, or {LOWER}"
+    back = "" if last is None else f"go back to a checkpoint of step {last.step:,} or before, and "
+    return _OVERFLOWS[measured.detail][1].format(back=back, lower=lower)
+
+
+def no_backward(moment: Moment, limit: float) -> Measured | None:
+    """1 where no gradient reached any weight."""
+    rows = moment.now.rows
+    if not any(row.ran for row in rows) or not any(row.trained for row in rows):
+        return None
+    return Measured(0.0 if moment.now.backward else 1.0)
+
+
+def standing(moment: Moment, limit: float) -> Measured | None:
+    """1 where a backward pass, but no weight moved."""
+    rows = moment.now.rows
+    moves = [row.update for row in rows if row.trained and row.update is not None and row.norm != 0]
+    if not moves or not moment.now.backward or any(row.weight_gradient == math.inf for row in rows):
+        return None
+    return Measured(0.0 if any(moves) else 1.0)
+
+
+def _stands(moment: Moment, measured: Measured) -> str:
+    why = "since the learning rate is 0" if moment.now.rate == 0 else "though there are gradients"
+    return f"no weight moves{since(moment.past)}, {why}"
+
+
+def _if_it_stands(moment: Moment, measured: Measured) -> str:
+    step = "call optimizer.step(), with an optimizer that holds model.parameters()"
+    return "raise it" if moment.now.rate == 0 else step
+
+
+def _learning(moment: Moment) -> list[Row]:
+    """The layers that should get a gradient."""
+    return [row for row in moment.now.rows if row.ran and row.trained]
+
+
+def cut_off(moment: Moment, limit: float) -> Measured | None:
+    """1 where layers ran and got no gradient at all, though others did."""
+    rows = _learning(moment)
+    if not moment.now.backward or not any(row.weight_gradient for row in rows):
+        return None
+    missing = [row for row in rows if not row.weight_gradient]
+    if not missing:
+        return Measured(0.0)
+    before = moment.past.was(missing[-1])
+    sure = any(row.weight_gradient is None for row in missing) or (before is not None and not before.weight_gradient)
+    return Measured(1.0 if sure else 0.4, missing[-1])
+
+
+def _is_cut_off(moment: Moment, measured: Measured) -> str:
+    count, at = sum(not row.weight_gradient for row in _learning(moment)), measured.at.named
+    return f"{count} layers up to {at} get no gradient" if count > 1 else f"{at} gets no gradient"
+
+
+def _where_cut_off(moment: Moment, measured: Measured) -> str:
+    rows = _learning(moment)
+    above = rows[[row.layer for row in rows].index(measured.at.layer) + 1 :]
+    return "look for .detach(), .data or torch.no_grad()" + (f" between it and {above[0].named}" if above else "")
+
+
+def frozen(moment: Moment, limit: float) -> Measured | None:
+    """1 where a layer's weights stand still that moved before, or that get a gradient, while others move."""
+    rows = [row for row in moment.now.rows if row.update is not None and row.kind not in ("Embedding", "EmbeddingBag")]
+    if not (median(row.update for row in rows) or 0.0) > ROUNDING:
+        return None
+    for row in rows:
+        before = moment.past.was(row)
+        could_move = row.trained or (before is not None and (before.trained or before.update))
+        if row.update or not could_move:
+            continue
+        if any(then.update for then in moment.past.of(row)):
+            return Measured(1.0, row)
+        if before is not None and (row.weight_gradient or (before.trained and not row.trained)):
+            return Measured(1.0, row)
+    return Measured(0.0)
+
+
+def _is_frozen(moment: Moment, measured: Measured) -> str:
+    text = f"the weights of {measured.at.named} stand still{since(moment.past)}"
+    return f"{text}, though it gets a gradient" if measured.at.trained else text
+
+
+def _if_frozen(moment: Moment, measured: Measured) -> str:
+    trained = measured.at.trained
+    return "give its parameters to the optimizer" if trained else "if that is not intended, set requires_grad=True"
+
+
+def equal(moment: Moment, limit: float) -> Measured | None:
+    """1 where two layers that differed at a recent sample have the same weights."""
+    seen: dict[tuple[object, ...], Row] = {}
+    for row, before in with_before(moment):
+        if not row.norm or row.singular is None or before.norm is None:
+            continue
+        twin = seen.setdefault((row.kind, row.units, row.norm, row.distance), row)
+        together = [each.by_name for each in moment.past.recent if {row.layer, twin.layer} <= each.by_name.keys()]
+        for then, other in ((names[row.layer], names[twin.layer]) for names in together):
+            if (then.norm, then.distance) != (other.norm, other.distance):
+                return Measured(1.0, row, twin.named)
+    return Measured(0.0)
+
+
+def collapsed(moment: Moment, limit: float) -> Measured | None:
+    """How many times smaller a layer's weights are than at the sample before, most others being what they were."""
+    pairs = [(row, before) for row, before in with_before(moment) if before.norm and row.norm is not None]
+    ratios = [(over(before.norm or 0.0, row.norm or 0.0), row) for row, before in pairs]
+    usual = median(value for value, _ in ratios)
+    return None if usual is None or usual > 2 else largest(ratios)
+
+
+def jumped(moment: Moment, limit: float) -> Measured | None:
+    """How many times larger a layer's weights are than at the sample before, those that were near zero left out."""
+    least = 0.1 * min(median(row.norm for row in moment.now.rows) or 0.0, 1.0)
+    pairs = [(row.norm, before.norm or 0.0, row) for row, before in with_before(moment) if row.norm is not None]
+    return largest((norm / before, row) for norm, before, row in pairs if before > least)
+
+
+def _weights_are(word: str) -> Text:
+    def sentence(moment: Moment, measured: Measured) -> str:
+        at, last, move = measured.at, moment.past.last, recent_update(moment, measured.at)
+        if at.norm == 0 or last is None:
+            return f"the weights of {at.named} are all zero{since(moment.past)}"
+        text = f"the weights of {at.named} are {times(measured.value)} {word} than at step {last.step:,}"
+        return f"{text}; the update there was {move:.2g} of the weights" if move > FAR else text
+
+    return sentence
+
+
+def _after_a_jump(moment: Moment, measured: Measured) -> str:
+    by_steps = measured.at.norm and recent_update(moment, measured.at) > FAR
+    return LOWER if by_steps else "look for code that overwrites them, or go back to a checkpoint"
+
+
+def decaying(moment: Moment, limit: float) -> Measured | None:
+    """How many times smaller the weights are than they were at their largest, the median over the layers."""
+    pairs = [(moment.past.norms.get(row.layer), row.norm) for row in moment.now.rows]
+    ratios = [over(largest, norm) for largest, norm in pairs if largest and norm is not None]
+    middle = median(ratios)
+    return None if middle is None or len(ratios) < 2 else Measured(middle)
+
+
+def _decay(moment: Moment, measured: Measured) -> str:
+    pull = sorted(row.inward for row in moment.now.rows if row.inward is not None)
+    inward = pull[len(pull) // 2] if pull else 0.0
+    text = f"the weights have shrunk {measured.value:.1f} times in most layers"
+    return f"{text}, and {percent(inward)} of a step's length shrinks them further" if inward > 0.5 else text
+
+
+def too_far(moment: Moment, limit: float) -> Measured | None:
+    """How far a step moves the weights, over their norm: the median over the layers.
+
+    What only shrinks them is left out. A step ten times larger than all recent ones counts three times.
+    """
+    rows = [row for row in moment.now.rows if row.update is not None and row.norm]
+    middle = median(row.across for row in rows)
+    if middle is None:
+        return None
+    before = moment.past.across
+    sudden = len(before) > 2 and middle > SUDDEN * max(before)
+    return Measured(3 * middle if sudden else middle, max(rows, key=lambda row: row.update or 0.0))
+
+
+def _median_update(now: Sample) -> float:
+    return median(row.update for row in now.rows if row.norm) or 0.0
+
+
+def _at_rate(now: Sample) -> str:
+    return "" if now.rate is None else f" at rate {now.rate:.2g}"
+
+
+def _goes_far(moment: Moment, measured: Measured) -> str:
+    at, now = measured.at, moment.now
+    size = f"{_median_update(now):.2g} of their size{_at_rate(now)}"
+    return f"a step moves the weights by {size} ({at.named}: {at.update:.2g})"
+
+
+def too_short(moment: Moment, limit: float) -> Measured | None:
+    """One over the median update, if none was larger since the start, the rate does not rise and the loss not fall."""
+    now, past = moment
+    last, middle = past.last, _median_update(now)
+    if last is None or not middle or past.works(now):
+        return None
+    if now.rate is not None and last.rate is not None and now.rate > last.rate:
+        return None
+    return Measured(1 / max(middle, past.moved))
+
+
+def lost(moment: Moment, limit: float) -> Measured | None:
+    """How much of the first loss came back since the recent samples, once a share of it was gone."""
+    now, past = moment
+    losses = [sample.loss for sample in past.recent if sample.loss is not None and math.isfinite(sample.loss)]
+    if now.loss is None or len(losses) < 2 or not past.first_loss or past.first_loss <= 0:
+        return None
+    if min(losses) > (1 - FALLS) * past.first_loss:
+        return Measured(now.loss / past.first_loss / 10) if now.loss > 10 * past.first_loss else Measured(0.0)
+    return Measured((now.loss - max(losses[-3:])) / past.first_loss)
+
+
+def _loss_jumps(moment: Moment, measured: Measured) -> str:
+    last = moment.past.last
+    before = last.loss if last is not None and last.loss is not None else math.nan
+    change = f"from {before:.3g} to {moment.now.loss:.3g}{since(moment.past)}"
+    return f"the loss jumped {change}, with steps and inputs as before"
+
+
+GRADIENT_RULES = (
+    training_rule(
+        "not finite", overflow, 0.5, "1 if inputs, weights, signal, gradient or loss are not finite",
+        lambda at, m: _OVERFLOWS[m.detail][0].format(at=m.at, since=since(at.past)), _if_weights_overflow, DEFINITION,
+        hides=EVERYTHING,
+    ),
+    training_rule(
+        "gradients are not cleared",
+        lambda at, limit: Measured(1.0 if at.now.leftover > 0 else 0.0) if at.now.backward else None,
+        0.5, "1 if the first backward pass found old gradients",
+        "the backward pass adds to the gradients of the step before",
+        "call optimizer.zero_grad() in every step; with accumulated gradients call step() of the watch once for each "
+        "step of the optimizer",
+        DEFINITION, hides=("loss jumps", "steps are too large", *SIGNAL, *UNITS),
+    ),
+    training_rule(
+        "no backward pass", no_backward, 0.5, "1 if no gradient reached a weight", "no gradient reaches any weight",
+        "call loss.backward() in every step", DEFINITION, lasting=2,
+        hides=("weights do not move", "layer is frozen", "steps are too small"),
+    ),
+    training_rule(
+        "weights do not move", standing, 0.5, "1 if a backward pass, but no update", _stands, _if_it_stands, DEFINITION,
+        lasting=2,
+    ),
+    training_rule(
+        "gradient is cut off", cut_off, 0.5, "1 if layers get no gradient, or for two samples one of 0", _is_cut_off,
+        _where_cut_off, DEFINITION, hides=("layer is frozen", "gradient vanishes", "signal dies"),
+    ),
+    training_rule(
+        "layer is frozen", frozen, 0.5, "1 if a layer's weights stop while others move", _is_frozen, _if_frozen,
+        DEFINITION,
+    ),
+    training_rule(
+        "layers are equal", equal, 0.5, "1 if two layers that differed have equal weights",
+        lambda at, m: f"{m.at.named} has the weights of {m.detail}{since(at.past)}",
+        "look for code that puts one layer in two places", DEFINITION,
+    ),
+)  # fmt: skip
+WEIGHT_RULES = (
+    training_rule(
+        "weights jumped", jumped, 10, "norm of a layer's weights / at the sample before", _weights_are("larger"),
+        _after_a_jump, CHOICE, hides=("loss jumps", "gradient is cut off", *SIGNAL, *UNITS),
+    ),
+    training_rule(
+        "weights collapsed", collapsed, 4, "norm of a layer's weights at the sample before / now",
+        _weights_are("smaller"), _after_a_jump, CHOICE,
+        hides=("loss jumps", "gradient is cut off", "layer is frozen", "weights jumped", *SIGNAL, *UNITS),
+    ),
+)  # fmt: skip
+STEP_RULES = (
+    training_rule(
+        "steps are too large", too_far, 0.2, "update / weights, median; thrice if sudden", _goes_far,
+        lambda at, m: f"lower the rate {math.ceil(_median_update(at.now) / 0.01):,} times, to 0.01 or less", STUDY,
+        hides=("loss jumps", "weights jumped"),
+    ),
+    training_rule(
+        "weights decay", decaying, 2, "largest norm of the weights so far / now, median over the layers", _decay,
+        "lower the weight decay", STUDY,
+        hides=("signal fades", "signal dies", "gradient vanishes", "loss jumps", "gradient is cut off"),
+    ),
+    training_rule(
+        "steps are too small", too_short, 1e6, "weights / largest update since the start",
+        lambda at, m: f"steps move the weights by only {1 / m.value:.0e} of their size{_at_rate(at.now)}",
+        "raise the rate", STUDY, lasting=2,
+    ),
+)  # fmt: skip
+LOSS_RULES = (
+    training_rule(
+        "loss jumps", lost, 0.4, "rise of the loss above the last three samples / first loss", _loss_jumps,
+        "look at the targets of the last batches", STUDY,
+    ),
+)  # fmt: skip

@@ -1,0 +1,420 @@
+"""What is known about a network: rows of layers, the inputs and the fit, as `Evidence` of one batch or a `Moment`."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import NamedTuple
+
+from .activations import DYING, SQUASHING
+
+ENOUGH = 16  # samples needed to judge units and features
+EASY = 0.4  # the share of the targets' variance from which on a task is easy
+LEARNED = 0.5  # an untrained network does not get below this share of the best constant's loss
+RECENT = 8  # samples that a new one is compared with
+LEARNING = 0.8  # of the first loss: below it, the training works, whatever the signal looks like
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One call of one layer. What cannot be measured or predicted is None."""
+
+    layer: str
+    call: int
+    """1; higher if the layer is called again."""
+    kind: str
+    """The layer's class."""
+    shape: str
+    """Of its weight, outputs × inputs."""
+    activation: str | None = None
+    """The activation that follows it, directly or after a normalization, dropout, pooling or reshaping."""
+    units: int
+    """Of the activation, or of the output where none follows: channels of a convolution, else the last dimension."""
+    samples: int
+    """Values of each unit: inputs, times places of an image or sequence."""
+    pre_mean: float
+    """Mean and std, over units and samples, of what enters the activation; without one, of the output."""
+    pre_std: float
+    pre_spread: float
+    """`spread` before the activation."""
+    alpha: float | None = None
+    """pre_mean / pre_std."""
+    active: float | None = None
+    """The fraction of pre-activations above 0."""
+    dead: int | None = None
+    """For ReLU and ReLU6: units that are above 0 for no sample."""
+    bend: float | None = None
+    """How far from linear the activation acts, from 0 to 1: for ReLU the share of units that fire for some samples and
+    not for others, else 1 - r², r the correlation of a unit's input and output."""
+    saturated: float | None = None
+    """For bounded activations: the fraction of outputs within 1 % of a bound."""
+    post_mean: float
+    """Mean and std, over units and samples, of what leaves the activation; without one, of the output."""
+    post_std: float
+    spread: float
+    """Root mean square, over units, of a unit's std over samples: how far apart different inputs still are."""
+    distinct: float | None = None
+    """k² / Σ r_ij² over the correlations r of the k units that vary: k when all differ, 1 when all repeat one."""
+    gradient: float | None = None
+    """Norm of the loss's gradient with respect to the layer's output."""
+    weight_gradient: float | None = None
+    """Norm of the loss's gradient with respect to the layer's weights, over all its calls."""
+    common_gradient: float | None = None
+    """The share of the weights' gradient, squared, that is the same for all units: 1 if all units get one gradient."""
+    update: float | None = None
+    """If an optimizer was given: how far its next step moves the weights, over their norm."""
+    signal_to_noise: float | None = None
+    """If probed: the weights' gradient over its noise, both squared; below 1 it is mostly noise."""
+    jacobian: float | None = None
+    """If probed: root mean square singular value of the outputs' derivative with respect to the layer's output."""
+    jacobian_spread: float | None = None
+    """If probed: k Σσ⁴ / (Σσ²)² of its k singular values: 1 if all are equal, k if one is all there is."""
+    steps: int | None = None
+    """Of a recurrent layer that reads forward: the time steps."""
+    first_step: float | None = None
+    """The gradient with respect to its input at the first step, over that at the step where it is largest."""
+    zero_weights: bool
+    row_norm: float | None = None
+    """Root mean square, over units, of the norm of a unit's weights; of the layer's matrices, the largest."""
+    level: float | None = None
+    """The share of the weights, squared, that reads the common level of the inputs: 1 if each unit adds them up."""
+    bias_mean: float | None = None
+    bias_std: float | None = None
+    scheme: str | None = None
+    """`"stiefel"` for members of Õ(m,n), `"lee"`, `"orthogonal"` or `"other"`."""
+    orthogonality_error: float | None = None
+    """As in `stiefel_init.check`, the worst of the layer's matrices."""
+    alignment_error: float | None = None
+    predicted_pre_mean: float | None = None
+    """What the theory predicts for these columns, for linear layers."""
+    predicted_pre_std: float | None = None
+    predicted_alpha: float | None = None
+    predicted_active: float | None = None
+    predicted_post_mean: float | None = None
+    predicted_post_std: float | None = None
+    predicted_gradient: float | None = None
+
+    @property
+    def label(self) -> str:
+        """The name, with the number of a repeated call."""
+        return self.layer if self.call == 1 else f"{self.layer} (call {self.call})"
+
+    @property
+    def named(self) -> str:
+        """The label, for use in sentences."""
+        return f"layer {self.label}"
+
+    @property
+    def size(self) -> float:
+        """Root mean square of what leaves the activation."""
+        return math.hypot(self.post_mean, self.post_std)
+
+    @property
+    def bias(self) -> float:
+        """Size of the biases."""
+        return math.hypot(self.bias_mean or 0.0, self.bias_std or 0.0)
+
+
+LAYER_COLUMNS = tuple(column.name for column in fields(Layer))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """The inputs, over their features: the channels of images, else the last dimension."""
+
+    mean: float
+    std: float
+    """Over all entries."""
+    samples: int
+    features: int
+    largest_std: float
+    """The largest and the median std of a feature over the samples, of those that vary."""
+    median_std: float
+    distinct: float | None
+    """How many features differ, as `Layer.distinct` counts units."""
+    same: float
+    """The share of the inputs' square that all samples have in common; 1 if all samples are equal."""
+
+    @property
+    def size(self) -> float:
+        """Root mean square of the entries."""
+        return math.hypot(self.mean, self.std)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """How the outputs meet the targets. What the loss does not tell is None."""
+
+    loss: float
+    constant_loss: float | None
+    """For the default losses: what the best constant output would get."""
+    output_mean: float | None = None
+    """Mean and std of outputs and of float targets of their shape."""
+    output_std: float | None = None
+    target_mean: float | None = None
+    target_std: float | None = None
+    zero_loss: float | None = None
+    """For other losses: what an output of zeros would get."""
+    readable: float | None = None
+    """The share of the targets' variance that the three widest directions of the inputs tell."""
+
+    @property
+    def easy(self) -> bool:
+        """Whether a few directions of the inputs tell the targets, so that little has to reach the last layer."""
+        return self.readable is not None and self.readable > EASY
+
+    @property
+    def learned(self) -> bool:
+        """Whether the network beats every constant output by far, so that it must have been trained."""
+        return self.constant_loss is not None and self.loss < LEARNED * self.constant_loss
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one batch told about a network."""
+
+    layers: tuple[Layer, ...]
+    inputs: Inputs | None = None
+    fit: Fit | None = None
+    curvature: float | None = None
+    """How far the whole network is from linear, as `diagnose` measures it where no activation seems to act."""
+
+    @property
+    def easy(self) -> bool:
+        """Whether the targets are known to be easy, so that networks learn them that are sick elsewhere."""
+        return self.fit is not None and self.fit.easy
+
+    @property
+    def hard(self) -> bool:
+        """Whether they are known not to be."""
+        return self.fit is not None and self.fit.readable is not None and not self.fit.easy
+
+    @cached_property
+    def zeros(self) -> Layer | None:
+        """A layer of zeros after which all inputs are the same; behind a zero branch or head they still differ."""
+        for at, layer in enumerate(self.layers[:-1]):
+            if layer.zero_weights and all(after.spread == 0 for after in self.layers[at + 1 :]):
+                return layer
+        return None
+
+    @cached_property
+    def wakes(self) -> bool:
+        """Whether that layer gets a gradient, so that the first step sets it right."""
+        if self.zeros is None:
+            return False
+        gradient = self.zeros.weight_gradient
+        return gradient > 0 if gradient is not None else self.zeros.activation not in DYING
+
+    @cached_property
+    def judged(self) -> tuple[Layer, ...]:
+        """Without layers of zeros, which may be a choice: a head or a branch that starts at zero."""
+        return tuple(layer for layer in self.layers if not layer.zero_weights) or self.layers
+
+    @cached_property
+    def hidden(self) -> tuple[Layer, ...]:
+        """Without the output layer, if no activation follows it."""
+        layers = self.judged
+        return layers[:-1] if len(layers) > 1 and layers[-1].activation is None else layers
+
+    @cached_property
+    def squashes(self) -> bool:
+        """Whether most hidden layers end in a sigmoid."""
+        return 2 * sum(layer.activation in SQUASHING for layer in self.hidden) > len(self.hidden)
+
+    @cached_property
+    def carried(self) -> tuple[Layer, ...]:
+        """The layers with a gradient. Below weights of zero it is 0 until their first step, which says nothing."""
+        rows = (layer for layer in self.judged if layer.gradient is not None)
+        if len(self.judged) == len(self.layers):
+            return tuple(rows)
+        return tuple(layer for layer in rows if layer.gradient != 0)
+
+
+class Row(NamedTuple):
+    """One layer at one step. What was not measured is None."""
+
+    layer: str
+    kind: str
+    activation: str | None = None
+    units: int = 0
+    samples: int = 0
+    mean: float | None = None
+    """Mean and std, over units and samples, of what enters the activation; without one, of the output."""
+    std: float | None = None
+    alpha: float | None = None
+    """mean / std."""
+    active: float | None = None
+    """The fraction of pre-activations above 0."""
+    dead: float | None = None
+    """For ReLU and ReLU6: the share of units that are above 0 for no sample."""
+    saturated: float | None = None
+    """For bounded activations, tanh RNNs and LSTMs: the fraction of outputs within 1 % of a bound."""
+    post_mean: float | None = None
+    post_std: float | None = None
+    spread: float | None = None
+    """Root mean square, over units, of a unit's std over samples."""
+    distinct: float | None = None
+    """Distinct units, as `diagnose` counts them."""
+    gradient: float | None = None
+    """Norm of the loss's gradient with respect to the layer's output, times the scale of a GradScaler."""
+    weight_gradient: float | None = None
+    """Norm of the gradient with respect to the weights that the optimizer used."""
+    update: float | None = None
+    """How far the step moved the weights, over their norm."""
+    inward: float | None = None
+    """Cosine of that move and minus the weights: 1 if the step only shrinks them."""
+    norm: float | None = None
+    """Root mean square, over units, of the norm of a unit's weights."""
+    singular: float | None = None
+    """Largest singular value of the weights."""
+    distance: float | None = None
+    """Distance from Õ(m,n): √(‖WWᵀ - I‖² / m + ‖Wξ - ξ‖²); for m > n of Wᵀ."""
+    bias_mean: float | None = None
+    bias_std: float | None = None
+    trained: bool = True
+    """Whether the weights require a gradient."""
+
+    @property
+    def named(self) -> str:
+        """The name, for use in sentences."""
+        return f"layer {self.layer}"
+
+    @property
+    def ran(self) -> bool:
+        """Whether the layer took part in the forward pass."""
+        return self.std is not None
+
+    @property
+    def size(self) -> float:
+        """Root mean square of what leaves the activation."""
+        return math.hypot(self.post_mean or 0.0, self.post_std or 0.0)
+
+    @property
+    def bias(self) -> float:
+        """Size of the biases."""
+        return math.hypot(self.bias_mean or 0.0, self.bias_std or 0.0)
+
+    @property
+    def across(self) -> float | None:
+        """The part of the update that does not shrink the weights."""
+        return None if self.update is None else self.update * math.sqrt(max(0.0, 1 - max(0.0, self.inward or 0.0) ** 2))
+
+    @property
+    def label(self) -> str:
+        """As that of a `Layer`."""
+        return self.layer
+
+    def as_layer(self) -> Layer:
+        """For the rules at initialization."""
+        return Layer(
+            layer=self.layer, call=1, kind=self.kind, shape="", activation=self.activation, units=self.units,
+            samples=self.samples, pre_mean=self.mean or 0.0, pre_std=self.std or 0.0, pre_spread=self.spread or 0.0,
+            alpha=self.alpha, active=self.active, dead=None if self.dead is None else round(self.dead * self.units),
+            saturated=self.saturated, post_mean=self.post_mean or 0.0, post_std=self.post_std or 0.0,
+            spread=self.spread or 0.0, distinct=self.distinct, gradient=self.gradient,
+            weight_gradient=self.weight_gradient, update=self.update, zero_weights=self.norm == 0, row_norm=self.norm,
+            bias_mean=self.bias_mean, bias_std=self.bias_std,
+        )  # fmt: skip
+
+
+ROW_COLUMNS = Row._fields
+TEXTS = ("layer", "kind", "activation")
+NUMBERS = tuple(name for name in ROW_COLUMNS if name not in TEXTS)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sampled step."""
+
+    step: int
+    rows: tuple[Row, ...]
+    """The layers in the order they ran, then those that did not."""
+    loss: float | None = None
+    rate: float | None = None
+    """Largest learning rate of the optimizer that stepped."""
+    inputs: Inputs | None = None
+    finite_inputs: bool = True
+    backward: bool = False
+    """Whether a backward pass reached a weight."""
+    stepped: bool = False
+    """Whether one of torch's optimizers stepped."""
+    leftover: float = 0.0
+    """Norm of the gradients that were there before the first backward pass of the step."""
+
+    @cached_property
+    def evidence(self) -> Evidence | None:
+        """For the rules at initialization; None if no layer ran."""
+        layers = tuple(row.as_layer() for row in self.rows if row.ran)
+        return Evidence(layers, self.inputs) if layers else None
+
+    @cached_property
+    def by_name(self) -> dict[str, Row]:
+        """The rows by layer."""
+        return {row.layer: row for row in self.rows}
+
+
+@dataclass
+class Past:
+    """What earlier samples told, in bounded memory."""
+
+    recent: deque[Sample] = field(default_factory=lambda: deque(maxlen=RECENT))
+    first_loss: float | None = None
+    inputs: float | None = None
+    """Size of the inputs at the first sample."""
+    norms: dict[str, float] = field(default_factory=dict)
+    """Largest norm of each layer's weights."""
+    moved: float = 0.0
+    """Largest update, the median over the layers."""
+    across: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    """`Row.across` of the recent samples, the median over the layers."""
+    count: int = 0
+
+    @property
+    def last(self) -> Sample | None:
+        """The sample before."""
+        return self.recent[-1] if self.recent else None
+
+    def was(self, row: Row) -> Row | None:
+        """The layer at the sample before."""
+        return self.recent[-1].by_name.get(row.layer) if self.recent else None
+
+    def of(self, row: Row) -> Iterator[Row]:
+        """The layer at the recent samples."""
+        return (sample.by_name[row.layer] for sample in self.recent if row.layer in sample.by_name)
+
+    def add(self, sample: Sample) -> None:
+        """Remember a sample."""
+        self.recent.append(sample)
+        self.across.append(median(row.across for row in sample.rows) or 0.0)
+        self.count += 1
+        if sample.loss is not None and math.isfinite(sample.loss):
+            self.first_loss = sample.loss if self.first_loss is None else self.first_loss
+        if self.inputs is None and sample.inputs is not None:
+            self.inputs = sample.inputs.size
+        self.moved = max(self.moved, median(row.update for row in sample.rows) or 0.0)
+        for row in sample.rows:
+            if row.norm is not None and math.isfinite(row.norm):
+                self.norms[row.layer] = max(self.norms.get(row.layer, 0.0), row.norm)
+
+    def works(self, sample: Sample) -> bool:
+        """Whether the loss has come down, so that the network trains."""
+        if sample.loss is None or self.first_loss is None or self.first_loss <= 0:
+            return False
+        return sample.loss < LEARNING * self.first_loss
+
+
+def median(values: Iterable[float | None]) -> float | None:
+    """Of the finite ones."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return statistics.median(known) if known else None
+
+
+class Moment(NamedTuple):
+    """A sampled step, and what came before."""
+
+    now: Sample
+    past: Past

@@ -1,0 +1,310 @@
+"""Why a network does not train: `diagnose`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.parameter import is_lazy
+
+from ...core.errors import StiefelError
+from ...health.activations import DYING
+from ...health.rows import Layer
+from ..initialize.wrappers import refuse_scripted
+from ..observe.observer import Observer, Seen, first_tensor
+from ..observe.statistics import norms
+from ..observe.weights import survey, weight_layers
+from .backward import Gradients, Jacobian, gradients_of, jacobians, signals_to_noise, time_axis, updates_of
+from .diagnosis import Diagnosis
+from .ends import fit_of, inputs_of
+from .predict import Prediction, predictions
+from .snapshot import unchanged
+
+Loss = Callable[[Any, Any], Tensor]
+_PREDICTED = tuple(f"predicted_{field}" for field in Prediction._fields)
+
+
+def diagnose(
+    model: nn.Module,
+    inputs: Any,
+    targets: Any = None,
+    *,
+    loss: Loss | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    probes: int = 0,
+) -> Diagnosis:
+    r"""Send one batch through `model` and say where its signal and gradient go wrong, and how to fix it.
+
+    The model runs in its current mode, training or not, and is left exactly as it was, even if its forward raises:
+    parameters, buffers, gradients, mode, hooks, and the states of the random generators.
+
+    Args:
+        model: Any module with weights.
+        inputs: A tensor, a tuple or list of positional arguments, or a dict of keyword arguments. Use a real batch of
+            at least 16 inputs, better 256.
+        targets: Pass them to measure gradients.
+        loss: `loss(outputs, targets)`, a scalar. By default cross-entropy for integer targets, which are classes, and
+            the mean squared error for float targets.
+        optimizer: Pass it, with targets, to measure how far its next step would move each layer's weights. A copy of
+            it takes the step; it costs a second backward pass and that copy.
+        probes: How many random directions to send back from the outputs, 8 or so, to measure how far the singular
+            values of the Jacobian spread; with targets also into how many parts to cut the batch, to measure the
+            gradient's signal-to-noise ratio. Costs that many backward passes and copies of the activations, and one
+            more forward and backward pass. By default neither is measured.
+
+    Returns:
+        A verdict in plain sentences, and one row for each call of each layer with weights, in the order they ran.
+
+    Raises:
+        StiefelError: if the model, the inputs, the targets or the loss do not fit together, or probes is 1 or less
+            than 0.
+
+    >>> from stiefel_init.torch import initialize_
+    >>> model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> plan = initialize_(model, seed=0)
+    >>> diagnosis = diagnose(model, torch.rand(32, 8), torch.arange(32) % 2)
+    >>> diagnosis.healthy, [layer.layer for layer in diagnosis.layers]
+    (True, ['0', '2', '4'])
+    """
+    if not isinstance(model, nn.Module):
+        raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
+    args, kwargs = _arguments(inputs)
+    given = list(_tensors((args, kwargs)))
+    _check_inputs(given)
+    if loss is not None and targets is None:
+        raise StiefelError("loss was given without targets; pass both, or neither.")
+    if optimizer is not None and targets is None:
+        raise StiefelError("optimizer was given without targets; pass both, or neither.")
+    if isinstance(probes, bool) or not isinstance(probes, int) or probes < 0 or probes == 1:
+        raise StiefelError(f"probes={probes!r} cannot show a spread; give 2 or more, or 0 to measure none.")
+    modules = list(model.named_modules())
+    refuse_scripted(modules, "diagnose")
+    layers = weight_layers(modules)
+    if not layers:
+        raise StiefelError(f"{type(model).__name__} has no layer with weights; there is nothing to diagnose.")
+    for name, module in modules:
+        for leaf, parameter in module._parameters.items():
+            where = f"{name}.{leaf}".lstrip(".")
+            if is_lazy(parameter):
+                raise StiefelError(f"{where} belongs to a lazy layer and is uninitialized; run one forward pass first.")
+            if parameter is not None and parameter.is_meta:
+                raise StiefelError(f"{where} is on the meta device and has no values; initialize the model first.")
+    with unchanged([module for _, module in modules], given), _as_written(targets is not None or probes > 0):
+        observer = Observer(layers, targets is not None or probes > 0)
+        with observer:
+            outputs = _forward(model, args, kwargs)
+        if not observer.seen:
+            raise StiefelError(f"no layer of {type(model).__name__} with weights ran on these inputs; is it scripted?")
+        value = None if targets is None else _loss(loss, outputs, targets)
+        updates = {} if value is None or optimizer is None else updates_of(optimizer, value, observer.seen)
+        spectra = jacobians(first_tensor(outputs), observer.seen, probes) if probes else []
+        gradients = gradients_of(value, observer.seen)
+        ratios: dict[nn.Module, float] = {}
+        if probes and value is not None:
+            ratios = signals_to_noise(
+                lambda x, y: _loss(loss, _forward(model, *_arguments(x)), y), inputs, targets, observer.seen, probes
+            )
+        fit = None if value is None else fit_of(value, first_tensor(outputs), targets, loss, inputs)
+        rows = _rows(observer, gradients, updates, Probed(spectra, ratios))
+        curvature = _curvature(model, inputs, first_tensor(outputs)) if _is_straight(rows) else None
+    return Diagnosis(rows, inputs_of(given, observer.seen[0].module), fit, curvature)
+
+
+def _arguments(inputs: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    if isinstance(inputs, Mapping):
+        return (), inputs
+    # A named tuple, such as a packed sequence, is one argument.
+    return (inputs, {}) if type(inputs) in (tuple, list) else ((inputs,), {})
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _tensors(list(value.values()))
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _check_inputs(given: Sequence[Tensor]) -> None:
+    if not given:
+        raise StiefelError("inputs hold no tensor; give a tensor, a tuple of tensors, or a dict of them by name.")
+    for tensor in given:
+        shape = tuple(tensor.shape)
+        if not tensor.numel():
+            raise StiefelError(f"inputs of shape {shape} are empty; give a batch of at least one input.")
+        if tensor.is_floating_point() and not bool((finite := tensor.isfinite()).all()):
+            bad = float(tensor[~finite][0])
+            raise StiefelError(f"inputs of shape {shape} have the entry {bad}; remove non-finite entries.")
+
+
+@contextmanager
+def _as_written(gradients: bool) -> Iterator[None]:
+    """Run the modules' Python code, not compiled or fused paths that bypass the layers."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        # Nothing is compiled where torch has not loaded its compiler, which takes seconds.
+        stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+        with stance, torch.inference_mode(False), torch.set_grad_enabled(gradients):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def _forward(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    try:
+        return model(*args, **kwargs)
+    except Exception as error:  # whatever the user's forward raises
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in _tensors((args, kwargs)))
+        raise StiefelError(
+            f"the forward of {type(model).__name__} raised {_reason(error)} on inputs of shape {shapes}; give inputs "
+            "that model(inputs) accepts."
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__} ({text[0].rstrip('.')})" if text else type(error).__name__
+
+
+def _loss(loss: Loss | None, outputs: Any, targets: Any) -> Tensor:
+    if loss is None:
+        value = _default_loss(first_tensor(outputs), targets)
+    else:
+        try:
+            value = loss(outputs, targets)
+        except Exception as error:  # whatever the user's loss raises
+            raise StiefelError(f"loss raised {_reason(error)}; give loss(outputs, targets).") from error
+    if not isinstance(value, Tensor) or value.numel() != 1 or not value.is_floating_point():
+        what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise StiefelError(f"loss returned {what}; it must be one number, so take its mean.")
+    if not value.requires_grad:
+        raise StiefelError("the loss has no gradient; something in the model or the loss detaches it.")
+    return value.reshape(())
+
+
+def _default_loss(outputs: Tensor | None, targets: Any) -> Tensor:
+    if outputs is None or not isinstance(targets, Tensor):
+        what = "the model's output" if outputs is None else f"targets, a {type(targets).__name__},"
+        raise StiefelError(f"{what} is not a tensor of numbers; pass loss=, a function of outputs and targets.")
+    shapes = f"targets of shape {tuple(targets.shape)} and outputs of shape {tuple(outputs.shape)}"
+    if targets.is_floating_point():
+        if not bool(targets.isfinite().all()):
+            raise StiefelError("targets have an entry that is not finite; remove it.")
+        if targets.numel() != outputs.numel() or targets.shape[:1] != outputs.shape[:1]:
+            raise StiefelError(f"{shapes} cannot be subtracted; give targets of the outputs' shape, or pass loss=.")
+        return F.mse_loss(outputs, targets.to(outputs).view_as(outputs))
+    if targets.is_complex() or outputs.ndim < 1:
+        raise StiefelError(f"{shapes} and of dtype {targets.dtype} suit no default loss; pass loss=.")
+    labels = targets.long()
+    if outputs.ndim > 1 and outputs.shape[:1] + outputs.shape[2:] == labels.shape:
+        scores = outputs.movedim(1, -1)
+    elif outputs.shape[:-1] == labels.shape:
+        scores = outputs
+    else:
+        raise StiefelError(f"{shapes} do not match as classes and scores; give one class per output, or pass loss=.")
+    classes, low, high = scores.shape[-1], int(labels.min()), int(labels.max())
+    if low < 0 or high >= classes or classes < 2:
+        raise StiefelError(f"targets go from {low} to {high} and the model scores {classes} classes; pass loss=.")
+    return F.cross_entropy(scores.flatten(0, -2), labels.flatten())
+
+
+class Probed(NamedTuple):
+    """What was measured by probes."""
+
+    jacobians: Sequence[Jacobian | None]
+    signals_to_noise: Mapping[nn.Module, float]
+
+
+def _rows(
+    observer: Observer, gradients: Sequence[Gradients], updates: Mapping[nn.Module, float], probed: Probed
+) -> tuple[Layer, ...]:
+    seen, entering, leaving = observer.seen, observer.entering.results(), observer.leaving.results()
+    bending = observer.bending.results()
+    weights = survey(dict.fromkeys(layer.module for layer in seen))
+    expected_rows = predictions(seen, gradients, weights)
+    rows = []
+    for layer, gradient, jacobian in zip(seen, gradients, probed.jacobians or [None] * len(seen)):
+        mean, std, pre_spread, active, never, always = entering[id(layer)]
+        mean_after, std_after, spread, distinct = leaving[id(layer)]
+        weight, expected = weights[layer.module], expected_rows.get(id(layer))
+        rows.append(
+            Layer(
+                layer=layer.name,
+                call=layer.call,
+                kind=type(layer.module).__name__,
+                shape=weight.shape,
+                activation=layer.activation,
+                units=layer.units,
+                samples=layer.samples,
+                pre_mean=mean,
+                pre_std=std,
+                pre_spread=pre_spread,
+                alpha=mean / std if std > 0 else None,
+                active=None if layer.activation is None else active,
+                dead=int(never) if layer.activation in DYING else None,
+                bend=_bend(layer, never + always, bending),
+                saturated=None if layer.saturated is None else float(layer.saturated),
+                post_mean=mean_after,
+                post_std=std_after,
+                spread=spread,
+                distinct=distinct if layer.samples > 1 and distinct > 0 else None,
+                gradient=gradient.output,
+                weight_gradient=gradient.weights,
+                common_gradient=gradient.common,
+                update=updates.get(layer.module),
+                signal_to_noise=probed.signals_to_noise.get(layer.module),
+                jacobian=None if jacobian is None else jacobian.size,
+                jacobian_spread=None if jacobian is None else jacobian.spread,
+                steps=None if (x := layer.sequence) is None else x.shape[time_axis(x, layer.module)],
+                first_step=gradient.first_step,
+                zero_weights=weight.zero,
+                row_norm=weight.row_norm,
+                level=weight.level,
+                bias_mean=weight.bias_mean,
+                bias_std=weight.bias_std,
+                scheme=weight.scheme,
+                orthogonality_error=weight.orthogonality_error,
+                alignment_error=weight.alignment_error,
+                **({} if expected is None else dict(zip(_PREDICTED, expected))),
+            )
+        )
+    return tuple(rows)
+
+
+def _is_straight(rows: Sequence[Layer]) -> bool:
+    """Whether no activation seems to act between two layers or more."""
+    return len(rows) > 1 and sum(row.bend or 0.0 for row in rows) < 1e-3
+
+
+def _curvature(model: nn.Module, inputs: Any, outputs: Tensor | None) -> float | None:
+    """How far the output for the mean of two inputs is from the mean of their outputs, over their own distance.
+
+    A linear map has 0. Only for a single tensor, as two tokens have no mean.
+    """
+    if not isinstance(inputs, Tensor) or not inputs.is_floating_point() or len(inputs) < 2 or outputs is None:
+        return None
+    with torch.no_grad():
+        try:
+            between = first_tensor(model((inputs + inputs.roll(1, 0)) / 2))
+        except Exception:  # a model that accepts some values only, and has accepted the user's
+            return None
+        if between is None or between.shape != outputs.shape or outputs.ndim < 1 or len(outputs) != len(inputs):
+            return None
+        other = outputs.roll(1, 0)
+        off, apart = norms([between - (outputs + other) / 2, outputs - other])
+    return off / apart if apart > 0 else None
+
+
+def _bend(layer: Seen, idle: float, bending: Mapping[int, Sequence[float]]) -> float | None:
+    """`Layer.bend`; `idle` counts the units that fire always or never."""
+    if layer.activation in DYING:
+        return 1 - idle / layer.units
+    return bending[id(layer)][0] if id(layer) in bending else None

@@ -1,0 +1,186 @@
+"""The result of `diagnose`: `Diagnosis`, as sentences, table, picture, HTML and JSON."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ...core.text import columns
+from ...health.judge import Finding, Verdict, judge
+from ...health.rows import LAYER_COLUMNS, Evidence, Fit, Inputs, Layer
+from ..observe import frame, plots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_PRINTED = {
+    "label": "layer", "shape": "weight", "activation": "activation", "pre_mean": "mean", "pre_std": "std", "alpha": "α",
+    "active": "active", "dead": "dead", "saturated": "saturated", "post_mean": "mean after", "post_std": "std after",
+    "distinct": "distinct", "gradient": "gradient", "update": "update", "signal_to_noise": "signal/noise",
+    "jacobian": "jacobian", "jacobian_spread": "σ spread", "orthogonality_error": "orth. error",
+    "alignment_error": "align. error", "predicted_pre_std": "std predicted", "predicted_active": "active predicted",
+    "predicted_gradient": "gradient predicted",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagnosis:
+    """What `diagnose` found: `layers` in the order they ran, `findings` and `verdict`, the worst first.
+
+    It prints as sentences and a table, and renders in notebooks.
+
+    >>> import torch
+    >>> from stiefel_init.torch import diagnose
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    >>> diagnosis = diagnose(model, torch.rand(32, 4))
+    >>> len(diagnosis), len(diagnosis.records()), '"layers"' in diagnosis.to_json()
+    (2, 2, True)
+    """
+
+    layers: tuple[Layer, ...]
+    inputs: Inputs | None = None
+    """Statistics of the inputs; None for tokens."""
+    fit: Fit | None = None
+    """Loss, outputs and targets, if targets were given."""
+
+    @property
+    def loss(self) -> float | None:
+        """The loss, if targets were given."""
+        return None if self.fit is None else self.fit.loss
+
+    curvature: float | None = None
+    """Where no activation seems to act: how far the network is from linear, over how far its outputs differ."""
+
+    @cached_property
+    def _judged(self) -> Verdict:
+        return judge(Evidence(self.layers, self.inputs, self.fit, self.curvature))
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What keeps the network from training, the worst first: kind, layer, sentence, cause and advice."""
+        return self._judged.findings
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What does not keep it from training, but is far from how networks should start; likewise."""
+        return self._judged.warnings
+
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """Sentences: what is wrong and how to fix it, or why the network is healthy."""
+        return self._judged.sentences
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing keeps the network from training; there may be warnings."""
+        return not self.findings
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def records(self) -> list[dict[str, Any]]:
+        """The layers as dicts.
+
+        Returns:
+            One dict for each layer, with the fields of `Layer`.
+        """
+        return [asdict(layer) for layer in self.layers]
+
+    @property
+    def table(self) -> Any:
+        """The layers as a pandas DataFrame; where pandas is not installed, `records()`."""
+        found = frame(self.records(), LAYER_COLUMNS)
+        if isinstance(found, list):
+            return found
+        texts = ("layer", "kind", "shape", "activation", "scheme")
+        numbers = [name for name in LAYER_COLUMNS if name not in texts and found[name].dtype == object]
+        return found.astype(dict.fromkeys(numbers, float))
+
+    def to_json(self) -> str:
+        """Everything as JSON.
+
+        Returns:
+            Verdict, findings, warnings, loss, inputs, fit and layers; non-finite numbers become null.
+        """
+        content = {
+            "healthy": self.healthy,
+            "verdict": self.verdict,
+            "findings": [finding._asdict() for finding in self.findings],
+            "warnings": [finding._asdict() for finding in self.warnings],
+            "loss": self.loss,
+            "inputs": None if self.inputs is None else asdict(self.inputs),
+            "fit": None if self.fit is None else asdict(self.fit),
+            "curvature": self.curvature,
+            "layers": self.records(),
+        }
+        return json.dumps(_strict(content), ensure_ascii=False, indent=1)
+
+    def __repr__(self) -> str:
+        return f"<Diagnosis: {len(self)} layers, {'healthy' if self.healthy else self.findings[0].kind}>"
+
+    def __str__(self) -> str:
+        header, rows = self._cells()
+        return "\n".join([*self.verdict, "", *columns(header, rows, left=self._texts(header))])
+
+    def _repr_html_(self) -> str:
+        header, rows = self._cells()
+        texts = self._texts(header)
+        mark = "#2e7d32" if self.healthy else "#b3261e"
+        sentences = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in self.verdict)
+        named = {finding.layer for finding in self.findings}
+        body = []
+        for row in rows:
+            cells = (
+                f'<td style="text-align:{"left" if at < texts else "right"}">{html.escape(cell)}</td>'
+                for at, cell in enumerate(row)
+            )
+            weight = "bold" if row[0] in named else "normal"
+            body.append(f'<tr style="font-weight:{weight}">{"".join(cells)}</tr>')
+        return (
+            f'<div><ul style="border-left:4px solid {mark};list-style:none;padding-left:0.8em">{sentences}</ul>'
+            f'<div style="max-height:24em;overflow:auto"><table><thead><tr>'
+            f"{''.join(f'<th>{html.escape(name)}</th>' for name in header)}</tr></thead>"
+            f"<tbody>{''.join(body)}</tbody></table></div></div>"
+        )
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        """The printed columns, without empty ones."""
+        values = {name: [getattr(layer, name) for layer in self.layers] for name in _PRINTED}
+        shown = [name for name in _PRINTED if any(value is not None for value in values[name])]
+        return [_PRINTED[name] for name in shown], [list(row) for row in zip(*(map(text, values[n]) for n in shown))]
+
+    @staticmethod
+    def _texts(header: list[str]) -> int:
+        return sum(name in ("layer", "weight", "activation") for name in header)
+
+    def plot(self) -> Figure:
+        """Plot signal, active units, distinct units and gradient over the layers; predictions are lines.
+
+        Returns:
+            A matplotlib figure, made without pyplot: a notebook shows it, `plot().savefig(path)` writes it.
+
+        Raises:
+            StiefelError: if matplotlib is not installed.
+        """
+        return plots().of_layers(self.layers, self.findings, self.verdict[0])
+
+
+def text(value: Any) -> str:
+    """A number to three digits, in a printed table."""
+    if value is None:
+        return "—"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return str(value)
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

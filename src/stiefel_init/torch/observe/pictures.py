@@ -1,0 +1,151 @@
+"""The pictures of `diagnose`, `check_depths` and `watch`; imported only where matplotlib is."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ...health.judge import Event, Finding
+    from ...health.rows import Layer
+
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222")
+_MEASURED, _BAD, _PREDICTED = _COLORS[0], _COLORS[1], _COLORS[-1]
+_SICK: Any = {"color": "#222222", "markersize": 9, "markeredgewidth": 1.5, "linestyle": "none", "zorder": 3}
+_STYLE: Any = {
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "font.size": 10
+}  # fmt: skip
+_NAMED = 12  # so many layers are named on the axis; of more, that many spread evenly
+_SHARES = frozenset({"active"})  # on an axis from 0 to 1; the others on a logarithmic one
+
+
+def of_layers(layers: Sequence[Layer], findings: Sequence[Finding], headline: str) -> Figure:
+    """A panel over the layers for each quantity that was measured; predictions are lines."""
+    titles = {
+        "post_std": "std after the activation", "spread": "difference between inputs",
+        "active": "share of units that fire", "distinct": "distinct units", "gradient": "gradient norm",
+    }  # fmt: skip
+    with mpl.rc_context(_STYLE):
+        figure, panels = _panels(titles, layers, 3.9)
+        for name, axis in panels.items():
+            at = np.arange(1, len(layers) + 1)
+            values, lines = _values(layers, name), _values(layers, f"predicted_{name}", name in _SHARES)
+            _set_scale(axis, name, (values, lines))
+            size = 5 if len(layers) <= 40 else 3
+            axis.plot(at, values, "o", color=_MEASURED, markersize=size, label="measured")
+            if not np.isnan(lines).all():
+                axis.plot(at, lines, "-", color=_PREDICTED, linewidth=1.3, label="predicted")
+            for finding in findings:
+                places = [index for index, layer in enumerate(layers, 1) if layer.label == finding.layer]
+                if places:
+                    axis.axvline(places[0], color=_BAD, linewidth=1, linestyle=":", zorder=0)
+            named = _spread_evenly(len(layers))
+            axis.set_xticks(at[named], [layers[place].label for place in named], rotation=60, ha="right", fontsize=8)
+            axis.set_xlabel("layer")
+        _legend(figure)
+        shortened = textwrap.shorten(headline, 40 * len(panels), placeholder=" …")
+        figure.suptitle(shortened, color=_BAD if findings else "black")
+    return figure
+
+
+def of_depths(points: Sequence[Any]) -> Figure:
+    """A panel over the depth for each quantity of a `Point` that was measured, with a line for each initialization."""
+    titles = {
+        "std": "std of the last layer", "spread": "difference between inputs", "active": "share of units that fire",
+        "distinct": "distinct units", "gradient": "gradient, first / last layer",
+    }  # fmt: skip
+    with mpl.rc_context(_STYLE):
+        figure, panels = _panels(titles, points, 3.6)
+        for name, axis in panels.items():
+            shown = []
+            for at, start in enumerate(dict.fromkeys(point.start for point in points)):
+                rows = sorted((point for point in points if point.start == start), key=lambda point: point.depth)
+                at_depths, values = np.array([point.depth for point in rows]), _values(rows, name)
+                color = _COLORS[at % len(_COLORS)]
+                axis.plot(at_depths, values, "o-", color=color, label=start, markersize=4, linewidth=1.3)
+                sick = np.array([bool(point.finding) for point in rows])
+                axis.plot(at_depths[sick], values[sick], "x", **_SICK)
+                gone = at_depths[sick & np.isnan(values)]  # nothing is left to draw: at the lower edge
+                if len(gone):
+                    edge = np.full(len(gone), 0.03)
+                    (marks,) = axis.plot(gone, edge, "x", transform=axis.get_xaxis_transform(), **_SICK)
+                    marks.set_in_layout(False)
+                shown.append(values)
+            _set_scale(axis, name, shown)
+            axis.set_xscale("log")
+            axis.set_xlabel("depth")
+            depths = sorted({point.depth for point in points})
+            axis.set_xticks(depths, [f"{depth:,}" for depth in depths])
+            axis.minorticks_off()
+        figure.axes[0].plot([], [], "x", label="called sick", **_SICK)
+        _legend(figure)
+    return figure
+
+
+def of_training(history: Any, events: Iterable[Event], titles: Mapping[str, str], linear: frozenset[str]) -> Figure:
+    """A heat map, layers × steps, for each column of a `History`; events are marked."""
+    steps, layers = history.steps, history.layers
+    with mpl.rc_context({"font.size": 10}):
+        figure = Figure(figsize=(4.2 * len(titles), 4.2), layout="constrained")
+        for axis, (column, title) in zip(figure.subplots(1, len(titles), squeeze=False)[0], titles.items()):
+            grid = history.grid(column)
+            shown = np.isfinite(grid) & ((grid > 0) if column not in linear else True)
+            values = np.ma.masked_where(~shown, grid)
+            norm = Normalize() if column in linear or not shown.any() else LogNorm(values.min(), values.max())
+            edges = [*steps, steps[-1] + (steps[-1] - steps[-2] if len(steps) > 1 else 1)]
+            picture = axis.pcolormesh(edges, np.arange(len(layers) + 1), values, norm=norm, cmap="viridis")
+            figure.colorbar(picture, ax=axis)
+            for event in events:
+                if event.layer in layers and not event.recovered:
+                    axis.plot(event.step, layers.index(event.layer) + 0.5, "x", color=_BAD)
+            named = _spread_evenly(len(layers))
+            axis.set_yticks(named + 0.5, [layers[at] for at in named], fontsize=8)
+            axis.invert_yaxis()
+            axis.set_title(title)
+            axis.set_xlabel("step")
+    return figure
+
+
+def _panels(titles: Mapping[str, str], rows: Sequence[Any], height: float) -> tuple[Figure, dict[str, Axes]]:
+    """A panel for each quantity that some row has."""
+    names = [name for name in titles if any(getattr(row, name) is not None for row in rows)]
+    figure = Figure(figsize=(3.3 * len(names), height), layout="constrained")
+    panels = dict(zip(names, figure.subplots(1, len(names), squeeze=False)[0]))
+    for name, axis in panels.items():
+        axis.set_title(titles[name])
+    return figure, panels
+
+
+def _values(rows: Sequence[Any], name: str, is_share: bool | None = None) -> np.ndarray:
+    """A column; NaN where nothing was measured, and where a dead signal has no place on a logarithmic axis."""
+    found = np.array([np.nan if (v := getattr(row, name, None)) is None else v for row in rows], float)
+    if name in _SHARES or is_share:
+        return found
+    return np.where(np.isfinite(found) & (found > 0), found, np.nan)
+
+
+def _set_scale(axis: Axes, name: str, drawn: Sequence[np.ndarray]) -> None:
+    if name in _SHARES:
+        axis.set_ylim(-0.02, 1.04)
+        return
+    axis.set_yscale("log")
+    values = np.concatenate(drawn)
+    if not np.isnan(values).all() and np.nanmax(values) < 100 * np.nanmin(values):  # small changes are to look small
+        axis.set_ylim(np.nanmin(values) / 5, np.nanmax(values) * 5)
+
+
+def _spread_evenly(count: int) -> np.ndarray:
+    return np.unique(np.linspace(0, count - 1, min(count, _NAMED)).round().astype(int))
+
+
+def _legend(figure: Figure) -> None:
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)

@@ -1,0 +1,320 @@
+"""See a network fail while it trains, and why: `watch`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ...core.errors import StiefelError
+from ...health.judge import Event, Judge
+from ...health.wording import capital
+from ..initialize.wrappers import refuse_scripted, unwrapped
+from ..observe import plots
+from .history import History
+from .page import LINEAR, SHOWN, body, page
+from .sampler import Sampler
+from .sinks import Sink, sink_of
+from .weights import Spectra, Structure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Report = Literal["log", "warn"] | Callable[[Event], Any]
+LOGGER = logging.getLogger("stiefel_init.watch")
+_EVENTS = 1000  # remembered
+_ENOUGH, _FALLEN = 20, 0.02  # samples after which a loss should have fallen, and by which share of itself
+_FAILURES = 3  # samples that may fail before the watch ends
+_WATCHED: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Watch]] = weakref.WeakKeyDictionary()
+
+
+def watch(model: nn.Module, every: int = 50, *, report: Report = "log", to: Any = ()) -> Watch:
+    r"""Look at the layers of `model` in every `every`-th step of its training, and say what breaks and what recovers.
+
+    Call `step()` of the result at the end of every training step, after the optimizer's. The hooks are on the model
+    in sampled steps only; nothing about the training changes, and nothing that goes wrong here stops it.
+
+    Args:
+        model: The module that is trained, also inside DistributedDataParallel, FSDP2 or torch.compile.
+        every: Steps 0, every, 2 · every, … are sampled.
+        report: Where events go: `"log"`, the logger "stiefel_init.watch", which prints them unless told otherwise;
+            `"warn"`, Python's warnings; or a function that takes an `Event`.
+        to: Where samples go: a path that ends in .html (a page to open while training runs) or .jsonl (a line for each
+            sample), a SummaryWriter of TensorBoard, a run of Weights & Biases; or a list of these.
+
+    Returns:
+        A `Watch`, which is also a context manager.
+
+    Raises:
+        StiefelError: if the model has no layer with weights, is TorchScript or is watched already, or an argument makes
+            no sense.
+
+    >>> from stiefel_init.torch import initialize_
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> plan = initialize_(model, seed=0)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    >>> with watch(model, every=5) as seen:
+    ...     for _ in range(20):
+    ...         optimizer.zero_grad()
+    ...         loss = model(torch.randn(64, 4)).square().mean()
+    ...         loss.backward()
+    ...         optimizer.step()
+    ...         seen.step(loss)
+    >>> seen.samples, seen.healthy
+    (4, True)
+    """
+    return Watch(model, every, report, to)
+
+
+class Watch:
+    """A watched training; made by `watch`."""
+
+    def __init__(self, model: nn.Module, every: int, report: Report, to: Any) -> None:
+        self._sampler: Sampler | None = None
+        self.running: bool = False
+        if not isinstance(model, nn.Module):
+            raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise StiefelError(f"every={every!r} is not a number of steps; give an integer of 1 or more.")
+        if report not in ("log", "warn") and not callable(report):
+            raise StiefelError(f'report={report!r} is unknown; give "log", "warn" or a function of an event.')
+        self._model = unwrapped(model)
+        refuse_scripted(list(self._model.named_modules()), "watch")
+        self._structure = Structure(self._model)
+        if not self._structure.layers:
+            raise StiefelError(f"{type(model).__name__} has no layer with weights; there is nothing to watch.")
+        other = _WATCHED.get(self._model)
+        if other is not None and (watching := other()) is not None and watching.running:
+            raise StiefelError(f"{type(model).__name__} is being watched already; close() that watch first.")
+        self.every, self._report = every, report
+        self.events: deque[Event] = deque(maxlen=_EVENTS)
+        """What broke and what recovered, the last of it."""
+        self.steps = 0
+        """Calls of `step`."""
+        self.samples = 0
+        """Sampled steps."""
+        self.running = True
+        self.history = History()
+        self._judge, self._spectra = Judge(), Spectra()
+        self._failures = 0
+        self._stance: Any = None
+        self._first_loss: float | None = None
+        self._last_loss: float | None = None
+        self._sinks: list[Sink] = []
+        targets = to if isinstance(to, list | tuple) else [to]
+        if self._speaks():
+            self._sinks = [sink_of(target, self._page) for target in targets]
+        _WATCHED[self._model] = weakref.ref(self)
+        self._arm()
+
+    @staticmethod
+    def _speaks() -> bool:
+        """Of several ranks all look, so that they stay in step, and the first one tells."""
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        return not distributed or torch.distributed.get_rank() == 0
+
+    def step(self, loss: Tensor | float | None = None) -> None:
+        """End a training step: call it after the optimizer's `step()`.
+
+        Args:
+            loss: The step's loss, read in sampled steps only; by default the `loss` among the model's outputs, if any.
+        """
+        if self._sampler is not None:
+            self._finish(loss)
+        self.steps += 1
+        if self.steps % self.every == 0 and self.running:
+            self._arm()
+
+    @property
+    def sampling(self) -> bool:
+        """Whether the step that has begun is sampled."""
+        return self._sampler is not None
+
+    def observe(self, on: bool) -> None:
+        """Look from here on, or up to here: for trainers that do not call the model as a whole."""
+        if self._sampler is not None:
+            self._sampler.release()
+            if on:
+                self._sampler.begin()
+
+    def _arm(self) -> None:
+        try:
+            if not self._structure.holds(self._model):
+                self._structure = Structure(self._model)
+            self._sampler = Sampler(self._model, self._structure, self._spectra)
+            self._sampler.arm()
+            if "torch._dynamo" in sys.modules:  # nothing is compiled otherwise
+                # Hooks inside a compiled model would be compiled too, so the sampled step runs as written.
+                self._stance = torch.compiler.set_stance("force_eager")
+        except Exception as error:  # a model in a state that we do not know
+            self._failed(error)
+
+    def _disarm(self) -> Sampler | None:
+        sampler, self._sampler = self._sampler, None
+        if sampler is not None:
+            sampler.disarm()
+        if self._stance is not None:
+            self._stance.__exit__(None, None, None)
+            self._stance = None
+        return sampler
+
+    def _finish(self, loss: Tensor | float | None) -> None:
+        try:
+            sampler = self._disarm()
+            if sampler is None:
+                return
+            sample = sampler.finish(self.steps, loss)
+            if sampler.failure is not None or sample is None:
+                self._failed(sampler.failure or RuntimeError("no sample"))
+                return
+            self.samples += 1
+            self.history.add(sample)
+            if sample.loss is not None:
+                self._first_loss = sample.loss if self._first_loss is None else self._first_loss
+                self._last_loss = sample.loss
+            events = self._judge(sample)
+            self.events.extend(events)
+            if self._speaks():
+                for event in events:
+                    self._tell(event)
+            for sink in list(self._sinks):
+                self._into(sink, lambda sink=sink: sink.write(sample, events))  # type: ignore[misc]
+        except Exception as error:  # training goes on
+            self._failed(error)
+
+    def _tell(self, event: Event) -> None:
+        if callable(self._report):
+            try:
+                self._report(event)
+            except Exception as error:  # the user's function
+                LOGGER.warning("report raised %s (%s); the event was: %s", type(error).__name__, error, event)
+        elif self._report == "warn":
+            try:
+                warnings.warn(str(event), stacklevel=4)
+            except Warning:  # warnings are errors here, and training goes on
+                LOGGER.warning("%s", event)
+        else:
+            LOGGER.warning("%s", event)
+
+    def _into(self, sink: Sink, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:  # a full disk, a lost connection
+            self._sinks = [kept for kept in self._sinks if kept is not sink]
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            LOGGER.warning("%s cannot be written any more (%s); training goes on.", type(sink).__name__, reason)
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        self._disarm()
+        rest = "training goes on"
+        if self._failures >= _FAILURES:
+            self.running, rest = False, "watching ends, training goes on"
+        reason = str(error).strip().splitlines()[:1] or [""]
+        LOGGER.warning(
+            "step %s could not be sampled (%s: %s); %s.", f"{self.steps:,}", type(error).__name__, *reason, rest
+        )
+
+    def close(self) -> None:
+        """End watching: take the hooks off and finish the files."""
+        if not self.running and not self._sinks:
+            self._disarm()
+            return
+        self.running = False
+        self._disarm()
+        for sink in self._sinks:
+            self._into(sink, sink.close)
+        self._sinks = []
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self._sampler is not None and not sys.is_finalizing():
+            self._disarm()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is broken now."""
+        return not self._judge.open
+
+    @property
+    def open(self) -> tuple[Event, ...]:
+        """What is broken now."""
+        return tuple(self._judge.open.values())
+
+    @property
+    def _learns(self) -> bool | None:
+        """Whether the loss fell; None while it is too early to tell, or if it was not given."""
+        if self.samples < _ENOUGH or self._first_loss is None or self._last_loss is None:
+            return None
+        return self._last_loss < self._first_loss - _FALLEN * abs(self._first_loss)
+
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """Sentences: what is broken, or that nothing is, and where the loss went."""
+        if not self.samples:
+            return ("No step was sampled; call step() at the end of every training step.",)
+        loss = ""
+        if self._first_loss is not None and self._last_loss is not None:
+            loss = f"the loss went from {self._first_loss:.3g} to {self._last_loss:.3g}"
+        else:
+            loss = "the loss was not given; pass it to step()"
+        over = sum(event.recovered for event in self.events)
+        past = f" {over} thing{'s' if over > 1 else ''} broke and recovered." if over else ""
+        count = f"{self.samples:,} of {max(self.steps, 1):,} steps sampled"
+        if self.healthy and self._learns is False:
+            return (f"Nothing is broken, but nothing was learned: {loss}.{past} {count}.",)
+        if self.healthy:
+            return (f"The training is healthy: {loss}.{past} {count}.",)
+        broken = [capital(str(event)) for event in self.open]
+        return (*broken, f"{capital(loss)}.{past} {count}.")
+
+    @property
+    def table(self) -> Any:
+        """A row for each layer and sampled step, as a pandas DataFrame; without pandas, a list of dicts."""
+        return self.history.table
+
+    def plot(self, columns: Sequence[str] = ("post_std", "distinct", "gradient", "update")) -> Figure:
+        """Heat maps, layers × steps.
+
+        Args:
+            columns: Which quantities, by their names in `table`.
+
+        Returns:
+            A matplotlib figure, made without pyplot.
+
+        Raises:
+            StiefelError: if matplotlib is not installed, a column is unknown, or nothing was sampled.
+        """
+        names = [columns] if isinstance(columns, str) else list(columns)
+        unknown = [name for name in names if name not in SHOWN]
+        if unknown or not names:
+            raise StiefelError(f"columns={columns!r} cannot be plotted; choose from {', '.join(SHOWN)}.")
+        if not len(self.history):
+            raise StiefelError("no step was sampled, so there is nothing to plot; call step() in every training step.")
+        return plots().of_training(self.history, self.events, {name: SHOWN[name] for name in names}, LINEAR)
+
+    def _page(self, running: bool) -> str:
+        lines = [str(event) for event in self.events]
+        return page(self.history, lines, self.verdict, healthy=self.healthy, running=running)
+
+    def _repr_html_(self) -> str:
+        return body(self.history, [str(event) for event in self.events], self.verdict, self.healthy)
+
+    def __repr__(self) -> str:
+        state = "healthy" if self.healthy else next(iter(self._judge.open))
+        return f"<Watch: {self.samples} samples of {self.steps} steps, {state}>"
+
+    def __str__(self) -> str:
+        return "\n".join(self.verdict)
