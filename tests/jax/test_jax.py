@@ -20,7 +20,7 @@ from flax import nnx
 from scipy import stats
 
 from stiefel_init import StiefelError, check, sample, schemes
-from stiefel_init.jax import _initializer, initializer, stiefel
+from stiefel_init.jax import initializer, initializers, stiefel
 
 KEY = jax.random.key(0)
 OTHERS = [scheme for scheme in DRAWN_SCHEMES if scheme != "stiefel"]
@@ -217,7 +217,7 @@ def test_rotations_from_a_key_turn_by_their_spread() -> None:
 @pytest.mark.parametrize("aligned", [True, False])
 def test_a_generator_that_returns_zeros_still_gives_members(aligned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax.random, "normal", lambda key, shape, dtype: jnp.zeros(shape, dtype))
-    source = _initializer._Fresh(3, 3, 2, 1, np.dtype(np.float32), KEY)
+    source = initializers._Fresh(3, 3, 2, 1, np.dtype(np.float32), KEY)
     found = check(jax.jit(lambda: source.semi_orthogonal(aligned=aligned))())
     assert found.orthogonality_error <= found.tolerance
     assert found.ok or not aligned

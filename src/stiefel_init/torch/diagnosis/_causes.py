@@ -12,10 +12,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
+from ...core.activations import DYING, HALVING
 from ...schemes.level import gain, level
 from ._evidence import SQUASHING, Evidence
 from ._layer import Layer
-from ._observe import RECTIFIERS
 from ._rules import OF_INPUTS, OF_TARGETS, RULES
 
 BIAS = 10.0  # biases this many times larger than what the weights make of the input decide what a unit does
@@ -25,7 +25,6 @@ SCALE = 100.0  # weights this many times larger or smaller than those of the oth
 EVEN = 0.1  # biases that differ by less than this share of their mean were set, not learned
 MOVED = 1.0  # no start has biases this large in half of its layers; training that diverged has
 LOW = -1.0  # inputs with mean/std below this keep most ReLU units off
-HALVING = frozenset({"gelu", "silu", "mish", "hardswish"})  # slope 1/2 at 0: small signals halve with each layer
 DEEP = {**dict.fromkeys(HALVING, 20), **dict.fromkeys(SQUASHING, 1)}  # layers up to which a start can make up for it
 ENOUGH = 0.97  # of the gain that makes up for an activation
 KERNELS = frozenset({"Conv1d", "Conv2d", "Conv3d"})
@@ -148,7 +147,7 @@ def _silencing(evidence: Evidence) -> Cause | None:
 
 def _is_silenced(layer: Layer) -> bool:
     """Whether no unit fires, and some would without the biases."""
-    if layer.activation not in RECTIFIERS or layer.dead != layer.units or layer.bias_mean is None:
+    if layer.activation not in DYING or layer.dead != layer.units or layer.bias_mean is None:
         return False
     return layer.bias_mean < 0 < layer.pre_mean - layer.bias_mean + layer.pre_std
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from ...core.activations import DYING
 from ._ends import Fit, Inputs
 from ._layer import Layer
-from ._observe import RECTIFIERS
 
 SQUASHING = frozenset({"sigmoid", "hardsigmoid"})
 
@@ -49,7 +49,7 @@ class Evidence:
         if self.zeros is None:
             return False
         gradient = self.zeros.weight_gradient
-        return gradient > 0 if gradient is not None else self.zeros.activation not in RECTIFIERS
+        return gradient > 0 if gradient is not None else self.zeros.activation not in DYING
 
     @cached_property
     def judged(self) -> tuple[Layer, ...]:

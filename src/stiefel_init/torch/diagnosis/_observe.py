@@ -19,13 +19,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
+from ...core.activations import DYING, OF_UNITS
 from ._statistics import Gatherer, bending, double, entering, leaving, some
 
-ACTIVATIONS = frozenset([
-    "relu", "relu6", "leaky_relu", "prelu", "rrelu", "elu", "selu", "celu", "gelu", "silu", "mish", "sigmoid",
-    "tanh", "softplus", "softsign", "hardtanh", "hardswish", "hardsigmoid", "logsigmoid", "threshold",
-])  # fmt: skip
-RECTIFIERS = frozenset({"relu", "relu6"})  # those whose unit is dead when nothing above 0 comes in
 BOUNDS: dict[str, tuple[float, float]] = {
     "sigmoid": (0, 1), "hardsigmoid": (0, 1), "tanh": (-1, 1), "hardtanh": (-1, 1), "softsign": (-1, 1),
 }  # fmt: skip
@@ -186,7 +182,7 @@ class Observer(TorchFunctionMode):
         plain_name = name.rstrip("_")
         if plain_name in ("clamp", "clamp_min", "hardtanh"):
             plain_name = _clamp(plain_name, *args[1:3], **kwargs)
-        if plain_name in ACTIVATIONS and not mark.activated and mark.seen.activation is None:
+        if plain_name in OF_UNITS and not mark.activated and mark.seen.activation is None:
             return self._activate(mark, plain_name, func, args, kwargs)
         if plain_name in _RESHAPES or plain_name in _PASS_ON:
             result = func(*args, **kwargs)
@@ -229,7 +225,7 @@ class Observer(TorchFunctionMode):
         layer = mark.seen
         before = self._by_unit(layer, args[0] if args else kwargs["input"])
         self.entering.add(id(layer), before)
-        smooth = name not in RECTIFIERS
+        smooth = name not in DYING
         if smooth:
             before = before.clone()  # the activation may work in place
         result = func(*args, **kwargs)

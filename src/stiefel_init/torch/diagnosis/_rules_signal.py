@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from ...core.activations import DYING
 from ._evidence import Evidence, Measured, over, since
-from ._observe import RECTIFIERS
 
 DROWNED, FADED = 1e3, 1e4  # where a deep network begins to suffer: see `over_layers`
 
@@ -16,7 +16,7 @@ def faded(evidence: Evidence, threshold: float) -> Measured | None:
     rows = [layer for layer in evidence.hidden if layer.samples > 1]
     if not rows or evidence.wakes:
         return None
-    dark = next((layer for layer in rows if layer.activation in RECTIFIERS and layer.dead == layer.units), None)
+    dark = next((layer for layer in rows if layer.activation in DYING and layer.dead == layer.units), None)
     if dark is not None and rows[-1].spread == 0:
         return Measured(math.inf, dark)
     at = since(rows, lambda layer: over(layer.size, layer.spread) > threshold or layer.size == 0)

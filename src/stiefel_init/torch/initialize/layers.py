@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 
-from torch import nn
+from torch import Tensor, nn
 
 from ...recipe.layers import ONES, ZEROS, Constant, Conv, Layer, Leave, Matrices, Rule, Shape, kernel_matrices
+from ...theory import tailored_slope
+from ...theory.tailored import tailored_scale
 
 
 def rule(module: nn.Module, name: str, shape: Shape, conv: Conv, *, entrywise: bool = False) -> Rule | None:
@@ -37,11 +39,12 @@ def layer_of(module: nn.Module, name: str) -> Layer:
         return _STATE
     if name.removesuffix("_reverse") in ("weight_ih", "weight_ih_l0") and isinstance(module, nn.LSTM | nn.LSTMCell):
         return _INPUTS
-    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+    if isinstance(module, EMBEDDINGS):
         return _TABLE
     return _MEMBERS if isinstance(module, _KEPT) else _LINEAR
 
 
+EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 _LINEAR, _MEMBERS, _TABLE = Layer(), Layer("members"), Layer("embedding")
 _STATE, _INPUTS = Layer("state"), Layer("gates")
 _KEPT = nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.Bilinear
@@ -113,9 +116,36 @@ _KINDS: tuple[tuple[tuple[type[nn.Module], ...], Callable[[nn.Module, str, Shape
     (_NORMS, _norm),
     ((nn.MultiheadAttention,), _attention),
     ((nn.RNNBase, nn.RNNCellBase), _recurrent),
-    ((nn.Embedding, nn.EmbeddingBag), _embedding),
+    (EMBEDDINGS, _embedding),
     ((nn.PReLU,), _slope),
 )
 
 RULED_BY_SHAPE = frozenset({nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d})
 """Layers whose rule looks at nothing but a parameter's name and shape."""
+
+
+class TailoredReLU(nn.Module):
+    """√(2/(1+a²)) · LeakyReLU_a, its slope a tailored to the depth of the network.
+
+    Args:
+        depth: Activations between the network's input and its output.
+
+    Raises:
+        StiefelError: for a depth below 1.
+
+    >>> TailoredReLU(100)
+    TailoredReLU(depth=100, slope=0.570)
+    """
+
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.depth, self.slope = depth, tailored_slope(depth)
+        self.scale = tailored_scale(self.slope)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The activation of x."""
+        return nn.functional.leaky_relu(x, self.slope) * self.scale
+
+    def extra_repr(self) -> str:
+        """The depth and the slope."""
+        return f"depth={self.depth}, slope={self.slope:.3f}"

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from ..diagnosis._observe import RECTIFIERS, Seen
+from ...core.activations import DYING
+from ..diagnosis._observe import Seen
 from ._moves import moved
 from ._sample import Row
 from ._structure import Structure
@@ -51,7 +52,7 @@ def _row(structure: Structure, module: nn.Module, layer: Seen | None, known: Mea
             "std": std,
             "alpha": mean / std if std > 0 else None,
             "active": None if layer.activation is None else active,
-            "dead": never / layer.units if layer.activation in RECTIFIERS else None,
+            "dead": never / layer.units if layer.activation in DYING else None,
             "saturated": _known(known.saturated.get(module)),
             "post_mean": post_mean,
             "post_std": post_std,

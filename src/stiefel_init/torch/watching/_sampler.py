@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
+from ...core.activations import OF_UNITS
 from ..diagnosis import _observe
 from ..diagnosis._ends import Inputs
-from ..diagnosis._observe import ACTIVATIONS, BOUNDS, Observer, Seen, _Mark, first_tensor
+from ..diagnosis._observe import BOUNDS, Observer, Seen, _Mark, first_tensor
 from . import _signal
 from ._moves import Moves
 from ._readout import Table, read, scalars
@@ -210,7 +211,7 @@ class Sampler(Observer):
         if name in _CLAMPS:
             name = _observe._clamp(name, *args[1:3], **kwargs)
         source = args[0] if args else kwargs["input"]
-        if name in ACTIVATIONS and not mark.activated and mark.seen.activation is None:
+        if name in OF_UNITS and not mark.activated and mark.seen.activation is None:
             self._before_activation(mark.seen, name, source)
             result = func(*args, **kwargs)
             if name != "relu":
@@ -355,7 +356,7 @@ def _role(name: str) -> tuple[str, bool] | None:
     None for those that do nothing that we follow."""
     plain = name.rstrip("_")
     changes = name.startswith("__i") or (name.endswith("_") and not name.endswith("__")) or name == "__setitem__"
-    followed = plain in ACTIVATIONS or plain in _CLAMPS or plain in _observe._RESHAPES or plain in _observe._PASS_ON
+    followed = plain in OF_UNITS or plain in _CLAMPS or plain in _observe._RESHAPES or plain in _observe._PASS_ON
     return (plain, changes) if followed or changes else None
 
 
