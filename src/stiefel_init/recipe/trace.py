@@ -64,7 +64,7 @@ class Flow:
         """The layers with a normalization before that."""
         self.sums: list[list[Signal]] = []
         """What was added up."""
-        self.reon_tokens: list[Signal] = []
+        self.returned: list[Signal] = []
 
     def call(
         self,
