@@ -9,14 +9,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import equinox as eqx
 import flax.linen as linen
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import COUNT, DRAWN_SCHEMES, FALSE_ALARM, SHAPES, beta_pvalue, haar_pvalue, one_sentence
-from flax import nnx
 from scipy import stats
 
 from stiefel_init import StiefelError, check, sample, schemes
@@ -313,36 +311,6 @@ def test_flax_linen() -> None:
     assert abs(first - second).max() > 0.01
     query = parameters["MultiHeadDotProductAttention_0"]["query"]["kernel"]
     assert check(matrix(query.reshape(8, 8))).ok
-
-
-def test_flax_nnx() -> None:
-    class Network(nnx.Module):
-        def __init__(self, rngs: nnx.Rngs) -> None:
-            self.conv = nnx.Conv(8, 8, (3, 3), kernel_init=stiefel(), rngs=rngs)
-            self.first = nnx.Linear(8, 8, kernel_init=stiefel(), rngs=rngs)
-            self.second = nnx.Linear(8, 8, kernel_init=stiefel(), rngs=rngs)
-
-    network = Network(nnx.Rngs(0))
-    first, second = (matrix(layer.kernel[...]) for layer in (network.first, network.second))
-    assert check(matrix(network.conv.kernel[1, 1])).ok
-    assert check(first).ok
-    assert check(second).ok
-    assert abs(first - second).max() > 0.01
-
-
-def test_equinox() -> None:
-    mlp = eqx.nn.MLP(8, 3, width_size=8, depth=3, key=KEY)
-    init = stiefel(in_axis=-1, out_axis=-2)
-
-    def weights(model: eqx.nn.MLP) -> list[jax.Array]:
-        return [layer.weight for layer in model.layers]
-
-    keys = jax.random.split(KEY, len(mlp.layers))
-    new = [init(key, weight.shape, weight.dtype) for key, weight in zip(keys, weights(mlp))]
-    drawn = weights(eqx.tree_at(weights, mlp, new))
-    assert [w.shape for w in drawn] == [(8, 8), (8, 8), (8, 8), (3, 8)]
-    assert all(check(weight).ok for weight in drawn)
-    assert abs(drawn[1] - drawn[2]).max() > 0.01
 
 
 def test_a_grouped_convolution_is_a_batch_in_its_output_axis() -> None:

@@ -13,8 +13,8 @@ import pytest
 from flax import nnx
 
 from stiefel_init import draw
-from stiefel_init.jax import Plan, initialize
 from stiefel_init.core.activations import RECTIFIERS, SATURATING
+from stiefel_init.jax import Plan, initialize
 from stiefel_init.jax.equinox import read
 from stiefel_init.jax.trace import flow_of
 from stiefel_init.recipe.trace import Flow
