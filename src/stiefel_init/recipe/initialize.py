@@ -33,7 +33,7 @@ from .layers import (
     ParamRef,
     Rule,
     Weight,
-    kernel_matrices,
+    matrices_of,
 )
 from .one_scheme import check_roles, needs_roles, one_scheme, refuse_torch_only
 from .plan import EMBEDDING, Plan, Row, described, row_of
@@ -368,13 +368,11 @@ class ArrayAdapter(Adapter[ArrayRef]):
         """Put new values into the model, by the keys of parameters."""
 
     def rule(self, parameter: ArrayRef, options: Options, zero: bool) -> Rule:
-        what, shape = self._left.get(parameter.key, parameter.what), parameter.canonical
+        what = self._left.get(parameter.key, parameter.what)
         if not isinstance(what, Layer):
             return what
-        if what.kind == "convolution":
-            entrywise = (options.scheme or Stiefel()).entrywise
-            return kernel_matrices(what, shape, options.conv, entrywise=entrywise)
-        return Matrices(what.count, shape[0] // what.count, math.prod(shape[1:]))
+        entrywise = (options.scheme or Stiefel()).entrywise
+        return matrices_of(what, parameter.canonical, options.conv, entrywise=entrywise)
 
     def layer(self, parameter: ArrayRef) -> Layer | None:
         if parameter.what == AN_EMBEDDING:

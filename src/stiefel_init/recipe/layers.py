@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -31,6 +32,7 @@ class Layer:
     stride: tuple[int, ...] = ()
     dilation: tuple[int, ...] = ()
     transposed: bool = False
+    """Whether a convolution is; of a linear layer, whether its weight is (inputs, outputs)."""
     heads: int | None = None
     """Of a weight that holds an attention's query: its heads, where they are known."""
 
@@ -176,6 +178,20 @@ def kernel_matrices(layer: Layer, shape: Shape, conv: Conv, *, entrywise: bool) 
         tap = tuple((size - 1) // 2 for size in kernel)
         return Matrices(groups, outputs, inputs, tap=tap, order=(1, 0) if transposed else ())
     return Matrices(groups, outputs, inputs * places, order=whole, scale=1 / math.sqrt(places))
+
+
+def matrices_of(layer: Layer, shape: Shape, conv: Conv, *, entrywise: bool) -> Matrices:
+    """Where a layer's weight, of a shape in PyTorch's layout, holds its matrices."""
+    if layer.kind == "convolution":
+        return kernel_matrices(layer, shape, conv, entrywise=entrywise)
+    if layer.transposed:
+        return Matrices(1, shape[1], shape[0], order=(1, 0))
+    return _stacked(layer.count, shape[0] // layer.count, math.prod(shape[1:]))
+
+
+@lru_cache(maxsize=64)  # layer shapes repeat, and equal layers are drawn together
+def _stacked(count: int, m: int, n: int) -> Matrices:
+    return Matrices(count, m, n)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from ..inputs import tensors_in
 from ..sampling import _tensors
 from .apply import Planned, apply_plan, fill_all, materialize_, memory_device
 from .calibrate import calibrate_, check, restored_on_failure
-from .layers import EMBEDDINGS, RULED_BY_SHAPE, is_normalization, layer_of, rule
+from .layers import EMBEDDINGS, RULED_BY_SHAPE, held_by, is_normalization, rule
 from .parameters import TorchRef, is_uninitialized, modules_of, parameters_of
 from .sharded import check_placements, is_sharded, reshard
 from .trace import read, watch
@@ -161,9 +161,12 @@ class TorchAdapter(Adapter[TorchRef]):
         return (ref for ref in self.parameters if isinstance(ref.module, layers) and ref.leaf == "weight")
 
     def layer(self, parameter: TorchRef) -> Layer | None:
-        owner = self._tables.get(parameter.key, parameter)
-        layer = layer_of(owner.module, owner.leaf)
-        return layer if parameter.heads is None else replace(layer, heads=parameter.heads)
+        if parameter.key in self._tables:
+            return Layer("embedding")
+        held = held_by(parameter.module, parameter.leaf, parameter.shape)
+        if not isinstance(held, Layer):
+            return None
+        return held if parameter.heads is None else replace(held, heads=parameter.heads)
 
     def bias_of(self, parameter: TorchRef) -> Hashable:
         bias = parameter.module._parameters.get("bias")

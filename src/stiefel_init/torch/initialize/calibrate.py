@@ -132,7 +132,7 @@ def _hooked(modules: list[nn.Module], hook: Any) -> Iterator[None]:
 
 
 @contextmanager
-def restored_on_failure(parameters: list[TorchRef]) -> Iterator[None]:
+def restored_on_failure(parameters: Sequence[TorchRef]) -> Iterator[None]:
     """Put the parameters' values back if something goes wrong."""
     tensors = [tensor for ref in parameters if (tensor := ref.module._parameters.get(ref.leaf)) is not None]
     before = [
