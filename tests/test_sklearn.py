@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import ALL_SCHEMES
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
+from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.neural_network._multilayer_perceptron import BaseMultilayerPerceptron
@@ -41,10 +41,9 @@ def test_all_that_scikit_learn_asks_of_an_estimator(estimator: Any, check: Any) 
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("solver", ["adam", "sgd"])
 @pytest.mark.parametrize(("mlp", "outputs"), [(StiefelMLPClassifier, 10), (StiefelMLPRegressor, 1)])
-def test_with_the_papers_scheme_every_layer_starts_in_the_set(mlp: Any, outputs: int, solver: str, dtype: Any) -> None:
-    options: dict[str, Any] = {"hidden_layer_sizes": (16, 16, 24), "solver": solver, "alpha": 0, "random_state": 0}
+def test_with_the_papers_scheme_every_layer_starts_in_the_set(mlp: Any, outputs: int, dtype: Any) -> None:
+    options: dict[str, Any] = {"hidden_layer_sizes": (16, 16, 24), "alpha": 0, "random_state": 0}
     model = mlp(scheme="stiefel", **options, **START).fit(X.astype(dtype), Y)
     assert [W.shape for W in model.coefs_] == [(64, 16), (16, 16), (16, 24), (24, outputs)]
     for W, b in zip(model.coefs_, model.intercepts_):
@@ -154,17 +153,6 @@ def test_each_fit_starts_over_and_knows_which_layer_is_which(mlp: Any) -> None:
     assert_head(model.coefs_[1])
 
 
-@pytest.mark.parametrize("scheme", ALL_SCHEMES)
-@pytest.mark.parametrize(("mlp", "outputs"), [(StiefelMLPClassifier, 10), (StiefelMLPRegressor, 1)])
-def test_training_starts_with_the_scheme_of_that_name(mlp: Any, outputs: int, scheme: str) -> None:
-    """With the seeds that `random_state` gives, one for each layer."""
-    model = mlp(hidden_layer_sizes=(16, 24), scheme=scheme, alpha=0, random_state=3, **START).fit(X, Y)
-    state = np.random.RandomState(3)
-    for W, (n, m) in zip(model.coefs_, [(64, 16), (16, 24), (24, outputs)], strict=True):
-        seed = int(state.randint(2**63 - 1, dtype=np.int64))
-        np.testing.assert_allclose(W, draw(scheme, m, n, seed=seed).T, rtol=1e-12, atol=1e-200)
-
-
 @pytest.mark.parametrize(
     ("mlp", "solver", "scheme"),
     [
@@ -172,12 +160,17 @@ def test_training_starts_with_the_scheme_of_that_name(mlp: Any, outputs: int, sc
         *((StiefelMLPRegressor, solver, "stiefel") for solver in ("adam", "sgd", "lbfgs")),
     ],
 )
-def test_every_scheme_can_be_trained_from(mlp: Any, solver: str, scheme: str) -> None:
-    options: dict[str, Any] = {"hidden_layer_sizes": (8,), "solver": solver, "max_iter": 3, "random_state": 0}
-    model = mlp(scheme=scheme, **options).fit(X[:100], Y[:100])
-    assert all(np.isfinite(W).all() for W in model.coefs_)
-    start = mlp(scheme=scheme, **options | START | {"solver": "sgd"}).fit(X[:100], Y[:100])
-    assert any(abs(a - b).max() > 1e-6 for a, b in zip(model.coefs_, start.coefs_))
+def test_training_starts_with_the_scheme_of_that_name(mlp: Any, solver: str, scheme: str) -> None:
+    """With the seeds that `random_state` gives, one for each layer; and goes on from there."""
+    options: dict[str, Any] = {"hidden_layer_sizes": (16, 24), "scheme": scheme, "alpha": 0, "random_state": 3}
+    first = mlp(**options, **START).fit(X[:100], Y[:100])
+    state = np.random.RandomState(3)
+    for W, (n, m) in zip(first.coefs_, [(64, 16), (16, 24), (24, first.n_outputs_)], strict=True):
+        seed = int(state.randint(2**63 - 1, dtype=np.int64))
+        np.testing.assert_allclose(W, draw(scheme, m, n, seed=seed).T, rtol=1e-12, atol=1e-200)
+    trained = mlp(solver=solver, max_iter=3, **options).fit(X[:100], Y[:100])
+    assert all(np.isfinite(W).all() for W in trained.coefs_)
+    assert any(abs(a - b).max() > 1e-6 for a, b in zip(trained.coefs_, first.coefs_))
 
 
 def test_a_scheme_may_be_a_value_and_one_that_is_none_is_refused_when_it_is_asked_for() -> None:
@@ -233,17 +226,6 @@ def test_the_signature_is_scikit_learns_with_the_scheme_added(mlp: Any, parent: 
     assert all(own[name] == known[name] for name in known)
 
 
-def test_a_class_of_your_own_may_add_a_parameter() -> None:
-    class Deep(StiefelMLPClassifier):
-        def __init__(self, depth: int = 3, scheme: Any = None) -> None:
-            super().__init__((8,) * depth, scheme=scheme, max_iter=1)
-            self.depth = depth
-
-    model = clone(Deep(5)).fit(X, Y)
-    assert model.get_params() == {"depth": 5, "scheme": None}
-    assert len(model.coefs_) == 6
-
-
 def test_partial_fit_and_warm_start_go_on_from_where_they_were() -> None:
     model = StiefelMLPClassifier((16, 16), random_state=0, learning_rate_init=1e-300)
     model.partial_fit(X, Y, classes=np.arange(10))
@@ -259,15 +241,6 @@ def test_partial_fit_and_warm_start_go_on_from_where_they_were() -> None:
     assert not check(warm.coefs_[0].T).ok  # trained on, not drawn anew
 
 
-def test_one_feature_is_enough() -> None:
-    """R² of sin 2x, 40 passes, five seeds: over 0.99 with this start, 0.00 with the paper's, whose units are equal."""
-    x = np.random.default_rng(0).uniform(-3, 3, (2000, 1))
-    y = np.sin(2 * x[:, 0])
-    options: dict[str, Any] = {"hidden_layer_sizes": (64,) * 3, "max_iter": 40, "random_state": 0}
-    assert StiefelMLPRegressor(**options).fit(x, y).score(x, y) > 0.95
-    assert StiefelMLPRegressor(scheme="stiefel", **options).fit(x, y).score(x, y) < 0.1
-
-
 def test_thirty_layers_learn_from_one_feature_where_scikit_learns_own_start_does_not() -> None:
     """R² after 30 passes, six seeds: 0.83 to 0.99 with this start, 0.00 to 0.42 with scikit-learn's."""
     x = np.random.default_rng(0).uniform(-3, 3, (1000, 1))
@@ -275,40 +248,6 @@ def test_thirty_layers_learn_from_one_feature_where_scikit_learns_own_start_does
     options: dict[str, Any] = {"hidden_layer_sizes": (32,) * 30, "learning_rate_init": RATE, "max_iter": 30}
     assert StiefelMLPRegressor(random_state=0, **options).fit(x, y).score(x, y) > 0.75
     assert MLPRegressor(random_state=0, **options).fit(x, y).score(x, y) < 0.1
-
-
-@pytest.mark.parametrize("scaled", [False, True])
-def test_one_hidden_layer_learns_at_least_as_fast_as_with_scikit_learns_own_start(scaled: bool) -> None:
-    """Breast cancer, 50 passes, test accuracy, 30 splits, scaled or not.
-
-    With this start: 0.974, 0.915; with scikit-learn's: 0.972, 0.905; with the paper's: 0.905, 0.629 (all one class).
-    """
-    x, y = load_breast_cancer(return_X_y=True)
-    scores: dict[Any, list[float]] = {kind: [] for kind in (StiefelMLPClassifier, MLPClassifier)}
-    for seed in range(4):
-        train, test, labels, truth = train_test_split(x, y, random_state=seed, stratify=y)
-        if scaled:
-            scaler = StandardScaler().fit(train)
-            train, test = scaler.transform(train), scaler.transform(test)
-        for kind, values in scores.items():
-            values.append(kind(max_iter=50, random_state=seed).fit(train, labels).score(test, truth))
-    own, theirs = (float(np.mean(values)) for values in scores.values())
-    assert own > (0.95 if scaled else 0.88)
-    assert own > theirs - 0.02
-
-
-def test_sixteen_features_and_one_output() -> None:
-    """R² on new rows, eight seeds: 0.87 to 0.94 with this start, 0.26 to 0.80 with the paper's."""
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((2500, 16))
-    u, v = rng.standard_normal((2, 16)) / 4
-    y = np.sin(2 * x @ u) + (x @ v) ** 2 / 2 + x[:, 0] * x[:, 1] / 2
-    model, paper = (
-        StiefelMLPRegressor(hidden_layer_sizes=(64,), max_iter=100, random_state=0, scheme=scheme)
-        for scheme in (None, "stiefel")
-    )
-    assert model.fit(x[:2000], y[:2000]).score(x[2000:], y[2000:]) > 0.85
-    assert paper.fit(x[:2000], y[:2000]).score(x[2000:], y[2000:]) < 0.8
 
 
 def test_thirty_hidden_layers_train_and_with_scikit_learns_own_start_they_do_not() -> None:
@@ -322,19 +261,6 @@ def test_thirty_hidden_layers_train_and_with_scikit_learns_own_start_they_do_not
     }
     assert StiefelMLPClassifier(**options).fit(train, labels).score(test, truth) > 0.75
     assert MLPClassifier(**options).fit(train, labels).score(test, truth) < 0.3
-
-
-def test_a_deep_regressor_trains() -> None:
-    """R² on the training rows, five seeds: 0.63 to 0.68; a linear model has 0.52."""
-    x, y = load_diabetes(return_X_y=True)
-    x, y = StandardScaler().fit_transform(x), (y - y.mean()) / y.std()
-    options: dict[str, Any] = {
-        "hidden_layer_sizes": (32,) * 30,
-        "learning_rate_init": RATE,
-        "batch_size": 32,
-        "max_iter": 30,
-    }
-    assert StiefelMLPRegressor(random_state=0, **options).fit(x, y).score(x, y) > 0.58
 
 
 def test_a_scikit_learn_without_the_hook_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
-"""scikit-learn: `StiefelMLPClassifier` and `StiefelMLPRegressor`, its multilayer perceptrons with another start.
+"""scikit-learn: `StiefelMLPClassifier` and `StiefelMLPRegressor`, its perceptrons with another initialization.
 
-The recipe is that of `stiefel_init.torch.initialize_`, for layers in a row: recipe/rules.py has the reasons.
+The recipe is that of `stiefel_init.torch.initialize_`, for layers in a chain: recipe/rules.py decides.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ import numpy as np
 from .core.errors import StiefelError
 from .core.install import missing
 from .core.sample import draw
-from .recipe.layers import Layer, Matrices, Weight
-from .recipe.roles import Roles
-from .recipe.rules import parts
 from .schemes import Position, Recipe, Scheme, SchemeName, Start, Zeros, get
 
 try:
@@ -53,7 +50,7 @@ def _with_scheme(parent: Any) -> Callable[..., None]:
     return __init__
 
 
-class _Started:
+class _Initialized:
     """Mixed into one of scikit-learn's perceptrons: draws the first weights of each layer."""
 
     activation: str
@@ -63,19 +60,16 @@ class _Started:
     _random_state: np.random.RandomState
 
     def _initialize(self, *arguments: Any) -> None:
-        if self._given is not None:
-            self._refuse(self._given)  # before anything is set
+        self._refuse(self._chosen)  # before anything is set
         super()._initialize(*arguments)  # type: ignore[misc]
 
     @property
-    def _given(self) -> Scheme | None:
-        """The scheme for every layer; None for the recipe."""
-        given = None if self.scheme is None else get(self.scheme)
-        return None if given == Recipe() else given
+    def _chosen(self) -> Scheme:
+        return Recipe() if self.scheme is None else get(self.scheme)
 
     def _refuse(self, scheme: Scheme) -> None:
         """Refuse a scheme that is not made for this perceptron."""
-        if isinstance(scheme, Start):
+        if isinstance(scheme, Start) and scheme != Recipe():
             scheme.draw(None)  # type: ignore[arg-type]  # which says why it cannot
         if scheme.activations and self.activation not in scheme.activations:
             raise StiefelError(
@@ -84,32 +78,16 @@ class _Started:
             )
 
     def _init_coef(self, fan_in: int, fan_out: int, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+        index, last = len(self.coefs_), self.n_layers_ - 2  # `_initialize` collects the layers in `coefs_`
+        position = Position(index == 0, index == last, row=max(1, last - 1), units=fan_out, inputs=fan_in)
+        scheme = self._chosen.at(position._replace(activation=self.activation))
         seed = int(self._random_state.randint(2**63 - 1, dtype=np.int64))
-        scheme, scale, bias = self._layer(fan_in, fan_out)
-        weights = scale * draw(scheme, fan_out, fan_in, seed=seed, dtype=dtype)
-        biases = draw(bias or Zeros(), fan_out, 1, seed=seed, name="bias", dtype=dtype)
+        weights = draw(scheme, fan_out, fan_in, seed=seed, dtype=dtype)
+        biases = draw(scheme.bias(fan_in) or Zeros(), fan_out, 1, seed=seed, name="bias", dtype=dtype)
         return np.ascontiguousarray(weights.T), biases[:, 0]
 
-    def _layer(self, fan_in: int, fan_out: int) -> tuple[Scheme, float, Scheme | None]:
-        """The scheme of the next layer, its scale, and the scheme of its biases."""
-        index, last = len(self.coefs_), self.n_layers_ - 2  # `_initialize` collects the layers in `coefs_`
-        if (given := self._given) is not None:
-            place = Position(index == 0, index == last, row=max(1, last - 1), units=fan_out, inputs=fan_in)
-            law = given.at(place._replace(activation=self.activation))
-            return law, 1.0, law.bias(fan_in)
-        here = {"": "by its place"}
-        roles = Roles(
-            stems=here if index == 0 else {},
-            heads=here if index == last else {},
-            runs={"": last - 1},
-            next={} if self.activation == "identity" else {"": self.activation},
-        )
-        weight = Weight("", (fan_out, fan_in), Matrices(1, fan_out, fan_in), Layer(), biased=True)
-        (part,) = parts([weight], roles)[""]
-        return part.scheme, part.matrices.scale, part.bias
 
-
-class StiefelMLPClassifier(_Started, MLPClassifier):  # type: ignore[misc]
+class StiefelMLPClassifier(_Initialized, MLPClassifier):  # type: ignore[misc]
     """`sklearn.neural_network.MLPClassifier` whose hidden layers start on Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }.
 
     Only the initial `coefs_` and `intercepts_` differ from scikit-learn's; `random_state` seeds them. Standardize the
@@ -137,8 +115,8 @@ class StiefelMLPClassifier(_Started, MLPClassifier):  # type: ignore[misc]
     __init__ = _with_scheme(MLPClassifier)
 
 
-class StiefelMLPRegressor(_Started, MLPRegressor):  # type: ignore[misc]
-    """`sklearn.neural_network.MLPRegressor` with the start of `StiefelMLPClassifier`.
+class StiefelMLPRegressor(_Initialized, MLPRegressor):  # type: ignore[misc]
+    """`sklearn.neural_network.MLPRegressor` with the initialization of `StiefelMLPClassifier`.
 
     Args:
         scheme: As in `StiefelMLPClassifier`; the others as in `MLPRegressor`.

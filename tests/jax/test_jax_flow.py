@@ -13,10 +13,11 @@ import pytest
 from flax import nnx
 
 from stiefel_init import draw
+from stiefel_init.core.activations import RECTIFIERS, SATURATING
 from stiefel_init.jax import Plan, initialize
-from stiefel_init.jax._equinox import read
-from stiefel_init.jax._flow import flow_of
-from stiefel_init.recipe.trace import OUTPUTS, RECTIFIERS, Flow
+from stiefel_init.jax.equinox import read
+from stiefel_init.jax.trace import flow_of
+from stiefel_init.recipe.trace import Flow
 
 KEY = jax.random.key(0)
 
@@ -56,10 +57,10 @@ def flow(model: eqx.Module, *inputs: Any) -> Flow:
         (jax.nn.elu, RECTIFIERS),
         (jax.nn.selu, RECTIFIERS),
         (jax.jit(jax.checkpoint(jax.nn.relu)), RECTIFIERS),
-        (jnp.tanh, OUTPUTS),
-        (jax.nn.sigmoid, OUTPUTS),
-        (jax.nn.softmax, OUTPUTS),
-        (jnp.sin, OUTPUTS),
+        (jnp.tanh, SATURATING),
+        (jax.nn.sigmoid, SATURATING),
+        (jax.nn.softmax, SATURATING),
+        (jnp.sin, SATURATING),
         (lambda x: 2 * x.reshape(2, 4).ravel(), {None}),
     ],
 )

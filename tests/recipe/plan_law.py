@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from stiefel_init import check
-from stiefel_init.recipe import Row
+from stiefel_init.recipe.plan import Row
 
 
 def holds(row: Row, matrices: np.ndarray) -> bool:

@@ -6,9 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
-import jax
-import keras
 import numpy as np
 import pytest
 import torch
@@ -16,13 +13,10 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from stiefel_init import draw
-from stiefel_init.jax import initialize
-from stiefel_init.keras import initialize_ as initialize_keras_
 from stiefel_init.schemes import Orthogonal
 from stiefel_init.schemes.level import gain
 from stiefel_init.torch import diagnose, initialize_
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 SMOOTH: dict[str, Callable[[], nn.Module]] = {
     "silu": nn.SiLU, "gelu": nn.GELU, "mish": nn.Mish, "hardswish": nn.Hardswish,
 }  # fmt: skip
@@ -85,25 +79,6 @@ def test_where_the_activation_is_not_known_nothing_changes() -> None:
 
     assert actions(Opaque())[1] == "permutation + 0.408 patches 8×72"
     assert "orthogonal 1.68" in str(initialize_(Opaque(), inputs=X[:2], dry_run=True))
-
-
-def test_they_have_the_same_weights_in_jax_and_keras() -> None:
-    model = plain(nn.SiLU, 5)
-    initialize_(model, seed=2)
-    key, silu = jax.random.key(0), eqx.nn.Lambda(jax.nn.silu)
-    body = [part for n in (1, 8, 8, 8, 8) for part in (eqx.nn.Conv2d(n, 8, 3, padding=1, key=key), silu)]
-    mean = eqx.nn.Lambda(lambda x: x.mean((1, 2)))
-    in_jax = eqx.nn.Sequential([*body, mean, eqx.nn.Linear(8, 10, key=key)])
-    plan = initialize(in_jax, 2, inputs=np.ones((1, 8, 8), np.float32), dry_run=True)
-    assert [row.action for row in plan if len(row.shape) == 4] == actions(model)
-
-    kernels = [keras.layers.Conv2D(8, 3, padding="same", activation="silu", name=f"{at}") for at in range(0, 10, 2)]
-    ends = keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10, name="head")
-    initialize_keras_(keras.Sequential([keras.Input((8, 8, 1)), *kernels, *ends]), seed=2)
-    for layer in kernels:
-        ours: Any = model[int(layer.name)]
-        theirs = np.asarray(layer.get_weights()[0]).transpose(3, 2, 0, 1)
-        np.testing.assert_allclose(theirs, ours.weight.detach(), atol=5e-6)
 
 
 def test_fourteen_kernels_before_silu_train() -> None:

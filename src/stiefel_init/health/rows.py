@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import NamedTuple
 
-from .activations import DYING, SQUASHING
+from ..core.activations import DYING, SQUASHING
 
 ENOUGH = 16  # samples needed to judge units and features
 EASY = 0.4  # the share of the targets' variance from which on a task is easy

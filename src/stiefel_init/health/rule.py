@@ -60,8 +60,8 @@ class Rule(Generic[Case]):
     cause: Callable[[Case, Measured], Cause]
     """Why, and what to do."""
     source: str = STUDY
-    """Where the threshold comes from: `"study"`, paper/health/diagnosis.py or paper/health/watching.py; `"diagnose"`, the rule
-    of that name at initialization; `"definition"` or `"choice"`."""
+    """Where the threshold comes from: `"study"`, those of paper/health/; `"diagnose"`, the rule of that name at
+    initialization; `"definition"` or `"choice"`."""
     lasting: int = 1
     """In training: so many samples in a row must exceed the threshold."""
     hides: tuple[str, ...] = ()

@@ -1,11 +1,11 @@
 """JAX: whole models of Equinox and Flax with `initialize`; initializers with the contract of `jax.nn.initializers`."""
 
 from ..core.install import missing
-from ..recipe import Plan
+from ..recipe.plan import Plan
 
 try:
-    from ._initialize import initialize
-    from ._initializer import Initializer, initializer, stiefel
+    from .adapter import initialize
+    from .initializers import Initializer, initializer, stiefel
 except ModuleNotFoundError as error:
     raise missing(error, "stiefel_init.jax", "jax", "jax") from None
 

@@ -1,11 +1,11 @@
 """Keras 3, on every backend: whole models with `initialize_`, and initializers for the kernels of single layers."""
 
 from ..core.install import missing
-from ..recipe import Plan
+from ..recipe.plan import Plan
 
 try:
-    from ._initialize import initialize_
-    from ._initializer import Initializer, Stiefel
+    from .adapter import initialize_
+    from .initializers import Initializer, Stiefel
 except ModuleNotFoundError as error:
     raise missing(error, "stiefel_init.keras", "keras", "keras") from None
 

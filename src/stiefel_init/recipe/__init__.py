@@ -1,5 +1,4 @@
-"""The default recipe for whole models, for every framework: what each layer starts as, and the plan that says so."""
+"""The default recipe for whole models, for every framework: what each layer starts as, and the plan that says so.
 
-from .plan import Plan, Row
-
-__all__ = ["Plan", "Row"]
+Nothing is imported here: the scheme `recipe`, one of `schemes`, is made of `rules`, and the others use `schemes`.
+"""

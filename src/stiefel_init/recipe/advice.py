@@ -140,16 +140,18 @@ def _ends(network: Plain, layers: int) -> str:
 
 
 def note(weights: Mapping[str, tuple[int, ...]], roles: Roles) -> str:
-    """What to add to the plan of the default recipe: advice on the longest row of linear layers with ReLU.
+    """What to add to the plan of the default recipe: advice on the longest chain of linear layers with ReLU.
 
     Args:
         weights: The shapes of the model's weights, by name.
         roles: What is known of them.
     """
-    rows = [
-        run for name, run in roles.runs.items() if len(weights.get(name, ())) == 2 and roles.next.get(name) == "relu"
+    chains = [
+        chain
+        for name, chain in roles.chains.items()
+        if len(weights.get(name, ())) == 2 and roles.next.get(name) == "relu"
     ]
-    found = of_depth(max(rows) + 1) if rows else None  # the first layer, which reads the input, is none of the row
+    found = of_depth(max(chains) + 1) if chains else None  # the first layer, which reads the input, is none of them
     if found is None:
         return ""
     return " ".join(part for part in ("" if found.start in DEFAULT else found.sentence, found.ends) if part)

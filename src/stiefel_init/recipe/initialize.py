@@ -1,198 +1,428 @@
-"""The parameters of a model in any framework: what is done to each, and the values that come of it, with NumPy.
+"""One way to initialize a model of any framework: trace → roles → plan → draw.
 
-JAX and Keras describe their models in these words; PyTorch, whose weights are drawn where they are, has its own.
+An `Adapter` knows a framework: the parameters of a model, what its forward does, and where new values go. PyTorch, JAX
+and Keras each have one; what is done to each parameter is decided here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from fnmatch import fnmatchcase
+from functools import cache, cached_property
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import numpy as np
 
-from ..core.sample import of_kernel
-from ..schemes import Scheme
-from ._describe import described, row
-from ._start import StartOf
-from .layers import Constant, Conv, Layer, Leave, Matrices, Rule, Shape, Weight, kernel_matrices
-from .plan import Row
-from .rules import Part, reason_of
+from ..core.errors import StiefelError, unknown
+from ..core.sample import Member, member_scheme, of_kernel
+from ..schemes import DeltaOrthogonal, Scheme, SchemeName, Stiefel, get
+from ..schemes import Recipe as AsScheme
+from .advice import note
+from .layers import (
+    CONV_MODES,
+    ArrayRef,
+    Constant,
+    Conv,
+    Layer,
+    Leave,
+    Matrices,
+    ParamRef,
+    Rule,
+    Weight,
+    matrices_of,
+)
+from .one_scheme import check_roles, needs_roles, one_scheme, refuse_torch_only
+from .plan import EMBEDDING, Plan, Row, described, row_of
+from .roles import Roles, of_flow, of_order
+from .rules import Draw, Draws, reason_of, recipe
+from .trace import Flow
+
+RecipeName = Literal["best", "paper"]
+RECIPES: tuple[RecipeName, ...] = get_args(RecipeName)
+Patterns = str | Iterable[str]
+Ref = TypeVar("Ref", bound=ParamRef)
+AN_EMBEDDING = Leave("an embedding")
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How a framework stores a weight: split so, and with its dimensions in another order, it has PyTorch's layout."""
+@dataclass(frozen=True)
+class Options:
+    """What the user asks for, the same in every framework."""
 
-    split: Shape
-    axes: tuple[int, ...]
-    shape: Shape
-    """In PyTorch's layout."""
+    scheme: Scheme | None
+    """For every layer; None for the default recipe."""
+    conv: Conv
+    inputs: Any
+    """Example inputs."""
+    stem: Patterns | None
+    head: Patterns | None
+    skip: Patterns
+    dry_run: bool
 
-    def stored(self, weight: np.ndarray, shape: Shape) -> np.ndarray:
-        """A weight in PyTorch's layout as the framework stores it, in an array of that shape."""
-        apart = weight.reshape([self.split[axis] for axis in self.axes])
-        return apart.transpose(np.argsort(self.axes)).reshape(shape)
+    @classmethod
+    def of(
+        cls,
+        scheme: SchemeName | Scheme | None,
+        recipe: RecipeName | None,
+        *,
+        conv: Conv | None,
+        inputs: Any,
+        stem: Patterns | None,
+        head: Patterns | None,
+        skip: Patterns,
+        dry_run: bool,
+        member: Member = "uniform",
+        spread: float = 0.1,
+    ) -> Options:
+        """The options, checked.
 
-
-def axes(shape: Shape, batch: Sequence[int], outputs: Sequence[int], inputs: Sequence[int]) -> Layout:
-    """Of a linear map, whose dimensions are named: those of independent matrices, of outputs and of inputs."""
-    rows, columns = (*batch, *outputs), tuple(inputs)
-    return Layout(shape, rows + columns, (math.prod(shape[a] for a in rows), math.prod(shape[a] for a in columns)))
-
-
-def dense(shape: Shape) -> Layout:
-    """(inputs, outputs), behind dimensions of independent matrices."""
-    rank = len(shape)
-    return axes(shape, range(rank - 2), (rank - 1,), (rank - 2,))
-
-
-def kernel(shape: Shape, window: int, *, swapped: bool = False) -> Layout:
-    """(*window, a, b) as (b, a, *window), or (a, b, *window) if `swapped`; behind dimensions of independent kernels."""
-    stacked, rank = len(shape) - 2 - window, len(shape)
-    a, b = (rank - 1, rank - 2) if swapped else (rank - 2, rank - 1)
-    order = (*range(stacked), b, a, *range(stacked, stacked + window))
-    rows = math.prod(shape[axis] for axis in order[: stacked + 1])
-    return Layout(shape, order, (rows, *(shape[axis] for axis in order[stacked + 1 :])))
-
-
-def einsum(equation: str, shape: Shape) -> tuple[Layer | Leave, Layout | None]:
-    """The second operand of an equation such as `"ab,bc->ac"`: what it shares with both others is a batch."""
-    given, result = equation.replace(" ", "").replace("...", "").split("->")
-    signal, letters = given.split(",")
-    batch: list[int] = []
-    outputs: list[int] = []
-    inputs: list[int] = []
-    for axis, letter in enumerate(letters):
-        (batch if letter in signal and letter in result else outputs if letter in result else inputs).append(axis)
-    if not outputs or not inputs:
-        return Leave(f"no matrix in the equation {equation!r}"), None
-    return Layer(count=math.prod(shape[axis] for axis in batch)), axes(shape, batch, outputs, inputs)
+        Raises:
+            StiefelError: for options that are not known, or contradict each other.
+        """
+        ends = any(option is not None for option in (inputs, stem, head))
+        chosen = chosen_scheme(scheme, recipe, conv, member, spread, ends=ends)
+        return cls(chosen, conv or "delta", inputs, stem, head, skip, dry_run)
 
 
-class Parameter(NamedTuple):
-    """A parameter under one of its names."""
+def chosen_scheme(
+    scheme: SchemeName | Scheme | None,
+    recipe: RecipeName | None,
+    conv: Conv | None,
+    member: Member,
+    spread: float,
+    *,
+    ends: bool,
+) -> Scheme | None:
+    """The scheme for every layer; None for the default recipe, to which options about the `ends` belong."""
+    if recipe is not None and recipe not in RECIPES:
+        raise unknown("recipe", recipe, RECIPES)
+    if conv is not None and conv not in CONV_MODES:
+        raise unknown("conv", conv, CONV_MODES)
+    if scheme is not None and get(scheme) == AsScheme():
+        if recipe == "paper":
+            raise StiefelError("scheme='recipe' is recipe='best'; leave out recipe='paper'.")
+        scheme = None
+    as_member = member_scheme(member, spread)
+    everywhere = scheme is not None or conv is not None or member != "uniform"
+    if recipe == "best" and everywhere:
+        raise StiefelError("recipe='best' chooses for every layer by itself; leave out scheme, conv and member.")
+    chosen = get("stiefel" if scheme is None else scheme)
+    if recipe == "paper" and chosen != Stiefel():
+        raise StiefelError(f"recipe='paper' is scheme='stiefel' in every layer; leave out scheme={scheme!r}.")
+    if member != "uniform":
+        if chosen != Stiefel():
+            raise StiefelError(f"member={member!r} belongs to scheme='stiefel'; leave it out for scheme={scheme!r}.")
+        chosen = as_member
+    if not everywhere and recipe != "paper":
+        return None
+    if ends and not (needs_roles(chosen) or chosen.calibrates or chosen.attention):
+        raise StiefelError("inputs, stem and head belong to recipe='best'; leave them out where every layer is alike.")
+    if conv == "flatten" and isinstance(chosen, DeltaOrthogonal):
+        raise StiefelError("scheme='delta-orthogonal' fills a kernel's centre; leave out conv='flatten'.")
+    return chosen
 
-    name: str
-    stream: str
-    """The name of its random numbers, the same in every framework: that of the layer, and PyTorch's of the weight."""
-    key: Hashable
-    """The same under all names."""
-    shape: Shape
-    """As it is stored."""
-    what: Layer | Constant | Leave
-    layout: Layout | None = None
-    """Of a weight; None where it is stored in PyTorch's."""
-    bias: Hashable = None
-    """The key of the bias of a weight's layer, if it has one."""
 
-    @property
-    def canonical(self) -> Shape:
-        """The shape in PyTorch's layout."""
-        return self.shape if self.layout is None else self.layout.shape
+def matching(option: str, parameters: Sequence[ParamRef], patterns: Patterns) -> set[Hashable]:
+    """The keys of the parameters that a pattern matches, under any of their names."""
+    matches: set[Hashable] = set()
+    for pattern in (patterns,) if isinstance(patterns, str) else patterns:
+        if not isinstance(pattern, str):
+            raise StiefelError(
+                f"{option} has {pattern!r}, a {type(pattern).__name__}; give patterns of parameter names."
+            )
+        matched = {each.key for each in parameters if fnmatchcase(each.name, pattern) or each.stream == pattern}
+        if not matched:
+            names = ", ".join(repr(each.name) for each in parameters[:3])
+            raise StiefelError(
+                f"{option} pattern {pattern!r} matches no parameter; the names begin "
+                f"with {names or 'nothing, for there are none'}."
+            )
+        matches |= matched
+    return matches
 
 
-class Task(NamedTuple):
-    """What is done to a parameter, or to a part of it."""
+class Adapter(ABC, Generic[Ref]):
+    """A model as `initialize` sees it."""
 
-    parameter: Parameter
-    what: Matrices | Constant
-    scheme: Scheme
-    source: str = ""
-    first: int = 0
+    parameters: Sequence[Ref]
+    """All parameters under all their names."""
+    normalized: bool
+    """Whether the model has normalization layers."""
+
+    @abstractmethod
+    def flow(self, streams: Mapping[Hashable, str], tables: Collection[str], inputs: Any) -> tuple[Flow | None, str]:
+        """What feeds what, and how that was found; None where it cannot be seen.
+
+        Args:
+            streams: The names that the flow calls parameters, by their keys.
+            tables: The names of embeddings.
+            inputs: Example inputs; None if there are none.
+
+        Raises:
+            StiefelError: if the model does not run on the inputs.
+        """
+
+    @abstractmethod
+    def rule(self, parameter: Ref, options: Options, zero: bool) -> Rule:
+        """What a parameter holds, or why it is left alone.
+
+        Args:
+            parameter: Under the first of its names.
+            options: The user's.
+            zero: Whether it is to be zero.
+
+        Raises:
+            StiefelError: if it cannot be changed.
+        """
+
+    @abstractmethod
+    def layer(self, parameter: Ref) -> Layer | None:
+        """The layer that a parameter is a weight of, or the embedding; None if there is none."""
+
+    @abstractmethod
+    def bias_of(self, parameter: Ref) -> Hashable:
+        """The key of the bias of a weight's layer; None if there is none."""
+
+    @abstractmethod
+    def ordered(self) -> Iterable[Ref]:
+        """The weights of linear layers and convolutions, in the model's order."""
+
+    @abstractmethod
+    def write(self, planned: list[tuple[Ref, Draw]], options: Options, roles: Callable[[], Roles]) -> None:
+        """Draw what is planned and put it into the model; with `dry_run`, only refuse what cannot be done."""
+
+    def displayed(self, stream: str) -> str:
+        """The name under which the plan speaks of a weight."""
+        return stream
+
+
+def initialize(adapter: Adapter[Ref], options: Options, *, advised: bool = False) -> Plan:
+    """Initialize a model, and say what was done to each parameter.
+
+    Args:
+        adapter: Of the model.
+        options: The user's.
+        advised: Whether to add to the plan what published records say about networks of this kind.
+
+    Raises:
+        StiefelError: for a pattern, scheme or parameter that cannot be used; the model is unchanged.
+    """
+    scheme = options.scheme
+    skipped = matching("skip", adapter.parameters, options.skip)
+    roles = cache(lambda: roles_of(adapter, options))
+    drawn = _distributions(options, roles)
+    zeroed = Counter(roles().gains.values() if scheme is not None and scheme.zeroes_gains else ())
+    rows, planned = decide(adapter, options, skipped, drawn, zeroed)
+    adapter.write(planned, options, roles)
+    if not advised or scheme is not None:
+        return Plan(tuple(rows))
+    return Plan(tuple(rows), note({each.stream: each.shape for each in adapter.parameters}, roles()))
+
+
+def roles_of(adapter: Adapter[Ref], options: Options) -> Roles:
+    """The roles of the model's weights, by the names of their streams."""
+    parameters = adapter.parameters
+    streams = {each.key: each.stream for each in reversed(parameters)}
+    # A pattern may match biases too, which have no role.
+    stems, heads = (
+        None if patterns is None else [streams[key] for key in matching(option, parameters, patterns)]
+        for option, patterns in (("stem", options.stem), ("head", options.head))
+    )
+    tables = {
+        streams[each.key]
+        for each in parameters
+        if (layer := adapter.layer(each)) is not None and layer.kind == "embedding"
+    }
+    flow, how = adapter.flow(streams, tables, options.inputs)
+    if flow is not None:
+        return of_flow(flow, stems, heads, how, tables)
+    order = dict.fromkeys(streams[each.key] for each in adapter.ordered())
+    return of_order(order, stems, heads, normalized=adapter.normalized)
+
+
+def _distributions(options: Options, roles: Callable[[], Roles]) -> Callable[[Iterable[Weight]], Draws] | None:
+    """From weights to what is drawn into them; None where every weight has the scheme as it is.
+
+    Raises:
+        StiefelError: if the scheme is not made for the model.
+    """
+    scheme = options.scheme
+    if scheme is None:
+        known = roles()
+        return lambda weights: recipe(weights, known)
+    traced = roles() if needs_roles(scheme) or scheme.attention else None
+    if traced is not None and needs_roles(scheme):  # attention is known by its names
+        check_roles(scheme, traced)
+    return (lambda weights: one_scheme(weights, scheme, traced, options.conv)) if scheme.varies else None
 
 
 def decide(
-    parameters: Sequence[Parameter], skipped: set[Hashable], scheme: Scheme, conv: Conv, start: StartOf | None
-) -> tuple[list[Row], list[Task]]:
-    """What is done to each parameter: by the scheme, or by `start` where weights differ."""
-    first: dict[Hashable, Parameter] = {}
-    rules: dict[Hashable, Rule] = {}
-    for parameter in parameters:
-        first.setdefault(parameter.key, parameter)
-        if parameter.key in skipped:
-            rules[parameter.key] = Leave("skipped")
-        elif isinstance(parameter.what, Leave):  # a weight that an embedding shares is an embedding
-            rules[parameter.key] = parameter.what
-        elif parameter.key not in rules:
-            rules[parameter.key] = _rule(parameter, scheme, conv)
-    recipe = {} if start is None else _recipe(first, rules, start)
-    names = {parameter.stream: parameter.name for parameter in first.values()}
-    rows: list[Row] = []
-    tasks: list[Task] = []
-    for parameter in parameters:
-        key, what = parameter.key, rules[parameter.key]
-        if first[key] is not parameter:
-            rows.append(Row(parameter.name, parameter.shape, f"tied to {first[key].name}"))
-        elif isinstance(what, Leave):
-            rows.append(Row(parameter.name, parameter.shape, "left alone", reason=what.reason))
-        elif key in recipe:
-            rows.append(row(parameter.name, parameter.shape, recipe[key]))
-            if source := recipe[key][0].source:  # the plan speaks in the framework's names
-                rows[-1] = rows[-1]._replace(reason=rows[-1].reason.replace(source, names[source]))
-            tasks += [Task(parameter, part.matrices, part.scheme, part.source, part.first) for part in recipe[key]]
-        else:
-            rows.append(Row(parameter.name, parameter.shape, *described(what, scheme)))
-            tasks.append(Task(parameter, what, scheme))
-    return rows, tasks
+    adapter: Adapter[Ref],
+    options: Options,
+    skipped: set[Hashable],
+    drawn: Callable[[Iterable[Weight]], Draws] | None,
+    zeroed: Mapping[str, int],
+) -> tuple[list[Row], list[tuple[Ref, Draw]]]:
+    """What is done to each parameter: the rows of the plan, and what is to be drawn.
 
+    `zeroed` are the gains of residual branches that start at zero, by stream, and how many branches each scales.
 
-def _rule(parameter: Parameter, scheme: Scheme, conv: Conv) -> Rule:
-    what, shape = parameter.what, parameter.canonical
-    if not isinstance(what, Layer):
-        return what
-    if what.kind == "convolution":
-        return kernel_matrices(what, shape, conv, entrywise=scheme.entrywise)
-    return Matrices(what.count, shape[0] // what.count, math.prod(shape[1:]))
-
-
-def _recipe(
-    first: Mapping[Hashable, Parameter], rules: Mapping[Hashable, Rule], start: StartOf
-) -> dict[Hashable, list[Part]]:
-    weights: dict[Hashable, Weight] = {}
-    for key, parameter in first.items():
-        if isinstance(held := rules[key], Matrices) and isinstance(parameter.what, Layer):
-            free = isinstance(rules.get(parameter.bias), Constant)
-            weights[key] = Weight(parameter.stream, parameter.canonical, held, parameter.what, free)
-    by_name = start(weights.values())
-    found = {key: by_name[weight.name] for key, weight in weights.items()}
-    for key in weights:
-        if (apart := found[key][0].bias) is not None:
-            bias = first[key].bias
-            units = math.prod(first[bias].shape)
-            found[bias] = [Part(Matrices(1, units, 1), apart, reason_of(apart))]
-    return found
-
-
-def values(tasks: Iterable[Task], seed: int, double: Iterable[Hashable] = ()) -> dict[Hashable, np.ndarray]:
-    """The new values of the parameters by their keys, as they are stored, in float32; in float64 for keys in `double`.
-
-    Matrix i of a parameter is `stiefel_init.draw(…, seed=seed, name=stream)[i]`.
+    Raises:
+        StiefelError: for a parameter that cannot be changed.
     """
-    doubled = set(double)
-    found: dict[Hashable, np.ndarray] = {}
-    layouts: dict[Hashable, Parameter] = {}
-    for task in tasks:
-        parameter, what = task.parameter, task.what
-        dtype = np.float64 if parameter.key in doubled else np.float32
-        if isinstance(what, Constant):
-            found[parameter.key] = what.filled(np.empty(parameter.shape, dtype))
+    first: dict[Hashable, Ref] = {}
+    for parameter in adapter.parameters:
+        first.setdefault(parameter.key, parameter)
+    rules: dict[Hashable, Rule] = {
+        key: Leave("skipped")
+        if key in skipped
+        else adapter.rule(parameter, options, bool(zeroed) and parameter.stream in zeroed)
+        for key, parameter in first.items()
+    }
+    weights = {} if drawn is None else _weights(adapter, first, rules, drawn)
+    scheme = options.scheme or Stiefel()
+    plain: dict[Rule, Draw] = {}
+    rows: list[Row] = []
+    planned: list[tuple[Ref, Draw]] = []
+    for parameter in adapter.parameters:
+        name, shape, key = parameter.name, parameter.shape, parameter.key
+        chosen, distribution, reason = rules[key], scheme, ""
+        if first[key] is not parameter:
+            rows.append(Row(name, shape, f"{parameter.relation} {first[key].name}"))
             continue
-        layer = isinstance(parameter.what, Layer)
-        whole = found.setdefault(parameter.key, np.zeros(parameter.canonical if layer else (what.m, 1), dtype))
-        layouts[parameter.key] = parameter
-        if not whole.size:
+        if key in weights:
+            rows.append(row_of(name, shape, weights[key]))
+            if source := weights[key][0].source:
+                rows[-1] = rows[-1]._replace(reason=rows[-1].reason.replace(source, adapter.displayed(source)))
+            planned += [(parameter, draw) for draw in weights[key]]
             continue
-        name = task.source or parameter.stream
-        drawn = of_kernel(task.scheme, what.m, what.n, what.receptive, what.count, seed, name, dtype, first=task.first)
-        drawn *= dtype(what.scale)
-        blocks = what.blocks(np.ascontiguousarray(drawn.mT) if what.mirrored else drawn, whole.shape)
-        places = what.places(whole)
-        places[...] = blocks.reshape(places.shape)
-    for key, parameter in layouts.items():
-        layout = parameter.layout
-        found[key] = (
-            found[key].reshape(parameter.shape) if layout is None else layout.stored(found[key], parameter.shape)
-        )
-    return found
+        if isinstance(chosen, Leave):
+            reason, distribution = chosen.reason, EMBEDDING
+            if not parameter.empty:
+                rows.append(Row(name, shape, "left alone", reason=reason))
+                continue
+            if chosen.otherwise is None:
+                raise StiefelError(
+                    f"{name} is on the meta device and would be left without values ({reason}); give it some on "
+                    "a real device first."
+                )
+            chosen = chosen.otherwise
+        elif zeroed and parameter.stream in zeroed and isinstance(chosen, Constant):
+            reason = f"scales {zeroed[parameter.stream]} of {sum(zeroed.values())} residual branches"
+        if chosen not in plain:
+            plain[chosen] = Draw(chosen, distribution)
+        rows.append(Row(name, shape, *described(chosen, distribution), reason))
+        planned.append((parameter, plain[chosen]))
+    return rows, planned
+
+
+def _weights(
+    adapter: Adapter[Ref],
+    first: Mapping[Hashable, Ref],
+    rules: Mapping[Hashable, Rule],
+    drawn: Callable[[Iterable[Weight]], Draws],
+) -> dict[Hashable, list[Draw]]:
+    """What is drawn into weights and biases, by the keys of the parameters."""
+    weights: dict[Hashable, Weight] = {}
+    for key, each in first.items():
+        if isinstance(held := rules[key], Matrices) and (layer := adapter.layer(each)) is not None:
+            biased = isinstance(rules.get(adapter.bias_of(each)), Constant)
+            weights[key] = Weight(each.stream, each.canonical, held, layer, biased, each.linked)
+    by_stream = drawn(weights.values())
+    draws = {key: by_stream[weight.name] for key, weight in weights.items()}
+    for key in weights:
+        if (distribution := draws[key][0].bias) is not None:
+            bias = adapter.bias_of(first[key])
+            units = math.prod(first[bias].shape)
+            draws[bias] = [Draw(Matrices(1, units, 1), distribution, reason_of(distribution))]
+    return draws
+
+
+class ArrayAdapter(Adapter[ArrayRef]):
+    """An adapter of a framework that takes values as NumPy arrays: drawn on the host, and laid out as stored."""
+
+    seed: int
+    dtypes = ("float64", "float32", "bfloat16", "float16")
+
+    def __init__(self, options: Options) -> None:
+        refuse_torch_only(options.scheme)
+
+    @cached_property
+    def _left(self) -> dict[Hashable, Leave]:
+        """What is left alone under any name: a weight that an embedding shares is an embedding."""
+        return {each.key: each.what for each in self.parameters if isinstance(each.what, Leave)}
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        return {each.stream: each.name for each in reversed(self.parameters)}
+
+    @abstractmethod
+    def dtype(self, key: Hashable) -> str:
+        """The name of a parameter's dtype."""
+
+    @abstractmethod
+    def put(self, values: Mapping[Hashable, np.ndarray]) -> None:
+        """Put new values into the model, by the keys of parameters."""
+
+    def rule(self, parameter: ArrayRef, options: Options, zero: bool) -> Rule:
+        what = self._left.get(parameter.key, parameter.what)
+        if not isinstance(what, Layer):
+            return what
+        entrywise = (options.scheme or Stiefel()).entrywise
+        return matrices_of(what, parameter.canonical, options.conv, entrywise=entrywise)
+
+    def layer(self, parameter: ArrayRef) -> Layer | None:
+        if parameter.what == AN_EMBEDDING:
+            return Layer("embedding")
+        return parameter.what if isinstance(parameter.what, Layer) else None
+
+    def bias_of(self, parameter: ArrayRef) -> Hashable:
+        return parameter.bias
+
+    def displayed(self, stream: str) -> str:
+        return self._names[stream]
+
+    def ordered(self) -> Iterable[ArrayRef]:
+        kinds = ("linear", "convolution")
+        return (each for each in self.parameters if isinstance(each.what, Layer) and each.what.kind in kinds)
+
+    def write(self, planned: list[tuple[ArrayRef, Draw]], options: Options, roles: Callable[[], Roles]) -> None:
+        for parameter, _ in planned:
+            if (kind := self.dtype(parameter.key)) not in self.dtypes:
+                name = parameter.name
+                raise StiefelError(
+                    f"{name} has dtype {kind}; use one of {', '.join(self.dtypes)}, or pass skip={name!r}."
+                )
+        if not options.dry_run:
+            self.put(self._values(planned))
+
+    def _values(self, planned: Iterable[tuple[ArrayRef, Draw]]) -> dict[Hashable, np.ndarray]:
+        """The new values by key, as they are stored: matrix i is `stiefel_init.draw(…, seed=seed, name=stream)[i]`."""
+        values: dict[Hashable, np.ndarray] = {}
+        weights: dict[Hashable, ArrayRef] = {}
+        for parameter, draw in planned:
+            what, key = draw.what, parameter.key
+            dtype = np.float64 if self.dtype(key) == "float64" else np.float32
+            if isinstance(what, Constant):
+                values[key] = what.filled(np.empty(parameter.shape, dtype))
+                continue
+            layer = isinstance(parameter.what, Layer)
+            whole = values.setdefault(key, np.zeros(parameter.canonical if layer else (what.m, 1), dtype))
+            weights[key] = parameter
+            if not whole.size:
+                continue
+            seed, name = self.seed, draw.source or parameter.stream
+            drawn = of_kernel(
+                draw.scheme, what.m, what.n, what.receptive, what.count, seed, name, dtype, first=draw.first
+            )
+            drawn *= dtype(what.scale)
+            blocks = what.blocks(np.ascontiguousarray(drawn.mT) if what.mirrored else drawn, whole.shape)
+            places = what.places(whole)
+            places[...] = blocks.reshape(places.shape)
+        for key, parameter in weights.items():
+            layout, shape = parameter.layout, parameter.shape
+            values[key] = values[key].reshape(shape) if layout is None else layout.stored(values[key], shape)
+        return values

@@ -1,9 +1,11 @@
-"""What a parameter holds: matrices to be drawn, a constant, or something to be left alone."""
+"""What a parameter holds: matrices to be drawn, a constant, or something to be left alone; and how it is stored."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -30,6 +32,7 @@ class Layer:
     stride: tuple[int, ...] = ()
     dilation: tuple[int, ...] = ()
     transposed: bool = False
+    """Whether a convolution is; of a linear layer, whether its weight is (inputs, outputs)."""
     heads: int | None = None
     """Of a weight that holds an attention's query: its heads, where they are known."""
 
@@ -67,7 +70,7 @@ class Matrices:
         return self.count == 1 and not self.tap and not self.order and self.rows is None and self.columns is None
 
     @property
-    def law(self) -> tuple[object, ...]:
+    def distribution(self) -> tuple[object, ...]:
         """What two weights share whose matrices can be drawn together."""
         return self.m, self.n, self.receptive, self.scale, self.zero_row, self.mirrored
 
@@ -175,3 +178,116 @@ def kernel_matrices(layer: Layer, shape: Shape, conv: Conv, *, entrywise: bool) 
         tap = tuple((size - 1) // 2 for size in kernel)
         return Matrices(groups, outputs, inputs, tap=tap, order=(1, 0) if transposed else ())
     return Matrices(groups, outputs, inputs * places, order=whole, scale=1 / math.sqrt(places))
+
+
+def matrices_of(layer: Layer, shape: Shape, conv: Conv, *, entrywise: bool) -> Matrices:
+    """Where a layer's weight, of a shape in PyTorch's layout, holds its matrices."""
+    if layer.kind == "convolution":
+        return kernel_matrices(layer, shape, conv, entrywise=entrywise)
+    if layer.transposed:
+        return Matrices(1, shape[1], shape[0], order=(1, 0))
+    return _stacked(layer.count, shape[0] // layer.count, math.prod(shape[1:]))
+
+
+@lru_cache(maxsize=64)  # layer shapes repeat, and equal layers are drawn together
+def _stacked(count: int, m: int, n: int) -> Matrices:
+    return Matrices(count, m, n)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a framework stores a weight: split so, and with its dimensions in another order, it has PyTorch's layout."""
+
+    split: Shape
+    axes: tuple[int, ...]
+    shape: Shape
+    """In PyTorch's layout."""
+
+    def stored(self, weight: np.ndarray, shape: Shape) -> np.ndarray:
+        """A weight in PyTorch's layout as the framework stores it, in an array of that shape."""
+        apart = weight.reshape([self.split[axis] for axis in self.axes])
+        return apart.transpose(np.argsort(self.axes)).reshape(shape)
+
+
+def axes(shape: Shape, batch: Sequence[int], outputs: Sequence[int], inputs: Sequence[int]) -> Layout:
+    """Of a linear map, whose dimensions are named: those of independent matrices, of outputs and of inputs."""
+    rows, columns = (*batch, *outputs), tuple(inputs)
+    return Layout(shape, rows + columns, (math.prod(shape[a] for a in rows), math.prod(shape[a] for a in columns)))
+
+
+def dense(shape: Shape) -> Layout:
+    """(inputs, outputs), behind dimensions of independent matrices."""
+    rank = len(shape)
+    return axes(shape, range(rank - 2), (rank - 1,), (rank - 2,))
+
+
+def kernel(shape: Shape, window: int, *, swapped: bool = False) -> Layout:
+    """(*window, a, b) as (b, a, *window), or (a, b, *window) if `swapped`; behind dimensions of independent kernels."""
+    stacked, rank = len(shape) - 2 - window, len(shape)
+    a, b = (rank - 1, rank - 2) if swapped else (rank - 2, rank - 1)
+    order = (*range(stacked), b, a, *range(stacked, stacked + window))
+    rows = math.prod(shape[axis] for axis in order[: stacked + 1])
+    return Layout(shape, order, (rows, *(shape[axis] for axis in order[stacked + 1 :])))
+
+
+def einsum(equation: str, shape: Shape) -> tuple[Layer | Leave, Layout | None]:
+    """The second operand of an equation such as `"ab,bc->ac"`: what it shares with both others is a batch."""
+    given, result = equation.replace(" ", "").replace("...", "").split("->")
+    signal, letters = given.split(",")
+    batch: list[int] = []
+    outputs: list[int] = []
+    inputs: list[int] = []
+    for axis, letter in enumerate(letters):
+        (batch if letter in signal and letter in result else outputs if letter in result else inputs).append(axis)
+    if not outputs or not inputs:
+        return Leave(f"no matrix in the equation {equation!r}"), None
+    return Layer(count=math.prod(shape[axis] for axis in batch)), axes(shape, batch, outputs, inputs)
+
+
+@dataclass(slots=True, eq=False)
+class ParamRef:
+    """A parameter under one of its names; each framework adds where its values are."""
+
+    name: str
+    stream: str
+    """The name of its random numbers, the same in every framework and whatever wraps the model."""
+    key: Hashable
+    """The same under all its names."""
+    shape: Shape
+    """As it is stored."""
+
+    @property
+    def canonical(self) -> Shape:
+        """The shape in PyTorch's layout."""
+        return self.shape
+
+    @property
+    def relation(self) -> str:
+        """What it is to its first name, where it has several."""
+        return "tied to"
+
+    @property
+    def linked(self) -> bool:
+        """Whether it may take the matrices of another weight."""
+        return True
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has no values that could be left alone."""
+        return False
+
+
+@dataclass(slots=True, eq=False)
+class ArrayRef(ParamRef):
+    """A parameter of a framework that takes its values as NumPy arrays."""
+
+    what: Layer | Constant | Leave
+    layout: Layout | None = None
+    """Of a weight; None where it is stored in PyTorch's."""
+    bias: Hashable = None
+    """The key of the bias of a weight's layer, if it has one."""
+
+    @property
+    def canonical(self) -> Shape:
+        """The shape in PyTorch's layout."""
+        return self.shape if self.layout is None else self.layout.shape

@@ -1,4 +1,4 @@
-"""The parts that the layers of a model play: stems, heads, and how many layers lie in a row."""
+"""The roles of a model's layers: stems, heads, and how many layers are in a chain."""
 
 from __future__ import annotations
 
@@ -6,10 +6,31 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from .trace import ATTENDED, INPUT, OUTPUTS, RECTIFIERS, Flow, Signal
+from ..core.activations import RECTIFIERS, SATURATING
+from .trace import ATTENDED, INPUT, Flow, Signal
 
 _HEADS = ("head", "fc", "classifier", "out", "logits", "score", "readout", "predict")
+
+
+class Role(NamedTuple):
+    """What one layer is to its network: all that the recipe asks."""
+
+    stem: str = ""
+    """How it is known that it reads the model's input; empty if it does not."""
+    head: str = ""
+    """How it is known that it makes the model's output."""
+    chain: int = 1
+    """Hidden layers in its chain, with nothing but activations in between; of a stem, in the chain that reads it."""
+    activation: str | None = None
+    """What follows; None where that is nothing, or not known."""
+    normalized: bool = False
+    """Whether a normalization comes before that."""
+    on_tokens: bool = False
+    """Whether it mixes the token axis, and not channels."""
+    makes_code: bool = False
+    reads_code: bool = False
 
 
 @dataclass(frozen=True)
@@ -20,8 +41,8 @@ class Roles:
     """The layers that read the model's input, and how that is known."""
     heads: dict[str, str] = field(default_factory=dict)
     """The layers that make its output."""
-    runs: dict[str, int] = field(default_factory=dict)
-    """Of a hidden layer: the number of hidden layers in its row, with nothing but activations in between."""
+    chains: dict[str, int] = field(default_factory=dict)
+    """Of a hidden layer: the number of hidden layers in its chain, with nothing but activations in between."""
     next: dict[str, str] = field(default_factory=dict)
     """The activation between a layer and the next; absent where there is none, or nothing is known."""
     normalized: frozenset[str] = frozenset()
@@ -34,16 +55,30 @@ class Roles:
     """The last layer of every residual branch, and the layers of that branch, normalized or not."""
     gains: dict[str, str] = field(default_factory=dict)
     """The last layers of residual branches that a parameter scales, and that parameter."""
-    places: frozenset[str] = frozenset()
-    """The linear layers that mix places, such as tokens, and not channels."""
+    on_tokens: frozenset[str] = frozenset()
+    """The linear layers that mix the token axis, and not channels."""
     codes: frozenset[str] = frozenset()
     """The layers whose output is a code: read, or returned and read, as it is, with no rectifier or normalization."""
     decoders: frozenset[str] = frozenset()
     """The layers that read codes."""
 
-    def row_behind(self, name: str) -> int:
-        """Layers of the row that begins with the readers of a layer, the head not counted; 0 if there is none."""
-        return max((self.runs.get(each, 0) for each, read in self.origins.items() if read == {name}), default=0)
+    def of(self, name: str) -> Role:
+        """The role of one layer."""
+        stem = self.stems.get(name, "")
+        return Role(
+            stem,
+            self.heads.get(name, ""),
+            self.chain_behind(name) if stem else self.chains.get(name, 1),
+            self.next.get(name),
+            name in self.normalized,
+            name in self.on_tokens,
+            name in self.codes,
+            name in self.decoders,
+        )
+
+    def chain_behind(self, name: str) -> int:
+        """Layers of the chain that begins with the readers of a layer, the head not counted; 0 if there is none."""
+        return max((self.chains.get(each, 0) for each, read in self.origins.items() if read == {name}), default=0)
 
 
 def of_flow(
@@ -56,7 +91,7 @@ def of_flow(
         stems: Those that the user has named, if any.
         heads: Likewise.
         how: The way in which the flow was found.
-        tables: The weights of embeddings, which have no part.
+        tables: The weights of embeddings, which have no role.
     """
     consumed = frozenset[str]().union(*(signal.origins for signal in flow.reads.values()))
     if heads is None:
@@ -78,34 +113,34 @@ def of_flow(
     else:
         stems_found = dict.fromkeys(stems, "stem: named")
     ends = {*stems_found, *heads_found, *tables}
-    row_of: dict[str, list[str]] = {}
+    chain_of: dict[str, list[str]] = {}
     for weight, signal in flow.reads.items():
         if weight in ends:
             continue
         apart = signal.normalized or signal.merged or signal.activation == ATTENDED
         plain = len(signal.origins) == 1 and not apart
-        row = row_of.get(next(iter(signal.origins)), []) if plain else []
-        row.append(weight)
-        row_of[weight] = row
-    runs = {weight: len(row) for weight, row in row_of.items()}
+        chain = chain_of.get(next(iter(signal.origins)), []) if plain else []
+        chain.append(weight)
+        chain_of[weight] = chain
+    chains = {weight: len(chain) for weight, chain in chain_of.items()}
     origins = {weight: signal.origins for weight, signal in flow.reads.items()}
-    places = frozenset(weight for weight, signal in flow.reads.items() if signal.turned and weight not in ends)
-    residual = {end: row for end, row in _branches(flow).items() if end not in ends}
+    on_tokens = frozenset(weight for weight, signal in flow.reads.items() if signal.on_tokens and weight not in ends)
+    residual = {end: layers for end, layers in _branches(flow).items() if end not in ends}
     free = frozenset(end for end in residual if not _holds_normalization(flow, _behind(flow, end)))
     gains = {end: gain for end, gain in _gains(flow).items() if end not in ends}
-    codes = _codes(flow, row_of) - ends
+    codes = _codes(flow, chain_of) - ends
     decoders = frozenset(weight for weight, signal in flow.reads.items() if signal.origins <= codes) - ends
     return Roles(
-        stems_found, heads_found, runs, flow.next, frozenset(flow.normalized), origins, free, residual, gains, places,
-        codes, decoders,
+        stems_found, heads_found, chains, flow.next, frozenset(flow.normalized), origins, free, residual, gains,
+        on_tokens, codes, decoders,
     )  # fmt: skip
 
 
-def _codes(flow: Flow, row_of: dict[str, list[str]]) -> frozenset[str]:
+def _codes(flow: Flow, chain_of: dict[str, list[str]]) -> frozenset[str]:
     """The layers whose output is a code.
 
     Either only the next layer reads it, as it is; or the model returns it, as it is, and what else is made of it has no
-    rectifier, as with the mean and the variance of a variational autoencoder. Two codes in a row are factors of a
+    rectifier, as with the mean and the variance of a variational autoencoder. Two codes in a chain are factors of a
     product, not codes.
     """
     # As unions of sets: a residual stream comes from all layers before it, which is long to go through one by one.
@@ -119,8 +154,8 @@ def _codes(flow: Flow, row_of: dict[str, list[str]]) -> frozenset[str]:
     as_it_is = bare - changed
     given = frozenset[str]().union(*(signal.origins for signal in flow.returned if _as_it_is(signal)))
     returned = (given & (bare | changed)) - rectified
-    in_row = Counter(id(row_of[weight]) for weight in as_it_is & row_of.keys())
-    alone = {weight for weight in as_it_is & row_of.keys() if in_row[id(row_of[weight])] == 1}
+    in_chain = Counter(id(chain_of[weight]) for weight in as_it_is & chain_of.keys())
+    alone = {weight for weight in as_it_is & chain_of.keys() if in_chain[id(chain_of[weight])] == 1}
     return frozenset(alone | (returned & flow.reads.keys()))
 
 
@@ -193,8 +228,8 @@ def of_order(
 ) -> Roles:
     """The roles of a model whose flow is not known, from the order in which its linear layers and convolutions appear.
 
-    The last one is a head if it is called so. Where the model has normalization layers, its layers count as one in a
-    row; where it has none, as one row.
+    The last one is a head if it is called so. Where the model has normalization layers, each of its layers is a chain
+    of its own; where it has none, they are one chain.
     """
     names = list(weights)
     why = "(not traced; give inputs= to trace)"
@@ -214,4 +249,4 @@ def of_order(
 
 def saturates(activation: str) -> bool:
     """Whether an activation has no rectifier's loss of half the signal."""
-    return activation in OUTPUTS
+    return activation in SATURATING

@@ -5,8 +5,12 @@ Each framework has its ways to see what a model computes; all of them tell a `Fl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..core.activations import RECTIFIERS, SATURATING
+from ..core.activations import short as short_name
 
 INPUT = ""  # the origin of what the model is given
 
@@ -15,7 +19,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Names without underscores and in lower case: functions, methods and modules are then called the same.
+# Short names, as in `core.activations`.
 LAYERS = _words(
     "linear bilinear conv1d conv2d conv3d convtranspose1d convtranspose2d convtranspose3d matmul rmatmul mm bmm addmm "
     "baddbmm einsum multiheadattentionforward embedding embeddingbag lstm gru rnntanh rnnrelu lstmcell grucell "
@@ -27,14 +31,9 @@ _FACTORS = _words("mul rmul imul multiply")
 _MERGES = _SUMS | _FACTORS | _words("sub rsub isub cat concat stack addcmul where")
 _RESHAPES = _words("reshape view flatten unflatten")
 _PRODUCTS = _words("matmul mm bmm baddbmm scaleddotproductattention")
-RECTIFIERS = _words(
-    "relu relu6 leakyrelu prelu rrelu elu celu selu gelu silu mish hardswish softplus threshold maxpool1d maxpool2d "
-    "maxpool3d adaptivemaxpool2d clamp clampmin maximum square glu"
-)
-OUTPUTS = _words("sigmoid tanh softmax logsoftmax logsigmoid exp softsign hardtanh hardsigmoid sin cos")
 ATTENDED = "attended"
 """What stands between the two layers of `MultiheadAttention`."""
-ACTIVATIONS = RECTIFIERS | OUTPUTS | {"scaleddotproductattention"}
+ACTIVATIONS = RECTIFIERS | SATURATING | {"scaleddotproductattention"}
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,8 @@ class Signal:
     """Whether branches have come together, as in a residual connection."""
     activation: str = ""
     """The last one since the layer."""
-    turned: bool = False
-    """Whether its last axis is that of places, such as tokens, and not that of channels."""
+    on_tokens: bool = False
+    """Whether its last axis is the token axis, and not that of channels."""
     gain: str = field(default="", compare=False)
     """The parameter that it was multiplied by last, if it is zero where that is: no layer or activation came since."""
 
@@ -85,7 +84,7 @@ class Flow:
             turns: Whether it puts another axis last.
             gains: The names of the parameters that it multiplies by.
         """
-        short = name.replace("_", "").lower()
+        short = short_name(name)
         weights = tuple(weights)
         if weights and signals and short in LAYERS:
             joined = join(signals)
@@ -95,7 +94,7 @@ class Flow:
                 weights = tuple(weight for weight in weights if weight not in first)
                 joined = Signal(frozenset(first), activation=ATTENDED)
             self._reads(weights, joined)
-            return Signal(frozenset(weights), turned=joined.turned and short == "linear")
+            return Signal(frozenset(weights), on_tokens=joined.on_tokens and short == "linear")
         if not signals:
             return None
         joined = join(signals)
@@ -103,22 +102,22 @@ class Flow:
         if short.rstrip("123d") in _NORMS:
             if not joined.activation:
                 self.normalized |= joined.origins
-            return replace(joined, normalized=True, turned=False, gain=gain)
+            return replace(joined, normalized=True, on_tokens=False, gain=gain)
         if short in ACTIVATIONS:
             if not joined.activation:
-                self.next.update(dict.fromkeys(joined.origins.difference(self.next), short))
-            return Signal(joined.origins, joined.normalized, joined.merged, short, joined.turned)
+                self.next.update(dict.fromkeys(sorted(joined.origins.difference(self.next)), short))
+            return Signal(joined.origins, joined.normalized, joined.merged, short, joined.on_tokens)
         if short in _RESHAPES:
-            return replace(joined, turned=False)
+            return replace(joined, on_tokens=False)
         if short in _PRODUCTS:
-            return replace(joined, turned=signals[-1].turned)
+            return replace(joined, on_tokens=signals[-1].on_tokens)
         if short in _MERGES and len({signal.origins for signal in signals}) > 1:
             if short in _SUMS:
                 self.sums.append(signals)
             return replace(joined, merged=True, gain="")
         if short in _FACTORS and gain:
             return replace(joined, gain=gain)
-        return replace(joined, turned=not joined.turned) if turns else joined
+        return replace(joined, on_tokens=not joined.on_tokens) if turns else joined
 
     def _reads(self, weights: Iterable[str], signal: Signal) -> None:
         for weight in weights:
@@ -135,6 +134,16 @@ def join(signals: list[Signal]) -> Signal:
                 first.normalized or other.normalized,
                 first.merged or other.merged,
                 first.activation or other.activation,
-                first.turned or other.turned,
+                first.on_tokens or other.on_tokens,
             )
     return first
+
+
+def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Example inputs as positional and named arguments of a model.
+
+    Any mapping is keywords, as a tokenizer returns them. A named tuple, such as a packed sequence, is one argument.
+    """
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (tuple(inputs) if type(inputs) in (tuple, list) else (inputs,)), {}

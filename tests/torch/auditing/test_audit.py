@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from stiefel_init import StiefelError
 from stiefel_init.torch import audit, initialize_
-from stiefel_init.torch.auditing._entry_laws import FALSE_ALARM
+from stiefel_init.torch.auditing import FALSE_ALARM
 
 LAWS: dict[str, tuple[Callable[[Tensor], object], str]] = {
     "torch's own": (lambda w: nn.init.kaiming_uniform_(w, a=math.sqrt(5)), "uniform ±0.12"),

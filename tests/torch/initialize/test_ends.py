@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from models import Fused, PlainCNN, Recurrent, Residual, Transformer, TwoEnds, Unreadable, mlp
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from stiefel_init import StiefelError
 from stiefel_init.torch import Plan, initialize_
@@ -84,6 +86,26 @@ def test_a_functional_weight_is_traced() -> None:
     for inputs in (None, torch.randn(4, 2)):
         plan = initialize_(Functional(), inputs=inputs)
         assert (ends(plan, "stem"), ends(plan, "head")) == ({"inner.weight"}, {"last.weight"})
+
+
+def test_any_mapping_is_keywords_and_a_packed_sequence_is_one_argument() -> None:
+    """A tokenizer returns a `UserDict`; a batch of sentences of different lengths is packed."""
+
+    class Packed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.recurrent, self.head = nn.LSTM(3, 8, batch_first=True), nn.Linear(8, 2)
+
+        def forward(self, x: PackedSequence) -> Tensor:
+            return self.head(self.recurrent(x)[1][0][-1])
+
+    plan = initialize_(TwoEnds(), inputs=UserDict(x=torch.randn(3, 4), y=torch.randn(3, 2)))
+    assert (ends(plan, "stem"), ends(plan, "head")) == ({"a.weight", "b.weight"}, {"value.weight", "classes.weight"})
+    assert "traced" in plan["a.weight"].reason
+    plan = initialize_(Packed(), inputs=pack_sequence([torch.randn(4, 3), torch.randn(2, 3)]))
+    assert (ends(plan, "stem"), ends(plan, "head")) == ({"recurrent.weight_ih_l0"}, {"head.weight"})
+    with pytest.raises(StiefelError, match=r"inputs=\(6, 3\), .* have entries that are not finite"):
+        initialize_(Packed(), inputs=pack_sequence([torch.full((4, 3), torch.nan), torch.randn(2, 3)]))
 
 
 def test_what_cannot_be_read_is_traced_with_inputs_or_guessed_by_order() -> None:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from stiefel_init import StiefelError, check, sample
 from stiefel_init.torch import initialize_
-from stiefel_init.torch.initialize.draw import Job
+from stiefel_init.torch.initialize import apply
+from stiefel_init.torch.initialize.draw import Batch
 from stiefel_init.torch.initialize.sharded import _runs, _write_rows
 
 WIDTH, HEADS = 16, 4
@@ -128,29 +129,27 @@ def test_without_a_number_of_heads_it_is_one_matrix() -> None:
 @pytest.mark.parametrize("box", [((0, 16), (0, 48)), ((5, 11), (0, 48)), ((0, 16), (7, 30))])
 def test_a_shard_is_a_slice_of_the_whole(make: Any, box: Any) -> None:
     """The rows of each block go where the whole weight has them, whatever part of it a rank holds."""
-    from stiefel_init.torch.initialize import _carry_out, _initialize
-
     model = make()
     initialize_(model, seed=0)
     layer = model.c_attn if make is GPT2 else model.query_key_value
     whole = layer.weight.detach().clone()
     if make is Bloom:
         box = tuple(reversed(box))
-    held: list[Job] = []
+    held: list[Batch] = []
 
-    def collect(jobs: Any, seed: Any) -> None:
-        held.extend(job for job in jobs if job.weight is layer.weight)
+    def collect(batches: Any, seed: Any) -> None:
+        held.extend(batch for batch in batches if batch.weight is layer.weight)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_carry_out, "fill", collect)
-        _initialize.initialize_(model, seed=0)
+        patch.setattr(apply, "fill", collect)
+        initialize_(model, seed=0)
     assert len(held) == 3
     part = torch.full([stop - start for start, stop in box], torch.nan)
-    for job in held:
-        block = job.matrices.places(whole)[0].reshape(job.matrices.block_shape(tuple(whole.shape)))
+    for batch in held:
+        block = batch.matrices.places(whole)[0].reshape(batch.matrices.block_shape(tuple(whole.shape)))
         for first in range(0, len(block), 5):
-            for start, rows in _runs(job.matrices, first, block[first : first + 5]):
-                _write_rows(job.matrices, part, box, start, rows)
+            for start, rows in _runs(batch.matrices, first, block[first : first + 5]):
+                _write_rows(batch.matrices, part, box, start, rows)
     torch.testing.assert_close(part, whole[tuple(slice(*edge) for edge in box)])
 
 

@@ -188,9 +188,9 @@ def test_equal_layers_are_drawn_together_and_large_ones_apart(
     calls: list[int] = []
     members = _draw.members
 
-    def watched(job: _draw.Job, count: int, *rest: Any) -> torch.Tensor:
+    def watched(draw: Any, count: int, *rest: Any) -> torch.Tensor:
         calls.append(count)
-        return members(job, count, *rest)
+        return members(draw, count, *rest)
 
     monkeypatch.setattr(_draw, "members", watched)
     initialize_(model, seed=seed)

@@ -12,7 +12,6 @@ from every_layer import initialize_
 from torch import Tensor, nn
 
 from stiefel_init import check, draw, sample, schemes
-from stiefel_init.torch import lee_
 
 
 class Conv1D(nn.Module):
@@ -75,6 +74,8 @@ def test_each_layer_holds_the_members_of_its_seed_and_name(layer: str) -> None:
     assert check(drawn).ok
     expected = sample(*drawn.shape[1:], batch=len(drawn), seed=3, name=f"a.{name}")
     np.testing.assert_allclose(drawn, expected, atol=1e-12)
+    assert model.get_parameter(f"a.{name}").count_nonzero() == drawn.count_nonzero()  # zeros around a kernel's centre
+    assert not any(bias.any() for other, bias in model.named_parameters() if "bias" in other)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -90,18 +91,6 @@ def test_each_layer_without_a_seed_holds_independent_members(layer: str) -> None
     if min(m, n) > 1 and max(m, n) > 2:  # else the set has one member, or two
         distinct = {tuple(matrix.flatten().tolist()) for matrix in torch.cat(drawn)}
         assert len(distinct) == 2 * len(drawn[0])
-
-
-@pytest.mark.parametrize("layer", LAYERS)
-def test_around_the_centre_of_a_kernel_there_are_zeros_and_biases_are_zero(layer: str) -> None:
-    make, name, *_, matrices = LAYERS[layer]
-    module = make()
-    initialize_(module)
-    weight = module.get_parameter(name)
-    assert weight.count_nonzero() == matrices(weight).count_nonzero()
-    for other, parameter in module.named_parameters():
-        if "bias" in other:
-            assert (parameter == 0).all()
 
 
 @pytest.mark.parametrize(
@@ -130,23 +119,6 @@ def test_a_layer_of_no_width_is_no_trouble() -> None:
     for scheme in ALL_SCHEMES:
         assert [row.orthonormal for row in initialize_(model)][::2] == ["columns", "rows"]
         initialize_(model, scheme, seed=0)
-
-
-@pytest.mark.parametrize("seed", [None, 0])
-def test_orthogonal_and_lee_take_the_same_places_as_stiefel(seed: int | None) -> None:
-    for layer in LAYERS:
-        make, name, action, side, matrices = LAYERS[layer]
-        module = make().double()
-        plan = initialize_(module, "orthogonal", seed=seed)
-        assert plan[name][2:4] == (action.replace("stiefel", "orthogonal"), side)
-        drawn = matrices(module.get_parameter(name).detach())
-        assert check(drawn).orthogonality_error < 1e-13
-        if min(drawn.shape[1:]) > 1:
-            assert not check(drawn)
-        initialize_(module, "lee", seed=seed)
-        drawn = matrices(module.get_parameter(name).detach())
-        expected = lee_(torch.empty(drawn.shape[1:], dtype=torch.float64))
-        torch.testing.assert_close(drawn, expected.expand_as(drawn))
 
 
 @pytest.mark.parametrize("scheme", [scheme for scheme in ALL_SCHEMES if not schemes.get(scheme).entrywise])

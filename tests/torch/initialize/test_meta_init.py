@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from stiefel_init.lab import Cell
 from stiefel_init.torch import initialize_
-from stiefel_init.torch.initialize.quotient import gradient_quotient
+from stiefel_init.torch.initialize.calibrate import gradient_quotient
 
 
 def deep(outputs: int = 10) -> nn.Sequential:

@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Callable
 from itertools import pairwise
 
+from ...core.activations import DYING, HALVING, SQUASHING
 from ...schemes.level import gain, level
-from ..activations import DYING, HALVING, SQUASHING
 from ..rows import Evidence, Layer
 from ..rule import AT_INITIALIZATION, Cause, Measured
 

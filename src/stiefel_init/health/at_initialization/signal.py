@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ..activations import DYING
+from ...core.activations import DYING
 from ..rows import Evidence, Layer
 from ..rule import DEFINITION, NEVER, Cause, Measured, Rule, over
 from ..wording import per_layer, share, times

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parameter import is_lazy
 
+from ...core.activations import DYING
 from ...core.errors import StiefelError
-from ...health.activations import DYING
 from ...health.rows import Layer
 from ..initialize.wrappers import refuse_scripted
+from ..inputs import arguments, tensors_in
 from ..observe.observer import Observer, Seen, first_tensor
 from ..observe.statistics import norms
 from ..observe.weights import survey, weight_layers
@@ -73,8 +74,8 @@ def diagnose(
     """
     if not isinstance(model, nn.Module):
         raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
-    args, kwargs = _arguments(inputs)
-    given = list(_tensors((args, kwargs)))
+    args, kwargs = arguments(inputs)
+    given = list(tensors_in((args, kwargs)))
     _check_inputs(given)
     if loss is not None and targets is None:
         raise StiefelError("loss was given without targets; pass both, or neither.")
@@ -107,29 +108,12 @@ def diagnose(
         ratios: dict[nn.Module, float] = {}
         if probes and value is not None:
             ratios = signals_to_noise(
-                lambda x, y: _loss(loss, _forward(model, *_arguments(x)), y), inputs, targets, observer.seen, probes
+                lambda x, y: _loss(loss, _forward(model, *arguments(x)), y), inputs, targets, observer.seen, probes
             )
         fit = None if value is None else fit_of(value, first_tensor(outputs), targets, loss, inputs)
         rows = _rows(observer, gradients, updates, Probed(spectra, ratios))
         curvature = _curvature(model, inputs, first_tensor(outputs)) if _is_straight(rows) else None
     return Diagnosis(rows, inputs_of(given, observer.seen[0].module), fit, curvature)
-
-
-def _arguments(inputs: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    if isinstance(inputs, Mapping):
-        return (), inputs
-    # A named tuple, such as a packed sequence, is one argument.
-    return (inputs, {}) if type(inputs) in (tuple, list) else ((inputs,), {})
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _tensors(list(value.values()))
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _tensors(item)
 
 
 def _check_inputs(given: Sequence[Tensor]) -> None:
@@ -162,7 +146,7 @@ def _forward(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     try:
         return model(*args, **kwargs)
     except Exception as error:  # whatever the user's forward raises
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in _tensors((args, kwargs)))
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors_in((args, kwargs)))
         raise StiefelError(
             f"the forward of {type(model).__name__} raised {_reason(error)} on inputs of shape {shapes}; give inputs "
             "that model(inputs) accepts."

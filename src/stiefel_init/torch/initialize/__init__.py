@@ -1,7 +1,7 @@
 """Whole models: `initialize_`, and the `Plan` of what it does."""
 
-from ...recipe import Plan
-from ._initialize import initialize_
-from ._tailored import TailoredReLU
+from ...recipe.plan import Plan
+from .adapter import initialize_
+from .layers import TailoredReLU
 
 __all__ = ["Plan", "TailoredReLU", "initialize_"]

@@ -1,11 +1,10 @@
-"""A model's parameters under all their names: `Place`."""
+"""A model's parameters under all their names: `TorchRef`."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -14,29 +13,39 @@ from torch.nn.utils import parametrize
 
 from ...core.errors import StiefelError
 from ...recipe.attention import QUERIES
+from ...recipe.layers import ParamRef
 from .wrappers import first_of, unwrapped_names
 
 
-class Place(NamedTuple):
-    """A parameter under one of its names; or what a parametrization computes, under the name that it stands for."""
+@dataclass(slots=True, eq=False)
+class TorchRef(ParamRef):
+    """A parameter under one of its names; or what a parametrization computes, under the name that it stands for.
 
-    name: str
-    stream: str
-    """The name without what wrappers add to it: of the weight's random numbers."""
+    The shape of a lazy parameter is (). The key is also that of a parametrization and its parts. Of a usual parameter
+    in memory of its own it is its address, a positive number; others have no such key.
+    """
+
     module: nn.Module
     leaf: str
     tensor: Tensor
-    shape: tuple[int, ...]
-    """Of a lazy parameter, ()."""
-    key: Hashable
-    """The same under all names, and for a parametrization and its parts. Of a usual parameter in memory of its own it
-    is its address, a positive number; others have no such key."""
     parametrization: parametrize.ParametrizationList | None = None
     heads: int | None = None
     """Of a weight that holds an attention's query: its heads, where they are known."""
 
+    @property
+    def relation(self) -> str:
+        """What it is to its first name, where it has several."""
+        return "part of" if isinstance(self.module, parametrize.ParametrizationList) else "tied to"
 
-_place = partial(tuple.__new__, Place)  # in half the time, for models of thousands of parameters
+    @property
+    def linked(self) -> bool:
+        """Whether it may take the matrices of another weight."""
+        return self.parametrization is None
+
+    @property
+    def empty(self) -> bool:
+        """Whether it is on the meta device."""
+        return self.tensor.is_meta
 
 
 def modules_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -58,13 +67,13 @@ def modules_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
     return found
 
 
-def places_of(modules: list[tuple[str, nn.Module]]) -> list[Place]:
+def parameters_of(modules: list[tuple[str, nn.Module]]) -> list[TorchRef]:
     """All parameters under all their names, in the order of `named_parameters`."""
     if (quantized := first_of(modules, _quantized)) is not None:
         raise StiefelError(f"{quantized} is a quantized layer; initialize the model before quantizing it.")
     inner, by_name = unwrapped_names(modules), dict(modules)
     held: dict[int, Tensor] = {}
-    places: list[Place] = []
+    refs: list[TorchRef] = []
     for prefix, module in modules:
         parameters, parametrized = module._parameters, "parametrizations" in module._modules
         if not (parameters or parametrized):
@@ -75,8 +84,8 @@ def places_of(modules: list[tuple[str, nn.Module]]) -> list[Place]:
             for leaf, steps in module.parametrizations.items():  # type: ignore[operator, union-attr]
                 with _evaluating(steps):
                     value = getattr(module, leaf).detach()
-                names = dot + leaf, inner_dot + leaf
-                places.append(Place(*names, module, leaf, value, tuple(value.shape), -id(steps), steps))
+                names, shape = (dot + leaf, inner_dot + leaf), tuple(value.shape)
+                refs.append(TorchRef(*names, -id(steps), shape, module, leaf, value, steps))
         part_of = -id(module) if isinstance(module, parametrize.ParametrizationList) else 0
         for leaf, tensor in parameters.items():
             if tensor is None:
@@ -91,8 +100,8 @@ def places_of(modules: list[tuple[str, nn.Module]]) -> list[Place]:
                 heads = _heads(module)
             elif leaf == "weight" and prefix.rpartition(".")[2] in QUERIES:
                 heads = _heads(by_name[prefix.rpartition(".")[0]])
-            places.append(_place((name, stream, module, leaf, tensor, shape, key, None, heads)))
-    return places
+            refs.append(TorchRef(name, stream, key, shape, module, leaf, tensor, None, heads))
+    return refs
 
 
 def _heads(attention: nn.Module) -> int | None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ...core.errors import StiefelError
 from ...recipe.layers import Matrices, Range
-from .draw import Job, members, stream_keys
+from .draw import Batch, members, stream_keys
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -75,44 +75,44 @@ def shared_seed(mesh: DeviceMesh) -> int:
     return int(seed)
 
 
-def fill_sharded(jobs: list[Job], seed: int) -> None:
-    """Fill the jobs' weights, which are DTensors; Note [a matrix for each rank]."""
-    by_mesh: dict[DeviceMesh, list[Job]] = {}
-    for job in jobs:
-        by_mesh.setdefault(job.weight.device_mesh, []).append(job)  # type: ignore[attr-defined]
-    for mesh, own in by_mesh.items():
+def fill_sharded(batches: list[Batch], seed: int) -> None:
+    """Fill the batches' weights, which are DTensors; Note [a matrix for each rank]."""
+    by_mesh: dict[DeviceMesh, list[Batch]] = {}
+    for batch in batches:
+        by_mesh.setdefault(batch.weight.device_mesh, []).append(batch)  # type: ignore[attr-defined]
+    for mesh, shared in by_mesh.items():
         if (here := mesh.get_coordinate()) is not None:  # this rank is of the mesh
-            _deal(mesh, int(np.ravel_multi_index(here, mesh.shape)), own, seed)
+            _deal(mesh, int(np.ravel_multi_index(here, mesh.shape)), shared, seed)
 
 
-def _deal(mesh: DeviceMesh, me: int, jobs: list[Job], seed: int) -> None:
-    for job in jobs:
-        if job.matrices.tap:
-            local(job.weight).zero_()
+def _deal(mesh: DeviceMesh, me: int, batches: list[Batch], seed: int) -> None:
+    for batch in batches:
+        if batch.matrices.tap:
+            local(batch.weight).zero_()
     # The largest first, so that those of a round are of a size.
     tasks = sorted(
-        ((job, index) for job in jobs for index in range(job.matrices.count)),
+        ((batch, index) for batch in batches for index in range(batch.matrices.count)),
         key=lambda task: -task[0].matrices.m * task[0].matrices.n,
     )
     for start in range(0, len(tasks), mesh.size()):
         dealt = tasks[start : start + mesh.size()]
         mine = _one(mesh, *dealt[me], seed) if me < len(dealt) else None
-        for owner, (job, index) in enumerate(dealt):
-            _send(mesh, owner, job, index, mine if owner == me else None)
+        for owner, (batch, index) in enumerate(dealt):
+            _send(mesh, owner, batch, index, mine if owner == me else None)
         del mine
 
 
-def _one(mesh: DeviceMesh, job: Job, index: int, seed: int) -> Tensor:
-    """Matrix `index` of the job, as a block of its weight."""
-    key = stream_keys(seed, [job])[index : index + 1]
-    drawn = members(job, 1, key, job.weight.dtype, mesh.device_type)
-    return job.matrices.blocks(drawn, tuple(job.weight.shape))[0]
+def _one(mesh: DeviceMesh, batch: Batch, index: int, seed: int) -> Tensor:
+    """Matrix `index` of the batch, as a block of its weight."""
+    key = stream_keys(seed, [batch])[index : index + 1]
+    drawn = members(batch.draw, 1, key, batch.weight.dtype, mesh.device_type)
+    return batch.matrices.blocks(drawn, tuple(batch.weight.shape))[0]
 
 
-def _send(mesh: DeviceMesh, owner: int, job: Job, index: int, block: Tensor | None) -> None:
+def _send(mesh: DeviceMesh, owner: int, batch: Batch, index: int, block: Tensor | None) -> None:
     """Bring the block, which `owner` has, into the shards of all ranks."""
-    shape = job.matrices.block_shape(tuple(job.weight.shape))
-    part, box = local(job.weight), _box(job.weight)
+    shape = batch.matrices.block_shape(tuple(batch.weight.shape))
+    part, box = local(batch.weight), _box(batch.weight)
     step = math.ceil(shape[0] / _SLABS)
     for first in range(0, shape[0], step):
         if block is None:
@@ -121,8 +121,8 @@ def _send(mesh: DeviceMesh, owner: int, job: Job, index: int, block: Tensor | No
         else:
             rows = block[first : first + step].contiguous()
         _broadcast(mesh, owner, rows)
-        for start, slab in _runs(job.matrices, index * shape[0] + first, rows):
-            _write_rows(job.matrices, part, box, start, slab)
+        for start, slab in _runs(batch.matrices, index * shape[0] + first, rows):
+            _write_rows(batch.matrices, part, box, start, slab)
 
 
 def _runs(matrices: Matrices, first: int, rows: Tensor) -> Iterable[tuple[int, Tensor]]:

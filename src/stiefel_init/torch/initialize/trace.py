@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ...core.errors import StiefelError
 from ...recipe.trace import INPUT, LAYERS, Flow, Signal, join
+from ..inputs import arguments, plain, shapes, tensors_in
 
 _VIEWS = frozenset({"getitem", "select", "view", "reshape", "squeeze", "unsqueeze", "expand", "to", "expandas"})
 _FACTS = frozenset({"shape", "size", "dim", "ndim", "dtype", "device", "numel"})  # known of a tensor, but no signal
@@ -75,7 +75,7 @@ def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str] 
             if using and not inputs:
                 held[node] = sort.kept(name, using)
             elif name not in _FACTS and not (name == "getattr" and node.args[1] in _FACTS):
-                turns = _turns(name, node.args[1:])
+                turns = _swaps_axes(name, node.args[1:])
                 signals[node] = flow.call(name, inputs, sort.weights(using), turns=turns, gains=sort.gains(using))
         elif node.op == "output":
             flow.returned = inputs
@@ -104,7 +104,7 @@ class _Sorter:
         return tuple(name for name in dict.fromkeys(using) if name in self._weights or views)
 
 
-def _turns(name: str, options: Sequence[Any], rank: int | None = None) -> bool:
+def _swaps_axes(name: str, options: Sequence[Any], rank: int | None = None) -> bool:
     """Whether a function puts another axis last; without the `rank`, an exchange of the second and third does."""
     axes = tuple(options[0]) if options and isinstance(options[0], tuple | list) else tuple(options)
     if not axes or not all(type(axis) is int for axis in axes):
@@ -195,7 +195,7 @@ def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str], gains: Mapp
 
     Args:
         model: Any module.
-        inputs: What it is called with: a tensor, a tuple of arguments or a dict of keywords.
+        inputs: What it is called with: a tensor, a tuple of arguments or a mapping of keywords.
         weights: The names of the weights by the identity of their parameters.
         gains: Likewise, those of parameters that signals may be multiplied by.
 
@@ -203,12 +203,12 @@ def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str], gains: Mapp
         StiefelError: if the model's forward raises.
     """
     watcher = _Watcher(weights, gains or {})
-    for tensor in tree_leaves(inputs):
-        if isinstance(tensor, Tensor):
-            watcher.signals[tensor] = Signal(frozenset({INPUT}))
+    for tensor in tensors_in(inputs):
+        watcher.signals[tensor] = Signal(frozenset({INPUT}))
     result = runs_undisturbed(model, inputs, watcher)
-    leaves = [leaf for leaf in tree_leaves(plain(result)) if isinstance(leaf, Tensor)]
-    watcher.flow.returned = [signal for leaf in leaves if (signal := watcher.signals.get(leaf)) is not None]
+    watcher.flow.returned = [
+        signal for leaf in tensors_in(plain(result)) if (signal := watcher.signals.get(leaf)) is not None
+    ]
     return watcher.flow
 
 
@@ -219,9 +219,9 @@ def runs_undisturbed(model: nn.Module, inputs: Any, watcher: AbstractContextMana
         StiefelError: if the inputs are not finite, or the model's forward raises.
     """
     args, options = arguments(inputs)
-    for tensor in tree_leaves((args, options)):
-        if isinstance(tensor, Tensor) and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise StiefelError(f"inputs={_shapes(inputs)} have entries that are not finite; give examples without.")
+    for tensor in tensors_in((args, options)):
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise StiefelError(f"inputs={shapes(inputs)} have entries that are not finite; give examples without.")
     with undisturbed(model), torch.no_grad():
         try:
             with watcher or nullcontext():
@@ -231,37 +231,9 @@ def runs_undisturbed(model: nn.Module, inputs: Any, watcher: AbstractContextMana
         except Exception as error:  # whatever the user's forward raises
             why = (str(error).splitlines() or [""])[0].rstrip(".")
             raise StiefelError(
-                f"the model does not run on inputs={_shapes(inputs)} ({type(error).__name__}: {why}); give what its "
+                f"the model does not run on inputs={shapes(inputs)} ({type(error).__name__}: {why}); give what its "
                 "forward takes: a tensor, a tuple of arguments or a dict of keywords."
             ) from None
-
-
-def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Example inputs as a model is called with them."""
-    if isinstance(inputs, dict):
-        return (), inputs
-    return (tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)), {}
-
-
-def plain(result: Any) -> Any:
-    """A model's result as containers that can be looked through; the package transformers has classes of its own."""
-    if isinstance(result, Mapping):
-        return dict(result)
-    return vars(result) if hasattr(result, "__dict__") and not isinstance(result, Tensor) else result
-
-
-def _shapes(inputs: Any) -> str:
-    leaves = tree_leaves(inputs)
-    return ", ".join(str(tuple(x.shape)) if isinstance(x, Tensor) else type(x).__name__ for x in leaves) or "()"
-
-
-def _tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
-    """The tensors among the arguments or results of a torch function, which may be in lists."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, tuple | list):
-            yield from _tensors_in(value)
 
 
 class _Watcher(TorchFunctionMode):
@@ -277,14 +249,14 @@ class _Watcher(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        given = list(_tensors_in((*args, *kwargs.values()) if kwargs else args))
+        given = list(tensors_in((*args, *kwargs.values()) if kwargs else args))
         result = func(*args, **(kwargs or {}))
         signals = [signal for tensor in given if (signal := self.signals.get(tensor)) is not None]
         using = [name for tensor in given for name in self._names(tensor)]
-        made = list(_tensors_in((result,)))
+        made = list(tensors_in(result))
         if signals and made:
             name = getattr(func, "__name__", "")
-            turns = _turns(name, args[1:], given[0].ndim)
+            turns = _swaps_axes(name, args[1:], given[0].ndim)
             scales = self.sort.gains(using)
             signal = self.flow.call(name, signals, self.sort.weights(using), turns=turns, gains=scales)
             for tensor in made:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from ...health.activations import ACTIVATIONS, BOUNDS, DYING
+from ...core.activations import BOUNDS, DYING, OF_UNITS
 from .statistics import Gatherer, bending, double, entering, leaving, some
 
 RESHAPES = frozenset([
@@ -179,7 +179,7 @@ class Observer(TorchFunctionMode):
         plain_name = name.rstrip("_")
         if plain_name in ("clamp", "clamp_min", "hardtanh"):
             plain_name = clamp_name(plain_name, *args[1:3], **kwargs)
-        if plain_name in ACTIVATIONS and not mark.activated and mark.seen.activation is None:
+        if plain_name in OF_UNITS and not mark.activated and mark.seen.activation is None:
             return self._activate(mark, plain_name, func, args, kwargs)
         if plain_name in RESHAPES or plain_name in PASS_ON:
             result = func(*args, **kwargs)

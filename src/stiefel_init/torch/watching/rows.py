@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from ...health.activations import DYING
+from ...core.activations import DYING
 from ...health.rows import Row
 from ..observe.observer import Seen
 from .weights import Structure, moved

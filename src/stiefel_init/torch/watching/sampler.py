@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from ...health.activations import ACTIVATIONS, BOUNDS
+from ...core.activations import BOUNDS, OF_UNITS
 from ...health.rows import Inputs, Sample
 from ..observe.observer import PASS_ON, RESHAPES, Mark, Observer, Seen, clamp_name, first_tensor, unit_axis
 from ..observe.statistics import Table, read, scalars
@@ -206,7 +206,7 @@ class Sampler(Observer):
         if name in _CLAMPS:
             name = clamp_name(name, *args[1:3], **kwargs)
         source = args[0] if args else kwargs["input"]
-        if name in ACTIVATIONS and not mark.activated and mark.seen.activation is None:
+        if name in OF_UNITS and not mark.activated and mark.seen.activation is None:
             self._before_activation(mark.seen, name, source)
             result = func(*args, **kwargs)
             if name != "relu":
@@ -351,7 +351,7 @@ def _role(name: str) -> tuple[str, bool] | None:
     None for those that do nothing that we follow."""
     plain = name.rstrip("_")
     changes = name.startswith("__i") or (name.endswith("_") and not name.endswith("__")) or name == "__setitem__"
-    followed = plain in ACTIVATIONS or plain in _CLAMPS or plain in RESHAPES or plain in PASS_ON
+    followed = plain in OF_UNITS or plain in _CLAMPS or plain in RESHAPES or plain in PASS_ON
     return (plain, changes) if followed or changes else None
 
 

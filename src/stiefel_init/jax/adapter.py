@@ -1,8 +1,9 @@
-"""Whole models of Equinox and Flax: `initialize`."""
+"""Whole models of Equinox and Flax: `initialize`, and the adapter that shows them to `recipe.initialize`."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, TypeVar, overload
 
 import jax
@@ -11,19 +12,17 @@ import numpy as np
 
 from ..core import validate as _validate
 from ..core.errors import StiefelError
-from ..recipe._options import Recipe, chosen_scheme, matching
-from ..recipe._start import refuse_torch_only, start_of
-from ..recipe.initialize import Parameter, decide, values
-from ..recipe.layers import Conv, Layer, Leave
+from ..recipe.initialize import ArrayAdapter, Options, Patterns, RecipeName
+from ..recipe.initialize import initialize as initialize_model
+from ..recipe.layers import ArrayRef, Conv, Layer, Leave
 from ..recipe.plan import Plan
-from ..recipe.roles import Roles, of_flow, of_order
-from ..schemes import Scheme, SchemeName, Stiefel
-from ._flow import flow_of
-from ._initializer import DTYPES
-from ._model import Apply, Model
+from ..recipe.trace import Flow, arguments
+from ..schemes import Scheme, SchemeName
+from .initializers import DTYPES
+from .model import Apply, Model
+from .trace import flow_of
 
 _Tree = TypeVar("_Tree")
-Patterns = str | Iterable[str]
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -33,7 +32,7 @@ def initialize(
     seed: int | jax.Array,
     scheme: SchemeName | Scheme | None = None,
     *,
-    recipe: Recipe | None = None,
+    recipe: RecipeName | None = None,
     inputs: Any = None,
     apply: Apply | None = None,
     stem: Patterns | None = None,
@@ -49,7 +48,7 @@ def initialize(
     seed: int | jax.Array,
     scheme: SchemeName | Scheme | None = None,
     *,
-    recipe: Recipe | None = None,
+    recipe: RecipeName | None = None,
     inputs: Any = None,
     apply: Apply | None = None,
     stem: Patterns | None = None,
@@ -64,7 +63,7 @@ def initialize(
     seed: int | jax.Array,
     scheme: SchemeName | Scheme | None = None,
     *,
-    recipe: Recipe | None = None,
+    recipe: RecipeName | None = None,
     inputs: Any = None,
     apply: Apply | None = None,
     stem: Patterns | None = None,
@@ -114,30 +113,71 @@ def initialize(
     layers.1.bias    (1,)    zeros                —
     >>> model = initialize(model, 0, inputs=jnp.ones(2))
     """
-    chosen = chosen_scheme(scheme, recipe, conv, ends=(inputs, stem, head))
-    refuse_torch_only(chosen)
-    number = _number(seed)
-    given = None if inputs is None else _arguments(inputs)
-    try:
-        read = _read(model, apply, given)
-    except StiefelError:
-        raise
-    except Exception as error:  # whatever the user's model raises
-        raise _does_not_run(inputs, error) from None
-    _refuse_without_values(read)
-    parameters = _frozen(read, trainable)
-    skipped = matching("skip", parameters, skip)
-    start = start_of(chosen, conv or "delta", lambda: _roles(read, parameters, inputs, given, stem, head))
-    rows, tasks = decide(parameters, skipped, chosen or Stiefel(), conv or "delta", start)
-    for task in tasks:
-        leaf, name = read.leaves[task.parameter.key], task.parameter.name
-        if leaf.dtype.name not in DTYPES:
-            raise StiefelError(f"{name} has dtype {leaf.dtype}; use one of {', '.join(DTYPES)}, or pass skip={name!r}.")
-    if dry_run:
-        return Plan(tuple(rows))
-    double = [key for key, leaf in read.leaves.items() if leaf.dtype == jnp.float64]
-    new = values(tasks, number, double)
-    return read.rebuilt({key: _like(read.leaves[key], value) for key, value in new.items()})
+    options = Options.of(scheme, recipe, conv=conv, inputs=inputs, stem=stem, head=head, skip=skip, dry_run=dry_run)
+    adapter = JaxAdapter(model, seed, apply, trainable, options)
+    plan = initialize_model(adapter, options)
+    return plan if dry_run else adapter.result
+
+
+class JaxAdapter(ArrayAdapter):
+    """A model of Equinox or Flax, as the library that it is of shows it."""
+
+    dtypes = DTYPES
+
+    def __init__(self, model: Any, seed: Any, apply: Apply | None, trainable: Any, options: Options) -> None:
+        super().__init__(options)
+        self.seed = _number(seed)
+        given = None if options.inputs is None else _arguments(options.inputs)
+        try:
+            self.model = _read(model, apply, given)
+        except StiefelError:
+            raise
+        except Exception as error:  # whatever the user's model raises
+            raise _does_not_run(options.inputs, error) from None
+        _refuse_without_values(self.model)
+        self.parameters = _frozen(self.model, trainable)
+        self.normalized = self.model.normalized
+        self.result: Any = model
+
+    def ordered(self) -> Iterable[ArrayRef]:
+        kinds = ("linear", "convolution")  # frozen or not
+        return (each for each in self.model.parameters if isinstance(each.what, Layer) and each.what.kind in kinds)
+
+    def flow(self, streams: Mapping[Hashable, str], tables: Collection[str], inputs: Any) -> tuple[Flow | None, str]:
+        model = self.model
+        layers = {streams[each.key] for each in model.parameters if isinstance(each.what, Layer)}
+        names = {key: streams.get(key, str(key)) for key in model.leaves}
+
+        def traced(arguments: Inputs) -> Flow:
+            return flow_of(
+                lambda held, at: model.call(held, *at), model.leaves, arguments, names, {*layers, *tables},
+                model.is_state,
+            )  # fmt: skip
+
+        if inputs is not None:
+            try:
+                flow = traced(_arguments(inputs))
+            except Exception as error:  # whatever the user's model raises
+                raise _does_not_run(inputs, error) from None
+            if layers and not flow.reads:
+                raise StiefelError(
+                    f"no layer of the model works on inputs={_shapes(inputs)}, so it has no ends; give other inputs, "
+                    "or name them with stem= and head=."
+                )
+            return flow, "traced"
+        for example in model.examples:
+            try:
+                return traced(((example,), {})), f"traced with an input of shape {example.shape}"
+            except Exception:  # a guess that does not fit
+                continue
+        return None, ""
+
+    def dtype(self, key: Hashable) -> str:
+        return str(self.model.leaves[key].dtype.name)
+
+    def put(self, values: Mapping[Hashable, np.ndarray]) -> None:
+        leaves = self.model.leaves
+        self.result = self.model.rebuilt({key: _like(leaves[key], value) for key, value in values.items()})
 
 
 def _like(leaf: jax.Array, value: np.ndarray) -> jax.Array:
@@ -166,15 +206,15 @@ def _read(model: Any, apply: Apply | None, given: Inputs | None) -> Model:
         return any(home.startswith(f"{library}.") for home in homes)
 
     if is_of("equinox"):
-        from ._equinox import read as read_equinox
+        from .equinox import read as read_equinox
 
         return read_equinox(model, apply)
     if is_of("flax.nnx") and hasattr(model, "eval"):
-        from ._nnx import read as read_nnx
+        from .flax import read_nnx
 
         return read_nnx(model, apply)
     if isinstance(model, Mapping):
-        from ._linen import read as read_linen
+        from .flax import read_linen
 
         if given is not None and apply is None:
             raise StiefelError("inputs are given but not how to call the model; pass apply=module.apply too.")
@@ -191,10 +231,8 @@ def _read(model: Any, apply: Apply | None, given: Inputs | None) -> Model:
 
 
 def _arguments(inputs: Any) -> Inputs:
-    """Example inputs as positional and named arguments."""
-    given: Inputs = ((), inputs) if isinstance(inputs, dict) else ((inputs,), {})
-    if isinstance(inputs, tuple | list):
-        given = tuple(inputs), {}
+    """Example inputs as positional and named arguments, all of them finite."""
+    given = arguments(inputs)
     for leaf in jax.tree.leaves(given):
         numbers = isinstance(leaf, jax.Array | np.ndarray | float) and not isinstance(leaf, jax.core.Tracer)
         if numbers and jnp.issubdtype(jnp.result_type(leaf), jnp.floating) and not bool(jnp.isfinite(leaf).all()):
@@ -227,7 +265,7 @@ def _refuse_without_values(read: Model) -> None:
             )
 
 
-def _frozen(read: Model, trainable: Any) -> list[Parameter]:
+def _frozen(read: Model, trainable: Any) -> list[ArrayRef]:
     """The parameters, with those that are not trainable left alone."""
     if trainable is None:
         return read.parameters
@@ -239,50 +277,6 @@ def _frozen(read: Model, trainable: Any) -> list[Parameter]:
             f"trainable does not fit the model ({why}); give a tree of bools of its structure."
         ) from None
     return [
-        parameter if parameter.key in kept else parameter._replace(what=Leave("frozen: not trainable"))
+        parameter if parameter.key in kept else replace(parameter, what=Leave("frozen: not trainable"))
         for parameter in read.parameters
     ]
-
-
-def _roles(
-    read: Model,
-    parameters: list[Parameter],
-    inputs: Any,
-    given: Inputs | None,
-    stem: Patterns | None,
-    head: Patterns | None,
-) -> Roles:
-    """The parts that the model's weights play, by the names of their random numbers."""
-    stream_of: dict[Hashable, str] = {parameter.key: parameter.stream for parameter in reversed(parameters)}
-    stems, heads = (
-        None if patterns is None else [stream_of[key] for key in matching(option, parameters, patterns)]
-        for option, patterns in (("stem", stem), ("head", head))
-    )
-    tables = {p.stream for p in parameters if isinstance(p.what, Leave) and p.what.reason == "an embedding"}
-    layers = {stream_of[p.key]: p.what for p in read.parameters if isinstance(p.what, Layer)}
-    names = {key: stream_of.get(key, str(key)) for key in read.leaves}
-
-    def flow(arguments: Inputs) -> Any:
-        return flow_of(
-            lambda held, at: read.call(held, *at), read.leaves, arguments, names, {*layers, *tables}, read.is_state
-        )
-
-    if given is not None:
-        try:
-            traced = flow(given)
-        except Exception as error:  # whatever the user's model raises
-            raise _does_not_run(inputs, error) from None
-        if layers and not traced.reads:
-            raise StiefelError(
-                f"no layer of the model works on inputs={_shapes(inputs)}, so it has no ends; give other inputs, or "
-                "name them with stem= and head=."
-            )
-        return of_flow(traced, stems, heads, "traced", tables)
-    for example in read.examples:
-        try:
-            traced = flow(((example,), {}))
-        except Exception:  # a guess that does not fit
-            continue
-        return of_flow(traced, stems, heads, f"traced with an input of shape {example.shape}", tables)
-    order = [name for name, layer in layers.items() if layer.kind in ("linear", "convolution")]
-    return of_order(order, stems, heads, normalized=read.normalized)

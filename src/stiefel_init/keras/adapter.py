@@ -1,10 +1,10 @@
-"""Whole models: `initialize_`."""
+"""Whole models: `initialize_`, and the adapter that shows them to `recipe.initialize`."""
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
 import keras
@@ -12,26 +12,21 @@ import numpy as np
 
 from ..core import validate as _validate
 from ..core.errors import StiefelError
-from ..recipe._options import Recipe, chosen_scheme, matching
-from ..recipe._start import refuse_torch_only, start_of
-from ..recipe.initialize import Parameter, decide, values
-from ..recipe.layers import Conv, Layer, Leave
+from ..recipe.initialize import ArrayAdapter, Options, Patterns, RecipeName, initialize
+from ..recipe.layers import Conv
 from ..recipe.plan import Plan
-from ..recipe.roles import Roles, of_flow, of_order
 from ..recipe.trace import Flow
-from ..schemes import Scheme, SchemeName, Stiefel
-from ._flow import flow_of
-from ._initializer import DTYPES
-from ._layers import NORMS, parameters_of
-
-Patterns = str | Iterable[str]
+from ..schemes import Scheme, SchemeName
+from .initializers import DTYPES
+from .layers import NORMS, parameters_of
+from .trace import flow_of
 
 
 def initialize_(
     model: keras.Model,
     scheme: SchemeName | Scheme | None = None,
     *,
-    recipe: Recipe | None = None,
+    recipe: RecipeName | None = None,
     inputs: Any = None,
     stem: Patterns | None = None,
     head: Patterns | None = None,
@@ -78,56 +73,55 @@ def initialize_(
     """
     if not isinstance(model, keras.layers.Layer):
         raise StiefelError(f"model is a {type(model).__name__}; give a keras.Model.")
-    chosen = chosen_scheme(scheme, recipe, conv, ends=(inputs, stem, head))
-    refuse_torch_only(chosen)
-    number = random.getrandbits(63) if seed is None else _validate.size("seed", seed)
-    parameters = parameters_of(model)
-    variables: dict[Hashable, Any] = {id(variable): variable for variable in model.weights}
-    skipped = matching("skip", parameters, skip)
-    start = start_of(chosen, conv or "delta", lambda: _roles(model, parameters, inputs, stem, head))
-    rows, tasks = decide(parameters, skipped, chosen or Stiefel(), conv or "delta", start)
-    kinds = {key: keras.backend.standardize_dtype(variable.dtype) for key, variable in variables.items()}
-    for task in tasks:
-        kind, name = kinds[task.parameter.key], task.parameter.name
-        if kind not in DTYPES:
-            raise StiefelError(f"{name} has dtype {kind}; use one of {', '.join(DTYPES)}, or pass skip={name!r}.")
-    if not dry_run:
-        for key, value in values(tasks, number, [key for key, kind in kinds.items() if kind == "float64"]).items():
-            variables[key].assign(value)
-    return Plan(tuple(rows))
+    options = Options.of(scheme, recipe, conv=conv, inputs=inputs, stem=stem, head=head, skip=skip, dry_run=dry_run)
+    return initialize(KerasAdapter(model, seed, options), options)
 
 
-def _roles(model: Any, parameters: list[Parameter], inputs: Any, stem: Patterns | None, head: Patterns | None) -> Roles:
-    """The parts that the model's weights play, by the names of their random numbers."""
-    stream_of: dict[Hashable, str] = {parameter.key: parameter.stream for parameter in reversed(parameters)}
-    stems, heads = (
-        None if patterns is None else [stream_of[key] for key in matching(option, parameters, patterns)]
-        for option, patterns in (("stem", stem), ("head", head))
-    )
-    tables = {p.stream for p in parameters if isinstance(p.what, Leave) and p.what.reason == "an embedding"}
-    weights: Any = {p.key: stream_of[p.key] for p in parameters if len(p.shape) > 1 and not p.name.endswith("bias")}
-    how, flow = _flow(model, weights, inputs)
-    if flow is not None:
-        return of_flow(flow, stems, heads, how, tables)
-    order = {
-        p.stream: None for p in parameters if isinstance(p.what, Layer) and p.what.kind in ("linear", "convolution")
-    }
-    normalized = any(isinstance(layer, NORMS) for layer in model._flatten_layers())
-    return of_order(order, stems, heads, normalized=normalized)
+class KerasAdapter(ArrayAdapter):
+    """A built model of Keras."""
+
+    dtypes = DTYPES
+
+    def __init__(self, model: Any, seed: int | None, options: Options) -> None:
+        super().__init__(options)
+        self.seed = random.getrandbits(63) if seed is None else _validate.size("seed", seed)
+        self.model = model
+        self.parameters = parameters_of(model)
+        self.variables: dict[Hashable, Any] = {id(variable): variable for variable in model.weights}
+
+    @property
+    def normalized(self) -> bool:  # type: ignore[override]
+        return any(isinstance(layer, NORMS) for layer in self.model._flatten_layers())
+
+    def flow(self, streams: Mapping[Hashable, str], tables: Collection[str], inputs: Any) -> tuple[Flow | None, str]:
+        weights: Any = {
+            each.key: streams[each.key]
+            for each in self.parameters
+            if len(each.shape) > 1 and not each.name.endswith("bias")
+        }
+        return _flow(self.model, weights, inputs)
+
+    def dtype(self, key: Hashable) -> str:
+        return str(keras.backend.standardize_dtype(self.variables[key].dtype))
+
+    def put(self, values: Mapping[Hashable, np.ndarray]) -> None:
+        for key, value in values.items():
+            self.variables[key].assign(value)
 
 
-def _flow(model: Any, weights: dict[int, str], inputs: Any) -> tuple[str, Flow | None]:
+def _flow(model: Any, weights: dict[int, str], inputs: Any) -> tuple[Flow | None, str]:
     """The flow of the model, and how it was found; None where only the order of layers is known."""
     if inputs is None:
         try:
-            return "in the graph of layers", flow_of(model, weights) or flow_of(model, weights, _built_for(model))
+            return flow_of(model, weights) or flow_of(model, weights, _built_for(model)), "in the graph of layers"
         except Exception:  # whatever a user's call does that a symbol cannot
-            return "", None
+            return None, ""
+    inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
     _refuse_not_finite(inputs)
     try:
         symbols = keras.tree.map_structure(lambda x: keras.Input(batch_shape=np.shape(x), dtype=_dtype(x)), inputs)
         model.compute_output_spec(symbols)
-        return "traced", flow_of(model, weights, symbols)
+        return flow_of(model, weights, symbols), "traced"
     except Exception:  # the user's call may look at values, which symbols have none of
         try:
             model(inputs)
@@ -137,7 +131,7 @@ def _flow(model: Any, weights: dict[int, str], inputs: Any) -> tuple[str, Flow |
                 f"the model does not run on inputs={_shapes(inputs)} ({said}); give what it is called with: an array, "
                 "or a list or dict of arrays."
             ) from None
-        return "", None
+        return None, ""
 
 
 def _why(error: Exception) -> str:

@@ -10,9 +10,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..recipe.initialize import Layout, Parameter
-from ..recipe.layers import ONES, ZEROS, Constant, Layer, Leave
-from ._model import GUESSES, PIXELS, Apply, Model, example, is_floating, kept, no_rule
+from ..recipe.layers import ONES, ZEROS, ArrayRef, Constant, Layer, Layout, Leave
+from .model import GUESSES, PIXELS, Apply, Model, example, is_floating, kept, no_rule
 
 _NORMS = eqx.nn.LayerNorm, eqx.nn.GroupNorm, eqx.nn.RMSNorm, eqx.nn.BatchNorm
 _REPARAMETRIZED = eqx.nn.WeightNorm, eqx.nn.SpectralNorm
@@ -73,13 +72,13 @@ def _word(step: Any) -> str:
     return str(next(getattr(step, name) for name in ("name", "idx", "key") if hasattr(step, name)))
 
 
-def _parameter(name: str, key: Hashable, leaf: Any, chain: list[Any], last: str) -> Parameter:
+def _parameter(name: str, key: Hashable, leaf: Any, chain: list[Any], last: str) -> ArrayRef:
     owner = chain[-1]
     shape = tuple(leaf.shape)
     bias = getattr(owner, "bias", None)
     biased = id(bias) if last == "weight" and is_floating(bias) else None
     what, layout = _what(owner, last, shape, chain)
-    return Parameter(name, name, key, shape, what, layout, biased)
+    return ArrayRef(name, name, key, shape, what, layout, biased)
 
 
 def _what(

@@ -13,7 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..recipe.trace import ACTIVATIONS, INPUT, OUTPUTS, Flow, Signal, join
+from ..core.activations import SATURATING
+from ..core.activations import short as short_name
+from ..recipe.trace import ACTIVATIONS, INPUT, Flow, Signal, join
 
 
 class Value(NamedTuple):
@@ -144,7 +146,7 @@ class _Walker:
             return [_either(values) for values in zip(*branches)]
         inner = next((parameters[name] for name in ("jaxpr", "call_jaxpr", "fun_jaxpr") if name in parameters), None)
         if inner is not None:
-            short = str(parameters.get("name", "")).replace("_", "").lower()
+            short = short_name(str(parameters.get("name", "")))
             short = _NAMED.get(short, short)
             if short in ACTIVATIONS and sum(value.signal is not None for value in given) == 1:
                 plain = [value._replace(reduced=False) for value in given]
@@ -188,7 +190,7 @@ class _Walker:
             return self.made("rsqrt", given)
         same = len(signals) == 2 and signals[0].origins == signals[1].origins
         kinds = {signal.activation for signal in signals}
-        if same and len(kinds) == 2 and "" in kinds and (inner := max(kinds)) in OUTPUTS:
+        if same and len(kinds) == 2 and "" in kinds and (inner := max(kinds)) in SATURATING:
             for origin in signals[0].origins:
                 if self.flow.next.get(origin) == inner:
                     self.flow.next[origin] = "gelu"

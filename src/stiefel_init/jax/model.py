@@ -9,8 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..recipe.initialize import Parameter
-from ..recipe.layers import Leave
+from ..recipe.layers import ArrayRef, Leave
 
 Apply = Callable[..., Any]
 GUESSES = 12
@@ -21,7 +20,7 @@ PIXELS = (32, 28, 8, 64, 224)  # sides of images that networks are made for
 class Model:
     """The parameters of a model and how to run and rebuild it."""
 
-    parameters: list[Parameter]
+    parameters: list[ArrayRef]
     leaves: Mapping[Any, jax.Array]
     """All its arrays of floats, by the keys of the parameters."""
     call: Callable[[Mapping[Hashable, Any], tuple[Any, ...], dict[str, Any]], Any]

@@ -10,7 +10,7 @@ import keras
 from keras import layers
 
 from ..recipe.trace import INPUT, Flow, Signal, join
-from ._layers import ATTENTION, CONVOLUTIONS, DEPTHWISE, NORMS, SEPARABLE, TRANSPOSED, inner
+from .layers import ATTENTION, CONVOLUTIONS, DEPTHWISE, NORMS, SEPARABLE, TRANSPOSED, inner
 
 _NAMES = {
     "multiply": "mul",

@@ -10,10 +10,8 @@ import keras
 from keras import layers
 
 from ..core.errors import StiefelError
-from ..recipe.initialize import Layout, Parameter, dense, einsum, kernel
-from ..recipe.layers import ZEROS, Constant, Layer, Leave
+from ..recipe.layers import ZEROS, ArrayRef, Constant, Layer, Layout, Leave, Shape, dense, einsum, kernel
 
-Shape = tuple[int, ...]
 Held = tuple[Layer | Constant | Leave, Layout | None]
 CONVOLUTIONS = layers.Conv1D, layers.Conv2D, layers.Conv3D
 TRANSPOSED = layers.Conv1DTranspose, layers.Conv2DTranspose, layers.Conv3DTranspose
@@ -31,12 +29,12 @@ def inner(layer: Any) -> list[Any]:
     return list(layer._flatten_layers(include_self=False, recursive=False))
 
 
-def parameters_of(model: Any) -> list[Parameter]:
+def parameters_of(model: Any) -> list[ArrayRef]:
     """All trainable parameters of a model, under all their names."""
     counts: dict[str, int] = {}
     streams: dict[int, str] = {}
 
-    def visit(layer: Any, above: tuple[Any, ...], names: tuple[str, ...], own: tuple[str, ...]) -> Iterator[Parameter]:
+    def visit(layer: Any, above: tuple[Any, ...], names: tuple[str, ...], own: tuple[str, ...]) -> Iterator[ArrayRef]:
         if not layer.built:
             raise StiefelError(
                 f"{'.'.join(names) or 'model'} is not built, so it has no weights yet; call the model on an example "
@@ -66,14 +64,14 @@ def _renumbered(layer: Any, counts: dict[str, int]) -> str:
 
 def _parameter(
     layer: Any, above: tuple[Any, ...], variable: Any, names: tuple[str, ...], own: tuple[str, ...], bias: Any
-) -> Parameter:
+) -> ArrayRef:
     leaf, shape = variable.name, tuple(variable.shape)
     what, layout = _what(layer, above, leaf, shape)
     if not (variable.trainable and layer.trainable) and not isinstance(what, Leave):
         what, layout = Leave("frozen: trainable is False"), None
     stream = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}.get(leaf, leaf)
     weight = isinstance(what, Layer)
-    return Parameter(
+    return ArrayRef(
         ".".join((*names, leaf)), ".".join((*own, stream)), id(variable), shape, what, layout, bias if weight else None
     )
 

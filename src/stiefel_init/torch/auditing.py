@@ -1,0 +1,342 @@
+"""`audit`: what the parameters of a model hold, found out from their values, and which nobody has initialized.
+
+Note [false alarms]
+    Each distribution is rejected where its p-value is below `FALSE_ALARM`. The bound of a uniform one is the largest
+    entry; given that, the others are uniform below it, so the test is exact. The deviation of a normal one is
+    estimated, which makes the distance smaller: the test rejects the right one less often than stated. So of
+    parameters that hold one of these, at most `FALSE_ALARM` are said to hold none. A few entries fit several
+    distributions, and then all are named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy import special, stats
+from torch import Tensor, nn
+
+from ..core.check import errors, tolerance
+from ..core.errors import StiefelError
+from ..core.text import columns
+from ..recipe.layers import Leave, Matrices
+from .initialize.layers import rule
+from .initialize.parameters import TorchRef, is_uninitialized, parameters_of
+from .initialize.sharded import is_sharded
+
+FALSE_ALARM = 1e-4
+"""The probability with which a law is denied to a parameter that has it."""
+LEAST = 8
+"""Entries needed to tell anything."""
+_MOST = 100_000
+_CUT = 2.0
+HUGE = 1e6
+"""No initialization has entries this large."""
+UNKNOWN = "no law known here"
+
+
+class Row(NamedTuple):
+    """One parameter."""
+
+    name: str
+    shape: tuple[int, ...]
+    law: str
+    """What its values look like: `"member of the set"`, `"uniform ±0.125 (torch's own)"`, `"zeros"` …"""
+    alarm: str = ""
+    """What looks wrong with it."""
+
+
+@dataclass(frozen=True, repr=False)
+class Audit:
+    """What each parameter holds; prints as a table with a sentence below."""
+
+    rows: tuple[Row, ...]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __getitem__(self, name: str) -> Row:
+        """The row of the parameter `name`."""
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(name)
+
+    @property
+    def alarms(self) -> tuple[Row, ...]:
+        """The parameters with which something looks wrong."""
+        return tuple(row for row in self.rows if row.alarm)
+
+    def __str__(self) -> str:
+        table = columns(("parameter", "shape", "law", "alarm"), [tuple(map(str, row)) for row in self.rows])
+        count = len(self.alarms)
+        verdict = f"{count} of {len(self.rows)} parameters look wrong." if count else "Nothing looks wrong."
+        return "\n".join([*table, "", f"{verdict} A right law is denied with probability {FALSE_ALARM:g} at most."])
+
+    def __repr__(self) -> str:
+        return f"Audit of {len(self.rows)} parameters, {len(self.alarms)} alarms; print it for the table"
+
+
+def audit(model: nn.Module) -> Audit:
+    """Find out from its values which law each parameter holds, and which look as if nobody had initialized them.
+
+    Laws of independent entries are tested by Kolmogorov and Smirnov's distance, laws of matrices up to rounding. A
+    parameter raises an alarm if it has entries that are not finite, huge or subnormal, or is a weight of zeros; if it
+    has the values of another; and if units of a layer are equal, which stay equal in training.
+
+    Args:
+        model: Any module with values; sharded parameters are gathered.
+
+    Returns:
+        A row for each parameter; it prints as a table.
+
+    Raises:
+        StiefelError: for something that is no module, or parameters without values.
+
+    >>> model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    >>> _ = nn.init.eye_(model[0].weight), nn.init.zeros_(model[2].weight)
+    >>> _ = nn.init.ones_(model[0].bias), nn.init.zeros_(model[2].bias)
+    >>> print(audit(model))
+    parameter  shape   law       alarm
+    0.weight   (4, 4)  identity
+    0.bias     (4,)    ones
+    2.weight   (4, 4)  zeros     all zeros: never initialized?
+    2.bias     (4,)    zeros
+    <BLANKLINE>
+    1 of 4 parameters look wrong. A right law is denied with probability 0.0001 at most.
+    """
+    if not isinstance(model, nn.Module):
+        raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
+    refs: dict[Any, TorchRef] = {}
+    for ref in parameters_of(list(model.named_modules(remove_duplicate=False))):
+        refs.setdefault(ref.key, ref)  # tied weights count once
+    values = {ref.name: _values(ref) for ref in refs.values()}
+    twins = _equal_parameters(values)
+    rows = [_row(ref, values, twins.get(ref.name)) for ref in refs.values()]
+    return Audit(tuple(rows))
+
+
+def _values(ref: TorchRef) -> np.ndarray:
+    tensor: Any = ref.tensor.detach()
+    if is_uninitialized(ref.tensor) or tensor.is_meta:
+        raise StiefelError(f"{ref.name} has no values yet; initialize the model first.")
+    whole: Tensor = tensor.full_tensor() if is_sharded(tensor) else tensor
+    return whole.cpu().to(torch.float64).numpy()
+
+
+def _row(ref: TorchRef, values: dict[str, np.ndarray], twin: str | None) -> Row:
+    value = values[ref.name]
+    kind = torch.finfo(ref.tensor.dtype)
+    held = rule(ref.module, ref.leaf, ref.shape, "delta") if len(ref.shape) > 1 else None
+    is_weight = isinstance(held, Matrices)
+    alarm = _never_initialized(value, kind.smallest_normal, is_weight=is_weight)
+    if not np.isfinite(value).all():
+        return Row(ref.name, ref.shape, UNKNOWN, alarm)
+    law = _law(value, held, kind.eps)
+    if not alarm and twin is not None and not law.startswith("identit"):
+        alarm = f"equal to {twin}"
+    if not alarm and is_weight and isinstance(held, Matrices) and not held.order and len(value) > 1:
+        bias = values.get(ref.name.removesuffix(ref.leaf) + "bias")
+        if repeated := _equal_units(value, bias):
+            alarm = f"{repeated} of {len(value)} units repeat another"
+    return Row(ref.name, ref.shape, law, alarm)
+
+
+def _law(value: np.ndarray, held: Any, eps: float) -> str:
+    if not value.size:
+        return "empty"
+    if value.min() == value.max():
+        return {0.0: "zeros", 1.0: "ones"}.get(float(value.min()), f"all {value.min():.4g}")
+    matrices = held.otherwise if isinstance(held, Leave) else held
+    fans = (math.prod(value.shape[1:]) or 1, value.shape[0])
+    if isinstance(matrices, Matrices) and value.ndim > 1:
+        receptive = math.prod(value.shape[2:])
+        fans = (matrices.n * (receptive if matrices.tap else 1), matrices.m * (receptive if matrices.tap else 1))
+        if exact := _of_matrices(value, matrices, eps):
+            return exact
+    fits = _entry_laws(value, *fans)
+    if not fits:
+        return UNKNOWN if value.size >= LEAST else "too few entries to tell"
+    return " or ".join(fit.text for fit in fits)
+
+
+def _of_matrices(value: np.ndarray, matrices: Matrices, eps: float) -> str | None:
+    """The law of the matrices that a weight holds; of a kernel, at its centre or as a whole."""
+    if matrices.tap:
+        around = value.copy()
+        matrices.places(around)[...] = 0
+        if around.any():
+            return _matrix_law(value.reshape(1, len(value), -1), eps) if not matrices.order else None
+    blocks = matrices.places(value)
+    if matrices.order:
+        blocks = blocks.transpose(0, *(1 + axis for axis in matrices.order))
+    found = _matrix_law(np.ascontiguousarray(blocks).reshape(matrices.count, matrices.m, matrices.n), eps)
+    return f"{found} at the centre" if found and matrices.tap else found
+
+
+def _never_initialized(values: np.ndarray, smallest: float, *, is_weight: bool) -> str:
+    """Why a parameter looks as if it had never been given values; empty if it does not.
+
+    Args:
+        values: The parameter.
+        smallest: The smallest normal number of its dtype.
+        is_weight: Whether it is a matrix or a kernel, which zeros would keep from learning.
+    """
+    if not np.isfinite(values).all():
+        return f"{int((~np.isfinite(values)).sum())} entries are not finite: never initialized?"
+    size = np.abs(values)
+    if (size > HUGE).any():
+        return f"entries up to {size.max():.1e}: never initialized?"
+    if ((size > 0) & (size < smallest)).any():
+        return "entries too small for its dtype: never initialized?"
+    return "all zeros: never initialized?" if is_weight and not size.any() else ""
+
+
+def _equal_parameters(values: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Parameters that have the values of an earlier one: name → the earlier one's name."""
+    first: dict[tuple[tuple[int, ...], bytes], str] = {}
+    found: dict[str, str] = {}
+    for name, value in values.items():
+        if value.size > 1 and value.min() < value.max():
+            key = value.shape, hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).digest()
+            if key in first:
+                found[name] = first[key]
+            first.setdefault(key, name)
+    return found
+
+
+def _equal_units(weight: np.ndarray, bias: np.ndarray | None) -> int:
+    """How many units of a layer, rows of its weight with their biases, repeat an earlier one; rows of zeros aside."""
+    rows = weight.reshape(len(weight), -1)
+    if bias is not None and bias.shape == (len(rows),):
+        rows = np.column_stack([rows, bias])
+    rows = rows[np.abs(weight.reshape(len(weight), -1)).sum(1) > 0]
+    return len(rows) - len(np.unique(rows, axis=0))
+
+
+class Fit(NamedTuple):
+    """A law that the entries may have."""
+
+    text: str
+    p: float
+
+
+def _entry_laws(entries: np.ndarray, fan_in: int, fan_out: int) -> list[Fit]:
+    """The laws that are not rejected, the most likely one first.
+
+    Args:
+        entries: Finite numbers, not all equal.
+        fan_in: Of the weight, which names its usual laws.
+        fan_out: Likewise.
+    """
+    x = np.sort(entries.ravel()[:: -(-entries.size // _MOST)])
+    if len(x) < LEAST or x[0] == x[-1]:
+        return []
+    bound, deviation = float(np.abs(x).max()), math.sqrt(float(np.mean(x * x)))
+    inner = x[np.abs(x) < bound]
+    centre, error = float(x.mean()), float(x.std()) / math.sqrt(len(x))
+    fits = [
+        Fit(f"uniform ±{bound:.4g}{_uniform_name(bound, len(x), fan_in, fan_out)}", _p(inner / bound, _uniform)),
+        Fit(
+            f"normal, deviation {deviation:.4g}{_normal_name(deviation, len(x), fan_in, fan_out)}",
+            _p_normal(x / deviation),
+        ),
+        Fit(f"normal, deviation {bound / _CUT:.4g}, cut at ±{bound:.4g}", _p(inner * (_CUT / bound), _truncated)),
+    ]
+    spread = float(x.std())
+    if abs(centre) > 5 * error:
+        fits.append(Fit(f"normal, mean {centre:.4g}, deviation {spread:.4g}", _p_normal((x - centre) / spread)))
+    return sorted((fit for fit in fits if fit.p >= FALSE_ALARM), key=lambda fit: -fit.p)
+
+
+def _uniform(x: np.ndarray) -> np.ndarray:
+    return (x + 1) / 2
+
+
+def _truncated(x: np.ndarray) -> np.ndarray:
+    low = special.ndtr(-_CUT)
+    return (special.ndtr(x) - low) / (1 - 2 * low)
+
+
+def _p(x: np.ndarray, distribution: object) -> float:
+    """The p-value of the Kolmogorov–Smirnov distance of sorted entries from a distribution."""
+    return float(stats.kstest(x, distribution, method="asymp").pvalue) if len(x) else 0.0
+
+
+def _p_normal(x: np.ndarray) -> float:
+    """Of the distance and of the largest entry, which tells a law that is cut off: twice the smaller p-value."""
+    below = (1 - 2 * special.ndtr(-np.abs(x).max())) ** len(x)
+    return min(1.0, 2 * min(_p(x, special.ndtr), 2 * float(min(below, 1 - below))))
+
+
+def _uniform_name(bound: float, count: int, fan_in: int, fan_out: int) -> str:
+    """The usual law with that bound: the largest of `count` entries falls short of it by about bound/count."""
+    known = {"torch's own": 1 / fan_in, "xavier": 6 / (fan_in + fan_out), "he, uniform": 6 / fan_in}
+    slack = 1 + math.log(1 / FALSE_ALARM) / count
+    return _named(known, lambda square: bound * (1 - 1e-6) <= math.sqrt(square) <= bound * slack)
+
+
+def _normal_name(deviation: float, count: int, fan_in: int, fan_out: int) -> str:
+    known = {"he": 2 / fan_in, "lecun": 1 / fan_in, "xavier": 2 / (fan_in + fan_out), "gpt-2": 0.02**2}
+    width = 4 / math.sqrt(2 * count)  # four standard errors of an estimated deviation
+    return _named(known, lambda square: abs(deviation / math.sqrt(square) - 1) <= width)
+
+
+def _named(known: Mapping[str, float], fits: Callable[[float], bool]) -> str:
+    names = [name for name, square in known.items() if fits(square)]
+    return f" ({' or '.join(names)})" if names else ""
+
+
+def _matrix_law(w: np.ndarray, eps: float) -> str | None:
+    """The law of a batch of matrices, of shape (count, m, n), not empty and not constant; None if there is none."""
+    m, n = w.shape[-2:]
+    return _of_ones(w, eps) or _orthogonal(w, eps) or (_mirrored(w) if min(m, n) > 1 else None)
+
+
+def _times(scale: float) -> str:
+    return "" if math.isclose(scale, 1, rel_tol=1e-4) else f" × {scale:.4g}"
+
+
+def _of_ones(w: np.ndarray, eps: float) -> str | None:
+    """Identities, wrapped identities and permutations, times a number."""
+    m, n = w.shape[-2:]
+    filled = np.abs(w) > 0
+    size = float(np.abs(w).max())
+    if filled.sum() > w.shape[0] * max(m, n) or np.abs(np.abs(w[filled]) - size).max() > 4 * eps * size:
+        return None
+    if (w < 0).any():
+        return None
+    p = min(m, n)
+    rows, columns = np.arange(m)[:, None], np.arange(n)
+    if (filled == (rows == columns)).all():
+        return f"identity{_times(size)}"
+    if (filled == (rows % p == columns % p)).all():
+        return f"identities side by side{_times(size)}"
+    once = filled.sum(-2) if m <= n else filled.sum(-1)
+    return f"permutation{_times(size)}" if (once == 1).all() else None
+
+
+def _orthogonal(w: np.ndarray, eps: float) -> str | None:
+    m, n = w.shape[-2:]
+    gain = math.sqrt(float(np.square(w).sum()) / (len(w) * min(m, n)))
+    gram, forward, backward, _ = (float(np.max(error)) for error in errors(w / gain))
+    # The gain is measured too: its own rounding adds as much again.
+    allowed = 2 * tolerance(m, n, eps)
+    if not gram <= allowed:
+        return None
+    if max(forward, backward) <= allowed:
+        return f"member of the set{_times(gain)}"
+    return f"orthogonal{_times(gain)}" if min(m, n) > 1 else None
+
+
+def _mirrored(w: np.ndarray) -> str | None:
+    """Looks-linear: units in pairs of opposite sign."""
+    m, n = w.shape[-2:]
+    above = m % 2 == 0 and (w[:, : m // 2] == -w[:, m // 2 :]).all()
+    beside = n % 2 == 0 and (w[..., : n // 2] == -w[..., n // 2 :]).all()
+    return "mirrored pairs (looks-linear)" if above or beside else None

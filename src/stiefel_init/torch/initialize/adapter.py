@@ -1,0 +1,292 @@
+"""Whole models of PyTorch: `initialize_`, and the adapter that shows them to `recipe.initialize`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from contextlib import nullcontext
+from copy import deepcopy
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from ...core import validate as _validate
+from ...core.check import tolerance
+from ...core.errors import StiefelError
+from ...core.sample import Member
+from ...recipe.initialize import AN_EMBEDDING, Adapter, Options, Patterns, RecipeName, initialize
+from ...recipe.layers import ZEROS, Constant, Conv, Layer, Leave, Matrices, Rule
+from ...recipe.one_scheme import needs_roles
+from ...recipe.plan import Plan
+from ...recipe.roles import Roles
+from ...recipe.rules import Draw
+from ...recipe.trace import Flow
+from ...schemes import Scheme, SchemeName, Stiefel
+from ..inputs import tensors_in
+from ..sampling import _tensors
+from .apply import Planned, apply_plan, fill_all, materialize_, memory_device
+from .calibrate import calibrate_, check, restored_on_failure
+from .layers import EMBEDDINGS, RULED_BY_SHAPE, held_by, is_normalization, rule
+from .parameters import TorchRef, is_uninitialized, modules_of, parameters_of
+from .sharded import check_placements, is_sharded, reshard
+from .trace import read, watch
+from .wrappers import common_seed, finish_first, fresh_seed, refuse_scripted, unwrapped
+
+
+def initialize_(
+    model: nn.Module,
+    scheme: SchemeName | Scheme | None = None,
+    *,
+    recipe: RecipeName | None = None,
+    inputs: Any = None,
+    stem: Patterns | None = None,
+    head: Patterns | None = None,
+    seed: int | None = None,
+    conv: Conv | None = None,
+    skip: Patterns = (),
+    dry_run: bool = False,
+    device: torch.device | str | None = None,
+    member: Member = "uniform",
+    spread: float = 0.1,
+) -> Plan:
+    r"""Initialize all layers of `model` in place, and say what was done to each parameter.
+
+    Hidden linear, attention and recurrent layers become members of Õ(m,n) (q, k and v of an attention and the gates of
+    a recurrent layer each); layers at the two ends and convolutions get rules of their own (docs/initialize.md). Biases
+    become zero, except where they set the units of a stem apart; normalization layers become the identity. Embeddings,
+    frozen parameters, LoRA adapters and parameters of the user's own modules are left alone. Everything is checked
+    first: when something is refused, the model is unchanged.
+
+    Args:
+        model: Any module, also on the meta device, sharded, or wrapped for data parallelism.
+        scheme: Use this scheme (a name of `stiefel_init.schemes.names()`, or a `Scheme`) for every layer instead.
+        recipe: `"best"`, the default, or `"paper"`: every layer in the set, as scheme `"stiefel"` does.
+        inputs: Example inputs: a tensor, a tuple of arguments or a mapping of keywords. The model is run on them once
+            to find its ends; without them its forward is read by `torch.fx`, and failing that, its first and last
+            layers are taken. `"lsuv"` measures its layers on them, `"tat"` their mean square, `"meta-init"` how
+            gradients change.
+        stem: Patterns, as in `fnmatch`, of the names of weights that read the input, if you know better; `()` for none.
+        head: Likewise, of those that make the output.
+        seed: `None` draws from the global generator of the model's device. With an int, matrix i of the parameter
+            `name` is member i of the batch `stiefel_init.sample(m, n, batch=…, seed=seed, name=name)`, whatever the
+            device, the sharding, the wrapper and the rest of the model.
+        conv: How schemes that draw matrices fill a kernel. `"delta"`, the default, puts a matrix at its centre, place
+            (k-1)//2, and zeros elsewhere; `"flatten"` makes it one out × in·|kernel| matrix, divided by √|kernel|.
+            With stride 1, both carry the image of ones to √(in/out) times the image of ones.
+        skip: Patterns of the names of parameters to leave alone.
+        dry_run: Change nothing, only make the plan.
+        device: Where a model on the meta device gets its memory; torch's default device if not given.
+        member: Which member of the set `"stiefel"` draws, and with which `spread`, as in `stiefel_init.sample`.
+        spread: Of `member="rotation"`.
+
+    Returns:
+        What was done to each parameter, and why; it prints as a table.
+
+    Raises:
+        StiefelError: for a model, option, name or parameter that cannot be used; the model is unchanged.
+
+    >>> model = nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
+    >>> print(initialize_(model, seed=0))
+    parameter  shape      what is done    orthonormal  why
+    0.weight   (64, 784)  stiefel 64×784  rows         stem: reads the input (as torch.fx reads it)
+    0.bias     (64,)      zeros           —
+    2.weight   (10, 64)   centred 10×64   rows         head: makes the output (as torch.fx reads it)
+    2.bias     (10,)      zeros           —
+    """
+    if not isinstance(model, nn.Module):
+        raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
+    options = Options.of(
+        scheme, recipe, conv=conv, inputs=inputs, stem=stem, head=head, skip=skip, dry_run=dry_run, member=member,
+        spread=spread,
+    )  # fmt: skip
+    if seed is not None:
+        seed = _validate.size("seed", seed)
+    with torch.no_grad():
+        return initialize(TorchAdapter(model, seed, device), options, advised=True)
+
+
+class TorchAdapter(Adapter[TorchRef]):
+    """Any module, whose parameters are drawn where they are."""
+
+    def __init__(self, model: nn.Module, seed: int | None, device: torch.device | str | None) -> None:
+        self.model, self.seed = model, seed
+        self.modules = modules_of(model)
+        refuse_scripted(self.modules)
+        reshard(self.modules)
+        self.parameters = parameters_of(self.modules)
+        self.memory = memory_device(self.modules, [ref.tensor for ref in self.parameters], device)
+        self._alike: dict[Hashable, Rule] = {}
+
+    @property
+    def normalized(self) -> bool:  # type: ignore[override]
+        return any(is_normalization(ref.module) for ref in self.parameters)
+
+    @cached_property
+    def _tables(self) -> dict[Hashable, TorchRef]:
+        """The weights of embeddings, which are embeddings whichever of their names comes first."""
+        if not any(issubclass(kind, EMBEDDINGS) for kind in {type(module) for _, module in self.modules}):
+            return {}
+        return {ref.key: ref for ref in self.parameters if isinstance(ref.module, EMBEDDINGS)}
+
+    @cached_property
+    def _keys(self) -> dict[int, Hashable]:
+        return {id(ref.tensor): ref.key for ref in self.parameters}
+
+    def flow(self, streams: Mapping[Hashable, str], tables: Collection[str], inputs: Any) -> tuple[Flow | None, str]:
+        weights = {
+            id(ref.tensor): streams[ref.key]
+            for ref in self.parameters
+            if len(ref.shape) > 1 or isinstance(ref.module, parametrize.ParametrizationList)
+        }
+        gains = {
+            id(ref.tensor): streams[ref.key]
+            for ref in self.parameters
+            if ref.leaf != "bias" and math.prod(ref.shape) == max(ref.shape, default=1)
+        }
+        # A model without values runs on none, and FSDP shows other tensors than its parameters while it runs.
+        runs = not any(ref.empty for ref in self.parameters) or any(x.is_meta for x in tensors_in(inputs))
+        if inputs is not None and runs:
+            watched = watch(unwrapped(self.model), inputs, weights, gains)
+            if watched.reads or not weights:
+                return watched, "traced"
+        return read(unwrapped(self.model), weights, gains), "as torch.fx reads it"
+
+    def ordered(self) -> Iterable[TorchRef]:
+        layers = nn.Linear, nn.modules.conv._ConvNd
+        return (ref for ref in self.parameters if isinstance(ref.module, layers) and ref.leaf == "weight")
+
+    def layer(self, parameter: TorchRef) -> Layer | None:
+        if parameter.key in self._tables:
+            return Layer("embedding")
+        held = held_by(parameter.module, parameter.leaf, parameter.shape)
+        if not isinstance(held, Layer):
+            return None
+        return held if parameter.heads is None else replace(held, heads=parameter.heads)
+
+    def bias_of(self, parameter: TorchRef) -> Hashable:
+        bias = parameter.module._parameters.get("bias")
+        return None if bias is None else self._keys[id(bias)]
+
+    def rule(self, parameter: TorchRef, options: Options, zero: bool) -> Rule:
+        """Found out once for all that look alike, since deep models repeat themselves."""
+        owner = self._tables.get(parameter.key, parameter)
+        look = None if zero or owner is not parameter else _look(parameter)
+        known = self._alike.get(look)
+        if known is None:
+            known = _rule(parameter, owner, options.scheme or Stiefel(), options.conv, zero=zero)
+            if look is not None:
+                self._alike[look] = known
+        return known
+
+    def write(self, planned: Planned, options: Options, roles: Callable[[], Roles]) -> None:
+        scheme, inputs = options.scheme, options.inputs
+        if scheme is not None:
+            check(self.model, scheme, (ref for ref, _ in planned), inputs)
+        if options.dry_run:
+            return
+        calibrated = scheme if scheme is not None and scheme.calibrates and inputs is not None else None
+        tensors = [ref.tensor for ref in self.parameters]
+        seed = self.seed if self.seed is not None else common_seed(self.modules, tensors)
+        if seed is None and any(draw.source for _, draw in planned):
+            seed = fresh_seed(planned[0][0].tensor.device if self.memory is None else self.memory)
+        with finish_first():
+            if self.memory is not None:
+                materialize_(self.model, self.memory)
+            with nullcontext() if calibrated is None else restored_on_failure(self.parameters):
+                apply_plan(planned, seed)
+                if calibrated is not None:
+                    stems = roles().stems if needs_roles(calibrated) else ()
+                    drawn = [ref for ref, draw in planned if isinstance(draw.what, Matrices)]
+                    calibrate_(self.model, calibrated, drawn, inputs, stems, seed)
+
+
+def _look(ref: TorchRef) -> Hashable:
+    """All that decides the rule of a parameter of a usual layer; None where more does."""
+    kind, leaf, tensor, key = type(ref.module), ref.leaf, ref.tensor, ref.key
+    if kind not in RULED_BY_SHAPE or leaf not in ("weight", "bias") or "lora_" in ref.name:
+        return None
+    if type(key) is not int or key < 0:
+        return None
+    return kind, leaf, ref.shape, tensor.dtype, tensor.requires_grad, tensor.is_contiguous(), tensor.is_inference()
+
+
+def _rule(ref: TorchRef, owner: TorchRef, scheme: Scheme, conv: Conv, *, zero: bool) -> Rule:
+    """What a parameter holds, as the parameter `owner` of an embedding if it is one; `zero` where it is to be zero."""
+    name, tensor = ref.name, ref.tensor
+    usual = type(tensor) is nn.Parameter
+    if not usual and is_uninitialized(tensor):
+        raise StiefelError(
+            f"{name} is uninitialized, a lazy layer's parameter without a shape; run one forward pass first."
+        )
+    module, leaf = owner.module, owner.leaf
+    computed = "_" in leaf and leaf.rpartition("_")[0]  # as in weight_g and weight_v, weight_orig
+    if computed and isinstance(vars(module).get(computed), Tensor) and rule(module, computed, ref.shape, conv):
+        raise StiefelError(
+            f"{name} is what a hook computes {computed} from (weight norm, spectral norm or pruning); remove the hook, "
+            f"use torch.nn.utils.parametrizations instead, or pass skip={name.removesuffix(leaf) + computed + '_*'!r}."
+        )
+    if "lora_" in name and any(word.startswith("lora_") for word in name.split(".")):
+        return Leave("a LoRA adapter")
+    chosen = ZEROS if zero else rule(module, leaf, ref.shape, conv, entrywise=scheme.entrywise)
+    if isinstance(chosen, Leave) and chosen.reason == AN_EMBEDDING.reason and scheme.embeds:
+        chosen = chosen.otherwise
+    if chosen is None:
+        return Leave(f"no rule for parameters of {type(module).__name__}")
+    if isinstance(chosen, Leave):
+        return chosen
+    if not usual:
+        _check_kind(name, tensor)
+    if tensor.is_inference() and not torch.is_inference_mode_enabled():
+        raise StiefelError(
+            f"{name} was made under torch.inference_mode and cannot be changed outside; make the model outside, or "
+            f"pass skip={name!r}."
+        )
+    if (trouble := _tensors.flaw(tensor)) is not None:
+        raise StiefelError(f"{name} {trouble}, or pass skip={name!r}.")
+    steps = ref.parametrization
+    if not (tensor.requires_grad if steps is None else any(each.requires_grad for each in steps.parameters())):
+        return Leave("frozen: requires_grad is False")
+    if steps is not None:
+        _check_parametrization(ref, chosen, scheme)
+    return chosen
+
+
+def _check_kind(name: str, tensor: Tensor) -> None:
+    """Refuse a tensor that does not hold its values as others do."""
+    if is_sharded(tensor):
+        check_placements(name, tensor)
+    elif is_traceable_wrapper_subclass(tensor):
+        raise StiefelError(
+            f"{name} is a {type(tensor).__name__}, not a plain tensor; initialize the model before converting it, or "
+            f"pass skip={name!r}."
+        )
+
+
+def _check_parametrization(ref: TorchRef, chosen: Matrices | Constant, scheme: Scheme) -> None:
+    """Refuse a parametrization that does not give back what is assigned to it, tried on a copy of it."""
+    assert ref.parametrization is not None
+    kinds = ", ".join(type(step).__name__ for step in ref.parametrization)
+    if ref.tensor.is_meta:
+        raise StiefelError(f"{ref.name} is parametrized ({kinds}) and on the meta device; parametrize it afterwards.")
+    value, device = torch.empty_like(ref.tensor), ref.tensor.device
+    trial = deepcopy(ref.parametrization)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        fill_all([(ref, Draw(chosen, scheme))], 0, {ref.key: value})
+        try:
+            trial.right_inverse(value)
+            same = torch.allclose(
+                trial(), value, rtol=0, atol=tolerance(max(value.shape), 1, torch.finfo(value.dtype).eps)
+            )
+            trouble = "" if same else "does not give back what is assigned"
+        except Exception as error:  # whatever the user's right_inverse raises
+            trouble = f"cannot be assigned to ({str(error).splitlines()[0].rstrip('.')})"
+    if trouble:
+        raise StiefelError(
+            f"{ref.name} has a parametrization ({kinds}) that {trouble}; initialize the model before it is "
+            f"parametrized, or pass skip={ref.name!r}."
+        )

@@ -1,0 +1,46 @@
+"""Example inputs, and what models make of them: as arguments, as tensors, in words; shared with `diagnose`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ..recipe.trace import arguments
+
+__all__ = ["arguments", "plain", "shapes", "tensors_in"]
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """All that nested mappings, tuples and lists hold; a packed sequence is a tuple.
+
+    >>> list(leaves({"a": [1, (2, None)]}))
+    [1, 2, None]
+    """
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from leaves(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from leaves(item)
+    else:
+        yield value
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors among the leaves."""
+    return (leaf for leaf in leaves(value) if isinstance(leaf, Tensor))
+
+
+def plain(result: Any) -> Any:
+    """A model's result as containers that can be looked through; the package transformers has classes of its own."""
+    if isinstance(result, Mapping):
+        return dict(result)
+    return vars(result) if hasattr(result, "__dict__") and not isinstance(result, Tensor | tuple) else result
+
+
+def shapes(inputs: Any) -> str:
+    """The shapes of example inputs, for messages."""
+    words = (str(tuple(leaf.shape)) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves(inputs))
+    return ", ".join(words) or "()"
