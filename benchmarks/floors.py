@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stiefel_init.core import stream as _stream
 from stiefel_init.torch import initialize_, sample, stiefel_
-from stiefel_init.torch.sampling._householder import _BLOCK, _LAPACK_ROWS
+from stiefel_init.torch.sampling.householder import _BLOCK, _LAPACK_ROWS
 
 SHAPES = [(64, 64), (64, 784), (512, 512), (1024, 1024), (1024, 4096), (2048, 2048), (4096, 4096)]
 DEPTH, WIDTH, PANEL = 100, 64, 16

@@ -24,7 +24,7 @@ from torch import nn
 
 from stiefel_init.core import stream as _stream
 from stiefel_init.torch import initialize_
-from stiefel_init.torch.sampling._stream import normals
+from stiefel_init.torch.sampling.stream import normals
 
 NETWORK, STREAM, TRANSFORMER = "100 layers of width 64, one scheme", "seeded stream", "transformer"
 TARGETS: dict[str, dict[str, dict[str, float]]] = {

@@ -35,7 +35,7 @@ from stiefel_init import StiefelError
 from stiefel_init.core import stream as _stream
 from stiefel_init.core.validate import Method
 from stiefel_init.schemes import Stiefel, get
-from stiefel_init.torch.sampling import _householder, _source
+from stiefel_init.torch.sampling import householder, source
 
 sys.path += [str(Path(__file__).parent / folder) for folder in ("lab", "recipe")]
 pytest_plugins = ("laboratory", "data_room")  # what the tests of the laboratory share
@@ -248,28 +248,28 @@ def _torch_path(fill: Callable[..., Any]) -> Sampler:
     return draw
 
 
-def _numbers(out: torch.Tensor, generator: torch.Generator) -> _householder.Numbers:
-    return _source._Fresh(out, out.dtype, 1, generator)._numbers(slice(0, len(out)))
+def _numbers(out: torch.Tensor, generator: torch.Generator) -> householder.Numbers:
+    return source._Fresh(out, out.dtype, 1, generator)._numbers(slice(0, len(out)))
 
 
 def _lapack(out: torch.Tensor, generator: torch.Generator) -> None:
     for member in out:
-        _householder._lapack(member, _numbers(out, generator), aligned=True)
+        householder._lapack(member, _numbers(out, generator), aligned=True)
 
 
 def _blocks(out: torch.Tensor, generator: torch.Generator) -> None:
     for member in out:
-        _householder._compact_wy(member, 2, _numbers(out, generator), aligned=True)
+        householder._compact_wy(member, 2, _numbers(out, generator), aligned=True)
 
 
 def _batched_blocks(out: torch.Tensor, generator: torch.Generator) -> None:
-    _householder._compact_wy(out, 2, _numbers(out, generator), aligned=True)
+    householder._compact_wy(out, 2, _numbers(out, generator), aligned=True)
 
 
 def _torch_stream(count: int, m: int, n: int, seed: int) -> np.ndarray:
     out = torch.empty(count, m, n, dtype=torch.float64)
     keys = _stream.fold(_stream.key(seed, "torch"), np.arange(count))
-    return _source.fill_(out, Stiefel(), keys=keys).numpy()
+    return source.fill_(out, Stiefel(), keys=keys).numpy()
 
 
 def _filler(scheme: str) -> Callable[..., torch.Tensor]:

@@ -16,7 +16,7 @@ from stiefel_init.core import stream as _stream
 from stiefel_init.core.sample import MEMBERS, Member, member_scheme
 from stiefel_init.theory import propagate
 from stiefel_init.torch import initialize_, sample, stiefel_
-from stiefel_init.torch.sampling._source import fill_
+from stiefel_init.torch.sampling.source import fill_
 
 SHAPES = [(0, 4), (4, 0), (1, 1), (1, 5), (5, 1), (4, 4), (3, 12), (12, 3), (3, 5), (7, 4), (64, 64)]
 NON_NEGATIVE: tuple[Member, ...] = ("permutation", "identity")

@@ -46,7 +46,7 @@ class Source(Protocol):
     def array(self, values: np.ndarray) -> Array:
         """`values` as an array of the framework."""
 
-    def turn(self, a: Array, norm: float) -> Array:
+    def expm1_skew(self, a: Array, norm: float) -> Array:
         """exp(a) - I of each of a batch of skew-symmetric matrices, whose spectral norms are at most `norm`."""
 
     def erfinv(self, a: Array) -> Array:
@@ -61,7 +61,7 @@ InAttention = Literal["", "query", "key", "value", "output"]
 
 
 class Position(NamedTuple):
-    """The part that one layer plays.
+    """The role of one layer in its model.
 
     >>> Position(first=True).role, Position().role
     ('first', 'hidden')
@@ -88,7 +88,7 @@ class Position(NamedTuple):
     table: bool = False
     """Whether it is an embedding."""
     row: int = 1
-    """Layers of the row it is in, one after the other with nothing but activations between them; without the ends."""
+    """Layers of the chain it is in, with nothing but activations between them; first and last layer not counted."""
     units: int = 0
     """Its outputs; 0 if not known, as `inputs`."""
     inputs: int = 0
@@ -180,7 +180,7 @@ class Scheme(ABC):
         """The scheme of one layer of a model.
 
         Args:
-            position: The part that the layer plays.
+            position: The role of the layer.
 
         Returns:
             Itself, unless layers differ.
@@ -269,8 +269,8 @@ class Fixed(Scheme):
         return source.xp.broadcast_to(matrix, (source.count, source.m, source.n))
 
 
-class Start(Scheme):
-    """A start of whole models: it says which scheme each layer has, and draws nothing by itself."""
+class WholeModel(Scheme):
+    """An initialization of whole models: it says which scheme each layer has, and draws nothing by itself."""
 
     @abstractmethod
     def at(self, position: Position) -> Scheme:
@@ -283,6 +283,9 @@ class Start(Scheme):
         raise StiefelError(
             f"scheme={str(self)!r} needs {needs}; use stiefel_init.torch.initialize_ on the whole model."
         )
+
+
+Start = WholeModel  # its name in release 0.2
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import validate as _validate
+from ..core import validate
 from ..core.check import check
 from ..core.errors import StiefelError
 
@@ -139,7 +139,7 @@ def shift_for_alpha(x: Any, alpha: float = FAVOURED_ALPHA) -> np.ndarray:
 
 
 def _positive(name: str, value: Any) -> int:
-    size = _validate.size(name, value)
+    size = validate.size(name, value)
     if size == 0:
         raise StiefelError(f"{name}=0 is an empty matrix; {name} starts at 1.")
     return size

@@ -10,7 +10,7 @@ import torch
 
 from stiefel_init.core import geometry as _on_set
 from stiefel_init.torch import sample
-from stiefel_init.torch.optim import _kernel
+from stiefel_init.torch.optim import kernel
 
 pytestmark = [
     pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton"),
@@ -31,12 +31,12 @@ def test_steps_in_one_launch_are_the_plain_ones(kind: str, n: int, rate: float) 
         g = torch.randn(2, n, n, generator=generator).to(DEVICE)
         steps = torch.full((2, 1, 1), float(number), dtype=torch.float64, device=DEVICE)
         if kind == "adam":
-            numbers = _kernel.adam_numbers(rate, (0.9, 0.999), 1e-8, steps)
-            w = _kernel.step(w, g, (first, second), "adam", numbers)
+            numbers = kernel.adam_numbers(rate, (0.9, 0.999), 1e-8, steps)
+            w = kernel.step(w, g, (first, second), "adam", numbers)
             plain = _on_set.adam_step(plain[0], g.double(), plain[1], plain[2], steps + 1, rate)
         else:
-            numbers = _kernel.sgd_numbers(rate, 0.9, kind == "nesterov", steps)
-            w = _kernel.step(w, g, (first,), "sgd", numbers)
+            numbers = kernel.sgd_numbers(rate, 0.9, kind == "nesterov", steps)
+            w = kernel.step(w, g, (first,), "sgd", numbers)
             options: Any = {"decay": 0.9, "nesterov": kind == "nesterov"}
             plain = (*_on_set.sgd_step(plain[0], g.double(), plain[1], rate, **options), second)
     torch.testing.assert_close(w.double(), plain[0], atol=2e-5, rtol=0)
@@ -53,28 +53,28 @@ def test_without_the_ones_the_kernel_keeps_weights_orthogonal() -> None:
     for number in range(2):
         g = torch.randn(2, 17, 17, generator=generator).to(DEVICE)
         steps = torch.full((2, 1, 1), float(number), dtype=torch.float64, device=DEVICE)
-        numbers = _kernel.adam_numbers(0.1, (0.9, 0.999), 1e-8, steps)
-        w = _kernel.step(w, g, (first, second), "adam", numbers, ones=False)
+        numbers = kernel.adam_numbers(0.1, (0.9, 0.999), 1e-8, steps)
+        w = kernel.step(w, g, (first, second), "adam", numbers, ones=False)
         plain = _on_set.adam_step(plain[0], g.double(), plain[1], plain[2], steps + 1, 0.1, ones=False)
     torch.testing.assert_close(w.double(), plain[0], atol=2e-5, rtol=0)
     assert float((w @ w.mT - torch.eye(17, device=DEVICE)).abs().max()) < 1e-5
 
 
 def test_only_small_squares_in_single_precision_on_a_gpu() -> None:
-    assert not _kernel.fits(torch.zeros(2, 8, 8))
+    assert not kernel.fits(torch.zeros(2, 8, 8))
     if torch.cuda.is_available():
-        assert _kernel.fits(torch.zeros(2, 8, 8, device="cuda"))
-        assert not _kernel.fits(torch.zeros(2, 8, 9, device="cuda"))
-        assert not _kernel.fits(torch.zeros(2, 65, 65, device="cuda"))
+        assert kernel.fits(torch.zeros(2, 8, 8, device="cuda"))
+        assert not kernel.fits(torch.zeros(2, 8, 9, device="cuda"))
+        assert not kernel.fits(torch.zeros(2, 65, 65, device="cuda"))
 
 
 def test_a_kernel_is_tried_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     device = torch.device(DEVICE)
-    monkeypatch.setattr(_kernel, "_AGREES", {})
-    assert _kernel.agrees(device)
+    monkeypatch.setattr(kernel, "_AGREES", {})
+    assert kernel.agrees(device)
     for trouble in ("wrong", "broken"):
-        monkeypatch.setattr(_kernel, "_AGREES", {})
-        right = _kernel.step
+        monkeypatch.setattr(kernel, "_AGREES", {})
+        right = kernel.step
 
         def step(*given: Any, trouble: str = trouble, right: Any = right) -> torch.Tensor:
             if trouble == "broken":
@@ -82,10 +82,10 @@ def test_a_kernel_is_tried_before_it_is_used(monkeypatch: pytest.MonkeyPatch) ->
             return right(*given) * 1.01
 
         with monkeypatch.context() as patch:
-            patch.setattr(_kernel, "step", step)
+            patch.setattr(kernel, "step", step)
             if trouble == "broken":
                 with pytest.warns(RuntimeWarning, match="does not run"):
-                    assert not _kernel.agrees(device)
+                    assert not kernel.agrees(device)
             else:
-                assert not _kernel.agrees(device)
-            assert not _kernel.agrees(device)  # and it stays so, without another word
+                assert not kernel.agrees(device)
+            assert not kernel.agrees(device)  # and it stays so, without another word

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from ...core.errors import StiefelError
 from ...recipe.layers import Matrices
 from ...schemes import MetaInit, Scheme
-from ..sampling._tensors import WORKING
+from ..sampling.tensors import WORKING
 from ._carry_out import Task
 from ._tailored import TailoredReLU
 from .parameters import Place

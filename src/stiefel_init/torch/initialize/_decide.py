@@ -20,7 +20,7 @@ from ...recipe.layers import ZEROS, Constant, Conv, Leave, Matrices, Rule, Weigh
 from ...recipe.plan import Row
 from ...recipe.rules import Part, reason_of
 from ...schemes import Scheme
-from ..sampling import _tensors
+from ..sampling import tensors
 from ._carry_out import Task, fill_all
 from .layers import RULED_BY_SHAPE, layer_of, rule
 from .parameters import Place, is_uninitialized
@@ -196,7 +196,7 @@ def _rule(place: Place, owner: Place, scheme: Scheme, conv: Conv, part: Constant
             f"{name} was made under torch.inference_mode and cannot be changed outside; make the model outside, or "
             f"pass skip={name!r}."
         )
-    if (trouble := _tensors.flaw(tensor)) is not None:
+    if (trouble := tensors.flaw(tensor)) is not None:
         raise StiefelError(f"{name} {trouble}, or pass skip={name!r}.")
     steps = place.parametrization
     if not (tensor.requires_grad if steps is None else any(part.requires_grad for part in steps.parameters())):

@@ -8,15 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import stream as _stream
-from ...core import validate as _validate
+from ...core import stream, validate
 from ...core.sample import Member, member_scheme
 from ...core.validate import Method
 from ...schemes import He, Lee, Orthogonal, Random, Scheme, SchemeName, Xavier, get
 from ...schemes.deterministic import Variant
-from . import _tensors
-from ._householder import by_qr
-from ._source import fill_
+from . import tensors
+from .householder import by_qr
+from .source import fill_
 
 
 def sample(
@@ -55,10 +54,10 @@ def sample(
     >>> W.shape, check(W).ok
     (torch.Size([3, 64, 784]), True)
     """
-    m, n, batch = _validate.size("m", m), _validate.size("n", n), _validate.shape("batch", batch)
+    m, n, batch = validate.size("m", m), validate.size("n", n), validate.shape("batch", batch)
     out = torch.empty(*batch, m, n, dtype=dtype, device=device)
-    _tensors.check_dtype(out, "dtype")
-    _tensors.check_generator(generator, out)
+    tensors.check_dtype(out, "dtype")
+    tensors.check_generator(generator, out)
     return _member_(out, method, member, spread, generator)
 
 
@@ -106,14 +105,14 @@ def draw_(
             [0.0000, 0.0000, 0.7071, 0.7071]])
     """
     chosen = get(scheme)
-    _tensors.check(tensor, generator)
-    matrices = _tensors.matrices(tensor, batch_dims)
+    tensors.check(tensor, generator)
+    matrices = tensors.matrices(tensor, batch_dims)
     keys = None
     if seed is not None:
         count = math.prod(tensor.shape[:batch_dims])
-        keys = _stream.fold(_stream.key(_validate.size("seed", seed), name), np.arange(count))
+        keys = stream.fold(stream.key(validate.size("seed", seed), name), np.arange(count))
     places = math.prod(tensor.shape[batch_dims + 2 :])
-    return _tensors.write(tensor, fill_(matrices, chosen, generator=generator, keys=keys, places=places))
+    return tensors.write(tensor, fill_(matrices, chosen, generator=generator, keys=keys, places=places))
 
 
 def stiefel_(
@@ -148,12 +147,12 @@ def stiefel_(
     >>> torch.allclose(w.sum(1), torch.tensor(1.5).sqrt())
     True
     """
-    _tensors.check(tensor, generator)
-    gain = _validate.number("gain", gain)
-    matrices = _member_(_tensors.matrices(tensor, batch_dims), method, member, spread, generator)
+    tensors.check(tensor, generator)
+    gain = validate.number("gain", gain)
+    matrices = _member_(tensors.matrices(tensor, batch_dims), method, member, spread, generator)
     if gain != 1:
         matrices *= gain
-    return _tensors.write(tensor, matrices)
+    return tensors.write(tensor, matrices)
 
 
 def lee_(tensor: Tensor, epsilon: float = 0.1, *, variant: Variant = "product") -> Tensor:
