@@ -14,7 +14,6 @@ import torch
 from conftest import ALL_SCHEMES, PAPER_SCHEMES, assert_refused, quadrature, value_and_slope
 from scipy.special import ndtr
 
-import stiefel_init.torch
 from stiefel_init import StiefelError, sample, schemes
 from stiefel_init.schemes import Lee
 from stiefel_init.theory import ACTIVATIONS, finite_width, propagate, rectified_moments
@@ -113,19 +112,6 @@ def test_under_stiefel_signal_and_gradient_fall_with_the_logarithm_of_depth_only
     np.testing.assert_allclose(p.post_std[9999], p.post_mean[9999] / np.sqrt(2 * log[-1]), rtol=0.03)
     gradient = np.cumprod(p.gradient_factor**2)[[99, 999, 9999]]
     np.testing.assert_allclose(gradient * np.sqrt(log), gradient[-1] * np.sqrt(log[-1]), rtol=0.03)
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (1, 6), (6, 1), (2, 7), (7, 2), (10, 64), (64, 10), (5, 5)], ids=str)
-def test_lees_matrix_in_closed_form_is_the_one_by_factorization(shape: tuple[int, int]) -> None:
-    def positive_q(k: int) -> np.ndarray:
-        q, r = np.linalg.qr(np.ones((k, k)) + 0.1 * np.eye(k))
-        return q * np.sign(np.diag(r))
-
-    m, n = shape
-    expected = positive_q(m) @ np.eye(m, n) @ positive_q(n).T
-    np.testing.assert_allclose(Lee().matrix(m, n), expected, atol=1e-12)
-    W = stiefel_init.torch.lee_(torch.empty(shape, dtype=torch.float64)).numpy()
-    np.testing.assert_allclose(W, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("n", [30, 5, 1])
@@ -274,6 +260,10 @@ BAD: list[tuple] = [
     (propagate, ([2, 2],), {"mean": [0], "std": [1], "scheme": "lee direct"}, ["scheme='lee direct'"]),
     (propagate, ([2, 2],), {"mean": 0, "std": 1, "scheme": "random -1"}, ["std=-1"]),
     (propagate, ([2, 2],), {"mean": 0, "std": 1, "activation": "softsign"}, ["activation='softsign'"]),
+    (propagate, ([4, 4],), {"mean": 0, "std": 1, "member": "best"}, ["member='best'"]),
+    (propagate, ([4, 4],), {"mean": 0, "std": 1, "member": "rotation"}, ["no prediction"]),
+    (propagate, ([4, 4],), {"mean": 0, "std": 1, "member": "identity", "scheme": "he"}, ["scheme='stiefel'"]),
+    (propagate, ([4, 4],), {"mean": 0, "std": 1, "member": "identity", "activation": "elu"}, ["activation='relu'"]),
     (finite_width, (propagate([2, 2], mean=0, std=1, activation="elu"),), {}, ["'elu'", "'relu'"]),
 ]
 
