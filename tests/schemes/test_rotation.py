@@ -26,8 +26,8 @@ def skew(p: int, norm: float, dtype: type) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("norm", [0.0, 1e-4, 0.06, 0.08, 0.3, 0.4, 0.65, 0.75, 1.6, 1.8, 5.0, 40.0])
-@pytest.mark.parametrize("p", [0, 1, 2, 7, 65])
-def test_turn_is_the_exponential_less_the_identity(p: int, norm: float, dtype: type) -> None:
+@pytest.mark.parametrize("p", [0, 1, 7])
+def test_expm1_skew_is_the_exponential_less_the_identity(p: int, norm: float, dtype: type) -> None:
     """In each of its ways: degree 8, degree 12, and squared. Rounding of a turns the result by as much as its norm."""
     a, eps = skew(p, norm, dtype), float(np.finfo(dtype).eps)
     found = _construct.expm1_skew(a, norm, eps)

@@ -185,32 +185,29 @@ def test_a_closure_is_called_once_and_its_loss_returned() -> None:
     optimizer, other = StiefelSGD(model, lr=0.1), StiefelSGD(twin, lr=0.1)
     x = torch.ones(2, 6).double()
 
-    def closure() -> Tensor:
-        optimizer.zero_grad()
+    def closure(model: nn.Module = model) -> Tensor:
+        model.zero_grad()
         loss = model(x).square().sum()
         loss.backward()
         return loss
 
-    loss = optimizer.step(closure)
-    expected = twin(x).square().sum()
-    expected.backward()
+    loss, expected = optimizer.step(closure), closure(twin)
     other.step()
     assert loss.item() == expected.item()
     assert_same(weights(model), weights(twin))
 
 
 def test_the_rate_may_be_a_tensor_and_scheduled() -> None:
-    model, twin = network(), network()
-    rate = torch.tensor(0.01)
-    optimizer, other = StiefelAdam(model, lr=rate), StiefelAdam(twin, lr=0.01)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
-    twin_schedule = torch.optim.lr_scheduler.CosineAnnealingLR(other, 10)
-    for _ in range(3):
-        train(model, optimizer, steps=1)
-        train(twin, other, steps=1)
-        schedule.step()
-        twin_schedule.step()
-    assert_same(weights(model), weights(twin), close=1e-7)
+    trained = []
+    for rate in (torch.tensor(0.01), 0.01):
+        model = network()
+        optimizer = StiefelAdam(model, lr=rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+        for _ in range(3):
+            train(model, optimizer, steps=1)
+            schedule.step()
+        trained.append(weights(model))
+    assert_same(*trained, close=1e-7)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # torch.compile's own

@@ -1,4 +1,4 @@
-"""Every sampler draws the uniform law of Õ(m,n), and a sampler without the sign correction is caught.
+"""Every sampler draws uniformly on Õ(m,n), and a sampler without the sign correction is caught.
 
 Every test below rejects a right sampler with probability at most FALSE_ALARM, in the randomness of the fixed seeds. The
 tests look at the same matrices, so that what they say of one sampler is not independent; each rate holds nevertheless.
@@ -81,12 +81,12 @@ def test_agrees_with_the_papers_algorithm_1(name: str, shape: tuple[int, int]) -
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (2, 5), (4, 7)], ids=str)
-def test_without_the_sign_correction_the_law_is_wrong_and_the_tests_see_it(shape: tuple[int, int]) -> None:
+def test_without_the_sign_correction_the_distribution_is_wrong_and_the_tests_see_it(shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(8)
     x = rng.standard_normal((COUNT, *shape))
     right = np.stack([plain_member(row) for row in x])
     wrong = np.stack([plain_member(row, signs=False) for row in x])
-    assert all(stiefel_init.check(W).ok for W in wrong[:50])  # every one a member: only the law tells
+    assert all(stiefel_init.check(W).ok for W in wrong[:50])  # every one a member: only the distribution tells
     assert beta_pvalue(right) > FALSE_ALARM / 8
     assert beta_pvalue(wrong) < 1e-30
 
