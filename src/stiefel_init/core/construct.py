@@ -217,13 +217,7 @@ def complement(W: Any) -> np.ndarray:
 def cholesky_factor(m: int) -> np.ndarray:
     r"""L, lower triangular with LLᵀ = I_m - 11ᵀ/m (Lemma 2), in closed form:
 
-    L_jj = √((m-j)/(m-j+1)),  L_ij = -1/√((m-j+1)(m-j)) for i > j,  and a last column of zeros.
-
-    Args:
-        m: Rows and columns.
-
-    Returns:
-        An m × m array in float64.
+    L_jj = √((m-j)/(m-j+1)),  L_ij = -1/√((m-j+1)(m-j)) for i > j,  and a last column of zeros; in float64.
 
     Raises:
         StiefelError: if m is not a whole number ≥ 0.

@@ -167,34 +167,16 @@ class Scheme(ABC):
 
     @abstractmethod
     def draw(self, source: Source) -> Array:
-        """Draw `source.count` matrices.
-
-        Args:
-            source: Random numbers, and the sizes m and n.
-
-        Returns:
-            An array of shape (count, m, n), of the source's framework.
-        """
+        """Draw `source.count` matrices: an array of shape (count, m, n), of the source's framework."""
 
     def at(self, position: Position) -> Scheme:
-        """The scheme of one layer of a model.
-
-        Args:
-            position: The role of the layer.
-
-        Returns:
-            Itself, unless layers differ.
-        """
+        """The scheme of the layer of a model that has this role: itself, unless layers differ."""
         return self
 
     def bias(self, fan_in: int) -> Scheme | None:
-        """How the biases of a linear layer or a convolution start, as m × 1 matrices.
+        """How the biases of a linear layer or a convolution start, as m × 1 matrices; None for zeros.
 
-        Args:
-            fan_in: That of the layer's weight.
-
-        Returns:
-            None for zeros.
+        `fan_in` is that of the layer's weight.
         """
         return None
 
@@ -205,17 +187,10 @@ class Scheme(ABC):
         return kind.at is not Scheme.at or kind.bias is not Scheme.bias
 
     def distribution(self, m: int, n: int) -> Distribution:
-        """How m × n weights act on a signal.
-
-        Args:
-            m: Outputs.
-            n: Inputs.
-
-        Returns:
-            The distribution that `theory.propagate` uses.
+        """How weights of m outputs and n inputs act on a signal, for `theory.propagate`.
 
         Raises:
-            StiefelError: if the scheme has none.
+            StiefelError: if the scheme has no prediction.
         """
         if type(self).law is not Scheme.law:
             return self.law(m, n)
@@ -228,15 +203,7 @@ class Scheme(ABC):
         return self.distribution(m, n)
 
     def resolve(self, m: int, n: int) -> Scheme:
-        """The scheme that is used for m × n matrices: itself, or `Stiefel` if it has no such matrix.
-
-        Args:
-            m: Outputs.
-            n: Inputs.
-
-        Returns:
-            A scheme.
-        """
+        """The scheme that is used for m × n matrices: itself, or `Stiefel` if it has no such matrix."""
         return self
 
     def __str__(self) -> str:
@@ -254,15 +221,7 @@ class Fixed(Scheme):
 
     @abstractmethod
     def matrix(self, m: int, n: int) -> np.ndarray:
-        """W.
-
-        Args:
-            m: Outputs.
-            n: Inputs.
-
-        Returns:
-            An m × n array in float64.
-        """
+        """The matrix of m outputs and n inputs, in float64."""
 
     def draw(self, source: Source) -> Array:
         matrix = source.array(self.matrix(source.m, source.n))
@@ -297,13 +256,7 @@ _REGISTRY: dict[str, type[Scheme]] = {}
 
 
 def register(kind: _Kind) -> _Kind:
-    """Make a scheme available by its name; use it as a decorator, as in the example of `Scheme`.
-
-    Args:
-        kind: A subclass of `Scheme`: a frozen dataclass with a `name`.
-
-    Returns:
-        `kind` itself.
+    """Make a scheme, a frozen dataclass with a `name`, available by its name; as a decorator, see `Scheme`.
 
     Raises:
         StiefelError: if the name is not a word, or is taken.
@@ -322,10 +275,7 @@ def register(kind: _Kind) -> _Kind:
 
 
 def forget(name: str) -> None:
-    """Remove a scheme from the registry.
-
-    Args:
-        name: Its name; an unknown one is ignored.
+    """Remove a scheme from the registry; an unknown name is ignored.
 
     >>> forget("no such scheme")
     """
@@ -333,10 +283,7 @@ def forget(name: str) -> None:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all schemes.
-
-    Returns:
-        In the order of registration.
+    """The names of all schemes, in the order of registration.
 
     >>> "stiefel" in names()
     True

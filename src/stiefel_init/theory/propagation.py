@@ -59,10 +59,7 @@ class Propagation:
         return len(self.layer)
 
     def to_dict(self) -> dict[str, np.ndarray]:
-        """The columns, as for `pandas.DataFrame(p.to_dict())`.
-
-        Returns:
-            Column name → array.
+        """Column name → array, as for `pandas.DataFrame(p.to_dict())`.
 
         >>> propagate([9, 4], mean=1, std=1).to_dict()["fan_in"]
         array([9])
@@ -280,12 +277,6 @@ def finite_width(propagation: Propagation) -> FiniteWidth:
     layer off for good, is small. lee: nothing, for Gaussian input.
 
     The orders are derived; the constants 2, 1, 1 and 1 come from simulation: see docs/theory.md.
-
-    Args:
-        propagation: What `propagate` returned.
-
-    Returns:
-        One entry per layer in every array.
 
     Raises:
         StiefelError: if the activation is not ReLU.

@@ -32,13 +32,7 @@ def tailored_slope(depth: int) -> float:
     """The slope a at which orthogonal inputs have correlation 0.9 after `depth` layers √(2/(1+a²)) · LeakyReLU_a.
 
     Zhang, Botev, Martens: Deep Learning without Shortcuts: Shaping the Kernel with Tailored Rectifiers (2022). In
-    networks so shallow that ReLU itself stays below 0.9, the slope is 0.
-
-    Args:
-        depth: Activations between input and output.
-
-    Returns:
-        A slope in [0, 1).
+    networks so shallow that ReLU itself stays below 0.9, the slope is 0. `depth` counts the activations.
 
     Raises:
         StiefelError: for a depth below 1.

@@ -36,9 +36,7 @@ def sample(
         m: Outputs.
         n: Inputs.
         batch: Shape of a batch of independent matrices.
-        method: As in `stiefel_init.sample`.
-        member: As in `stiefel_init.sample`.
-        spread: As in `stiefel_init.sample`.
+        method, member, spread: As in `stiefel_init.sample`.
         dtype: torch's default dtype if not given; bfloat16 and float16 are drawn in float32 and rounded.
         device: torch's default device if not given.
         generator: On that device; the global one if not given.
@@ -132,9 +130,7 @@ def stiefel_(
         gain: Factor on W.
         batch_dims: Number of leading dimensions that index independent matrices, as in the stacked weights of experts
             or of an ensemble; m is the next dimension.
-        method: As in `stiefel_init.sample`.
-        member: As in `stiefel_init.sample`.
-        spread: As in `stiefel_init.sample`.
+        method, member, spread: As in `stiefel_init.sample`.
         generator: On the tensor's device; the global one if not given.
 
     Returns:
@@ -179,17 +175,7 @@ def lee_(tensor: Tensor, epsilon: float = 0.1, *, variant: Variant = "product") 
 
 
 def he_(tensor: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-    """Fill `tensor` with N(0, 2/fan_in): `torch.nn.init.kaiming_normal_` for ReLU.
-
-    Args:
-        tensor: A weight.
-        generator: On the tensor's device; the global one if not given.
-
-    Returns:
-        `tensor`.
-
-    Raises:
-        StiefelError: if the tensor cannot be filled.
+    """Fill `tensor` with N(0, 2/fan_in): `torch.nn.init.kaiming_normal_` for ReLU; see `draw_`.
 
     >>> he_(torch.empty(64, 50)).std().round(decimals=1)  # √(2/50)
     tensor(0.2000)
@@ -198,17 +184,7 @@ def he_(tensor: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
 
 
 def xavier_(tensor: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-    """Fill `tensor` with U(±√(6/(fan_in + fan_out))): `torch.nn.init.xavier_uniform_`.
-
-    Args:
-        tensor: A weight.
-        generator: On the tensor's device; the global one if not given.
-
-    Returns:
-        `tensor`.
-
-    Raises:
-        StiefelError: if the tensor cannot be filled.
+    """Fill `tensor` with U(±√(6/(fan_in + fan_out))): `torch.nn.init.xavier_uniform_`; see `draw_`.
 
     >>> bool((xavier_(torch.empty(64, 32)).abs() <= 0.25).all())
     True
@@ -219,16 +195,7 @@ def xavier_(tensor: Tensor, *, generator: torch.Generator | None = None) -> Tens
 def orthogonal_(tensor: Tensor, gain: float = 1.0, *, generator: torch.Generator | None = None) -> Tensor:
     """Fill `tensor` with gain times a Haar semi-orthogonal matrix: like `torch.nn.init.orthogonal_`, but faster.
 
-    Args:
-        tensor: A weight; m = its first dimension, n = the product of the others.
-        gain: Factor on the matrix.
-        generator: On the tensor's device; the global one if not given.
-
-    Returns:
-        `tensor`.
-
-    Raises:
-        StiefelError: if the tensor cannot be filled or the gain is invalid; the tensor is unchanged.
+    Tensor, generator and refusals are as in `draw_`.
 
     >>> w = orthogonal_(torch.empty(2, 5, dtype=torch.float64))
     >>> torch.allclose(w @ w.T, torch.eye(2, dtype=torch.float64))
@@ -238,18 +205,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, *, generator: torch.Generator
 
 
 def random_(tensor: Tensor, std: float = 0.1, *, generator: torch.Generator | None = None) -> Tensor:
-    """Fill `tensor` with N(0, std²).
-
-    Args:
-        tensor: A weight.
-        std: The standard deviation.
-        generator: On the tensor's device; the global one if not given.
-
-    Returns:
-        `tensor`.
-
-    Raises:
-        StiefelError: if the tensor cannot be filled or the std is invalid; the tensor is unchanged.
+    """Fill `tensor` with N(0, std²); tensor, generator and refusals are as in `draw_`.
 
     >>> random_(torch.empty(100, 100)).std().round(decimals=1)
     tensor(0.1000)
