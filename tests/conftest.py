@@ -1,4 +1,4 @@
-"""What the tests share: shapes and names, the plain textbook sampler, the product's samplers, the test of their law."""
+"""What the tests share: shapes and names, a plain textbook sampler, all samplers, tests of their distribution."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,7 +73,7 @@ ALL_SCHEMES = (  # those for every layer of every model
 )
 TORCH_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
-FALSE_ALARM = 1e-6  # the probability with which a test of a law rejects the right one
+FALSE_ALARM = 1e-6  # the probability with which a test of a distribution rejects the right one
 COUNT = 4000  # matrices drawn for it
 
 Sampler = Callable[[int, int, int, int], np.ndarray]  # (count, m, n, seed) -> (count, m, n)
@@ -218,78 +219,48 @@ def value_and_slope(activation: str, y: torch.Tensor) -> tuple[torch.Tensor, np.
     return x.detach(), slope.numpy()
 
 
-def _numpy(method: Method) -> Sampler:
-    def draw(count: int, m: int, n: int, seed: int) -> np.ndarray:
-        return stiefel_init.sample(m, n, batch=count, method=method, seed=np.random.default_rng(seed))
-
-    return draw
-
-
-def _numpy_stream(count: int, m: int, n: int, seed: int) -> np.ndarray:
-    return stiefel_init.sample(m, n, batch=count, seed=seed)
-
-
-def _torch(method: Method) -> Sampler:
-    def draw(count: int, m: int, n: int, seed: int) -> np.ndarray:
-        generator = torch.Generator().manual_seed(seed)
-        out = stiefel_init.torch.sample(m, n, batch=count, method=method, dtype=torch.float64, generator=generator)
-        return out.numpy()
-
-    return draw
-
-
-def _torch_path(fill: Callable[..., Any]) -> Sampler:
-    def draw(count: int, m: int, n: int, seed: int) -> np.ndarray:
-        generator = torch.Generator().manual_seed(seed)
-        out = torch.empty(count, min(m, n), max(m, n), dtype=torch.float64)
-        fill(out, generator)
-        return (out if m <= n else out.mT).numpy()
-
-    return draw
-
-
 def _numbers(out: torch.Tensor, generator: torch.Generator) -> householder.Numbers:
     return source._Fresh(out, out.dtype, 1, generator)._numbers(slice(0, len(out)))
 
 
-def _lapack(out: torch.Tensor, generator: torch.Generator) -> None:
-    for member in out:
-        householder._lapack(member, _numbers(out, generator), aligned=True)
+def _numpy(count: int, m: int, n: int, seed: int, **options: Any) -> np.ndarray:
+    return stiefel_init.sample(m, n, batch=count, seed=np.random.default_rng(seed), **options)
 
 
-def _blocks(out: torch.Tensor, generator: torch.Generator) -> None:
-    for member in out:
-        householder._compact_wy(member, 2, _numbers(out, generator), aligned=True)
+def _torch(count: int, m: int, n: int, seed: int, **options: Any) -> np.ndarray:
+    generator = torch.Generator().manual_seed(seed)
+    return stiefel_init.torch.sample(m, n, batch=count, dtype=torch.float64, generator=generator, **options).numpy()
 
 
-def _batched_blocks(out: torch.Tensor, generator: torch.Generator) -> None:
-    householder._compact_wy(out, 2, _numbers(out, generator), aligned=True)
+def _torch_path(count: int, m: int, n: int, seed: int, *, path: str) -> np.ndarray:
+    """By LAPACK or by blocks, of one matrix or of a batch, whatever is fastest for such a shape."""
+    generator = torch.Generator().manual_seed(seed)
+    out = torch.empty(count, min(m, n), max(m, n), dtype=torch.float64)
+    for part in [out] if path == "batched-blocks" else out:
+        if path == "lapack":
+            householder._lapack(part, _numbers(out, generator), aligned=True)
+        else:
+            householder._compact_wy(part, 2, _numbers(out, generator), aligned=True)
+    return (out if m <= n else out.mT).numpy()
 
 
 def _torch_stream(count: int, m: int, n: int, seed: int) -> np.ndarray:
-    out = torch.empty(count, m, n, dtype=torch.float64)
     keys = _stream.fold(_stream.key(seed, "torch"), np.arange(count))
-    return source.fill_(out, Stiefel(), keys=keys).numpy()
-
-
-def _filler(scheme: str) -> Callable[..., torch.Tensor]:
-    return lambda tensor, **options: stiefel_init.torch.draw_(tensor, scheme, **options)
+    return source.fill_(torch.empty(count, m, n, dtype=torch.float64), Stiefel(), keys=keys).numpy()
 
 
 # Every way to fill a tensor in place: the paper's schemes by functions of their own, and all by `draw_`.
 FILLERS: dict[str, Callable[..., torch.Tensor]] = {
     **{f"{name}_": getattr(stiefel_init.torch, f"{name}_") for name in PAPER_SCHEMES},
-    **{scheme: _filler(scheme) for scheme in ALL_SCHEMES},
+    **{scheme: partial(stiefel_init.torch.draw_, scheme=scheme) for scheme in ALL_SCHEMES},
 }
 
 SAMPLERS: dict[str, Sampler] = {
-    **{f"numpy-{method}": _numpy(method) for method in METHODS},
-    "numpy-stream": _numpy_stream,
+    **{f"numpy-{method}": partial(_numpy, method=method) for method in METHODS},
+    "numpy-stream": lambda count, m, n, seed: stiefel_init.sample(m, n, batch=count, seed=seed),
     "torch-stream": _torch_stream,
-    **{f"torch-{method}": _torch(method) for method in METHODS},
-    "torch-lapack": _torch_path(_lapack),
-    "torch-blocks": _torch_path(_blocks),
-    "torch-batched-blocks": _torch_path(_batched_blocks),
+    **{f"torch-{method}": partial(_torch, method=method) for method in METHODS},
+    **{f"torch-{path}": partial(_torch_path, path=path) for path in ("lapack", "blocks", "batched-blocks")},
 }
 
 
