@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -132,22 +133,26 @@ def _directions(k: int) -> list[np.ndarray]:
     return [(v - v.mean()) / np.linalg.norm(v - v.mean()) for v in vectors]
 
 
+def _least_pvalue(W: np.ndarray, left: Sequence[np.ndarray], right: Sequence[np.ndarray], dimension: int) -> float:
+    """Of the tests that aᵀWb is symmetric and (aᵀWb)² is Beta(1/2, (dimension-1)/2), over all pairs of a and b."""
+    worst = 1.0
+    for a, b in itertools.product(left, right):
+        t = np.einsum("i,kij,j->k", a, W, b)
+        worst = min(worst, stats.binomtest(int((t > 0).sum()), len(t)).pvalue)
+        if dimension > 1:
+            worst = min(worst, stats.kstest(t**2, stats.beta(0.5, (dimension - 1) / 2).cdf).pvalue)
+        else:
+            np.testing.assert_allclose(t**2, 1, atol=1e-12)
+    return worst
+
+
 def beta_pvalue(W: np.ndarray) -> float:
     """(aᵀWb)² is Beta(1/2, (max(m,n)-2)/2), and aᵀWb is symmetric, for unit a ⟂ ξ_m, b ⟂ ξ_n: the least of 8 p-values.
 
     With W = ξ_mξ_nᵀ + M V Nᵀ, V is a Haar semi-orthogonal (m-1)×(n-1) matrix.
     """
     m, n = W.shape[-2:]
-    worst = 1.0
-    for a in _directions(m):
-        for b in _directions(n):
-            t = np.einsum("i,kij,j->k", a, W, b)
-            worst = min(worst, stats.binomtest(int((t > 0).sum()), len(t)).pvalue)
-            if max(m, n) > 2:
-                worst = min(worst, stats.kstest(t**2, stats.beta(0.5, (max(m, n) - 2) / 2).cdf).pvalue)
-            else:
-                np.testing.assert_allclose(t**2, 1, atol=1e-12)
-    return worst
+    return _least_pvalue(W, _directions(m), _directions(n), max(m, n) - 1)
 
 
 def haar_pvalue(W: np.ndarray) -> float:
@@ -155,14 +160,8 @@ def haar_pvalue(W: np.ndarray) -> float:
 
     a and b are the first axes, where a wrong sign shows, the last ones, and the ones, which a member of Õ(m,n) keeps.
     """
-    m, n = W.shape[-2:]
-    worst = 1.0
-    for a in (np.eye(m)[0], np.eye(m)[-1], np.full(m, m**-0.5)):
-        for b in (np.eye(n)[0], np.eye(n)[-1], np.full(n, n**-0.5)):
-            t = np.einsum("i,kij,j->k", a, W, b)
-            worst = min(worst, stats.binomtest(int((t > 0).sum()), len(t)).pvalue)
-            worst = min(worst, stats.kstest(t**2, stats.beta(0.5, (max(m, n) - 1) / 2).cdf).pvalue)
-    return worst
+    left, right = ((np.eye(k)[0], np.eye(k)[-1], np.full(k, k**-0.5)) for k in W.shape[-2:])
+    return _least_pvalue(W, left, right, max(W.shape[-2:]))
 
 
 def values(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -40,15 +40,6 @@ def test_a_member_is_the_ones_plus_a_semi_orthogonal_matrix_of_the_complements(m
     assert is_member(np.outer(xi_m, xi_n) + basis(m) @ v @ basis(n).T)
 
 
-def test_one_of_the_two_conditions_is_not_enough() -> None:
-    """Semi-orthogonal and wide: Wξ_n = ξ_m forces Wᵀξ_m = ξ_n. Without orthogonality it does not."""
-    w = sample(2, 5, seed=0)
-    np.testing.assert_allclose(w.T @ np.full(2, 2**-0.5), np.full(5, 5**-0.5), atol=1e-14)
-    stretched = w + np.outer(np.full(2, 2**-0.5), np.array([1.0, -1, 0, 0, 0]))
-    np.testing.assert_allclose(stretched @ np.full(5, 5**-0.5), np.full(2, 2**-0.5), atol=1e-14)
-    assert abs(stretched.T @ np.full(2, 2**-0.5) - 5**-0.5).max() > 0.5
-
-
 @every_shape
 def test_centring_is_the_orthogonal_projection_to_the_complements(m: int, n: int) -> None:
     a, b = normals(m, n), normals(m, n, 1)
@@ -59,11 +50,15 @@ def test_centring_is_the_orthogonal_projection_to_the_complements(m: int, n: int
 
 @every_shape
 def test_the_tangent_and_normal_spaces(m: int, n: int) -> None:
-    """Curves through W have tangent velocities; what the projection removes is orthogonal to all tangent vectors."""
+    """Curves through W have tangent velocities; what the projection removes is orthogonal to all tangent vectors.
+
+    The weight itself is normal, so that its decay does nothing.
+    """
     w, a, b = sample(m, n, seed=0), geometry.centre(normals(m, n, 1)), geometry.centre(normals(m, n, 2))
     t, other = geometry.tangent(w, a), geometry.tangent(w, b)
     np.testing.assert_allclose(t, Plain(w).tangent(a), atol=1e-13)
     np.testing.assert_allclose(geometry.tangent(w, t), t, atol=1e-13)
+    np.testing.assert_allclose(geometry.tangent(w, geometry.centre(w)), 0, atol=1e-13)
     s = t @ w.T if m <= n else w.T @ t
     np.testing.assert_allclose(s + s.T, 0, atol=1e-13)
     np.testing.assert_allclose(((a - t) * other).sum(), 0, atol=1e-12)
@@ -76,13 +71,7 @@ def test_the_tangent_and_normal_spaces(m: int, n: int) -> None:
 
 
 @every_shape
-def test_the_weight_itself_is_normal_so_that_its_decay_does_nothing(m: int, n: int) -> None:
-    w = sample(m, n, seed=0)
-    np.testing.assert_allclose(geometry.tangent(w, geometry.centre(w)), 0, atol=1e-13)
-
-
-@every_shape
-@pytest.mark.parametrize("length", [1e-3, 0.1, 0.39, 5.0])
+@pytest.mark.parametrize("length", [1e-3, 0.39, 5.0])
 def test_the_retraction_is_the_polar_one_up_to_the_largest_turn(m: int, n: int, length: float) -> None:
     plain = Plain(sample(m, n, seed=0))
     t = plain.tangent(normals(m, n, 1))
@@ -169,11 +158,7 @@ def test_which_retractions_keep_the_ones(m: int, n: int) -> None:
     """Polar, Newton–Schulz, Muon's quintic and Cayley do with a centred step; QR does not, nor any without centring."""
     plain = Plain(sample(m, n, seed=0))
     w, t = plain.w, 0.2 * plain.tangent(normals(m, n, 1))
-    kept = {
-        "polar": polar(w - t),
-        "newton-schulz": geometry.slide(w, -t),
-        "cayley": cayley(w, t),
-    }
+    kept = {"polar": polar(w - t), "newton-schulz": geometry.slide(w, -t), "cayley": cayley(w, t)}
     q, r = np.linalg.qr(w - t if m >= n else (w - t).T)
     q = q * np.sign(np.diag(r))
     broken = {"qr": q if m >= n else q.T, "polar of an uncentred step": polar(w - t - 0.2 * normals(m, n, 2))}

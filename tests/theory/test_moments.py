@@ -127,13 +127,6 @@ def test_piecewise_linear_activations_scale(activation: str) -> None:
         np.testing.assert_allclose(scaled[1][keep], (std * scale)[keep], rtol=1e-12)
 
 
-def test_positive_and_negative_part_make_up_the_gaussian() -> None:
-    """y = p - n: E p - E n = μ and Var p + Var n + 2 E p E n = σ²."""
-    (p, sp), (n, sn) = rectified_moments(ALPHAS, 1.0), rectified_moments(-ALPHAS, 1.0)
-    np.testing.assert_allclose(p - n, ALPHAS, rtol=1e-14, atol=1e-15)
-    np.testing.assert_allclose(sp**2 + sn**2 + 2 * p * n, 1, rtol=1e-13)
-
-
 def test_special_parameters_give_the_activations_they_contain() -> None:
     for found, expected in (
         (activation_moments(ALPHAS, 1.0, "leaky_relu", negative_slope=0), rectified_moments(ALPHAS, 1.0)),
