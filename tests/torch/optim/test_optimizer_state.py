@@ -71,23 +71,16 @@ def test_of_a_model_it_keeps_the_members() -> None:
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
     on, off = optimizer.param_groups
     found = {name_of[id(p)]: batch for p, batch in zip(on["params"], on["matrices"])}
-    assert found == {
-        "stack": (6, 4, 6),
-        "attention.in_proj_weight": (3, 4, 4),
-        "attention.out_proj.weight": (1, 4, 4),
-        "patches.weight": (1, 8, 12),
-    }
+    attention = {"attention.in_proj_weight": (3, 4, 4), "attention.out_proj.weight": (1, 4, 4)}
+    assert found == {"stack": (6, 4, 6), "patches.weight": (1, 8, 12), **attention}
     assert len(on["params"]) + len(off["params"]) == len(name_of)
 
 
 def test_groups_say_what_is_on_the_set_and_strays_are_projected_with_a_warning() -> None:
     torch.manual_seed(0)
-    inside, outside, stack = (
-        nn.Parameter(torch.eye(3)),
-        nn.Parameter(torch.randn(3, 4)),
-        nn.Parameter(torch.randn(2, 3, 3)),
+    inside, outside, stack, free = map(
+        nn.Parameter, (torch.eye(3), torch.randn(3, 4), torch.randn(2, 3, 3), torch.eye(3))
     )
-    free = nn.Parameter(torch.eye(3))
     groups = [
         {"params": [inside, outside], "on_set": True, "lr": 0.5},
         {"params": [stack], "on_set": True, "batch_dims": 1},

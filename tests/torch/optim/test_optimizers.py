@@ -108,11 +108,10 @@ def test_the_state_is_tangent_and_the_free_parameters_move_as_usual(kind: str) -
     w, bias, head = weight(5, 7), nn.Parameter(torch.zeros(5).double()), nn.Parameter(torch.ones(3, 5).double())
     optimizer = KINDS[kind]([w, bias, head], lr=0.01)
     copies = [nn.Parameter(p.detach().clone()) for p in (bias, head)]
-    options: dict[str, Any] = (
-        {"momentum": 0.9, "nesterov": kind == "nesterov"} if kind in ("momentum", "nesterov") else {}
-    )
-    usual: Any = torch.optim.SGD(copies, lr=0.01, **options) if kind in ("sgd", "momentum", "nesterov") else None
-    usual = usual or torch.optim.AdamW(copies, lr=1e-3 if kind == "muon" else 0.01, weight_decay=0.0)
+    usual: Any = torch.optim.AdamW(copies, lr=1e-3 if kind == "muon" else 0.01, weight_decay=0.0)
+    if kind not in ("adam", "muon"):
+        momentum = 0.0 if kind == "sgd" else 0.9
+        usual = torch.optim.SGD(copies, lr=0.01, momentum=momentum, nesterov=kind == "nesterov")
     for number in range(4):
         at = w.detach().clone()
         for p, q in zip((w, bias, head), (w, *copies)):

@@ -36,10 +36,8 @@ def test_the_papers_six_have_functions_of_their_own_that_draw_what_draw_draws(na
     function = getattr(stiefel_init.torch, f"{name}_")
     assert f"{name}_" in stiefel_init.torch.__all__
     for shape in ((6, 9), (9, 6), (4, 3, 2, 2)):
-        options = {} if name == "lee" else {"generator": generator()}
-        assert torch.equal(
-            function(torch.empty(shape), **options), draw_(torch.empty(shape), name, generator=generator())
-        )
+        ours = function(torch.empty(shape), **({} if name == "lee" else {"generator": generator()}))
+        assert torch.equal(ours, draw_(torch.empty(shape), name, generator=generator()))
 
 
 @pytest.mark.parametrize(
@@ -152,12 +150,10 @@ def test_stiefel_is_gain_times_a_member_of_the_flattened_matrix(shape: tuple[int
 
 def test_he_and_xavier_are_torchs_own() -> None:
     for shape in ((6, 9), (9, 6), (4, 3, 2, 2)):
-        ours = he_(torch.empty(shape), generator=generator())
-        assert torch.equal(
-            ours, torch.nn.init.kaiming_normal_(torch.empty(shape), nonlinearity="relu", generator=generator())
-        )
-        ours = xavier_(torch.empty(shape), generator=generator())
-        assert torch.equal(ours, torch.nn.init.xavier_uniform_(torch.empty(shape), generator=generator()))
+        theirs = torch.nn.init.kaiming_normal_(torch.empty(shape), nonlinearity="relu", generator=generator())
+        assert torch.equal(he_(torch.empty(shape), generator=generator()), theirs)
+        theirs = torch.nn.init.xavier_uniform_(torch.empty(shape), generator=generator())
+        assert torch.equal(xavier_(torch.empty(shape), generator=generator()), theirs)
 
 
 def test_settings_for_fast_products_do_not_touch_precision() -> None:
