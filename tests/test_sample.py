@@ -27,7 +27,7 @@ FIXED = ("lee", "lee direct", "identity", "idinit", "zero", "sinusoidal")  # one
 def test_numpy_samples_are_members(method: Method) -> None:
     for shape, dtype in itertools.product(SHAPES, NUMPY_DTYPES):
         W = sample(*shape, batch=(2, 1), method=method, seed=0, dtype=dtype)
-        assert (W.shape, W.dtype) == ((2, 1, *shape), dtype)
+        assert (W.shape, W.dtype) == ((2, 1, *shape), np.dtype(dtype))
         assert W.flags.c_contiguous
         assert check(W).ok, check(W)
 
@@ -86,7 +86,7 @@ def test_draw_gives_finite_arrays_of_the_shape_and_dtype_asked_for(scheme: str) 
     cases = [*((shape, np.float64) for shape in SHAPES), ((6, 11), np.float32), ((6, 11), np.float16)]
     for (shape, dtype), seed, batch in itertools.product(cases, (None, 0, np.random.default_rng(0)), ((2, 1), ())):
         W = draw(scheme, *shape, batch=batch, seed=seed, dtype=dtype)
-        assert (W.shape, W.dtype) == ((*batch, *shape), dtype)
+        assert (W.shape, W.dtype) == ((*batch, *shape), np.dtype(dtype))
         assert W.flags.c_contiguous
         assert np.isfinite(W).all(), (shape, dtype)
         W += 1  # an array of one's own, not to be had from elsewhere

@@ -29,6 +29,8 @@ METHODS: list[tuple[tuple, dict[str, Any], list[str]]] = [
     ((2, 3), {"method": "qr"}, ["method='qr'", "householder", "algorithm1", "algorithm2"]),
     ((0, 3), {"method": "qr"}, ["method='qr'"]),
 ]
+BAD_SEEDS: tuple[Any, ...] = (-1, 1.5, "zero")
+BAD_TOLERANCES: tuple[Any, ...] = (-1, math.nan, math.inf, "small")
 CASES: list[tuple[Callable[[], Any], list[str]]] = [
     *(
         (partial(call, *arguments, **options), words)
@@ -49,7 +51,7 @@ CASES: list[tuple[Callable[[], Any], list[str]]] = [
     *(
         (partial(call, 2, 3, seed=seed), [f"seed={seed!r}"])
         for call in (sample, partial(sample, method="algorithm2"), partial(draw, "lee"))  # the last needs none
-        for seed in (-1, 1.5, "zero")
+        for seed in BAD_SEEDS
     ),
     (partial(complement, np.ones(3)), ["shape (3,)"]),
     (partial(complement, np.ones((2, 2), int)), ["int64"]),
@@ -64,7 +66,7 @@ CASES: list[tuple[Callable[[], Any], list[str]]] = [
     (partial(check, torch.eye(3, dtype=torch.int32)), ["torch.int32"]),
     (partial(check, torch.empty(3, 3, device="meta")), ["meta"]),
     (partial(check, "abc"), ["dtype"]),
-    *((partial(check, np.eye(2), tol=tol), ["tol="]) for tol in (-1, math.nan, math.inf, "small")),
+    *((partial(check, np.eye(2), tol=tol), ["tol="]) for tol in BAD_TOLERANCES),
     *((partial(validate.number, "x", x), [f"x={x!r} is not a finite number"]) for x in ("1", b"1", True, None, [1.0])),
     (partial(validate.number, "x", math.nan), ["x=nan is not a finite number; give a finite float."]),
     (partial(validate.number, "x", -math.inf, at_least=0), ["x=-inf is not a finite number ≥ 0;"]),

@@ -66,8 +66,8 @@ def measure(
         for n, m in pairwise(widths):
             weights = draw(scheme, count, m, n, generator)
             y = x @ weights.mT
-            x, slope = value_and_slope(activation, y)
-            tape.append((weights, torch.from_numpy(slope)))
+            x, at_y = value_and_slope(activation, y)
+            tape.append((weights, torch.from_numpy(at_y)))
             active = (y > 0).double().mean((1, 2))
             rows.append([y.mean((1, 2)), y.flatten(1).std(1), active, x.mean((1, 2)), x.flatten(1).std(1)])
         gradient = torch.randn(x.shape, generator=generator, dtype=torch.float64)

@@ -200,7 +200,7 @@ def test_the_rate_may_be_a_tensor_and_scheduled() -> None:
             train(model, optimizer, steps=1)
             schedule.step()
         trained.append(weights(model))
-    assert_same(*trained, close=1e-7)
+    assert_same(trained[0], trained[1], close=1e-7)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # torch.compile's own

@@ -14,7 +14,7 @@ from ...schemes import Scheme, Source
 from . import householder
 from .householder import Numbers
 from .stream import normals, on_gpu, words
-from .tensors import WORKING, on_device
+from .tensors import WORKING, full_precision, on_device
 
 
 def fill_(
@@ -84,7 +84,7 @@ class _Source(ABC):
         return tensor.to(self.out.device, self.dtype if tensor.is_floating_point() else None)
 
     def expm1_skew(self, a: Tensor, norm: float) -> Tensor:
-        with householder.full_precision(a.device.type):
+        with full_precision(a.device.type):
             return construct.expm1_skew(a, norm, torch.finfo(a.dtype).eps)
 
     turn = expm1_skew  # its name in release 0.2
