@@ -105,11 +105,7 @@ def expm1_skew(a: Array, norm: float, eps: float) -> Array:
     Taylor's polynomial of degree 8 in three products, or that of degree 12 in four (Bader, Blanes, Casas 2019). Where
     that is not exact to rounding, of a/2ᵏ, squared k times as (I + Z)² - I = 2Z + Z², so that nothing is lost beside
     the identity; what squaring adds to the defect D = (I + Z)ᵀ(I + Z) - I a Newton step takes off: Z - (I + Z)D/2.
-
-    Args:
-        a: Of shape (…, p, p).
-        norm: A bound; where it is exceeded, digits are lost gradually.
-        eps: The machine epsilon of `a`.
+    Where the bound `norm` is exceeded, digits are lost gradually; `eps` is the machine epsilon of `a`.
     """
 
     def reach(degree: int) -> float:

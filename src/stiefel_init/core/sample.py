@@ -75,11 +75,7 @@ def sample(
 
 
 def member_scheme(member: Any, spread: Any, method: str = "householder") -> Scheme:
-    """The scheme that draws a member of the set.
-
-    Raises:
-        StiefelError: for an unknown member or method, or a method that cannot draw that member.
-    """
+    """The scheme that draws a member of the set; refuses a method that cannot draw it, and unknown names."""
     if method not in validate.METHODS:
         raise unknown("method", method, validate.METHODS)
     if member not in MEMBERS:

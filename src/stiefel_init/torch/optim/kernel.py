@@ -92,14 +92,10 @@ def step(
 ) -> Tensor:
     """The next members; moments, which are contiguous, are updated in place.
 
-    Args:
-        weights: Of shape (k, n, n), in float32.
-        gradients: Likewise.
-        moments: Likewise; first and second ("adam"), or the momentum ("sgd").
-        kind: Which step.
-        numbers: Of shape (k, 6) or (1, 6), float32, on the device, so that a CUDA graph may change them: rate,
-            β₁, β₂, ε, 1 - β₁ᵗ, √(1 - β₂ᵗ) ("adam"); rate, decay, whether Nesterov's ("sgd").
-        ones: Whether the ones direction is kept; if not, weights stay orthogonal, and no more.
+    Weights, gradients and moments, first and second ("adam") or the momentum ("sgd"), are of shape (k, n, n), in
+    float32. `numbers`, of shape (k, 6) or (1, 6), in float32, are on the device, so that a CUDA graph may change them:
+    rate, β₁, β₂, ε, 1 - β₁ᵗ, √(1 - β₂ᵗ) ("adam"); rate, decay, whether Nesterov's ("sgd"). Without `ones`, weights
+    stay orthogonal, and no more.
     """
     n = weights.shape[-1]
     weights, gradients = weights.contiguous(), gradients.contiguous()

@@ -79,11 +79,7 @@ def reading_in_set(tensor: Tensor, readings: Iterable[Batch]) -> Batch | None:
 class Stack:
     """Parameters whose matrices have one shape, dtype and device, and their state.
 
-    Args:
-        parameters: At least one.
-        batches: The matrices of each.
-        state: The optimizer's; the entries it has are taken over, and replaced by views of the stacked ones.
-        moments: Names of the moments, each of the size of the weights.
+    What the optimizer's `state` has is taken over, and replaced by views of the stacked entries; `moments` names those.
     """
 
     def __init__(

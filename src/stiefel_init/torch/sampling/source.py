@@ -27,15 +27,9 @@ def fill_(
 ) -> Tensor:
     """Fill the matrices of `out`, of shape (…, m, n) and detached, with independent draws of the scheme.
 
-    Args:
-        out: In any memory layout and any dtype that the initializers accept.
-        scheme: What to draw.
-        generator: On `out`'s device; the global one if None.
-        keys: Instead, the stream keys of the matrices, of shape (matrices, 2), or unfolded, (matrices, 4).
-        places: Kernel entries among a row's n entries: fan_in is n, fan_out is m · places.
-
-    Returns:
-        `out`.
+    `out` may have any memory layout and any dtype that the initializers accept. Numbers come from the generator, on
+    `out`'s device, the global one if None; or from stream `keys`, of shape (matrices, 2), or unfolded, (matrices, 4).
+    `places` are the kernel's entries among a row's n entries: fan_in is n, fan_out is m · places.
     """
     if out.is_meta or not out.numel():
         return out
