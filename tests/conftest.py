@@ -164,6 +164,23 @@ def haar_pvalue(W: np.ndarray) -> float:
     return _least_pvalue(W, left, right, max(W.shape[-2:]))
 
 
+STATISTICS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "first entry": lambda W: W[:, 0, 0],
+    "last of the first column": lambda W: W[:, -1, 0],
+    "largest": lambda W: W.max((1, 2)),
+    "least": lambda W: W.min((1, 2)),
+    "sum": lambda W: W.sum((1, 2)),
+    "fourth powers": lambda W: (W**4).sum((1, 2)),
+}
+
+
+def assert_same_distribution(ours: np.ndarray, theirs: np.ndarray, *statistics: str) -> None:
+    """Of these statistics of two samples of matrices, by Kolmogorov–Smirnov; FALSE_ALARM in all."""
+    for name in statistics:
+        pvalue = stats.ks_2samp(STATISTICS[name](ours), STATISTICS[name](theirs)).pvalue
+        assert pvalue > FALSE_ALARM / len(statistics), name
+
+
 def values(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """A copy of everything the model holds."""
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}

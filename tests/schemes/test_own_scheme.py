@@ -160,9 +160,8 @@ def test_keras_saves_it_by_its_text(scheme: str, tmp_path: Path) -> None:
     init = Initializer(scheme, 2.0, seed=3)
     config = keras.initializers.serialize(init)
     assert json.loads(json.dumps(config))["config"]["scheme"] == scheme
-    again = keras.initializers.get(config)
-    first, second = (keras.ops.convert_to_numpy(one((6, 9))) for one in (init, again))
-    np.testing.assert_array_equal(first, second)
+    first, again = (keras.ops.convert_to_numpy(make((6, 9))) for make in (init, keras.initializers.get(config)))
+    np.testing.assert_array_equal(first, again)
     np.testing.assert_allclose(first.T, 2 * draw(scheme, 9, 6, seed=3, name="0"), rtol=0, atol=1e-5)
     layer = keras.layers.Dense(9, kernel_initializer=Initializer(scheme, seed=3))
     model = keras.Sequential([keras.Input((6,)), layer])

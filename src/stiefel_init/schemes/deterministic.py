@@ -158,7 +158,7 @@ class ZerO(Fixed):
     ([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], [[0.5, 0.5], [0.5, -0.5], [0.5, 0.5], [0.5, -0.5]])
     """
 
-    name = "zero"
+    name = "zero"  # the method; the matrix of zeros is `entrywise.Zeros`
 
     def matrix(self, m: int, n: int) -> np.ndarray:
         if m <= n:

@@ -61,10 +61,8 @@ def test_in_float32_one_block_is_orthonormal_to_rounding() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 1), (6, 6), (3, 8), (70, 70)], ids=str)
 def test_zeros_of_the_generator_give_members_in_one_block(shape: tuple[int, int]) -> None:
-    out = torch.empty(shape, device=DEVICE)
-    kernels.fill_in_one_block_(
-        out, torch.full(shape, 1e-18, device=DEVICE), True
-    )  # what a zero becomes: the mean of the draw
+    out, tiny = torch.empty(shape, device=DEVICE), torch.full(shape, 1e-18, device=DEVICE)
+    kernels.fill_in_one_block_(out, tiny, True)  # what a zero becomes: the mean of the draw
     assert check(out).ok, check(out)
 
 
