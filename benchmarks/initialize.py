@@ -20,7 +20,7 @@ from torch import nn
 
 from stiefel_init.core import stream as _stream
 from stiefel_init.torch import initialize_
-from stiefel_init.torch.sampling._stream import normals
+from stiefel_init.torch.sampling.stream import normals
 
 from . import timing
 from .timing import Record

@@ -1,11 +1,13 @@
-"""What the tests share: shapes and names, the plain textbook sampler, the product's samplers, the test of their law."""
+"""What the tests share: shapes and names, a plain textbook sampler, all samplers, tests of their distribution."""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +37,7 @@ from stiefel_init import StiefelError
 from stiefel_init.core import stream as _stream
 from stiefel_init.core.validate import Method
 from stiefel_init.schemes import Stiefel, get
-from stiefel_init.torch.sampling import _householder, _source
+from stiefel_init.torch.sampling import householder, source
 
 sys.path += [str(Path(__file__).parent / folder) for folder in ("lab", "recipe")]
 pytest_plugins = ("laboratory", "data_room")  # what the tests of the laboratory share
@@ -72,7 +74,7 @@ ALL_SCHEMES = (  # those for every layer of every model
 )
 TORCH_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
-FALSE_ALARM = 1e-6  # the probability with which a test of a law rejects the right one
+FALSE_ALARM = 1e-6  # the probability with which a test of a distribution rejects the right one
 COUNT = 4000  # matrices drawn for it
 
 Sampler = Callable[[int, int, int, int], np.ndarray]  # (count, m, n, seed) -> (count, m, n)
@@ -131,22 +133,26 @@ def _directions(k: int) -> list[np.ndarray]:
     return [(v - v.mean()) / np.linalg.norm(v - v.mean()) for v in vectors]
 
 
+def _least_pvalue(W: np.ndarray, left: Sequence[np.ndarray], right: Sequence[np.ndarray], dimension: int) -> float:
+    """Of the tests that aᵀWb is symmetric and (aᵀWb)² is Beta(1/2, (dimension-1)/2), over all pairs of a and b."""
+    worst = 1.0
+    for a, b in itertools.product(left, right):
+        t = np.einsum("i,kij,j->k", a, W, b)
+        worst = min(worst, stats.binomtest(int((t > 0).sum()), len(t)).pvalue)
+        if dimension > 1:
+            worst = min(worst, stats.kstest(t**2, stats.beta(0.5, (dimension - 1) / 2).cdf).pvalue)
+        else:
+            np.testing.assert_allclose(t**2, 1, atol=1e-12)
+    return worst
+
+
 def beta_pvalue(W: np.ndarray) -> float:
     """(aᵀWb)² is Beta(1/2, (max(m,n)-2)/2), and aᵀWb is symmetric, for unit a ⟂ ξ_m, b ⟂ ξ_n: the least of 8 p-values.
 
     With W = ξ_mξ_nᵀ + M V Nᵀ, V is a Haar semi-orthogonal (m-1)×(n-1) matrix.
     """
     m, n = W.shape[-2:]
-    worst = 1.0
-    for a in _directions(m):
-        for b in _directions(n):
-            t = np.einsum("i,kij,j->k", a, W, b)
-            worst = min(worst, stats.binomtest(int((t > 0).sum()), len(t)).pvalue)
-            if max(m, n) > 2:
-                worst = min(worst, stats.kstest(t**2, stats.beta(0.5, (max(m, n) - 2) / 2).cdf).pvalue)
-            else:
-                np.testing.assert_allclose(t**2, 1, atol=1e-12)
-    return worst
+    return _least_pvalue(W, _directions(m), _directions(n), max(m, n) - 1)
 
 
 def haar_pvalue(W: np.ndarray) -> float:
@@ -154,14 +160,25 @@ def haar_pvalue(W: np.ndarray) -> float:
 
     a and b are the first axes, where a wrong sign shows, the last ones, and the ones, which a member of Õ(m,n) keeps.
     """
-    m, n = W.shape[-2:]
-    worst = 1.0
-    for a in (np.eye(m)[0], np.eye(m)[-1], np.full(m, m**-0.5)):
-        for b in (np.eye(n)[0], np.eye(n)[-1], np.full(n, n**-0.5)):
-            t = np.einsum("i,kij,j->k", a, W, b)
-            worst = min(worst, stats.binomtest(int((t > 0).sum()), len(t)).pvalue)
-            worst = min(worst, stats.kstest(t**2, stats.beta(0.5, (max(m, n) - 1) / 2).cdf).pvalue)
-    return worst
+    left, right = ((np.eye(k)[0], np.eye(k)[-1], np.full(k, k**-0.5)) for k in W.shape[-2:])
+    return _least_pvalue(W, left, right, max(W.shape[-2:]))
+
+
+STATISTICS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "first entry": lambda W: W[:, 0, 0],
+    "last of the first column": lambda W: W[:, -1, 0],
+    "largest": lambda W: W.max((1, 2)),
+    "least": lambda W: W.min((1, 2)),
+    "sum": lambda W: W.sum((1, 2)),
+    "fourth powers": lambda W: (W**4).sum((1, 2)),
+}
+
+
+def assert_same_distribution(ours: np.ndarray, theirs: np.ndarray, *statistics: str) -> None:
+    """Of these statistics of two samples of matrices, by Kolmogorov–Smirnov; FALSE_ALARM in all."""
+    for name in statistics:
+        pvalue = stats.ks_2samp(STATISTICS[name](ours), STATISTICS[name](theirs)).pvalue
+        assert pvalue > FALSE_ALARM / len(statistics), name
 
 
 def values(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -218,78 +235,48 @@ def value_and_slope(activation: str, y: torch.Tensor) -> tuple[torch.Tensor, np.
     return x.detach(), slope.numpy()
 
 
-def _numpy(method: Method) -> Sampler:
-    def draw(count: int, m: int, n: int, seed: int) -> np.ndarray:
-        return stiefel_init.sample(m, n, batch=count, method=method, seed=np.random.default_rng(seed))
-
-    return draw
+def _numbers(out: torch.Tensor, generator: torch.Generator) -> householder.Numbers:
+    return source._Fresh(out, out.dtype, 1, generator)._numbers(slice(0, len(out)))
 
 
-def _numpy_stream(count: int, m: int, n: int, seed: int) -> np.ndarray:
-    return stiefel_init.sample(m, n, batch=count, seed=seed)
+def _numpy(count: int, m: int, n: int, seed: int, **options: Any) -> np.ndarray:
+    return stiefel_init.sample(m, n, batch=count, seed=np.random.default_rng(seed), **options)
 
 
-def _torch(method: Method) -> Sampler:
-    def draw(count: int, m: int, n: int, seed: int) -> np.ndarray:
-        generator = torch.Generator().manual_seed(seed)
-        out = stiefel_init.torch.sample(m, n, batch=count, method=method, dtype=torch.float64, generator=generator)
-        return out.numpy()
-
-    return draw
+def _torch(count: int, m: int, n: int, seed: int, **options: Any) -> np.ndarray:
+    generator = torch.Generator().manual_seed(seed)
+    return stiefel_init.torch.sample(m, n, batch=count, dtype=torch.float64, generator=generator, **options).numpy()
 
 
-def _torch_path(fill: Callable[..., Any]) -> Sampler:
-    def draw(count: int, m: int, n: int, seed: int) -> np.ndarray:
-        generator = torch.Generator().manual_seed(seed)
-        out = torch.empty(count, min(m, n), max(m, n), dtype=torch.float64)
-        fill(out, generator)
-        return (out if m <= n else out.mT).numpy()
-
-    return draw
-
-
-def _numbers(out: torch.Tensor, generator: torch.Generator) -> _householder.Numbers:
-    return _source._Fresh(out, out.dtype, 1, generator)._numbers(slice(0, len(out)))
-
-
-def _lapack(out: torch.Tensor, generator: torch.Generator) -> None:
-    for member in out:
-        _householder._lapack(member, _numbers(out, generator), aligned=True)
-
-
-def _blocks(out: torch.Tensor, generator: torch.Generator) -> None:
-    for member in out:
-        _householder._compact_wy(member, 2, _numbers(out, generator), aligned=True)
-
-
-def _batched_blocks(out: torch.Tensor, generator: torch.Generator) -> None:
-    _householder._compact_wy(out, 2, _numbers(out, generator), aligned=True)
+def _torch_path(count: int, m: int, n: int, seed: int, *, path: str) -> np.ndarray:
+    """By LAPACK or by blocks, of one matrix or of a batch, whatever is fastest for such a shape."""
+    generator = torch.Generator().manual_seed(seed)
+    out = torch.empty(count, min(m, n), max(m, n), dtype=torch.float64)
+    for part in [out] if path == "batched-blocks" else out:
+        if path == "lapack":
+            householder._lapack(part, _numbers(out, generator), aligned=True)
+        else:
+            householder._compact_wy(part, 2, _numbers(out, generator), aligned=True)
+    return (out if m <= n else out.mT).numpy()
 
 
 def _torch_stream(count: int, m: int, n: int, seed: int) -> np.ndarray:
-    out = torch.empty(count, m, n, dtype=torch.float64)
     keys = _stream.fold(_stream.key(seed, "torch"), np.arange(count))
-    return _source.fill_(out, Stiefel(), keys=keys).numpy()
-
-
-def _filler(scheme: str) -> Callable[..., torch.Tensor]:
-    return lambda tensor, **options: stiefel_init.torch.draw_(tensor, scheme, **options)
+    return source.fill_(torch.empty(count, m, n, dtype=torch.float64), Stiefel(), keys=keys).numpy()
 
 
 # Every way to fill a tensor in place: the paper's schemes by functions of their own, and all by `draw_`.
 FILLERS: dict[str, Callable[..., torch.Tensor]] = {
     **{f"{name}_": getattr(stiefel_init.torch, f"{name}_") for name in PAPER_SCHEMES},
-    **{scheme: _filler(scheme) for scheme in ALL_SCHEMES},
+    **{scheme: partial(stiefel_init.torch.draw_, scheme=scheme) for scheme in ALL_SCHEMES},
 }
 
 SAMPLERS: dict[str, Sampler] = {
-    **{f"numpy-{method}": _numpy(method) for method in METHODS},
-    "numpy-stream": _numpy_stream,
+    **{f"numpy-{method}": partial(_numpy, method=method) for method in METHODS},
+    "numpy-stream": lambda count, m, n, seed: stiefel_init.sample(m, n, batch=count, seed=seed),
     "torch-stream": _torch_stream,
-    **{f"torch-{method}": _torch(method) for method in METHODS},
-    "torch-lapack": _torch_path(_lapack),
-    "torch-blocks": _torch_path(_blocks),
-    "torch-batched-blocks": _torch_path(_batched_blocks),
+    **{f"torch-{method}": partial(_torch, method=method) for method in METHODS},
+    **{f"torch-{path}": partial(_torch_path, path=path) for path in ("lapack", "blocks", "batched-blocks")},
 }
 
 

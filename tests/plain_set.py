@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,8 @@ class Plain:
     def centred(self, a: np.ndarray) -> np.ndarray:
         return self.M @ (self.M.T @ a @ self.N) @ self.N.T
 
+    gradient = centred
+
     def tangent(self, a: np.ndarray) -> np.ndarray:
         z, v = self.M.T @ a @ self.N, self.V
         if self.m <= self.n:
@@ -47,11 +50,27 @@ class Plain:
         self.V = polar(self.V - self.M.T @ step @ self.N)
 
 
-def generator(w: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """K of the Riemannian gradient KW at a square member."""
-    c = np.eye(len(w)) - 1 / len(w)
-    p = c @ gradient @ w.T @ c
-    return (p - p.T) / 2
+class Turning:
+    """A square member that is turned by generators, which are centred and skew and need no transport."""
+
+    def __init__(self, w: np.ndarray) -> None:
+        self.w = w
+
+    def gradient(self, a: np.ndarray) -> np.ndarray:
+        """K of the Riemannian gradient KW."""
+        p = self.tangent(a @ self.w.T)
+        return (p - p.T) / 2
+
+    def tangent(self, k: np.ndarray) -> np.ndarray:
+        c = np.eye(len(k)) - 1 / len(k)
+        return c @ k @ c
+
+    def move(self, k: np.ndarray) -> None:
+        self.w = turned(self.w, k)
+
+
+def member(w: np.ndarray) -> Any:
+    return Turning(w) if len(w) == len(w.T) else Plain(w)
 
 
 def turned(w: np.ndarray, k: np.ndarray) -> np.ndarray:
@@ -81,49 +100,29 @@ def muon(a: np.ndarray) -> np.ndarray:
 
 
 def adam(w: np.ndarray, gradients: Sequence[np.ndarray], lr: float) -> np.ndarray:
-    plain, m, v = Plain(w), np.zeros_like(w), np.zeros_like(w)
-    if len(w) == len(w.T):
-        c = np.eye(len(w)) - 1 / len(w)
-        for t, gradient in enumerate(gradients, 1):
-            g = np.sqrt(2) * generator(w, gradient)  # orthonormal coordinates
-            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
-            quotient = m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
-            w = turned(w, lr * c @ quotient @ c / np.sqrt(2))
-        return w
+    plain, m, v = member(w), np.zeros_like(w), np.zeros_like(w)
+    scale = np.sqrt(2) if len(w) == len(w.T) else 1.0  # orthonormal coordinates of generators
     for t, gradient in enumerate(gradients, 1):
-        g = plain.centred(gradient)
-        m = plain.tangent(0.9 * m + 0.1 * g)
-        v = 0.999 * v + 0.001 * g**2
+        g = scale * plain.gradient(gradient)
+        m, v = plain.tangent(0.9 * m + 0.1 * g), 0.999 * v + 0.001 * g**2
         quotient = m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
-        plain.move(lr * plain.tangent(plain.centred(quotient)))
+        plain.move(lr * plain.tangent(quotient) / scale)
     return plain.w
 
 
 def sgd(w: np.ndarray, gradients: Sequence[np.ndarray], lr: float, momentum: float, nesterov: bool) -> np.ndarray:
-    plain, m = Plain(w), np.zeros_like(w)
-    if len(w) == len(w.T):
-        for gradient in gradients:
-            g = generator(w, gradient)
-            m = momentum * m + g
-            w = turned(w, lr * (g + momentum * m if nesterov else m))
-        return w
+    plain, m = member(w), np.zeros_like(w)
     for gradient in gradients:
-        g = plain.tangent(plain.centred(gradient))
+        g = plain.tangent(plain.gradient(gradient))
         m = momentum * plain.tangent(m) + g
         plain.move(lr * (g + momentum * m if nesterov else m))
     return plain.w
 
 
 def muon_steps(w: np.ndarray, gradients: Sequence[np.ndarray], lr: float) -> np.ndarray:
-    plain, m = Plain(w), np.zeros_like(w)
-    if len(w) == len(w.T):
-        for gradient in gradients:
-            g = generator(w, gradient)
-            m = 0.95 * m + g
-            w = turned(w, lr * muon(g + 0.95 * m))
-        return w
+    plain, m = member(w), np.zeros_like(w)
     for gradient in gradients:
-        g = plain.centred(gradient)
+        g = plain.gradient(gradient)
         m = plain.tangent(0.95 * m + g)
         plain.move(lr * plain.tangent(muon(g + 0.95 * m)))
     return plain.w

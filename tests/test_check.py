@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,22 +11,16 @@ import pytest
 import torch
 
 import stiefel_init.torch
-from stiefel_init import StiefelError, check, sample
+from stiefel_init import check, sample
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
-def test_jax_arrays(dtype: Any) -> None:
-    W = jnp.asarray(sample(5, 8, seed=0), dtype)
-    assert check(W).ok
-    assert not check(-W).ok
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_torch_tensors_even_those_that_require_grad(dtype: torch.dtype) -> None:
-    W = stiefel_init.torch.sample(5, 8, dtype=dtype).requires_grad_()
-    assert check(W).ok
-    assert not check(torch.nn.init.orthogonal_(torch.empty(5, 8)).to(dtype)).ok
-    assert W.grad_fn is None
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+def test_arrays_of_torch_and_jax_even_tensors_that_require_grad(dtype: str) -> None:
+    tensor = stiefel_init.torch.sample(5, 8, dtype=getattr(torch, dtype)).requires_grad_()
+    for W in (tensor, jnp.asarray(sample(5, 8, seed=0), "float32" if dtype == "float64" else dtype)):
+        assert check(W).ok
+        assert not check(-W).ok
+    assert tensor.grad_fn is None
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (64, 784), (1000, 64)], ids=str)
@@ -86,27 +79,3 @@ def test_result_is_frozen_and_reads_as_one_line() -> None:
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (2, 0, 3)], ids=str)
 def test_empty_matrices_are_members(shape: tuple[int, ...]) -> None:
     assert check(np.empty(shape)).ok
-
-
-@pytest.mark.parametrize(
-    ("W", "words"),
-    [
-        (np.ones(3), "shape (3,)"),
-        (np.float64(1), "shape ()"),
-        (np.eye(3, dtype=int), "int64"),
-        (np.eye(3, dtype=complex), "complex128"),
-        (torch.eye(3, dtype=torch.int32), "torch.int32"),
-        (torch.empty(3, 3, device="meta"), "meta"),
-        ("abc", "dtype"),
-    ],
-)
-def test_bad_input_is_named(W: Any, words: str) -> None:
-    with pytest.raises(StiefelError) as error:
-        check(W)
-    assert words in str(error.value)
-
-
-@pytest.mark.parametrize("tol", [-1, math.nan, math.inf, "small"])
-def test_bad_tolerance_is_named(tol: Any) -> None:
-    with pytest.raises(StiefelError, match="tol="):
-        check(np.eye(2), tol=tol)

@@ -25,7 +25,7 @@ from stiefel_init.core import stream as _stream
 from stiefel_init.jax import initializer, stiefel
 from stiefel_init.keras import Initializer
 from stiefel_init.torch import draw_, initialize_
-from stiefel_init.torch.sampling._source import fill_
+from stiefel_init.torch.sampling.source import fill_
 
 EVERY_SCHEME = sorted({*ALL_SCHEMES, *DRAWN_SCHEMES})
 LIMIT = {"float32": 5e-6, "float64": 1e-12}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stiefel_init import check, cholesky_factor, complement, sample
+from stiefel_init.theory import alignment_optimum
 
 NUMPY_DTYPES = (np.float64, np.float32, np.float16)
 R2, R3, R6 = np.sqrt([2, 3, 6])
@@ -14,7 +15,7 @@ R2, R3, R6 = np.sqrt([2, 3, 6])
 @pytest.mark.parametrize("shape", [(2, 3), (3, 3), (5, 3), (10, 64)], ids=str)
 def test_theorem_1_no_semi_orthogonal_matrix_sums_to_more_than_a_member(shape: tuple[int, int]) -> None:
     m, n = shape
-    assert sample(m, n, seed=0).sum() == pytest.approx(np.sqrt(m * n))
+    assert sample(m, n, seed=0).sum() == pytest.approx(alignment_optimum(m, n)) == pytest.approx(np.sqrt(m * n))
     rng = np.random.default_rng(0)
     for _ in range(200):
         q, _ = np.linalg.qr(rng.standard_normal((max(m, n), min(m, n))))
@@ -73,11 +74,7 @@ def test_lemma_2_closed_form_of_the_cholesky_factor(m: int) -> None:
     i, j = 2, 1  # the printed formula, at one place
     assert L[i - 1, j - 1] == pytest.approx(-1 / np.sqrt((m - j + 1) * (m - j)))
     assert L[j - 1, j - 1] == pytest.approx(np.sqrt((m - j) / (m - j + 1)))
-
-
-def test_cholesky_factor_of_nothing_and_of_one() -> None:
-    assert cholesky_factor(0).shape == (0, 0)
-    assert cholesky_factor(1).tolist() == [[0.0]]
+    assert (cholesky_factor(0).shape, cholesky_factor(1).tolist()) == ((0, 0), [[0.0]])
 
 
 U = np.array([[1, 1], [1, -1]]) / R2

@@ -33,14 +33,11 @@ def test_a_block_is_that_block_of_the_whole(block: Block, dtype: type) -> None:
     np.testing.assert_array_equal(_stream.normals(key, rows, columns, dtype), whole[slice(*rows), slice(*columns)])
 
 
-def test_threads_do_not_change_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_threads_nor_the_precision_change_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     key = _stream.key(2, "w")
     many = _stream.normals(key, (0, 700), (0, 1001), np.float32)
     monkeypatch.setattr(_stream, "_THREADED", 1 << 60)
     np.testing.assert_array_equal(many, _stream.normals(key, (0, 700), (0, 1001), np.float32))
-
-
-def test_float32_is_float64_rounded() -> None:
     key = _stream.key(3, "w")
     single, double = (_stream.normals(key, (0, 300), (0, 1000), dtype) for dtype in (np.float32, np.float64))
     np.testing.assert_allclose(single, double, rtol=0, atol=1e-6)

@@ -25,7 +25,7 @@ from torch import Tensor
 from stiefel_init.core import stream as _stream
 from stiefel_init.lab.data import Dataset
 from stiefel_init.schemes import Orthogonal, Stiefel
-from stiefel_init.torch.sampling._source import fill_
+from stiefel_init.torch.sampling.source import fill_
 
 WIDTH, CLASSES, STEPS, RATE = 64, 10, 100, 0.01
 MODES = ("shared", "independent")

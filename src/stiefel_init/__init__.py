@@ -12,8 +12,8 @@ from .core.errors import StiefelError
 
 if TYPE_CHECKING:
     from .core.check import Membership, check
+    from .core.construct import cholesky_factor, complement
     from .core.sample import draw, sample
-    from .core.structure import cholesky_factor, complement
 
 __version__ = "0.2.0"
 __all__ = ["Membership", "StiefelError", "check", "cholesky_factor", "complement", "draw", "sample"]
@@ -22,8 +22,8 @@ __all__ = ["Membership", "StiefelError", "check", "cholesky_factor", "complement
 _HOME = {
     "Membership": "check",
     "check": "check",
-    "cholesky_factor": "structure",
-    "complement": "structure",
+    "cholesky_factor": "construct",
+    "complement": "construct",
     "draw": "sample",
     "sample": "sample",
 }

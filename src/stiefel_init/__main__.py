@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from .core.install import missing
+from .core.errors import missing
 
 
 def main() -> None:

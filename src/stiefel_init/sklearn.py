@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .core.errors import StiefelError
-from .core.install import missing
+from .core.errors import StiefelError, missing
 from .core.sample import draw
 from .schemes import Position, Recipe, Scheme, SchemeName, Start, Zeros, get
 

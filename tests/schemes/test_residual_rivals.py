@@ -20,36 +20,6 @@ from stiefel_init.torch import audit, initialize_
 WIDTH, HEADS, BLOCKS = 32, 4, 3
 
 
-class Fused(nn.Module):
-    """q, k and v in one linear layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.num_heads = HEADS
-        self.qkv, self.proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-
-    def projections(self) -> list[Tensor]:
-        return list(self.qkv.weight.detach().chunk(3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(x).chunk(3, -1)
-        return self.proj(nn.functional.scaled_dot_product_attention(q, k, v))
-
-
-class Separate(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.n_head = HEADS
-        self.q_proj, self.k_proj, self.v_proj, self.proj = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
-
-    def projections(self) -> list[Tensor]:
-        return [layer.weight.detach() for layer in (self.q_proj, self.k_proj, self.v_proj)]
-
-    def forward(self, x: Tensor) -> Tensor:
-        mixed = nn.functional.scaled_dot_product_attention(self.q_proj(x), self.k_proj(x), self.v_proj(x))
-        return self.proj(mixed)
-
-
 class Conv1D(nn.Module):
     """GPT-2's linear layer, whose weight is inputs × outputs."""
 
@@ -62,49 +32,49 @@ class Conv1D(nn.Module):
         return torch.addmm(self.bias, x.flatten(0, -2), self.weight).view(*x.shape[:-1], self.nf)
 
 
-class Transposed(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.num_heads = HEADS
-        self.c_attn, self.c_proj = Conv1D(3 * WIDTH, WIDTH), Conv1D(WIDTH, WIDTH)
+class Attention(nn.Module):
+    """The projections in one layer, in three, in one that is stored transposed, or of one head after the other."""
 
-    @property
-    def proj(self) -> nn.Module:
-        turned = nn.Linear(WIDTH, WIDTH)
-        turned.weight = nn.Parameter(self.c_proj.weight.detach().T)
-        return turned
+    def __init__(self, kind: str = "fused") -> None:
+        super().__init__()
+        self.kind, self.num_heads = kind, HEADS
+        if kind == "separate":
+            self.q_proj, self.k_proj, self.v_proj = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        names = {"transposed": ("c_attn", "c_proj"), "interleaved": ("query_key_value", "dense")}
+        self.together, self.last = names.get(kind, ("qkv", "proj"))
+        linear: Any = (lambda n, m: Conv1D(m, n)) if kind == "transposed" else nn.Linear
+        if kind != "separate":
+            setattr(self, self.together, linear(WIDTH, 3 * WIDTH))
+        setattr(self, self.last, linear(WIDTH, WIDTH))
+
+    def apart(self, joined: Tensor) -> list[Tensor]:
+        """q, k and v of what one layer makes, or of its weight, along the first axis."""
+        if self.kind == "interleaved":
+            by_head = joined.unflatten(0, (HEADS, 3, -1))
+            return [by_head[:, part].flatten(0, 1) for part in range(3)]
+        return list(joined.chunk(3))
 
     def projections(self) -> list[Tensor]:
-        return list(self.c_attn.weight.detach().T.chunk(3))
+        """The weights of q, k and v."""
+        if self.kind == "separate":
+            return [layer.weight.detach() for layer in (self.q_proj, self.k_proj, self.v_proj)]
+        weight = getattr(self, self.together).weight.detach()
+        return self.apart(weight.T if self.kind == "transposed" else weight)
+
+    def output(self) -> Tensor:
+        """The weight that mixes the heads."""
+        weight = getattr(self, self.last).weight.detach()
+        return weight.T if self.kind == "transposed" else weight
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.c_attn(x).chunk(3, -1)
-        return self.c_proj(nn.functional.scaled_dot_product_attention(q, k, v))
+        if self.kind == "separate":
+            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        else:
+            q, k, v = (part.movedim(0, -1) for part in self.apart(getattr(self, self.together)(x).movedim(-1, 0)))
+        return getattr(self, self.last)(nn.functional.scaled_dot_product_attention(q, k, v))
 
 
-class Interleaved(nn.Module):
-    """q, k and v of one head after the other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.num_heads = HEADS
-        self.query_key_value, self.dense = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-
-    @property
-    def proj(self) -> nn.Linear:
-        return self.dense
-
-    def projections(self) -> list[Tensor]:
-        apart = self.query_key_value.weight.detach().view(HEADS, 3, -1, WIDTH)
-        return [apart[:, part].reshape(WIDTH, WIDTH) for part in range(3)]
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.query_key_value(x).unflatten(-1, (HEADS, 3, -1)).unbind(-2)
-        mixed = nn.functional.scaled_dot_product_attention(q, k, v)
-        return self.dense(mixed.flatten(-2))
-
-
-ATTENTIONS = (Fused, Separate, Transposed, Interleaved)
+ATTENTIONS = ("fused", "separate", "transposed", "interleaved")
 
 
 class Block(nn.Module):
@@ -118,8 +88,8 @@ class Block(nn.Module):
         return x + self.fc2(torch.relu(self.fc1(x)))
 
 
-def transformer(attention: Callable[[], nn.Module] = Fused, blocks: int = BLOCKS) -> Any:
-    layers = nn.Embedding(50, WIDTH), *(Block(attention()) for _ in range(blocks)), nn.Linear(WIDTH, 5)
+def transformer(attention: str = "fused", blocks: int = BLOCKS) -> Any:
+    layers = nn.Embedding(50, WIDTH), *(Block(Attention(attention)) for _ in range(blocks)), nn.Linear(WIDTH, 5)
     return nn.Sequential(*layers).double()
 
 
@@ -130,14 +100,14 @@ def is_uniform(weights: Sequence[Tensor], bound: float) -> None:
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
-def test_t_fixup_scales_values_outputs_and_feed_forward_layers(attention: type[nn.Module]) -> None:
+def test_t_fixup_scales_values_outputs_and_feed_forward_layers(attention: str) -> None:
     model = transformer(attention)
     initialize_(model, "t-fixup", seed=0)
     blocks: list[Any] = [block for block in model if isinstance(block, Block)]
     q, k, v = (torch.cat(part) for part in zip(*(block.attention.projections() for block in blocks)))
     square, factor = math.sqrt(6 / (2 * WIDTH)), 0.67 * BLOCKS**-0.25
     is_uniform([q, k], square)
-    is_uniform([v, *(block.attention.proj.weight for block in blocks)], factor * square)
+    is_uniform([v, *(block.attention.output() for block in blocks)], factor * square)
     is_uniform([w for b in blocks for w in (b.fc1.weight, b.fc2.weight)], factor * math.sqrt(6 / (5 * WIDTH)))
     is_uniform([model.get_parameter(f"{BLOCKS + 1}.weight")], math.sqrt(6 / (5 + WIDTH)))
     table = model.get_parameter("0.weight").detach().flatten() * math.sqrt(WIDTH) * (9 * BLOCKS) ** 0.25
@@ -177,14 +147,14 @@ def test_an_embedding_that_is_frozen_or_skipped_stays() -> None:
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
-def test_mimetic_products_are_near_the_identity(attention: type[nn.Module]) -> None:
+def test_mimetic_products_are_near_the_identity(attention: str) -> None:
     """W_qᵀW_k of each head is the best approximation of its rank, of 0.7 (I + Z); W_oW_v = 0.4 (Z - I)."""
     model = transformer(attention, 2)
     plan = initialize_(model, "mimetic", seed=3)
     for place in (1, 2):
         block: Any = model[place]
         q, k, v = (part.numpy() for part in block.attention.projections())
-        out = block.attention.proj.weight.detach().numpy()
+        out = block.attention.output().numpy()
         names = [row.name for row in plan if row.name.startswith(f"{place}.attention") and "mimetic" in row.action]
         z = draw("random 1", WIDTH, WIDTH, batch=HEADS, seed=3, name=names[0]) / math.sqrt(WIDTH)
         u, s, vt = np.linalg.svd(0.7 * (np.eye(WIDTH) + z))
@@ -200,11 +170,11 @@ def test_mimetic_products_are_near_the_identity(attention: type[nn.Module]) -> N
 
 
 def test_mimetic_weights_without_a_seed_are_paired_too() -> None:
-    model = transformer(Separate)
+    model = transformer("separate")
     initialize_(model, "mimetic")
     block: Any = model[1]
-    product = block.attention.proj.weight @ block.attention.projections()[2]
-    assert abs(float(product.detach().diagonal().mean()) + 0.4) < 0.1  # 0.4/32 · √32 is its error: 7 of those
+    product = block.attention.output() @ block.attention.projections()[2]
+    assert abs(float(product.diagonal().mean()) + 0.4) < 0.1  # 0.4/32 · √32 is its error: 7 of those
 
 
 class Residual(nn.Module):

@@ -146,7 +146,9 @@ def test_mup_makes_the_output_smaller_by_the_root_of_the_width() -> None:
 
 
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (3, 3), (3, 5), (5, 3), (8, 4), (64, 48), (65, 64)])
-def test_zero_is_the_identity_or_a_hadamard_corner(m: int, n: int) -> None:
+def test_zero_is_the_identity_or_a_hadamard_corner_and_idinit_repeats_the_identity(m: int, n: int) -> None:
+    w, p = draw("idinit", m, n), min(m, n)
+    assert all(w[i, j] == (i % p == j % p) for i in range(m) for j in range(n))
     w = draw("zero", m, n, dtype=np.float64)
     if m <= n:
         np.testing.assert_array_equal(w, np.eye(m, n))
@@ -154,12 +156,6 @@ def test_zero_is_the_identity_or_a_hadamard_corner(m: int, n: int) -> None:
     assert len(np.unique(np.abs(w))) == 1
     if m & (m - 1) == 0:
         np.testing.assert_allclose(w.T @ w, np.eye(n), atol=1e-12)
-
-
-@pytest.mark.parametrize(("m", "n"), [(3, 3), (2, 6), (6, 2), (5, 3)])
-def test_idinit_repeats_the_identity(m: int, n: int) -> None:
-    w, p = draw("idinit", m, n), min(m, n)
-    assert all(w[i, j] == (i % p == j % p) for i in range(m) for j in range(n))
 
 
 @pytest.mark.parametrize(("m", "n"), [(8, 32), (5, 12), (10, 64), (12, 5), (6, 6)])

@@ -26,11 +26,11 @@ def skew(p: int, norm: float, dtype: type) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("norm", [0.0, 1e-4, 0.06, 0.08, 0.3, 0.4, 0.65, 0.75, 1.6, 1.8, 5.0, 40.0])
-@pytest.mark.parametrize("p", [0, 1, 2, 7, 65])
-def test_turn_is_the_exponential_less_the_identity(p: int, norm: float, dtype: type) -> None:
+@pytest.mark.parametrize("p", [0, 1, 7])
+def test_expm1_skew_is_the_exponential_less_the_identity(p: int, norm: float, dtype: type) -> None:
     """In each of its ways: degree 8, degree 12, and squared. Rounding of a turns the result by as much as its norm."""
     a, eps = skew(p, norm, dtype), float(np.finfo(dtype).eps)
-    found = _construct.turn(a, norm, eps)
+    found = _construct.expm1_skew(a, norm, eps)
     assert found.dtype == dtype
     assert found.shape == a.shape
     exact = expm(a.astype(np.float64)) - np.eye(p) if p else a
@@ -56,7 +56,7 @@ def test_a_rotation_is_its_formula(p: int, spread: float) -> None:
 def test_where_the_bound_is_exceeded_digits_are_lost_and_no_more(norm_is_exceeded_by: float) -> None:
     a = skew(9, 0.6 * norm_is_exceeded_by, np.float32)
     exact = expm(a.astype(np.float64)) - np.eye(9)
-    assert abs(_construct.turn(a, 0.6, 1e-7) - exact).max() < 1e-7 * norm_is_exceeded_by**9
+    assert abs(_construct.expm1_skew(a, 0.6, 1e-7) - exact).max() < 1e-7 * norm_is_exceeded_by**9
 
 
 def test_no_rotation_comes_near_its_bound() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -51,40 +52,37 @@ def sizes(call: Callable[[Look], Any], entrywise: bool = False) -> Seen:
     return first
 
 
+KERNEL, GROUPED = (3, 5, 4, 2, 3), nn.Conv2d(8, 6, (3, 5), groups=2)
+IN_JAX: dict[str, Any] = {"in_axis": -3, "batch_axis": -2}
+SIZES: list[tuple[Callable[..., Any], Seen]] = [
+    (lambda s, **o: draw(s, 3, 5, **o), (1, 3, 5, 3)),
+    (lambda s, **o: draw(s, 3, 5, batch=(2, 4), **o), (8, 3, 5, 3)),
+    (lambda s, **o: draw_(torch.empty(3, 5), s, **o), (1, 3, 5, 3)),
+    (lambda s, **o: draw_(torch.empty(2, 4, 3, 5), s, batch_dims=2, **o), (8, 3, 5, 3)),
+    (lambda s, **o: initialize_(nn.Linear(5, 3), s, **o), (1, 3, 5, 3)),
+    (lambda s, **o: initialize_(nn.GRUCell(5, 3, bias=False), s, skip="weight_hh", **o), (3, 3, 5, 3)),
+    (lambda s, **o: initializer(s, **o)(KEY, (5, 3)), (1, 3, 5, 3)),
+    (lambda s, **o: initializer(s, batch_axis=0, **o)(KEY, (4, 5, 3)), (4, 3, 5, 3)),
+    (lambda s, **o: Initializer(s, **o)((5, 3)), (1, 3, 5, 3)),
+    # a matrix at the centre of a kernel, whose places its fans do not count
+    (lambda s, **o: initialize_(GROUPED, s, **o), (2, 3, 4, 3)),
+    (lambda s, **o: Initializer(s, groups=2, **o)((3, 5, 4, 6)), (2, 3, 4, 3)),
+    (lambda s, **o: initializer(s, **IN_JAX, **o)(KEY, KERNEL), (2, 3, 4, 3)),
+]
+ENTRYWISE: list[Callable[..., Any]] = [
+    lambda s, **o: initialize_(GROUPED, s, **o),
+    lambda s, **o: draw_(torch.empty(2, 3, 4, 3, 5), s, batch_dims=1, **o),
+    lambda s, **o: initializer(s, **IN_JAX, **o)(KEY, KERNEL),
+    lambda s, **o: Initializer(s, groups=2, **o)((3, 5, 4, 6)),
+]
+
+
 @pytest.mark.parametrize("seed", [None, 0])
 def test_the_sizes_of_matrices(seed: int | None) -> None:
-    options: dict[str, Any] = {"seed": seed}
-    assert sizes(lambda s: draw(s, 3, 5, **options)) == (1, 3, 5, 3)
-    assert sizes(lambda s: draw(s, 3, 5, batch=(2, 4), **options)) == (8, 3, 5, 3)
-    assert sizes(lambda s: draw_(torch.empty(3, 5), s, **options)) == (1, 3, 5, 3)
-    assert sizes(lambda s: draw_(torch.empty(2, 4, 3, 5), s, batch_dims=2, **options)) == (8, 3, 5, 3)
-    assert sizes(lambda s: initialize_(nn.Linear(5, 3), s, **options)) == (1, 3, 5, 3)
-    assert sizes(lambda s: initialize_(nn.GRUCell(5, 3, bias=False), s, skip="weight_hh", **options)) == (3, 3, 5, 3)
-    assert sizes(lambda s: initializer(s, **options)(KEY, (5, 3))) == (1, 3, 5, 3)
-    assert sizes(lambda s: initializer(s, batch_axis=0, **options)(KEY, (4, 5, 3))) == (4, 3, 5, 3)
-    assert sizes(lambda s: Initializer(s, **options)((5, 3))) == (1, 3, 5, 3)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("seed", [None, 0])
-def test_of_a_kernel_drawn_entry_by_entry_both_fans_count_its_places(seed: int | None) -> None:
-    expected = (2, 3, 4 * 15, 3 * 15)
-    options: dict[str, Any] = {"seed": seed}
-    layer = nn.Conv2d(8, 6, (3, 5), groups=2)
-    assert sizes(lambda s: initialize_(layer, s, **options), True) == expected
-    assert sizes(lambda s: draw_(torch.empty(2, 3, 4, 3, 5), s, batch_dims=1, **options), True) == expected
-    kernel = (3, 5, 4, 2, 3)
-    assert sizes(lambda s: initializer(s, in_axis=-3, batch_axis=-2, **options)(KEY, kernel), True) == expected
-    assert sizes(lambda s: Initializer(s, groups=2, **options)((3, 5, 4, 6)), True) == expected  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("seed", [None, 0])
-def test_of_a_matrix_at_the_centre_of_a_kernel_they_do_not(seed: int | None) -> None:
-    expected = (2, 3, 4, 3)
-    options: dict[str, Any] = {"seed": seed}
-    assert sizes(lambda s: initialize_(nn.Conv2d(8, 6, (3, 5), groups=2), s, **options)) == expected
-    assert sizes(lambda s: Initializer(s, groups=2, **options)((3, 5, 4, 6))) == expected  # type: ignore[arg-type]
-    kernel = (3, 5, 4, 2, 3)
-    assert sizes(lambda s: initializer(s, in_axis=-3, batch_axis=-2, **options)(KEY, kernel)) == expected
+    for call, expected in SIZES:
+        assert sizes(partial(call, seed=seed)) == expected
+    for call in ENTRYWISE:  # of a kernel drawn entry by entry both fans count its places
+        assert sizes(partial(call, seed=seed), True) == (2, 3, 4 * 15, 3 * 15)
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ def test_what_a_source_gives_is_a_batch_in_the_precision_of_the_computation(
         assert told(source.array(np.eye(3))) == ((3, 3), working)
         assert "int" in told(source.array(np.arange(3)))[1]
         square = source.normals(3, 3)
-        assert told(source.turn(square - square.mT, 20.0)) == ((count, 3, 3), working)
+        assert told(source.expm1_skew(square - square.mT, 20.0)) == ((count, 3, 3), working)
         precise = source.precise()
         finest = working if source.xp.__name__ == "jax.numpy" else "float64"
         assert told(precise.normals(2, 7)) == ((count, 2, 7), finest)

@@ -1,19 +1,15 @@
-"""Moments of activations against arbitrary precision, against PyTorch integrated numerically, and bad input."""
+"""Moments of activations against arbitrary precision, and against PyTorch integrated numerically."""
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
-from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import mpmath as mp
 import numpy as np
 import pytest
 import torch
-from conftest import assert_refused, quadrature, value_and_slope
+from conftest import quadrature, value_and_slope
 from scipy import stats
 from scipy.special import ndtr
 
@@ -63,15 +59,8 @@ def test_moments_are_within_1e_12_of_the_exact_ones_out_to_37_deviations(activat
     with mp.workdps(80):
         for std in STDS[activation in PIECEWISE]:
             means = ALPHAS * std
-            found = dict(
-                zip(
-                    worst,
-                    [
-                        *activation_moments(means, std, activation),
-                        *slope_moments(means, std, activation),
-                    ],
-                )
-            )
+            given = means, std, activation
+            found = dict(zip(worst, [*activation_moments(*given), *slope_moments(*given)]))
             for i, mean in enumerate(means):
                 truth = exact(mean, std, activation)
                 for name in worst:
@@ -106,12 +95,6 @@ def test_lemma_5_as_printed() -> None:
     np.testing.assert_allclose(std**2, variance, rtol=1e-10)
 
 
-def test_half_of_a_centred_gaussian() -> None:
-    mean, std = rectified_moments(0.0, 1.0)
-    assert mean == pytest.approx(1 / math.sqrt(2 * math.pi), rel=1e-15)
-    assert std == pytest.approx(math.sqrt(0.5 - 0.5 / math.pi), rel=1e-15)
-
-
 def test_far_out_the_relu_is_the_identity_or_zero() -> None:
     for alpha in (40.0, 1e8, 1e200):
         assert [float(moment) for moment in rectified_moments(alpha, 1.0)] == [alpha, 1.0]
@@ -144,13 +127,6 @@ def test_piecewise_linear_activations_scale(activation: str) -> None:
         np.testing.assert_allclose(scaled[1][keep], (std * scale)[keep], rtol=1e-12)
 
 
-def test_positive_and_negative_part_make_up_the_gaussian() -> None:
-    """y = p - n: E p - E n = μ and Var p + Var n + 2 E p E n = σ²."""
-    (p, sp), (n, sn) = rectified_moments(ALPHAS, 1.0), rectified_moments(-ALPHAS, 1.0)
-    np.testing.assert_allclose(p - n, ALPHAS, rtol=1e-14, atol=1e-15)
-    np.testing.assert_allclose(sp**2 + sn**2 + 2 * p * n, 1, rtol=1e-13)
-
-
 def test_special_parameters_give_the_activations_they_contain() -> None:
     for found, expected in (
         (activation_moments(ALPHAS, 1.0, "leaky_relu", negative_slope=0), rectified_moments(ALPHAS, 1.0)),
@@ -177,25 +153,3 @@ def test_importing_the_theory_imports_no_framework() -> None:
     code = "import sys, stiefel_init.theory; print(sorted({'torch', 'jax', 'pandas', 'matplotlib'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
-
-
-BAD: list[tuple] = [
-    (rectified_moments, (math.nan, 1), {}, ["mean", "nan"]),
-    (rectified_moments, ([0, math.inf], 1), {}, ["mean", "inf"]),
-    (rectified_moments, (0, -1), {}, ["std", "-1", "negative"]),
-    (rectified_moments, (0, [1, math.nan]), {}, ["std", "nan"]),
-    (rectified_moments, ("zero", 1), {}, ["mean='zero'"]),
-    (rectified_moments, (0, None), {}, ["std", "finite"]),
-    (activation_moments, (0, 1, "gelu"), {}, ["activation='gelu'", "'relu'", "'selu'"]),
-    (activation_moments, (0, 1, None), {}, ["activation=None"]),
-    (activation_moments, (0, 1, "relu"), {"a": 1}, ["a=1", "relu", "none"]),
-    (activation_moments, (0, 1, "elu"), {"slope": 1}, ["slope=1", "'alpha'"]),
-    (slope_moments, (0, 1, "prelu"), {"a": math.nan}, ["a", "nan"]),
-]
-
-
-@pytest.mark.parametrize(("call", "arguments", "options", "words"), BAD)
-def test_bad_input_is_told_in_one_sentence(
-    call: Callable[..., Any], arguments: tuple, options: dict, words: list[str]
-) -> None:
-    assert_refused(partial(call, *arguments, **options), words)

@@ -1,12 +1,10 @@
-"""Predictions layer by layer against exact cases, for every scheme and activation; their table; and bad input."""
+"""Predictions layer by layer against exact cases, for every scheme and activation; and their table."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +12,8 @@ import torch
 from conftest import ALL_SCHEMES, PAPER_SCHEMES, assert_refused, quadrature, value_and_slope
 from scipy.special import ndtr
 
-import stiefel_init.torch
-from stiefel_init import StiefelError, sample, schemes
-from stiefel_init.schemes import Lee
+from stiefel_init import sample
+from stiefel_init.schemes import Lee, Orthogonal
 from stiefel_init.theory import ACTIVATIONS, finite_width, propagate, rectified_moments
 from stiefel_init.torch import draw_
 
@@ -61,18 +58,13 @@ def test_every_scheme_is_predicted(scheme: str) -> None:
 
 @pytest.mark.parametrize("scheme", UNPREDICTED)
 def test_or_says_that_it_is_not(scheme: str) -> None:
-    with pytest.raises(StiefelError, match="has no prediction"):
-        propagate([30, 10, 10], mean=0.3, std=1.0, scheme=scheme)
+    assert_refused(lambda: propagate([30, 10, 10], mean=0.3, std=1.0, scheme=scheme), ["has no prediction"])
 
 
-@pytest.mark.parametrize(("text", "value"), [("he", schemes.He()), ("orthogonal 2", schemes.Orthogonal(2.0))])
-def test_a_scheme_is_named_or_given_as_a_value(text: str, value: schemes.Scheme) -> None:
-    by_name, by_value = (propagate([30, 10, 10], mean=0.3, std=1.0, scheme=scheme) for scheme in (text, value))
-    assert by_name.scheme == by_value.scheme == text
+def test_a_scheme_and_its_parameters_are_in_the_prediction() -> None:
+    by_name, by_value = (propagate([30, 10], mean=0.3, std=1.0, scheme=s) for s in ("orthogonal 2", Orthogonal(2.0)))
+    assert by_name.scheme == by_value.scheme == "orthogonal 2"
     np.testing.assert_array_equal(by_name.post_std, by_value.post_std)
-
-
-def test_parameters_of_a_scheme_are_in_the_prediction() -> None:
     plain, doubled = (propagate([30, 40], mean=0.3, std=1.0, scheme=s) for s in ("orthogonal", "orthogonal 2"))
     assert doubled.pre_std[0] == pytest.approx(2 * plain.pre_std[0])
     assert doubled.gradient_factor[0] == pytest.approx(2 * plain.gradient_factor[0])
@@ -113,19 +105,6 @@ def test_under_stiefel_signal_and_gradient_fall_with_the_logarithm_of_depth_only
     np.testing.assert_allclose(p.post_std[9999], p.post_mean[9999] / np.sqrt(2 * log[-1]), rtol=0.03)
     gradient = np.cumprod(p.gradient_factor**2)[[99, 999, 9999]]
     np.testing.assert_allclose(gradient * np.sqrt(log), gradient[-1] * np.sqrt(log[-1]), rtol=0.03)
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (1, 6), (6, 1), (2, 7), (7, 2), (10, 64), (64, 10), (5, 5)], ids=str)
-def test_lees_matrix_in_closed_form_is_the_one_by_factorization(shape: tuple[int, int]) -> None:
-    def positive_q(k: int) -> np.ndarray:
-        q, r = np.linalg.qr(np.ones((k, k)) + 0.1 * np.eye(k))
-        return q * np.sign(np.diag(r))
-
-    m, n = shape
-    expected = positive_q(m) @ np.eye(m, n) @ positive_q(n).T
-    np.testing.assert_allclose(Lee().matrix(m, n), expected, atol=1e-12)
-    W = stiefel_init.torch.lee_(torch.empty(shape, dtype=torch.float64)).numpy()
-    np.testing.assert_allclose(W, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("n", [30, 5, 1])
@@ -175,12 +154,11 @@ def test_under_lee_square_layers_apply_the_activation_again_and_again(activation
 
 
 @pytest.mark.parametrize("scheme", PAPER_SCHEMES)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_tiny_widths_give_finite_numbers(scheme: str, activation: str) -> None:
-    for widths in ((1, 1), (1, 1, 1), (1, 5), (5, 1), (3, 1, 4), (2, 2, 2)):
+def test_tiny_widths_give_finite_numbers(scheme: str) -> None:
+    for activation, widths in itertools.product(ACTIVATIONS, ((1, 1, 1), (1, 5), (5, 1), (3, 1, 4), (2, 2, 2))):
         p = propagate(widths, mean=-0.2, std=1.0, scheme=scheme, activation=activation)
         assert len(p) == len(widths) - 1
-        assert all(np.isfinite(column).all() for column in p.to_dict().values()), widths
+        assert all(np.isfinite(column).all() for column in p.to_dict().values()), (activation, widths)
 
 
 @pytest.mark.parametrize("scheme", PAPER_SCHEMES)
@@ -207,10 +185,7 @@ def test_a_signal_beyond_the_range_of_numbers_ends_quietly() -> None:
 
 def test_every_inputs_own_mean_and_std() -> None:
     """One input twice is that input once; two inputs are their mixture; at layer 1 by hand."""
-    one = propagate([30, 20, 20], mean=0.4, std=0.9)
-    for scheme in PAPER_SCHEMES:
-        if scheme == "lee":
-            continue
+    for scheme in (scheme for scheme in PAPER_SCHEMES if scheme != "lee"):
         one = propagate([30, 20, 20], mean=0.4, std=0.9, scheme=scheme)
         twice = propagate([30, 20, 20], mean=[0.4, 0.4], std=[0.9, 0.9], scheme=scheme)
         for name, column in one.to_dict().items():
@@ -253,33 +228,3 @@ def test_finite_width_orders() -> None:
     assert he.log_shift[-1] == pytest.approx(-50 * 5 / 400)
     assert orthogonal.log_shift[-1] == pytest.approx(-50 * 3 / 400)
     assert not any(getattr(lees, f.name).any() for f in dataclasses.fields(lees))
-
-
-BAD: list[tuple] = [
-    (propagate, ([64],), {"mean": 0, "std": 1}, ["widths=[64]", "two or more"]),
-    (propagate, (64,), {"mean": 0, "std": 1}, ["widths=64"]),
-    (propagate, ("64",), {"mean": 0, "std": 1}, ["widths='64'"]),
-    (propagate, ([64, 0],), {"mean": 0, "std": 1}, ["widths[1]=0"]),
-    (propagate, ([64, -3],), {"mean": 0, "std": 1}, ["widths[1]=-3"]),
-    (propagate, ([64, 2.5],), {"mean": 0, "std": 1}, ["widths[1]=2.5"]),
-    (propagate, ([2, 2],), {"mean": 0, "std": -1}, ["std", "-1"]),
-    (propagate, ([2, 2],), {"mean": math.nan, "std": 1}, ["mean", "nan"]),
-    (propagate, ([2, 2],), {"mean": [0, 1], "std": 1}, ["(2,)", "()"]),
-    (propagate, ([2, 2],), {"mean": [], "std": []}, ["(0,)"]),
-    (propagate, ([2, 2],), {"mean": [0], "std": [1], "scheme": "lee"}, ["'lee'"]),
-    (propagate, ([2, 2],), {"mean": 0, "std": 1, "scheme": "kaiming"}, ["scheme='kaiming'", "'he'"]),
-    (propagate, ([2, 2],), {"mean": 0, "std": 1, "scheme": ["he"]}, ["scheme=['he']"]),
-    (propagate, ([2, 2],), {"mean": 0, "std": 1, "scheme": "rotation 0.3"}, ["scheme='rotation 0.3'", "'identity'"]),
-    (propagate, ([2, 2],), {"mean": 0, "std": 1, "scheme": "lee direct"}, ["scheme='lee direct'", "'lee'"]),
-    (propagate, ([2, 2],), {"mean": [0], "std": [1], "scheme": "lee direct"}, ["scheme='lee direct'"]),
-    (propagate, ([2, 2],), {"mean": 0, "std": 1, "scheme": "random -1"}, ["std=-1"]),
-    (propagate, ([2, 2],), {"mean": 0, "std": 1, "activation": "softsign"}, ["activation='softsign'"]),
-    (finite_width, (propagate([2, 2], mean=0, std=1, activation="elu"),), {}, ["'elu'", "'relu'"]),
-]
-
-
-@pytest.mark.parametrize(("call", "arguments", "options", "words"), BAD)
-def test_bad_input_is_told_in_one_sentence(
-    call: Callable[..., Any], arguments: tuple, options: dict, words: list[str]
-) -> None:
-    assert_refused(partial(call, *arguments, **options), words)

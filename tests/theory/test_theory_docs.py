@@ -108,28 +108,20 @@ def test_figure_2_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture, monkey
     assert distances[-1] < 0.015
 
 
-def test_signal_and_gradient_are_drawn(
-    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("chosen", [["--dataset", "digits"], []])
+def test_signal_and_gradient_are_drawn_of_digits_where_there_is_no_mnist(
+    chosen: list[str], tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "picture.png"
-    options = ["--dataset", "digits", "--networks", "2", "--images", "40", "--output", str(path)]
+    monkeypatch.delenv("STIEFEL_INIT_DATA", raising=False)
+    options = [*chosen, "--networks", "2", "--images", "40", "--output", str(path)]
     monkeypatch.setattr(sys, "argv", ["signal_and_gradient.py", *options])
     example("signal_and_gradient").main()
     assert path.read_bytes().startswith(b"\x89PNG")
     output = capsys.readouterr().out
+    assert output.startswith("MNIST was not found") == (not chosen)
+    assert "digits: pixels have mean" in output
     assert all(scheme in output for scheme in PAPER_SCHEMES)
-
-
-def test_without_mnist_the_picture_is_drawn_of_digits(
-    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("STIEFEL_INIT_DATA", raising=False)
-    options = ["--networks", "1", "--images", "20", "--output", str(tmp_path / "picture.png")]
-    monkeypatch.setattr(sys, "argv", ["signal_and_gradient.py", *options])
-    example("signal_and_gradient").main()
-    output = capsys.readouterr().out
-    assert output.startswith("MNIST was not found")
-    assert "\ndigits: pixels have mean" in output
 
 
 def test_images_that_are_not_there_are_named(tmp_path: Path) -> None:
@@ -152,16 +144,14 @@ def test_slip_the_rectified_laws_parameters_are_not_its_moments() -> None:
     assert abs(again[0] - p.post_mean[0]) > 0.05
 
 
-def test_slip_alpha_is_not_multiplied_by_the_root_of_the_widths() -> None:
-    """α_ℓ = √(N_{ℓ-1}/N_ℓ)·α_{ℓ-1} would keep α at 0.3 in square layers; it grows: μ, σ on the right are those of x."""
+def test_slip_alpha_and_the_active_fraction_are_those_of_the_pre_activations() -> None:
+    """α_ℓ = √(N_{ℓ-1}/N_ℓ)·α_{ℓ-1} would keep α at 0.3 in square layers; it grows: μ, σ on the right are those of x.
+
+    P(x^(1) > 0) is Φ of y^(1)'s mean/std, 0.62 here; with x^(1)'s own, as the text defines μ_ℓ and σ_ℓ, 0.80.
+    """
     p = propagate([64] * 3, mean=0.3, std=1.0)
     assert p.alpha[1] == pytest.approx(p.post_mean[0] / p.post_std[0])
     assert p.alpha[1] > 2.5 * p.alpha[0]
-
-
-def test_slip_the_active_fraction_is_that_of_the_pre_activations() -> None:
-    """P(x^(1) > 0) is Φ of y^(1)'s mean/std, 0.62 here; with x^(1)'s own, as the text defines μ_ℓ and σ_ℓ, 0.80."""
-    p = propagate([64] * 3, mean=0.3, std=1.0)
     assert p.active[0] == pytest.approx(0.618, abs=1e-3)
     assert ndtr(p.post_mean[0] / p.post_std[0]) == pytest.approx(0.797, abs=1e-3)
 

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
-from conftest import PAPER_SCHEMES
+from conftest import PAPER_SCHEMES, value_and_slope
 
 from stiefel_init.schemes import Lee
 from stiefel_init.theory import ACTIVATIONS, FiniteWidth, Propagation, finite_width, propagate
@@ -27,13 +26,6 @@ NETWORKS = {"stiefel": 300, "lee": 600, "he": 500, "xavier": 600, "orthogonal": 
 STANDARD_ERRORS, OF = 3, 200
 CHUNK = 50
 DEPTH, WIDTH, INPUT = 100, 64, 128  # a first layer that is not square: the factor √(n/m) counts
-TORCH = {
-    "relu": torch.relu,
-    "leaky_relu": F.leaky_relu,
-    "prelu": lambda y: F.prelu(y, torch.tensor(0.25, dtype=y.dtype)),
-    "elu": F.elu,
-    "selu": F.selu,
-}
 
 
 @cache
@@ -66,7 +58,6 @@ def measure(
     scheme: str, widths: list[int], mean: float, std: float, networks: int, inputs: int, activation: str = "relu"
 ) -> Measured:
     generator = torch.Generator().manual_seed(PAPER_SCHEMES.index(scheme))
-    phi = TORCH[activation]
     parts = []
     for start in range(0, networks, CHUNK):
         count = min(CHUNK, networks - start)
@@ -74,20 +65,11 @@ def measure(
         rows, tape = [], []
         for n, m in pairwise(widths):
             weights = draw(scheme, count, m, n, generator)
-            y = (x @ weights.mT).requires_grad_()
-            x = phi(y)
-            (slope,) = torch.autograd.grad(x.sum(), y)
-            y, x = y.detach(), x.detach()
-            tape.append((weights, slope))
-            rows.append(
-                [
-                    y.mean((1, 2)),
-                    y.flatten(1).std(1),
-                    (y > 0).double().mean((1, 2)),
-                    x.mean((1, 2)),
-                    x.flatten(1).std(1),
-                ]
-            )
+            y = x @ weights.mT
+            x, at_y = value_and_slope(activation, y)
+            tape.append((weights, torch.from_numpy(at_y)))
+            active = (y > 0).double().mean((1, 2))
+            rows.append([y.mean((1, 2)), y.flatten(1).std(1), active, x.mean((1, 2)), x.flatten(1).std(1)])
         gradient = torch.randn(x.shape, generator=generator, dtype=torch.float64)
         top = gradient.square().sum((1, 2))
         for row, (weights, slope) in zip(reversed(rows), reversed(tape)):
@@ -107,8 +89,7 @@ def misses(found: Measured, p: Propagation, term: FiniteWidth) -> dict[str, floa
     """The worst layer of every quantity, in standard errors."""
     shift, layers = term.log_shift, np.arange(len(p))
     if p.scheme in ZERO_MEAN:
-        relative = term.std / p.post_std
-        before = np.concatenate(([0], shift[:-1]))
+        relative, before = term.std / p.post_std, np.concatenate(([0], shift[:-1]))
         gradient = np.log(np.cumprod(p.gradient_factor[::-1])[::-1])
         result = {
             "pre_mean": beyond(found.pre_mean / found.pre_std, p.pre_mean, term.active),
@@ -121,13 +102,10 @@ def misses(found: Measured, p: Propagation, term: FiniteWidth) -> dict[str, floa
     else:
         gradient = np.cumprod(p.gradient_factor[::-1] ** 2)[::-1]
         result = {
-            "pre_mean": beyond(found.pre_mean, p.pre_mean, term.mean),
-            "pre_std": beyond(found.pre_std, p.pre_std, term.std),
-            "active": beyond(found.active, p.active, term.active),
-            "post_mean": beyond(found.post_mean, p.post_mean, term.mean),
-            "post_std": beyond(found.post_std, p.post_std, term.std),
-            "gradient": beyond(found.gradient, gradient, term.active[-1]),  # the part along x, 1/N of it, is not cut
+            name: beyond(getattr(found, name), getattr(p, name), getattr(term, name.rpartition("_")[2]))
+            for name in ("pre_mean", "pre_std", "active", "post_mean", "post_std")
         }
+        result["gradient"] = beyond(found.gradient, gradient, term.active[-1])  # the part along x, 1/N, is not cut
     return {name: float(value.max()) for name, value in result.items()}
 
 

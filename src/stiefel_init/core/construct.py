@@ -12,7 +12,7 @@ Note [a member from reflectors]
         Q = H_1 H_2 ⋯ H_p [I_p; 0]     has     -s_1 Q e_1 = ξ_q,
 
     and the columns -s_j Q e_j, j ≥ 2, are a Haar frame of the complement of ξ_q. The signs matter:
-    without them the first entry of every column has a fixed sign and the law is not Haar.
+    without them the first entry of every column has a fixed sign and the distribution is not Haar.
     Then, with u = e_1 + ξ_p and S = diag(s_1 … s_p),
 
         W = (I - 2uuᵀ/uᵀu) S Qᵀ
@@ -29,6 +29,9 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
+
+from . import validate
+from .errors import StiefelError
 
 Array = Any
 
@@ -96,17 +99,13 @@ def frame(ops: Ops, draw: Callable[[int, int], Array], p: int, q: int, block: in
     return qt, signs[0] if len(signs) == 1 else ops.xp.concatenate(signs, -1)
 
 
-def turn(a: Array, norm: float, eps: float) -> Array:
+def expm1_skew(a: Array, norm: float, eps: float) -> Array:
     r"""exp(a) - I of skew-symmetric matrices whose spectral norms are at most `norm`, orthogonal up to rounding.
 
     Taylor's polynomial of degree 8 in three products, or that of degree 12 in four (Bader, Blanes, Casas 2019). Where
     that is not exact to rounding, of a/2ᵏ, squared k times as (I + Z)² - I = 2Z + Z², so that nothing is lost beside
     the identity; what squaring adds to the defect D = (I + Z)ᵀ(I + Z) - I a Newton step takes off: Z - (I + Z)D/2.
-
-    Args:
-        a: Of shape (…, p, p).
-        norm: A bound; where it is exceeded, digits are lost gradually.
-        eps: The machine epsilon of `a`.
+    Where the bound `norm` is exceeded, digits are lost gradually; `eps` is the machine epsilon of `a`.
     """
 
     def reach(degree: int) -> float:
@@ -177,3 +176,50 @@ def cholesky_columns(m: int) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(divide="ignore"):
         below = np.where(rest > 0, -1 / np.sqrt((rest + 1) * rest), 0)
     return np.sqrt(rest / (rest + 1)), below
+
+
+def complement(W: Any) -> np.ndarray:
+    r"""W⊥: n-m orthonormal rows that complete the rows of W (m × n, m ≤ n) to a basis of Rⁿ.
+
+    For W ∈ Õ(m,n) they are orthogonal to the all-ones direction: W⊥ ξ_n = 0 (Proposition 1).
+
+    Args:
+        W: A real matrix with m ≤ n, or a batch of them.
+
+    Returns:
+        An array of shape (…, n-m, n) in W's dtype.
+
+    Raises:
+        StiefelError: if W is not a real, finite matrix, or has more rows than columns.
+
+    >>> from stiefel_init import sample
+    >>> C = complement(sample(2, 5, seed=0))
+    >>> C.shape, bool(np.abs(C.sum(axis=1)).max() < 1e-12)
+    ((3, 5), True)
+    """
+    W = np.asarray(W)
+    if W.ndim < 2 or W.dtype.kind != "f":
+        raise StiefelError(f"W has shape {W.shape} and dtype {W.dtype}; give a real matrix, or a batch of them.")
+    m, n = W.shape[-2:]
+    if m > n:
+        raise StiefelError(f"W has shape {W.shape}, more rows than columns, so its rows have no complement; pass W.T.")
+    if not np.isfinite(W).all():
+        raise StiefelError("W has non-finite entries; pass a matrix of finite numbers.")
+    work = W.astype(np.float32) if W.dtype == np.float16 else W
+    q = np.linalg.qr(work.mT, mode="complete").Q if W.size else np.broadcast_to(np.eye(n), (*W.shape[:-2], n, n))
+    return q[..., m:].mT.astype(W.dtype)
+
+
+def cholesky_factor(m: int) -> np.ndarray:
+    r"""L, lower triangular with LLᵀ = I_m - 11ᵀ/m (Lemma 2), in closed form:
+
+    L_jj = √((m-j)/(m-j+1)),  L_ij = -1/√((m-j+1)(m-j)) for i > j,  and a last column of zeros; in float64.
+
+    Raises:
+        StiefelError: if m is not a whole number ≥ 0.
+
+    >>> cholesky_factor(2).round(4).tolist()
+    [[0.7071, 0.0], [-0.7071, 0.0]]
+    """
+    diagonal, below = cholesky_columns(validate.size("m", m))
+    return np.tril(np.broadcast_to(below, (len(below), len(below))), -1) + np.diag(diagonal)

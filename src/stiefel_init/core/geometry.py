@@ -258,20 +258,10 @@ def adam_step(
     a tangent vector, as projecting β₁·first + (1-β₁)·gradient makes the gradient Riemannian and transports the moment
     at once; the second is that of the centred gradient. The quotient is centred, and projected again.
 
-    Args:
-        w: Members of shape (…, m, n).
-        gradient: Of the loss with respect to w.
-        first: First moment, zeros at the start.
-        second: Second moment, zeros at the start.
-        step: The number of this step, from 1 on; a number, or an array that broadcasts against w, in float64 if it can
-            be, since 1 - β₂ᵗ cancels.
-        rate: Learning rate; likewise.
-        betas: Decay of the two moments.
-        eps: Added to the root of the second moment.
-        ones: Whether w stays in the set; if not, it stays on the Stiefel manifold, where it must be.
-
-    Returns:
-        The next w, first and second.
+    `w` holds members of shape (…, m, n); both moments are zeros before the first step. `step`, from 1 on, and the
+    learning rate are numbers, or arrays that broadcast against w, in float64 if they can be, since 1 - β₂ᵗ cancels.
+    Without `ones`, w stays on the Stiefel manifold, where it must be, instead of in the set. Returns the next w, first
+    and second.
     """
     b1, b2 = betas
     square = w.shape[-2] == w.shape[-1]
@@ -296,10 +286,7 @@ def sgd_step(
     """One step of gradient descent with momentum on the set; arguments as of `adam_step`.
 
     `momentum`, zeros at the start, is a generator (square) or a tangent vector; `decay` is what is left of it after a
-    step.
-
-    Returns:
-        The next w and momentum.
+    step. Returns the next w and momentum.
     """
     if w.shape[-2] == w.shape[-1]:
         gradient = generator(w, gradient)
@@ -313,11 +300,7 @@ def sgd_step(
 def muon_step(
     w: Any, gradient: Any, momentum: Any, rate: Any, *, decay: float = 0.95, nesterov: bool = True
 ) -> tuple[Any, Any]:
-    """One step of Muon on the set: all singular values of the momentum are made about 1; arguments as of `sgd_step`.
-
-    Returns:
-        The next w and momentum.
-    """
+    """One step of Muon on the set, all singular values of the momentum made about 1; otherwise as `sgd_step`."""
     if w.shape[-2] == w.shape[-1]:
         gradient = generator(w, gradient)
         momentum = decay * momentum + gradient
@@ -333,13 +316,9 @@ def muon_step(
 def nearest(a: Any, svd: Any) -> tuple[Any, Any]:
     """argmin over W in Õ(m,n) of ‖A - W‖_F = ξ_m ξ_nᵀ + the polar factor of C_m A C_n, by the singular values.
 
-    Args:
-        a: Of shape (…, m, n), not empty.
-        svd: `linalg.svd` of the array's library.
-
-    Returns:
-        The members; and the condition σ_min/σ_max of C_m A C_n on the complements of the ones, of shape (…), or 1 where
-        these have no dimension. At 0 the nearest member is not unique.
+    `a` is of shape (…, m, n), not empty; `svd` is `linalg.svd` of its library. Returns the members; and the condition
+    σ_min/σ_max of C_m A C_n on the complements of the ones, of shape (…), or 1 where these have no dimension. At 0 the
+    nearest member is not unique.
     """
     m, n = a.shape[-2:]
     size = min(m, n) - 1  # the last singular value belongs to the ones

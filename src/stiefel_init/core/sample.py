@@ -10,11 +10,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ..schemes import Identity, Permutation, Rotation, Scheme, SchemeName, Source, Stiefel, get
-from . import construct as _construct
-from . import stream as _stream
-from . import validate as _validate
+from . import construct, stream, validate
+from .construct import cholesky_factor
 from .errors import StiefelError, unknown
-from .structure import cholesky_factor
 from .validate import Method
 
 Member = Literal["uniform", "permutation", "rotation", "identity"]
@@ -77,13 +75,9 @@ def sample(
 
 
 def member_scheme(member: Any, spread: Any, method: str = "householder") -> Scheme:
-    """The scheme that draws a member of the set.
-
-    Raises:
-        StiefelError: for an unknown member or method, or a method that cannot draw that member.
-    """
-    if method not in _validate.METHODS:
-        raise unknown("method", method, _validate.METHODS)
+    """The scheme that draws a member of the set; refuses a method that cannot draw it, and unknown names."""
+    if method not in validate.METHODS:
+        raise unknown("method", method, validate.METHODS)
     if member not in MEMBERS:
         raise unknown("member", member, MEMBERS)
     spread = Rotation(spread)  # checked whatever the member
@@ -152,7 +146,7 @@ def of_kernel(
 
 
 def _sizes(m: Any, n: Any, batch: Any) -> tuple[int, int, tuple[int, ...]]:
-    return _validate.size("m", m), _validate.size("n", n), _validate.shape("batch", batch)
+    return validate.size("m", m), validate.size("n", n), validate.shape("batch", batch)
 
 
 class _Source(ABC):
@@ -187,8 +181,10 @@ class _Source(ABC):
     def array(self, values: np.ndarray) -> np.ndarray:
         return values.astype(self.dtype) if values.dtype.kind == "f" else values
 
-    def turn(self, a: np.ndarray, norm: float) -> np.ndarray:
-        return _construct.turn(a, norm, float(np.finfo(a.dtype).eps))
+    def expm1_skew(self, a: np.ndarray, norm: float) -> np.ndarray:
+        return construct.expm1_skew(a, norm, float(np.finfo(a.dtype).eps))
+
+    turn = expm1_skew  # its name in release 0.2
 
     def erfinv(self, a: np.ndarray) -> np.ndarray:
         from scipy.special import erfinv
@@ -204,20 +200,20 @@ class _Seeded(_Source):
         self.keys = self.current = keys
 
     def begin(self) -> None:
-        self.current = _stream.fold(self.keys, self.draws) if self.draws else self.keys
+        self.current = stream.fold(self.keys, self.draws) if self.draws else self.keys
         super().begin()
 
     def blocks(self, index: int) -> Block:
         key = self.current[index]
-        return lambda row, stop, column, end: _stream.normals(key, (row, stop), (column, end), self.dtype)
+        return lambda row, stop, column, end: stream.normals(key, (row, stop), (column, end), self.dtype)
 
     def uniforms(self, rows: int, columns: int) -> np.ndarray:
         self.begin()
-        return _stream.uniforms(self.current, rows, columns).astype(self.dtype)
+        return stream.uniforms(self.current, rows, columns).astype(self.dtype)
 
     def orders(self, size: int) -> np.ndarray:
         self.begin()
-        return _stream.orders(self.current, size)
+        return stream.orders(self.current, size)
 
     def precise(self) -> Source:
         source = _Seeded(self.m, self.n, self.keys, np.dtype(np.float64))
@@ -234,7 +230,7 @@ class _Fresh(_Source):
 
     def blocks(self, index: int) -> Block:
         return lambda row, stop, column, end: (
-            self.rng.standard_normal((stop - row, end - column), self.dtype) + self.dtype.type(_construct.NEVER_ZERO)
+            self.rng.standard_normal((stop - row, end - column), self.dtype) + self.dtype.type(construct.NEVER_ZERO)
         )
 
     def uniforms(self, rows: int, columns: int) -> np.ndarray:
@@ -252,8 +248,8 @@ class _Fresh(_Source):
 def _source(seed: Any, name: str, m: int, n: int, count: int, dtype: np.dtype, first: int) -> Source:
     if isinstance(seed, np.random.Generator | None):
         return _Fresh(m, n, count, dtype, _generator(seed))
-    key = _stream.key(_validate.size("seed", seed), name)
-    return _Seeded(m, n, _stream.fold(key, np.arange(first, first + count)), dtype)
+    key = stream.key(validate.size("seed", seed), name)
+    return _Seeded(m, n, stream.fold(key, np.arange(first, first + count)), dtype)
 
 
 def _householder(block: Block, p: int, q: int, dtype: np.dtype, aligned: bool) -> np.ndarray:
@@ -264,11 +260,11 @@ def _householder(block: Block, p: int, q: int, dtype: np.dtype, aligned: bool) -
         x[start:stop, start:] = np.triu(block(start, stop, start, q))
     if aligned:
         x[0] = 1
-    norm = _construct.signed_norm(np, x, np.sqrt(np.einsum("ij,ij->i", x, x)))
+    norm = construct.signed_norm(np, x, np.sqrt(np.einsum("ij,ij->i", x, x)))
     pivot = x.diagonal() + norm
     x /= pivot[:, None]  # LAPACK assumes v_j = 1
     start_from = np.zeros((p, q), dtype)
-    left = _construct.left_reflection(p, dtype.name) if aligned else -np.eye(p, dtype=dtype)
+    left = construct.left_reflection(p, dtype.name) if aligned else -np.eye(p, dtype=dtype)
     start_from[:, :p] = left * np.sign(norm)
     from scipy.linalg import get_lapack_funcs
 
@@ -287,12 +283,12 @@ def _paper(method: str, rng: np.random.Generator, count: int, p: int, q: int) ->
         return rng.standard_normal((count, rows, columns))
 
     if method == "algorithm1":
-        return _construct.algorithm1(np, xi, normal, p, q)
-    return _construct.algorithm2(np, xi, normal, cholesky_factor(p), p, q)
+        return construct.algorithm1(np, xi, normal, p, q)
+    return construct.algorithm2(np, xi, normal, cholesky_factor(p), p, q)
 
 
 def _generator(seed: Any) -> np.random.Generator:
-    return np.random.default_rng(seed if isinstance(seed, np.random.Generator | None) else _validate.size("seed", seed))
+    return np.random.default_rng(seed if isinstance(seed, np.random.Generator | None) else validate.size("seed", seed))
 
 
 def _dtype(dtype: Any) -> np.dtype:

@@ -42,3 +42,10 @@ def number(
         bound = f" ≥ {at_least:g}" if at_least > -math.inf else f" > {above:g}" if above > -math.inf else ""
         raise StiefelError(f"{name}={value!r} is not a finite number{bound}; {hint}.")
     return result
+
+
+def decay(name: str, value: Any) -> float:
+    """`value` as a float in [0, 1): how much of a moment is left after a step."""
+    if not 0 <= number(name, value) < 1:
+        raise StiefelError(f"{name}={value!r} is not in [0, 1); give how much of it is left after a step.")
+    return float(value)

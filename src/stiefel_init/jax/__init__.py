@@ -1,6 +1,6 @@
 """JAX: whole models of Equinox and Flax with `initialize`; initializers with the contract of `jax.nn.initializers`."""
 
-from ..core.install import missing
+from ..core.errors import missing
 from ..recipe.plan import Plan
 
 try:

@@ -238,9 +238,11 @@ class _Source(ABC):
     def array(self, values: np.ndarray) -> jax.Array:
         return jnp.asarray(values, self.dtype if values.dtype.kind == "f" else None)
 
-    def turn(self, a: jax.Array, norm: float) -> jax.Array:
+    def expm1_skew(self, a: jax.Array, norm: float) -> jax.Array:
         with jax.default_matmul_precision("highest"):
-            return _construct.turn(a, norm, float(jnp.finfo(a.dtype).eps))
+            return _construct.expm1_skew(a, norm, float(jnp.finfo(a.dtype).eps))
+
+    turn = expm1_skew  # its name in release 0.2
 
     def erfinv(self, a: jax.Array) -> jax.Array:
         return jax.scipy.special.erfinv(a)

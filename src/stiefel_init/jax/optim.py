@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ..core import geometry as _on_set
-from ..core import validate as _validate
+from ..core import geometry, validate
 from ..core.errors import StiefelError
 
 __all__ = ["GradientTransformation", "Projection", "project", "stiefel_adam", "stiefel_muon", "stiefel_sgd"]
@@ -66,12 +65,12 @@ def stiefel_adam(
     >>> float(abs((params["kernel"] + updates["kernel"]).sum(0) - 1).max()) < 1e-6
     True
     """
-    betas = _fraction("b1", b1), _fraction("b2", b2)
-    eps = _validate.number("eps", eps, at_least=0)
+    betas = validate.decay("b1", b1), validate.decay("b2", b2)
+    eps = validate.number("eps", eps, at_least=0)
 
     def step(w: Any, g: Any, moments: tuple[Any, ...], count: Any, rate: Any) -> tuple[Any, ...]:
         first, second = moments
-        return _on_set.adam_step(w, g, first, second, count, rate, betas=betas, eps=eps)
+        return geometry.adam_step(w, g, first, second, count, rate, betas=betas, eps=eps)
 
     return _transformation(step, 2, learning_rate)
 
@@ -93,12 +92,7 @@ def stiefel_sgd(learning_rate: Rate, momentum: float = 0.0, nesterov: bool = Fal
     >>> stiefel_sgd(0.1).init(jnp.eye(3)).steps.item()
     0
     """
-    decay = _fraction("momentum", momentum)
-
-    def step(w: Any, g: Any, moments: tuple[Any, ...], count: Any, rate: Any) -> tuple[Any, ...]:
-        return _on_set.sgd_step(w, g, moments[0], rate, decay=decay, nesterov=nesterov)
-
-    return _transformation(step, 1, learning_rate)
+    return _with_momentum(geometry.sgd_step, learning_rate, momentum, nesterov)
 
 
 def stiefel_muon(learning_rate: Rate = 0.02, momentum: float = 0.95, nesterov: bool = True) -> GradientTransformation:
@@ -118,12 +112,7 @@ def stiefel_muon(learning_rate: Rate = 0.02, momentum: float = 0.95, nesterov: b
     >>> stiefel_muon().init(jnp.eye(3)).steps.item()
     0
     """
-    decay = _fraction("momentum", momentum)
-
-    def step(w: Any, g: Any, moments: tuple[Any, ...], count: Any, rate: Any) -> tuple[Any, ...]:
-        return _on_set.muon_step(w, g, moments[0], rate, decay=decay, nesterov=nesterov)
-
-    return _transformation(step, 1, learning_rate)
+    return _with_momentum(geometry.muon_step, learning_rate, momentum, nesterov)
 
 
 def project(weight: Any) -> Projection:
@@ -148,7 +137,7 @@ def project(weight: Any) -> Projection:
     if not a.size:
         return Projection(a, jnp.zeros(a.shape[:-2], a.dtype))
     work = a.astype(jnp.promote_types(a.dtype, jnp.float32))
-    members, condition = _on_set.nearest(work, jnp.linalg.svd)
+    members, condition = geometry.nearest(work, jnp.linalg.svd)
     if not isinstance(condition, jax.core.Tracer):
         lowest = float(condition.min())
         if not jnp.isfinite(work).all():
@@ -161,10 +150,15 @@ def project(weight: Any) -> Projection:
     return Projection(members.astype(a.dtype), jnp.linalg.norm(work - members, axis=(-2, -1)))
 
 
-def _fraction(name: str, value: Any) -> float:
-    if not 0 <= _validate.number(name, value) < 1:
-        raise StiefelError(f"{name}={value!r} is not in [0, 1); give how much of it is left after a step.")
-    return float(value)
+def _with_momentum(
+    plain: Callable[..., tuple[Any, ...]], rate: Rate, momentum: float, nesterov: bool
+) -> GradientTransformation:
+    decay = validate.decay("momentum", momentum)
+
+    def step(w: Any, g: Any, moments: tuple[Any, ...], count: Any, rate: Any) -> tuple[Any, ...]:
+        return plain(w, g, moments[0], rate, decay=decay, nesterov=nesterov)
+
+    return _transformation(step, 1, rate)
 
 
 def _check(weight: Any) -> None:
@@ -178,7 +172,7 @@ def _check(weight: Any) -> None:
 def _transformation(step: Callable[..., tuple[Any, ...]], moments: int, rate: Rate) -> GradientTransformation:
     """The transformation of a step (w, g, moments, count, rate) → (w, *moments)."""
     if not callable(rate):
-        _validate.number("learning_rate", rate, at_least=0)
+        validate.number("learning_rate", rate, at_least=0)
 
     def init(params: Any) -> Moments:
         jax.tree.map(_check, params)

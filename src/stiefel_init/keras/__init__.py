@@ -1,6 +1,6 @@
 """Keras 3, on every backend: whole models with `initialize_`, and initializers for the kernels of single layers."""
 
-from ..core.install import missing
+from ..core.errors import missing
 from ..recipe.plan import Plan
 
 try:

@@ -40,7 +40,7 @@ class Aligned(keras.constraints.Constraint):  # type: ignore[misc]
         work = keras.ops.cast(kernel, "float64" if kind == "float64" else "float32")
         rows, columns = math.prod(shape[:-1]), shape[-1]
         matrix = keras.ops.reshape(work, (rows, columns))
-        # As `_on_set.nearest`, in keras.ops: not every backend's arrays have methods.
+        # As `geometry.nearest`, in keras.ops: not every backend's arrays have methods.
         for axis in (0, 1):
             matrix = matrix - keras.ops.mean(matrix, axis=axis, keepdims=True)
         u, _, v = keras.ops.svd(matrix, full_matrices=False)

@@ -7,7 +7,20 @@ draw("he", 64, 784, seed=0, name="0.weight")     # NumPy; the same weights in ev
 schemes.register(MyScheme)                       # your own: CONTRIBUTING.md
 """
 
-from .base import Distribution, Law, Position, Scheme, SchemeName, Source, Start, forget, get, names, register
+from .base import (
+    Distribution,
+    Law,
+    Position,
+    Scheme,
+    SchemeName,
+    Source,
+    Start,
+    WholeModel,
+    forget,
+    get,
+    names,
+    register,
+)
 from .deterministic import IDInit, Lee, Sinusoidal, TanhInit, ZerO
 from .entrywise import He, MuP, Offsets, Random, ScaledHe, TorchDefault, TruncatedNormal, Uniform, Xavier, Zeros
 from .on_set import Blend, Centred, Identity, Permutation, Rotation, Stiefel
@@ -17,53 +30,10 @@ from .residual import LSUV, Fixup, MetaInit, SkipInit
 from .transformer import GPT2, Mimetic, MimeticFactor, ScaledTable, ScaledXavier, TFixup
 
 __all__ = [
-    "GPT2",
-    "LSUV",
-    "TAT",
-    "Blend",
-    "Centred",
-    "DeltaOrthogonal",
-    "Distribution",
-    "Fixup",
-    "He",
-    "IDInit",
-    "Identity",
-    "Law",
-    "Lee",
-    "Lifted",
-    "LooksLinear",
-    "MetaInit",
-    "Mimetic",
-    "MimeticFactor",
-    "MuP",
-    "Offsets",
-    "Orthogonal",
-    "Permutation",
-    "Position",
-    "Raised",
-    "Random",
-    "Recipe",
-    "Rotation",
-    "ScaledHe",
-    "ScaledTable",
-    "ScaledXavier",
-    "Scheme",
-    "SchemeName",
-    "Sinusoidal",
-    "SkipInit",
-    "Source",
-    "Start",
-    "Stiefel",
-    "TFixup",
-    "TanhInit",
-    "TorchDefault",
-    "TruncatedNormal",
-    "Uniform",
-    "Xavier",
-    "ZerO",
-    "Zeros",
-    "forget",
-    "get",
-    "names",
+    "GPT2", "LSUV", "TAT", "Blend", "Centred", "DeltaOrthogonal", "Distribution", "Fixup", "He", "IDInit", "Identity",
+    "Law", "Lee", "Lifted", "LooksLinear", "MetaInit", "Mimetic", "MimeticFactor", "MuP", "Offsets", "Orthogonal",
+    "Permutation", "Position", "Raised", "Random", "Recipe", "Rotation", "ScaledHe", "ScaledTable", "ScaledXavier",
+    "Scheme", "SchemeName", "Sinusoidal", "SkipInit", "Source", "Start", "Stiefel", "TFixup", "TanhInit",
+    "TorchDefault", "TruncatedNormal", "Uniform", "WholeModel", "Xavier", "ZerO", "Zeros", "forget", "get", "names",
     "register",
-]
+]  # fmt: skip

@@ -46,7 +46,7 @@ class Source(Protocol):
     def array(self, values: np.ndarray) -> Array:
         """`values` as an array of the framework."""
 
-    def turn(self, a: Array, norm: float) -> Array:
+    def expm1_skew(self, a: Array, norm: float) -> Array:
         """exp(a) - I of each of a batch of skew-symmetric matrices, whose spectral norms are at most `norm`."""
 
     def erfinv(self, a: Array) -> Array:
@@ -61,7 +61,7 @@ InAttention = Literal["", "query", "key", "value", "output"]
 
 
 class Position(NamedTuple):
-    """The part that one layer plays.
+    """The role of one layer in its model.
 
     >>> Position(first=True).role, Position().role
     ('first', 'hidden')
@@ -88,7 +88,7 @@ class Position(NamedTuple):
     table: bool = False
     """Whether it is an embedding."""
     row: int = 1
-    """Layers of the row it is in, one after the other with nothing but activations between them; without the ends."""
+    """Layers of the chain it is in, with nothing but activations between them; first and last layer not counted."""
     units: int = 0
     """Its outputs; 0 if not known, as `inputs`."""
     inputs: int = 0
@@ -167,34 +167,16 @@ class Scheme(ABC):
 
     @abstractmethod
     def draw(self, source: Source) -> Array:
-        """Draw `source.count` matrices.
-
-        Args:
-            source: Random numbers, and the sizes m and n.
-
-        Returns:
-            An array of shape (count, m, n), of the source's framework.
-        """
+        """Draw `source.count` matrices: an array of shape (count, m, n), of the source's framework."""
 
     def at(self, position: Position) -> Scheme:
-        """The scheme of one layer of a model.
-
-        Args:
-            position: The part that the layer plays.
-
-        Returns:
-            Itself, unless layers differ.
-        """
+        """The scheme of the layer of a model that has this role: itself, unless layers differ."""
         return self
 
     def bias(self, fan_in: int) -> Scheme | None:
-        """How the biases of a linear layer or a convolution start, as m × 1 matrices.
+        """How the biases of a linear layer or a convolution start, as m × 1 matrices; None for zeros.
 
-        Args:
-            fan_in: That of the layer's weight.
-
-        Returns:
-            None for zeros.
+        `fan_in` is that of the layer's weight.
         """
         return None
 
@@ -205,17 +187,10 @@ class Scheme(ABC):
         return kind.at is not Scheme.at or kind.bias is not Scheme.bias
 
     def distribution(self, m: int, n: int) -> Distribution:
-        """How m × n weights act on a signal.
-
-        Args:
-            m: Outputs.
-            n: Inputs.
-
-        Returns:
-            The distribution that `theory.propagate` uses.
+        """How weights of m outputs and n inputs act on a signal, for `theory.propagate`.
 
         Raises:
-            StiefelError: if the scheme has none.
+            StiefelError: if the scheme has no prediction.
         """
         if type(self).law is not Scheme.law:
             return self.law(m, n)
@@ -228,15 +203,7 @@ class Scheme(ABC):
         return self.distribution(m, n)
 
     def resolve(self, m: int, n: int) -> Scheme:
-        """The scheme that is used for m × n matrices: itself, or `Stiefel` if it has no such matrix.
-
-        Args:
-            m: Outputs.
-            n: Inputs.
-
-        Returns:
-            A scheme.
-        """
+        """The scheme that is used for m × n matrices: itself, or `Stiefel` if it has no such matrix."""
         return self
 
     def __str__(self) -> str:
@@ -254,23 +221,15 @@ class Fixed(Scheme):
 
     @abstractmethod
     def matrix(self, m: int, n: int) -> np.ndarray:
-        """W.
-
-        Args:
-            m: Outputs.
-            n: Inputs.
-
-        Returns:
-            An m × n array in float64.
-        """
+        """The matrix of m outputs and n inputs, in float64."""
 
     def draw(self, source: Source) -> Array:
         matrix = source.array(self.matrix(source.m, source.n))
         return source.xp.broadcast_to(matrix, (source.count, source.m, source.n))
 
 
-class Start(Scheme):
-    """A start of whole models: it says which scheme each layer has, and draws nothing by itself."""
+class WholeModel(Scheme):
+    """An initialization of whole models: it says which scheme each layer has, and draws nothing by itself."""
 
     @abstractmethod
     def at(self, position: Position) -> Scheme:
@@ -285,6 +244,9 @@ class Start(Scheme):
         )
 
 
+Start = WholeModel  # its name in release 0.2
+
+
 def _text(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
@@ -294,13 +256,7 @@ _REGISTRY: dict[str, type[Scheme]] = {}
 
 
 def register(kind: _Kind) -> _Kind:
-    """Make a scheme available by its name; use it as a decorator, as in the example of `Scheme`.
-
-    Args:
-        kind: A subclass of `Scheme`: a frozen dataclass with a `name`.
-
-    Returns:
-        `kind` itself.
+    """Make a scheme, a frozen dataclass with a `name`, available by its name; as a decorator, see `Scheme`.
 
     Raises:
         StiefelError: if the name is not a word, or is taken.
@@ -319,10 +275,7 @@ def register(kind: _Kind) -> _Kind:
 
 
 def forget(name: str) -> None:
-    """Remove a scheme from the registry.
-
-    Args:
-        name: Its name; an unknown one is ignored.
+    """Remove a scheme from the registry; an unknown name is ignored.
 
     >>> forget("no such scheme")
     """
@@ -330,10 +283,7 @@ def forget(name: str) -> None:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all schemes.
-
-    Returns:
-        In the order of registration.
+    """The names of all schemes, in the order of registration.
 
     >>> "stiefel" in names()
     True

@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ..core import validate as _validate
+from ..core import validate
 from ..core.errors import unknown
 from .base import Array, Fixed, Scheme, Source, register
 
@@ -47,7 +47,7 @@ class Lee(Fixed):
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
             raise unknown("variant", self.variant, VARIANTS)
-        _validate.number("epsilon", self.epsilon, above=0, hint="the paper of Lee et al. uses 0.1")
+        validate.number("epsilon", self.epsilon, above=0, hint="the paper of Lee et al. uses 0.1")
 
     def matrix(self, m: int, n: int) -> np.ndarray:
         p, q = min(m, n), max(m, n)
@@ -113,7 +113,7 @@ class TanhInit(Scheme):
     alpha: float = 0.085
 
     def __post_init__(self) -> None:
-        _validate.number("alpha", self.alpha, at_least=0, hint="the authors use 0.085")
+        validate.number("alpha", self.alpha, at_least=0, hint="the authors use 0.085")
 
     def draw(self, source: Source) -> Array:
         m, n = source.m, source.n
@@ -158,7 +158,7 @@ class ZerO(Fixed):
     ([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], [[0.5, 0.5], [0.5, -0.5], [0.5, 0.5], [0.5, -0.5]])
     """
 
-    name = "zero"
+    name = "zero"  # the method; the matrix of zeros is `entrywise.Zeros`
 
     def matrix(self, m: int, n: int) -> np.ndarray:
         if m <= n:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core import validate as _validate
+from ..core import validate
 from .base import Array, Distribution, Position, Scheme, Source, register
 
 
@@ -25,7 +25,7 @@ class Random(Scheme):
     std: float = 0.1
 
     def __post_init__(self) -> None:
-        _validate.number("std", self.std, at_least=0, hint="it is a standard deviation")
+        validate.number("std", self.std, at_least=0, hint="it is a standard deviation")
 
     def draw(self, source: Source) -> Array:
         return self.std * source.normals(source.m, source.n)
@@ -55,7 +55,7 @@ class Uniform(Scheme):
 
 @dataclass(frozen=True)
 class Zeros(Scheme):
-    """W = 0, for the ends of residual branches.
+    """W = 0, for the ends of residual branches; not registered, and not `ZerO`, whose registered name is `"zero"`.
 
     >>> str(Zeros())
     'zeros'
@@ -174,8 +174,8 @@ class TruncatedNormal(Scheme):
     cut: float = 2.0
 
     def __post_init__(self) -> None:
-        _validate.number("std", self.std, at_least=0, hint="it is a standard deviation")
-        _validate.number("cut", self.cut, above=0, hint="it is a number of standard deviations")
+        validate.number("std", self.std, at_least=0, hint="it is a standard deviation")
+        validate.number("cut", self.cut, above=0, hint="it is a number of standard deviations")
 
     def draw(self, source: Source) -> Array:
         within = math.erf(self.cut / math.sqrt(2))
@@ -208,7 +208,7 @@ class MuP(Scheme):
     """Of 1/fan_in in the variance."""
 
     def __post_init__(self) -> None:
-        _validate.number("gain", self.gain, hint="√2 suits ReLU")
+        validate.number("gain", self.gain, hint="√2 suits ReLU")
 
     def at(self, position: Position) -> Scheme:
         return MuP(self.gain, 2) if position.last else self

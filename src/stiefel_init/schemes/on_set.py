@@ -3,7 +3,7 @@
 Note [grouped members]
     Permutation, identity and rotation need one side of the matrix to divide the other. With p = min(m,n) and
     q = max(m,n) = kp they are built as p × q and transposed when m > n. Where p does not divide q no member of the set
-    is non-negative (docs/members.md), and all of them are the uniform member.
+    is non-negative (docs/members.md), and all of them are drawn as `Stiefel`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..core import validate as _validate
+from ..core import validate
 from ..core.errors import StiefelError
 from .base import Array, Distribution, Scheme, Source, haar, register
 
@@ -108,7 +108,7 @@ class Rotation(Grouped):
     """R G, G the identity's p × q form and R = H diag(1, exp(A - Aᵀ)) H, A_ij ~ N(0, spread²/2p).
 
     R is a random rotation that fixes the all-ones direction; H is the reflection that swaps e_1 and -ξ_p. With a small
-    spread it is close to the identity; from 1 on it behaves like the uniform member.
+    spread it is close to the identity; from 1 on it behaves like `Stiefel`.
 
     >>> str(Rotation(0.3))
     'rotation 0.3'
@@ -118,7 +118,7 @@ class Rotation(Grouped):
     spread: float = 0.1
 
     def __post_init__(self) -> None:
-        _validate.number("spread", self.spread, at_least=0, hint="0.1 is a small rotation")
+        validate.number("spread", self.spread, at_least=0, hint="0.1 is a small rotation")
 
     @classmethod
     @lru_cache
@@ -148,7 +148,7 @@ class Rotation(Grouped):
         above = xp.concatenate([0 * r.sum(-2)[..., None], r.mT * (1 + root)], -1)
         below = xp.concatenate([-r * (1 + root), a - (r - r.mT) * root], -1)
         # √p/spread times it has a norm of about 2√p; 9 more have a probability of exp(-40).
-        turned = source.turn(xp.concatenate([above, below], -2), self.spread * (2 + 9 * root))
+        turned = source.expm1_skew(xp.concatenate([above, below], -2), self.spread * (2 + 9 * root))
         turned = (turned + source.array(np.eye(p)[None])) * math.sqrt(p / q)
         return xp.broadcast_to(turned[..., None], (*turned.shape, q // p)).reshape(-1, p, q)
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import get_args
 
-from ..core import validate as _validate
+from ..core import validate
 from ..core.errors import unknown
 from .base import Array, Distribution, Position, Role, Scheme, Source, haar, register
 
@@ -26,7 +26,7 @@ class Orthogonal(Scheme):
     gain: float = 1.0
 
     def __post_init__(self) -> None:
-        _validate.number("gain", self.gain, hint="√2 suits ReLU")
+        validate.number("gain", self.gain, hint="√2 suits ReLU")
 
     def draw(self, source: Source) -> Array:
         matrices = source.semi_orthogonal(aligned=False)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core import validate as _validate
+from ..core import validate
 from ..core.errors import StiefelError
-from .base import Position, Scheme, Start, get, register
+from .base import Position, Scheme, WholeModel, get, register
 from .entrywise import He, ScaledHe, Zeros
 from .orthogonal import Orthogonal
 
 
 @register
 @dataclass(frozen=True)
-class Fixup(Start):
+class Fixup(WholeModel):
     """He's weights, times B^(-1/(2k-2)) inside B residual branches of k layers; zeros at their ends and in the head.
 
     For residual networks without normalization. The scalar biases and multipliers of the paper are parameters that the
@@ -38,7 +38,7 @@ class Fixup(Start):
 
 @register
 @dataclass(frozen=True)
-class SkipInit(Start):
+class SkipInit(WholeModel):
     """He's weights, and every residual branch times zero, x + 0 · f(x): the network starts as its skip connections.
 
     The zero is the model's own gain of the branch, a parameter that multiplies it; without one, the weight of the
@@ -61,7 +61,7 @@ class SkipInit(Start):
 
 @register
 @dataclass(frozen=True)
-class LSUV(Start):
+class LSUV(WholeModel):
     """Haar semi-orthogonal W, then layer by layer W / std(W x) on a batch, std over examples and units.
 
     Mishkin, Matas: All you need is a good init (2016).
@@ -79,7 +79,7 @@ class LSUV(Start):
 
 @register
 @dataclass(frozen=True)
-class MetaInit(Start):
+class MetaInit(WholeModel):
     """The weights of `base`, and of each its norm ‖W‖ by signed gradient steps with momentum on the gradient quotient.
 
     The quotient is the mean of |(g - Hg)/(g + ε sign g) - 1| = |Hg/g|, up to ε, over all parameters: how much a
@@ -107,10 +107,10 @@ class MetaInit(Start):
                 f"base={self.base!r} looks at a layer's place in its model; give one that starts every layer alike, "
                 "such as 'he'."
             )
-        _validate.size("steps", self.steps)
-        _validate.number("rate", self.rate, above=0, hint="the authors use 0.1")
-        _validate.number("momentum", self.momentum, at_least=0, hint="the authors use 0.9")
-        _validate.number("epsilon", self.epsilon, above=0, hint="the authors use 1e-5")
+        validate.size("steps", self.steps)
+        validate.number("rate", self.rate, above=0, hint="the authors use 0.1")
+        validate.number("momentum", self.momentum, at_least=0, hint="the authors use 0.9")
+        validate.number("epsilon", self.epsilon, above=0, hint="the authors use 1e-5")
 
     def at(self, position: Position) -> Scheme:
         return get(self.base).at(position)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core import validate as _validate
-from .base import Array, Distribution, InAttention, Position, Scheme, Source, Start, register
+from ..core import validate
+from .base import Array, Distribution, InAttention, Position, Scheme, Source, WholeModel, register
 from .entrywise import Random, Xavier
 
 
@@ -30,7 +30,7 @@ class GPT2(Random):
     std: float = 0.02
 
     def __post_init__(self) -> None:
-        _validate.number("std", self.std, at_least=0, hint="it is a standard deviation")
+        validate.number("std", self.std, at_least=0, hint="it is a standard deviation")
 
     def at(self, position: Position) -> Scheme:
         return GPT2(self.std / math.sqrt(position.branches)) if position.ends_branch else self
@@ -38,7 +38,7 @@ class GPT2(Random):
 
 @register
 @dataclass(frozen=True)
-class TFixup(Start):
+class TFixup(WholeModel):
     """Xavier's weights; v, out and feed-forward of N blocks × 0.67 N^(-1/4), in a decoder × (9N)^(-1/4).
 
     Embeddings of d numbers are N(0, 1/d), × (9N)^(-1/4). A decoder is a stack whose blocks attend to another sequence
@@ -104,7 +104,7 @@ class ScaledTable(Scheme):
 
 @register
 @dataclass(frozen=True)
-class Mimetic(Start):
+class Mimetic(WholeModel):
     """W_qᵀW_k ≈ qk (I + Z) for each head, the best of its rank; W_oW_v = vo (Z - I), Z_ij ~ N(0, 1/n); else Xavier.
 
     Products as trained transformers have them: a token looks for tokens like itself, and what it finds is taken off.
@@ -123,8 +123,8 @@ class Mimetic(Start):
     vo: float = 0.4
 
     def __post_init__(self) -> None:
-        _validate.number("qk", self.qk, above=0, hint="the authors use 0.7")
-        _validate.number("vo", self.vo, above=0, hint="the authors use 0.4")
+        validate.number("qk", self.qk, above=0, hint="the authors use 0.7")
+        validate.number("vo", self.vo, above=0, hint="the authors use 0.4")
 
     def at(self, position: Position) -> Scheme:
         if position.projection in ("query", "key"):

@@ -9,20 +9,7 @@ from .propagation import FiniteWidth, Propagation, finite_width, propagate
 from .tailored import tailored_slope
 
 __all__ = [
-    "ACTIVATIONS",
-    "FAVOURED_ALPHA",
-    "FiniteWidth",
-    "Propagation",
-    "activation_moments",
-    "activations",
-    "alignment_optimum",
-    "berry_esseen_bound",
-    "finite_width",
-    "max_entry_bound",
-    "propagate",
-    "rectified_moments",
-    "register_activation",
-    "shift_for_alpha",
-    "slope_moments",
-    "tailored_slope",
-]
+    "ACTIVATIONS", "FAVOURED_ALPHA", "FiniteWidth", "Propagation", "activation_moments", "activations",
+    "alignment_optimum", "berry_esseen_bound", "finite_width", "max_entry_bound", "propagate", "rectified_moments",
+    "register_activation", "shift_for_alpha", "slope_moments", "tailored_slope",
+]  # fmt: skip

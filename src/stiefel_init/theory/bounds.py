@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import validate as _validate
+from ..core import validate
 from ..core.check import check
 from ..core.errors import StiefelError
 
@@ -20,13 +20,6 @@ Below 0 most units of the first layer are off; far above, the ReLU is the identi
 
 def alignment_optimum(m: int, n: int) -> float:
     """√(mn), the largest sum of the entries of a semi-orthogonal m × n matrix; the members of Õ(m,n) attain it.
-
-    Args:
-        m: Outputs.
-        n: Inputs.
-
-    Returns:
-        √(mn).
 
     Raises:
         StiefelError: if a size is not a whole number ≥ 1.
@@ -42,14 +35,6 @@ def max_entry_bound(m: int, n: int, c: float) -> float:
 
     Precisely, P(max |W_ij| ≥ bound) → 0 as q → ∞, for any c > 2 and however m grows; if the smaller side is fixed, any
     c > √2 is enough. The paper has m ≤ n; since Wᵀ ∈ Õ(n,m), the larger side counts.
-
-    Args:
-        m: Outputs.
-        n: Inputs.
-        c: A constant above 2.
-
-    Returns:
-        The bound.
 
     Raises:
         StiefelError: if a size is not a whole number ≥ 1, or c is not a finite number above 2.
@@ -139,7 +124,7 @@ def shift_for_alpha(x: Any, alpha: float = FAVOURED_ALPHA) -> np.ndarray:
 
 
 def _positive(name: str, value: Any) -> int:
-    size = _validate.size(name, value)
+    size = validate.size(name, value)
     if size == 0:
         raise StiefelError(f"{name}=0 is an empty matrix; {name} starts at 1.")
     return size

@@ -1,14 +1,14 @@
 """What the initialization of Lee et al. (2024), one fixed matrix per shape, does to a signal.
 
-Note [runs]
-    A rectangular layer mixes its inputs; the square layers after it change nothing, so through such a run a unit is
-    one random number to which the activation is applied again and again. Its law is followed at quadrature points
-    that all units share. The same units stay off, so their gradient is cut once, by the last layer of the run.
+Note [chains]
+    A rectangular layer mixes its inputs; the square layers after it change nothing, so through such a chain a unit is
+    one random number to which the activation is applied again and again. Its distribution is followed at quadrature
+    points that all units share. The same units stay off, so their gradient is cut once, by the last layer of the chain.
 Note [points]
     The units of a widening layer depend on each other, most of them are equal, and what a later layer makes of them
     depends on that; after two narrowing layers units are neither Gaussian nor independent. Such a network, a fixed
-    function, is run on points that fill the normal law of its inputs evenly, with random signs as the gradient of each
-    point's outputs.
+    function, is run on points that fill the normal distribution of its inputs evenly, with random signs as the gradient
+    of each point's outputs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def rows(widths: Sequence[int], mean: float, std: float, activation: Activation)
             w = Lee().matrix(m, n)[:units]
             unit_mean, unit_variance = w @ unit_mean, w**2 @ unit_variance
         points, weights = _mixture(unit_mean, np.sqrt(unit_variance))
-        values = _run(points, count / m @ weights, activation, min(n / m, 1.0), result[start:stop])
+        values = _chain(points, count / m @ weights, activation, min(n / m, 1.0), result[start:stop])
         unit_mean = weights @ values
         unit_variance = (weights * (values - unit_mean[:, None]) ** 2).sum(1)
         unit_mean, unit_variance = np.repeat(unit_mean, count), np.repeat(unit_variance, count)
@@ -84,10 +84,10 @@ def _on_points(widths: Sequence[int], mean: float, std: float, activation: Activ
     return result
 
 
-def _run(
+def _chain(
     values: np.ndarray, weights: np.ndarray, activation: Activation, gain: float, result: np.ndarray
 ) -> np.ndarray:
-    """Fill `result`, the layers of one run, and return the values after it."""
+    """Fill `result`, the layers of one chain, and return the values after it."""
     slopes = []
     for row in result:
         row[:3] = *_pooled(values, weights), weights @ (values > 0)

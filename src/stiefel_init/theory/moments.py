@@ -214,9 +214,9 @@ _REGISTRY: dict[str, tuple[Callable[..., Activation], dict[str, float]]] = {
     "prelu": (PiecewiseLinear, {"a": PRELU_START}),
     "elu": (ExponentialLinear, {"alpha": 1.0}),
     "selu": (lambda: ExponentialLinear(SELU_ALPHA, SELU_SCALE), {}),
+    "tanh": (lambda: Function(lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2), {}),
+    "tat": (lambda depth: _tailored(int(depth)), {"depth": 100.0}),
 }
-_REGISTRY["tanh"] = (lambda: Function(lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2), {})
-_REGISTRY["tat"] = (lambda depth: _tailored(int(depth)), {"depth": 100.0})
 _BUILT_IN = tuple(_REGISTRY)
 ACTIVATIONS: tuple[ActivationName, ...] = ("relu", "leaky_relu", "prelu", "elu", "selu")
 """The paper's activations; parameters and their defaults are named as in PyTorch, PReLU's slope `a`."""
@@ -255,10 +255,7 @@ def register_activation(name: str, f: Pointwise, slope: Pointwise) -> None:
 
 
 def activations() -> tuple[str, ...]:
-    """The names of all activations: the paper's, tanh, the tailored one, and those you registered.
-
-    Returns:
-        In the order of registration.
+    """The names of all activations: the paper's, tanh, the tailored one, and those you registered, in that order.
 
     >>> activations()[:2]
     ('relu', 'leaky_relu')
@@ -399,19 +396,7 @@ def slope_moments(mean: Any, std: Any, activation: ActivationName = "relu", **pa
     r"""E f'(y) and E f'(y)² for y ~ N(mean, std²): what a layer's activation does to the gradient.
 
     For the ReLU both are Φ(mean/std), the active fraction. Accuracy as in `activation_moments`; at the kink the slope
-    is the left one, as in PyTorch.
-
-    Args:
-        mean: As in `activation_moments`.
-        std: As in `activation_moments`.
-        activation: As in `activation_moments`.
-        parameters: As in `activation_moments`.
-
-    Returns:
-        E f'(y) and E f'(y)².
-
-    Raises:
-        StiefelError: as in `activation_moments`.
+    is the left one, as in PyTorch. Arguments and refusals are those of `activation_moments`, too.
 
     >>> first, second = slope_moments(0.0, 1.0, "prelu")
     >>> float(first), float(second)

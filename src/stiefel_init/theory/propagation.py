@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from ..core import validate as _validate
+from ..core import validate
 from ..core.errors import StiefelError
 from ..core.sample import Member, member_scheme
 from ..core.text import columns
 from ..schemes import Distribution, Lee, Orthogonal, Scheme, SchemeName, Stiefel, get
-from . import lee as _lee
+from . import lee
 from .moments import Activation, ActivationName, PiecewiseLinear, backward, deviation, finite, moments, resolve, slopes
 
 _COLUMNS = (
@@ -59,10 +59,7 @@ class Propagation:
         return len(self.layer)
 
     def to_dict(self) -> dict[str, np.ndarray]:
-        """The columns, as for `pandas.DataFrame(p.to_dict())`.
-
-        Returns:
-            Column name → array.
+        """Column name → array, as for `pandas.DataFrame(p.to_dict())`.
 
         >>> propagate([9, 4], mean=1, std=1).to_dict()["fan_in"]
         array([9])
@@ -142,7 +139,7 @@ def propagate(
         rows = (
             _follow(distributions, sizes, *inputs, function)
             if distributions
-            else _lee.rows(sizes, start_mean, start_std, function)
+            else lee.rows(sizes, start_mean, start_std, function)
         )
         pre_mean, pre_std, active, post_mean, post_std, factor = rows.T
         before = np.concatenate(([start_std], post_std[:-1]))
@@ -239,7 +236,7 @@ def _widths(widths: Any) -> list[int]:
         entries = []
     if isinstance(widths, str) or len(entries) < 2:
         raise StiefelError(f"widths={widths!r} has no layer; give two or more sizes, the input's first.")
-    sizes = [_validate.size(f"widths[{i}]", entry) for i, entry in enumerate(entries)]
+    sizes = [validate.size(f"widths[{i}]", entry) for i, entry in enumerate(entries)]
     if 0 in sizes:
         raise StiefelError(f"widths[{sizes.index(0)}]=0 leaves no signal; widths start at 1.")
     return sizes
@@ -280,12 +277,6 @@ def finite_width(propagation: Propagation) -> FiniteWidth:
     layer off for good, is small. lee: nothing, for Gaussian input.
 
     The orders are derived; the constants 2, 1, 1 and 1 come from simulation: see docs/theory.md.
-
-    Args:
-        propagation: What `propagate` returned.
-
-    Returns:
-        One entry per layer in every array.
 
     Raises:
         StiefelError: if the activation is not ReLU.

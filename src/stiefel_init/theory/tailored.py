@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from ..core import validate as _validate
+from ..core import validate
 from ..core.errors import StiefelError
 
 CORRELATION = 0.9
@@ -32,13 +32,7 @@ def tailored_slope(depth: int) -> float:
     """The slope a at which orthogonal inputs have correlation 0.9 after `depth` layers √(2/(1+a²)) · LeakyReLU_a.
 
     Zhang, Botev, Martens: Deep Learning without Shortcuts: Shaping the Kernel with Tailored Rectifiers (2022). In
-    networks so shallow that ReLU itself stays below 0.9, the slope is 0.
-
-    Args:
-        depth: Activations between input and output.
-
-    Returns:
-        A slope in [0, 1).
+    networks so shallow that ReLU itself stays below 0.9, the slope is 0. `depth` counts the activations.
 
     Raises:
         StiefelError: for a depth below 1.
@@ -46,7 +40,7 @@ def tailored_slope(depth: int) -> float:
     >>> [round(tailored_slope(depth), 2) for depth in (100, 300, 1000)]
     [0.57, 0.73, 0.84]
     """
-    if _validate.size("depth", depth) < 1:
+    if validate.size("depth", depth) < 1:
         raise StiefelError(f"depth={depth!r} is below 1; give the number of activations.")
     low, high = 0.0, 1.0
     if correlation_after(low, depth) <= CORRELATION:

@@ -1,6 +1,6 @@
 """PyTorch: whole models with `initialize_`, one weight with `stiefel_` and its like, `diagnose` and `watch`."""
 
-from ..core.install import missing
+from ..core.errors import missing
 
 try:
     from .auditing import Audit, audit

@@ -11,7 +11,7 @@ from torch import nn
 from stiefel_init.core import stream as _stream
 from stiefel_init.lab.data import Dataset
 from stiefel_init.schemes import Orthogonal, Stiefel
-from stiefel_init.torch.sampling._source import fill_
+from stiefel_init.torch.sampling.source import fill_
 
 
 @pytest.fixture

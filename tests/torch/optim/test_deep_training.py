@@ -43,7 +43,7 @@ def accuracy(rate: float, *, on_set: bool) -> float:
     return 100 * sum(correct[-10:]) / 10
 
 
-@pytest.mark.parametrize("multiple", [16, 64])
+@pytest.mark.parametrize("multiple", [pytest.param(16, marks=pytest.mark.slow), 64])
 def test_rates_that_break_free_training_train_on_the_set(multiple: int) -> None:
     assert accuracy(multiple * RATE, on_set=True) > 60
     assert accuracy(multiple * RATE, on_set=False) < 25

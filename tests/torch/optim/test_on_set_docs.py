@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stiefel_init import check, sample
-from stiefel_init.core import geometry as _on_set
+from stiefel_init.core import geometry
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "on-the-set.md").read_text()
@@ -24,13 +24,13 @@ def test_block_of_the_docs_runs(block: str) -> None:
 def test_the_error_after_the_longest_step() -> None:
     """As the page says: of a step in one plane, for which no estimate of its length is too high, and of others."""
     w = np.eye(4)
-    t = _on_set.tangent(w, _on_set.centre(np.outer([1.0, -1, 0, 0], [0, 0, 1.0, -1])))
+    t = geometry.tangent(w, geometry.centre(np.outer([1.0, -1, 0, 0], [0, 0, 1.0, -1])))
     (said,) = re.findall(r"leaves at most ([\d.e-]+) in WᵀW - I", PAGE)
-    turns = [1e3 * _on_set.generator(w, t), *(h**0.5 * _on_set.generator(w, t) for h in (0.012, 0.0124, 0.1))]
-    worst = [check(_on_set.rotate(w, turn)).orthogonality_error for turn in turns]
+    turns = [1e3 * geometry.generator(w, t), *(h**0.5 * geometry.generator(w, t) for h in (0.012, 0.0124, 0.1))]
+    worst = [check(geometry.rotate(w, turn)).orthogonality_error for turn in turns]
     for m, n in ((2, 9), (9, 2), (5, 5)):
-        base, turn = sample(m, n, seed=0), _on_set.centre(sample(m, n, seed=1))
-        worst.append(check(_on_set.slide(base, 1e6 * _on_set.tangent(base, turn))).orthogonality_error)
+        base, turn = sample(m, n, seed=0), geometry.centre(sample(m, n, seed=1))
+        worst.append(check(geometry.slide(base, 1e6 * geometry.tangent(base, turn))).orthogonality_error)
     assert 0.3 * float(said) < max(worst) <= float(said)
     assert np.rad2deg(np.arctan2(0.4 * (0.995 - 0.02), 1 - 0.495 * 0.16)) < 23
     assert "23°" in PAGE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -76,9 +77,7 @@ def test_a_refusal_leaves_everything_as_it_was() -> None:
     assert same(values(model), before)
 
 
-@pytest.mark.parametrize(
-    ("factor", "words"), [(0.0, "rank below 3"), (float("nan"), "NaN"), (float("inf"), "NaN or inf")]
-)
+@pytest.mark.parametrize(("factor", "words"), [(0.0, "rank below 3"), (math.nan, "NaN"), (math.inf, "NaN or inf")])
 def test_weights_ruined_between_steps_are_refused_before_any_update(factor: float, words: str) -> None:
     ruined, other, bias = eye(4), eye(4), nn.Parameter(torch.zeros(4))
     optimizer = StiefelAdam([ruined, other, bias])

@@ -71,23 +71,16 @@ def test_of_a_model_it_keeps_the_members() -> None:
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
     on, off = optimizer.param_groups
     found = {name_of[id(p)]: batch for p, batch in zip(on["params"], on["matrices"])}
-    assert found == {
-        "stack": (6, 4, 6),
-        "attention.in_proj_weight": (3, 4, 4),
-        "attention.out_proj.weight": (1, 4, 4),
-        "patches.weight": (1, 8, 12),
-    }
+    attention = {"attention.in_proj_weight": (3, 4, 4), "attention.out_proj.weight": (1, 4, 4)}
+    assert found == {"stack": (6, 4, 6), "patches.weight": (1, 8, 12), **attention}
     assert len(on["params"]) + len(off["params"]) == len(name_of)
 
 
 def test_groups_say_what_is_on_the_set_and_strays_are_projected_with_a_warning() -> None:
     torch.manual_seed(0)
-    inside, outside, stack = (
-        nn.Parameter(torch.eye(3)),
-        nn.Parameter(torch.randn(3, 4)),
-        nn.Parameter(torch.randn(2, 3, 3)),
+    inside, outside, stack, free = map(
+        nn.Parameter, (torch.eye(3), torch.randn(3, 4), torch.randn(2, 3, 3), torch.eye(3))
     )
-    free = nn.Parameter(torch.eye(3))
     groups = [
         {"params": [inside, outside], "on_set": True, "lr": 0.5},
         {"params": [stack], "on_set": True, "batch_dims": 1},
@@ -185,32 +178,29 @@ def test_a_closure_is_called_once_and_its_loss_returned() -> None:
     optimizer, other = StiefelSGD(model, lr=0.1), StiefelSGD(twin, lr=0.1)
     x = torch.ones(2, 6).double()
 
-    def closure() -> Tensor:
-        optimizer.zero_grad()
+    def closure(model: nn.Module = model) -> Tensor:
+        model.zero_grad()
         loss = model(x).square().sum()
         loss.backward()
         return loss
 
-    loss = optimizer.step(closure)
-    expected = twin(x).square().sum()
-    expected.backward()
+    loss, expected = optimizer.step(closure), closure(twin)
     other.step()
     assert loss.item() == expected.item()
     assert_same(weights(model), weights(twin))
 
 
 def test_the_rate_may_be_a_tensor_and_scheduled() -> None:
-    model, twin = network(), network()
-    rate = torch.tensor(0.01)
-    optimizer, other = StiefelAdam(model, lr=rate), StiefelAdam(twin, lr=0.01)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
-    twin_schedule = torch.optim.lr_scheduler.CosineAnnealingLR(other, 10)
-    for _ in range(3):
-        train(model, optimizer, steps=1)
-        train(twin, other, steps=1)
-        schedule.step()
-        twin_schedule.step()
-    assert_same(weights(model), weights(twin), close=1e-7)
+    trained = []
+    for rate in (torch.tensor(0.01), 0.01):
+        model = network()
+        optimizer = StiefelAdam(model, lr=rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+        for _ in range(3):
+            train(model, optimizer, steps=1)
+            schedule.step()
+        trained.append(weights(model))
+    assert_same(trained[0], trained[1], close=1e-7)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # torch.compile's own

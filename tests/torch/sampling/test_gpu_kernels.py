@@ -11,8 +11,8 @@ from conftest import plain_member
 
 from stiefel_init import check
 from stiefel_init.core import stream as _stream
-from stiefel_init.torch.sampling import _kernel, _panel
-from stiefel_init.torch.sampling import _stream as torch_stream
+from stiefel_init.torch.sampling import kernels
+from stiefel_init.torch.sampling import stream as torch_stream
 
 pytestmark = [
     pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton"),
@@ -28,7 +28,7 @@ def test_reflections_in_one_launch_give_the_plain_result(shape: tuple[int, int],
     x = np.random.default_rng(0).standard_normal((2, *shape))
     for out in (torch.empty(x.shape, dtype=torch.float64), torch.empty(2, *shape[::-1], dtype=torch.float64).mT):
         target = out.to(DEVICE)
-        _kernel.fill_(target, torch.from_numpy(x).to(DEVICE), aligned)
+        kernels.fill_in_one_launch_(target, torch.from_numpy(x).to(DEVICE), aligned)
         expected = [plain_member(row, aligned=aligned) for row in x]
         np.testing.assert_allclose(target.cpu(), expected, atol=1e-13)
 
@@ -44,7 +44,7 @@ def test_reflections_in_one_block_give_the_plain_result(shape: tuple[int, int], 
     wide, tall = torch.empty(shape, dtype=torch.float64), torch.empty(shape[::-1], dtype=torch.float64).mT
     for x, out in ((numbers, wide), (-numbers, tall)):  # both signs of the first number, which the ones replace
         target = out.to(DEVICE)
-        _panel.fill_(target, torch.tensor(x, device=DEVICE), aligned)
+        kernels.fill_in_one_block_(target, torch.tensor(x, device=DEVICE), aligned)
         np.testing.assert_allclose(target.cpu(), plain_member(x, aligned=aligned), atol=1e-13)
 
 
@@ -54,15 +54,15 @@ def test_in_float32_one_block_is_orthonormal_to_rounding() -> None:
     for seed in range(3):
         x = np.random.default_rng(seed).standard_normal((129, 140)).astype(np.float32)
         out = torch.empty(129, 140, device=DEVICE)
-        _panel.fill_(out, torch.tensor(x, device=DEVICE), True)
+        kernels.fill_in_one_block_(out, torch.tensor(x, device=DEVICE), True)
         np.testing.assert_allclose(out.cpu(), plain_member(x.astype(float), aligned=True), atol=1e-6)
         assert check(out).orthogonality_error < 2**-19
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (6, 6), (3, 8), (70, 70)], ids=str)
 def test_zeros_of_the_generator_give_members_in_one_block(shape: tuple[int, int]) -> None:
-    out = torch.empty(shape, device=DEVICE)
-    _panel.fill_(out, torch.full(shape, 1e-18, device=DEVICE), True)  # what a zero becomes: the mean of the draw
+    out, tiny = torch.empty(shape, device=DEVICE), torch.full(shape, 1e-18, device=DEVICE)
+    kernels.fill_in_one_block_(out, tiny, True)  # what a zero becomes: the mean of the draw
     assert check(out).ok, check(out)
 
 

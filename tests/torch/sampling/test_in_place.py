@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from conftest import ALL_SCHEMES, FILLERS, METHODS, PAPER_SCHEMES, TORCH_DTYPES, one_sentence
-from scipy import stats
+from conftest import ALL_SCHEMES, FILLERS, METHODS, PAPER_SCHEMES, TORCH_DTYPES
 from torch.profiler import ProfilerActivity, profile
 
 import stiefel_init
-from stiefel_init import StiefelError, check, draw, schemes
+from stiefel_init import check, draw, schemes
 from stiefel_init.core.validate import Method
 from stiefel_init.torch import draw_, he_, lee_, orthogonal_, random_, sample, stiefel_, xavier_
 
@@ -37,10 +36,8 @@ def test_the_papers_six_have_functions_of_their_own_that_draw_what_draw_draws(na
     function = getattr(stiefel_init.torch, f"{name}_")
     assert f"{name}_" in stiefel_init.torch.__all__
     for shape in ((6, 9), (9, 6), (4, 3, 2, 2)):
-        options = {} if name == "lee" else {"generator": generator()}
-        assert torch.equal(
-            function(torch.empty(shape), **options), draw_(torch.empty(shape), name, generator=generator())
-        )
+        ours = function(torch.empty(shape), **({} if name == "lee" else {"generator": generator()}))
+        assert torch.equal(ours, draw_(torch.empty(shape), name, generator=generator()))
 
 
 @pytest.mark.parametrize(
@@ -59,34 +56,24 @@ def test_their_options_are_the_parameters_of_the_schemes(ours: Fill, scheme: str
 
 
 @pytest.mark.parametrize("name", FILLERS)
-@pytest.mark.parametrize(
-    ("shape", "dtype"),
-    [
-        *((shape, torch.float32) for shape in ((0, 3), (3, 0), (1, 1), (4, 6), (6, 4), (5, 3, 2, 2), (4, 0, 3))),
-        *(((4, 6), dtype) for dtype in TORCH_DTYPES if dtype != torch.float32),
-    ],
-    ids=str,
-)
-def test_fills_in_place_and_returns_the_tensor(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-    tensor = torch.full(shape, math.nan, dtype=dtype)
-    memory = tensor.data_ptr()
-    assert FILLERS[name](tensor) is tensor
-    assert tensor.data_ptr() == memory
-    assert tensor.shape == shape
-    assert torch.isfinite(tensor).all()
-
-
-@pytest.mark.parametrize("name", FILLERS)
-def test_parameters_keep_requiring_grad_and_gain_no_history(name: str) -> None:
-    weight = torch.nn.Linear(5, 7).weight
+def test_fills_in_place_and_returns_the_tensor(name: str) -> None:
+    shapes = ((0, 3), (3, 0), (1, 1), (4, 6), (6, 4), (5, 3, 2, 2), (4, 0, 3))
+    for shape, dtype in (*((shape, torch.float32) for shape in shapes), *(((4, 6), dtype) for dtype in TORCH_DTYPES)):
+        tensor = torch.full(shape, math.nan, dtype=dtype)
+        memory = tensor.data_ptr()
+        assert FILLERS[name](tensor) is tensor
+        assert (tensor.data_ptr(), tensor.shape) == (memory, shape)
+        assert torch.isfinite(tensor).all(), (shape, dtype)
+    weight = torch.nn.Linear(5, 7).weight  # a parameter keeps requiring its gradient and gains no history
     FILLERS[name](weight)
     assert weight.requires_grad
-    assert weight.grad_fn is None
     assert weight.is_leaf
+    meta = torch.empty(5, 8, device="meta")
+    assert FILLERS[name](meta) is meta
 
 
 @pytest.mark.parametrize("name", FILLERS)
-@pytest.mark.parametrize("dtype", TORCH_DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)  # computed in place, and rounded
 def test_tensors_that_are_not_contiguous(name: str, dtype: torch.dtype) -> None:
     base = torch.zeros(6, 10, dtype=dtype)
     for view in (base.T, base[:, ::2], base[1:4].T, base.view(6, 5, 2).permute(1, 0, 2)):
@@ -104,9 +91,8 @@ def test_tensors_that_are_not_contiguous(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("scheme", ALL_SCHEMES)
-@pytest.mark.parametrize("dtype", TORCH_DTYPES, ids=str)
-def test_a_seed_gives_the_same_weights_however_the_memory_lies(scheme: str, dtype: torch.dtype) -> None:
-    for shape in ((6, 9), (9, 6), (4, 3, 2, 2)):
+def test_a_seed_gives_the_same_weights_however_the_memory_lies(scheme: str) -> None:
+    for shape, dtype in itertools.product(((6, 9), (9, 6), (4, 3, 2, 2)), TORCH_DTYPES):
         plain = draw_(torch.empty(shape, dtype=dtype), scheme, seed=1, name="w")
         turned = torch.empty(shape[::-1], dtype=dtype).permute(*range(len(shape))[::-1])
         eps = torch.finfo(dtype).eps
@@ -114,16 +100,12 @@ def test_a_seed_gives_the_same_weights_however_the_memory_lies(scheme: str, dtyp
 
 
 @pytest.mark.parametrize("name", DRAWING)
-def test_a_generator_makes_it_repeatable_and_leaves_the_global_one_alone(name: str) -> None:
+def test_a_generator_or_the_global_seed_makes_it_repeatable(name: str) -> None:
     before = torch.get_rng_state()
     first, second, other = (FILLERS[name](torch.empty(6, 12), generator=generator(seed)) for seed in (1, 1, 2))
     assert torch.equal(first, second)
     assert not torch.equal(first, other)
-    assert torch.equal(before, torch.get_rng_state())
-
-
-@pytest.mark.parametrize("name", DRAWING)
-def test_without_a_generator_the_global_seed_rules(name: str) -> None:
+    assert torch.equal(before, torch.get_rng_state())  # the global one is left alone
     with torch.random.fork_rng():
         torch.manual_seed(3)
         first = FILLERS[name](torch.empty(6, 12))
@@ -141,19 +123,13 @@ def test_a_seed_and_a_name_rule_and_leave_the_global_generator_alone(scheme: str
     )
     assert torch.equal(first, again)
     assert torch.equal(first, seed) == torch.equal(first, name) == (scheme in FIXED)
-    assert torch.equal(before, torch.get_rng_state())
-
-
-@pytest.mark.parametrize("scheme", FIXED[1:])
-def test_a_scheme_of_fixed_matrices_draws_nothing(scheme: str) -> None:
-    before = torch.get_rng_state()
-    first = draw_(torch.empty(6, 12), scheme)
-    assert torch.equal(first, draw_(torch.empty(6, 12), scheme))
+    if scheme in FIXED:
+        assert torch.equal(first, draw_(torch.empty(6, 12), scheme))  # which draws nothing
     assert torch.equal(before, torch.get_rng_state())
 
 
 @pytest.mark.parametrize("scheme", ALL_SCHEMES)
-@pytest.mark.parametrize(("shape", "batch_dims"), [((6, 4, 12), 1), ((2, 3, 12, 4), 2), ((5, 4, 3, 2, 2), 1)])
+@pytest.mark.parametrize(("shape", "batch_dims"), [((2, 3, 12, 4), 2), ((5, 4, 3, 2, 2), 1)])
 def test_stacked_weights_are_the_batch_of_their_seed(scheme: str, shape: tuple[int, ...], batch_dims: int) -> None:
     tensor = torch.empty(shape, dtype=torch.float64)
     assert draw_(tensor, scheme, seed=3, name="experts", batch_dims=batch_dims) is tensor
@@ -165,13 +141,6 @@ def test_stacked_weights_are_the_batch_of_their_seed(scheme: str, shape: tuple[i
     assert len(distinct) == (1 if scheme in FIXED else len(matrices))
 
 
-@pytest.mark.parametrize("name", FILLERS)
-def test_meta_tensors_stay_as_they_are(name: str) -> None:
-    tensor = torch.empty(5, 8, device="meta")
-    assert FILLERS[name](tensor) is tensor
-    assert sample(5, 8, batch=2, device="meta").shape == (2, 5, 8)
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("shape", [(5, 8), (8, 5), (6, 6), (4, 3, 2, 2), (12, 2, 2)], ids=str)
 def test_stiefel_is_gain_times_a_member_of_the_flattened_matrix(shape: tuple[int, ...], method: Method) -> None:
@@ -181,74 +150,20 @@ def test_stiefel_is_gain_times_a_member_of_the_flattened_matrix(shape: tuple[int
 
 def test_he_and_xavier_are_torchs_own() -> None:
     for shape in ((6, 9), (9, 6), (4, 3, 2, 2)):
-        ours = he_(torch.empty(shape), generator=generator())
-        assert torch.equal(
-            ours, torch.nn.init.kaiming_normal_(torch.empty(shape), nonlinearity="relu", generator=generator())
-        )
-        ours = xavier_(torch.empty(shape), generator=generator())
-        assert torch.equal(ours, torch.nn.init.xavier_uniform_(torch.empty(shape), generator=generator()))
+        theirs = torch.nn.init.kaiming_normal_(torch.empty(shape), nonlinearity="relu", generator=generator())
+        assert torch.equal(he_(torch.empty(shape), generator=generator()), theirs)
+        theirs = torch.nn.init.xavier_uniform_(torch.empty(shape), generator=generator())
+        assert torch.equal(xavier_(torch.empty(shape), generator=generator()), theirs)
 
 
-def test_he_xavier_random_have_the_papers_laws() -> None:
-    """Kolmogorov–Smirnov, rejecting the right law with probability at most 1e-6 each."""
-    m, n = 200, 300
-    bound = math.sqrt(6 / (m + n))
-    laws = {
-        he_: stats.norm(0, math.sqrt(2 / n)),
-        xavier_: stats.uniform(-bound, 2 * bound),
-        random_: stats.norm(0, 0.1),
-    }
-    for scheme, law in laws.items():
-        values = scheme(torch.empty(m, n, dtype=torch.float64), generator=generator()).flatten().numpy()
-        assert stats.kstest(values, law.cdf).pvalue > 1e-6
-
-
-def test_random_takes_its_standard_deviation() -> None:
-    assert random_(torch.empty(300, 300), 0.5, generator=generator()).std() == pytest.approx(0.5, rel=0.02)
-    assert (random_(torch.empty(3, 3), 0) == 0).all()
-
-
-@pytest.mark.parametrize("epsilon", [0.01, 0.1, 3.0])
-def test_lee_product_is_the_identity_on_square_layers(epsilon: float) -> None:
-    assert torch.equal(lee_(torch.empty(6, 6), epsilon), torch.eye(6))
-
-
-@pytest.mark.parametrize("shape", [(4, 9), (9, 4), (10, 64)], ids=str)
-def test_lee_product_follows_its_definition(shape: tuple[int, int]) -> None:
-    def positive_q(k: int) -> np.ndarray:
-        q, r = np.linalg.qr(np.ones((k, k)) + 0.1 * np.eye(k))
-        return q * np.sign(np.diag(r))
-
-    expected = positive_q(shape[0]) @ np.eye(*shape) @ positive_q(shape[1]).T
-    actual = lee_(torch.empty(shape, dtype=torch.float64))
-    np.testing.assert_allclose(actual, expected, atol=1e-13)
-    assert check(actual).orthogonality_error < 1e-13
-
-
-@pytest.mark.parametrize("shape", [(4, 9), (9, 4), (6, 6)], ids=str)
-def test_lee_direct_is_the_orthonormal_factor_of_the_perturbed_ones(shape: tuple[int, int]) -> None:
-    m, n = shape
-    W = lee_(torch.empty(shape, dtype=torch.float64), variant="direct").numpy()
-    ones = np.ones(shape) + 0.1 * np.eye(*shape)
-    r = W.T @ ones if m >= n else (ones @ W.T).T
-    np.testing.assert_allclose(np.tril(r, -1), 0, atol=1e-13)
-    assert (np.diag(r) > 0).all()
-    assert check(W).orthogonality_error < 1e-13
-
-
-@pytest.mark.parametrize("precision", ["high", "medium"])
-def test_settings_for_fast_products_do_not_touch_precision(precision: str) -> None:
+def test_settings_for_fast_products_do_not_touch_precision() -> None:
     before = torch.get_float32_matmul_precision()
     try:
-        torch.set_float32_matmul_precision(precision)
-        result = check(stiefel_(torch.empty(300, 300), generator=generator()))
-        assert torch.get_float32_matmul_precision() == precision
+        torch.set_float32_matmul_precision("medium")
+        assert check(stiefel_(torch.empty(300, 300), generator=generator())).orthogonality_error < 2e-6
+        assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision(before)
-    assert result.orthogonality_error < 2e-6
-
-
-def test_autocast_does_not_touch_precision() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         for method in METHODS:
             assert check(stiefel_(torch.empty(300, 300), method=method)).orthogonality_error < 4e-6
@@ -280,15 +195,12 @@ def test_works_in_a_forked_worker() -> None:
     assert (done.stdout, done.returncode) == ("[True, True]\n", 0), done.stderr
 
 
-def test_default_dtype_and_explicit_dtype() -> None:
-    assert sample(2, 3).dtype == torch.get_default_dtype()
-    assert sample(2, 3, dtype=torch.float16).dtype == torch.float16
-
-
-def test_a_batch_is_one_call_of_independent_matrices() -> None:
+def test_a_batch_is_one_call_of_independent_matrices_in_the_default_dtype() -> None:
     W = sample(4, 6, batch=(5, 2), generator=generator())
     assert W.shape == (5, 2, 4, 6)
     assert len({tuple(w.flatten().tolist()) for w in W.flatten(0, 1)}) == 10
+    assert W.dtype == torch.get_default_dtype()
+    assert sample(5, 8, batch=2, device="meta").shape == (2, 5, 8)
 
 
 @pytest.mark.parametrize(("shape", "batch"), [((600, 600), ()), ((200, 400), ()), ((400, 200), ()), ((64, 64), (900,))])
@@ -310,13 +222,3 @@ def test_stacked_weights_are_independent_members(shape: tuple[int, ...], batch_d
         members = target.reshape(-1, shape[batch_dims], math.prod(shape[batch_dims + 1 :])) / 2
         assert check(members).ok
         assert len({tuple(member.flatten().tolist()) for member in members}) == len(members)
-
-
-@pytest.mark.parametrize(("batch_dims", "words"), [(2, "at most 1"), (-1, "negative"), (0.5, "int")])
-def test_stacked_weights_need_two_dimensions_each(batch_dims: Any, words: str) -> None:
-    tensor = torch.ones(2, 3, 4)
-    with pytest.raises(StiefelError) as error:
-        stiefel_(tensor, batch_dims=batch_dims)
-    assert f"batch_dims={batch_dims}" in one_sentence(error)
-    assert words in str(error.value)
-    assert (tensor == 1).all()

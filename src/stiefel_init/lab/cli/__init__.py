@@ -14,8 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ...core.errors import StiefelError, unknown
-from ...core.install import missing
+from ...core.errors import StiefelError, missing, unknown
 from ..options import Plugin
 from . import clone, data, models, study
 

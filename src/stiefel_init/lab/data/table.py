@@ -12,8 +12,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import StiefelError
-from ...core.install import install
+from ...core.errors import StiefelError, install
 from ..progress import counted
 
 SEPARATORS = (",", ";", "\t", "|")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...core import stream as _stream
-from ...torch.sampling._stream import normals
+from ...torch.sampling.stream import normals
 from .network import Parameters, predict
 from .stack import BINS, ROWS, Stack, Tests
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ...theory import ACTIVATIONS, activations, tailored_slope
 from ...theory.tailored import tailored_scale
-from ...torch.optim import _kernel
-from ...torch.sampling._precision import products
+from ...torch.optim import kernel
+from ...torch.sampling.tensors import products
 from .cell import ON_SET, SMOOTH, Cell
 from .graph import GraphEngine
 from .network import Architecture
@@ -123,7 +123,7 @@ class FusedEngine:
         """Whether the card has tensor cores for bfloat16, and shared memory enough."""
         if device.type != "cuda" or torch.version.cuda is None or FusedEngine.refuses(cell, task) is not None:
             return False
-        if cell.optimizer in ON_SET and not _kernel.agrees(device):
+        if cell.optimizer in ON_SET and not kernel.agrees(device):
             return False
         card = torch.cuda.get_device_properties(device)
         narrow = max(cell.hidden[0], task.outputs) <= 64

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...core import stream as _stream
-from ...torch.sampling._stream import words
+from ...torch.sampling.stream import words
 from .cell import ON_SET, Cell
 from .network import LOSSES, Architecture, Network, Parameters
 from .optimizer import Optimizer

@@ -17,7 +17,7 @@ from torch import Tensor
 from ...core import stream as _stream
 from ...schemes import Position, Scheme
 from ...theory.moments import PRELU_START
-from ...torch.sampling._source import fill_
+from ...torch.sampling.source import fill_
 from .activation import applied
 from .cell import Cell
 from .task import LossName, Task

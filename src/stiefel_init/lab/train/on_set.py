@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...core import geometry as _on_set
-from ...torch.optim import _kernel
+from ...torch.optim import kernel
 from .cell import ON_SET, Cell
 from .network import Architecture, Parameters
 
@@ -102,7 +102,7 @@ class FusedOnSet:
     @staticmethod
     def refuses(cell: Cell) -> bool:
         """Whether there is no kernel for the cell's step."""
-        return ON_SET[cell.optimizer].step not in _kernel.KINDS or cell.hidden[0] > _kernel.MOST
+        return ON_SET[cell.optimizer].step not in kernel.KINDS or cell.hidden[0] > kernel.MOST
 
     def step(self, taken: int, factor: float) -> Tensor:
         """The next weights, for `write`; `taken` counts the steps, this one included."""
@@ -113,7 +113,7 @@ class FusedOnSet:
         weights, gradient = self.weights.flatten(0, 1), self.shares.sum(1).flatten(0, 1)
         if self.gains is not None:
             weights, gradient = self.gains.before(weights, gradient)
-        new = _kernel.step(weights, gradient, self.moments, self.kind, self.numbers, ones=self.ones)
+        new = kernel.step(weights, gradient, self.moments, self.kind, self.numbers, ones=self.ones)
         return new if self.gains is None else self.gains.after(new, taken, factor)
 
     def write(self, weights: Tensor) -> None:

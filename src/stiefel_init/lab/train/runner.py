@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 
 from ...core.errors import StiefelError, unknown
-from ...torch.sampling._precision import Precision, products
+from ...torch.sampling.tensors import Precision, products
 from .. import files
 from ..data import Dataset
 from ..progress import Advance, counted, progress

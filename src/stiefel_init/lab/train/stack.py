@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...core import stream as _stream
-from ...torch.sampling._stream import words
+from ...torch.sampling.stream import words
 from .cell import Cell, ScheduleName
 from .network import Architecture, calibrate, initial
 from .task import Task

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import StiefelError
-from ...torch.sampling._precision import products
+from ...torch.sampling.tensors import products
 from .cell import Cell
 from .checkpoint import Checkpoint
 from .concurrency import spread

@@ -28,7 +28,7 @@ from ...recipe.rules import Draw
 from ...recipe.trace import Flow
 from ...schemes import Scheme, SchemeName, Stiefel
 from ..inputs import tensors_in
-from ..sampling import _tensors
+from ..sampling import tensors
 from .apply import Planned, apply_plan, fill_all, materialize_, memory_device
 from .calibrate import calibrate_, check, restored_on_failure
 from .layers import EMBEDDINGS, RULED_BY_SHAPE, held_by, is_normalization, rule
@@ -246,7 +246,7 @@ def _rule(ref: TorchRef, owner: TorchRef, scheme: Scheme, conv: Conv, *, zero: b
             f"{name} was made under torch.inference_mode and cannot be changed outside; make the model outside, or "
             f"pass skip={name!r}."
         )
-    if (trouble := _tensors.flaw(tensor)) is not None:
+    if (trouble := tensors.flaw(tensor)) is not None:
         raise StiefelError(f"{name} {trouble}, or pass skip={name!r}.")
     steps = ref.parametrization
     if not (tensor.requires_grad if steps is None else any(each.requires_grad for each in steps.parameters())):

@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ...core.errors import StiefelError
 from ...schemes import MetaInit, Scheme
 from ..inputs import arguments, plain, tensors_in
-from ..sampling._tensors import WORKING
+from ..sampling.tensors import WORKING
 from .layers import TailoredReLU
 from .parameters import TorchRef
 from .sharded import is_sharded, local

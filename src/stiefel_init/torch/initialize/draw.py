@@ -12,7 +12,7 @@ from torch import Tensor
 from ...core import stream as _stream
 from ...recipe.layers import Matrices
 from ...recipe.rules import Draw
-from ..sampling._source import fill_
+from ..sampling.source import fill_
 
 _TOGETHER = 1 << 24  # entries drawn at once, so that a model is not held twice
 

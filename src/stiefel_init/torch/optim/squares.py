@@ -1,4 +1,4 @@
-"""Steps of many small square matrices on a CPU: those of `_on_set`, computed in memory that is kept between steps.
+"""Steps of many small square matrices on a CPU: those of `geometry`, computed in memory that is kept between steps.
 
 Their products take so little time that fresh memory, whose pages the system has to clear, would cost as much.
 """
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import geometry as _on_set
+from ...core import geometry
 
 
 class Squares:
@@ -31,7 +31,7 @@ class Squares:
     @staticmethod
     def serve(device: torch.device, m: int, n: int) -> bool:
         """Whether such matrices are better stepped here."""
-        return m == n < _on_set.BLOCKED and device.type == "cpu"
+        return m == n < geometry.BLOCKED and device.type == "cpu"
 
     def read(self, tensors: Sequence[Tensor], room: int) -> Tensor:
         """Several matrices in one tensor."""
@@ -40,7 +40,7 @@ class Squares:
         return out
 
     def generator(self, w: Tensor, gradient: Tensor) -> Tensor:
-        """`_on_set.generator`."""
+        """`geometry.generator`."""
         p, k = (room[: len(w)] for room in self.rooms[2:4])
         torch.baddbmm(p, gradient, w.mT, beta=0, alpha=0.5, out=p)
         p.sub_(p.mean(-1, keepdim=True) - p.mean(-2, keepdim=True).mT)
@@ -51,22 +51,22 @@ class Squares:
         return self.rooms[4][: len(w)]
 
     def rotate(self, w: Tensor, z: Tensor) -> Tensor:
-        """`_on_set.rotate` by the centred part of the skew Z, which is overwritten."""
+        """`geometry.rotate` by the centred part of the skew Z, which is overwritten."""
         p, q, _, y = (room[: len(w)] for room in self.rooms[2:])
         mean = z.mean(-1, keepdim=True)
         z.sub_(mean).add_(mean.mT)
         torch.bmm(z, z.mT, out=y)
-        a, b, c, d, shorter = _on_set.rotation(*_spectrum(y), self.n)
+        a, b, c, d, shorter = geometry.rotation(*_spectrum(y), self.n)
         if not d.any():
             # c and the factor of X are ½, so that -(X + Y)/2 can be had in one product.
             torch.baddbmm(y, w, w.mT, beta=-0.5, alpha=-0.5, out=p)
             mean_, norm = _spectrum(p)
-            one, factor = _on_set.correction(-2 * mean_, 2 * norm, self.n)  # X is at most X + Y
+            one, factor = geometry.correction(-2 * mean_, 2 * norm, self.n)  # X is at most X + Y
             if (factor == -0.5).all():
                 p.addcmul_(z, _tensor(b))
                 return self._product(p, a + one, w, q)
         x = torch.bmm(w, w.mT, out=p)
-        one, factor = _on_set.correction(*_spectrum(x), self.n)
+        one, factor = geometry.correction(*_spectrum(x), self.n)
         torch.mul(y, _tensor(-d * shorter), out=q)
         q.diagonal(0, -2, -1).add_(_tensor(b)[..., 0])
         x.mul_(_tensor(factor)).addcmul_(y, _tensor(-c * shorter))
@@ -75,7 +75,7 @@ class Squares:
 
     @staticmethod
     def _product(factors: Tensor, one: Any, w: Tensor, out: Tensor) -> Tensor:
-        """`_on_set.aligned` of the product; its means come from products with vectors, before it is computed."""
+        """`geometry.aligned` of the product; its means come from products with vectors, before it is computed."""
         n = w.shape[-1]
         factors.diagonal(0, -2, -1).add_(_tensor(one)[..., 0])
         rows = (factors @ w.sum(-1, keepdim=True)).div_(-n)
@@ -85,8 +85,8 @@ class Squares:
 
 
 def _spectrum(x: Tensor) -> tuple[Any, Any]:
-    """As `_on_set._spectrum`, for NumPy, whose operations on few numbers are quicker."""
-    mean, norm = _on_set._spectrum(x)
+    """As `geometry._spectrum`, for NumPy, whose operations on few numbers are quicker."""
+    mean, norm = geometry._spectrum(x)
     return mean.numpy(), norm.numpy()
 
 

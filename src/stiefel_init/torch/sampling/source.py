@@ -9,13 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import construct as _construct
-from ...core import stream as _stream
+from ...core import construct, stream
 from ...schemes import Scheme, Source
-from . import _householder
-from ._householder import Numbers
-from ._stream import normals, on_gpu, words
-from ._tensors import WORKING, on_device
+from . import householder
+from .householder import Numbers
+from .stream import normals, on_gpu, words
+from .tensors import WORKING, full_precision, on_device
 
 
 def fill_(
@@ -28,15 +27,9 @@ def fill_(
 ) -> Tensor:
     """Fill the matrices of `out`, of shape (…, m, n) and detached, with independent draws of the scheme.
 
-    Args:
-        out: In any memory layout and any dtype that the initializers accept.
-        scheme: What to draw.
-        generator: On `out`'s device; the global one if None.
-        keys: Instead, the stream keys of the matrices, of shape (matrices, 2), or unfolded, (matrices, 4).
-        places: Kernel entries among a row's n entries: fan_in is n, fan_out is m · places.
-
-    Returns:
-        `out`.
+    `out` may have any memory layout and any dtype that the initializers accept. Numbers come from the generator, on
+    `out`'s device, the global one if None; or from stream `keys`, of shape (matrices, 2), or unfolded, (matrices, 4).
+    `places` are the kernel's entries among a row's n entries: fan_in is n, fan_out is m · places.
     """
     if out.is_meta or not out.numel():
         return out
@@ -74,7 +67,7 @@ class _Source(ABC):
         self._begin()
         direct = self.draws == 1 and self.out.dtype == self.dtype
         out = self.out if direct else torch.empty(self.out.shape, dtype=self.dtype, device=self.out.device)
-        _householder.fill_(out, self._numbers, aligned=aligned)
+        householder.fill_(out, self._numbers, aligned=aligned)
         made = out.reshape(self.count, self.m, self.n)
         if direct:
             self.made = made
@@ -84,9 +77,11 @@ class _Source(ABC):
         tensor = torch.from_numpy(values)
         return tensor.to(self.out.device, self.dtype if tensor.is_floating_point() else None)
 
-    def turn(self, a: Tensor, norm: float) -> Tensor:
-        with _householder.full_precision(a.device.type):
-            return _construct.turn(a, norm, torch.finfo(a.dtype).eps)
+    def expm1_skew(self, a: Tensor, norm: float) -> Tensor:
+        with full_precision(a.device.type):
+            return construct.expm1_skew(a, norm, torch.finfo(a.dtype).eps)
+
+    turn = expm1_skew  # its name in release 0.2
 
     def erfinv(self, a: Tensor) -> Tensor:
         return torch.erfinv(a)
@@ -98,11 +93,11 @@ class _Seeded(_Source):
     def __init__(self, out: Tensor, dtype: torch.dtype, places: int, keys: np.ndarray) -> None:
         super().__init__(out, dtype, places)
         # The kernels fold keys themselves, which saves a hundred small steps of NumPy.
-        keys = keys if on_gpu(out.device) else _stream.folded(keys)
+        keys = keys if on_gpu(out.device) else stream.folded(keys)
         self.keys = self.current = keys.reshape(-1, keys.shape[-1])
 
     def _begin(self) -> None:
-        self.current = _stream.fold(_stream.folded(self.keys), self.draws) if self.draws else self.keys
+        self.current = stream.fold(stream.folded(self.keys), self.draws) if self.draws else self.keys
         super()._begin()
 
     def _numbers(self, part: slice) -> Numbers:
@@ -119,7 +114,7 @@ class _Seeded(_Source):
 
     def orders(self, size: int) -> Tensor:
         self._begin()
-        return self.array(_stream.orders(self.current, size))
+        return self.array(stream.orders(self.current, size))
 
     def precise(self) -> Source:
         source = _Seeded(self.out, torch.float64, self.places, self.keys)
@@ -135,15 +130,15 @@ class _Fresh(_Source):
         self.generator = generator
 
     def semi_orthogonal(self, *, aligned: bool) -> Tensor:
-        if _householder.is_traced(self.out):
-            drawn = _householder.without_writing(self.out, self.dtype, self.generator, aligned=aligned)
+        if householder.is_traced(self.out):
+            drawn = householder.without_writing(self.out, self.dtype, self.generator, aligned=aligned)
             return drawn.reshape(self.count, self.m, self.n)
         return super().semi_orthogonal(aligned=aligned)
 
     def _numbers(self, part: slice) -> Numbers:
         def numbers(like: Tensor, start: int, stop: int) -> Tensor:
             x = like.new_empty((*like.shape[:-2], stop - start, like.shape[-1] - start))
-            return x.normal_(_construct.NEVER_ZERO, generator=self.generator)
+            return x.normal_(construct.NEVER_ZERO, generator=self.generator)
 
         return numbers
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from ...core import validate as _validate
+from ...core import validate
 from ...core.errors import StiefelError
 
 WORKING = (torch.float64, torch.float32)  # what matrices are computed in
+Precision = Literal["ieee", "tf32"]
 DTYPES = (*WORKING, torch.bfloat16, torch.float16)
 _NAMES = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
 
@@ -71,7 +73,7 @@ def _overlaps(tensor: Tensor) -> bool:
 
 def matrices(tensor: Tensor, batch_dims: int) -> Tensor:
     """The m × n matrices of `tensor`, detached: its own memory where that lies in order, else new memory."""
-    batch_dims = _validate.size("batch_dims", batch_dims)
+    batch_dims = validate.size("batch_dims", batch_dims)
     if batch_dims > tensor.ndim - 2:
         raise StiefelError(
             f"batch_dims={batch_dims} leaves fewer than two of the dimensions {tuple(tensor.shape)} for a matrix; "
@@ -90,3 +92,36 @@ def write(tensor: Tensor, matrix: Tensor) -> Tensor:
     if not tensor.is_contiguous() and not tensor.is_meta:
         tensor.detach().copy_(matrix.reshape(tensor.shape))
     return tensor
+
+
+@contextmanager
+def products(device: str, precision: Precision) -> Iterator[None]:
+    """Products of float32 matrices on a kind of device, in float32 itself or in tf32; afterwards as before.
+
+    PyTorch before 2.9 has one setting for all devices.
+    """
+    backend: Any = {"cuda": torch.backends.cuda, "cpu": torch.backends.mkldnn}.get(device)
+    if backend is None:
+        yield
+    elif hasattr(backend, "matmul") and hasattr(backend.matmul, "fp32_precision"):
+        before = backend.matmul.fp32_precision
+        backend.matmul.fp32_precision = precision
+        try:
+            yield
+        finally:
+            backend.matmul.fp32_precision = before
+    else:
+        general = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest" if precision == "ieee" else "high")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(general)
+
+
+@contextmanager
+def full_precision(device: str) -> Iterator[None]:
+    """Full float32 products, whatever tf32, bf16 or autocast settings the caller has."""
+    autocast = torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+    with autocast, products(device, "ieee"):
+        yield

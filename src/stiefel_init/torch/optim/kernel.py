@@ -1,5 +1,5 @@
 """A step of many small square matrices on a GPU in one launch: each program takes one matrix from its gradient to its
-next member, and reads and writes weight and moments once. The steps are those of `_on_set`."""
+next member, and reads and writes weight and moments once. The steps are those of `geometry`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core import geometry as _on_set
-from ..sampling._tensors import on_device
+from ...core import geometry
+from ..sampling.tensors import on_device
 
 try:
     import triton
@@ -71,10 +71,10 @@ def _tried(device: torch.device) -> bool:
                 if kind == "adam":
                     numbers = adam_numbers(0.01, (0.9, 0.999), 1e-8, steps)
                     first, second = theirs
-                    plain, *theirs = _on_set.adam_step(plain, g.double(), first, second, steps + 1, 0.01)
+                    plain, *theirs = geometry.adam_step(plain, g.double(), first, second, steps + 1, 0.01)
                 else:
                     numbers = sgd_numbers(0.01, 0.9, False, steps)
-                    plain, theirs[0] = _on_set.sgd_step(plain, g.double(), theirs[0], 0.01, decay=0.9)
+                    plain, theirs[0] = geometry.sgd_step(plain, g.double(), theirs[0], 0.01, decay=0.9)
                 w = step(w, g, tuple(moments if kind == "adam" else moments[:1]), kind, numbers)
             if not bool((w - plain).abs().max() < 1e-4):
                 return False
@@ -92,14 +92,10 @@ def step(
 ) -> Tensor:
     """The next members; moments, which are contiguous, are updated in place.
 
-    Args:
-        weights: Of shape (k, n, n), in float32.
-        gradients: Likewise.
-        moments: Likewise; first and second ("adam"), or the momentum ("sgd").
-        kind: Which step.
-        numbers: Of shape (k, 6) or (1, 6), float32, on the device, so that a CUDA graph may change them: rate,
-            β₁, β₂, ε, 1 - β₁ᵗ, √(1 - β₂ᵗ) ("adam"); rate, decay, whether Nesterov's ("sgd").
-        ones: Whether the ones direction is kept; if not, weights stay orthogonal, and no more.
+    Weights, gradients and moments, first and second ("adam") or the momentum ("sgd"), are of shape (k, n, n), in
+    float32. `numbers`, of shape (k, 6) or (1, 6), in float32, are on the device, so that a CUDA graph may change them:
+    rate, β₁, β₂, ε, 1 - β₁ᵗ, √(1 - β₂ᵗ) ("adam"); rate, decay, whether Nesterov's ("sgd"). Without `ones`, weights
+    stay orthogonal, and no more.
     """
     n = weights.shape[-1]
     weights, gradients = weights.contiguous(), gradients.contiguous()
@@ -108,7 +104,7 @@ def step(
     with on_device(weights):
         _kernel[(len(weights),)](
             weights, gradients, moments[0], moments[-1], out, numbers, numbers.stride(0) if len(numbers) > 1 else 0, n,
-            LARGEST=_on_set.LARGEST_TURN**2, SHORT=_on_set.SHORT, SAFE=_on_set.SAFE, SKEW=_on_set.SKEW,
+            LARGEST=geometry.LARGEST_TURN**2, SHORT=geometry.SHORT, SAFE=geometry.SAFE, SKEW=geometry.SKEW,
             KIND=KINDS[kind], ONES=ones, PRECISION=PRECISION, TILE=tile, num_warps=4 if tile < MOST else WARPS,
         )  # fmt: skip
     return out
@@ -189,7 +185,7 @@ if triton is not None:
         tl.store(first_pointer + offset, first, mask=real)
         z = _centred(z, size, real, ONES)
 
-        # `_on_set.rotation`
+        # `geometry.rotation`
         y = tl.dot(z, tl.trans(z), input_precision=PRECISION)
         h = _highest(tl.sum(z * z) / size, tl.sum(y * y), size, tl.maximum(size, 2.0) / 2 - 1)
         shorter = tl.minimum(LARGEST / tl.maximum(h, 1e-12), 1.0)
@@ -201,7 +197,7 @@ if triton is not None:
         c = 0.5 - high * h / 32
         turn = tl.dot(tl.where(diagonal, b, 0.0) - (high / 8 * shorter) * y, z, input_precision=PRECISION)
 
-        # `_on_set.correction`
+        # `geometry.correction`
         x = tl.dot(w, tl.trans(w), input_precision=PRECISION)
         highest = _highest(tl.sum(w * w) / size, tl.sum(x * x), size, size - 1)
         down = tl.minimum(SAFE / tl.maximum(highest, 1e-30), 1.0)
@@ -209,7 +205,7 @@ if triton is not None:
 
         factors = tl.where(diagonal, a + one, 0.0) - (c * shorter) * y + factor * x + tl.sqrt(shorter) * turn
         w = tl.dot(factors, w, input_precision=PRECISION)
-        if ONES:  # `_on_set.aligned`
+        if ONES:  # `geometry.aligned`
             rows, columns = tl.sum(w, 1) / size, tl.sum(w, 0) / size
             w = w - rows[:, None] - columns[None, :] + ((tl.sum(rows) + 1) / size)
         tl.store(out_pointer + offset, w, mask=real)

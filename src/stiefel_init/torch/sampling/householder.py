@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import construct as _construct
-from . import _kernel, _panel
-from ._precision import products
-from ._tensors import WORKING
+from ...core import construct
+from . import kernels
+from .tensors import WORKING, full_precision
 
 _KINDS = {torch.float64: "float64", torch.float32: "float32"}
 
@@ -55,11 +53,11 @@ def _matrix(out: Tensor, numbers: Numbers, aligned: bool) -> None:
         out.copy_(single)
     elif p <= _LAPACK_ROWS and out.device.type == "cpu":
         _lapack(out, numbers, aligned)
-    elif _kernel.fits(out):
-        _kernel.fill_(out, numbers(out, 0, p), aligned)
-    elif _panel.fits(out):
+    elif kernels.fits_one_launch(out):
+        kernels.fill_in_one_launch_(out, numbers(out, 0, p), aligned)
+    elif kernels.fits_one_block(out):
         with full_precision(out.device.type):
-            _panel.fill_(out, numbers(out, 0, p), aligned)
+            kernels.fill_in_one_block_(out, numbers(out, 0, p), aligned)
     else:
         _compact_wy(out, _BLOCK.get(out.device.type, _BLOCK_OTHER), numbers, aligned)
 
@@ -79,8 +77,8 @@ def _batch(out: Tensor, numbers: Callable[[slice], Numbers], aligned: bool) -> N
     chunk = max(1, _BATCHED_BYTES.get(kind, _BATCHED_BYTES_OTHER) // (p * q * members.element_size()))
     for start in range(0, len(members), chunk):
         part = slice(start, start + chunk)
-        if _kernel.fits(members):
-            _kernel.fill_(members[part], numbers(part)(members[part], 0, p), aligned)
+        if kernels.fits_one_launch(members):
+            kernels.fill_in_one_launch_(members[part], numbers(part)(members[part], 0, p), aligned)
         else:
             _compact_wy(members[part], block, numbers(part), aligned)
     if not direct:
@@ -107,12 +105,12 @@ def _lapack(out: Tensor, numbers: Numbers, aligned: bool) -> None:
     """Note [a member from reflectors], the product of the reflections applied by LAPACK's ormqr."""
     p, q = out.shape
     x = _trapezoid(numbers(out, 0, p), aligned)
-    norm = _construct.signed_norm(torch, x, torch.linalg.vector_norm(x, dim=1))
+    norm = construct.signed_norm(torch, x, torch.linalg.vector_norm(x, dim=1))
     pivot = x.diagonal() + norm
     x /= pivot.unsqueeze(1)  # LAPACK wants v_j = 1, and takes it as said
     start = out if q == p else out.zero_()[:, :p]
     if aligned:
-        torch.mul(torch.from_numpy(_construct.left_reflection(p, _KINDS[out.dtype])), norm.sign(), out=start)
+        torch.mul(torch.from_numpy(construct.left_reflection(p, _KINDS[out.dtype])), norm.sign(), out=start)
     else:  # the frame itself is Haar, with the signs of the note
         start.zero_().diagonal().copy_(norm.sign().neg_())
     tau = pivot.div_(norm)
@@ -123,7 +121,7 @@ def _lapack(out: Tensor, numbers: Numbers, aligned: bool) -> None:
 
 
 class _Ops:
-    """`_construct.Ops` in place on `out`, a matrix or a batch of them."""
+    """`construct.Ops` in place on `out`, a matrix or a batch of them."""
 
     xp: Any = torch
 
@@ -176,7 +174,7 @@ def _compact_wy(out: Tensor, block: int, numbers: Numbers, aligned: bool) -> Non
         return _trapezoid(numbers(out, start, stop), aligned and start == 0)
 
     with full_precision(out.device.type):
-        qt, signs = _construct.frame(_Ops(out), draw, p, q, block)
+        qt, signs = construct.frame(_Ops(out), draw, p, q, block)
         if not aligned:
             out.mul_(-signs.unsqueeze(-1))
             return
@@ -234,16 +232,8 @@ def by_qr(out: Tensor, method: str, generator: torch.Generator | None) -> Tensor
 
     with full_precision(out.device.type):
         if method == "algorithm1":
-            return _construct.algorithm1(torch, xi, normal, p, q)
-        diagonal, below = (torch.from_numpy(column).to(**options) for column in _construct.cholesky_columns(p))
+            return construct.algorithm1(torch, xi, normal, p, q)
+        diagonal, below = (torch.from_numpy(column).to(**options) for column in construct.cholesky_columns(p))
         cholesky = below.expand(p, p).tril(-1)
         cholesky.diagonal().copy_(diagonal)
-        return _construct.algorithm2(torch, xi, normal, cholesky, p, q)
-
-
-@contextmanager
-def full_precision(device: str) -> Iterator[None]:
-    """Full float32 products, whatever tf32, bf16 or autocast settings the caller has."""
-    autocast = torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
-    with autocast, products(device, "ieee"):
-        yield
+        return construct.algorithm2(torch, xi, normal, cholesky, p, q)

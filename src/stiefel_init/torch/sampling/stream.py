@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import stream as _stream
+from ...core import stream
 
 try:
     import triton
@@ -26,7 +26,7 @@ def normals(
     On a GPU keys may be unfolded, of shape (…, 4).
     """
     if not on_gpu(device):
-        return torch.from_numpy(np.ascontiguousarray(_stream.normals(keys, rows, columns, _NUMPY[dtype]))).to(device)
+        return torch.from_numpy(np.ascontiguousarray(stream.normals(keys, rows, columns, _NUMPY[dtype]))).to(device)
     out = torch.empty(*keys.shape[:-1], rows[1] - rows[0], columns[1] - columns[0], dtype=dtype, device=device)
     first = columns[0] // 2
     _launch(out, keys, rows, first, (columns[1] + 1) // 2 - first, columns[0] % 2, True)
@@ -36,7 +36,7 @@ def normals(
 def words(keys: np.ndarray, rows: tuple[int, int], count: int, device: torch.device | str) -> Tensor:
     """The first `count` uniform 32-bit words of the given rows of each key, as int32."""
     if not on_gpu(device):
-        out = _stream.words(keys, rows, (0, (count + 1) // 2))
+        out = stream.words(keys, rows, (0, (count + 1) // 2))
         flat = out.reshape(*out.shape[:-2], -1)[..., :count]
         return torch.from_numpy(np.ascontiguousarray(flat).view(np.int32)).to(device)
     result = torch.empty(*keys.shape[:-1], rows[1] - rows[0], count, dtype=torch.int32, device=device)
@@ -71,34 +71,21 @@ if triton is not None:
         return x0, ((x1 << R) | (x1 >> (32 - R))) ^ x0
 
     @triton.jit
+    def _four(x0, x1, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, D: tl.constexpr):  # type: ignore[no-untyped-def]
+        x0, x1 = _mix(x0, x1, A)
+        x0, x1 = _mix(x0, x1, B)
+        x0, x1 = _mix(x0, x1, C)
+        return _mix(x0, x1, D)
+
+    @triton.jit
     def threefry2x32(k0, k1, x0, x1):  # type: ignore[no-untyped-def]
         """`stiefel_init.core.stream.threefry2x32`, on uint32 blocks."""
         k2 = k0 ^ k1 ^ 0x1BD11BDA
-        x0, x1 = x0 + k0, x1 + k1
-        x0, x1 = _mix(x0, x1, 13)
-        x0, x1 = _mix(x0, x1, 15)
-        x0, x1 = _mix(x0, x1, 26)
-        x0, x1 = _mix(x0, x1, 6)
-        x0, x1 = x0 + k1, x1 + k2 + 1
-        x0, x1 = _mix(x0, x1, 17)
-        x0, x1 = _mix(x0, x1, 29)
-        x0, x1 = _mix(x0, x1, 16)
-        x0, x1 = _mix(x0, x1, 24)
-        x0, x1 = x0 + k2, x1 + k0 + 2
-        x0, x1 = _mix(x0, x1, 13)
-        x0, x1 = _mix(x0, x1, 15)
-        x0, x1 = _mix(x0, x1, 26)
-        x0, x1 = _mix(x0, x1, 6)
-        x0, x1 = x0 + k0, x1 + k1 + 3
-        x0, x1 = _mix(x0, x1, 17)
-        x0, x1 = _mix(x0, x1, 29)
-        x0, x1 = _mix(x0, x1, 16)
-        x0, x1 = _mix(x0, x1, 24)
-        x0, x1 = x0 + k1, x1 + k2 + 4
-        x0, x1 = _mix(x0, x1, 13)
-        x0, x1 = _mix(x0, x1, 15)
-        x0, x1 = _mix(x0, x1, 26)
-        x0, x1 = _mix(x0, x1, 6)
+        x0, x1 = _four(x0 + k0, x1 + k1, 13, 15, 26, 6)
+        x0, x1 = _four(x0 + k1, x1 + k2 + 1, 17, 29, 16, 24)
+        x0, x1 = _four(x0 + k2, x1 + k0 + 2, 13, 15, 26, 6)
+        x0, x1 = _four(x0 + k0, x1 + k1 + 3, 17, 29, 16, 24)
+        x0, x1 = _four(x0 + k1, x1 + k2 + 4, 13, 15, 26, 6)
         return x0 + k2, x1 + k0 + 5
 
     @triton.jit

@@ -8,15 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import stream as _stream
-from ...core import validate as _validate
+from ...core import stream, validate
 from ...core.sample import Member, member_scheme
 from ...core.validate import Method
 from ...schemes import He, Lee, Orthogonal, Random, Scheme, SchemeName, Xavier, get
 from ...schemes.deterministic import Variant
-from . import _tensors
-from ._householder import by_qr
-from ._source import fill_
+from . import tensors
+from .householder import by_qr
+from .source import fill_
 
 
 def sample(
@@ -37,9 +36,7 @@ def sample(
         m: Outputs.
         n: Inputs.
         batch: Shape of a batch of independent matrices.
-        method: As in `stiefel_init.sample`.
-        member: As in `stiefel_init.sample`.
-        spread: As in `stiefel_init.sample`.
+        method, member, spread: As in `stiefel_init.sample`.
         dtype: torch's default dtype if not given; bfloat16 and float16 are drawn in float32 and rounded.
         device: torch's default device if not given.
         generator: On that device; the global one if not given.
@@ -55,10 +52,10 @@ def sample(
     >>> W.shape, check(W).ok
     (torch.Size([3, 64, 784]), True)
     """
-    m, n, batch = _validate.size("m", m), _validate.size("n", n), _validate.shape("batch", batch)
+    m, n, batch = validate.size("m", m), validate.size("n", n), validate.shape("batch", batch)
     out = torch.empty(*batch, m, n, dtype=dtype, device=device)
-    _tensors.check_dtype(out, "dtype")
-    _tensors.check_generator(generator, out)
+    tensors.check_dtype(out, "dtype")
+    tensors.check_generator(generator, out)
     return _member_(out, method, member, spread, generator)
 
 
@@ -106,14 +103,14 @@ def draw_(
             [0.0000, 0.0000, 0.7071, 0.7071]])
     """
     chosen = get(scheme)
-    _tensors.check(tensor, generator)
-    matrices = _tensors.matrices(tensor, batch_dims)
+    tensors.check(tensor, generator)
+    matrices = tensors.matrices(tensor, batch_dims)
     keys = None
     if seed is not None:
         count = math.prod(tensor.shape[:batch_dims])
-        keys = _stream.fold(_stream.key(_validate.size("seed", seed), name), np.arange(count))
+        keys = stream.fold(stream.key(validate.size("seed", seed), name), np.arange(count))
     places = math.prod(tensor.shape[batch_dims + 2 :])
-    return _tensors.write(tensor, fill_(matrices, chosen, generator=generator, keys=keys, places=places))
+    return tensors.write(tensor, fill_(matrices, chosen, generator=generator, keys=keys, places=places))
 
 
 def stiefel_(
@@ -133,9 +130,7 @@ def stiefel_(
         gain: Factor on W.
         batch_dims: Number of leading dimensions that index independent matrices, as in the stacked weights of experts
             or of an ensemble; m is the next dimension.
-        method: As in `stiefel_init.sample`.
-        member: As in `stiefel_init.sample`.
-        spread: As in `stiefel_init.sample`.
+        method, member, spread: As in `stiefel_init.sample`.
         generator: On the tensor's device; the global one if not given.
 
     Returns:
@@ -148,12 +143,12 @@ def stiefel_(
     >>> torch.allclose(w.sum(1), torch.tensor(1.5).sqrt())
     True
     """
-    _tensors.check(tensor, generator)
-    gain = _validate.number("gain", gain)
-    matrices = _member_(_tensors.matrices(tensor, batch_dims), method, member, spread, generator)
+    tensors.check(tensor, generator)
+    gain = validate.number("gain", gain)
+    matrices = _member_(tensors.matrices(tensor, batch_dims), method, member, spread, generator)
     if gain != 1:
         matrices *= gain
-    return _tensors.write(tensor, matrices)
+    return tensors.write(tensor, matrices)
 
 
 def lee_(tensor: Tensor, epsilon: float = 0.1, *, variant: Variant = "product") -> Tensor:
@@ -180,17 +175,7 @@ def lee_(tensor: Tensor, epsilon: float = 0.1, *, variant: Variant = "product") 
 
 
 def he_(tensor: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-    """Fill `tensor` with N(0, 2/fan_in): `torch.nn.init.kaiming_normal_` for ReLU.
-
-    Args:
-        tensor: A weight.
-        generator: On the tensor's device; the global one if not given.
-
-    Returns:
-        `tensor`.
-
-    Raises:
-        StiefelError: if the tensor cannot be filled.
+    """Fill `tensor` with N(0, 2/fan_in): `torch.nn.init.kaiming_normal_` for ReLU; see `draw_`.
 
     >>> he_(torch.empty(64, 50)).std().round(decimals=1)  # √(2/50)
     tensor(0.2000)
@@ -199,17 +184,7 @@ def he_(tensor: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
 
 
 def xavier_(tensor: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-    """Fill `tensor` with U(±√(6/(fan_in + fan_out))): `torch.nn.init.xavier_uniform_`.
-
-    Args:
-        tensor: A weight.
-        generator: On the tensor's device; the global one if not given.
-
-    Returns:
-        `tensor`.
-
-    Raises:
-        StiefelError: if the tensor cannot be filled.
+    """Fill `tensor` with U(±√(6/(fan_in + fan_out))): `torch.nn.init.xavier_uniform_`; see `draw_`.
 
     >>> bool((xavier_(torch.empty(64, 32)).abs() <= 0.25).all())
     True
@@ -220,16 +195,7 @@ def xavier_(tensor: Tensor, *, generator: torch.Generator | None = None) -> Tens
 def orthogonal_(tensor: Tensor, gain: float = 1.0, *, generator: torch.Generator | None = None) -> Tensor:
     """Fill `tensor` with gain times a Haar semi-orthogonal matrix: like `torch.nn.init.orthogonal_`, but faster.
 
-    Args:
-        tensor: A weight; m = its first dimension, n = the product of the others.
-        gain: Factor on the matrix.
-        generator: On the tensor's device; the global one if not given.
-
-    Returns:
-        `tensor`.
-
-    Raises:
-        StiefelError: if the tensor cannot be filled or the gain is invalid; the tensor is unchanged.
+    Tensor, generator and refusals are as in `draw_`.
 
     >>> w = orthogonal_(torch.empty(2, 5, dtype=torch.float64))
     >>> torch.allclose(w @ w.T, torch.eye(2, dtype=torch.float64))
@@ -239,18 +205,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, *, generator: torch.Generator
 
 
 def random_(tensor: Tensor, std: float = 0.1, *, generator: torch.Generator | None = None) -> Tensor:
-    """Fill `tensor` with N(0, std²).
-
-    Args:
-        tensor: A weight.
-        std: The standard deviation.
-        generator: On the tensor's device; the global one if not given.
-
-    Returns:
-        `tensor`.
-
-    Raises:
-        StiefelError: if the tensor cannot be filled or the std is invalid; the tensor is unchanged.
+    """Fill `tensor` with N(0, std²); tensor, generator and refusals are as in `draw_`.
 
     >>> random_(torch.empty(100, 100)).std().round(decimals=1)
     tensor(0.1000)

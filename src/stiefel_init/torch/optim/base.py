@@ -11,15 +11,13 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...core import validate as _validate
+from ...core import validate
 from ...core.errors import StiefelError
 from ..initialize.sharded import check_placements, is_sharded
 from ..initialize.wrappers import unwrapped
-from ..sampling import _tensors
-from . import _matrices
-from ._matrices import Batch, items_of, tensor_of, whole
-from ._project import nearest
-from ._stack import Stack, Update, stacks, write
+from ..sampling import tensors
+from .nearest import nearest
+from .stack import Batch, Stack, Update, any_reading, of_model, reading_in_set, stacks, whole, write
 
 Params = nn.Module | Iterable[Any]
 Part = tuple[bool, list[tuple[Any, Any]]]
@@ -38,7 +36,7 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
         self._check_options(defaults)
         readings: dict[int, tuple[Batch, ...]] = {}
         if isinstance(params, nn.Module):
-            params, readings = _matrices.of_model(unwrapped(params))
+            params, readings = of_model(unwrapped(params))
         listed = items_of(params)
         if not listed:
             raise StiefelError("params is empty; give a model, or parameters of one.")
@@ -109,13 +107,10 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
         """Refuse options out of their range."""
         for name in ("lr", "free_lr", "eps", "weight_decay"):
             if name in options and not (isinstance(options[name], Tensor) and options[name].is_cuda):
-                _validate.number(name, options[name], at_least=0, hint="give a number ≥ 0")
-        for name, value in (
-            ("momentum", options.get("momentum", 0)),
-            *(("betas", b) for b in options.get("betas", ())),
-        ):
-            if not 0 <= _validate.number(name, value) < 1:
-                raise StiefelError(f"{name}={value!r} is not in [0, 1); give how much of it is left after a step.")
+                validate.number(name, options[name], at_least=0, hint="give a number ≥ 0")
+        for value in options.get("betas", ()):
+            validate.decay("betas", value)
+        validate.decay("momentum", options.get("momentum", 0))
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -165,7 +160,7 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
             for parameter, batch in zip(group["params"], group["matrices"]) if group["on_set"] else ():
                 noted = self._versions.get(id(parameter), parameter._version)
                 looked = noted != parameter._version and not is_sharded(parameter) and math.prod(batch)
-                if looked and _matrices.members(parameter, [batch]) is None:
+                if looked and reading_in_set(parameter, [batch]) is None:
                     changed = f"a parameter of shape {tuple(parameter.shape)}, changed since the last step,"
                     nearest(whole(parameter).reshape(batch), changed)
 
@@ -198,7 +193,7 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
         # torch rounds the state to the parameter's dtype; that of matrices on the set is in float32 or better.
         for saved, group in zip(state_dict["param_groups"], self.param_groups):
             for number, parameter in zip(saved["params"], group["params"]):
-                if group["on_set"] and parameter.dtype not in _tensors.WORKING and number in state_dict["state"]:
+                if group["on_set"] and parameter.dtype not in tensors.WORKING and number in state_dict["state"]:
                     for name, value in state_dict["state"][number].items():
                         self.state[parameter][name] = value.detach().to(parameter.device, copy=True)
 
@@ -216,8 +211,8 @@ def _split(items: list[Any], readings: dict[int, tuple[Batch, ...]]) -> list[Par
     outside: list[tuple[Any, Any]] = []
     for item in items:
         tensor = tensor_of(item)
-        found = readings.get(id(tensor), _matrices.any_reading(tuple(tensor.shape)))
-        batch = _matrices.members(tensor, found) if tensor.requires_grad else None
+        found = readings.get(id(tensor), any_reading(tuple(tensor.shape)))
+        batch = reading_in_set(tensor, found) if tensor.requires_grad else None
         (outside if batch is None else inside).append((item, batch))
     return [part for part in ((True, inside), (False, outside)) if part[1]]
 
@@ -233,13 +228,13 @@ def _check_parameter(tensor: Any) -> None:
 
 def _reading(tensor: Tensor, batch_dims: Any) -> Batch:
     """The matrices of a parameter that is to be on the set."""
-    if (trouble := None if is_sharded(tensor) else _tensors.flaw(tensor)) is not None:
+    if (trouble := None if is_sharded(tensor) else tensors.flaw(tensor)) is not None:
         raise StiefelError(f"a parameter with on_set=True {trouble}.")
     if is_sharded(tensor):
         check_placements("a parameter with on_set=True", tensor)
     if tensor.is_meta:
         raise StiefelError("a parameter with on_set=True is on the meta device; materialize the model first.")
-    if not 0 <= _validate.size("batch_dims", batch_dims) <= tensor.ndim - 2:
+    if not 0 <= validate.size("batch_dims", batch_dims) <= tensor.ndim - 2:
         raise StiefelError(
             f"a parameter with on_set=True has shape {tuple(tensor.shape)} and batch_dims={batch_dims}, which leaves "
             "no matrix; give weights of two or more dimensions, and put the others into a group with on_set=False."
@@ -260,7 +255,7 @@ def _find(chosen: list[tuple[Tensor, Batch]]) -> _Moves:
     """Which of these matrices are not in the set; refuses those without one nearest member."""
     strays, furthest = [], 0.0
     for tensor, batch in chosen:
-        if math.prod(batch) and _matrices.members(tensor, [batch]) is None:
+        if math.prod(batch) and reading_in_set(tensor, [batch]) is None:
             members, distance = nearest(whole(tensor).reshape(batch), f"a parameter of shape {tuple(tensor.shape)}")
             strays.append((tensor, batch, members))
             furthest = max(furthest, float(distance.max()))
@@ -279,3 +274,13 @@ def _carry_out(moves: _Moves) -> None:
         f"to {moves.furthest:.2g} away (Frobenius norm).",
         stacklevel=4,
     )
+
+
+def items_of(params: Any) -> list[Any]:
+    """A group's parameters as a list, each a tensor or, as torch allows, a pair of its name and itself."""
+    return [params] if isinstance(params, Tensor) else list(params)
+
+
+def tensor_of(item: Any) -> Any:
+    """The tensor of such an item."""
+    return item[1] if isinstance(item, tuple) and len(item) == 2 else item

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,12 +9,12 @@ from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from ...core import geometry as _on_set
+from ...core import geometry
 from ..initialize.sharded import is_sharded
-from . import _kernel
-from ._optimizer import Params, StiefelOptimizer
-from ._squares import Squares
-from ._stack import Update
+from . import kernel
+from .base import Params, StiefelOptimizer
+from .squares import Squares
+from .stack import Update
 
 Room = Squares | None
 
@@ -73,14 +72,15 @@ class StiefelAdam(StiefelOptimizer):
         def update(
             weights: Tensor, gradients: Tensor, first: Tensor, second: Tensor, steps: Tensor, squares: Room
         ) -> Tensor:
-            if _kernel.fits(weights):
-                numbers = _kernel.adam_numbers(group["lr"], group["betas"], group["eps"], steps)
-                return _kernel.step(weights, gradients, (first, second), "adam", numbers)
+            if kernel.fits(weights):
+                numbers = kernel.adam_numbers(group["lr"], group["betas"], group["eps"], steps)
+                return kernel.step(weights, gradients, (first, second), "adam", numbers)
             if weights.shape[-2] == weights.shape[-1] and steps.ndim < 3 and _fusible([weights]):
                 return _adam_of_squares(weights, gradients, (first, second), steps, squares, group)
             options = {"betas": group["betas"], "eps": group["eps"]}
-            new, *moments = _on_set.adam_step(weights, gradients, first, second, steps + 1, group["lr"], **options)
-            _keep((first, second), moments)
+            new, *moments = geometry.adam_step(weights, gradients, first, second, steps + 1, group["lr"], **options)
+            first.copy_(moments[0])
+            second.copy_(moments[1])
             return new
 
         return update
@@ -93,8 +93,7 @@ class StiefelSGD(StiefelOptimizer):
     r"""Gradient descent with momentum that keeps weights in Õ(m,n), and torch's SGD for all other parameters.
 
     The momentum of a matrix is that of its Riemannian gradient: for a square one a generator, which needs no transport,
-    for others a tangent vector, transported by projection. See `StiefelAdam` for which
-    weights are kept in the set.
+    for others a tangent vector, transported by projection. See `StiefelAdam` for which weights are kept in the set.
 
     Args:
         params: As in `StiefelAdam`.
@@ -125,19 +124,7 @@ class StiefelSGD(StiefelOptimizer):
         super().__init__(params, {"lr": lr, "momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay})
 
     def _update(self, group: dict[str, Any]) -> Update:
-        def update(weights: Tensor, gradients: Tensor, momentum: Tensor, steps: Tensor, squares: Room) -> Tensor:
-            options = {"decay": group["momentum"], "nesterov": group["nesterov"]}
-            if squares is not None:
-                direction = _momentum_of_squares(weights, gradients, momentum, squares, **options)
-                return squares.rotate(weights, torch.mul(direction, -group["lr"], out=squares.turn(weights)))
-            if _kernel.fits(weights):
-                numbers = _kernel.sgd_numbers(group["lr"], group["momentum"], group["nesterov"], weights)
-                return _kernel.step(weights, gradients, (momentum,), "sgd", numbers)
-            new, moment = _on_set.sgd_step(weights, gradients, momentum, group["lr"], **options)
-            _keep((momentum,), (moment,))
-            return new
-
-        return update
+        return _momentum_update(group, muon=False)
 
     def _free_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
         buffers: list[Tensor | None] = [None] * len(parameters)
@@ -165,8 +152,7 @@ class StiefelMuon(StiefelOptimizer):
     r"""Muon that keeps weights in Õ(m,n), and AdamW for all other parameters.
 
     All singular values of a matrix's momentum are made about 1, so `lr` is about the angle, in radians, by which a step
-    turns the weight. See `StiefelAdam` for which weights are kept in the
-    set.
+    turns the weight. See `StiefelAdam` for which weights are kept in the set.
 
     Args:
         params: As in `StiefelAdam`.
@@ -209,34 +195,32 @@ class StiefelMuon(StiefelOptimizer):
         return {} if on_set else {"lr": self.free_lr}
 
     def _update(self, group: dict[str, Any]) -> Update:
-        def update(weights: Tensor, gradients: Tensor, momentum: Tensor, steps: Tensor, squares: Room) -> Tensor:
-            options = {"decay": group["momentum"], "nesterov": group["nesterov"]}
-            if squares is not None:
-                direction = _momentum_of_squares(weights, gradients, momentum, squares, **options)
-                direction = _on_set.orthogonalized(direction)
-                return squares.rotate(weights, torch.mul(direction, -group["lr"], out=squares.turn(weights)))
-            new, moment = _on_set.muon_step(weights, gradients, momentum, group["lr"], **options)
-            _keep((momentum,), (moment,))
-            return new
-
-        return update
+        return _momentum_update(group, muon=True)
 
     def _free_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
         _adam(group, parameters, self.state)
 
 
-def _keep(moments: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    for moment, value in zip(moments, values):
-        moment.copy_(value)
+def _momentum_update(group: dict[str, Any], *, muon: bool) -> Update:
+    """Of gradient descent with momentum, or of Muon, which makes all singular values of its direction about 1."""
+    decay, nesterov = group["momentum"], group["nesterov"]
+    step = geometry.muon_step if muon else geometry.sgd_step
 
+    def update(weights: Tensor, gradients: Tensor, momentum: Tensor, steps: Tensor, squares: Room) -> Tensor:
+        if squares is not None:
+            gradient = squares.generator(weights, gradients)
+            momentum.mul_(decay).add_(gradient)
+            direction = gradient.add_(momentum, alpha=decay) if nesterov else momentum
+            direction = geometry.orthogonalized(direction) if muon else direction
+            return squares.rotate(weights, torch.mul(direction, -group["lr"], out=squares.turn(weights)))
+        if not muon and kernel.fits(weights):
+            numbers = kernel.sgd_numbers(group["lr"], decay, nesterov, weights)
+            return kernel.step(weights, gradients, (momentum,), "sgd", numbers)
+        new, moment = step(weights, gradients, momentum, group["lr"], decay=decay, nesterov=nesterov)
+        momentum.copy_(moment)
+        return new
 
-def _momentum_of_squares(
-    weights: Tensor, gradients: Tensor, momentum: Tensor, squares: Squares, *, decay: float, nesterov: bool
-) -> Tensor:
-    """The direction of gradient descent with momentum, which is updated."""
-    gradient = squares.generator(weights, gradients)
-    momentum.mul_(decay).add_(gradient)
-    return gradient.add_(momentum, alpha=decay) if nesterov else momentum
+    return update
 
 
 def _adam_of_squares(
@@ -247,9 +231,9 @@ def _adam_of_squares(
     squares: Room,
     group: dict[str, Any],
 ) -> Tensor:
-    """`_on_set.adam_step` for square matrices that have all taken as many steps: in one pass of torch's fused Adam."""
+    """`geometry.adam_step` for square matrices that have all taken as many steps: in one pass of torch's fused Adam."""
     if squares is None:
-        turn, gradient = torch.zeros_like(weights), _on_set.generator(weights, gradients)
+        turn, gradient = torch.zeros_like(weights), geometry.generator(weights, gradients)
     else:
         turn, gradient = squares.turn(weights).zero_(), squares.generator(weights, gradients)
     adam(
@@ -265,13 +249,13 @@ def _adam_of_squares(
         amsgrad=False,
         beta1=group["betas"][0],
         beta2=group["betas"][1],
-        lr=group["lr"] * _on_set.SKEW,
+        lr=group["lr"] * geometry.SKEW,
         weight_decay=0.0,
-        eps=group["eps"] * _on_set.SKEW,
+        eps=group["eps"] * geometry.SKEW,
         maximize=False,
     )
     if squares is None:
-        return _on_set.rotate(weights, _on_set.centred_skew(turn))
+        return geometry.rotate(weights, geometry.centred_skew(turn))
     return squares.rotate(weights, turn)
 
 
