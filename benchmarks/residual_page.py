@@ -12,7 +12,7 @@ import numpy as np
 from stiefel_init import schemes
 from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.study.significance import Compared, compared, welch
-from stiefel_init.lab.train.task import ACCURACY
+from stiefel_init.lab.train.problem import ACCURACY
 
 RIVALS = Path(__file__).parent.parent / "docs" / "rivals.md"
 RECORD = Path(__file__).parent / "records" / "residual-rivals-cpu.json"

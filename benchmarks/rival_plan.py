@@ -25,9 +25,9 @@ from paper.studies import rival_cells as study
 from stiefel_init.lab.progress import duration
 from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.train.cell import Cell, split_evenly
+from stiefel_init.lab.train.problem import ACCURACY, Problem, Problems
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.runner import grouped
-from stiefel_init.lab.train.task import ACCURACY, Task, Tasks
 from stiefel_init.lab.train.training import test_epochs
 
 MOST = 1056
@@ -72,7 +72,7 @@ class Engine:
         return float(np.interp(count, counts, [known[each] for each in counts]))
 
 
-def seconds(stack: Sequence[Cell], tasks: Tasks, engine: Engine) -> float:
+def seconds(stack: Sequence[Cell], tasks: Problems, engine: Engine) -> float:
     """Of a stack, but for compilation."""
     cell, task, count = stack[0], tasks(stack[0]), len(stack)
     batch = min(cell.batch or task.size, task.size)
@@ -87,11 +87,11 @@ def seconds(stack: Sequence[Cell], tasks: Tasks, engine: Engine) -> float:
     return START + steps * step + len(test_epochs(cell)) * test
 
 
-def _tests(stack: Sequence[Cell], tasks: Tasks) -> Iterable[Task]:
+def _tests(stack: Sequence[Cell], tasks: Problems) -> Iterable[Problem]:
     return {id(task.test_features): task for task in map(tasks, stack)}.values()
 
 
-def cost(cells: Sequence[Cell], tasks: Tasks, engine: Engine, compiled: set[object]) -> tuple[float, int]:
+def cost(cells: Sequence[Cell], tasks: Problems, engine: Engine, compiled: set[object]) -> tuple[float, int]:
     """Seconds of some cells, and how many stacks they make; notes the shapes that are compiled by then."""
     total, stacks = 0.0, 0
     for group in grouped(list(dict.fromkeys(cells)), tasks):
@@ -111,7 +111,7 @@ def _assumed(cell: Cell, failing: Container[str]) -> float:
     return 10.0 if cell.depth >= study.DEEP and study.name_of(cell).removesuffix(study.FAST) in failing else 90.0
 
 
-def plan(engine: Engine, seeds: int, tasks: Tasks, failing: Container[str] = ()) -> Table:
+def plan(engine: Engine, seeds: int, tasks: Problems, failing: Container[str] = ()) -> Table:
     """The stages of the study, in their order."""
     rows, total, compiled, known = [], 0.0, set[object](), dict[Cell, Record]()
     for number, (stage, search) in enumerate(zip(study.FULL, study.searches(False)), 1):
@@ -133,7 +133,7 @@ def plan(engine: Engine, seeds: int, tasks: Tasks, failing: Container[str] = ())
 
 def check(engine: Engine) -> Table:
     """Published studies: reckoned, and what they took."""
-    results, tasks, rows = Results(), Tasks(), []
+    results, tasks, rows = Results(), Problems(), []
     for name in ("table1", "table2", "table3", "on-the-set"):
         records = experiments()[name].evidence(results) if name != "on-the-set" else None
         cells = [r.cell for r in records] if records else [c for c in results.records if c.seed >= 3000]
@@ -151,7 +151,7 @@ def main() -> None:
     options = parser.parse_args()
     engine = Engine(options.record)
     for failing in ((), FAILING):
-        table = plan(engine, options.seeds, Tasks(), failing)
+        table = plan(engine, options.seeds, Problems(), failing)
         table.show()
         words = f"{', '.join(failing)} fail from {study.DEEP} layers on" if failing else "all starts learn everywhere"
         print(f"About {duration(float(table.rows[-1][-1]))} in all, if {words}.")

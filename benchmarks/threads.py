@@ -16,10 +16,10 @@ from unittest.mock import patch
 import torch
 from _timing import machine, write_record
 
-from stiefel_init.lab.train import threads, training
+from stiefel_init.lab.train import concurrency, training
 from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.record import Outcome
-from stiefel_init.lab.train.task import Tasks
 from stiefel_init.lab.train.training import train
 
 STACKS = ((12, 60, 64), (12, 5, 16), (2, 60, 64), (1, 60, 64), (1, 5, 1024))
@@ -32,7 +32,7 @@ def shared(count: int, part: Any, progress: Callable[[int], None]) -> list[Any]:
     return part(0, count, progress, lambda: None)
 
 
-def timed(cells: list[Cell], tasks: Tasks, way: Any) -> tuple[float, list[Outcome]]:
+def timed(cells: list[Cell], tasks: Problems, way: Any) -> tuple[float, list[Outcome]]:
     with patch.object(training, "spread", way):
         start = time.perf_counter()
         found = train(cells, [tasks(cell) for cell in cells], torch.device("cpu"))[0]
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
     parser.add_argument("--device", default="cpu", help="only cpu")
     options = parser.parse_args()
-    count, tasks, rows = os.cpu_count() or 1, Tasks(), []
+    count, tasks, rows = os.cpu_count() or 1, Problems(), []
     torch.set_num_threads(count)
     load = os.getloadavg()[0]
     for networks, depth, width in STACKS:
@@ -52,7 +52,7 @@ def main() -> None:
         torch.set_num_threads(1)
         expected = timed(cells, tasks, shared)[1]
         torch.set_num_threads(count)
-        ways = {"shared": shared, "own": threads.spread}
+        ways = {"shared": shared, "own": concurrency.spread}
         runs = [{name: timed(cells, tasks, way) for name, way in ways.items()} for _ in range(ROUNDS)]
         row: dict[str, Any] = {"networks": networks, "depth": depth, "width": width}
         for name in ways:

@@ -18,7 +18,7 @@ from paper.tables.protocol import IMAGES
 
 from stiefel_init.lab import cli
 from stiefel_init.lab.data import Dataset
-from stiefel_init.lab.train import task
+from stiefel_init.lab.train import problem
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.runner import run
@@ -85,7 +85,7 @@ def small_images(monkeypatch: pytest.MonkeyPatch) -> None:
         assert name in IMAGES
         return Dataset(name, "classification", x, y, 10, 255.0, 40)
 
-    monkeypatch.setattr(task, "load", load)
+    monkeypatch.setattr(problem, "load", load)
     monkeypatch.setattr(experiment, "load", load)
 
 
@@ -147,5 +147,5 @@ def trained() -> Iterator[Trained]:
 
 def record(cell: Cell, score: float | None, **options: Any) -> Record:
     """What became of a network, by hand; without a score, it diverged."""
-    metric = task.RMSE if cell.dataset == "diabetes" else task.ACCURACY
+    metric = problem.RMSE if cell.dataset == "diabetes" else problem.ACCURACY
     return Record(cell, metric, metric.worst if score is None else score, **{"environment": MADE} | options)

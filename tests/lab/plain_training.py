@@ -1,4 +1,4 @@
-"""Stacks and engines against plain PyTorch: small tasks, networks as anyone would write them, and ordinary loops."""
+"""Stacks and engines against plain PyTorch: small problems, networks as anyone would write them, and ordinary loops."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch import nn
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.graph import GraphEngine
+from stiefel_init.lab.train.problem import Problem
 from stiefel_init.lab.train.stack import Stack
-from stiefel_init.lab.train.task import Task
 from stiefel_init.lab.train.training import EngineName
 from stiefel_init.torch import TailoredReLU
 
-TaskMaker = Callable[..., Task]
+ProblemMaker = Callable[..., Problem]
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ENGINES: tuple[EngineName, ...] = ("graph", "fused")
 MODULES: dict[str, Callable[[], nn.Module]] = {
@@ -45,37 +45,37 @@ SHAPES = [  # depth, width, rows: rows and widths that fill no tile, one tile, a
 ]
 
 
-def images(rows: int, inputs: int = 21, classes: int = 5, seed: int = 0) -> Task:
+def images(rows: int, inputs: int = 21, classes: int = 5, seed: int = 0) -> Problem:
     """Classes that can be learned, as pixels from 0 to 255."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, classes, rows + 40)
     y[:classes] = np.arange(classes)
     x = np.clip(rng.normal(60, 30, (rows + 40, inputs)) + 110 * (np.arange(inputs) % classes == y[:, None]), 0, 255)
     x = x.astype(np.uint8)
-    return Task(x[:rows], y[:rows], x[rows:], y[rows:], classes, "cross_entropy", 255.0)
+    return Problem(x[:rows], y[:rows], x[rows:], y[rows:], classes, "cross_entropy", 255.0)
 
 
-def table(rows: int, inputs: int = 7, seed: int = 0) -> Task:
+def table(rows: int, inputs: int = 7, seed: int = 0) -> Problem:
     """A regression on real features."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows + 40, inputs)).astype(np.float32)
     y = (x[:, 0] * x[:, 1] + x[:, 2]).astype(np.float32)
-    return Task(x[:rows], y[:rows], x[rows:], y[rows:], 1, "squared_error")
+    return Problem(x[:rows], y[:rows], x[rows:], y[rows:], 1, "squared_error")
 
 
-def graph(cells: Sequence[Cell], tasks: Sequence[Task]) -> GraphEngine:
+def graph(cells: Sequence[Cell], problems: Sequence[Problem]) -> GraphEngine:
     """The graph engine with a stack of the cells."""
-    return GraphEngine(Stack(cells, tasks, DEVICE))
+    return GraphEngine(Stack(cells, problems, DEVICE))
 
 
-def fused(cells: Sequence[Cell], tasks: Sequence[Task]) -> FusedEngine:
+def fused(cells: Sequence[Cell], problems: Sequence[Problem]) -> FusedEngine:
     """The fused engine with a stack of the cells."""
-    return FusedEngine(Stack(cells, tasks, DEVICE))
+    return FusedEngine(Stack(cells, problems, DEVICE))
 
 
-def engine_of(name: EngineName, cells: Sequence[Cell], tasks: Sequence[Task]) -> GraphEngine | FusedEngine:
+def engine_of(name: EngineName, cells: Sequence[Cell], problems: Sequence[Problem]) -> GraphEngine | FusedEngine:
     """The engine of that name with a stack of the cells."""
-    return fused(cells, tasks) if name == "fused" else graph(cells, tasks)
+    return fused(cells, problems) if name == "fused" else graph(cells, problems)
 
 
 def epoch(engine: GraphEngine | FusedEngine, number: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -130,12 +130,12 @@ def of_stack(stack: Stack, index: int, values: torch.Tensor) -> list[torch.Tenso
     return list(values[index].cpu().double().split(sizes))
 
 
-def batch_of(stack: Stack, task: Task, index: int, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
+def batch_of(stack: Stack, problem: Problem, index: int, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows the stack trains on, in the order of its network `index`."""
-    first = stack.data.rows[index].min().item() if task.rows is None else 0
+    first = stack.data.rows[index].min().item() if problem.rows is None else 0
     rows = stack.order[index, start:stop].cpu().numpy() - first
-    x = torch.from_numpy(task.features[rows]).double() / task.scale
-    y = torch.from_numpy(task.targets[rows])
+    x = torch.from_numpy(problem.features[rows]).double() / problem.scale
+    y = torch.from_numpy(problem.targets[rows])
     return x, y if y.dtype == torch.int64 else y.double()
 
 
@@ -179,7 +179,7 @@ def reference_epoch(
     network: nn.Sequential,
     optimizer: torch.optim.Optimizer,
     stack: Stack,
-    task: Task,
+    problem: Problem,
     index: int,
     forward: Callable[[nn.Sequential, torch.Tensor], torch.Tensor] = nn.Sequential.__call__,
 ) -> float:
@@ -187,8 +187,8 @@ def reference_epoch(
     total = 0.0
     for start in range(0, stack.size, stack.batch):
         stop = min(start + stack.batch, stack.size)
-        x, y = batch_of(stack, task, index, start, stop)
-        loss = LOSSES[task.loss](forward(network, x), y)
+        x, y = batch_of(stack, problem, index, start, stop)
+        loss = LOSSES[problem.loss](forward(network, x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

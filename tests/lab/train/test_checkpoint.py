@@ -11,10 +11,10 @@ import pytest
 import torch
 from laboratory import MINE, small_cells, timeless
 
-from stiefel_init.lab.train import checkpoint
+from stiefel_init.lab.train import training
 from stiefel_init.lab.train.optimizer import Optimizer
+from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.runner import run
-from stiefel_init.lab.train.task import Tasks
 from stiefel_init.lab.train.training import train
 
 CPU = torch.device("cpu")
@@ -40,7 +40,7 @@ def interrupted(cells: Any, keep: Path, after: int) -> None:
             raise KilledError
 
     with pytest.raises(KilledError):
-        train(cells, [Tasks(MINE)(cell) for cell in cells], CPU, stop, "graph", keep)
+        train(cells, [Problems(MINE)(cell) for cell in cells], CPU, stop, "graph", keep)
 
 
 @pytest.fixture
@@ -55,13 +55,13 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("optimizer", ["adam", "sgd", "stiefel-adam", "stiefel-muon", "gain-adam"])
 def test_a_stack_goes_on_where_it_was(optimizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(training, "CHECKPOINT_EVERY", 0.0)
     cells = [type(cell)(**{**cell.identity(), "epochs": 6}) for cell in small_cells(3, optimizer=optimizer)]
-    tasks = [Tasks(MINE)(cell) for cell in cells]
-    expected, _ = train(cells, tasks, CPU, engine="graph")
+    problems = [Problems(MINE)(cell) for cell in cells]
+    expected, _ = train(cells, problems, CPU, engine="graph")
     interrupted(cells, tmp_path / "kept", after=4)
     seen: list[int] = []
-    found, _ = train(cells, tasks, CPU, seen.append, "graph", tmp_path / "kept")
+    found, _ = train(cells, problems, CPU, seen.append, "graph", tmp_path / "kept")
     assert seen == [5, 6], "four epochs were kept"
     assert found == expected
 
@@ -73,9 +73,9 @@ def test_a_long_epoch_goes_on_at_its_row(
 ) -> None:
     """An epoch of a deep network takes longer than a minute, so it is kept within."""
     cells = [replace(cell, epochs=3, batch=7, **options) for cell in small_cells(2)]
-    tasks = [Tasks(MINE)(cell) for cell in cells]
-    expected, _ = train(cells, tasks, CPU, engine="graph")
-    killed = 2 * -(-tasks[0].size // 7) - 2
+    problems = [Problems(MINE)(cell) for cell in cells]
+    expected, _ = train(cells, problems, CPU, engine="graph")
+    killed = 2 * -(-problems[0].size // 7) - 2
     steps = 0
 
     def step(_: Any) -> None:
@@ -84,11 +84,11 @@ def test_a_long_epoch_goes_on_at_its_row(
         if steps == killed:
             raise KilledError
 
-    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(training, "CHECKPOINT_EVERY", 0.0)
     with monkeypatch.context() as context:
         context.setattr(Optimizer, "step", spied(Optimizer.step, step))
         with pytest.raises(KilledError):
-            train(cells, tasks, CPU, engine="graph", keep=tmp_path / "kept")
+            train(cells, problems, CPU, engine="graph", keep=tmp_path / "kept")
     taken = 0
 
     def count(_: Any) -> None:
@@ -96,16 +96,16 @@ def test_a_long_epoch_goes_on_at_its_row(
         taken += 1
 
     monkeypatch.setattr(Optimizer, "step", spied(Optimizer.step, count))
-    found, _ = train(cells, tasks, CPU, engine="graph", keep=tmp_path / "kept")
+    found, _ = train(cells, problems, CPU, engine="graph", keep=tmp_path / "kept")
     assert found == expected
-    assert taken == 3 * -(-tasks[0].size // 7) - (killed - 1), "no step is repeated but the one that was killed"
+    assert taken == 3 * -(-problems[0].size // 7) - (killed - 1), "no step is repeated but the one that was killed"
 
 
 @pytest.mark.parametrize("damage", ["cut", "other source", "other stack"])
 def test_what_does_not_fit_is_trained_from_the_beginning(
     damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(training, "CHECKPOINT_EVERY", 0.0)
     keep, cells = tmp_path / "kept", small_cells(2)
     interrupted(cells, keep, after=1)
     assert list(tmp_path.glob("kept-*.pt"))
@@ -113,16 +113,16 @@ def test_what_does_not_fit_is_trained_from_the_beginning(
         for file in tmp_path.glob("kept-*.pt"):
             file.write_bytes(file.read_bytes()[:-100])
     elif damage == "other source":
-        monkeypatch.setattr(checkpoint, "source_hash", lambda: "another")
+        monkeypatch.setattr(training, "source_hash", lambda: "another")
     else:
         cells = small_cells(3)
     seen: list[int] = []
-    train(cells, [Tasks(MINE)(cell) for cell in cells], CPU, seen.append, "graph", keep)
+    train(cells, [Problems(MINE)(cell) for cell in cells], CPU, seen.append, "graph", keep)
     assert seen == [1, 2]
 
 
 def test_a_finished_stack_leaves_nothing_but_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(training, "CHECKPOINT_EVERY", 0.0)
     found = run(small_cells(2), out=tmp_path, device="cpu", datasets=MINE)
     assert [path.suffix for path in tmp_path.iterdir()] == [".jsonl"]
     assert timeless(found) == timeless(run(small_cells(2), device="cpu", datasets=MINE))

@@ -12,12 +12,12 @@ import torch
 from stiefel_init.lab.train import forecast
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.forecast import Cost
+from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.runner import work
-from stiefel_init.lab.train.task import Tasks
 from stiefel_init.lab.train.training import test_epochs as epochs_tested
 from stiefel_init.lab.train.training import train
 
-TASKS = Tasks()
+TASKS = Problems()
 DIGITS = Cell("digits", depth=3, width=8, epochs=40)
 
 
@@ -30,10 +30,10 @@ def test_the_tests_that_are_counted_are_those_that_are_made(cell: Cell) -> None:
 
 
 def test_a_forecast_adds_up_start_epochs_steps_and_tests() -> None:
-    task = TASKS(DIGITS)
-    steps = -(-task.size // 256)
+    problem = TASKS(DIGITS)
+    steps = -(-problem.size // 256)
     assert steps == 6
-    assert Cost(5.0, 0.1, 0.01, 2.0).of(DIGITS, task) == pytest.approx(5 + 40 * (0.1 + 6 * 0.01) + 20 * 2)
+    assert Cost(5.0, 0.1, 0.01, 2.0).of(DIGITS, problem) == pytest.approx(5 + 40 * (0.1 + 6 * 0.01) + 20 * 2)
     few = replace(DIGITS, shots=1, batch=None)
     assert Cost(0.0, 0.0, 0.01, 2.0).of(few, TASKS(few)) == pytest.approx(40 * 0.01 + 2)
 
@@ -59,10 +59,10 @@ def test_a_forecast_measures_networks_as_they_train(monkeypatch: pytest.MonkeyPa
 
 def test_progress_counts_testing() -> None:
     few = replace(DIGITS, shots=1, batch=None)
-    task = TASKS(few)
-    without = replace(task, test_features=task.test_features[:1], test_targets=task.test_targets[:1])
-    assert work(few, task) > work(few, without)
-    assert work(replace(few, epochs=80), task) < 2 * work(few, task), "the one test stays one"
+    problem = TASKS(few)
+    without = replace(problem, test_features=problem.test_features[:1], test_targets=problem.test_targets[:1])
+    assert work(few, problem) > work(few, without)
+    assert work(replace(few, epochs=80), problem) < 2 * work(few, problem), "the one test stays one"
 
 
 def test_networks_that_follow_from_others_are_counted(tmp_path: Path) -> None:

@@ -28,26 +28,26 @@ def test_the_fused_engine_goes_where_its_kernels_can_run(
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     cuda = torch.device("cuda")
-    task = images(50, classes=10)
-    assert FusedEngine.suits(Cell("none", width=64), task, cuda) is narrow
-    assert FusedEngine.suits(Cell("none", width=64, precision="tf32"), task, cuda) is tf32
-    assert FusedEngine.suits(Cell("none", width=128), task, cuda) is wide
-    assert not FusedEngine.suits(Cell("none", width=129), task, cuda)
-    assert not FusedEngine.suits(Cell("none", width=64), task, torch.device("cpu"))
+    problem = images(50, classes=10)
+    assert FusedEngine.suits(Cell("none", width=64), problem, cuda) is narrow
+    assert FusedEngine.suits(Cell("none", width=64, precision="tf32"), problem, cuda) is tf32
+    assert FusedEngine.suits(Cell("none", width=128), problem, cuda) is wide
+    assert not FusedEngine.suits(Cell("none", width=129), problem, cuda)
+    assert not FusedEngine.suits(Cell("none", width=64), problem, torch.device("cpu"))
     for cell, suits in ((Cell("none", width=64), narrow), (Cell("none", width=128), wide)):
-        assert pick_engine("auto", cell, task, cuda) is (FusedEngine if suits else GraphEngine)
+        assert pick_engine("auto", cell, problem, cuda) is (FusedEngine if suits else GraphEngine)
 
 
 def test_the_fused_engine_says_what_it_cannot_train() -> None:
-    task = images(17)
+    problem = images(17)
     widths: tuple[Any, ...] = ((5, 6), 129)
     for width in widths:
         cell = Cell("none", depth=2, width=width)
-        assert FusedEngine.refuses(cell, task) is not None
+        assert FusedEngine.refuses(cell, problem) is not None
         with pytest.raises(StiefelError, match="engine='graph'"):
-            pick_engine("fused", cell, task, DEVICE)
-        assert pick_engine("graph", cell, task, DEVICE) is GraphEngine
-    assert FusedEngine.refuses(Cell("none", depth=2, width=128), task) is None
+            pick_engine("fused", cell, problem, DEVICE)
+        assert pick_engine("graph", cell, problem, DEVICE) is GraphEngine
+    assert FusedEngine.refuses(Cell("none", depth=2, width=128), problem) is None
     with pytest.raises(StiefelError, match="engine='fast' is not known"):
         run([Cell("wine", depth=2, width=5)], device="cpu", engine="fast")  # type: ignore[arg-type]
 

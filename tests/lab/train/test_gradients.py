@@ -16,7 +16,7 @@ from plain_training import (
     LOSSES,
     MODULES,
     SHAPES,
-    TaskMaker,
+    ProblemMaker,
     batch_of,
     engine_of,
     flat,
@@ -31,7 +31,7 @@ from torch import nn
 
 from stiefel_init.lab.train.cell import SMOOTH, Cell, PrecisionName
 from stiefel_init.lab.train.fused import FusedEngine
-from stiefel_init.lab.train.task import Task
+from stiefel_init.lab.train.problem import Problem
 from stiefel_init.lab.train.training import EngineName
 from stiefel_init.theory import ACTIVATIONS, register_activation
 from stiefel_init.theory import moments as _moments
@@ -39,63 +39,63 @@ from stiefel_init.theory import moments as _moments
 EVERY = (*ACTIVATIONS, "tanh", *SMOOTH)
 
 
-def gradient_error(cell: Cell, tasks: Sequence[Task], engine: EngineName, signal: float = 1.0) -> float:
+def gradient_error(cell: Cell, problems: Sequence[Problem], engine: EngineName, signal: float = 1.0) -> float:
     """Of a step of plain gradient descent on all rows, against float64 autograd, over all networks of a stack.
 
     With another signal than 1 the first layer's weights are multiplied by it, and there are no biases.
     """
     rate = 64.0 / signal  # a large step, so that the difference of two float32 numbers shows the gradient's digits
     cell = replace(cell, optimizer="sgd", rate=rate, batch=None)
-    trainer = engine_of(engine, [replace(cell, seed=seed) for seed in range(len(tasks))], tasks)
+    trainer = engine_of(engine, [replace(cell, seed=seed) for seed in range(len(problems))], problems)
     stack = trainer.stack
     scramble_(stack)
     if signal != 1:
         stack.parameters.weights[0].mul_(signal)
         for bias in stack.parameters.biases:
             bias.zero_()
-    references = [plain(stack, index) for index in range(len(tasks))]
+    references = [plain(stack, index) for index in range(len(problems))]
     before = stack.parameters.flat.double().clone()
     losses, correct = trainer.epoch()
     moved = (before - stack.parameters.flat.double()) / rate
     errors = []
-    for index, (network, task) in enumerate(zip(references, tasks)):
-        x, y = batch_of(stack, task, index, 0, task.size)
+    for index, (network, problem) in enumerate(zip(references, problems)):
+        x, y = batch_of(stack, problem, index, 0, problem.size)
         out = network(x)
-        loss = LOSSES[task.loss](out, y)
+        loss = LOSSES[problem.loss](out, y)
         loss.backward()
         errors.append(worst(of_stack(stack, index, moved), flat(network, gradients=True)))
-        assert float(losses[index]) / task.size == pytest.approx(loss.item(), rel=1e-5)
-        if task.loss == "cross_entropy":
+        assert float(losses[index]) / problem.size == pytest.approx(loss.item(), rel=1e-5)
+        if problem.loss == "cross_entropy":
             assert int(correct[index]) == int((out.argmax(-1) == y).sum())
     return max(errors)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("task", [images, table])
+@pytest.mark.parametrize("problem", [images, table])
 @pytest.mark.parametrize("activation", EVERY)
-def test_gradients_of_every_activation_and_loss(activation: str, task: TaskMaker, engine: EngineName) -> None:
-    tasks = [task(17, seed=seed) for seed in range(2)]  # each network learns from its own data
-    assert gradient_error(Cell("none", depth=3, width=6, activation=activation), tasks, engine) < 2e-5
+def test_gradients_of_every_activation_and_loss(activation: str, problem: ProblemMaker, engine: EngineName) -> None:
+    problems = [problem(17, seed=seed) for seed in range(2)]  # each network learns from its own data
+    assert gradient_error(Cell("none", depth=3, width=6, activation=activation), problems, engine) < 2e-5
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("task", [images, table])
-def test_gradients_of_the_activation_tailored_to_the_depth(task: TaskMaker, engine: EngineName) -> None:
+@pytest.mark.parametrize("problem", [images, table])
+def test_gradients_of_the_activation_tailored_to_the_depth(problem: ProblemMaker, engine: EngineName) -> None:
     """30 layers, where its slope is 0.3."""
-    assert gradient_error(Cell("none", "tat", depth=30, width=6, activation="tat"), [task(17)], engine) < 2e-5
+    assert gradient_error(Cell("none", "tat", depth=30, width=6, activation="tat"), [problem(17)], engine) < 2e-5
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("task", [images, table])
-def test_gradients_of_tanh(task: TaskMaker, engine: EngineName) -> None:
-    assert gradient_error(Cell("none", "tanh-init", depth=3, width=6, activation="tanh"), [task(17)], engine) < 2e-5
+@pytest.mark.parametrize("problem", [images, table])
+def test_gradients_of_tanh(problem: ProblemMaker, engine: EngineName) -> None:
+    assert gradient_error(Cell("none", "tanh-init", depth=3, width=6, activation="tanh"), [problem(17)], engine) < 2e-5
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("task", [images, table])
+@pytest.mark.parametrize("problem", [images, table])
 @pytest.mark.parametrize(("depth", "width", "rows"), SHAPES)
-def test_gradients_of_every_shape(depth: int, width: int, rows: int, task: TaskMaker, engine: EngineName) -> None:
-    assert gradient_error(Cell("none", depth=depth, width=width, activation="prelu"), [task(rows)], engine) < 2e-5
+def test_gradients_of_every_shape(depth: int, width: int, rows: int, problem: ProblemMaker, engine: EngineName) -> None:
+    assert gradient_error(Cell("none", depth=depth, width=width, activation="prelu"), [problem(rows)], engine) < 2e-5
 
 
 def test_gradients_of_layers_of_different_widths() -> None:

@@ -20,9 +20,9 @@ from stiefel_init.lab.train import record as keep
 from stiefel_init.lab.train import runner
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.forecast import forecast
+from stiefel_init.lab.train.problem import ACCURACY, RMSE
 from stiefel_init.lab.train.record import Outcome, Record
 from stiefel_init.lab.train.runner import run
-from stiefel_init.lab.train.task import ACCURACY, RMSE
 from stiefel_init.lab.train.training import train
 from stiefel_init.schemes import forget
 

@@ -15,7 +15,7 @@ from laboratory import MINE, small_cells
 from plain_training import (
     DEVICE,
     ENGINES,
-    TaskMaker,
+    ProblemMaker,
     engine_of,
     epoch,
     flat,
@@ -33,13 +33,13 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
 from stiefel_init import StiefelError
 from stiefel_init.core import stream as _stream
-from stiefel_init.lab.train import checkpoint
+from stiefel_init.lab.train import training
 from stiefel_init.lab.train.cell import Cell, OptimizerName, ScheduleName, stack_key
 from stiefel_init.lab.train.evaluation import evaluate
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.graph import Dropout
+from stiefel_init.lab.train.problem import Problem, Problems
 from stiefel_init.lab.train.stack import Stack, factor
-from stiefel_init.lab.train.task import Task, Tasks
 from stiefel_init.lab.train.training import EngineName, pick_engine, train
 
 CPU = torch.device("cpu")
@@ -93,18 +93,18 @@ def dropped(stack: Stack, index: int, number: int) -> Callable[[nn.Sequential, t
     return forward
 
 
-def assert_ordinary(cells: Sequence[Cell], tasks: Sequence[Task], engine: EngineName) -> None:
+def assert_ordinary(cells: Sequence[Cell], problems: Sequence[Problem], engine: EngineName) -> None:
     """The engine trains every network of the stack as an ordinary loop in float64 does."""
-    trainer = engine_of(engine, cells, tasks)
+    trainer = engine_of(engine, cells, problems)
     stack = trainer.stack
     scramble_(stack)
     networks = [plain(stack, index) for index in range(len(cells))]
     optimizers = [ordinary(network, cell) for network, cell in zip(networks, cells)]
     for number in range(EPOCHS):
         losses, _ = epoch(trainer, number)
-        for index, (network, optimizer, task) in enumerate(zip(networks, optimizers, tasks)):
+        for index, (network, optimizer, problem) in enumerate(zip(networks, optimizers, problems)):
             forward = dropped(stack, index, number) if cells[index].dropout else nn.Sequential.__call__
-            expected = reference_epoch(network, optimizer, stack, task, index, forward)
+            expected = reference_epoch(network, optimizer, stack, problem, index, forward)
             assert float(losses[index]) / stack.size == pytest.approx(expected, rel=3e-5)
     for index, network in enumerate(networks):
         pairs = zip(of_stack(stack, index, stack.parameters.flat), flat(network))
@@ -113,11 +113,15 @@ def assert_ordinary(cells: Sequence[Cell], tasks: Sequence[Task], engine: Engine
 
 @pytest.mark.filterwarnings("ignore:The epoch parameter:UserWarning")  # of torch's own SequentialLR
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("task", [images, table])
+@pytest.mark.parametrize("problem", [images, table])
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 @pytest.mark.parametrize(("optimizer", "rates"), [("adam", (1e-3, 4e-3, 1e-3)), ("sgd", (0.02, 0.05, 0.02))])
 def test_decay_and_schedules_are_those_of_an_ordinary_loop(
-    optimizer: OptimizerName, rates: tuple[float, ...], schedule: ScheduleName, task: TaskMaker, engine: EngineName
+    optimizer: OptimizerName,
+    rates: tuple[float, ...],
+    schedule: ScheduleName,
+    problem: ProblemMaker,
+    engine: EngineName,
 ) -> None:
     # Large decays, which show; one network has none, beside one of the same rate that has.
     decays = (3.0, 1.5, 0.0)
@@ -128,7 +132,7 @@ def test_decay_and_schedules_are_those_of_an_ordinary_loop(
         )
         for seed, (rate, decay) in enumerate(zip(rates, decays))
     ]  # fmt: skip
-    assert_ordinary(cells, [task(ROWS, seed=seed) for seed in range(3)], engine)
+    assert_ordinary(cells, [problem(ROWS, seed=seed) for seed in range(3)], engine)
 
 
 @pytest.mark.filterwarnings("ignore:The epoch parameter:UserWarning")
@@ -149,9 +153,9 @@ def test_the_ends_learn_at_a_rate_of_their_own(
 
 
 @pytest.mark.filterwarnings("ignore:The epoch parameter:UserWarning")
-@pytest.mark.parametrize("task", [images, table])
+@pytest.mark.parametrize("problem", [images, table])
 @pytest.mark.parametrize("activation", ["relu", "prelu", "elu", "gelu", "silu", "tanh"])
-def test_dropout_is_that_of_an_ordinary_loop(activation: str, task: TaskMaker) -> None:
+def test_dropout_is_that_of_an_ordinary_loop(activation: str, problem: ProblemMaker) -> None:
     """With layers of different widths, AdamW and a schedule besides."""
     cells = [
         Cell(
@@ -160,7 +164,7 @@ def test_dropout_is_that_of_an_ordinary_loop(activation: str, task: TaskMaker) -
         )
         for seed in range(2)
     ]  # fmt: skip
-    assert_ordinary(cells, [task(ROWS, seed=seed) for seed in range(2)], "graph")
+    assert_ordinary(cells, [problem(ROWS, seed=seed) for seed in range(2)], "graph")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -270,32 +274,32 @@ def test_a_dropped_network_is_the_same_alone_and_in_a_stack_and_on_any_threads()
 
 
 def test_nothing_is_dropped_in_a_test() -> None:
-    task = images(ROWS)
+    problem = images(ROWS)
     cell = Cell("none", depth=2, width=6, dropout=0.5, epochs=1)
-    stack = graph([cell], [task]).stack
+    stack = graph([cell], [problem]).stack
     scramble_(stack)
-    out = plain(stack, 0)(torch.from_numpy(task.test_features).double() / task.scale).argmax(-1).numpy()
-    assert evaluate(stack)[0].tolist() == pytest.approx([100 * (out == task.test_targets).mean()])
+    out = plain(stack, 0)(torch.from_numpy(problem.test_features).double() / problem.scale).argmax(-1).numpy()
+    assert evaluate(stack)[0].tolist() == pytest.approx([100 * (out == problem.test_targets).mean()])
 
 
 # Who trains what.
 
 
 def test_every_combination_is_trained_or_refused_in_a_sentence() -> None:
-    task = images(ROWS)
+    problem = images(ROWS)
     for activation in ("relu", "prelu", "gelu", "silu", "tanh", "tat"):
         for dropout in (0.0, 0.5):
             cell = Cell(
                 "none", depth=2, width=6, epochs=1, activation=activation, decay=0.1, dropout=dropout, schedule="cosine"
             )
-            assert pick_engine("auto", cell, task, DEVICE).refuses(cell, task) is None
-            assert pick_engine("graph", cell, task, DEVICE).name == "graph"
+            assert pick_engine("auto", cell, problem, DEVICE).refuses(cell, problem) is None
+            assert pick_engine("graph", cell, problem, DEVICE).name == "graph"
             if not dropout:
-                assert pick_engine("fused", cell, task, DEVICE).name == "fused"
+                assert pick_engine("fused", cell, problem, DEVICE).name == "fused"
                 continue
             with pytest.raises(StiefelError, match=r"has no kernel for dropout=0.5; use engine='graph'[.]$"):
-                pick_engine("fused", cell, task, DEVICE)
-            assert not FusedEngine.suits(cell, task, torch.device("cuda"))
+                pick_engine("fused", cell, problem, DEVICE)
+            assert not FusedEngine.suits(cell, problem, torch.device("cuda"))
 
 
 def test_stacks_share_dropout_and_schedule_but_not_decay() -> None:
@@ -308,18 +312,18 @@ def test_stacks_share_dropout_and_schedule_but_not_decay() -> None:
 def test_a_killed_stack_goes_on_with_its_schedule_and_its_dropout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(training, "CHECKPOINT_EVERY", 0.0)
     cells = [replace(cell, epochs=6) for cell in small_cells(3, dropout=0.2, decay=0.1, schedule="cosine")]
-    tasks = [Tasks(MINE)(cell) for cell in cells]
-    expected, _ = train(cells, tasks, CPU)
+    problems = [Problems(MINE)(cell) for cell in cells]
+    expected, _ = train(cells, problems, CPU)
 
     def stop(number: int) -> None:
         if number > 4:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        train(cells, tasks, CPU, stop, keep=tmp_path / "kept")
+        train(cells, problems, CPU, stop, keep=tmp_path / "kept")
     seen: list[int] = []
-    found, _ = train(cells, tasks, CPU, seen.append, keep=tmp_path / "kept")
+    found, _ = train(cells, problems, CPU, seen.append, keep=tmp_path / "kept")
     assert seen == [5, 6]
     assert found == expected

@@ -19,9 +19,9 @@ from stiefel_init.lab.train import runner
 from stiefel_init.lab.train.cell import Cell, split_evenly
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.graph import GraphEngine
+from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.record import Outcome
 from stiefel_init.lab.train.runner import DeviceName, run
-from stiefel_init.lab.train.task import Tasks
 from stiefel_init.lab.train.training import train
 
 WHERE: DeviceName = "cuda" if DEVICE.type == "cuda" else "cpu"
@@ -90,17 +90,17 @@ def test_a_trained_stack_gives_its_memory_back_at_once(monkeypatch: pytest.Monke
 
 def test_a_stack_holds_as_many_as_the_memory_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_MEMORY_SHARE", 1e-12)
-    assert [len(stack) for stack in runner.plan(mine(3), Tasks(MINE), DEVICE, set())] == [1, 1, 1]
+    assert [len(stack) for stack in runner.plan(mine(3), Problems(MINE), DEVICE, set())] == [1, 1, 1]
 
 
 def test_stacks_hold_what_can_be_trained_together_and_do_not_depend_on_what_is_done() -> None:
     cells = mine(5) + mine(2, activation="elu") + mine(3, scheme="he") + [replace(cell, width=6) for cell in mine(1)]
-    tasks = Tasks(MINE)
-    stacks = runner.plan(cells, tasks, DEVICE, set(), most=4)
+    problems = Problems(MINE)
+    stacks = runner.plan(cells, problems, DEVICE, set(), most=4)
     assert sorted(map(len, stacks)) == [1, 2, 4, 4]
     assert sorted(cell.key for stack in stacks for cell in stack) == sorted(cell.key for cell in cells)
     done = {stacks[0][0], *stacks[2]}
-    rest = runner.plan(cells, tasks, DEVICE, done, most=4)
+    rest = runner.plan(cells, problems, DEVICE, done, most=4)
     assert rest == [part for stack in stacks if (part := [cell for cell in stack if cell not in done])]
 
 

@@ -7,20 +7,20 @@ import torch
 from torch import nn
 
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.signal import measure
-from stiefel_init.lab.train.task import Tasks
+from stiefel_init.lab.train.evaluation import measure_signal
+from stiefel_init.lab.train.problem import Problems
 from stiefel_init.torch import initialize_
 
 
 def test_the_signal_is_that_of_an_ordinary_network() -> None:
     cell = Cell("digits", "stiefel", 4, 16, seed=3)
-    task = Tasks()(cell)
-    found = measure([Cell("digits", "he", 4, 16), cell], task, rows=32)
+    problem = Problems()(cell)
+    found = measure_signal([Cell("digits", "he", 4, 16), cell], problem, rows=32)
     linear = [nn.Linear(n, m) for n, m in ((64, 16), (16, 16), (16, 16), (16, 16), (16, 10))]
     model = nn.Sequential(*(module for one in linear[:-1] for module in (one, nn.ReLU())), linear[-1])
     for i, one in enumerate(linear):  # the names that the laboratory gives its layers
         initialize_(nn.ModuleDict({str(i): one}), seed=3)
-    h = torch.from_numpy(task.features[:32]).double() / task.scale
+    h = torch.from_numpy(problem.features[:32]).double() / problem.scale
     before = h.var()
     outputs: list[torch.Tensor] = []
     for module in model.double():
@@ -28,7 +28,7 @@ def test_the_signal_is_that_of_an_ordinary_network() -> None:
         if isinstance(module, nn.Linear):
             outputs.append(h)
             h.retain_grad()
-    nn.functional.cross_entropy(h, torch.from_numpy(task.targets[:32])).backward()
+    nn.functional.cross_entropy(h, torch.from_numpy(problem.targets[:32])).backward()
     for layer, y in enumerate(outputs[:-1]):
         after = y.detach().relu().var()
         assert y.grad is not None

@@ -12,7 +12,7 @@ from plain_training import (
     DEVICE,
     LOSSES,
     SHAPES,
-    TaskMaker,
+    ProblemMaker,
     batch_of,
     epoch,
     flat,
@@ -29,15 +29,15 @@ from plain_training import (
 
 from stiefel_init.lab.train import fused as fused_engine
 from stiefel_init.lab.train.cell import SMOOTH, Cell, PrecisionName
-from stiefel_init.lab.train.task import Task
+from stiefel_init.lab.train.problem import Problem
 from stiefel_init.lab.train.training import train
 from stiefel_init.theory import ACTIVATIONS
 
 
-def tf32_errors(cell: Cell, task: Task, scale: float = 1.0, rate: float = 64.0) -> tuple[float, float]:
+def tf32_errors(cell: Cell, problem: Problem, scale: float = 1.0, rate: float = 64.0) -> tuple[float, float]:
     """Gradients of the fused engine's tf32: error against tf32's own, and against true ones; medians of networks."""
     cell = replace(cell, optimizer="sgd", rate=rate, batch=None, precision="tf32")
-    trainer = fused([replace(cell, seed=seed) for seed in range(5)], [task] * 5)
+    trainer = fused([replace(cell, seed=seed) for seed in range(5)], [problem] * 5)
     stack = trainer.stack
     scramble_(stack)
     for weight in stack.parameters.weights[1:-1]:
@@ -48,11 +48,11 @@ def tf32_errors(cell: Cell, task: Task, scale: float = 1.0, rate: float = 64.0) 
     moved = (before - stack.parameters.flat.double()) / rate
     errors = []
     for index, network in enumerate(networks):
-        x, y = batch_of(stack, task, index, 0, task.size)
-        LOSSES[task.loss](network(x), y).backward()
+        x, y = batch_of(stack, problem, index, 0, problem.size)
+        LOSSES[problem.loss](network(x), y).backward()
         true = flat(network, gradients=True)
         network.zero_grad()
-        LOSSES[task.loss](in_tf32(network, x, exact=task.scale != 1), y).backward()
+        LOSSES[problem.loss](in_tf32(network, x, exact=problem.scale != 1), y).backward()
         tf32 = flat(network, gradients=True)
         found = of_stack(stack, index, moved)
         errors.append((worst(found, tf32), worst(found, true)))
@@ -60,10 +60,10 @@ def tf32_errors(cell: Cell, task: Task, scale: float = 1.0, rate: float = 64.0) 
     return from_tf32, error
 
 
-@pytest.mark.parametrize("task", [images, table])
+@pytest.mark.parametrize("problem", [images, table])
 @pytest.mark.parametrize("activation", [*ACTIVATIONS, "tanh", *SMOOTH])
-def test_one_part_is_as_exact_as_tf32(activation: str, task: TaskMaker) -> None:
-    from_tf32, error = tf32_errors(Cell("none", depth=3, width=6, activation=activation), task(17))
+def test_one_part_is_as_exact_as_tf32(activation: str, problem: ProblemMaker) -> None:
+    from_tf32, error = tf32_errors(Cell("none", depth=3, width=6, activation=activation), problem(17))
     assert from_tf32 < 1e-6 if activation in ("relu", "leaky_relu") else from_tf32 < error
     assert 2e-5 < error < 4e-3
 
@@ -75,10 +75,10 @@ def test_one_part_of_every_shape(depth: int, width: int, rows: int) -> None:
 
 def test_one_part_of_the_ends_of_a_scale() -> None:
     """The largest number of a tile just below a power of two, and a tile of zeros."""
-    task = table(17)
-    for features in (np.clip(task.features, -1.5, 1.5), np.zeros_like(task.features)):
+    problem = table(17)
+    for features in (np.clip(problem.features, -1.5, 1.5), np.zeros_like(problem.features)):
         features[0, 0] = np.nextafter(np.float32(2), np.float32(0)) if features.any() else 0
-        assert tf32_errors(Cell("none", depth=2, width=6), replace(task, features=features))[0] < 1e-5
+        assert tf32_errors(Cell("none", depth=2, width=6), replace(problem, features=features))[0] < 1e-5
 
 
 def test_one_part_takes_the_whole_batch_or_shares_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,10 +145,10 @@ def test_one_part_of_numbers_beyond_half_precision(scale: float, rate: float) ->
 @pytest.mark.parametrize("activation", ["relu", "leaky_relu"])
 @pytest.mark.parametrize("depth", [1, 4])
 def test_training_in_one_part_is_that_of_a_loop_in_tf32(depth: int, activation: str) -> None:
-    task = table(37)
+    problem = table(37)
     cells = [Cell("none", depth=depth, width=6, activation=activation, seed=seed, batch=16, rate=4e-3,
                   precision="tf32") for seed in range(5)]  # fmt: skip
-    trainer = fused(cells, [task] * 5)
+    trainer = fused(cells, [problem] * 5)
     stack = trainer.stack
     scramble_(stack)
     networks = [plain(stack, index) for index in range(5)]
@@ -158,7 +158,7 @@ def test_training_in_one_part_is_that_of_a_loop_in_tf32(depth: int, activation: 
     for number in range(2):
         losses, _ = epoch(trainer, number)
         for index, (network, one) in enumerate(zip(networks, optimizers)):
-            expected = reference_epoch(network, one, stack, task, index, in_tf32)
+            expected = reference_epoch(network, one, stack, problem, index, in_tf32)
             assert float(losses[index]) / stack.size == pytest.approx(expected, rel=1e-3)
     for index, network in enumerate(networks):
         pairs = zip(of_stack(stack, index, stack.parameters.flat), flat(network))

@@ -29,7 +29,7 @@ from torch import nn
 from stiefel_init import StiefelError, check
 from stiefel_init.core import geometry as _on_set
 from stiefel_init.lab.train.cell import ON_SET, Cell, OptimizerName
-from stiefel_init.lab.train.on_set import ANGLES
+from stiefel_init.lab.train.optimizer import ANGLES
 from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.training import EngineName, pick_engine
 from stiefel_init.torch.optim import StiefelAdam, StiefelMuon, StiefelSGD
@@ -53,7 +53,7 @@ def ordinary(network: nn.Sequential, cell: Cell) -> Any:
 @pytest.mark.filterwarnings("ignore:4 of 4 matrices:UserWarning")  # the loop is in float64, its start rounded
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, in Triton's interpreter
 @pytest.mark.parametrize(
-    ("optimizer", "width", "engine", "task"),
+    ("optimizer", "width", "engine", "problem"),
     [
         *product(RATES, (6, (6, 6, 9, 9, 4)), ["graph"], (images, table)),
         ("stiefel-adam", 6, "fused", images),  # fewer, as an interpreter runs them
@@ -61,15 +61,15 @@ def ordinary(network: nn.Sequential, cell: Cell) -> Any:
     ],
 )
 def test_the_laboratory_trains_as_the_optimizers_do(
-    optimizer: OptimizerName, width: Any, engine: EngineName, task: Any
+    optimizer: OptimizerName, width: Any, engine: EngineName, problem: Any
 ) -> None:
     epochs = 4 if engine == "graph" else 2
     cells = [
         Cell("none", depth=5, width=width, activation="elu", seed=seed, batch=16, rate=rate, optimizer=optimizer)
         for seed, rate in enumerate(RATES[optimizer])
     ]
-    tasks = [task(37 if engine == "graph" else 20, seed=seed) for seed in range(2)]
-    trainer = engine_of(engine, cells, tasks)
+    problems = [problem(37 if engine == "graph" else 20, seed=seed) for seed in range(2)]
+    trainer = engine_of(engine, cells, problems)
     stack = trainer.stack
     start = stack.parameters.flat.clone()
     networks = [plain(stack, index) for index in range(2)]
@@ -77,7 +77,7 @@ def test_the_laboratory_trains_as_the_optimizers_do(
     for number in range(epochs):
         losses, _ = epoch(trainer, number)
         for index in range(2):
-            expected = reference_epoch(networks[index], optimizers[index], stack, tasks[index], index)
+            expected = reference_epoch(networks[index], optimizers[index], stack, problems[index], index)
             assert float(losses[index]) / stack.size == pytest.approx(expected, rel=2e-4)
     for index, network in enumerate(networks):
         pairs = zip(of_stack(stack, index, stack.parameters.flat), flat(network))
@@ -121,8 +121,8 @@ def test_weights_are_let_go_after_half_of_the_steps(engine: EngineName) -> None:
         "none", depth=4, width=6, activation="elu", epochs=4, batch=16, rate=0.02, optimizer="stiefel-adam",
         schedule="release",
     )  # fmt: skip
-    task = images(37)
-    trainer = engine_of(engine, [cell], [task])
+    problem = images(37)
+    trainer = engine_of(engine, [cell], [problem])
     stack = trainer.stack
     for number in range(2):
         epoch(trainer, number)
@@ -141,7 +141,7 @@ def test_weights_are_let_go_after_half_of_the_steps(engine: EngineName) -> None:
             group["lr"] = 0.0
         trainer.epoch()
         for start in range(0, stack.size, stack.batch):
-            x, y = batch_of(stack, task, 0, start, min(start + stack.batch, stack.size))
+            x, y = batch_of(stack, problem, 0, start, min(start + stack.batch, stack.size))
             adam.zero_grad()
             nn.functional.cross_entropy(network(x), y).backward()
             adam.param_groups[0]["lr"] = 0.02 * stack.rate_factor(start)
@@ -160,8 +160,8 @@ def test_gains_are_learned_beside_members(engine: EngineName) -> None:
         "none", depth=4, width=6, activation="elu", epochs=2, batch=16, rate=rate, optimizer="gain-adam",
         schedule="cosine",
     )  # fmt: skip
-    task = images(20)
-    trainer = engine_of(engine, [cell], [task])
+    problem = images(20)
+    trainer = engine_of(engine, [cell], [problem])
     stack = trainer.stack
     network = plain(stack, 0)
     names = ["2.weight", "4.weight", "6.weight"]
@@ -174,7 +174,7 @@ def test_gains_are_learned_beside_members(engine: EngineName) -> None:
     for number in range(2):
         epoch(trainer, number)
         for step, start in enumerate(range(0, stack.size, stack.batch), 2 * number + 1):
-            x, y = batch_of(stack, task, 0, start, min(start + stack.batch, stack.size))
+            x, y = batch_of(stack, problem, 0, start, min(start + stack.batch, stack.size))
             weights = {name: gain.exp() * member for name, gain, member in zip(names, s, q)}
             for tensor in (*free, *s, *q):
                 tensor.grad = None

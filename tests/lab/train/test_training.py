@@ -14,7 +14,7 @@ from paper.tables.protocol import SCHEMES
 from plain_training import (
     DEVICE,
     ENGINES,
-    TaskMaker,
+    ProblemMaker,
     engine_of,
     epoch,
     flat,
@@ -36,18 +36,18 @@ from stiefel_init.lab.train.training import EngineName, train
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("task", [images, table])
+@pytest.mark.parametrize("problem", [images, table])
 @pytest.mark.parametrize(("optimizer", "rates"), [("adam", (1e-3, 4e-3)), ("sgd", (0.02, 0.1))])
 def test_training_is_that_of_an_ordinary_loop(
-    optimizer: OptimizerName, rates: tuple[float, ...], task: TaskMaker, engine: EngineName
+    optimizer: OptimizerName, rates: tuple[float, ...], problem: ProblemMaker, engine: EngineName
 ) -> None:
     # 37 rows in batches of 16: the last batch holds 5. Each network has its own rate, data and order; PReLU learns.
-    tasks = [task(37, seed=seed) for seed in range(len(rates))]
+    problems = [problem(37, seed=seed) for seed in range(len(rates))]
     cells = [
         Cell("none", depth=3, width=6, activation="prelu", seed=seed, batch=16, rate=rate, optimizer=optimizer)
         for seed, rate in enumerate(rates)
     ]
-    trainer = engine_of(engine, cells, tasks)
+    trainer = engine_of(engine, cells, problems)
     stack = trainer.stack
     scramble_(stack)
     networks = [plain(stack, index) for index in range(len(cells))]
@@ -56,7 +56,7 @@ def test_training_is_that_of_an_ordinary_loop(
     start = stack.parameters.flat.clone()
     for number in range(2):
         losses, _ = epoch(trainer, number)
-        for index, (network, one, learned) in enumerate(zip(networks, optimizers, tasks)):
+        for index, (network, one, learned) in enumerate(zip(networks, optimizers, problems)):
             expected = reference_epoch(network, one, stack, learned, index)
             assert float(losses[index]) / stack.size == pytest.approx(expected, rel=1e-5)
     assert stack.parameters.slopes is not None
@@ -73,7 +73,7 @@ def test_the_fused_engine_takes_the_steps_of_the_other() -> None:
     start = expected.clone()
     assert torch.equal(start, found)
     for step in range(5):
-        one.steps[0][0](16 * step)
+        one.steps[16](16 * step)
         other.step(16 * step, 16 * step + 16)
         assert float((found - expected).abs().max()) < 0.01 * cells[0].rate, step
     assert float((expected - start).abs().max()) > 2 * cells[0].rate
@@ -82,32 +82,34 @@ def test_the_fused_engine_takes_the_steps_of_the_other() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_few_shots_are_one_batch(engine: EngineName) -> None:
     whole = images(60)
-    task = replace(whole, rows=np.arange(3, 60, 4))
+    problem = replace(whole, rows=np.arange(3, 60, 4))
     cell = Cell("none", depth=2, width=6, batch=None, shots=3, epochs=6, rate=0.01)
-    stack = engine_of(engine, [cell], [task]).stack
+    stack = engine_of(engine, [cell], [problem]).stack
     network = plain(stack, 0)
     optimizer = torch.optim.Adam(network.parameters(), lr=cell.rate)
-    outcome = train([cell], [task], DEVICE, engine=engine)[0][0]
+    outcome = train([cell], [problem], DEVICE, engine=engine)[0][0]
     for _ in range(cell.epochs):
-        expected = reference_epoch(network, optimizer, stack, task, 0)
+        expected = reference_epoch(network, optimizer, stack, problem, 0)
         assert stack.order[0].tolist() == list(range(3, 60, 4))
     assert outcome.train_loss == [pytest.approx(expected, rel=1e-5)]
     assert outcome.tested == [cell.epochs]
     with torch.no_grad():
-        right = network(torch.from_numpy(task.test_features).double() / 255).argmax(-1).numpy() == task.test_targets
+        right = (
+            network(torch.from_numpy(problem.test_features).double() / 255).argmax(-1).numpy() == problem.test_targets
+        )
     assert outcome.score == outcome.test_score[0] == pytest.approx(100 * right.mean())
 
 
-@pytest.mark.parametrize("task", [images, table])
+@pytest.mark.parametrize("problem", [images, table])
 def test_the_test_score_is_that_of_each_network_on_its_own_test_rows(
-    task: TaskMaker, monkeypatch: pytest.MonkeyPatch
+    problem: ProblemMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stiefel_init.lab.train.evaluation.ROWS", 16)  # 40 rows in three parts
-    shared, other = task(20), task(20, seed=1)
-    tasks = [shared, other, shared]
-    stack = Stack([Cell("none", depth=2, width=6, seed=seed) for seed in range(3)], tasks, DEVICE)
+    shared, other = problem(20), problem(20, seed=1)
+    problems = [shared, other, shared]
+    stack = Stack([Cell("none", depth=2, width=6, seed=seed) for seed in range(3)], problems, DEVICE)
     scramble_(stack)
-    for index, (one, score) in enumerate(zip(tasks, evaluate(stack)[0].tolist())):
+    for index, (one, score) in enumerate(zip(problems, evaluate(stack)[0].tolist())):
         with torch.no_grad():
             out = plain(stack, index)(torch.from_numpy(one.test_features).double() / one.scale).numpy()
         if one.loss == "cross_entropy":
@@ -119,13 +121,13 @@ def test_the_test_score_is_that_of_each_network_on_its_own_test_rows(
 
 def test_calibration_and_noise_are_measured_once_networks_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stiefel_init.lab.train.evaluation.ROWS", 16)  # 40 rows in three parts, noise in the first
-    tasks = [images(20), images(20, seed=1)]
-    stack = Stack([Cell("none", depth=2, width=6, seed=seed) for seed in range(2)], tasks, DEVICE)
+    problems = [images(20), images(20, seed=1)]
+    stack = Stack([Cell("none", depth=2, width=6, seed=seed) for seed in range(2)], problems, DEVICE)
     scramble_(stack)
     assert evaluate(stack)[2:] == (None, None, None)
     tested = evaluate(stack, last=True)
     noise = NOISE * _stream.normals(_stream.key(0, "noise"), (0, 16), (0, 21), np.float64)
-    for index, one in enumerate(tasks):
+    for index, one in enumerate(problems):
         x, y = torch.from_numpy(one.test_features).double() / one.scale, one.test_targets
         with torch.no_grad():
             network = plain(stack, index)
@@ -157,10 +159,10 @@ def company(cell: Cell) -> list[Cell]:
 @pytest.mark.parametrize(("scheme", "engine"), [*((scheme, "graph") for scheme in SCHEMES), ("stiefel", "fused")])
 def test_alone_or_in_a_stack(scheme: str, engine: EngineName) -> None:
     cell = Cell("none", scheme, 3, 8, seed=5, batch=16)
-    tasks = [images(37), images(37, seed=1)]
+    problems = [images(37), images(37, seed=1)]
     trainers = (
-        engine_of(engine, [cell], tasks[:1]),
-        engine_of(engine, company(cell), [tasks[1], tasks[0], tasks[0], tasks[1]]),
+        engine_of(engine, [cell], problems[:1]),
+        engine_of(engine, company(cell), [problems[1], problems[0], problems[0], problems[1]]),
     )
     alone, among = (trainer.stack for trainer in trainers)
     assert torch.equal(alone.parameters.flat[0], among.parameters.flat[2])
@@ -194,9 +196,9 @@ def test_the_same_cell_twice_gives_the_same_bits(engine: EngineName) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_network_that_diverges_harms_no_other(engine: EngineName) -> None:
     cell = Cell("none", "he", 2, 8, batch=16, epochs=2, optimizer="sgd", rate=0.05)
-    tasks = [table(21)] * 3
-    sound = train([cell, replace(cell, seed=1), replace(cell, seed=2)], tasks, DEVICE, engine=engine)[0]
-    lost = train([cell, replace(cell, seed=1, rate=1e9), replace(cell, seed=2)], tasks, DEVICE, engine=engine)[0]
+    problems = [table(21)] * 3
+    sound = train([cell, replace(cell, seed=1), replace(cell, seed=2)], problems, DEVICE, engine=engine)[0]
+    lost = train([cell, replace(cell, seed=1, rate=1e9), replace(cell, seed=2)], problems, DEVICE, engine=engine)[0]
     assert [outcome.diverged for outcome in sound] == [None, None, None]
     assert sound[0] == lost[0]
     assert sound[2] == lost[2]
@@ -220,10 +222,10 @@ def test_the_precision_lasts_as_long_as_the_stack(device: torch.device) -> None:
 
     found = {}
     for precision in PRECISIONS:
-        cells, tasks = [Cell("none", depth=2, width=5, epochs=2, batch=16, precision=precision)], [images(37)]
-        found[precision] = train(cells, tasks, device, engine="graph")[0][0].train_loss
+        cells, problems = [Cell("none", depth=2, width=5, epochs=2, batch=16, precision=precision)], [images(37)]
+        found[precision] = train(cells, problems, device, engine="graph")[0][0].train_loss
         with pytest.raises(KeyboardInterrupt):
-            train(cells, tasks, device, look, "graph")
+            train(cells, problems, device, look, "graph")
         assert backend.matmul.fp32_precision == before
     assert seen == ["ieee", "ieee", "tf32", "tf32"]
     assert found["tf32"] == pytest.approx(found["float32"], rel=2e-2)

@@ -11,9 +11,9 @@ import torch
 from stiefel_init import StiefelError
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.network import predict
+from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.stack import Stack
-from stiefel_init.lab.train.task import Tasks
 from stiefel_init.lab.train.watched import Watching, mirror, named
 
 CELL = Cell("digits", "stiefel", depth=3, width=16, epochs=2)
@@ -22,8 +22,8 @@ CELL = Cell("digits", "stiefel", depth=3, width=16, epochs=2)
 @pytest.mark.parametrize("activation", ["relu", "leaky_relu", "prelu", "elu", "selu", "tanh", "gelu", "silu"])
 def test_the_watched_module_is_the_network(activation: str) -> None:
     cells = [Cell("digits", "he", depth=3, width=16, activation=activation, seed=seed) for seed in (0, 1)]
-    task = Tasks()(cells[0])
-    stack = Stack(cells, [task, task], torch.device("cpu"))
+    problem = Problems()(cells[0])
+    stack = Stack(cells, [problem, problem], torch.device("cpu"))
     x = stack.data.inputs(stack.data.features[:32])
     expected = predict(stack.parameters, stack.net, x.expand(2, -1, -1))[1]
     model = mirror(stack, 1)

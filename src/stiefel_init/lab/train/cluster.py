@@ -24,8 +24,8 @@ from ...core.errors import StiefelError
 from ...schemes import get, names, register
 from ...theory import ACTIVATIONS, activations, register_activation
 from ...theory.moments import Function, resolve
+from .problem import Problems
 from .source import source_hash
-from .task import Tasks
 from .training import EngineName
 
 ANSWER_WITHIN = 120.0
@@ -235,11 +235,11 @@ class Cluster:
 
             return facts | {"gpu": torch.cuda.is_available()}
 
-        task = self.ray.remote(answer).options(
+        problem = self.ray.remote(answer).options(
             num_cpus=0, num_gpus=0.01 if kind == "cuda" else 0, max_retries=0,
             scheduling_strategy=pinned(node),
         )  # fmt: skip
-        return task.remote()
+        return problem.remote()
 
     def _verify(self, name: str, kind: Kind, reference: Any) -> None:
         ray = self.ray
@@ -301,8 +301,8 @@ class NodeSettings:
     """The user's own schemes and activations."""
 
 
-_prepared: dict[str, Tasks] = {}
-"""The tasks of the study that this process works for, by the study's token."""
+_prepared: dict[str, Problems] = {}
+"""The problems of the study that this process works for, by the study's token."""
 
 
 def prepare_node(settings: NodeSettings, cores: int) -> None:
@@ -322,11 +322,11 @@ def prepare_node(settings: NodeSettings, cores: int) -> None:
         if name not in activations():
             register_activation(name, f, slope)
     _prepared.clear()
-    _prepared[settings.token] = Tasks()
+    _prepared[settings.token] = Problems()
 
 
-def tasks_on_node(settings: NodeSettings, datasets: Iterable[str]) -> Tasks:
-    """The study's tasks, with these data sets in memory; arrays are those of the node's object store, not copies."""
+def problems_on_node(settings: NodeSettings, datasets: Iterable[str]) -> Problems:
+    """The study's problems, with these data sets in memory; arrays are those of the node's object store, not copies."""
     import ray
 
     made = _prepared[settings.token]

@@ -23,8 +23,8 @@ from ... import __version__
 from ...core.errors import StiefelError
 from ..files import set_aside, write_whole
 from .cell import Cell, digest
+from .problem import METRICS, Metric
 from .source import commit, source_hash
-from .task import METRICS, Metric
 
 Environment = Mapping[str, Any]
 MEASURES = ("log_loss", "calibration", "noisy", "best")

@@ -32,17 +32,17 @@ from .cluster import (
     connected,
     pickle_registered,
     prepare_node,
+    problems_on_node,
     reach,
     share_data,
-    tasks_on_node,
 )
 from .concurrency import concurrent_stacks
 from .dispatch import Dispatch, Queue
 from .fused import FusedEngine
 from .network import Architecture
+from .problem import Problem, Problems
 from .record import Outcome, Record
 from .stack import memory_per_cell
-from .task import Task, Tasks
 from .training import ENGINES, EngineName, pick_engine, test_epochs, train
 from .watched import Watching
 
@@ -107,22 +107,22 @@ def run(
         files.prepare(watching.folder)
     if spec is not None:
         reach(spec)
-    tasks = Tasks(datasets, directory)
-    check(cells, tasks, where if spec is None else None, engine)  # errors show before anything is written
+    problems = Problems(datasets, directory)
+    check(cells, problems, where if spec is None else None, engine)  # errors show before anything is written
     with ExitStack() as stack:
         cluster = None if spec is None else Cluster(stack.enter_context(connected(spec)), spec, device, warn)
         folder = None if out is None else files.prepare(Path(out))
         if known is None:
             known = record_files.read(folder, warn) if folder else {}
         done = dict(known)
-        groups = grouped(list(dict.fromkeys(cells)), tasks)
+        groups = grouped(list(dict.fromkeys(cells)), problems)
         left = [cell for group in groups for cell in group if cell not in done]
-        advance = stack.enter_context(progress(sum(work(cell, tasks(cell)) for cell in left), title))
+        advance = stack.enter_context(progress(sum(work(cell, problems(cell)) for cell in left), title))
         if cluster is None:
-            stacks = split(groups, tasks, where, done, most)
-            finished = train_here(stacks, tasks, where, engine, advance, warn, folder, watching)
+            stacks = split(groups, problems, where, done, most)
+            finished = train_here(stacks, problems, where, engine, advance, warn, folder, watching)
         else:
-            finished = _on_cluster(cluster, groups, tasks, done, most, engine, advance, warn)
+            finished = _on_cluster(cluster, groups, problems, done, most, engine, advance, warn)
         for records in finished:
             if folder:
                 record_files.write(folder, records)
@@ -130,12 +130,12 @@ def run(
     return [done[cell] for cell in cells]
 
 
-def check(cells: Sequence[Cell], tasks: Tasks, device: torch.device | None, engine: EngineName = "auto") -> None:
+def check(cells: Sequence[Cell], problems: Problems, device: torch.device | None, engine: EngineName = "auto") -> None:
     """Stop at cells that cannot be trained: by their data, by the engine, or for want of memory.
 
     Args:
         cells: What is to be trained.
-        tasks: What it learns from.
+        problems: What it learns from.
         device: Where; None if nobody knows yet.
         engine: The engine.
 
@@ -143,15 +143,15 @@ def check(cells: Sequence[Cell], tasks: Tasks, device: torch.device | None, engi
         StiefelError: if so.
     """
     for cell in cells:
-        task = tasks(cell)
-        kind = pick_engine(engine, cell, task, device or torch.device("cpu"))
-        if device is not None and memory_per_cell(cell, task, kind.memory(cell, task)) > _memory(device)[1]:
+        problem = problems(cell)
+        kind = pick_engine(engine, cell, problem, device or torch.device("cpu"))
+        if device is not None and memory_per_cell(cell, problem, kind.memory(cell, problem)) > _memory(device)[1]:
             raise _too_large(cell, device)
 
 
 def train_here(
     stacks: list[list[Cell]],
-    tasks: Tasks,
+    problems: Problems,
     device: torch.device,
     engine: EngineName,
     advance: Advance,
@@ -174,9 +174,9 @@ def train_here(
         with lock:
             begun += 1
             place = f"{begun} of {counted(total, 'stack')}"
-        return _train(stack, tasks, device, engine, tell, place, _kept(folder, stack), watching, check)
+        return _train(stack, problems, device, engine, tell, place, _kept(folder, stack), watching, check)
 
-    for together, group in _together(stacks, tasks, device, engine, watching).items():
+    for together, group in _together(stacks, problems, device, engine, watching).items():
         left = deque(group)
         with products(device.type, _PRODUCTS[together.precision]):  # for all: each would end it for the others
             for stack, trained, seconds in concurrent_stacks(left, one, together.stacks, device):
@@ -187,7 +187,7 @@ def train_here(
                     total += len(halves)
                     warn(f"{len(stack)} networks did not fit in the memory of {device}; trying half as many at once.")
                     continue
-                yield _records(stack, tasks, trained, seconds / len(stack), device)
+                yield _records(stack, problems, trained, seconds / len(stack), device)
                 if (kept := _kept(folder, stack)) is not None:  # by now the records are written
                     for file in kept.parent.glob(f"{kept.name}-*.pt"):
                         file.unlink(missing_ok=True)
@@ -205,7 +205,11 @@ class _Together(NamedTuple):
 
 
 def _together(
-    stacks: Sequence[list[Cell]], tasks: Tasks, device: torch.device, engine: EngineName, watching: Watching | None
+    stacks: Sequence[list[Cell]],
+    problems: Problems,
+    device: torch.device,
+    engine: EngineName,
+    watching: Watching | None,
 ) -> dict[_Together, list[list[Cell]]]:
     """The stacks by what they have in common, in their order.
 
@@ -214,18 +218,18 @@ def _together(
     groups: dict[_Together, list[list[Cell]]] = {}
     for stack in stacks:
         cell = stack[0]
-        fused = watching is None and pick_engine(engine, cell, tasks(cell), device) is FusedEngine
+        fused = watching is None and pick_engine(engine, cell, problems(cell), device) is FusedEngine
         together = _Together(cell.precision, _CONCURRENT if fused and device.type == "cuda" else 1)
         groups.setdefault(together, []).append(stack)
     for together, group in groups.items():
         if together.stacks > 1:  # the longest first, so that none is left alone at the end
-            group.sort(key=lambda stack: -_chain(stack[0], tasks(stack[0])))
+            group.sort(key=lambda stack: -_chain(stack[0], problems(stack[0])))
     return groups
 
 
-def _chain(cell: Cell, task: Task) -> int:
+def _chain(cell: Cell, problem: Problem) -> int:
     """Layers that are taken one after the other, over all steps."""
-    return -(-task.size // (cell.batch or task.size)) * cell.epochs * cell.depth
+    return -(-problem.size // (cell.batch or problem.size)) * cell.epochs * cell.depth
 
 
 def _kept(folder: Path | None, stack: Sequence[Cell]) -> Path | None:
@@ -236,7 +240,7 @@ def _kept(folder: Path | None, stack: Sequence[Cell]) -> Path | None:
 def _on_cluster(
     cluster: Cluster,
     groups: list[list[Cell]],
-    tasks: Tasks,
+    problems: Problems,
     done: Container[Cell],
     most: int | None,
     engine: EngineName,
@@ -252,10 +256,10 @@ def _on_cluster(
     if not piles:
         return
     names = sorted({cell.dataset for pile in piles for cell in pile})
-    shared = share_data(cluster.ray, [(name, tasks.dataset(name)) for name in names], cluster)
+    shared = share_data(cluster.ray, [(name, problems.dataset(name)) for name in names], cluster)
     study = cluster.ray.put(NodeSettings(os.urandom(8).hex(), engine, most, shared, pickle_registered()))
     limits: dict[Kind, int] = {kind: most or limit for kind, limit in _MOST.items()}
-    queue = Queue(piles, lambda cell: work(cell, tasks(cell)), limits)
+    queue = Queue(piles, lambda cell: work(cell, problems(cell)), limits)
     dispatch = Dispatch(cluster, queue, train_on_node, study, warn)
     trained: dict[str, int] = {}
     for stack in dispatch.run():
@@ -272,9 +276,13 @@ def train_on_node(
     """What a node does for a study: train a stack, in parts if its memory is small; the records and the warnings."""
     prepare_node(settings, slot.cores)
     cells = [Cell.from_dict(values) for values in identities]
-    tasks, where, told = tasks_on_node(settings, {cell.dataset for cell in cells}), torch.device(slot.kind), list[str]()
-    stacks = split_evenly(cells, settings.most or _fits(cells[0], tasks, where, slot.memory))
-    finished = train_here(stacks, tasks, where, settings.engine, lambda work, what="": None, told.append)
+    problems, where, told = (
+        problems_on_node(settings, {cell.dataset for cell in cells}),
+        torch.device(slot.kind),
+        list[str](),
+    )
+    stacks = split_evenly(cells, settings.most or _fits(cells[0], problems, where, slot.memory))
+    finished = train_here(stacks, problems, where, settings.engine, lambda work, what="": None, told.append)
     return [record.to_dict() for records in finished for record in records], told
 
 
@@ -303,7 +311,7 @@ class _Finished(NamedTuple):
 
 def _train(
     stack: list[Cell],
-    tasks: Tasks,
+    problems: Problems,
     device: torch.device,
     engine: EngineName,
     advance: Advance,
@@ -313,7 +321,7 @@ def _train(
     check: Callable[[], None],
 ) -> _Finished | None:
     """Train a stack; None, with its progress undone, if it does not fit in memory."""
-    share = sum(work(cell, tasks(cell)) for cell in stack) / stack[0].epochs
+    share = sum(work(cell, problems(cell)) for cell in stack) / stack[0].epochs
     what = f"{place}: {counted(len(stack), 'network')} of depth {stack[0].depth} on {stack[0].dataset}"
     done = 0
 
@@ -324,7 +332,7 @@ def _train(
         done = epoch
 
     try:
-        return _Finished(*train(stack, [tasks(cell) for cell in stack], device, tell, engine, keep, watching))
+        return _Finished(*train(stack, [problems(cell) for cell in stack], device, tell, engine, keep, watching))
     except (MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):
             raise
@@ -335,46 +343,46 @@ def _train(
 
 
 def _records(
-    stack: Sequence[Cell], tasks: Tasks, trained: _Finished, seconds: float, device: torch.device
+    stack: Sequence[Cell], problems: Problems, trained: _Finished, seconds: float, device: torch.device
 ) -> list[Record]:
     """The records of a stack whose networks took so many seconds each."""
     made, pairs = record_files.environment(device, trained.engine), zip(stack, trained.outcomes)
-    return [Record.of(cell, tasks(cell).metric, outcome, seconds, made) for cell, outcome in pairs]
+    return [Record.of(cell, problems(cell).metric, outcome, seconds, made) for cell, outcome in pairs]
 
 
 def plan(
-    cells: Sequence[Cell], tasks: Tasks, device: torch.device, done: Container[Cell], most: int | None = None
+    cells: Sequence[Cell], problems: Problems, device: torch.device, done: Container[Cell], most: int | None = None
 ) -> list[list[Cell]]:
     """The stacks to train. Cells are grouped the same way whatever is done, so a resumed run repeats none."""
-    return split(grouped(cells, tasks), tasks, device, done, most)
+    return split(grouped(cells, problems), problems, device, done, most)
 
 
-def grouped(cells: Sequence[Cell], tasks: Tasks) -> list[list[Cell]]:
+def grouped(cells: Sequence[Cell], problems: Problems) -> list[list[Cell]]:
     """Cells that can be trained as one stack, together."""
     groups: dict[Any, list[Cell]] = {}
     for cell in cells:
-        task = tasks(cell)
-        shape = task.inputs, task.size, task.outputs, task.loss, task.scale
+        problem = problems(cell)
+        shape = problem.inputs, problem.size, problem.outputs, problem.loss, problem.scale
         groups.setdefault((stack_key(cell), shape), []).append(cell)
     return list(groups.values())
 
 
 def split(
-    groups: Sequence[Sequence[Cell]], tasks: Tasks, device: torch.device, done: Container[Cell], most: int | None
+    groups: Sequence[Sequence[Cell]], problems: Problems, device: torch.device, done: Container[Cell], most: int | None
 ) -> list[list[Cell]]:
     """The stacks of this machine, without the cells that are done."""
-    stacks = [part for group in groups for part in split_evenly(group, most or _fits(group[0], tasks, device))]
+    stacks = [part for group in groups for part in split_evenly(group, most or _fits(group[0], problems, device))]
     unfinished = [[cell for cell in stack if cell not in done] for stack in stacks]
     return [stack for stack in unfinished if stack]
 
 
-def _fits(cell: Cell, tasks: Tasks, device: torch.device, share: float = 1.0) -> int:
+def _fits(cell: Cell, problems: Problems, device: torch.device, share: float = 1.0) -> int:
     """How many networks like `cell` a stack may hold, in that share of the memory that is free."""
     free = _memory(device)[0]
-    task = tasks(cell)
-    engine = pick_engine("auto", cell, task, device)
+    problem = problems(cell)
+    engine = pick_engine("auto", cell, problem, device)
     concurrent = _CONCURRENT if engine is FusedEngine else 1
-    fits = int(share * _MEMORY_SHARE / concurrent * free / memory_per_cell(cell, task, engine.memory(cell, task)))
+    fits = int(share * _MEMORY_SHARE / concurrent * free / memory_per_cell(cell, problem, engine.memory(cell, problem)))
     most = _MOST["cuda"] if device.type == "cuda" else max(_MOST["cpu"], _EACH_THREAD * torch.get_num_threads())
     return max(1, min(fits, most))
 
@@ -396,15 +404,15 @@ def _too_large(cell: Cell, device: torch.device) -> StiefelError:
     )
 
 
-def work(cell: Cell, task: Task) -> float:
+def work(cell: Cell, problem: Problem) -> float:
     """What training and testing a cell cost, in floating-point operations, the measure of progress.
 
     For each parameter: six for a row trained, two for a row tested, and for a step as much as sixty in the optimizer,
     which waits for memory.
     """
-    steps = -(-task.size // (cell.batch or task.size)) * cell.epochs
-    rows = 6.0 * task.size * cell.epochs + 2.0 * len(task.test_features) * len(test_epochs(cell))
-    return Architecture.of(cell, task).parameters * (rows + 60.0 * steps)
+    steps = -(-problem.size // (cell.batch or problem.size)) * cell.epochs
+    rows = 6.0 * problem.size * cell.epochs + 2.0 * len(problem.test_features) * len(test_epochs(cell))
+    return Architecture.of(cell, problem).parameters * (rows + 60.0 * steps)
 
 
 def pick_device(name: DeviceName) -> torch.device:

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from ...torch.watching import Event, Watch, watch
-from .activation import applied
 from .cell import Cell, digest
-from .network import LOSSES
+from .network import LOSSES, applied
 from .stack import Stack
 
 _MODULES: dict[str, Callable[[], nn.Module]] = {
@@ -73,7 +72,7 @@ class Followers:
         for place, cell in enumerate(stack.cells):
             if watching.chosen(cell):
                 model = mirror(stack, place)
-                follower = watching.watch(cell, model, cell.epochs * -(-stack.size // stack.batch))
+                follower = watching.watch(cell, model, cell.epochs * stack.steps)
                 follower.steps = steps
                 self._watched.append((place, model, follower))
 

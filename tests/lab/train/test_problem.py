@@ -9,25 +9,25 @@ import pytest
 
 from stiefel_init import StiefelError
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.task import Tasks
+from stiefel_init.lab.train.problem import Problems
 
 
 def test_few_shots_are_so_many_of_each_class_drawn_by_the_seed() -> None:
-    tasks = Tasks()
+    problems = Problems()
     cells = [Cell("digits", scheme, seed=seed, shots=3, batch=None) for seed in (0, 1) for scheme in ("he", "lee")]
-    rows: Any = [tasks(cell).rows for cell in cells]
-    whole = tasks(Cell("digits"))
+    rows: Any = [problems(cell).rows for cell in cells]
+    whole = problems(Cell("digits"))
     assert np.bincount(whole.targets[rows[0]]).tolist() == [3] * 10
     assert len(set(rows[0].tolist())) == 30
     assert (rows[0] == rows[1]).all(), "the same for every scheme"
     assert not (rows[0] == rows[2]).all()
-    assert tasks(cells[0]).features is whole.features, "shared, not copied"
-    assert tasks(cells[0]).size == 30
+    assert problems(cells[0]).features is whole.features, "shared, not copied"
+    assert problems(cells[0]).size == 30
 
 
 def test_a_table_is_split_by_the_seed_and_shifted_by_alpha() -> None:
-    tasks = Tasks()
-    first, shifted, other = (tasks(cell) for cell in (Cell("wine"), Cell("wine", alpha=2.0), Cell("wine", seed=1)))
+    problems = Problems()
+    first, shifted, other = (problems(cell) for cell in (Cell("wine"), Cell("wine", alpha=2.0), Cell("wine", seed=1)))
     assert np.allclose(shifted.features, first.features + 2, atol=1e-6)
     assert not np.array_equal(first.targets, other.targets)
 
@@ -43,4 +43,4 @@ def test_a_table_is_split_by_the_seed_and_shifted_by_alpha() -> None:
 )
 def test_tasks_that_cannot_be(cell: Cell, words: str) -> None:
     with pytest.raises(StiefelError, match=words):
-        Tasks()(cell)
+        Problems()(cell)
