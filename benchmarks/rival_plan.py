@@ -28,7 +28,7 @@ from stiefel_init.lab.train.cell import Cell, split_evenly
 from stiefel_init.lab.train.problem import ACCURACY, Problem, Problems
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.runner import grouped
-from stiefel_init.lab.train.training import test_epochs
+from stiefel_init.lab.train.training import epochs_tested
 
 MOST = 1056
 """Networks of a stack, as the runner has it."""
@@ -84,7 +84,7 @@ def seconds(stack: Sequence[Cell], tasks: Problems, engine: Engine) -> float:
     forward = engine.step("graph", 100, WIDEST) / WIDEST * count * cell.depth / 100 / 3
     chunks = sum(math.ceil(len(t.test_features) / 2048) for t in _tests(stack, tasks))
     test = forward * len(task.test_features) / 256 + chunks * cell.depth * 2 * LAUNCH
-    return START + steps * step + len(test_epochs(cell)) * test
+    return START + steps * step + len(epochs_tested(cell)) * test
 
 
 def _tests(stack: Sequence[Cell], tasks: Problems) -> Iterable[Problem]:

@@ -26,14 +26,14 @@ from _timing import machine, write_record
 from stiefel_init.lab.train import record as record_files
 from stiefel_init.lab.train import runner
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.cluster import Cluster, ClusterSpec, Slot, connected
+from stiefel_init.lab.train.cluster import Cluster, ClusterSpec, Node, connected
 from stiefel_init.lab.train.dispatch import Dispatch, Queue
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.runner import run
 
 
 def no_work(
-    study: dict[str, Any], identities: list[dict[str, Any]], slot: Slot
+    study: dict[str, Any], identities: list[dict[str, Any]], node: Node
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Records of a stack that nobody trained, as large as real ones."""
     return [{**study, **identity} for identity in identities], []

@@ -126,9 +126,9 @@ def test_shared_seconds_add_up_to_those_that_passed() -> None:
     """Two stacks share the seconds from 2 to 6; by a clock that the test sets."""
     now = iter((0.0, 0.0, 2.0, 6.0, 9.0))
     clock = SharedClock(lambda: next(now))
-    first = clock.enter()
-    second = clock.enter()
-    taken = [clock.leave() - second, clock.leave() - first]
+    first = clock.change(1)
+    second = clock.change(1)
+    taken = [clock.change(-1) - second, clock.change(-1) - first]
     assert taken == [2.0, 7.0], "half of four seconds; two alone, half of four, three alone"
     assert sum(taken) == 9.0
 
@@ -175,10 +175,8 @@ def test_a_failure_or_an_interruption_stops_the_others(failure: bool) -> None:
 def test_concurrent_stacks_make_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
     cells = [Cell("mine", "he", depth, 5, seed=seed, epochs=2, batch=16) for depth in (1, 2, 3, 4) for seed in range(3)]
     alone = run(cells, datasets=MINE, device="cpu")
-    together, seen = runner._together, set[str]()
-    monkeypatch.setattr(runner, "_together", lambda *given: {
-        key._replace(stacks=3): group for key, group in together(*given).items()
-    })  # fmt: skip
+    seen = set[str]()
+    monkeypatch.setattr(runner.LocalTrainer, "_concurrent", lambda self, cell: 3)
 
     def noted(*given: Any) -> Any:
         seen.add(threading.current_thread().name)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.cluster import ClusterSpec, Kind, Node, Slot
+from stiefel_init.lab.train.cluster import ClusterSpec, Kind, Node
 from stiefel_init.lab.train.dispatch import Dispatch, Queue
 
 LIMITS: dict[Kind, int] = {"cpu": 12, "cuda": 100}
@@ -68,7 +68,7 @@ def test_what_was_lost_comes_back_in_its_place_and_what_failed_is_tried_first() 
 
 
 def test_a_slow_slot_gets_nothing_that_the_others_would_have_done_before_it() -> None:
-    nodes = {name: Node(name, name, (Slot(name, name, kind, 0, 1, 1),)) for name, kind in KINDS.items()}
+    nodes = {name: Node(name, name, kind, 0, 1, 1, slots=1) for name, kind in KINDS.items()}
     cluster: Any = SimpleNamespace(nodes=nodes, ray=SimpleNamespace(remote=lambda work: work))
     dispatch = Dispatch(cluster, queue(cells(60)), lambda study, identities, slot: ([], []), None, print)
     assert not dispatch._too_slow("cpu"), "nobody knows yet"

@@ -14,8 +14,7 @@ from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.forecast import Cost
 from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.runner import work
-from stiefel_init.lab.train.training import test_epochs as epochs_tested
-from stiefel_init.lab.train.training import train
+from stiefel_init.lab.train.training import epochs_tested, train
 
 TASKS = Problems()
 DIGITS = Cell("digits", depth=3, width=8, epochs=40)

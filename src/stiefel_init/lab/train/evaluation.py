@@ -18,7 +18,7 @@ from ...torch.sampling._stream import normals
 from .cell import Cell
 from .network import LOSSES, Architecture, Parameters, applied, initial, predict
 from .problem import Problem
-from .stack import BINS, ROWS, Stack, Tests
+from .stack import BINS, ROWS, HeldOut, Stack
 
 CPU = torch.device("cpu")
 NOISE = 0.3
@@ -48,7 +48,7 @@ def evaluate(stack: Stack, *, last: bool = False) -> Tested:
     return Tested(*values)
 
 
-def _tested(stack: Stack, tests: Tests, *, last: bool) -> Tested:
+def _tested(stack: Stack, tests: HeldOut, *, last: bool) -> Tested:
     """Of the networks whose test parts have one size, (E, rows, …) below."""
     networks, count, total = stack.parameters, len(tests.members), tests.features.shape[1]
     if count < len(stack.cells):

@@ -167,9 +167,11 @@ class FusedEngine:
         data = stack.data
         self.taken += 1
         edges = self.edges.before()
-        factor = stack.rate_factor(start) if self.scheduled else 1.0
+        factor = 1.0
         if self.scheduled:
-            self._set_rates(factor)
+            factor = stack.rate_factor(start)
+            torch.mul(self.full_rates, factor, out=self.rates)
+            torch.sub(1, self.rates * self.decays, out=self.keeps)  # what decay leaves of a weight
         strides = self.order.stride(0), flat.stride(0)
         fixes = 1 / (1 - 0.9**self.taken), (1 - 0.999**self.taken) ** -0.5
         kernels.propagate[(len(flat) * self.tiles,)](
@@ -190,11 +192,6 @@ class FusedEngine:
         if on_set is not None and weights is not None:
             on_set.write(weights)
         self.edges.after(edges)
-
-    def _set_rates(self, factor: float) -> None:
-        """Take the next steps at so many times the rates; weights then keep 1 - rate · decay of themselves."""
-        torch.mul(self.full_rates, factor, out=self.rates)
-        torch.sub(1, self.rates * self.decays, out=self.keeps)
 
     def state(self) -> list[Tensor]:
         """The optimizer's moments, and the sums."""

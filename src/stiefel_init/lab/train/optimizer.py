@@ -116,11 +116,7 @@ class EdgeRates:
         return [tensor.clone() for tensor in self.tensors] if self.further else []
 
     def after(self, before: Sequence[Tensor]) -> None:
-        """Take them further.
-
-        Args:
-            before: What `before` returned before the optimizer's step.
-        """
+        """Take them further from where they were `before` the optimizer's step."""
         for tensor, old in zip(self.tensors, before):
             tensor.add_(tensor - old, alpha=self.further)
 
@@ -158,12 +154,7 @@ class OnSet:
         return [(_stacked(weights), _stacked(gradients)) for weights, gradients in self.views]
 
     def step(self, before: Sequence[tuple[Tensor, Tensor]], factor: float | Tensor) -> None:
-        """Put the weights where the step on the set takes them.
-
-        Args:
-            before: What `before` returned before the plain optimizer's step.
-            factor: Of the rates.
-        """
+        """Put the weights where the step on the set takes them from what they were `before` the plain optimizer's."""
         self.steps += 1
         for (weights, _), (old, gradient), moments, gains in zip(self.views, before, self.moments, self.gains):
             if gains is not None:
@@ -186,11 +177,7 @@ class OnSet:
 class FusedOnSet:
     """The same in the fused engine: one launch takes all hidden weights of a stack to their next members.
 
-    Args:
-        cells: Of the stack.
-        net: Its architecture, of one width.
-        flat: Its parameters, (E, P).
-        shares: What the tiles of each network's batch add to its gradient, (E, tiles, P).
+    `flat` are its parameters, (E, P); `shares`, (E, tiles, P), what the tiles of each batch add to their gradients.
     """
 
     def __init__(self, cells: Sequence[Cell], net: Architecture, flat: Tensor, shares: Tensor) -> None:
@@ -233,11 +220,7 @@ class FusedOnSet:
 class Gains:
     """W = eˢQ for every hidden layer: Q is kept in the set, and Adam trains s, which starts at 0.
 
-    The gains of a network's layers multiply, so s learns at the rate divided by the depth.
-
-    Args:
-        rates: Of the network of each matrix, (k,).
-        depth: Of the networks.
+    The gains of a network's layers multiply, so s learns at the rate, (k,) for each matrix, divided by the depth.
     """
 
     def __init__(self, rates: Tensor, depth: int) -> None:

@@ -65,6 +65,10 @@ class Problem:
         """Training rows."""
         return len(self.features) if self.rows is None else len(self.rows)
 
+    def steps(self, batch: int | None) -> int:
+        """Training steps of an epoch in batches of so many rows; None for all at once."""
+        return -(-self.size // (batch or self.size))
+
     @property
     def inputs(self) -> int:
         """Features of a row."""
@@ -90,9 +94,7 @@ class Problems:
         dataset = self.dataset(cell.dataset)
         if dataset.train_rows is not None:  # one split for all
             if cell.alpha is not None:
-                raise StiefelError(
-                    f"alpha={cell.alpha} shifts tabular features; {cell.dataset} has pixels, leave it out."
-                )
+                raise StiefelError(f"alpha={cell.alpha} shifts tables; {cell.dataset} has pixels, leave it out.")
             whole = self._whole(cell.dataset, None, 0.0)
         else:
             whole = self._whole(cell.dataset, cell.seed, cell.alpha or 0.0)

@@ -63,7 +63,7 @@ def _falling(step: int, steps: int) -> float:
     return (1 + math.cos(math.pi * step / max(steps, 1))) / 2
 
 
-class Tests(NamedTuple):
+class HeldOut(NamedTuple):
     """Test parts of one size, and the networks that are tested on them: all at once."""
 
     members: list[int]
@@ -80,7 +80,7 @@ class Tests(NamedTuple):
         return values.expand(len(self.members), *values.shape[1:]) if len(values) == 1 else values[self.part]
 
 
-def _tests(problems: Sequence[Problem], device: torch.device) -> list[Tests]:
+def _tests(problems: Sequence[Problem], device: torch.device) -> list[HeldOut]:
     by_shape: dict[tuple[int, ...], list[int]] = {}
     for index, problem in enumerate(problems):
         by_shape.setdefault(problem.test_features.shape, []).append(index)
@@ -90,7 +90,7 @@ def _tests(problems: Sequence[Problem], device: torch.device) -> list[Tests]:
         places = {each: place for place, each in enumerate(parts)}
         part = torch.tensor([places[id(problems[index].test_features)] for index in members], device=device)
         arrays = zip(*((problem.test_features, problem.test_targets) for problem in parts.values()))
-        made.append(Tests(members, part, *(torch.from_numpy(np.stack(array)).to(device) for array in arrays)))
+        made.append(HeldOut(members, part, *(torch.from_numpy(np.stack(array)).to(device) for array in arrays)))
     return made
 
 

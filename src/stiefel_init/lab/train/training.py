@@ -61,10 +61,10 @@ def pick_engine(name: EngineName, cell: Cell, problem: Problem, device: torch.de
     raise AssertionError(f"the graph engine suits everything, {name} too")
 
 
-def test_epochs(cell: Cell) -> set[int]:
+def epochs_tested(cell: Cell) -> set[int]:
     """The epochs after which a cell is tested: the last, and unless it has few shots, about twenty of them.
 
-    >>> sorted(test_epochs(Cell("digits", epochs=3))), len(test_epochs(Cell("digits", epochs=100)))
+    >>> sorted(epochs_tested(Cell("digits", epochs=3))), len(epochs_tested(Cell("digits", epochs=100)))
     ([1, 2, 3], 20)
     """
     every = max(1, cell.epochs // TESTS) if cell.shots is None else cell.epochs
@@ -113,7 +113,7 @@ def _train(
     trainer = kind(stack)
     outcomes = [Outcome() for _ in stack.cells]
     epochs, few = stack.cells[0].epochs, stack.cells[0].shots is not None
-    tested = test_epochs(stack.cells[0])
+    tested = epochs_tested(stack.cells[0])
     checkpoint = Checkpoint(keep, stack, trainer)
     done, row = checkpoint.restore(outcomes)
     if watching is not None:

@@ -24,8 +24,6 @@ from .stack import Stack
 _MODULES: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU, "elu": nn.ELU, "selu": nn.SELU, "tanh": nn.Tanh, "gelu": nn.GELU, "silu": nn.SiLU,
 }  # fmt: skip
-
-
 SAMPLES = 40
 """Of a short training, about."""
 
@@ -126,6 +124,6 @@ def mirror(stack: Stack, place: int) -> nn.Sequential:
         parts.append(linear)
         if layer < count - 1:
             name, slope = stack.net.activation, stack.parameters.slope(layer)
-            own = None if slope is None else slope[place : place + 1]
-            parts.append(_MODULES[name]() if name in _MODULES else _Activation(name, count - 1, own))
+            its_slope = None if slope is None else slope[place : place + 1]
+            parts.append(_MODULES[name]() if name in _MODULES else _Activation(name, count - 1, its_slope))
     return nn.Sequential(*parts)
