@@ -278,8 +278,9 @@ def train_on_node(
     settings: NodeSettings, identities: list[dict[str, Any]], node: Node
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """What a node does for a study: train a stack, in parts if its memory is small; the records and the warnings."""
+    # Before any cell is made, for cells may be of schemes that the user registered.
+    problems = problems_on_node(settings, node.cores, {values["dataset"] for values in identities})
     cells, told = [Cell.from_dict(values) for values in identities], list[str]()
-    problems = problems_on_node(settings, node.cores, {cell.dataset for cell in cells})
     trainer = LocalTrainer(problems, torch.device(node.kind), settings.engine, told.append)
     stacks = split_evenly(cells, settings.most or _fits(cells[0], problems, trainer.device, node.memory))
     return [record.to_dict() for records in trainer.run(stacks) for record in records], told
