@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -115,6 +116,12 @@ def timeless(found: Iterable[Record]) -> list[Record]:
     """The records but for how long they took, and for the source, which may be another while one works on it."""
     unknown = {"commit": None, "source": None}
     return [replace(one, seconds=0.0, environment={**one.environment, **unknown}) for one in found]
+
+
+def keys_in(folder: Path) -> list[str]:
+    """The cells of all lines of all record files, as any reader would find them."""
+    found = [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
+    return sorted(Cell.from_dict(values).key for values in found)
 
 
 def file_names(folder: Path) -> list[str]:

@@ -80,32 +80,23 @@ def test_gradients_of_every_activation_and_loss(activation: str, problem: Proble
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("problem", [images, table])
-def test_gradients_of_the_activation_tailored_to_the_depth(problem: ProblemMaker, engine: EngineName) -> None:
-    """30 layers, where its slope is 0.3."""
-    assert gradient_error(Cell("none", "tat", depth=30, width=6, activation="tat"), [problem(17)], engine) < 2e-5
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("problem", [images, table])
-def test_gradients_of_tanh(problem: ProblemMaker, engine: EngineName) -> None:
-    assert gradient_error(Cell("none", "tanh-init", depth=3, width=6, activation="tanh"), [problem(17)], engine) < 2e-5
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("problem", [images, table])
 @pytest.mark.parametrize(("depth", "width", "rows"), SHAPES)
 def test_gradients_of_every_shape(depth: int, width: int, rows: int, problem: ProblemMaker, engine: EngineName) -> None:
     assert gradient_error(Cell("none", depth=depth, width=width, activation="prelu"), [problem(rows)], engine) < 2e-5
 
 
-def test_gradients_of_layers_of_different_widths() -> None:
-    assert gradient_error(Cell("none", depth=3, width=(5, 9, 3), activation="elu"), [images(17)], "graph") < 2e-5
-
-
-def test_gradients_of_a_deep_network() -> None:
-    assert gradient_error(Cell("none", depth=100, width=16), [images(33)], "graph") < 2e-4
-    assert gradient_error(Cell("none", depth=20, width=16), [images(33)], "fused") < 2e-5
-    assert gradient_error(Cell("none", depth=100, width=16), [images(33)], "fused") < 5e-5
+@pytest.mark.parametrize(
+    ("engine", "cell", "limit"),
+    [
+        ("graph", Cell("none", depth=3, width=(5, 9, 3), activation="elu"), 2e-5),
+        *((engine, Cell("none", "tat", depth=30, width=6, activation="tat"), 2e-5) for engine in ENGINES),  # slope 0.3
+        ("graph", Cell("none", depth=100, width=16), 2e-4),
+        ("fused", Cell("none", depth=20, width=16), 2e-5),
+        ("fused", Cell("none", depth=100, width=16), 5e-5),
+    ],
+)
+def test_gradients_of_different_widths_and_of_deep_networks(engine: EngineName, cell: Cell, limit: float) -> None:
+    assert gradient_error(cell, [images(33)], engine) < limit
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -126,21 +117,12 @@ def test_what_is_not_a_number_shows_in_the_loss(activation: str, engine: EngineN
     assert losses.isnan().tolist() == [True, False]
 
 
-def test_gradients_of_an_activation_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["bent", "silu"], ids=["a new one", "of a name that was there"])
+def test_gradients_of_an_activation_of_ones_own(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_moments, "_REGISTRY", dict(_moments._REGISTRY))
-    register_activation("bent", lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2)
-    monkeypatch.setitem(MODULES, "bent", nn.Tanh)
-    own: Any = "bent"
-    cell = Cell("none", depth=3, width=6, activation=own)
+    register_activation(name, lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2)
+    monkeypatch.setitem(MODULES, name, nn.Tanh)
+    cell = Cell("none", depth=3, width=6, activation=name)
     assert gradient_error(cell, [images(17), images(17, seed=1)], "graph") < 2e-5
     assert gradient_error(replace(cell, depth=2, width=(5, 9)), [table(17)], "graph") < 2e-5
-    assert "activation='bent'" in str(FusedEngine.refuses(cell, images(17)))
-
-
-def test_an_activation_of_ones_own_comes_before_one_of_the_same_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_moments, "_REGISTRY", dict(_moments._REGISTRY))
-    register_activation("silu", lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2)
-    monkeypatch.setitem(MODULES, "silu", nn.Tanh)
-    cell = Cell("none", depth=3, width=6, activation="silu")
-    assert gradient_error(cell, [images(17)], "graph") < 2e-5
-    assert "activation='silu'" in str(FusedEngine.refuses(cell, images(17)))
+    assert f"activation={name!r}" in str(FusedEngine.refuses(cell, images(17)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import random
 import signal
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from laboratory import MINE, small_cells, timeless, train_small
+from laboratory import MINE, keys_in, small_cells, timeless, train_small
 
 from stiefel_init.lab.train import training
 from stiefel_init.lab.train.cell import Cell
@@ -143,12 +142,6 @@ def start(out: Path, most: int, begun: Any = None) -> BaseProcess:
     return process
 
 
-def lines(out: Path) -> list[str]:
-    """The cells of all lines of all files, as any reader would find them."""
-    found = [json.loads(line) for path in out.glob("*.jsonl") for line in path.read_text().splitlines()]
-    return sorted(Cell.from_dict(record).key for record in found)
-
-
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
     return timeless(train_small(tmp_path_factory.mktemp("uninterrupted"), MANY, 1))
@@ -180,9 +173,9 @@ def test_killed_at_work(kills: int, tmp_path: Path, uninterrupted: list[Record])
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL
-        kept.append(len(lines(out)))
+        kept.append(len(keys_in(out)))
         assert kept[-2] < kept[-1] < MANY, "what was finished stays, and it was killed at work"
     told: list[str] = []
     assert timeless(train_small(out, MANY, 1, told.append)) == uninterrupted
-    assert lines(out) == sorted(cell.key for cell in small_cells(MANY)), "none lost, none doubled"
+    assert keys_in(out) == sorted(cell.key for cell in small_cells(MANY)), "none lost, none doubled"
     assert told == []
