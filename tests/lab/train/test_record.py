@@ -200,30 +200,19 @@ def test_another_process_may_have_set_the_damage_aside(tmp_path: Path, monkeypat
 # Networks that are not known here.
 
 
-def test_networks_of_an_unknown_scheme_are_left_out_and_left_in_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train_small(tmp_path)
-    sound = next(iter(keep.read(tmp_path, no_training).values()))
-    values = {**sound.to_dict(), "scheme": "mine 0.5", "line": [1, 1]}
-    path = tmp_path / "networks-foreign.jsonl"
-    path.write_text(json.dumps({**values, "check": keep._checksum(values)}) + "\n")
-    before = file_names(tmp_path)
-    told: list[str] = []
-    assert len(keep.read(tmp_path, told.append)) == 4
-    assert file_names(tmp_path) == before, "it may be sound where the scheme is registered"
-    (sentence,) = told
-    assert re.fullmatch(rf".*{re.escape(str(path))}.*scheme='mine 0.5' is not known.*[.]", sentence), "one line"
-
-
-def test_records_of_a_registered_scheme_come_back_with_it(tmp_path: Path, own_scheme: str) -> None:
+def test_networks_of_an_unknown_scheme_are_left_out_and_left_in_place(tmp_path: Path, own_scheme: str) -> None:
+    known = train_small(tmp_path)
     cells = [replace(cell, scheme=f"{own_scheme} 0.5") for cell in small_cells(2)]
-    first = run(cells, out=tmp_path, device="cpu", datasets=MINE)
-    assert list(keep.read(tmp_path, no_training).values()) == first
+    own = run(cells, out=tmp_path, device="cpu", datasets=MINE)
+    before = file_names(tmp_path)
+    assert keep.read(tmp_path, no_training) == {record.cell: record for record in [*known, *own]}
     forget(own_scheme)
     told: list[str] = []
-    assert keep.read(tmp_path, told.append) == {}
-    assert f"scheme='{own_scheme} 0.5' is not known" in told[0]
+    assert list(keep.read(tmp_path, told.append).values()) == known
+    assert file_names(tmp_path) == before, "it may be sound where the scheme is registered"
+    (sentence,) = told
+    path = re.escape(str(tmp_path))
+    assert re.fullmatch(rf".*{path}/networks-.*scheme='{own_scheme} 0.5' is not known.*[.]", sentence), "one line"
 
 
 # Where to.
