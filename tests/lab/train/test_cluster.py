@@ -129,8 +129,8 @@ def test_what_was_registered_here_travels_and_networks_that_cannot_be_trained_ar
     raising, deadly = (replace(sound[2], seed=9 - harm, scheme=f"harmful {harm}") for harm in (1, 2))
     with pytest.raises(StiefelError, match="2 networks could not be trained") as error:
         run([*sound[:3], raising, deadly, *sound[3:]], on="ray", datasets=MINE, out=tmp_path, most=6, warn=told.append)
-    assert "mine harmful 1.0 depth 2 seed 8 (ValueError: harmful, as intended)" in str(error.value)
-    assert "mine harmful 2.0 depth 2 seed 7 (it lost its process)" in str(error.value)
+    assert "mine harmful 1 depth 2 seed 8 (ValueError: harmful, as intended)" in str(error.value)
+    assert "mine harmful 2 depth 2 seed 7 (it lost its process)" in str(error.value)
     assert keys_in(tmp_path) == sorted(cell.key for cell in sound)
     assert any(text.endswith("networks lost its process; trying half as many at once.") for text in told)
     assert timeless(run(sound, datasets=MINE, out=tmp_path)) == timeless(run(sound, datasets=MINE))

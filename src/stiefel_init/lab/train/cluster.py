@@ -171,11 +171,17 @@ class Cluster:
     def refresh(self) -> None:
         """Forget nodes that are gone, and ask new ones what they have."""
         alive = {node["NodeID"]: node for node in self.ray.nodes() if node["Alive"]}
-        self.nodes = {node: known for node, known in self.nodes.items() if node in alive}
+        for node in self.nodes.keys() - alive.keys():
+            self.lose(node)
         for node, facts in alive.items():
             if node not in self._seen and (kind := self._kind(facts)) is not None:
                 self._seen.add(node)
                 self.asked[self._ask(node, kind)] = facts
+
+    def lose(self, node: str) -> None:
+        """Forget a node that is gone."""
+        if (gone := self.nodes.pop(node, None)) is not None:
+            self.warn(f"Node {gone.name} is gone; its networks go to the others.")
 
     def admit(self, reference: Any, *, late: bool = False) -> None:
         """Take in a node that has answered; one that came late and cannot train is left out with a warning."""

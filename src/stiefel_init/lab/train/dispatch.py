@@ -124,7 +124,9 @@ class Dispatch:
         nobody_since = time.monotonic()
         try:
             while self.queue.count or self.running:
-                self._look()
+                if time.monotonic() - self._looked > LOOK_EVERY or not self.cluster.nodes:
+                    self._looked = time.monotonic()
+                    self.cluster.refresh()
                 self._fill()
                 if self.running or self.cluster.nodes:
                     nobody_since = time.monotonic()
@@ -162,18 +164,20 @@ class Dispatch:
         try:
             values, told = ray.get(reference)
         except ray.exceptions.RayTaskError as error:
-            self._raised(stack.cells, error)
+            name, reason = type(error.cause).__name__, first_line(error.cause)
+            self._failed(stack.cells, f"{name}: {reason}" if reason else name)
         except ray.exceptions.OutOfMemoryError:
-            self._lost(stack.cells, "ran out of the node's memory")
+            self._failed(stack.cells, "ran out of the node's memory", died=True)
         except (ray.exceptions.TaskUnschedulableError, ray.exceptions.NodeDiedError):
-            self._gone(stack)
+            self.cluster.lose(stack.node.id)
+            self.queue.put_back(stack.cells)
         except ray.exceptions.RayError:
             self.cluster.refresh()
             if stack.node.id in self.cluster.nodes:
                 self._rest_until[stack.node.id] = time.monotonic() + REST
-                self._lost(stack.cells, "lost its process")
+                self._failed(stack.cells, "lost its process", died=True)
             else:
-                self._gone(stack)
+                self.queue.put_back(stack.cells)
         else:
             for text in told:
                 self.warn(f"{stack.node.name}: {text}")
@@ -184,45 +188,19 @@ class Dispatch:
             return Done(stack.cells, values, stack.node.name, work)
         return None
 
-    def _gone(self, stack: Running) -> None:
-        if self.cluster.nodes.pop(stack.node.id, None) is not None:
-            self._warn_gone(stack.node)
-        self.queue.put_back(stack.cells)
-
-    def _warn_gone(self, node: Node) -> None:
-        self.warn(f"Node {node.name} is gone; its networks go to the others.")
-
-    def _lost(self, cells: list[Cell], how: str) -> None:
-        """A stack whose process died on a living node is halved; a single network is tried a few times."""
+    def _failed(self, cells: list[Cell], reason: str, *, died: bool = False) -> None:
+        """A stack is halved until the network that fails is alone; one whose process died is then tried a few times."""
         if len(cells) > 1:
-            self.warn(f"A stack of {len(cells)} networks {how}; trying half as many at once.")
-            self._halve(cells)
+            if died:
+                self.warn(f"A stack of {len(cells)} networks {reason}; trying half as many at once.")
+            half = len(cells) // 2
+            self.queue.try_as(cells[half:], cells[:half])
             return
         self._tries[cells[0]] += 1
-        if self._tries[cells[0]] < TRIES:
+        if died and self._tries[cells[0]] < TRIES:
             self.queue.try_as(cells)
         else:
-            self.failed[cells[0]] = f"it {how}"
-
-    def _raised(self, cells: list[Cell], error: Any) -> None:
-        """A stack in which a cell raised is halved until that cell is alone."""
-        if len(cells) > 1:
-            self._halve(cells)
-            return
-        name, reason = type(error.cause).__name__, first_line(error.cause)
-        self.failed[cells[0]] = f"{name}: {reason}" if reason else name
-
-    def _halve(self, cells: list[Cell]) -> None:
-        half = len(cells) // 2
-        self.queue.try_as(cells[half:], cells[:half])
-
-    def _look(self) -> None:
-        if time.monotonic() - self._looked > LOOK_EVERY or not self.cluster.nodes:
-            self._looked = time.monotonic()
-            before = dict(self.cluster.nodes)
-            self.cluster.refresh()
-            for node in before.keys() - self.cluster.nodes.keys():
-                self._warn_gone(before[node])
+            self.failed[cells[0]] = f"it {reason}" if died else reason
 
     def _fill(self) -> None:
         """Give every slot that is free its next stack."""

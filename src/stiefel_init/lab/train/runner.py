@@ -115,15 +115,14 @@ def run(
         if known is None:
             known = record_files.read(folder, warn) if folder else {}
         done = dict(known)
-        groups = grouped(list(dict.fromkeys(cells)), problems)
-        total = sum(work(cell, problems(cell)) for group in groups for cell in group if cell not in done)
-        advance = stack.enter_context(progress(total, title))
+        each = list(dict.fromkeys(cells))
+        left = [cell for cell in each if cell not in done]
+        advance = stack.enter_context(progress(sum(work(cell, problems(cell)) for cell in left), title))
         if cluster is None:
             trainer = LocalTrainer(problems, where, engine, warn, advance, folder, watching)
-            finished = trainer.run(split(groups, problems, where, done, most))
+            finished = trainer.run(plan(each, problems, where, done, most))
         else:
-            piles = [deque(left) for group in groups if (left := [cell for cell in group if cell not in done])]
-            finished = _on_cluster(cluster, piles, problems, most, engine, advance, warn)
+            finished = _on_cluster(cluster, left, problems, most, engine, advance, warn)
         for records in finished:
             if folder:
                 record_files.write(folder, records)
@@ -245,7 +244,7 @@ class LocalTrainer:
 
 def _on_cluster(
     cluster: Cluster,
-    piles: list[deque[Cell]],
+    cells: Sequence[Cell],
     problems: Problems,
     most: int | None,
     engine: EngineName,
@@ -257,13 +256,13 @@ def _on_cluster(
     Raises:
         StiefelError: at the end, with the names of networks that could not be trained.
     """
-    if not piles:
+    if not cells:
         return
-    datasets = sorted({cell.dataset for pile in piles for cell in pile})
+    datasets = sorted({cell.dataset for cell in cells})
     shared = share_data(cluster, {name: problems.dataset(name) for name in datasets})
     settings = cluster.ray.put(NodeSettings(os.urandom(8).hex(), engine, most, shared, pickle_registered()))
     limits: dict[Kind, int] = {kind: most or limit for kind, limit in _MOST.items()}
-    queue = Queue(piles, lambda cell: work(cell, problems(cell)), limits)
+    queue = Queue([deque(group) for group in grouped(cells, problems)], lambda cell: work(cell, problems(cell)), limits)
     dispatch = Dispatch(cluster, queue, train_on_node, settings, warn)
     trained = Counter[str]()
     for stack in dispatch.run():
@@ -305,7 +304,13 @@ def plan(
     cells: Sequence[Cell], problems: Problems, device: torch.device, done: Container[Cell], most: int | None = None
 ) -> list[list[Cell]]:
     """The stacks to train. Cells are grouped the same way whatever is done, so a resumed run repeats none."""
-    return split(grouped(cells, problems), problems, device, done, most)
+    stacks = [
+        part
+        for group in grouped(cells, problems)
+        for part in split_evenly(group, most or _fits(group[0], problems, device))
+    ]
+    unfinished = [[cell for cell in stack if cell not in done] for stack in stacks]
+    return [stack for stack in unfinished if stack]
 
 
 def grouped(cells: Sequence[Cell], problems: Problems) -> list[list[Cell]]:
@@ -316,15 +321,6 @@ def grouped(cells: Sequence[Cell], problems: Problems) -> list[list[Cell]]:
         shape = problem.inputs, problem.size, problem.outputs, problem.loss, problem.scale
         groups.setdefault((stack_key(cell), shape), []).append(cell)
     return list(groups.values())
-
-
-def split(
-    groups: Sequence[Sequence[Cell]], problems: Problems, device: torch.device, done: Container[Cell], most: int | None
-) -> list[list[Cell]]:
-    """The stacks of this machine, without the cells that are done."""
-    stacks = [part for group in groups for part in split_evenly(group, most or _fits(group[0], problems, device))]
-    unfinished = [[cell for cell in stack if cell not in done] for stack in stacks]
-    return [stack for stack in unfinished if stack]
 
 
 def _fits(cell: Cell, problems: Problems, device: torch.device, share: float = 1.0) -> int:
