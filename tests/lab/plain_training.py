@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from stiefel_init.lab.train.training import EngineName
 from stiefel_init.torch import TailoredReLU
 
 ProblemMaker = Callable[..., Problem]
+Forward = Callable[[nn.Sequential, torch.Tensor], torch.Tensor]
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ENGINES: tuple[EngineName, ...] = ("graph", "fused")
 MODULES: dict[str, Callable[[], nn.Module]] = {
@@ -145,6 +146,40 @@ def worst(found: Sequence[torch.Tensor], true: Sequence[torch.Tensor]) -> float:
     return max(float((a - b).abs().max() / b.abs().max().clamp(min=1e-30)) for a, b in zip(found, true))
 
 
+class Descent(NamedTuple):
+    """What a step of plain gradient descent shows of one network."""
+
+    found: list[torch.Tensor]
+    """The gradient by which the engine has moved its parameters."""
+    true: list[torch.Tensor]
+    """That of autograd in float64."""
+    network: nn.Sequential
+    x: torch.Tensor
+    y: torch.Tensor
+    loss: tuple[float, float]
+    """The mean loss, of the engine and of the network."""
+    correct: tuple[int, int]
+
+
+def descents(trainer: GraphEngine | FusedEngine, problems: Sequence[Problem]) -> Iterator[Descent]:
+    """A step on all rows, by the engine and by an ordinary network, for each of a stack."""
+    stack = trainer.stack
+    networks = [plain(stack, index) for index in range(len(problems))]
+    before = stack.parameters.flat.double().clone()
+    losses, correct = trainer.epoch()
+    moved = (before - stack.parameters.flat.double()) / stack.cells[0].rate
+    for index, (network, problem) in enumerate(zip(networks, problems)):
+        x, y = batch_of(stack, problem, index, 0, problem.size)
+        out = network(x)
+        loss = LOSSES[problem.loss](out, y)
+        loss.backward()
+        right = int((out.argmax(-1) == y).sum()) if problem.loss == "cross_entropy" else 0
+        yield Descent(
+            of_stack(stack, index, moved), flat(network, gradients=True), network, x, y,
+            (float(losses[index]) / problem.size, loss.item()), (int(correct[index]), right),
+        )  # fmt: skip
+
+
 class Tf32Product(torch.autograd.Function):
     """x·wᵀ of operands rounded to tf32's 11 bits, forward and backward; exact inputs are left as they are."""
 
@@ -181,7 +216,7 @@ def reference_epoch(
     stack: Stack,
     problem: Problem,
     index: int,
-    forward: Callable[[nn.Sequential, torch.Tensor], torch.Tensor] = nn.Sequential.__call__,
+    forward: Forward = nn.Sequential.__call__,
 ) -> float:
     """One epoch of an ordinary training loop, on the batches of the stack; the mean loss."""
     total = 0.0
@@ -194,3 +229,29 @@ def reference_epoch(
         optimizer.step()
         total += loss.item() * (stop - start)
     return total / stack.size
+
+
+def train_beside(
+    trainer: GraphEngine | FusedEngine,
+    problems: Sequence[Problem],
+    make: Callable[[nn.Sequential, Cell], Any],
+    epochs: int,
+    rel: float,
+    forward: Callable[[Stack, int, int], Forward] = lambda stack, index, number: nn.Sequential.__call__,
+) -> list[float]:
+    """Train a stack beside ordinary loops with the optimizers that `make` makes; all losses agree to `rel`.
+
+    Returns:
+        The largest difference of a parameter in the end, of each network.
+    """
+    stack = trainer.stack
+    networks = [plain(stack, index) for index in range(len(problems))]
+    optimizers = [make(network, cell) for network, cell in zip(networks, stack.cells)]
+    for number in range(epochs):
+        losses, _ = epoch(trainer, number)
+        for index, (network, optimizer, problem) in enumerate(zip(networks, optimizers, problems)):
+            way = forward(stack, index, number)
+            expected = reference_epoch(network, optimizer, stack, problem, index, way)
+            assert abs(float(losses[index]) / stack.size - expected) <= rel * abs(expected)
+    pairs = [zip(of_stack(stack, index, stack.parameters.flat), flat(each)) for index, each in enumerate(networks)]
+    return [max(float((a - b).abs().max()) for a, b in pair) for pair in pairs]

@@ -35,9 +35,23 @@ def outcomes(cells: list[Cell], threads: int) -> list[Outcome]:
     return train(cells, [images(157, seed=cell.seed % 2) for cell in cells], CPU, engine="graph")[0]
 
 
-@pytest.mark.parametrize(("count", "depth", "width"), [(5, 6, 16), (2, 3, 1024)])  # threads would share wide products
-def test_the_bits_are_those_of_one_thread_in_any_company(count: int, depth: int, width: int) -> None:
-    cells = [Cell("none", "he", depth, width, seed=seed, batch=None, epochs=2) for seed in range(count)]
+REGULARIZED = {"dropout": 0.2, "decay": 0.1, "schedule": "cosine", "batch": 64}
+
+
+@pytest.mark.parametrize(
+    ("count", "depth", "width", "options"),
+    [
+        (5, 6, 16, {"scheme": "he"}),
+        (2, 3, 1024, {"scheme": "he"}),  # threads would share wide products
+        (5, 6, 16, REGULARIZED),
+        (5, 6, 16, {"optimizer": "stiefel-adam", "rate": 0.05}),
+    ],
+)
+def test_the_bits_are_those_of_one_thread_in_any_company(
+    count: int, depth: int, width: int, options: dict[str, Any]
+) -> None:
+    made: dict[str, Any] = {"batch": None, "epochs": 2} | options
+    cells = [Cell("none", depth=depth, width=width, seed=seed, **made) for seed in range(count)]
     alone = [outcomes([cell], 1)[0] for cell in cells]
     for threads in (1, 2, 3):
         assert outcomes(cells, threads) == alone

@@ -15,17 +15,14 @@ from plain_training import (
     LOSSES,
     SHAPES,
     ProblemMaker,
-    batch_of,
-    epoch,
+    descents,
     flat,
     fused,
     images,
     in_tf32,
-    of_stack,
-    plain,
-    reference_epoch,
     scramble_,
     table,
+    train_beside,
     worst,
 )
 
@@ -100,24 +97,15 @@ def tf32_errors(cell: Cell, problem: Problem, scale: float = 1.0, rate: float = 
     """Gradients of the fused engine's tf32: error against tf32's own, and against true ones; medians of networks."""
     cell = replace(cell, optimizer="sgd", rate=rate, batch=None, precision="tf32")
     trainer = fused([replace(cell, seed=seed) for seed in range(5)], [problem] * 5)
-    stack = trainer.stack
-    scramble_(stack)
-    for weight in stack.parameters.weights[1:-1]:
+    scramble_(trainer.stack)
+    for weight in trainer.stack.parameters.weights[1:-1]:
         weight.mul_(scale)
-    networks = [plain(stack, index) for index in range(5)]
-    before = stack.parameters.flat.double().clone()
-    trainer.epoch()
-    moved = (before - stack.parameters.flat.double()) / rate
     errors = []
-    for index, network in enumerate(networks):
-        x, y = batch_of(stack, problem, index, 0, problem.size)
-        LOSSES[problem.loss](network(x), y).backward()
-        true = flat(network, gradients=True)
-        network.zero_grad()
-        LOSSES[problem.loss](in_tf32(network, x, exact=problem.scale != 1), y).backward()
-        tf32 = flat(network, gradients=True)
-        found = of_stack(stack, index, moved)
-        errors.append((worst(found, tf32), worst(found, true)))
+    for step in descents(trainer, [problem] * 5):
+        step.network.zero_grad()
+        LOSSES[problem.loss](in_tf32(step.network, step.x, exact=problem.scale != 1), step.y).backward()
+        tf32 = flat(step.network, gradients=True)
+        errors.append((worst(step.found, tf32), worst(step.found, step.true)))
     from_tf32, error = np.median(errors, 0)
     return from_tf32, error
 
@@ -210,19 +198,12 @@ def test_training_in_one_part_is_that_of_a_loop_in_tf32(depth: int, activation: 
     cells = [Cell("none", depth=depth, width=6, activation=activation, seed=seed, batch=16, rate=4e-3,
                   precision="tf32") for seed in range(5)]  # fmt: skip
     trainer = fused(cells, [problem] * 5)
-    stack = trainer.stack
-    scramble_(stack)
-    networks = [plain(stack, index) for index in range(5)]
-    optimizers = [torch.optim.Adam(network.parameters(), lr=4e-3) for network in networks]
-    start = stack.parameters.flat.clone()
-    errors = []
-    for number in range(2):
-        losses, _ = epoch(trainer, number)
-        for index, (network, optimizer) in enumerate(zip(networks, optimizers)):
-            expected = reference_epoch(network, optimizer, stack, problem, index, in_tf32)
-            assert float(losses[index]) / stack.size == pytest.approx(expected, rel=1e-3)
-    for index, network in enumerate(networks):
-        pairs = zip(of_stack(stack, index, stack.parameters.flat), flat(network))
-        errors.append(max(float((a - b).abs().max()) for a, b in pairs))
-    assert np.median(errors) < 1e-5
-    assert float((stack.parameters.flat - start).abs().max()) > 1e-2
+    parameters = trainer.stack.parameters.flat
+    scramble_(trainer.stack)
+    start = parameters.clone()
+
+    def adam(network: torch.nn.Module, cell: Cell) -> torch.optim.Optimizer:
+        return torch.optim.Adam(network.parameters(), lr=cell.rate)
+
+    assert np.median(train_beside(trainer, [problem] * 5, adam, 2, 1e-3, lambda *of: in_tf32)) < 1e-5
+    assert float((parameters - start).abs().max()) > 1e-2

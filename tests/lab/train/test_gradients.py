@@ -13,16 +13,12 @@ from typing import Any
 import pytest
 from plain_training import (
     ENGINES,
-    LOSSES,
     MODULES,
     SHAPES,
     ProblemMaker,
-    batch_of,
+    descents,
     engine_of,
-    flat,
     images,
-    of_stack,
-    plain,
     scramble_,
     table,
     worst,
@@ -47,26 +43,17 @@ def gradient_error(cell: Cell, problems: Sequence[Problem], engine: EngineName, 
     rate = 64.0 / signal  # a large step, so that the difference of two float32 numbers shows the gradient's digits
     cell = replace(cell, optimizer="sgd", rate=rate, batch=None)
     trainer = engine_of(engine, [replace(cell, seed=seed) for seed in range(len(problems))], problems)
-    stack = trainer.stack
-    scramble_(stack)
+    parameters = trainer.stack.parameters
+    scramble_(trainer.stack)
     if signal != 1:
-        stack.parameters.weights[0].mul_(signal)
-        for bias in stack.parameters.biases:
+        parameters.weights[0].mul_(signal)
+        for bias in parameters.biases:
             bias.zero_()
-    references = [plain(stack, index) for index in range(len(problems))]
-    before = stack.parameters.flat.double().clone()
-    losses, correct = trainer.epoch()
-    moved = (before - stack.parameters.flat.double()) / rate
     errors = []
-    for index, (network, problem) in enumerate(zip(references, problems)):
-        x, y = batch_of(stack, problem, index, 0, problem.size)
-        out = network(x)
-        loss = LOSSES[problem.loss](out, y)
-        loss.backward()
-        errors.append(worst(of_stack(stack, index, moved), flat(network, gradients=True)))
-        assert float(losses[index]) / problem.size == pytest.approx(loss.item(), rel=1e-5)
-        if problem.loss == "cross_entropy":
-            assert int(correct[index]) == int((out.argmax(-1) == y).sum())
+    for step in descents(trainer, problems):
+        errors.append(worst(step.found, step.true))
+        assert step.loss[0] == pytest.approx(step.loss[1], rel=1e-5)
+        assert step.correct[0] == step.correct[1]
     return max(errors)
 
 

@@ -101,7 +101,9 @@ def test_what_is_read_is_what_was_returned(tmp_path: Path) -> None:
 # Going on.
 
 
-def test_only_new_cells_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_new_cells_are_trained_each_once_and_records_come_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     train_small(tmp_path, 3)
     trained: list[Cell] = []
 
@@ -110,12 +112,13 @@ def test_only_new_cells_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return train(stack, *rest)
 
     monkeypatch.setattr(runner, "train", watch)
-    found = train_small(tmp_path, 5)
-    assert len(found) == 5
-    assert [cell.seed for cell in trained] == [3, 4]
+    cells = [*small_cells(2, scheme="he"), *small_cells(5), small_cells(1)[0]]
+    found = run(cells, out=tmp_path, device="cpu", datasets=MINE)
+    assert [record.cell for record in found] == cells
+    assert trained == [*cells[:2], *cells[5:7]]
     before = file_names(tmp_path)
     monkeypatch.setattr(runner, "train", no_training)
-    assert train_small(tmp_path, 5) == found
+    assert run(cells, out=tmp_path, device="cpu", datasets=MINE) == found
     assert file_names(tmp_path) == before
 
 

@@ -104,17 +104,3 @@ def test_split_evenly(count: int, most: int, sizes: list[int]) -> None:
     parts = split_evenly(small_cells(count), most)
     assert [len(part) for part in parts] == sizes
     assert [cell for part in parts for cell in part] == small_cells(count)
-
-
-def test_records_come_in_the_order_of_the_cells_each_cell_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained: list[Cell] = []
-
-    def watch(cells: Sequence[Cell], *rest: Any) -> tuple[list[Outcome], str]:
-        trained.extend(cells)
-        return train(cells, *rest)
-
-    monkeypatch.setattr(runner, "train", watch)
-    cells = [*small_cells(2, scheme="he"), *small_cells(2), small_cells(1)[0]]
-    records = run(cells, datasets=MINE, device=WHERE)
-    assert [record.cell for record in records] == cells
-    assert len(trained) == 4

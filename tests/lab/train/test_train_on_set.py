@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from conftest import assert_refused
-from laboratory import MINE, small_cells, timeless
 from plain_training import (
     DEVICE,
     ENGINES,
@@ -21,8 +19,8 @@ from plain_training import (
     images,
     of_stack,
     plain,
-    reference_epoch,
     table,
+    train_beside,
 )
 from torch import nn
 
@@ -30,7 +28,6 @@ from stiefel_init import StiefelError, check
 from stiefel_init.core import geometry as _on_set
 from stiefel_init.lab.train.cell import ON_SET, Cell, OptimizerName
 from stiefel_init.lab.train.optimizer import ANGLES
-from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.training import EngineName, pick_engine
 from stiefel_init.torch.optim import StiefelAdam, StiefelMuon, StiefelSGD
 
@@ -70,30 +67,12 @@ def test_the_laboratory_trains_as_the_optimizers_do(
     ]
     problems = [problem(37 if engine == "graph" else 20, seed=seed) for seed in range(2)]
     trainer = engine_of(engine, cells, problems)
-    stack = trainer.stack
-    start = stack.parameters.flat.clone()
-    networks = [plain(stack, index) for index in range(2)]
-    optimizers = [ordinary(network, cell) for network, cell in zip(networks, cells)]
-    for number in range(epochs):
-        losses, _ = epoch(trainer, number)
-        for index in range(2):
-            expected = reference_epoch(networks[index], optimizers[index], stack, problems[index], index)
-            assert float(losses[index]) / stack.size == pytest.approx(expected, rel=2e-4)
-    for index, network in enumerate(networks):
-        pairs = zip(of_stack(stack, index, stack.parameters.flat), flat(network))
-        assert max(float((a - b).abs().max()) for a, b in pairs) < 2e-4
-    for number, weight in enumerate(stack.parameters.weights):
+    parameters = trainer.stack.parameters
+    start = parameters.flat.clone()
+    assert max(train_beside(trainer, problems, ordinary, epochs, 2e-4)) < 2e-4
+    for number, weight in enumerate(parameters.weights):
         assert bool(check(weight, tol=1e-5)) == (0 < number < 5), number
-    assert float((stack.parameters.flat - start).abs().max()) > 0.005 * epochs
-
-
-def test_outcomes_do_not_depend_on_companions(tmp_path: Path) -> None:
-    cells = small_cells(3, optimizer="stiefel-adam", rate=0.05)
-    together = run(cells, out=tmp_path / "together", datasets=MINE)
-    alone = [run([cell], out=tmp_path / "alone", datasets=MINE)[0] for cell in cells]
-    assert timeless(together) == timeless(alone)
-    free = run([replace(cell, optimizer="adam") for cell in cells], out=tmp_path / "free", datasets=MINE)
-    assert all(one.train_loss != other.train_loss for one, other in zip(together, free))
+    assert float((parameters.flat - start).abs().max()) > 0.005 * epochs
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
