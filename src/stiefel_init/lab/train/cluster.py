@@ -206,12 +206,6 @@ class Cluster:
         node = Node(facts["NodeID"], name, kind, gpus, self.spec.cores, gpus or 1 / slots, slots)
         self.nodes[node.id] = node
 
-    def smallest_store(self) -> tuple[str, float]:
-        """The node with the smallest object store, and its bytes."""
-        stores = {node["NodeID"]: node["Resources"].get("object_store_memory", 0.0) for node in self.ray.nodes()}
-        node = min(self.nodes.values(), key=lambda node: stores.get(node.id, 0.0))
-        return node.name, stores.get(node.id, 0.0)
-
     def _kind(self, facts: dict[str, Any]) -> Kind | None:
         """What a node trains on; None if nothing. A node with GPUs leaves its cores to them."""
         gpus = facts["Resources"].get("GPU", 0)
@@ -267,7 +261,8 @@ def pinned(node: str) -> Any:
 def share_data(cluster: Cluster, datasets: Mapping[str, Dataset]) -> dict[str, Any]:
     """Each data set once in the object store, from where every node fetches it once; Ray's references by name."""
     total = sum(dataset.x.nbytes + dataset.y.nbytes for dataset in datasets.values())
-    name, store = cluster.smallest_store()
+    stores = {node["NodeID"]: node["Resources"].get("object_store_memory", 0.0) for node in cluster.ray.nodes()}
+    store, name = min((stores.get(node.id, 0.0), node.name) for node in cluster.nodes.values())
     remedy = "start it with a larger --object-store-memory."
     if total > store:
         raise StiefelError(
@@ -321,8 +316,7 @@ def problems_on_node(settings: NodeSettings, cores: int, datasets: Iterable[str]
         _prepared[settings.token] = Problems()
     made = _prepared[settings.token]
     for name in datasets:
-        if not made.has(name):
-            made.add(name, ray.get(settings.datasets[name]))
+        made.provide(name, lambda name=name: ray.get(settings.datasets[name]))
     return made
 
 

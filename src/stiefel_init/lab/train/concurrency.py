@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -81,13 +81,11 @@ class _Threads:
                 thread.join()
 
 
-class Train(Protocol[T]):
-    """Train the networks first … last − 1 of a stack, and tell when an epoch ends."""
-
-    def __call__(self, first: int, last: int, tell: Callable[[int], None], check: Callable[[], None]) -> list[T]: ...
+TrainPart = Callable[[int, int, Callable[[int], None], Callable[[], None]], list[T]]
+"""(first, last, tell, check): train the networks first … last − 1 of a stack, and tell when an epoch ends."""
 
 
-def spread(count: int, train: Train[T], progress: Callable[[int], None]) -> list[T]:
+def spread(count: int, train: TrainPart[T], progress: Callable[[int], None]) -> list[T]:
     """Train `count` networks over as many threads as PyTorch has; `progress` hears of epochs that all have ended.
 
     What a thread raises is raised here, once the others have stopped.

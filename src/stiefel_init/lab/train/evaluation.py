@@ -26,18 +26,13 @@ NOISE = 0.3
 
 
 class Tested(NamedTuple):
-    """Of each network; what is not measured is None."""
+    """Of each network, as `Record` explains them; what is not measured is None, all but the score in regressions."""
 
     score: Tensor
-    """Accuracy in percent, or root mean squared error."""
     balanced: Tensor | None = None
-    """The mean over classes of the share predicted correctly, in percent; so below, of classifications alone."""
     log_loss: Tensor | None = None
-    """Mean of -ln p of the true class."""
     calibration: Tensor | None = None
-    """Expected calibration error in percent: the mean distance of confidence and accuracy, over bins of confidence."""
     noisy: Tensor | None = None
-    """Accuracy in percent under Gaussian noise in the inputs."""
 
 
 def evaluate(stack: Stack, *, last: bool = False) -> Tested:

@@ -57,7 +57,7 @@ class FusedEngine:
         self.tiles = -(-stack.batch // rows)
         self.depth = stack.net.layers - 1
         self.adam = not cell.optimizer.endswith("sgd")
-        self.taken, self.compiled = 0, False
+        self.compiled = False
         self.scheduled = cell.schedule != "constant"
         self.full_rates, self.decays = (
             torch.tensor(values, device=device)
@@ -164,8 +164,7 @@ class FusedEngine:
     def step(self, start: int, stop: int) -> None:
         """Train on the rows order[start:stop]."""
         stack, flat = self.stack, self.stack.parameters.flat
-        data = stack.data
-        self.taken += 1
+        data, taken = stack.data, stack.step_at(start) + 1
         edges = self.edges.before()
         factor = 1.0
         if self.scheduled:
@@ -173,14 +172,14 @@ class FusedEngine:
             torch.mul(self.full_rates, factor, out=self.rates)
             torch.sub(1, self.rates * self.decays, out=self.keeps)  # what decay leaves of a weight
         strides = self.order.stride(0), flat.stride(0)
-        fixes = 1 / (1 - 0.9**self.taken), (1 - 0.999**self.taken) ** -0.5
+        fixes = 1 / (1 - 0.9**taken), (1 - 0.999**taken) ** -0.5
         kernels.propagate[(len(flat) * self.tiles,)](
             flat, *self.moments, self.rates, self.keeps, self.shares, self.kept, self.ups, self.losses, self.corrects,
             data.features, data.targets, self.order, start, stop, self.tiles, *strides, 1 / data.scale, *fixes,
             self.depth, **self.shape, **self.options,
         )  # fmt: skip
         on_set = None if stack.released(start) else self.on_set
-        weights = None if on_set is None else on_set.step(self.taken, factor)  # from those before `update`
+        weights = None if on_set is None else on_set.step(taken, factor)  # from those before `update`
         if not self.shape["WHOLE"]:
             size, (inputs, width) = stack.net.parameters, stack.net.widths[:2]
             kernels.update[(-(-size // BLOCK), len(flat))](
@@ -197,10 +196,6 @@ class FusedEngine:
         """The optimizer's moments, and the sums."""
         kept = [] if self.on_set is None else self.on_set.state()
         return [*(self.moments if self.adam else []), *kept, self.losses, self.corrects]
-
-    def skip(self, steps: int) -> None:
-        """Count so many steps as taken."""
-        self.taken = steps
 
     def close(self) -> None:
         """Nothing is captured, so nothing holds memory but the engine itself."""

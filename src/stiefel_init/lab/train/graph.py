@@ -83,9 +83,6 @@ class GraphEngine:
         """The optimizer's moments and steps, and the sums."""
         return [*self.optimizer.state(), self.loss_sum, self.correct_sum]
 
-    def skip(self, steps: int) -> None:
-        """Its state knows the steps taken."""
-
     def forget(self) -> None:
         """Capture the next steps anew: they are other ones."""
         for step in self.steps.values():

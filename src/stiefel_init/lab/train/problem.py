@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -102,17 +102,13 @@ class Problems:
 
     def dataset(self, name: str) -> Dataset:
         """The data set of that name: the user's own, or the laboratory's."""
-        if name not in self._given:
-            self._given[name] = load(name, directory=self._directory)
+        self.provide(name, lambda: load(name, directory=self._directory))
         return self._given[name]
 
-    def has(self, name: str) -> bool:
-        """Whether the data set is in memory."""
-        return name in self._given
-
-    def add(self, name: str, dataset: Dataset) -> None:
-        """Use `dataset` under that name."""
-        self._given[name] = dataset
+    def provide(self, name: str, make: Callable[[], Dataset]) -> None:
+        """Use under that name what is made, unless there is one."""
+        if name not in self._given:
+            self._given[name] = make()
 
     def _make(self, name: str, seed: int | None, alpha: float) -> Problem:
         dataset = self.dataset(name)

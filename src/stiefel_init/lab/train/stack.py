@@ -160,15 +160,15 @@ class Stack:
 
     def rate_factor(self, start: int) -> float:
         """What the schedule multiplies the rates with in the step that begins at a row of the epoch."""
-        return factor(self.cells[0].schedule, *self._progress(start))
+        return factor(self.cells[0].schedule, self.step_at(start), self.cells[0].epochs * self.steps)
 
     def released(self, start: int) -> bool:
         """Whether the schedule has let go of the weights by then."""
-        return released(self.cells[0].schedule, *self._progress(start))
+        return released(self.cells[0].schedule, self.step_at(start), self.cells[0].epochs * self.steps)
 
-    def _progress(self, start: int) -> tuple[int, int]:
-        """The step that begins at a row of the epoch, and all steps."""
-        return self.epoch * self.steps + start // self.batch, self.cells[0].epochs * self.steps
+    def step_at(self, start: int) -> int:
+        """The step, counted from 0 over all epochs, that begins at a row of the epoch."""
+        return self.epoch * self.steps + start // self.batch
 
 
 def memory_per_cell(cell: Cell, problem: Problem, training: int) -> int:
@@ -217,9 +217,6 @@ class Engine(Protocol):
 
         Copying into it restores it.
         """
-
-    def skip(self, steps: int) -> None:
-        """Go on after so many steps, whose `state` was restored."""
 
     def close(self) -> None:
         """Let go of memory now."""
