@@ -147,22 +147,17 @@ def worst(found: Sequence[torch.Tensor], true: Sequence[torch.Tensor]) -> float:
 
 
 class Descent(NamedTuple):
-    """What a step of plain gradient descent shows of one network."""
+    """A step of plain gradient descent on all rows: pairs of the engine's and of an ordinary network's in float64."""
 
-    found: list[torch.Tensor]
-    """The gradient by which the engine has moved its parameters."""
-    true: list[torch.Tensor]
-    """That of autograd in float64."""
-    network: nn.Sequential
-    x: torch.Tensor
-    y: torch.Tensor
+    gradient: tuple[list[torch.Tensor], list[torch.Tensor]]
     loss: tuple[float, float]
-    """The mean loss, of the engine and of the network."""
     correct: tuple[int, int]
+    network: nn.Sequential
+    batch: tuple[torch.Tensor, torch.Tensor]
 
 
 def descents(trainer: GraphEngine | FusedEngine, problems: Sequence[Problem]) -> Iterator[Descent]:
-    """A step on all rows, by the engine and by an ordinary network, for each of a stack."""
+    """Take a step, for each network of a stack."""
     stack = trainer.stack
     networks = [plain(stack, index) for index in range(len(problems))]
     before = stack.parameters.flat.double().clone()
@@ -174,10 +169,9 @@ def descents(trainer: GraphEngine | FusedEngine, problems: Sequence[Problem]) ->
         loss = LOSSES[problem.loss](out, y)
         loss.backward()
         right = int((out.argmax(-1) == y).sum()) if problem.loss == "cross_entropy" else 0
-        yield Descent(
-            of_stack(stack, index, moved), flat(network, gradients=True), network, x, y,
-            (float(losses[index]) / problem.size, loss.item()), (int(correct[index]), right),
-        )  # fmt: skip
+        gradients = of_stack(stack, index, moved), flat(network, gradients=True)
+        mean = float(losses[index]) / problem.size
+        yield Descent(gradients, (mean, loss.item()), (int(correct[index]), right), network, (x, y))
 
 
 class Tf32Product(torch.autograd.Function):

@@ -102,10 +102,10 @@ def tf32_errors(cell: Cell, problem: Problem, scale: float = 1.0, rate: float = 
         weight.mul_(scale)
     errors = []
     for step in descents(trainer, [problem] * 5):
+        (found, true), (x, y) = step.gradient, step.batch
         step.network.zero_grad()
-        LOSSES[problem.loss](in_tf32(step.network, step.x, exact=problem.scale != 1), step.y).backward()
-        tf32 = flat(step.network, gradients=True)
-        errors.append((worst(step.found, tf32), worst(step.found, step.true)))
+        LOSSES[problem.loss](in_tf32(step.network, x, exact=problem.scale != 1), y).backward()
+        errors.append((worst(found, flat(step.network, gradients=True)), worst(found, true)))
     from_tf32, error = np.median(errors, 0)
     return from_tf32, error
 

@@ -51,7 +51,7 @@ def gradient_error(cell: Cell, problems: Sequence[Problem], engine: EngineName, 
             bias.zero_()
     errors = []
     for step in descents(trainer, problems):
-        errors.append(worst(step.found, step.true))
+        errors.append(worst(*step.gradient))
         assert step.loss[0] == pytest.approx(step.loss[1], rel=1e-5)
         assert step.correct[0] == step.correct[1]
     return max(errors)

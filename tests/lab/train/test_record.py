@@ -55,7 +55,7 @@ def test_a_stack_is_one_file_that_pandas_reads_in_one_line(tmp_path: Path) -> No
         assert len(environment["source"]) == 40
 
 
-def test_what_is_not_finite_is_null(tmp_path: Path) -> None:
+def test_a_network_that_diverged_has_the_worst_score_and_null_for_what_is_not_finite(tmp_path: Path) -> None:
     wild = [Cell("wine", "he", depth=2, width=5, epochs=3, rate=1e30, optimizer="sgd")]
     found = run(wild, out=tmp_path, device="cpu")[0]
 
@@ -65,16 +65,13 @@ def test_what_is_not_finite_is_null(tmp_path: Path) -> None:
     line = json.loads(next(tmp_path.glob("*.jsonl")).read_text(), parse_constant=refuse)
     assert found.diverged == line["diverged"] == 1 + next(i for i, v in enumerate(line["train_loss"]) if v is None)
     assert str(keep.read(tmp_path, no_training)) == str({wild[0]: found}), "by its text, since nan is not itself"
-
-
-def test_a_network_that_diverged_has_the_worst_score_there_is(tmp_path: Path) -> None:
     lost = Outcome(math.nan, [math.nan], [math.nan], [1], [math.nan], 1)
     for metric, worst in ((ACCURACY, 0.0), (RMSE, math.inf)):
-        record = Record.of(small_cells(1)[0], metric, lost, 1.0, {})
+        record = Record.of(wild[0], metric, lost, 1.0, {})
         assert (record.score, record.diverged) == (metric.worst, 1) == (worst, 1)
         assert record.to_dict()["score"] == (None if metric is RMSE else 0.0)
         assert Record.from_dict(json.loads(json.dumps(record.to_dict()))).score == worst
-    assert metric.better(3.0) > metric.better(4.0)
+    assert RMSE.better(3.0) > RMSE.better(4.0)
     assert ACCURACY.better(4.0) > ACCURACY.better(3.0)
 
 

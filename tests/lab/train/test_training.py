@@ -254,16 +254,6 @@ def test_calibration_and_noise_are_measured_once_networks_are_trained(monkeypatc
     assert evaluate(table_stack, last=True)[1:] == (None,) * 4
 
 
-def test_outcomes_of_a_long_training_are_tested_now_and_then() -> None:
-    cell = Cell("none", depth=2, width=5, epochs=45, batch=16)
-    told: list[int] = []
-    outcome = train([cell], [images(20)], DEVICE, told.append, "graph")[0][0]
-    assert told == list(range(1, 46))
-    assert len(outcome.train_loss) == len(outcome.train_score) == 45
-    assert outcome.tested == [*range(2, 46, 2), 45]
-    assert len(outcome.test_score) == len(outcome.tested)
-
-
 # A cell's outcome depends on its identity.
 
 
