@@ -23,7 +23,7 @@ from paper.tables.protocol import SCHEMES
 from stiefel_init.lab.train.cell import Cell, PrecisionName
 from stiefel_init.lab.train.network import Architecture
 from stiefel_init.lab.train.stack import Stack
-from stiefel_init.lab.train.task import Task
+from stiefel_init.lab.train.problem import Problem
 from stiefel_init.lab.train.training import EngineName, pick_engine, train
 
 from . import timing
@@ -45,7 +45,7 @@ def cells(count: int, depth: int, **options: Any) -> list[Cell]:
     return [Cell("mnist", SCHEMES[i % 6], depth, seed=i, rate=1e-3 / depth**0.5, **options) for i in range(count)]
 
 
-def plain_step(depth: int, data: Task, device: str, *, fused: bool = False, compiled: bool = False) -> Step:
+def plain_step(depth: int, data: Problem, device: str, *, fused: bool = False, compiled: bool = False) -> Step:
     """One network as a user writes it: nn.Sequential, autograd, torch.optim.Adam."""
     layers: list[torch.nn.Module] = [torch.nn.Linear(INPUTS, WIDTH), torch.nn.ReLU()]
     for _ in range(depth - 1):
@@ -69,7 +69,7 @@ def plain_step(depth: int, data: Task, device: str, *, fused: bool = False, comp
     return step
 
 
-def vmap_step(count: int, depth: int, data: Task, device: str) -> Step:
+def vmap_step(count: int, depth: int, data: Problem, device: str) -> Step:
     """`count` networks by torch.func: vmap of grad over stacked parameters, fused Adam."""
     widths = (INPUTS, *(WIDTH,) * depth, CLASSES)
     weights = [torch.randn(count, m, n, device=device) * (2 / n) ** 0.5 for n, m in itertools.pairwise(widths)]
@@ -94,7 +94,7 @@ def vmap_step(count: int, depth: int, data: Task, device: str) -> Step:
     return step
 
 
-def jax_step(count: int, depth: int, data: Task) -> Step:
+def jax_step(count: int, depth: int, data: Problem) -> Step:
     """`count` networks by JAX: vmap over networks, scan over layers, Adam by hand, all under one jit."""
     import jax
     import jax.numpy as jnp
@@ -137,7 +137,7 @@ def jax_step(count: int, depth: int, data: Task) -> Step:
 
 
 def stack_step(
-    count: int, depth: int, data: Task, device: str, engine: EngineName, precision: PrecisionName = "float32"
+    count: int, depth: int, data: Problem, device: str, engine: EngineName, precision: PrecisionName = "float32"
 ) -> Step:
     """`count` networks as one stack of an engine."""
     own, where = cells(count, depth, precision=precision), torch.device(device)
@@ -173,7 +173,7 @@ def ceilings(device: str) -> tuple[float, float]:
     return 2 * size**3 / seconds["matmul"], 2 * b.nbytes / seconds["copy"]
 
 
-def contenders(depth: int, data: Task, device: str) -> dict[str, tuple[int, Callable[[], Step]]]:
+def contenders(depth: int, data: Problem, device: str) -> dict[str, tuple[int, Callable[[], Step]]]:
     """Every way to take a step, by name: how many networks it trains, and how to set it up."""
     ways: dict[str, tuple[int, Callable[[], Step]]] = {}
     if depth <= 100:

@@ -19,7 +19,7 @@ import torch
 
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.forecast import _measure
-from stiefel_init.lab.train.task import Tasks
+from stiefel_init.lab.train.problem import Problems
 
 from . import timing
 from .timing import Record
@@ -78,7 +78,7 @@ def timed(command: str) -> Record:
 
 def by_row() -> Iterator[Record]:
     """Microseconds for each row and network, of training and of testing, in stacks of six."""
-    for depth, tasks in ((d, Tasks()) for d in (10, 50, 100)):
+    for depth, tasks in ((d, Problems()) for d in (10, 50, 100)):
         stack = [Cell("mnist", "stiefel", depth, seed=seed) for seed in range(6)]
         cost, task = _measure(stack, tasks, torch.device("cpu")), tasks(stack[0])
         per = 1e6 / len(stack)

@@ -21,7 +21,7 @@ from unittest.mock import patch
 from stiefel_init.lab.train import record as record_files
 from stiefel_init.lab.train import runner
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.cluster import Cluster, ClusterSpec, Slot, connected
+from stiefel_init.lab.train.cluster import Cluster, ClusterSpec, Node, connected
 from stiefel_init.lab.train.dispatch import Dispatch, Queue
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.runner import run
@@ -35,7 +35,7 @@ STACK_SECONDS = 10
 
 
 def no_work(
-    study: dict[str, Any], identities: list[dict[str, Any]], slot: Slot
+    study: dict[str, Any], identities: list[dict[str, Any]], node: Node
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Records of a stack that nobody trained, as large as real ones."""
     return [{**study, **identity} for identity in identities], []

@@ -14,7 +14,7 @@ import torch
 from stiefel_init.lab.train import concurrency, training
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Outcome
-from stiefel_init.lab.train.task import Tasks
+from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.training import train
 
 from . import timing
@@ -30,7 +30,7 @@ def shared(count: int, part: Any, progress: Callable[[int], None]) -> list[Any]:
     return part(0, count, progress, lambda: None)
 
 
-def timed(cells: list[Cell], tasks: Tasks, way: Any) -> tuple[float, list[Outcome]]:
+def timed(cells: list[Cell], tasks: Problems, way: Any) -> tuple[float, list[Outcome]]:
     with patch.object(training, "spread", way):
         start = time.perf_counter()
         found = train(cells, [tasks(cell) for cell in cells], torch.device("cpu"))[0]
@@ -38,7 +38,7 @@ def timed(cells: list[Cell], tasks: Tasks, way: Any) -> tuple[float, list[Outcom
 
 
 def measure(device: str) -> Iterator[Record]:
-    count, tasks = os.cpu_count() or 1, Tasks()
+    count, tasks = os.cpu_count() or 1, Problems()
     torch.set_num_threads(count)
     record: Record = {"machine": timing.machine("cpu"), "load": os.getloadavg()[0], "seconds": []}
     ways = {"shared": shared, "own": concurrency.spread}

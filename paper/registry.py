@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from stiefel_init.core.errors import unknown
 from stiefel_init.lab.data import Dataset
 from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.problem import ACCURACY
 from stiefel_init.lab.train.record import Record
-from stiefel_init.lab.train.task import ACCURACY
 
 from .everything import Everything
 from .experiment import Available, Experiment, Options, Trained, register, registered

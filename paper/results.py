@@ -22,8 +22,8 @@ from stiefel_init.core.errors import StiefelError, unknown
 from stiefel_init.lab.files import write_whole
 from stiefel_init.lab.train import record as record_files
 from stiefel_init.lab.train.cell import ADDED, Cell
+from stiefel_init.lab.train.problem import METRICS
 from stiefel_init.lab.train.record import MEASURES, Environment, Record
-from stiefel_init.lab.train.task import METRICS
 
 ENVIRONMENT = "environment.json"
 IDENTITY = tuple(field.name for field in fields(Cell) if field.name not in ADDED)

@@ -13,8 +13,8 @@ from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.progress import progress
 from stiefel_init.lab.report import plots
 from stiefel_init.lab.report.tables import Table
+from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.runner import pick_device
-from stiefel_init.lab.train.task import Tasks
 
 from ..experiment import QUICK_NOTE, Claim, Experiment, Options
 from ..results import Results
@@ -49,7 +49,7 @@ class Figure1(Experiment):
     def run(self, options: Options) -> None:
         """Train every matrix in both modes, and place them in the plane meanwhile."""
         size: dict[str, Any] = QUICK if options.quick else FULL
-        device, dataset = pick_device(options.device), Tasks(directory=options.data).dataset("mnist")
+        device, dataset = pick_device(options.device), Problems(directory=options.data).dataset("mnist")
         start = time.perf_counter()
         with ThreadPoolExecutor(1) as aside, progress(1.0, self.label(options.quick)) as advance:
             placing: list[Future[tuple[np.ndarray, str]]] = []  # the plane needs the matrices, and a CPU, alone
@@ -70,7 +70,7 @@ class Figure1(Experiment):
     def seconds(self, options: Options) -> float:
         """From one training of some matrices in both modes; the plane is made meanwhile."""
         size = QUICK if options.quick else FULL
-        device, dataset = pick_device(options.device), Tasks(directory=options.data).dataset("mnist")
+        device, dataset = pick_device(options.device), Problems(directory=options.data).dataset("mnist")
         some = chunk(device)
         study(dataset, device, matrices=1, members=1, trials=1)  # the first takes longer
         begun, start = time.process_time(), time.perf_counter()

@@ -14,9 +14,9 @@ from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.progress import progress
 from stiefel_init.lab.report import plots
 from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.evaluation import CPU, measure_signal
+from stiefel_init.lab.train.problem import Problem, Problems
 from stiefel_init.lab.train.runner import pick_device
-from stiefel_init.lab.train.signal import CPU, measure
-from stiefel_init.lab.train.task import Task, Tasks
 from stiefel_init.theory import propagate
 
 from ..experiment import Claim, Experiment, Options
@@ -37,7 +37,7 @@ class Signals(Experiment):
 
     def run(self, options: Options) -> None:
         """Measure, and draw the picture."""
-        tasks, device = Tasks(directory=options.data), pick_device(options.device)
+        tasks, device = Problems(directory=options.data), pick_device(options.device)
         chosen = {name: tasks(Cell(name, "stiefel", 1)) for name in IMAGES}
         start = time.perf_counter()
         with progress(1.0, self.label(options.quick)) as advance:
@@ -49,7 +49,7 @@ class Signals(Experiment):
 
     def seconds(self, options: Options) -> float:
         """From one scheme on each data set."""
-        tasks = Tasks(directory=options.data)
+        tasks = Problems(directory=options.data)
         chosen = {name: tasks(Cell(name, "stiefel", 1)) for name in IMAGES}
         begun, start = time.process_time(), time.perf_counter()
         survey(chosen, seeds=_seeds(options), schemes=SCHEMES[:1], device=pick_device(options.device))
@@ -132,7 +132,7 @@ COLUMNS = (
 
 
 def survey(
-    datasets: Mapping[str, Task],
+    datasets: Mapping[str, Problem],
     depth: int = 100,
     seeds: int = 10,
     progress: Callable[[float], None] = lambda s: None,
@@ -148,7 +148,7 @@ def survey(
         inputs = task.features[:256] / task.scale
         for scheme in schemes:
             cells = [Cell(dataset, scheme, depth, seed=seed) for seed in range(seeds)]
-            measured = measure(cells, task, device=device)
+            measured = measure_signal(cells, task, device=device)
             widths = (task.inputs, *cells[0].hidden)
             theory = propagate(widths, mean=float(inputs.mean()), std=float(inputs.std()), scheme=scheme)
             for layer in range(depth):

@@ -27,7 +27,7 @@ from stiefel_init import schemes
 from stiefel_init.lab.data import load
 from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.study.significance import Compared, compared, welch
-from stiefel_init.lab.train.task import ACCURACY
+from stiefel_init.lab.train.problem import ACCURACY
 from stiefel_init.torch import initialize_
 
 from .small_training import accuracy, at_best_rate, fit

@@ -10,8 +10,8 @@ import numpy as np
 
 from stiefel_init.lab.study.significance import different, holm, welch
 from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.record import Record
-from stiefel_init.lab.train.task import Tasks
 
 from . import rival_cells as cells
 from .rival_cells import FAST, MINE, NAMES, name_of
@@ -96,7 +96,7 @@ def _means(speed: Sequence[Mapping[str, Any]]) -> dict[tuple[Setting, str], dict
     return {key: {what: float(np.mean(each)) for what, each in of.items()} for key, of in values.items()}
 
 
-def speed(records: Mapping[Cell, Record], tasks: Tasks, seeds: int, quick: bool) -> list[dict[str, object]]:
+def speed(records: Mapping[Cell, Record], tasks: Problems, seeds: int, quick: bool) -> list[dict[str, object]]:
     """Of each compared network: the steps to 90 % of its final accuracy, and its seconds."""
     rows: list[dict[str, object]] = []
     for cell in (cell for search in cells.searches(quick) for cell in search.compared(seeds, records)):

@@ -8,8 +8,8 @@ from typing import Any
 
 from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.record import Record
-from stiefel_init.lab.train.task import Tasks
 
 from ..experiment import Options, Trained
 from ..results import Results, write_table
@@ -47,7 +47,7 @@ class Rivals(Trained):
     def show(self, records: list[Record], options: Options) -> None:
         """Print the tables, keep how fast networks learned, and draw the picture."""
         by_cell = {record.cell: record for record in records}
-        rows = speed(by_cell, Tasks(None, options.data), self.count(options), options.quick)
+        rows = speed(by_cell, Problems(None, options.data), self.count(options), options.quick)
         if rows:
             print(f"wrote {write_table(rows, options.out / f'{SPEED}.csv')}")
         found = found_in(by_cell, rows, self.count(options))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from paper.tables.protocol import IMAGES
 
 from stiefel_init.lab import cli
 from stiefel_init.lab.data import Dataset
-from stiefel_init.lab.train import task
+from stiefel_init.lab.train import problem
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.runner import run
@@ -97,7 +98,7 @@ def small_images(monkeypatch: pytest.MonkeyPatch) -> None:
         assert name in IMAGES
         return Dataset(name, "classification", x, y, 10, 255.0, 40)
 
-    monkeypatch.setattr(task, "load", load)
+    monkeypatch.setattr(problem, "load", load)
     monkeypatch.setattr(experiment, "load", load)
 
 
@@ -127,6 +128,12 @@ def timeless(found: Iterable[Record]) -> list[Record]:
     """The records but for how long they took, and for the source, which may be another while one works on it."""
     unknown = {"commit": None, "source": None}
     return [replace(one, seconds=0.0, environment={**one.environment, **unknown}) for one in found]
+
+
+def keys_in(folder: Path) -> list[str]:
+    """The cells of all lines of all record files, as any reader would find them."""
+    found = [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
+    return sorted(Cell.from_dict(values).key for values in found)
 
 
 def file_names(folder: Path) -> list[str]:
@@ -159,5 +166,5 @@ def trained() -> Iterator[Trained]:
 
 def record(cell: Cell, score: float | None, **options: Any) -> Record:
     """What became of a network, by hand; without a score, it diverged."""
-    metric = task.RMSE if cell.dataset == "diabetes" else task.ACCURACY
+    metric = problem.RMSE if cell.dataset == "diabetes" else problem.ACCURACY
     return Record(cell, metric, metric.worst if score is None else score, **{"environment": MADE} | options)

@@ -1,11 +1,11 @@
-"""Stacks and engines against plain PyTorch: small tasks, networks as anyone would write them, and ordinary loops."""
+"""Stacks and engines against plain PyTorch: small problems, networks as anyone would write them, and ordinary loops."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,12 +14,13 @@ from torch import nn
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.graph import GraphEngine
+from stiefel_init.lab.train.problem import Problem
 from stiefel_init.lab.train.stack import Stack
-from stiefel_init.lab.train.task import Task
 from stiefel_init.lab.train.training import EngineName
 from stiefel_init.torch import TailoredReLU
 
-TaskMaker = Callable[..., Task]
+ProblemMaker = Callable[..., Problem]
+Forward = Callable[[nn.Sequential, torch.Tensor], torch.Tensor]
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ENGINES: tuple[EngineName, ...] = ("graph", "fused")
 MODULES: dict[str, Callable[[], nn.Module]] = {
@@ -45,37 +46,37 @@ SHAPES = [  # depth, width, rows: rows and widths that fill no tile, one tile, a
 ]
 
 
-def images(rows: int, inputs: int = 21, classes: int = 5, seed: int = 0) -> Task:
+def images(rows: int, inputs: int = 21, classes: int = 5, seed: int = 0) -> Problem:
     """Classes that can be learned, as pixels from 0 to 255."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, classes, rows + 40)
     y[:classes] = np.arange(classes)
     x = np.clip(rng.normal(60, 30, (rows + 40, inputs)) + 110 * (np.arange(inputs) % classes == y[:, None]), 0, 255)
     x = x.astype(np.uint8)
-    return Task(x[:rows], y[:rows], x[rows:], y[rows:], classes, "cross_entropy", 255.0)
+    return Problem(x[:rows], y[:rows], x[rows:], y[rows:], classes, "cross_entropy", 255.0)
 
 
-def table(rows: int, inputs: int = 7, seed: int = 0) -> Task:
+def table(rows: int, inputs: int = 7, seed: int = 0) -> Problem:
     """A regression on real features."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows + 40, inputs)).astype(np.float32)
     y = (x[:, 0] * x[:, 1] + x[:, 2]).astype(np.float32)
-    return Task(x[:rows], y[:rows], x[rows:], y[rows:], 1, "squared_error")
+    return Problem(x[:rows], y[:rows], x[rows:], y[rows:], 1, "squared_error")
 
 
-def graph(cells: Sequence[Cell], tasks: Sequence[Task]) -> GraphEngine:
+def graph(cells: Sequence[Cell], problems: Sequence[Problem]) -> GraphEngine:
     """The graph engine with a stack of the cells."""
-    return GraphEngine(Stack(cells, tasks, DEVICE))
+    return GraphEngine(Stack(cells, problems, DEVICE))
 
 
-def fused(cells: Sequence[Cell], tasks: Sequence[Task]) -> FusedEngine:
+def fused(cells: Sequence[Cell], problems: Sequence[Problem]) -> FusedEngine:
     """The fused engine with a stack of the cells."""
-    return FusedEngine(Stack(cells, tasks, DEVICE))
+    return FusedEngine(Stack(cells, problems, DEVICE))
 
 
-def engine_of(name: EngineName, cells: Sequence[Cell], tasks: Sequence[Task]) -> GraphEngine | FusedEngine:
+def engine_of(name: EngineName, cells: Sequence[Cell], problems: Sequence[Problem]) -> GraphEngine | FusedEngine:
     """The engine of that name with a stack of the cells."""
-    return fused(cells, tasks) if name == "fused" else graph(cells, tasks)
+    return fused(cells, problems) if name == "fused" else graph(cells, problems)
 
 
 def epoch(engine: GraphEngine | FusedEngine, number: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -130,12 +131,12 @@ def of_stack(stack: Stack, index: int, values: torch.Tensor) -> list[torch.Tenso
     return list(values[index].cpu().double().split(sizes))
 
 
-def batch_of(stack: Stack, task: Task, index: int, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
+def batch_of(stack: Stack, problem: Problem, index: int, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows the stack trains on, in the order of its network `index`."""
-    first = stack.data.rows[index].min().item() if task.rows is None else 0
+    first = stack.data.rows[index].min().item() if problem.rows is None else 0
     rows = stack.order[index, start:stop].cpu().numpy() - first
-    x = torch.from_numpy(task.features[rows]).double() / task.scale
-    y = torch.from_numpy(task.targets[rows])
+    x = torch.from_numpy(problem.features[rows]).double() / problem.scale
+    y = torch.from_numpy(problem.targets[rows])
     return x, y if y.dtype == torch.int64 else y.double()
 
 
@@ -143,6 +144,34 @@ def worst(found: Sequence[torch.Tensor], true: Sequence[torch.Tensor]) -> float:
     """The largest error over all parameters, each relative to the largest entry of its kind and layer."""
     assert len(found) == len(true)
     return max(float((a - b).abs().max() / b.abs().max().clamp(min=1e-30)) for a, b in zip(found, true))
+
+
+class Descent(NamedTuple):
+    """A step of plain gradient descent on all rows: pairs of the engine's and of an ordinary network's in float64."""
+
+    gradient: tuple[list[torch.Tensor], list[torch.Tensor]]
+    loss: tuple[float, float]
+    correct: tuple[int, int]
+    network: nn.Sequential
+    batch: tuple[torch.Tensor, torch.Tensor]
+
+
+def descents(trainer: GraphEngine | FusedEngine, problems: Sequence[Problem]) -> Iterator[Descent]:
+    """Take a step, for each network of a stack."""
+    stack = trainer.stack
+    networks = [plain(stack, index) for index in range(len(problems))]
+    before = stack.parameters.flat.double().clone()
+    losses, correct = trainer.epoch()
+    moved = (before - stack.parameters.flat.double()) / stack.cells[0].rate
+    for index, (network, problem) in enumerate(zip(networks, problems)):
+        x, y = batch_of(stack, problem, index, 0, problem.size)
+        out = network(x)
+        loss = LOSSES[problem.loss](out, y)
+        loss.backward()
+        right = int((out.argmax(-1) == y).sum()) if problem.loss == "cross_entropy" else 0
+        gradients = of_stack(stack, index, moved), flat(network, gradients=True)
+        mean = float(losses[index]) / problem.size
+        yield Descent(gradients, (mean, loss.item()), (int(correct[index]), right), network, (x, y))
 
 
 class Tf32Product(torch.autograd.Function):
@@ -179,18 +208,44 @@ def reference_epoch(
     network: nn.Sequential,
     optimizer: torch.optim.Optimizer,
     stack: Stack,
-    task: Task,
+    problem: Problem,
     index: int,
-    forward: Callable[[nn.Sequential, torch.Tensor], torch.Tensor] = nn.Sequential.__call__,
+    forward: Forward = nn.Sequential.__call__,
 ) -> float:
     """One epoch of an ordinary training loop, on the batches of the stack; the mean loss."""
     total = 0.0
     for start in range(0, stack.size, stack.batch):
         stop = min(start + stack.batch, stack.size)
-        x, y = batch_of(stack, task, index, start, stop)
-        loss = LOSSES[task.loss](forward(network, x), y)
+        x, y = batch_of(stack, problem, index, start, stop)
+        loss = LOSSES[problem.loss](forward(network, x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         total += loss.item() * (stop - start)
     return total / stack.size
+
+
+def train_beside(
+    trainer: GraphEngine | FusedEngine,
+    problems: Sequence[Problem],
+    make: Callable[[nn.Sequential, Cell], Any],
+    epochs: int,
+    rel: float,
+    forward: Callable[[Stack, int, int], Forward] = lambda stack, index, number: nn.Sequential.__call__,
+) -> list[float]:
+    """Train a stack beside ordinary loops with the optimizers that `make` makes; all losses agree to `rel`.
+
+    Returns:
+        The largest difference of a parameter in the end, of each network.
+    """
+    stack = trainer.stack
+    networks = [plain(stack, index) for index in range(len(problems))]
+    optimizers = [make(network, cell) for network, cell in zip(networks, stack.cells)]
+    for number in range(epochs):
+        losses, _ = epoch(trainer, number)
+        for index, (network, optimizer, problem) in enumerate(zip(networks, optimizers, problems)):
+            way = forward(stack, index, number)
+            expected = reference_epoch(network, optimizer, stack, problem, index, way)
+            assert abs(float(losses[index]) / stack.size - expected) <= rel * abs(expected)
+    pairs = [zip(of_stack(stack, index, stack.parameters.flat), flat(each)) for index, each in enumerate(networks)]
+    return [max(float((a - b).abs().max()) for a, b in pair) for pair in pairs]

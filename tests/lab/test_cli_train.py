@@ -13,8 +13,8 @@ from laboratory import TINY, Cli, csv_of, refused
 from paper.tables.protocol import SCHEMES
 
 from stiefel_init.lab.study import demo
+from stiefel_init.lab.train.problem import METRICS
 from stiefel_init.lab.train.record import Record, read
-from stiefel_init.lab.train.task import METRICS
 
 
 def kept(folder: Path) -> list[Record]:

@@ -15,8 +15,8 @@ from paper.tables.published import published
 from stiefel_init.lab import data
 from stiefel_init.lab.train import record as keep
 from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.problem import ACCURACY
 from stiefel_init.lab.train.record import Outcome, Record
-from stiefel_init.lab.train.task import ACCURACY
 
 
 def test_paper_as_json(stiefel_init: Cli) -> None:

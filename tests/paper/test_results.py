@@ -27,8 +27,8 @@ from paper.tables.table3 import Table3
 from stiefel_init import StiefelError
 from stiefel_init.lab.train import record as keep
 from stiefel_init.lab.train.cell import OPTIMIZERS, PRECISIONS, Cell
+from stiefel_init.lab.train.problem import ACCURACY, RMSE
 from stiefel_init.lab.train.record import Record
-from stiefel_init.lab.train.task import ACCURACY, RMSE
 from stiefel_init.schemes import forget
 from stiefel_init.theory import ACTIVATIONS
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from stiefel_init.lab.study.significance import compared, holm, welch
-from stiefel_init.lab.train.task import ACCURACY, RMSE
+from stiefel_init.lab.train.problem import ACCURACY, RMSE
 
 RNG = np.random.default_rng(0)
 

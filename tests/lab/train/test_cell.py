@@ -1,4 +1,4 @@
-"""Cells: equal for equal networks, and refused where no network is meant."""
+"""Cells: equal for equal networks, refused where no network is meant; and what they learn from."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stiefel_init import StiefelError
 from stiefel_init.lab.train.cell import Cell, digest
+from stiefel_init.lab.train.problem import Problems
 from stiefel_init.schemes import Lee, Orthogonal, Rotation
 
 
@@ -61,11 +63,11 @@ def test_equal_cells_have_equal_keys() -> None:
     assert Cell("wine", depth=2, width=as_json_has_it) == Cell("wine", depth=2, width=(3, 4))
 
 
-def test_the_rate_left_out_is_the_papers() -> None:
-    assert Cell("digits", depth=100).rate == pytest.approx(1e-4)
+def test_rates_are_told_in_units_of_the_papers_which_is_the_default() -> None:
     assert Cell("digits", depth=100) == Cell("digits", depth=100, rate=1e-4)
-    with pytest.raises(StiefelError, match="rate=0"):
-        Cell("digits", rate=0)
+    assert Cell("wine", depth=300).lr_multiplier == 1
+    assert Cell("wine", depth=100, rate=4e-4).lr_multiplier == 4
+    assert Cell("wine", depth=1000, rate=0.25e-3 / math.sqrt(1000)).lr_multiplier == 0.25
 
 
 def test_a_scheme_may_be_given_as_text() -> None:
@@ -75,28 +77,15 @@ def test_a_scheme_may_be_given_as_text() -> None:
     assert len({Cell("wine", name).key for name in ("rotation 0.1", "rotation 0.03", "lee", "lee direct")}) == 4
 
 
-def test_a_setting_is_what_all_seeds_share() -> None:
-    cell = Cell("wine", "he", 50, seed=7, alpha=2.0)
-    assert cell.setting == replace(cell, seed=0)
-    assert cell.setting == replace(cell, seed=8).setting
-    assert cell.setting != replace(cell, seed=7, alpha=0.0).setting
-
-
 def test_another_seed_gives_the_cell_that_was_made_with_it() -> None:
     cell = Cell("digits", "lee direct", 3, (5, 6, 7), "elu", seed=2, shots=4, batch=None, dropout=0.1, ends=2)
     for seed in (0, 2, 9):
         other, made = cell.with_seed(seed), replace(cell, seed=seed)
         assert (other, hash(other), other.key) == (made, hash(made), made.key)
-    assert cell.seed == 2
+    assert cell.setting == replace(cell, seed=8).setting == replace(cell, seed=0) != cell
     for wrong in (-1, 1.5, None):
         with pytest.raises(StiefelError, match="is not a whole number ≥ 0"):
             cell.with_seed(wrong)  # type: ignore[arg-type]
-
-
-def test_rates_are_told_in_units_of_the_papers() -> None:
-    assert Cell("wine", depth=300).lr_multiplier == 1
-    assert Cell("wine", depth=100, rate=4e-4).lr_multiplier == 4
-    assert Cell("wine", depth=1000, rate=0.25e-3 / math.sqrt(1000)).lr_multiplier == 0.25
 
 
 CELLS = [
@@ -126,3 +115,40 @@ def test_what_was_added_later_leaves_old_identities_as_they_were() -> None:
     assert Cell("digits", decay=0, dropout=0.0, schedule="constant", ends=1).key == Cell("digits").key
     added: list[dict[str, Any]] = [{"decay": 0.1}, {"dropout": 0.1}, {"schedule": "cosine"}]
     assert len({Cell("digits", **options).key for options in [{}, *added]}) == 4
+
+
+# What a cell learns from.
+
+
+def test_few_shots_are_so_many_of_each_class_drawn_by_the_seed() -> None:
+    problems = Problems()
+    cells = [Cell("digits", scheme, seed=seed, shots=3, batch=None) for seed in (0, 1) for scheme in ("he", "lee")]
+    rows: Any = [problems(cell).rows for cell in cells]
+    whole = problems(Cell("digits"))
+    assert np.bincount(whole.targets[rows[0]]).tolist() == [3] * 10
+    assert len(set(rows[0].tolist())) == 30
+    assert (rows[0] == rows[1]).all(), "the same for every scheme"
+    assert not (rows[0] == rows[2]).all()
+    assert problems(cells[0]).features is whole.features, "shared, not copied"
+    assert problems(cells[0]).size == 30
+
+
+def test_a_table_is_split_by_the_seed_and_shifted_by_alpha() -> None:
+    problems = Problems()
+    first, shifted, other = (problems(cell) for cell in (Cell("wine"), Cell("wine", alpha=2.0), Cell("wine", seed=1)))
+    assert np.allclose(shifted.features, first.features + 2, atol=1e-6)
+    assert not np.array_equal(first.targets, other.targets)
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (Cell("digits", alpha=2), "digits has pixels"),
+        (Cell("diabetes", shots=1), "diabetes is a regression"),
+        (Cell("wine", shots=1000), "class 0 of wine has only"),
+        (Cell("wines"), "wines"),
+    ],
+)
+def test_tasks_that_cannot_be(cell: Cell, words: str) -> None:
+    with pytest.raises(StiefelError, match=words):
+        Problems()(cell)

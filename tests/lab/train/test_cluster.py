@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from laboratory import MINE, TINY, Cli, refused, small_cells
+from laboratory import MINE, TINY, Cli, keys_in, refused, small_cells, timeless
 
 from stiefel_init import StiefelError
 from stiefel_init.lab.data import Dataset
@@ -58,46 +56,30 @@ def deep_cells(count: int) -> list[Cell]:
     return [Cell("digits", scheme, 12, 32, seed=s, epochs=3) for s in range(count) for scheme in ("stiefel", "he")]
 
 
-def timeless(records: list[Record]) -> list[Record]:
-    return [replace(record, seconds=0.0, environment={}) for record in records]
-
-
-def lines(out: Path) -> list[str]:
-    """The cells of all lines of all files."""
-    found = [json.loads(line) for path in out.glob("*.jsonl") for line in path.read_text().splitlines()]
-    return sorted(Cell.from_dict(values).key for values in found)
-
-
+@pytest.mark.slow
 def test_one_process_one_node_two_nodes_and_a_dead_one_give_the_same_rows(cluster: Any, tmp_path: Path) -> None:
-    cells = deep_cells(8)
+    cells, told, killed = deep_cells(8), list[str](), tmp_path / "killed"
     here = timeless(run(cells, device="cpu"))
-    with connected(ClusterSpec(None)):  # once for all three
-        _on_nodes(cluster, cells, here, tmp_path)
-        assert ray.is_initialized(), "a connection that was there before stays"
 
-
-def _on_nodes(cluster: Any, cells: list[Cell], here: list[Record], tmp_path: Path) -> None:
-    assert timeless(run(cells, on="ray", out=tmp_path / "one")) == here
-    node = cluster.add_node(num_cpus=1)
-    assert timeless(run(cells, on="ray", out=tmp_path / "two", most=3)) == here
-
-    killed = tmp_path / "killed"
-
-    def kill_in_the_middle() -> None:
+    def kill_in_the_middle(node: Any) -> None:
         while not list(killed.glob("*.jsonl")):
             time.sleep(0.01)
         cluster.remove_node(node, allow_graceful=False)
 
-    killer = threading.Thread(target=kill_in_the_middle)
-    killer.start()
-    told: list[str] = []
-    assert timeless(run(cells, on="ray", out=killed, most=2, warn=told.append)) == here
-    killer.join()
+    with connected(ClusterSpec(None)), ThreadPoolExecutor(1) as pool:  # once for all three
+        assert timeless(run(cells, on="ray", out=tmp_path / "one")) == here
+        node = cluster.add_node(num_cpus=1)
+        assert timeless(run(cells, on="ray", out=tmp_path / "two", most=3)) == here
+        killing = pool.submit(kill_in_the_middle, node)
+        assert timeless(run(cells, on="ray", out=killed, most=2, warn=told.append)) == here
+        killing.result()
+        assert ray.is_initialized(), "a connection that was there before stays"
     assert any("is gone; its networks go to the others." in text for text in told)
     for name in ("one", "two", "killed"):
-        assert lines(tmp_path / name) == sorted(cell.key for cell in cells), "none lost, none doubled"
+        assert keys_in(tmp_path / name) == sorted(cell.key for cell in cells), "none lost, none doubled"
 
 
+@pytest.mark.slow
 def test_when_all_nodes_die_the_next_one_goes_on(cluster: Any, tmp_path: Path) -> None:
     cells, on = deep_cells(4), "ray?cores=2"  # the head has only one
     node = cluster.add_node(num_cpus=2)
@@ -110,62 +92,51 @@ def test_when_all_nodes_die_the_next_one_goes_on(cluster: Any, tmp_path: Path) -
         found = running.result()
     cluster.remove_node(node, allow_graceful=False)
     assert timeless(found) == timeless(run(cells, device="cpu"))
-    assert lines(tmp_path) == sorted(cell.key for cell in cells)
+    assert keys_in(tmp_path) == sorted(cell.key for cell in cells)
 
 
-def test_what_was_registered_here_travels_and_a_cell_that_raises_is_named(cluster: Any, tmp_path: Path) -> None:
+@pytest.fixture
+def harmful() -> Iterator[None]:
+    """A scheme and an activation of a user's own; with harm 1 it raises, with 2 it ends its process."""
+
     @register
     @dataclass(frozen=True)
-    class Poisoned(Scheme):
-        name = "poisoned"
+    class Harmful(Scheme):
+        name = "harmful"
         entrywise = True
         harm: float = 0.0
 
         def draw(self, source: Source) -> Any:
-            if self.harm:
-                raise ValueError("poisoned, as intended")
+            if self.harm == 1:
+                raise ValueError("harmful, as intended")
+            if self.harm == 2:
+                os._exit(1)
             return 0.1 * source.normals(source.m, source.n)
 
     register_activation("test_square", lambda y, xp: y * abs(y), lambda y, xp: 2 * abs(y))
-    try:
-        sound = small_cells(5, scheme="poisoned", activation="test_square")
-        bad = replace(sound[2], seed=9, scheme="poisoned 1")
-        cells = [*sound[:3], bad, *sound[3:]]
-        with pytest.raises(
-            StiefelError, match=r"1 network could not be trained: mine poisoned 1.* seed 9 \(ValueError"
-        ):
-            run(cells, on="ray", datasets=MINE, out=tmp_path, most=6)
-        assert lines(tmp_path) == sorted(cell.key for cell in sound)
-        assert timeless(run(sound, datasets=MINE, out=tmp_path)) == timeless(run(sound, datasets=MINE))
-    finally:
-        forget("poisoned")
-        del _moments._REGISTRY["test_square"]
+    yield
+    forget("harmful")
+    del _moments._REGISTRY["test_square"]
 
 
-def test_a_cell_that_ends_its_process_is_given_up(
+@pytest.mark.slow
+@pytest.mark.usefixtures("harmful")
+def test_what_was_registered_here_travels_and_networks_that_cannot_be_trained_are_named(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @register
-    @dataclass(frozen=True)
-    class Deadly(Scheme):
-        name = "deadly"
-        entrywise = True
-
-        def draw(self, source: Source) -> Any:
-            os._exit(1)
-
     monkeypatch.setattr(dispatch, "TRIES", 1)
-    try:
-        sound, told = small_cells(3), list[str]()
-        cells = [*small_cells(1, scheme="deadly"), *sound]
-        with pytest.raises(StiefelError, match=r"mine deadly depth 2 seed 0 \(it lost its process\)"):
-            run(cells, on="ray", datasets=MINE, out=tmp_path, most=2, warn=told.append)
-        assert lines(tmp_path) == sorted(cell.key for cell in sound)
-        assert told == ["A stack of 2 networks lost its process; trying half as many at once."]
-    finally:
-        forget("deadly")
+    sound, told = small_cells(5, scheme="harmful", activation="test_square"), list[str]()
+    raising, deadly = (replace(sound[2], seed=9 - harm, scheme=f"harmful {harm}") for harm in (1, 2))
+    with pytest.raises(StiefelError, match="2 networks could not be trained") as error:
+        run([*sound[:3], raising, deadly, *sound[3:]], on="ray", datasets=MINE, out=tmp_path, most=6, warn=told.append)
+    assert "mine harmful 1 depth 2 seed 8 (ValueError: harmful, as intended)" in str(error.value)
+    assert "mine harmful 2 depth 2 seed 7 (it lost its process)" in str(error.value)
+    assert keys_in(tmp_path) == sorted(cell.key for cell in sound)
+    assert any(text.endswith("networks lost its process; trying half as many at once.") for text in told)
+    assert timeless(run(sound, datasets=MINE, out=tmp_path)) == timeless(run(sound, datasets=MINE))
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_done_and_the_rest_follows(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,7 +144,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_rest_follows(
 
     def interrupted(folder: Path, records: list[Record]) -> Path:
         path = write(folder, records)
-        if len(lines(folder)) == 4:
+        if len(keys_in(folder)) == 4:
             raise KeyboardInterrupt
         return path
 
@@ -181,17 +152,17 @@ def test_ctrl_c_keeps_what_is_done_and_the_rest_follows(
     with pytest.raises(KeyboardInterrupt):
         run(cells, on="ray", datasets=MINE, out=tmp_path, most=2)
     monkeypatch.undo()
-    assert len(lines(tmp_path)) == 4
+    assert len(keys_in(tmp_path)) == 4
     assert not ray.is_initialized()
     found = run(cells, on="ray", datasets=MINE, out=tmp_path, most=2)
     assert [record.cell for record in found] == cells
-    assert lines(tmp_path) == sorted(cell.key for cell in cells)
+    assert keys_in(tmp_path) == sorted(cell.key for cell in cells)
 
 
 def test_the_command_line_on_a_cluster(cluster: Any, stiefel_init: Cli, tmp_path: Path) -> None:
     done = stiefel_init("train", *TINY, "--on", "ray", "--out", "here")
     assert done.code == 0, done.err
-    assert len(lines(tmp_path / "here")) == 8
+    assert len(keys_in(tmp_path / "here")) == 8
     refused(stiefel_init("train", *TINY, "--on", "ray", "--device", "cuda"), "no node of the cluster offers a GPU")
     refused(stiefel_init("train", *TINY, "--on", "ray", "--dry-run"), "--dry-run")
 
@@ -204,12 +175,6 @@ def test_a_place_that_is_none(on: str, stiefel_init: Cli) -> None:
     refused(stiefel_init("train", *TINY, "--on", on), f"on={on!r} is not a place to train")
 
 
-@pytest.mark.parametrize("options", ["gpus=0", "gpus=2", "gpus=x", "cores=0", "cores=1.5", "gpus", "nodes=3"])
-def test_options_of_a_place_that_are_none(options: str) -> None:
-    with pytest.raises(StiefelError, match="asks for what no stack takes"):
-        ClusterSpec.of(f"ray?{options}")
-
-
 def test_no_cluster_at_the_address(stiefel_init: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     for on, address in (("ray://127.0.0.1:9", None), ("ray", "127.0.0.1:9")):
         if address is not None:
@@ -218,30 +183,38 @@ def test_no_cluster_at_the_address(stiefel_init: Cli, monkeypatch: pytest.Monkey
         refused(done, "No Ray cluster answers at", "127.0.0.1:9", "ray start --head")
 
 
+@pytest.mark.slow
 def test_another_version_of_ray(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "__version__", "1.0.0")
     with pytest.raises(StiefelError, match="another version of Ray or Python"):
         run(small_cells(1), on="ray", datasets=MINE)
 
 
-OTHER = {
-    "cannot import stiefel-init": {"__init__.py": "raise ImportError('no such package')"},
-    "has stiefel-init 0.0.1": {
-        "__init__.py": "__version__ = '0.0.1'",
-        "lab/__init__.py": "",
-        "lab/train/__init__.py": "",
-        "lab/train/source.py": "def source_hash():\n    return 'another one'",
-    },
+WRONG: dict[str, tuple[int, dict[str, str]]] = {
+    "cannot import stiefel-init": (0, {"__init__.py": "raise ImportError('no such package')"}),
+    "has stiefel-init 0.0.1": (
+        0,
+        {
+            "__init__.py": "__version__ = '0.0.1'",
+            "lab/__init__.py": "",
+            "lab/train/__init__.py": "",
+            "lab/train/source.py": "def source_hash():\n    return 'another one'",
+        },
+    ),
+    "offers a GPU, but its PyTorch sees none": (1, {}),
 }
+"""What is said of a node with so many GPUs and these files of the package."""
 
 
-@pytest.mark.parametrize("sentence", OTHER)
-def test_a_node_with_another_package_or_none(cluster: Any, sentence: str, tmp_path: Path) -> None:
-    for name, text in OTHER[sentence].items():
+@pytest.mark.slow
+@pytest.mark.parametrize("sentence", WRONG)
+def test_a_node_with_another_package_or_none_or_no_gpu(cluster: Any, sentence: str, tmp_path: Path) -> None:
+    gpus, package = WRONG[sentence]
+    for name, text in package.items():
         path = tmp_path / "stiefel_init" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    node = cluster.add_node(num_cpus=1, env_vars={"PYTHONPATH": str(tmp_path)})
+    node = cluster.add_node(num_cpus=1, num_gpus=gpus, env_vars={"PYTHONPATH": str(tmp_path)} if package else {})
     try:
         with pytest.raises(StiefelError, match=sentence):
             run(small_cells(1), on="ray", datasets=MINE)
@@ -249,15 +222,7 @@ def test_a_node_with_another_package_or_none(cluster: Any, sentence: str, tmp_pa
         cluster.remove_node(node, allow_graceful=False)
 
 
-def test_a_gpu_that_pytorch_does_not_see(cluster: Any) -> None:
-    node = cluster.add_node(num_cpus=1, num_gpus=1)
-    try:
-        with pytest.raises(StiefelError, match="offers a GPU, but its PyTorch sees none"):
-            run(small_cells(1), on="ray", datasets=MINE)
-    finally:
-        cluster.remove_node(node, allow_graceful=False)
-
-
+@pytest.mark.slow
 def test_data_larger_than_an_object_store(cluster: Any) -> None:
     x = np.zeros((14, 1 << 20))
     big = Dataset("big", "classification", x, np.arange(14) % 2, 2, train_rows=12)

@@ -35,9 +35,23 @@ def outcomes(cells: list[Cell], threads: int) -> list[Outcome]:
     return train(cells, [images(157, seed=cell.seed % 2) for cell in cells], CPU, engine="graph")[0]
 
 
-@pytest.mark.parametrize(("count", "depth", "width"), [(5, 6, 16), (2, 3, 1024)])  # threads would share wide products
-def test_the_bits_are_those_of_one_thread_in_any_company(count: int, depth: int, width: int) -> None:
-    cells = [Cell("none", "he", depth, width, seed=seed, batch=None, epochs=2) for seed in range(count)]
+REGULARIZED = {"dropout": 0.2, "decay": 0.1, "schedule": "cosine", "batch": 64}
+
+
+@pytest.mark.parametrize(
+    ("count", "depth", "width", "options"),
+    [
+        (5, 6, 16, {"scheme": "he"}),
+        (2, 3, 1024, {"scheme": "he"}),  # threads would share wide products
+        (5, 6, 16, REGULARIZED),
+        (5, 6, 16, {"optimizer": "stiefel-adam", "rate": 0.05}),
+    ],
+)
+def test_the_bits_are_those_of_one_thread_in_any_company(
+    count: int, depth: int, width: int, options: dict[str, Any]
+) -> None:
+    made: dict[str, Any] = {"batch": None, "epochs": 2} | options
+    cells = [Cell("none", depth=depth, width=width, seed=seed, **made) for seed in range(count)]
     alone = [outcomes([cell], 1)[0] for cell in cells]
     for threads in (1, 2, 3):
         assert outcomes(cells, threads) == alone
@@ -126,9 +140,9 @@ def test_shared_seconds_add_up_to_those_that_passed() -> None:
     """Two stacks share the seconds from 2 to 6; by a clock that the test sets."""
     now = iter((0.0, 0.0, 2.0, 6.0, 9.0))
     clock = SharedClock(lambda: next(now))
-    first = clock.enter()
-    second = clock.enter()
-    taken = [clock.leave() - second, clock.leave() - first]
+    first = clock.change(1)
+    second = clock.change(1)
+    taken = [clock.change(-1) - second, clock.change(-1) - first]
     assert taken == [2.0, 7.0], "half of four seconds; two alone, half of four, three alone"
     assert sum(taken) == 9.0
 
@@ -175,10 +189,8 @@ def test_a_failure_or_an_interruption_stops_the_others(failure: bool) -> None:
 def test_concurrent_stacks_make_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
     cells = [Cell("mine", "he", depth, 5, seed=seed, epochs=2, batch=16) for depth in (1, 2, 3, 4) for seed in range(3)]
     alone = run(cells, datasets=MINE, device="cpu")
-    together, seen = runner._together, set[str]()
-    monkeypatch.setattr(runner, "_together", lambda *given: {
-        key._replace(stacks=3): group for key, group in together(*given).items()
-    })  # fmt: skip
+    seen = set[str]()
+    monkeypatch.setattr(runner.LocalTrainer, "_concurrent", lambda self, cell: 3)
 
     def noted(*given: Any) -> Any:
         seen.add(threading.current_thread().name)

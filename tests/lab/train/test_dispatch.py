@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from stiefel_init import StiefelError
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.cluster import ClusterSpec, Kind, Node, Slot
+from stiefel_init.lab.train.cluster import ClusterSpec, Kind, Node
 from stiefel_init.lab.train.dispatch import Dispatch, Queue
 
 LIMITS: dict[Kind, int] = {"cpu": 12, "cuda": 100}
@@ -68,7 +69,8 @@ def test_what_was_lost_comes_back_in_its_place_and_what_failed_is_tried_first() 
 
 
 def test_a_slow_slot_gets_nothing_that_the_others_would_have_done_before_it() -> None:
-    nodes = {name: Node(name, name, (Slot(name, name, kind, 0, 1, 1),)) for name, kind in KINDS.items()}
+    kinds: dict[str, Kind] = {"a": "cpu", "b": "cuda"}
+    nodes = {name: Node(name, name, kind, 0, 1, 1, slots=1) for name, kind in kinds.items()}
     cluster: Any = SimpleNamespace(nodes=nodes, ray=SimpleNamespace(remote=lambda work: work))
     dispatch = Dispatch(cluster, queue(cells(60)), lambda study, identities, slot: ([], []), None, print)
     assert not dispatch._too_slow("cpu"), "nobody knows yet"
@@ -80,11 +82,8 @@ def test_a_slow_slot_gets_nothing_that_the_others_would_have_done_before_it() ->
     assert not dispatch._too_slow("cuda")
 
 
-KINDS: dict[str, Kind] = {"a": "cpu", "b": "cuda"}
-
-
 @pytest.mark.parametrize(
-    ("on", "place"),
+    ("on", "spec"),
     [
         ("local", None),
         ("ray", ClusterSpec(None)),
@@ -92,5 +91,11 @@ KINDS: dict[str, Kind] = {"a": "cpu", "b": "cuda"}
         ("ray://head.example:10001?cores=4", ClusterSpec("ray://head.example:10001", 1.0, 4)),
     ],
 )
-def test_places(on: str, place: ClusterSpec | None) -> None:
-    assert ClusterSpec.of(on) == place
+def test_clusters_and_what_a_stack_takes_of_them(on: str, spec: ClusterSpec | None) -> None:
+    assert ClusterSpec.of(on) == spec
+
+
+@pytest.mark.parametrize("options", ["gpus=0", "gpus=2", "gpus=x", "cores=0", "cores=1.5", "gpus", "nodes=3"])
+def test_what_no_stack_takes(options: str) -> None:
+    with pytest.raises(StiefelError, match="asks for what no stack takes"):
+        ClusterSpec.of(f"ray?{options}")

@@ -1,20 +1,40 @@
-"""Where the fused engine goes, and what it says of what it cannot train."""
+"""The fused engine: where it goes, and its tf32, as exact as tf32 from half precision, whatever the numbers' range."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from plain_training import DEVICE, images
+from plain_training import (
+    DEVICE,
+    LOSSES,
+    SHAPES,
+    ProblemMaker,
+    descents,
+    flat,
+    fused,
+    images,
+    in_tf32,
+    scramble_,
+    table,
+    train_beside,
+    worst,
+)
 
 from stiefel_init import StiefelError
-from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train import fused as fused_engine
+from stiefel_init.lab.train.cell import SMOOTH, Cell, PrecisionName
 from stiefel_init.lab.train.fused import FusedEngine, agrees_with_graph
 from stiefel_init.lab.train.graph import GraphEngine
+from stiefel_init.lab.train.problem import Problem
 from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.training import pick_engine
+from stiefel_init.theory import ACTIVATIONS
 
 
 @pytest.mark.parametrize(
@@ -28,26 +48,24 @@ def test_the_fused_engine_goes_where_its_kernels_can_run(
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     cuda = torch.device("cuda")
-    task = images(50, classes=10)
-    assert FusedEngine.suits(Cell("none", width=64), task, cuda) is narrow
-    assert FusedEngine.suits(Cell("none", width=64, precision="tf32"), task, cuda) is tf32
-    assert FusedEngine.suits(Cell("none", width=128), task, cuda) is wide
-    assert not FusedEngine.suits(Cell("none", width=129), task, cuda)
-    assert not FusedEngine.suits(Cell("none", width=64), task, torch.device("cpu"))
+    problem = images(50, classes=10)
+    assert FusedEngine.suits(Cell("none", width=64), problem, cuda) is narrow
+    assert FusedEngine.suits(Cell("none", width=64, precision="tf32"), problem, cuda) is tf32
+    assert FusedEngine.suits(Cell("none", width=128), problem, cuda) is wide
+    assert not FusedEngine.suits(Cell("none", width=129), problem, cuda)
+    assert not FusedEngine.suits(Cell("none", width=64), problem, torch.device("cpu"))
     for cell, suits in ((Cell("none", width=64), narrow), (Cell("none", width=128), wide)):
-        assert pick_engine("auto", cell, task, cuda) is (FusedEngine if suits else GraphEngine)
+        assert pick_engine("auto", cell, problem, cuda) is (FusedEngine if suits else GraphEngine)
 
 
 def test_the_fused_engine_says_what_it_cannot_train() -> None:
-    task = images(17)
-    widths: tuple[Any, ...] = ((5, 6), 129)
-    for width in widths:
+    problem = images(17)
+    for width in ((5, 6), 129):
         cell = Cell("none", depth=2, width=width)
-        assert FusedEngine.refuses(cell, task) is not None
         with pytest.raises(StiefelError, match="engine='graph'"):
-            pick_engine("fused", cell, task, DEVICE)
-        assert pick_engine("graph", cell, task, DEVICE) is GraphEngine
-    assert FusedEngine.refuses(Cell("none", depth=2, width=128), task) is None
+            pick_engine("fused", cell, problem, DEVICE)
+        assert pick_engine("graph", cell, problem, DEVICE) is GraphEngine
+    assert FusedEngine.refuses(Cell("none", depth=2, width=128), problem) is None
     with pytest.raises(StiefelError, match="engine='fast' is not known"):
         run([Cell("wine", depth=2, width=5)], device="cpu", engine="fast")  # type: ignore[arg-type]
 
@@ -70,3 +88,124 @@ def test_kernels_that_nobody_compared_on_a_card_are_tried_there_first(capsys: py
     assert not capsys.readouterr().err
     assert not agrees_with_graph(Broken, "tanh", cpu)
     assert "No kernel for tanh on cpu (RuntimeError); its networks train slower." in capsys.readouterr().err
+
+
+# In the precision of tf32.
+
+
+def tf32_errors(cell: Cell, problem: Problem, scale: float = 1.0, rate: float = 64.0) -> tuple[float, float]:
+    """Gradients of the fused engine's tf32: error against tf32's own, and against true ones; medians of networks."""
+    cell = replace(cell, optimizer="sgd", rate=rate, batch=None, precision="tf32")
+    trainer = fused([replace(cell, seed=seed) for seed in range(5)], [problem] * 5)
+    scramble_(trainer.stack)
+    for weight in trainer.stack.parameters.weights[1:-1]:
+        weight.mul_(scale)
+    errors = []
+    for step in descents(trainer, [problem] * 5):
+        (found, true), (x, y) = step.gradient, step.batch
+        step.network.zero_grad()
+        LOSSES[problem.loss](in_tf32(step.network, x, exact=problem.scale != 1), y).backward()
+        errors.append((worst(found, flat(step.network, gradients=True)), worst(found, true)))
+    from_tf32, error = np.median(errors, 0)
+    return from_tf32, error
+
+
+@pytest.mark.parametrize("problem", [images, table])
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, "tanh", *SMOOTH])
+def test_one_part_is_as_exact_as_tf32(activation: str, problem: ProblemMaker) -> None:
+    from_tf32, error = tf32_errors(Cell("none", depth=3, width=6, activation=activation), problem(17))
+    assert from_tf32 < 1e-6 if activation in ("relu", "leaky_relu") else from_tf32 < error
+    assert 2e-5 < error < 4e-3
+
+
+@pytest.mark.parametrize(("depth", "width", "rows"), [*SHAPES, (2, 9, 256), (2, 16, 300)])
+def test_one_part_of_every_shape(depth: int, width: int, rows: int) -> None:
+    assert tf32_errors(Cell("none", depth=depth, width=width), table(rows))[0] < 1e-5
+
+
+def test_one_part_of_the_ends_of_a_scale() -> None:
+    """The largest number of a tile just below a power of two, and a tile of zeros."""
+    problem = table(17)
+    for features in (np.clip(problem.features, -1.5, 1.5), np.zeros_like(problem.features)):
+        features[0, 0] = np.nextafter(np.float32(2), np.float32(0)) if features.any() else 0
+        assert tf32_errors(Cell("none", depth=2, width=6), replace(problem, features=features))[0] < 1e-5
+
+
+def test_one_part_takes_the_whole_batch_or_shares_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`propagate` applies the gradient itself, or leaves it to `update` in one share of 64 rows or three of 16.
+
+    All start every step from the same parameters and moments: a difference in the last bit may change how half
+    precision rounds an activation, and would grow from step to step.
+
+    One share is the same gradient, bit for bit, but the compiler may fuse the optimizer's multiplications and additions
+    differently. That is about 30 roundings of 2⁻²⁴, of terms that may be twice the step: below 2⁻¹⁸ of the learning
+    rate, which the first four steps of Adam do not exceed. In the end both round the parameter, by half a unit each.
+
+    Three shares are added in another order. Changing the last bit of half of the activations and derivatives changes
+    a parameter by at most 0.0025 of the rate. Leaving a share out changes one by more than the rate.
+    """
+    # Deep enough for two rounds of biases; the last batch, of 20 rows, leaves one tile of 16 empty.
+    cells = [Cell("none", "he", 18, 6, activation="prelu", seed=seed, rate=rate, batch=40, precision="tf32")
+             for seed, rate in enumerate((1e-3, 4e-3))]  # fmt: skip
+    whole = fused(cells, [images(60)] * 2)
+    assert whole.shape["WHOLE"]
+    limits = {64: 2**-18, 16: 0.01}
+    shared = {}
+    for rows in limits:
+        monkeypatch.setattr(fused_engine, "_tile_rows", lambda cell, batch, rows=rows: rows)
+        shared[rows] = fused(cells, [images(60)] * 2)
+        assert shared[rows].tiles == -(-40 // rows)
+        shared[rows].shape["WHOLE"] = False
+    expected = whole.stack.parameters
+    for number, start in enumerate((0, 40, 0, 40)):
+        for engine in (whole, *shared.values()):
+            engine.stack.epoch = number // 2
+        for engine in shared.values():
+            engine.stack.parameters.flat.copy_(expected.flat)
+            for moment, true in zip(engine.moments, whole.moments):
+                moment.copy_(true)
+        for engine in (whole, *shared.values()):
+            engine.losses.zero_()
+            engine.step(start, min(start + 40, 60))
+        for rows, limit in limits.items():
+            found = shared[rows].stack.parameters
+            losses = [engine.losses.sum(1).tolist() for engine in (whole, shared[rows])]
+            assert losses[1] == pytest.approx(losses[0], rel=limit)
+            size = torch.maximum(found.flat.abs(), expected.flat.abs())
+            unit = torch.nextafter(size, torch.full_like(size, math.inf)) - size
+            off = ((found.flat - expected.flat).abs() - unit) / whole.rates[:, None]
+            assert float(off.max()) < limit, f"shares of {rows} rows, from {start}"
+    assert expected.slopes is not None
+    assert float((expected.slopes - 0.25).abs().min()) > 1e-4, "every slope has moved"
+
+
+def test_which_batches_are_whole() -> None:
+    cases: list[tuple[int, PrecisionName, int, bool]] = [
+        (256, "tf32", 64, True), (257, "tf32", 64, False), (65, "tf32", 65, False), (10, "float32", 4, False)
+    ]  # fmt: skip
+    for rows, precision, width, whole in cases:
+        trainer = fused([Cell("none", depth=2, width=width, batch=None, precision=precision)], [table(rows)])
+        assert trainer.shape["WHOLE"] == whole, (rows, precision, width)
+
+
+@pytest.mark.parametrize(("scale", "rate"), [(30.0, 1e-6), (1e-3, 1e12)])
+def test_one_part_of_numbers_beyond_half_precision(scale: float, rate: float) -> None:
+    """Activations up to 1e7, and derivatives down to 1e-15; of weights below 1e-3 the smallest lose digits."""
+    assert tf32_errors(Cell("none", depth=6, width=16), table(40), scale, rate)[0] < (1e-5 if scale > 1 else 3e-4)
+
+
+@pytest.mark.parametrize(("depth", "activation"), [(1, "relu"), pytest.param(4, "leaky_relu", marks=pytest.mark.slow)])
+def test_training_in_one_part_is_that_of_a_loop_in_tf32(depth: int, activation: str) -> None:
+    problem = table(37)
+    cells = [Cell("none", depth=depth, width=6, activation=activation, seed=seed, batch=16, rate=4e-3,
+                  precision="tf32") for seed in range(5)]  # fmt: skip
+    trainer = fused(cells, [problem] * 5)
+    parameters = trainer.stack.parameters.flat
+    scramble_(trainer.stack)
+    start = parameters.clone()
+
+    def adam(network: torch.nn.Module, cell: Cell) -> torch.optim.Optimizer:
+        return torch.optim.Adam(network.parameters(), lr=cell.rate)
+
+    assert np.median(train_beside(trainer, [problem] * 5, adam, 2, 1e-3, lambda *of: in_tf32)) < 1e-5
+    assert float((parameters - start).abs().max()) > 1e-2

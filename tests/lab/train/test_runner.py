@@ -8,28 +8,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from laboratory import MINE, small_cells
 from plain_training import DEVICE
 
 from stiefel_init import StiefelError
-from stiefel_init.lab.data import from_arrays
 from stiefel_init.lab.train import runner
 from stiefel_init.lab.train.cell import Cell, split_evenly
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.graph import GraphEngine
+from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.record import Outcome
 from stiefel_init.lab.train.runner import DeviceName, run
-from stiefel_init.lab.train.task import Tasks
 from stiefel_init.lab.train.training import train
 
 WHERE: DeviceName = "cuda" if DEVICE.type == "cuda" else "cpu"
-MINE = {"mine": from_arrays(np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3)}
-
-
-def mine(count: int, **options: Any) -> list[Cell]:
-    return [Cell("mine", depth=2, width=5, seed=seed, epochs=2, batch=16, **options) for seed in range(count)]
 
 
 def no_memory(count: int) -> None:
@@ -39,7 +33,7 @@ def no_memory(count: int) -> None:
 
 
 def test_out_of_memory_splits_the_stack_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = run(mine(7), datasets=MINE, device=WHERE)
+    expected = run(small_cells(7), datasets=MINE, device=WHERE)
     tried: list[int] = []
 
     def small_memory(cells: Sequence[Cell], *rest: Any) -> tuple[list[Outcome], str]:
@@ -50,7 +44,7 @@ def test_out_of_memory_splits_the_stack_and_goes_on(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(runner, "train", small_memory)
     told: list[str] = []
-    found = run(mine(7), datasets=MINE, device=WHERE, warn=told.append)
+    found = run(small_cells(7), datasets=MINE, device=WHERE, warn=told.append)
     assert tried == [7, 4, 2, 2, 3, 2, 1]
     assert len(told) == 3
     assert "7 networks did not fit" in told[0]
@@ -59,16 +53,13 @@ def test_out_of_memory_splits_the_stack_and_goes_on(monkeypatch: pytest.MonkeyPa
         assert (a.cell, a.score) == (b.cell, b.score)
 
 
-def test_one_network_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_network_that_does_not_fit_and_other_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "train", lambda cells, *rest: no_memory(1))
     with pytest.raises(StiefelError, match="One network of depth 2 does not fit in the memory of"):
-        run(mine(1), datasets=MINE, device=WHERE)
-
-
-def test_other_failures_are_not_taken_for_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+        run(small_cells(1), datasets=MINE, device=WHERE)
     monkeypatch.setattr(runner, "train", lambda cells, *rest: torch.zeros(2) @ torch.zeros(3))
     with pytest.raises(RuntimeError, match="size"):
-        run(mine(4), datasets=MINE, device=WHERE)
+        run(small_cells(4), datasets=MINE, device=WHERE)
 
 
 def test_a_trained_stack_gives_its_memory_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,44 +73,34 @@ def test_a_trained_stack_gives_its_memory_back_at_once(monkeypatch: pytest.Monke
         monkeypatch.setattr(kind, "close", watch)
     gc.disable()
     try:
-        run(mine(2), datasets=MINE, device=WHERE)
+        run(small_cells(2), datasets=MINE, device=WHERE)
     finally:
         gc.enable()
     assert [one() for one in held] == [None, None]
 
 
-def test_a_stack_holds_as_many_as_the_memory_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_MEMORY_SHARE", 1e-12)
-    assert [len(stack) for stack in runner.plan(mine(3), Tasks(MINE), DEVICE, set())] == [1, 1, 1]
-
-
-def test_stacks_hold_what_can_be_trained_together_and_do_not_depend_on_what_is_done() -> None:
-    cells = mine(5) + mine(2, activation="elu") + mine(3, scheme="he") + [replace(cell, width=6) for cell in mine(1)]
-    tasks = Tasks(MINE)
-    stacks = runner.plan(cells, tasks, DEVICE, set(), most=4)
+def test_stacks_hold_what_fits_and_trains_together_whatever_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = (
+        small_cells(5)
+        + small_cells(2, activation="elu")
+        + small_cells(3, scheme="he")
+        + [replace(cell, width=6) for cell in small_cells(1)]
+    )
+    problems = Problems(MINE)
+    stacks = runner.plan(cells, problems, DEVICE, set(), most=4)
     assert sorted(map(len, stacks)) == [1, 2, 4, 4]
     assert sorted(cell.key for stack in stacks for cell in stack) == sorted(cell.key for cell in cells)
     done = {stacks[0][0], *stacks[2]}
-    rest = runner.plan(cells, tasks, DEVICE, done, most=4)
+    rest = runner.plan(cells, problems, DEVICE, done, most=4)
     assert rest == [part for stack in stacks if (part := [cell for cell in stack if cell not in done])]
+    monkeypatch.setattr(runner, "_MEMORY_SHARE", 1e-12)
+    assert [len(stack) for stack in runner.plan(small_cells(3), problems, DEVICE, set())] == [1, 1, 1], (
+        "of little memory"
+    )
 
 
 @pytest.mark.parametrize(("count", "most", "sizes"), [(1, 3, [1]), (7, 3, [2, 3, 2]), (12, 12, [12])])
 def test_split_evenly(count: int, most: int, sizes: list[int]) -> None:
-    parts = split_evenly(mine(count), most)
+    parts = split_evenly(small_cells(count), most)
     assert [len(part) for part in parts] == sizes
-    assert [cell for part in parts for cell in part] == mine(count)
-
-
-def test_records_come_in_the_order_of_the_cells_each_cell_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained: list[Cell] = []
-
-    def watch(cells: Sequence[Cell], *rest: Any) -> tuple[list[Outcome], str]:
-        trained.extend(cells)
-        return train(cells, *rest)
-
-    monkeypatch.setattr(runner, "train", watch)
-    cells = [*mine(2, scheme="he"), *mine(2), mine(1)[0]]
-    records = run(cells, datasets=MINE, device=WHERE)
-    assert [record.cell for record in records] == cells
-    assert len(trained) == 4
+    assert [cell for part in parts for cell in part] == small_cells(count)

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,39 +54,28 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_the_hash_of_a_folder_is_the_one_that_git_gives_it(small: Path) -> None:
+    """git keeps no empty folders; what Python compiled is no source."""
+    for name in ("__pycache__/a.cpython-311.pyc", "a/__pycache__/x.cpython-311.pyc", "a.pyc", "gone/__pycache__/o.pyc"):
+        (small / name).parent.mkdir(parents=True, exist_ok=True)
+        (small / name).write_bytes(b"compiled")
+    (small / "empty").mkdir()
+    assert git(small, "status", "--porcelain") == ""
     assert source.source_hash.__wrapped__(small) == git(small, "rev-parse", "HEAD:./")
     assert source._tree(small / "a").hex() == git(small, "rev-parse", "HEAD:./a")
 
 
-def test_what_python_leaves_behind_does_not_count(small: Path) -> None:
-    before = source._tree(small)
-    for name in ("__pycache__/a.cpython-311.pyc", "a/__pycache__/x.cpython-311.pyc", "a.pyc"):
-        (small / name).parent.mkdir(exist_ok=True)
-        (small / name).write_bytes(b"compiled")
-    assert source._tree(small) == before
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "content": lambda folder: (folder / "a" / "b" / "c.py").write_bytes(b"4\n"),
+    "name": lambda folder: (folder / "a.py").rename(folder / "b.py"),
+    "new file": lambda folder: (folder / "new.py").write_bytes(b""),
+    "file gone": lambda folder: (folder / "a" / "x.py").unlink(),
+}
 
 
-def test_a_folder_that_is_left_of_an_older_version_does_not_count(small: Path) -> None:
-    """git keeps no empty folders; what Python compiled there once is no source."""
-    before = source._tree(small)
-    (small / "gone" / "__pycache__").mkdir(parents=True)
-    (small / "gone" / "__pycache__" / "old.cpython-311.pyc").write_bytes(b"compiled")
-    (small / "empty").mkdir()
-    assert git(small, "status", "--porcelain") == ""
-    assert source._tree(small) == before
-
-
-@pytest.mark.parametrize("change", ["content", "name", "new file", "file gone"])
+@pytest.mark.parametrize("change", CHANGES)
 def test_every_change_of_the_source_is_another_hash(change: str, small: Path) -> None:
     before = source._tree(small)
-    if change == "content":
-        (small / "a" / "b" / "c.py").write_bytes(b"4\n")
-    elif change == "name":
-        (small / "a.py").rename(small / "b.py")
-    elif change == "new file":
-        (small / "new.py").write_bytes(b"")
-    else:
-        (small / "a" / "x.py").unlink()
+    CHANGES[change](small)
     assert source._tree(small) != before
     commit_all(small.parent)
     assert source._tree(small).hex() == git(small, "rev-parse", "HEAD:./")
@@ -123,10 +113,9 @@ def test_the_records_of_the_paper_are_of_one_commit() -> None:
 def told(place: Path) -> tuple[str, str | None]:
     """(source_hash, commit) as the package at `place` tells them."""
     code = "from stiefel_init.lab.train.source import commit, source_hash; print(source_hash(), commit())"
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", code], cwd="/", env={**os.environ, "PYTHONPATH": str(place)},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(place)}
+    command = [sys.executable, "-B", "-c", code]
+    done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=True)
     found, commit = done.stdout.split()
     return found, None if commit == "None" else commit
 
@@ -143,25 +132,18 @@ def test_a_package_in_a_source_tree_names_the_commit_that_has_its_files(tmp_path
     found, commit = told(tmp_path / "src")
     assert found == git(tmp_path, "rev-parse", "HEAD:src/stiefel_init")
     assert commit == git(tmp_path, "rev-parse", "--short=12", "HEAD")
-    (package / "core" / "errors.py").write_bytes((package / "core" / "errors.py").read_bytes() + b"# changed\n")
+    with (package / "core" / "errors.py").open("ab") as file:
+        file.write(b"# changed\n")
     changed, commit = told(tmp_path / "src")
     assert changed != found
     assert commit is None, "the files are not those of the commit"
 
 
-def test_a_package_that_lies_in_someone_elses_repository_names_no_commit(tmp_path: Path) -> None:
-    (tmp_path / "analysis.py").write_text("import stiefel_init\n")
-    (tmp_path / ".gitignore").write_text("venv/\n")
-    commit_all(tmp_path)
-    ignored, untracked = tmp_path / "venv", tmp_path / "vendored"
-    for place in (ignored, untracked):
-        copied(place)
-        assert told(place)[1] is None
-    assert told(ignored)[0] == told(untracked)[0] == source._tree(ignored / "stiefel_init").hex()
-
-
-def test_without_a_repository_the_hash_is_known_all_the_same(tmp_path: Path) -> None:
-    copied(tmp_path)
-    found, commit = told(tmp_path)
-    assert len(found) == 40
-    assert commit is None
+@pytest.mark.parametrize("ignored", [True, False, None], ids=["ignored", "untracked", "no repository"])
+def test_elsewhere_the_hash_is_known_and_no_commit(ignored: bool | None, tmp_path: Path) -> None:
+    """In someone else's repository, which may ignore the package, or in none."""
+    if ignored is not None:
+        (tmp_path / ".gitignore").write_text("venv/\n" if ignored else "")
+        commit_all(tmp_path)
+    package = copied(tmp_path / "venv")
+    assert told(tmp_path / "venv") == (source._tree(package).hex(), None)

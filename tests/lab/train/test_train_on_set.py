@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from conftest import assert_refused
-from laboratory import MINE, small_cells, timeless
 from plain_training import (
     DEVICE,
     ENGINES,
@@ -21,16 +19,15 @@ from plain_training import (
     images,
     of_stack,
     plain,
-    reference_epoch,
     table,
+    train_beside,
 )
 from torch import nn
 
 from stiefel_init import StiefelError, check
 from stiefel_init.core import geometry as _on_set
 from stiefel_init.lab.train.cell import ON_SET, Cell, OptimizerName
-from stiefel_init.lab.train.on_set import ANGLES
-from stiefel_init.lab.train.runner import run
+from stiefel_init.lab.train.optimizer import ANGLES
 from stiefel_init.lab.train.training import EngineName, pick_engine
 from stiefel_init.torch.optim import StiefelAdam, StiefelMuon, StiefelSGD
 
@@ -53,7 +50,7 @@ def ordinary(network: nn.Sequential, cell: Cell) -> Any:
 @pytest.mark.filterwarnings("ignore:4 of 4 matrices:UserWarning")  # the loop is in float64, its start rounded
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, in Triton's interpreter
 @pytest.mark.parametrize(
-    ("optimizer", "width", "engine", "task"),
+    ("optimizer", "width", "engine", "problem"),
     [
         *product(RATES, (6, (6, 6, 9, 9, 4)), ["graph"], (images, table)),
         ("stiefel-adam", 6, "fused", images),  # fewer, as an interpreter runs them
@@ -61,39 +58,21 @@ def ordinary(network: nn.Sequential, cell: Cell) -> Any:
     ],
 )
 def test_the_laboratory_trains_as_the_optimizers_do(
-    optimizer: OptimizerName, width: Any, engine: EngineName, task: Any
+    optimizer: OptimizerName, width: Any, engine: EngineName, problem: Any
 ) -> None:
     epochs = 4 if engine == "graph" else 2
     cells = [
         Cell("none", depth=5, width=width, activation="elu", seed=seed, batch=16, rate=rate, optimizer=optimizer)
         for seed, rate in enumerate(RATES[optimizer])
     ]
-    tasks = [task(37 if engine == "graph" else 20, seed=seed) for seed in range(2)]
-    trainer = engine_of(engine, cells, tasks)
-    stack = trainer.stack
-    start = stack.parameters.flat.clone()
-    networks = [plain(stack, index) for index in range(2)]
-    optimizers = [ordinary(network, cell) for network, cell in zip(networks, cells)]
-    for number in range(epochs):
-        losses, _ = epoch(trainer, number)
-        for index in range(2):
-            expected = reference_epoch(networks[index], optimizers[index], stack, tasks[index], index)
-            assert float(losses[index]) / stack.size == pytest.approx(expected, rel=2e-4)
-    for index, network in enumerate(networks):
-        pairs = zip(of_stack(stack, index, stack.parameters.flat), flat(network))
-        assert max(float((a - b).abs().max()) for a, b in pairs) < 2e-4
-    for number, weight in enumerate(stack.parameters.weights):
+    problems = [problem(37 if engine == "graph" else 20, seed=seed) for seed in range(2)]
+    trainer = engine_of(engine, cells, problems)
+    parameters = trainer.stack.parameters
+    start = parameters.flat.clone()
+    assert max(train_beside(trainer, problems, ordinary, epochs, 2e-4)) < 2e-4
+    for number, weight in enumerate(parameters.weights):
         assert bool(check(weight, tol=1e-5)) == (0 < number < 5), number
-    assert float((stack.parameters.flat - start).abs().max()) > 0.005 * epochs
-
-
-def test_outcomes_do_not_depend_on_companions(tmp_path: Path) -> None:
-    cells = small_cells(3, optimizer="stiefel-adam", rate=0.05)
-    together = run(cells, out=tmp_path / "together", datasets=MINE)
-    alone = [run([cell], out=tmp_path / "alone", datasets=MINE)[0] for cell in cells]
-    assert timeless(together) == timeless(alone)
-    free = run([replace(cell, optimizer="adam") for cell in cells], out=tmp_path / "free", datasets=MINE)
-    assert all(one.train_loss != other.train_loss for one, other in zip(together, free))
+    assert float((parameters.flat - start).abs().max()) > 0.005 * epochs
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -121,8 +100,8 @@ def test_weights_are_let_go_after_half_of_the_steps(engine: EngineName) -> None:
         "none", depth=4, width=6, activation="elu", epochs=4, batch=16, rate=0.02, optimizer="stiefel-adam",
         schedule="release",
     )  # fmt: skip
-    task = images(37)
-    trainer = engine_of(engine, [cell], [task])
+    problem = images(37)
+    trainer = engine_of(engine, [cell], [problem])
     stack = trainer.stack
     for number in range(2):
         epoch(trainer, number)
@@ -141,7 +120,7 @@ def test_weights_are_let_go_after_half_of_the_steps(engine: EngineName) -> None:
             group["lr"] = 0.0
         trainer.epoch()
         for start in range(0, stack.size, stack.batch):
-            x, y = batch_of(stack, task, 0, start, min(start + stack.batch, stack.size))
+            x, y = batch_of(stack, problem, 0, start, min(start + stack.batch, stack.size))
             adam.zero_grad()
             nn.functional.cross_entropy(network(x), y).backward()
             adam.param_groups[0]["lr"] = 0.02 * stack.rate_factor(start)
@@ -160,8 +139,8 @@ def test_gains_are_learned_beside_members(engine: EngineName) -> None:
         "none", depth=4, width=6, activation="elu", epochs=2, batch=16, rate=rate, optimizer="gain-adam",
         schedule="cosine",
     )  # fmt: skip
-    task = images(20)
-    trainer = engine_of(engine, [cell], [task])
+    problem = images(20)
+    trainer = engine_of(engine, [cell], [problem])
     stack = trainer.stack
     network = plain(stack, 0)
     names = ["2.weight", "4.weight", "6.weight"]
@@ -174,7 +153,7 @@ def test_gains_are_learned_beside_members(engine: EngineName) -> None:
     for number in range(2):
         epoch(trainer, number)
         for step, start in enumerate(range(0, stack.size, stack.batch), 2 * number + 1):
-            x, y = batch_of(stack, task, 0, start, min(start + stack.batch, stack.size))
+            x, y = batch_of(stack, problem, 0, start, min(start + stack.batch, stack.size))
             weights = {name: gain.exp() * member for name, gain, member in zip(names, s, q)}
             for tensor in (*free, *s, *q):
                 tensor.grad = None
@@ -194,24 +173,26 @@ def test_gains_are_learned_beside_members(engine: EngineName) -> None:
         assert check(weight[0] / weight[0].sum(-1).mean(), tol=1e-5)
 
 
-def test_release_is_for_weights_that_are_held() -> None:
-    assert_refused(lambda: Cell("digits", schedule="release"), ["optimizer='adam'", "'stiefel-adam'"])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"schedule": "release"}, ["optimizer='adam'", "'stiefel-adam'"]),
+        ({"scheme": "he", "optimizer": "stiefel-adam"}, ["scheme='he'", "'permutation'"]),
+        ({"scheme": "lsuv", "optimizer": "stiefel-sgd"}, ["scheme='lsuv'"]),
+        ({"scheme": "he", "optimizer": "orthogonal-adam"}, ["orthogonal", "scheme='he'"]),
+    ],
+)
+def test_cells_that_cannot_be_on_the_set(options: dict[str, Any], words: list[str]) -> None:
+    assert_refused(lambda: Cell("digits", **options), words)
 
 
 def test_who_can_train_them() -> None:
     cell = Cell("digits", optimizer="stiefel-adam")
     assert pick_engine("auto", cell, images(20), torch.device("cpu")).name == "graph"
-    assert_refused(lambda: Cell("digits", "he", optimizer="stiefel-adam"), ["scheme='he'", "'permutation'"])
-    assert_refused(lambda: Cell("digits", "lsuv", optimizer="stiefel-sgd"), ["scheme='lsuv'"])
-    assert_refused(lambda: Cell("digits", "he", optimizer="orthogonal-adam"), ["orthogonal", "scheme='he'"])
-    assert Cell("digits", "orthogonal", optimizer="orthogonal-adam").optimizer in ON_SET
-    for refused in (
-        Cell("digits", optimizer="stiefel-muon"),
-        replace(cell, width=65),
-        replace(cell, precision="tf32"),
-    ):
+    assert pick_engine("fused", cell, images(20), DEVICE).name == "fused"
+    for refused in (replace(cell, optimizer="stiefel-muon"), replace(cell, width=65), replace(cell, precision="tf32")):
         with pytest.raises(StiefelError, match=r"has no kernel for optimizer='stiefel-.*use engine='graph'[.]$"):
             pick_engine("fused", refused, images(20), DEVICE)
-    assert pick_engine("fused", cell, images(20), DEVICE).name == "fused"
     for scheme in ("permutation", "lee", "identity", "rotation 0.1"):
         assert Cell("digits", scheme, optimizer="stiefel-muon").optimizer in ON_SET
+    assert Cell("digits", "orthogonal", optimizer="orthogonal-adam").optimizer in ON_SET

@@ -11,19 +11,17 @@ import torch
 from stiefel_init import StiefelError
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.network import predict
+from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.stack import Stack
-from stiefel_init.lab.train.task import Tasks
 from stiefel_init.lab.train.watched import Watching, mirror, named
 
-CELL = Cell("digits", "stiefel", depth=3, width=16, epochs=2)
 
-
-@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "prelu", "elu", "selu", "tanh", "gelu", "silu"])
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "prelu", "selu", "tanh", "gelu"])
 def test_the_watched_module_is_the_network(activation: str) -> None:
     cells = [Cell("digits", "he", depth=3, width=16, activation=activation, seed=seed) for seed in (0, 1)]
-    task = Tasks()(cells[0])
-    stack = Stack(cells, [task, task], torch.device("cpu"))
+    problem = Problems()(cells[0])
+    stack = Stack(cells, [problem, problem], torch.device("cpu"))
     x = stack.data.inputs(stack.data.features[:32])
     expected = predict(stack.parameters, stack.net, x.expand(2, -1, -1))[1]
     model = mirror(stack, 1)
@@ -34,10 +32,8 @@ def test_the_watched_module_is_the_network(activation: str) -> None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd", "stiefel-adam"])
 def test_watching_changes_nothing_and_tells_what_the_engine_did(tmp_path: Path, optimizer: Any) -> None:
-    start = Cell(
-        "digits", "stiefel", depth=3, width=16, epochs=6, batch=None, optimizer=optimizer
-    )  # an epoch is a step
-    cells = [replace(start, seed=seed) for seed in (0, 1)]
+    cell = Cell("digits", "stiefel", depth=3, width=16, epochs=6, batch=None, optimizer=optimizer)
+    cells = [cell, replace(cell, seed=1)]  # an epoch is a step
     plain = run(cells, device="cpu", engine="graph")
     seen = run(cells, device="cpu", watching=Watching(tmp_path / "watch", every=2))
     assert [record.train_loss for record in seen] == [record.train_loss for record in plain]
@@ -64,7 +60,7 @@ def test_what_breaks_is_told_with_the_name_of_the_network(tmp_path: Path) -> Non
 
 def test_a_cluster_cannot_be_watched(tmp_path: Path) -> None:
     with pytest.raises(StiefelError, match=r'on="ray" trains on other machines, which cannot be watched'):
-        run([CELL], on="ray", watching=Watching(tmp_path / "watch"))
+        run([Cell("digits")], on="ray", watching=Watching(tmp_path / "watch"))
     assert not (tmp_path / "watch").exists()
 
 

@@ -11,7 +11,7 @@ from paper.protocols.hypotheses import Protocol, numbers
 from paper.tables.published import Published
 
 from stiefel_init.lab.data import CATALOG
-from stiefel_init.lab.train import task
+from stiefel_init.lab.train import problem
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 
@@ -43,7 +43,7 @@ def run(cell: Cell, base: str, rng: np.random.Generator) -> list[float]:
 def record(cell: Cell, base: str, rng: np.random.Generator) -> Record:
     """The record of one run."""
     curve = run(cell, base, rng)
-    metric = task.RMSE if base == "diabetes" else task.ACCURACY
+    metric = problem.RMSE if base == "diabetes" else problem.ACCURACY
     made = {"device": "none", "engine": "by hand"}
     return Record(cell, metric, curve[-1], tested=EPOCHS, test_score=tuple(curve), environment=made)
 

@@ -20,8 +20,8 @@ from paper.studies.tuned import FEW, FIRST, TUNING, Setting
 from stiefel_init import StiefelError
 from stiefel_init.lab.data import load
 from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.record import Record
-from stiefel_init.lab.train.task import Tasks
 
 Truth = Callable[[Cell], float]
 
@@ -45,7 +45,7 @@ def records_of(truth: Truth, seeds: int = 4, noise: float = 0.2, *, full_stages:
 
 def study(truth: Truth, seeds: int = 4, *, full_stages: int = 0) -> Found:
     records = records_of(truth, seeds, full_stages=full_stages)
-    rows = [] if full_stages else speed(records, Tasks(), seeds, True)  # the full study's data are not at hand
+    rows = [] if full_stages else speed(records, Problems(), seeds, True)  # the full study's data are not at hand
     found = found_in(records, rows, seeds)
     assert found is not None
     return found

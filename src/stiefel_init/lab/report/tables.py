@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from ..train.problem import Metric
     from ..train.record import Record
-    from ..train.task import Metric
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def summary(records: Sequence[Record], title: str = "") -> Table:
 def score_text(score: float | None, metric: Metric) -> str:
     """A score as tables show it: accuracies to a tenth of a percent, errors to four digits.
 
-    >>> from stiefel_init.lab.train.task import ACCURACY, RMSE
+    >>> from stiefel_init.lab.train.problem import ACCURACY, RMSE
     >>> score_text(97.123, ACCURACY), score_text(1234567.8, RMSE), score_text(0.00123456, RMSE)
     ('97.1', '1,234,568', '0.001235')
     """

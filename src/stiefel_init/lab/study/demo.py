@@ -14,10 +14,10 @@ from ..report.chart import Chart, Line, Panel, learning, screen_colour
 from ..report.page import write_page
 from ..report.tables import summary
 from ..train.cell import Cell
+from ..train.evaluation import SignalProfile, measure_signal
+from ..train.problem import Problems
 from ..train.record import Record
 from ..train.runner import DeviceName, pick_device, run
-from ..train.signal import Signal, measure
-from ..train.task import Tasks
 from . import SCHEMES
 
 DATASET = "digits"
@@ -53,9 +53,9 @@ def run_demo(out: Path, device: DeviceName, epochs: int) -> Path:
     cells = networks(epochs)
     print(f"Training {len(cells)} plain ReLU networks on {DATASET}: {len(SCHEMES)} initializations, depths {DEPTHS}.")
     records = run(cells, out=out, device=device, title="demo")
-    task, deep = Tasks()(cells[0]), max(DEPTHS)
+    task, deep = Problems()(cells[0]), max(DEPTHS)
     signals = {
-        scheme: measure([Cell(DATASET, scheme, deep, WIDTH, seed=seed) for seed in range(SEEDS)], task)
+        scheme: measure_signal([Cell(DATASET, scheme, deep, WIDTH, seed=seed) for seed in range(SEEDS)], task)
         for scheme in SCHEMES
     }
     table = summary(records)
@@ -91,7 +91,7 @@ is that of 256 training images, mean of {SEEDS} seeds. Every number on this page
     return path
 
 
-def meaning(records: Sequence[Record], signals: Mapping[str, Signal]) -> list[str]:
+def meaning(records: Sequence[Record], signals: Mapping[str, SignalProfile]) -> list[str]:
     """What the records and the signal before training show, in sentences."""
     scores: dict[tuple[str, int], list[float]] = {}
     for record in records:
@@ -136,7 +136,7 @@ def _and(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def signal_chart(signals: Mapping[str, Signal]) -> Chart:
+def signal_chart(signals: Mapping[str, SignalProfile]) -> Chart:
     """Spread, distinct units, share of firing units and gradient over the layers; one line for each scheme."""
     panels = []
     for name, label, logarithmic in _PANELS:

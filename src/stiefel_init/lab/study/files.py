@@ -17,8 +17,8 @@ from ..data import Dataset
 from ..files import prepare, write_whole
 from ..report.tables import Table, score_text
 from ..train.cell import ADDED, Cell
+from ..train.problem import METRICS
 from ..train.record import Record
-from ..train.task import METRICS
 from .own import Outcome
 from .rates import base_name, times
 from .significance import compared

@@ -18,10 +18,10 @@ from ..data.dataset import Task as TaskName
 from ..files import prepare
 from ..train.cell import Cell, OptimizerName, PrecisionName, ScheduleName, digest
 from ..train.cluster import ClusterSpec, reach
+from ..train.problem import Problems
 from ..train.record import Record
 from ..train.runner import DeviceName, pick_device
 from ..train.runner import check as check_cells
-from ..train.task import Tasks
 from . import SCHEMES
 from .rates import FIRST_SEED, MOST_SEEDS, Choice, Rates, at, choose, parts
 
@@ -207,7 +207,7 @@ def check(study: Study, out: Path, folder: Path | None, device: DeviceName, on: 
     where = pick_device(device) if place is None else None
     if place is not None:
         reach(place)
-    check_cells(study.forecast_cells(), Tasks(study.datasets, folder), where)
+    check_cells(study.forecast_cells(), Problems(study.datasets, folder), where)
     prepare(out)
 
 

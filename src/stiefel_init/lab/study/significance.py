@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from ..train.task import Metric
+from ..train.problem import Metric
 
 LEVEL = 0.95
 
@@ -33,7 +33,7 @@ class Compared(NamedTuple):
 def compared(samples: Sequence[np.ndarray], metric: Metric) -> list[Compared]:
     """Each sample of scores, compared with the one that has the best mean.
 
-    >>> from stiefel_init.lab.train.task import ACCURACY
+    >>> from stiefel_init.lab.train.problem import ACCURACY
     >>> good, bad = compared([np.array([90.0, 91.0, 92.0]), np.array([50.0, 51.0, 52.0])], ACCURACY)
     >>> good.best, bad.best, bad.p < 1e-4, f"{good.low:.1f} to {good.high:.1f}"
     (True, False, True, '88.5 to 93.5')

@@ -1,1 +1,1 @@
-"""Training many networks at once: cells, tasks, stacks, engines, records. The README beside this file has the map."""
+"""Training many networks at once: cells, stacks, engines, records. The README beside this file has the map."""

@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import numbers
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from operator import attrgetter
@@ -114,40 +114,10 @@ class Cell:
             settle("width", tuple(self.width))
         if isinstance(self.width, tuple) and len(self.width) == 1:  # (5,) and 5 are one cell
             settle("width", self.width[0])
-        for name in ("rate", "alpha", "decay", "dropout", "ends"):  # 2 and 2.0 are one cell
+        for name in _NUMBERS:  # 2 and 2.0 are one cell
             if isinstance(getattr(self, name), numbers.Real):
                 settle(name, float(getattr(self, name)))
-        if self.activation not in SMOOTH and self.activation not in activations():
-            raise unknown("activation", self.activation, (*activations(), *SMOOTH))
-        if self.scheme.activations and self.activation not in self.scheme.activations:
-            made_for = " or ".join(map(repr, self.scheme.activations))
-            raise StiefelError(
-                f"scheme={str(self.scheme)!r} needs activation={made_for}, not {self.activation!r}; give that one."
-            )
-        if self.scheme.calibrates == "quotient":
-            raise StiefelError(
-                f"scheme={str(self.scheme)!r} needs third derivatives, which the laboratory's engines do not have; use "
-                "stiefel_init.torch.initialize_ and a loop of your own."
-            )
-        if self.scheme.residual or self.scheme.attention:
-            made_for = "residual networks" if self.scheme.residual else "transformers"
-            raise StiefelError(f"scheme={str(self.scheme)!r} is for {made_for}; the laboratory trains plain networks.")
-        for name, choices in (("optimizer", OPTIMIZERS), ("precision", PRECISIONS), ("schedule", SCHEDULES)):
-            if getattr(self, name) not in choices:
-                raise unknown(name, getattr(self, name), choices)
-        if self.protocol != PROTOCOL:
-            raise StiefelError(f"protocol={self.protocol!r} is of another version of stiefel-init; leave it out.")
-        if self.optimizer in ON_SET and not _starts_on_set(self.scheme, ON_SET[self.optimizer].ones):
-            kept = "in the set" if ON_SET[self.optimizer].ones else "orthogonal"
-            raise StiefelError(
-                f"optimizer={self.optimizer!r} keeps weights {kept}, but scheme={str(self.scheme)!r} does not start "
-                "them so; use a scheme such as 'stiefel' or 'permutation', or optimizer='adam'."
-            )
-        if self.schedule == "release" and self.optimizer not in ON_SET:
-            raise StiefelError(
-                f"schedule='release' lets go of weights that optimizer={self.optimizer!r} does not hold; use "
-                "optimizer='stiefel-adam', or schedule='cosine'."
-            )
+        self._check_choices()
         _positive("depth", self.depth)
         if self.depth > MOST_DEPTH:
             raise StiefelError(f"depth={self.depth} is too deep; give at most {MOST_DEPTH}.")
@@ -159,24 +129,47 @@ class Cell:
             raise StiefelError(
                 f"width={self.width} names {len(self.width)} layers, but depth={self.depth}; give one width per layer."
             )
-        _positive("epochs", self.epochs)
-        for name in ("batch", "shots"):
-            if getattr(self, name) is not None:
+        for name in ("epochs", "batch", "shots"):
+            if name == "epochs" or getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
         _check_seed(self.seed)
-        if not isinstance(self.rate, float) or not 0 < self.rate < math.inf:
-            raise StiefelError(f"rate={self.rate!r} is not a learning rate; give a positive number.")
-        if self.alpha is not None and not (isinstance(self.alpha, float) and math.isfinite(self.alpha)):
-            raise StiefelError(f"alpha={self.alpha!r} is not finite; the paper's values are -2, 0, 2 and 50.")
-        if not isinstance(self.decay, float) or not 0 <= self.decay < math.inf:
-            raise StiefelError(f"decay={self.decay!r} is not a weight decay; give a number ≥ 0, such as 0.01.")
-        if not isinstance(self.dropout, float) or not 0 <= self.dropout < 1:
-            raise StiefelError(
-                f"dropout={self.dropout!r} is not a probability below 1; give a number from 0 up to 1, such as 0.1."
-            )
+        for name, (sound, sentence) in _NUMBERS.items():
+            value = getattr(self, name)
+            if not (name == "alpha" and value is None) and not (isinstance(value, float) and sound(value)):
+                raise StiefelError(f"{name}={value!r} is not {sentence}")
 
-        if not isinstance(self.ends, float) or not 0 < self.ends < math.inf:
-            raise StiefelError(f"ends={self.ends!r} is not a factor of the learning rate; give a positive number.")
+    def _check_choices(self) -> None:
+        """Refuse names that are not known, and those that do not go together."""
+        scheme = str(self.scheme)
+        if self.activation not in SMOOTH and self.activation not in activations():
+            raise unknown("activation", self.activation, (*activations(), *SMOOTH))
+        if self.scheme.activations and self.activation not in self.scheme.activations:
+            made_for = " or ".join(map(repr, self.scheme.activations))
+            raise StiefelError(f"{scheme=} needs activation={made_for}, not {self.activation!r}; give that one.")
+        if self.scheme.calibrates == "quotient":
+            raise StiefelError(
+                f"{scheme=} needs third derivatives, which the laboratory's engines do not have; use "
+                "stiefel_init.torch.initialize_ and a loop of your own."
+            )
+        if self.scheme.residual or self.scheme.attention:
+            made_for = "residual networks" if self.scheme.residual else "transformers"
+            raise StiefelError(f"{scheme=} is for {made_for}; the laboratory trains plain networks.")
+        for name, choices in (("optimizer", OPTIMIZERS), ("precision", PRECISIONS), ("schedule", SCHEDULES)):
+            if getattr(self, name) not in choices:
+                raise unknown(name, getattr(self, name), choices)
+        if self.protocol != PROTOCOL:
+            raise StiefelError(f"protocol={self.protocol!r} is of another version of stiefel-init; leave it out.")
+        if self.optimizer in ON_SET and not _starts_on_set(self.scheme, ON_SET[self.optimizer].ones):
+            kept = "in the set" if ON_SET[self.optimizer].ones else "orthogonal"
+            raise StiefelError(
+                f"optimizer={self.optimizer!r} keeps weights {kept}, but {scheme=} does not start "
+                "them so; use a scheme such as 'stiefel' or 'permutation', or optimizer='adam'."
+            )
+        if self.schedule == "release" and self.optimizer not in ON_SET:
+            raise StiefelError(
+                f"schedule='release' lets go of weights that optimizer={self.optimizer!r} does not hold; use "
+                "optimizer='stiefel-adam', or schedule='cosine'."
+            )
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -189,14 +182,7 @@ class Cell:
         return round(self.rate * 1e3 * math.sqrt(self.depth), 3)
 
     def with_seed(self, seed: int) -> Cell:
-        """The cell with another seed, in a tenth of the time of a new one: all else has been checked.
-
-        Args:
-            seed: Its seed.
-
-        Returns:
-            A cell.
-        """
+        """The cell with another seed, in a tenth of the time of a new one: all else has been checked."""
         _check_seed(seed)
         if seed == self.seed:
             return self
@@ -213,11 +199,7 @@ class Cell:
         return self.with_seed(0)
 
     def identity(self) -> dict[str, Any]:
-        """The fields as JSON values. Those of `ADDED` are left out where they have their defaults.
-
-        Returns:
-            Field → value; `from_dict` turns it back into the cell.
-        """
+        """The fields as JSON values, for `from_dict`. Those of `ADDED` are left out where they have their defaults."""
         values = dict(zip(_NAMES, _VALUES(self)))
         for name, default in _ADDED.items():
             if values[name] == default:
@@ -234,18 +216,18 @@ class Cell:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Cell:
-        """The cell of a record.
-
-        Args:
-            values: What `identity` returned; other fields are ignored.
-
-        Returns:
-            The cell.
-        """
-        known = {field.name: values[field.name] for field in fields(cls) if field.name in values}
-        return cls(**known)
+        """The cell whose `identity` is among these values, those of a record say."""
+        return cls(**{name: values[name] for name in _NAMES if name in values})
 
 
+_NUMBERS: dict[str, tuple[Callable[[float], bool], str]] = {
+    "rate": (lambda x: 0 < x < math.inf, "a learning rate; give a positive number."),
+    "alpha": (math.isfinite, "finite; the paper's values are -2, 0, 2 and 50."),
+    "decay": (lambda x: 0 <= x < math.inf, "a weight decay; give a number ≥ 0, such as 0.01."),
+    "dropout": (lambda x: 0 <= x < 1, "a probability below 1; give a number from 0 up to 1, such as 0.1."),
+    "ends": (lambda x: 0 < x < math.inf, "a factor of the learning rate; give a positive number."),
+}
+"""The fields that are real numbers: what they must be, and the end of the sentence that says so."""
 _NAMES = tuple(field.name for field in fields(Cell))
 _VALUES = attrgetter(*_NAMES)
 _ADDED = {field.name: field.default for field in fields(Cell) if field.name in ADDED}

@@ -1,4 +1,4 @@
-"""A Ray cluster as places to train: `connected` joins it, `Cluster` knows its nodes and what each can train at once.
+"""A Ray cluster: `ClusterSpec` names it, `connected` joins it, `Cluster` knows its nodes and what each can train.
 
 Only this module and `dispatch` import Ray, and only when a study asks for it.
 """
@@ -12,7 +12,7 @@ import re
 import socket
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,8 +24,9 @@ from ...core.errors import StiefelError
 from ...schemes import get, names, register
 from ...theory import ACTIVATIONS, activations, register_activation
 from ...theory.moments import Function, resolve
+from ..data import Dataset
+from .problem import Problems
 from .source import source_hash
-from .task import Tasks
 from .training import EngineName
 
 ANSWER_WITHIN = 120.0
@@ -54,7 +55,7 @@ class ClusterSpec:
 
     @classmethod
     def of(cls, on: str) -> ClusterSpec | None:
-        """The place that `on` names; None for this machine.
+        """The cluster that `on` names; None for this machine.
 
         Raises:
             StiefelError: if it names none.
@@ -76,38 +77,27 @@ class ClusterSpec:
 
 
 @dataclass(frozen=True)
-class Slot:
-    """Room for one stack at a time: a GPU of a node or a share of one, or some of its cores."""
+class Node:
+    """A node that can train, and what each of its slots takes of it: a GPU or a share of one, or some cores."""
 
-    node: str
-    """Ray's id of the node."""
+    id: str
+    """Ray's."""
     name: str
     """What people call it."""
     kind: Kind
     gpus: float
     cores: int
     memory: float
-    """Its share of the memory of the GPU, or of the node."""
+    """A slot's share of the memory of the GPU, or of the node."""
+    slots: int
+    """Stacks that it trains at once."""
 
 
-@dataclass(frozen=True)
-class Node:
-    """A node of the cluster that can train."""
-
-    id: str
-    name: str
-    slots: tuple[Slot, ...]
-
-
-def reach(place: ClusterSpec) -> None:
-    """Refuse at once what cannot be: no Ray here, or nothing at the address. Ray itself would try for minutes.
-
-    Raises:
-        StiefelError: if so.
-    """
+def reach(spec: ClusterSpec) -> None:
+    """Refuse at once what cannot be: no Ray here, or nothing at the address. Ray itself would try for minutes."""
     if importlib.util.find_spec("ray") is None:
         raise StiefelError("Training on a cluster needs Ray; run: pip install 'stiefel-init[ray]'.")
-    address = _address(place)
+    address = _address(spec)
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         try:
@@ -117,14 +107,14 @@ def reach(place: ClusterSpec) -> None:
 
 
 @contextmanager
-def connected(place: ClusterSpec) -> Iterator[Any]:
-    """Ray, connected to a place. A connection that was there before stays; one made here ends."""
+def connected(spec: ClusterSpec) -> Iterator[Any]:
+    """Ray, connected to a cluster. A connection that was there before stays; one made here ends."""
     import ray
 
-    if ray.is_initialized() and place.address is None:
+    if ray.is_initialized() and spec.address is None:
         yield ray
         return
-    address = _address(place)
+    address = _address(spec)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what matters comes as an error
@@ -140,8 +130,8 @@ def connected(place: ClusterSpec) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _address(place: ClusterSpec) -> str | None:
-    return place.address or os.environ.get("RAY_ADDRESS") or None
+def _address(spec: ClusterSpec) -> str | None:
+    return spec.address or os.environ.get("RAY_ADDRESS") or None
 
 
 def _why_not(address: str | None, error: Exception) -> str:
@@ -161,8 +151,8 @@ def _why_not(address: str | None, error: Exception) -> str:
 class Cluster:
     """The nodes of a cluster that can train, as they come and go."""
 
-    def __init__(self, ray: Any, place: ClusterSpec, device: str, warn: Callable[[str], None]) -> None:
-        self.ray, self.place, self.device, self.warn = ray, place, device, warn
+    def __init__(self, ray: Any, spec: ClusterSpec, device: str, warn: Callable[[str], None]) -> None:
+        self.ray, self.spec, self.device, self.warn = ray, spec, device, warn
         self.nodes: dict[str, Node] = {}
         self.asked: dict[Any, dict[str, Any]] = {}
         """The nodes that have yet to say what they have, by Ray's reference to the answer."""
@@ -181,19 +171,24 @@ class Cluster:
     def refresh(self) -> None:
         """Forget nodes that are gone, and ask new ones what they have."""
         alive = {node["NodeID"]: node for node in self.ray.nodes() if node["Alive"]}
-        self.nodes = {node: known for node, known in self.nodes.items() if node in alive}
+        for node in self.nodes.keys() - alive.keys():
+            self.lose(node)
         for node, facts in alive.items():
             if node not in self._seen and (kind := self._kind(facts)) is not None:
                 self._seen.add(node)
                 self.asked[self._ask(node, kind)] = facts
 
+    def lose(self, node: str) -> None:
+        """Forget a node that is gone."""
+        if (gone := self.nodes.pop(node, None)) is not None:
+            self.warn(f"Node {gone.name} is gone; its networks go to the others.")
+
     def admit(self, reference: Any, *, late: bool = False) -> None:
         """Take in a node that has answered; one that came late and cannot train is left out with a warning."""
         facts = self.asked.pop(reference)
-        name = facts["NodeManagerHostname"]
+        name, kind, resources = facts["NodeManagerHostname"], self._kind(facts), facts["Resources"]
         if any(node.name == name for node in self.nodes.values()):
             name = f"{name}-{facts['NodeID'][:4]}"
-        kind = self._kind(facts)
         assert kind is not None
         try:
             self._verify(name, kind, reference)
@@ -204,23 +199,17 @@ class Cluster:
             return
         except self.ray.exceptions.RayError:  # it died before it could answer
             return
-        gpus = self.place.gpus if kind == "cuda" else 0.0
-        room = int(facts["Resources"]["CPU"]) // self.place.cores
+        gpus = self.spec.gpus if kind == "cuda" else 0.0
+        slots = int(resources["CPU"]) // self.spec.cores
         if kind == "cuda":
-            room = min(room, int(facts["Resources"]["GPU"] / gpus + 1e-9))
-        slot = Slot(facts["NodeID"], name, kind, gpus, self.place.cores, gpus or 1 / room)
-        self.nodes[slot.node] = Node(slot.node, name, (slot,) * room)
-
-    def smallest_store(self) -> tuple[str, float]:
-        """The node with the smallest object store, and its bytes."""
-        stores = {node["NodeID"]: node["Resources"].get("object_store_memory", 0.0) for node in self.ray.nodes()}
-        node = min(self.nodes.values(), key=lambda node: stores.get(node.id, 0.0))
-        return node.name, stores.get(node.id, 0.0)
+            slots = min(slots, int(resources["GPU"] / gpus + 1e-9))
+        node = Node(facts["NodeID"], name, kind, gpus, self.spec.cores, gpus or 1 / slots, slots)
+        self.nodes[node.id] = node
 
     def _kind(self, facts: dict[str, Any]) -> Kind | None:
         """What a node trains on; None if nothing. A node with GPUs leaves its cores to them."""
         gpus = facts["Resources"].get("GPU", 0)
-        cores = facts["Resources"].get("CPU", 0) >= self.place.cores
+        cores = facts["Resources"].get("CPU", 0) >= self.spec.cores
         if gpus and cores and self.device != "cpu":
             return "cuda"
         return "cpu" if cores and self.device != "cuda" else None
@@ -235,20 +224,18 @@ class Cluster:
 
             return facts | {"gpu": torch.cuda.is_available()}
 
-        task = self.ray.remote(answer).options(
-            num_cpus=0, num_gpus=0.01 if kind == "cuda" else 0, max_retries=0,
-            scheduling_strategy=pinned(node),
-        )  # fmt: skip
-        return task.remote()
+        gpus = 0.01 if kind == "cuda" else 0
+        on_node = {"num_cpus": 0, "num_gpus": gpus, "max_retries": 0, "scheduling_strategy": pinned(node)}
+        return self.ray.remote(answer).options(**on_node).remote()
 
     def _verify(self, name: str, kind: Kind, reference: Any) -> None:
         ray = self.ray
         try:
             facts = ray.get(reference)
         except ray.exceptions.RayTaskError as error:
-            reason = (str(error.cause).splitlines() or [""])[0].rstrip(".")
             raise StiefelError(
-                f"Node {name} cannot import stiefel-init ({reason}); install stiefel-init[ray] {__version__} on it."
+                f"Node {name} cannot import stiefel-init ({first_line(error.cause)}); "
+                f"install stiefel-init[ray] {__version__} on it."
             ) from error
         if (facts["version"], facts["source"]) != (__version__, source_hash()):
             raise StiefelError(
@@ -259,6 +246,11 @@ class Cluster:
             raise StiefelError(f"Node {name} offers a GPU, but its PyTorch sees none; use device='cpu'.")
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, for the middle of a sentence."""
+    return (str(error).splitlines() or [""])[0].rstrip(".")
+
+
 def pinned(node: str) -> Any:
     """Ray's word for: on this node, or not at all."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -266,25 +258,24 @@ def pinned(node: str) -> Any:
     return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
-def share_data(ray: Any, datasets: Sequence[tuple[str, Any]], cluster: Cluster) -> dict[str, Any]:
+def share_data(cluster: Cluster, datasets: Mapping[str, Dataset]) -> dict[str, Any]:
     """Each data set once in the object store, from where every node fetches it once; Ray's references by name."""
-    total = sum(dataset.x.nbytes + dataset.y.nbytes for _, dataset in datasets)
-    name, store = cluster.smallest_store()
+    total = sum(dataset.x.nbytes + dataset.y.nbytes for dataset in datasets.values())
+    stores = {node["NodeID"]: node["Resources"].get("object_store_memory", 0.0) for node in cluster.ray.nodes()}
+    store, name = min((stores.get(node.id, 0.0), node.name) for node in cluster.nodes.values())
+    remedy = "start it with a larger --object-store-memory."
     if total > store:
         raise StiefelError(
             f"The data sets take {total / 1e6:,.0f} MB, but the object store of node {name} holds "
-            f"{store / 1e6:,.0f} MB; start it with a larger --object-store-memory."
+            f"{store / 1e6:,.0f} MB; {remedy}"
         )
+    errors = cluster.ray.exceptions
     try:
-        return {name: ray.put(dataset) for name, dataset in datasets}
-    except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
+        return {name: cluster.ray.put(dataset) for name, dataset in datasets.items()}
+    except (errors.ObjectStoreFullError, errors.OutOfDiskError) as error:
         raise StiefelError(
-            f"The object store of this node is full, and the data sets take {total / 1e6:,.0f} MB; "
-            "start it with a larger --object-store-memory."
+            f"The object store of this node is full, and the data sets take {total / 1e6:,.0f} MB; {remedy}"
         ) from error
-
-
-_PACKAGE = __name__.split(".")[0]
 
 
 @dataclass(frozen=True)
@@ -301,38 +292,31 @@ class NodeSettings:
     """The user's own schemes and activations."""
 
 
-_prepared: dict[str, Tasks] = {}
-"""The tasks of the study that this process works for, by the study's token."""
+_prepared: dict[str, Problems] = {}
+"""The problems of the study that this process works for, by the study's token."""
 
 
-def prepare_node(settings: NodeSettings, cores: int) -> None:
-    """Make a process of a node ready for a study, once."""
-    if settings.token in _prepared:
-        return
+def problems_on_node(settings: NodeSettings, cores: int, datasets: Iterable[str]) -> Problems:
+    """The study's problems in a process of a node, with these data sets: the object store's own arrays, not copies."""
+    import ray
     from ray import cloudpickle
 
-    torch.set_num_threads(cores)
-    # Arrays in the object store cannot be written to, which is as it should be: nothing here does.
-    warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-    kinds, functions = cloudpickle.loads(settings.registered)
-    for kind in kinds:
-        if kind.name not in names():
-            register(kind)
-    for name, f, slope in functions:
-        if name not in activations():
-            register_activation(name, f, slope)
-    _prepared.clear()
-    _prepared[settings.token] = Tasks()
-
-
-def tasks_on_node(settings: NodeSettings, datasets: Iterable[str]) -> Tasks:
-    """The study's tasks, with these data sets in memory; arrays are those of the node's object store, not copies."""
-    import ray
-
+    if settings.token not in _prepared:
+        torch.set_num_threads(cores)
+        # Arrays in the object store cannot be written to, which is as it should be: nothing here does.
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        kinds, functions = cloudpickle.loads(settings.registered)
+        for kind in kinds:
+            if kind.name not in names():
+                register(kind)
+        for name, f, slope in functions:
+            if name not in activations():
+                register_activation(name, f, slope)
+        _prepared.clear()
+        _prepared[settings.token] = Problems()
     made = _prepared[settings.token]
     for name in datasets:
-        if not made.has(name):
-            made.add(name, ray.get(settings.datasets[name]))
+        made.provide(name, lambda name=name: ray.get(settings.datasets[name]))
     return made
 
 
@@ -345,17 +329,17 @@ def pickle_registered() -> bytes:
     for name in activations():
         if name not in ACTIVATIONS and isinstance(function := resolve(name, {}), Function):
             functions.append((name, function.f, function.df))
-    modules = {value.__module__ for value in (*kinds, *(part for _, *pair in functions for part in pair))}
-    travelling = [sys.modules[name] for name in modules if name in sys.modules and name != "__main__"]
-    travelling = [module for module in travelling if module.__name__.split(".")[0] != _PACKAGE]
-    for module in travelling:
+    parts = [*kinds, *(part for _, *pair in functions for part in pair)]
+    foreign = {part.__module__ for part in parts if not _ours(part) and part.__module__ != "__main__"}
+    modules = [sys.modules[name] for name in foreign if name in sys.modules]
+    for module in modules:
         cloudpickle.register_pickle_by_value(module)
     try:
         return cloudpickle.dumps((kinds, functions))
     finally:
-        for module in travelling:
+        for module in modules:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _ours(kind: type) -> bool:
-    return kind.__module__.split(".")[0] == _PACKAGE
+def _ours(part: Any) -> bool:
+    return part.__module__.split(".")[0] == __name__.split(".")[0]

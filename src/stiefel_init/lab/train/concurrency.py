@@ -16,112 +16,122 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any, Protocol, TypeVar
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 
 T = TypeVar("T")
+S = TypeVar("S")
+R = TypeVar("R")
+_SWITCH = 1e-4
+"""Seconds after which a thread passes Python's lock on. One that launches gives it up at each launch; to get it back
+from one that computes, it would wait the usual 5 ms, tens of times as long as a launch takes."""
 
 
 class Stopped(Exception):
     """Another thread failed, or Ctrl-C was pressed."""
 
 
-class Train(Protocol[T]):
-    """Train the networks first … last − 1 of a stack, and tell when an epoch ends."""
+class _Threads:
+    """Threads by number, that end together: what one raises is raised by `news`, and leaving stops the others."""
 
-    def __call__(self, first: int, last: int, tell: Callable[[int], None], check: Callable[[], None]) -> list[T]: ...
+    def __init__(self) -> None:
+        self.running: dict[int, threading.Thread] = {}
+        self._stop, self._told = threading.Event(), queue.SimpleQueue[tuple[int, bool, Any]]()
+
+    def start(self, number: int, act: Callable[[], Any]) -> None:
+        """Begin an act in a thread of its own."""
+
+        def work() -> None:
+            try:
+                self._told.put((number, True, act()))
+            except BaseException as error:
+                self._told.put((number, True, error))
+
+        self.running[number] = threading.Thread(target=work)
+        self.running[number].start()
+
+    def check(self) -> None:
+        """Raises, in a thread, where its work should stop."""
+        if self._stop.is_set():
+            raise Stopped
+
+    def tell(self, number: int, value: Any) -> None:
+        """Hand over something before the end."""
+        self._told.put((number, False, value))
+
+    def news(self) -> tuple[int, bool, Any]:
+        """Wait for a thread: its number, whether it has ended, and what it told or returned."""
+        number, ended, value = self._told.get()
+        if ended:
+            self.running.pop(number).join()
+        if isinstance(value, BaseException):
+            raise value
+        return number, ended, value
+
+    def __enter__(self) -> _Threads:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self.running.values():
+            if thread.ident is not None:
+                thread.join()
 
 
-def spread(count: int, train: Train[T], progress: Callable[[int], None]) -> list[T]:
+TrainPart = Callable[[int, int, Callable[[int], None], Callable[[], None]], list[T]]
+"""(first, last, tell, check): train the networks first … last − 1 of a stack, and tell when an epoch ends."""
+
+
+def spread(count: int, train: TrainPart[T], progress: Callable[[int], None]) -> list[T]:
     """Train `count` networks over as many threads as PyTorch has; `progress` hears of epochs that all have ended.
 
     What a thread raises is raised here, once the others have stopped.
     """
-    with _one_thread_each() as threads:
-        parts = min(threads, count)
-        if parts == 1:
-            return train(0, count, progress, lambda: None)
-        edges = [round(part * count / parts) for part in range(parts + 1)]
-        return [found for part in _in_threads(list(itertools.pairwise(edges)), train, progress) for found in part]
-
-
-def _in_threads(
-    parts: list[tuple[int, int]], train: Train[T], progress: Callable[[int], None]
-) -> list[list[T]]:  # fmt: skip
-    stop, told = threading.Event(), queue.SimpleQueue[tuple[int, Any]]()
-    results: dict[int, list[T]] = {}
-
-    def check() -> None:
-        if stop.is_set():
-            raise Stopped
-
-    def work(part: int) -> None:
-        try:
-            torch.set_num_threads(1)  # it is each thread's own
-            results[part] = train(*parts[part], lambda epoch: told.put((part, epoch)), check)
-            told.put((part, None))
-        except BaseException as error:
-            told.put((part, error))
-
-    threads = [threading.Thread(target=work, args=(part,)) for part in range(len(parts))]
-    epochs = [0] * len(parts)
-    try:
-        for thread in threads:
-            thread.start()
-        working = len(parts)
-        while working:
-            part, news = told.get()
-            if isinstance(news, BaseException):
-                raise news
-            if news is None:
-                working -= 1
-                continue
-            before = min(epochs)
-            epochs[part] = news
-            for epoch in range(before + 1, min(epochs) + 1):
-                progress(epoch)
-    finally:
-        stop.set()
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join()
-    return [results[part] for part in range(len(parts))]
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[int]:
-    """PyTorch with one thread for each product; the number of threads it had."""
     before = torch.get_num_threads()
+    parts = min(before, count)
+    edges = [round(part * count / parts) for part in range(parts + 1)]
+    results: dict[int, list[T]] = {}
+    epochs = [0] * parts
+
+    def act(part: int, first: int, last: int) -> list[T]:
+        torch.set_num_threads(1)  # it is each thread's own
+        return train(first, last, partial(threads.tell, part), threads.check)
+
     torch.set_num_threads(1)
     try:
-        yield before
+        if parts == 1:
+            return train(0, count, progress, lambda: None)
+        with _Threads() as threads:
+            for part, (first, last) in enumerate(itertools.pairwise(edges)):
+                threads.start(part, partial(act, part, first, last))
+            while threads.running:
+                part, ended, news = threads.news()
+                if ended:
+                    results[part] = news
+                    continue
+                told, epochs[part] = min(epochs), news
+                for epoch in range(told + 1, min(epochs) + 1):
+                    progress(epoch)
     finally:
         torch.set_num_threads(before)
-
-
-S = TypeVar("S")
-R = TypeVar("R")
-_SWITCH = 1e-4
-"""Seconds after which a thread passes Python's lock on. One that launches gives it up at each launch; to get it back
-from one that computes, it would wait the usual 5 ms, tens of times as long as a launch takes."""
-TrainStack = Callable[[S, Callable[[], None]], R]
-"""Train a stack; the function given with it raises where the work should stop."""
+    return [outcome for part in range(parts) for outcome in results[part]]
 
 
 def concurrent_stacks(
     stacks: deque[S],
-    train: TrainStack[S, R],
+    train: Callable[[S, Callable[[], None]], R],
     count: int,
     device: torch.device,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[tuple[S, R, float]]:
     """Train stacks, `count` at a time; yields each with what came of it and its seconds, as they end.
 
-    The caller may put more stacks into the queue whenever one was yielded. Seconds that several stacks shared are
-    divided among them, so that all of them together are the time that has passed. What a thread raises is raised here,
-    once the others have stopped.
+    The function that `train` gets with a stack raises where the work should stop. The caller may put more stacks into
+    the queue whenever one was yielded. Seconds that several stacks shared are divided among them, so that all of them
+    together are the time that has passed. What a thread raises is raised here, once the others have stopped.
     """
     if count == 1:
         while stacks:
@@ -129,45 +139,30 @@ def concurrent_stacks(
             result = train(stack, lambda: None)
             yield stack, result, clock() - start
         return
-    ended, stop, shared = queue.SimpleQueue[tuple[int, Any]](), threading.Event(), SharedClock(clock)
+    shared = SharedClock(clock)
     streams = [torch.cuda.Stream(device) if device.type == "cuda" else None for _ in range(count)]
-    threads: dict[int, threading.Thread] = {}
 
-    def check() -> None:
-        if stop.is_set():
-            raise Stopped
-
-    def work(slot: int, stack: S) -> None:
-        start = shared.enter()
+    def act(stream: torch.cuda.Stream | None, stack: S) -> tuple[S, R, float]:
+        start = shared.change(1)
         try:
-            stream = streams[slot]
             with nullcontext() if stream is None else torch.cuda.stream(stream):
-                result = train(stack, check)
+                result = train(stack, threads.check)
                 if stream is not None:
                     stream.synchronize()
-            ended.put((slot, (stack, result, shared.leave() - start)))
-        except BaseException as error:
-            shared.leave()
-            ended.put((slot, error))
+        finally:
+            end = shared.change(-1)
+        return stack, result, end - start
 
     patience = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
     try:
-        while stacks or threads:
-            for slot in range(count):
-                if stacks and slot not in threads:
-                    threads[slot] = threading.Thread(target=work, args=(slot, stacks.popleft()))
-                    threads[slot].start()
-            slot, news = ended.get()
-            threads.pop(slot).join()
-            if isinstance(news, BaseException):
-                raise news
-            yield news
+        with _Threads() as threads:
+            while stacks or threads.running:
+                for slot, stream in enumerate(streams):
+                    if stacks and slot not in threads.running:
+                        threads.start(slot, partial(act, stream, stacks.popleft()))
+                yield threads.news()[2]
     finally:
-        stop.set()
-        for thread in threads.values():
-            if thread.ident is not None:
-                thread.join()
         sys.setswitchinterval(patience)
 
 
@@ -178,15 +173,8 @@ class SharedClock:
         self._lock, self._clock = threading.Lock(), clock
         self._within, self._time, self._last = 0, 0.0, clock()
 
-    def enter(self) -> float:
-        """Begin; the time now."""
-        return self._change(1)
-
-    def leave(self) -> float:
-        """End; the time now."""
-        return self._change(-1)
-
-    def _change(self, by: int) -> float:
+    def change(self, by: int) -> float:
+        """The time now, after which so many more are within."""
         with self._lock:
             now = self._clock()
             self._time += (now - self._last) / max(self._within, 1)

@@ -1,4 +1,4 @@
-"""Stacks over the slots of a cluster: `dispatch` keeps every slot busy until all cells are trained or have failed.
+"""Stacks over the slots of a cluster: `Dispatch` keeps every slot busy until all cells are trained or have failed.
 
 The driver holds the queue and gives each slot its next stack when it is free, so stacks have the size that suits the
 slot, fast nodes get more of them, and the cells of a node that dies go back to the queue.
@@ -7,14 +7,14 @@ slot, fast nodes get more of them, and the cells of a node that dies go back to 
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.errors import StiefelError
 from .cell import Cell
-from .cluster import Cluster, Kind, Slot, pinned
+from .cluster import Cluster, Kind, Node, first_line, pinned
 
 LOOK_EVERY = 2.0
 """Seconds between looks at which nodes are there."""
@@ -28,17 +28,25 @@ SHORT = 0.5
 """Stacks that take fewer seconds wait in twos at each slot, so that it need not wait for the driver."""
 
 Values = list[dict[str, Any]]
-Work = Callable[[Any, list[dict[str, Any]], Slot], tuple[Values, list[str]]]
-"""(study, the cells' identities, slot) -> (the records' values, warnings); runs on a node."""
+Work = Callable[[Any, list[dict[str, Any]], Node], tuple[Values, list[str]]]
+"""(settings, the cells' identities, node) -> (the records' values, warnings); runs on the node."""
 
 
 @dataclass
-class Done:
+class Running:
+    """A stack on its way."""
+
+    cells: list[Cell]
+    node: Node
+    since: float
+
+
+class Done(NamedTuple):
     """A stack that was trained."""
 
     cells: list[Cell]
     values: Values
-    where: str
+    node: str
     work: float
 
 
@@ -95,25 +103,16 @@ class Queue:
         self.work += sign * sum(map(self.cost, cells))
 
 
-@dataclass
-class Running:
-    """A stack on its way."""
-
-    cells: list[Cell]
-    slot: Slot
-    since: float
-
-
 class Dispatch:
     """The state of one study on a cluster."""
 
-    def __init__(self, cluster: Cluster, queue: Queue, work: Work, study: Any, warn: Callable[[str], None]) -> None:
-        self.cluster, self.queue, self.study, self.warn = cluster, queue, study, warn
+    def __init__(self, cluster: Cluster, queue: Queue, work: Work, settings: Any, warn: Callable[[str], None]) -> None:
+        self.cluster, self.queue, self.settings, self.warn = cluster, queue, settings, warn
         self.remote = cluster.ray.remote(work)
         self.running: dict[Any, Running] = {}
         self.failed: dict[Cell, str] = {}
-        self._options: dict[Slot, Any] = {}
-        self._tries: dict[Cell, int] = {}
+        self._options: dict[Node, Any] = {}
+        self._tries = Counter[Cell]()
         self._rest_until: dict[str, float] = {}
         self._looked = time.monotonic()
         self._seconds = SHORT  # of a stack, lately
@@ -125,7 +124,9 @@ class Dispatch:
         nobody_since = time.monotonic()
         try:
             while self.queue.count or self.running:
-                self._look()
+                if time.monotonic() - self._looked > LOOK_EVERY or not self.cluster.nodes:
+                    self._looked = time.monotonic()
+                    self.cluster.refresh()
                 self._fill()
                 if self.running or self.cluster.nodes:
                     nobody_since = time.monotonic()
@@ -163,101 +164,72 @@ class Dispatch:
         try:
             values, told = ray.get(reference)
         except ray.exceptions.RayTaskError as error:
-            self._raised(stack.cells, error)
+            name, reason = type(error.cause).__name__, first_line(error.cause)
+            self._failed(stack.cells, f"{name}: {reason}" if reason else name)
         except ray.exceptions.OutOfMemoryError:
-            self._lost(stack.cells, "ran out of the node's memory")
+            self._failed(stack.cells, "ran out of the node's memory", died=True)
         except (ray.exceptions.TaskUnschedulableError, ray.exceptions.NodeDiedError):
-            self._gone(stack)
+            self.cluster.lose(stack.node.id)
+            self.queue.put_back(stack.cells)
         except ray.exceptions.RayError:
             self.cluster.refresh()
-            if stack.slot.node in self.cluster.nodes:
-                self._rest_until[stack.slot.node] = time.monotonic() + REST
-                self._lost(stack.cells, "lost its process")
+            if stack.node.id in self.cluster.nodes:
+                self._rest_until[stack.node.id] = time.monotonic() + REST
+                self._failed(stack.cells, "lost its process", died=True)
             else:
-                self._gone(stack)
+                self.queue.put_back(stack.cells)
         else:
             for text in told:
-                self.warn(f"{stack.slot.name}: {text}")
+                self.warn(f"{stack.node.name}: {text}")
             seconds = time.monotonic() - stack.since
             work = sum(map(self.queue.cost, stack.cells))
             self._seconds += 0.2 * (seconds - self._seconds)
-            self._speed[stack.slot.kind] = work / max(seconds, 1e-6)
-            return Done(stack.cells, values, stack.slot.name, work)
+            self._speed[stack.node.kind] = work / max(seconds, 1e-6)
+            return Done(stack.cells, values, stack.node.name, work)
         return None
 
-    def _gone(self, stack: Running) -> None:
-        if self.cluster.nodes.pop(stack.slot.node, None) is not None:
-            self.warn(f"Node {stack.slot.name} is gone; its networks go to the others.")
-        self.queue.put_back(stack.cells)
-
-    def _lost(self, cells: list[Cell], how: str) -> None:
-        """A stack whose process died on a living node is halved; a single network is tried a few times."""
+    def _failed(self, cells: list[Cell], reason: str, *, died: bool = False) -> None:
+        """A stack is halved until the network that fails is alone; one whose process died is then tried a few times."""
         if len(cells) > 1:
-            self.warn(f"A stack of {len(cells)} networks {how}; trying half as many at once.")
-            self._halve(cells)
+            if died:
+                self.warn(f"A stack of {len(cells)} networks {reason}; trying half as many at once.")
+            half = len(cells) // 2
+            self.queue.try_as(cells[half:], cells[:half])
             return
-        self._tries[cells[0]] = self._tries.get(cells[0], 0) + 1
-        if self._tries[cells[0]] < TRIES:
+        self._tries[cells[0]] += 1
+        if died and self._tries[cells[0]] < TRIES:
             self.queue.try_as(cells)
         else:
-            self.failed[cells[0]] = f"it {how}"
-
-    def _raised(self, cells: list[Cell], error: Any) -> None:
-        """A stack in which a cell raised is halved until that cell is alone."""
-        if len(cells) > 1:
-            self._halve(cells)
-            return
-        reason = (str(error.cause).splitlines() or [""])[0].rstrip(".")
-        self.failed[cells[0]] = f"{type(error.cause).__name__}: {reason}" if reason else type(error.cause).__name__
-
-    def _halve(self, cells: list[Cell]) -> None:
-        half = len(cells) // 2
-        self.queue.try_as(cells[half:], cells[:half])
-
-    def _look(self) -> None:
-        if time.monotonic() - self._looked > LOOK_EVERY or not self.cluster.nodes:
-            self._looked = time.monotonic()
-            before = dict(self.cluster.nodes)
-            self.cluster.refresh()
-            for node in before.keys() - self.cluster.nodes.keys():
-                self.warn(f"Node {before[node].name} is gone; its networks go to the others.")
+            self.failed[cells[0]] = f"it {reason}" if died else reason
 
     def _fill(self) -> None:
         """Give every slot that is free its next stack."""
         if not self.queue.count:
             return
         now, depth = time.monotonic(), 2 if self._seconds < SHORT else 1
-        busy: dict[tuple[str, Kind], int] = {}
-        for stack in self.running.values():
-            place = stack.slot.node, stack.slot.kind
-            busy[place] = busy.get(place, 0) + 1
-        slots = sum(len(node.slots) for node in self.cluster.nodes.values())
+        busy = Counter(stack.node.id for stack in self.running.values())
         for _ in range(depth):
             for node in self.cluster.nodes.values():
                 if self._rest_until.get(node.id, 0) > now:
                     continue
-                slot = node.slots[0]
-                place = node.id, slot.kind
-                free = depth * len(node.slots) - busy.get(place, 0)
-                for _ in range(min(free, len(node.slots))):
-                    if not self.queue.count or self._too_slow(slot.kind):
+                for _ in range(min(depth * node.slots - busy[node.id], node.slots)):
+                    if not self.queue.count or self._too_slow(node.kind):
                         break
-                    self._start(slot, slots)
-                    busy[place] = busy.get(place, 0) + 1
+                    self._start(node)
+                    busy[node.id] += 1
 
     def _too_slow(self, kind: Kind) -> bool:
         """Whether the others would be done with everything before a slot of that kind with one network."""
         if len(self._speed) < 2:
             return False
-        fleet = sum(self._speed[slot.kind] for node in self.cluster.nodes.values() for slot in node.slots)
+        fleet = sum(self._speed[node.kind] * node.slots for node in self.cluster.nodes.values())
         return self.queue.cost(self.queue.next()) / self._speed[kind] > self.queue.work / fleet
 
-    def _start(self, slot: Slot, slots: int) -> None:
-        cells = self.queue.take(slot.kind, slots)
-        if slot not in self._options:
-            self._options[slot] = self.remote.options(
-                num_cpus=slot.cores, num_gpus=slot.gpus, max_retries=0, scheduling_strategy=pinned(slot.node)
+    def _start(self, node: Node) -> None:
+        cells = self.queue.take(node.kind, sum(node.slots for node in self.cluster.nodes.values()))
+        if node not in self._options:
+            self._options[node] = self.remote.options(
+                num_cpus=node.cores, num_gpus=node.gpus, max_retries=0, scheduling_strategy=pinned(node.id)
             )
-        identities = [cell.identity() for cell in cells]
-        reference = self._options[slot].remote(self.study, identities, slot)
-        self.running[reference] = Running(cells, slot, time.monotonic())
+        reference = self._options[node].remote(self.settings, [cell.identity() for cell in cells], node)
+        self.running[reference] = Running(cells, node, time.monotonic())

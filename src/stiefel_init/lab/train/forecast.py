@@ -22,11 +22,11 @@ from .cell import Cell, stack_key
 from .concurrency import spread
 from .evaluation import evaluate
 from .network import Architecture
+from .problem import Problem, Problems
 from .record import Record
 from .runner import DeviceName, pick_device, plan
 from .stack import ROWS, Stack
-from .task import Task, Tasks
-from .training import pick_engine, test_epochs
+from .training import epochs_tested, pick_engine
 
 MOST_LAYERS = 100
 """Of a deeper network so many are measured, and the rest is reckoned."""
@@ -59,41 +59,34 @@ def forecast(
     """What running the cells would do, from a few steps and a test of each kind of stack; `known` as in `run`."""
     where = pick_device(device)
     files.refuse_file(out)
-    tasks = Tasks(datasets, directory)
+    problems = Problems(datasets, directory)
     if known is None:
         known = record_files.read(out, warn, touch=False) if out.is_dir() else {}
-    stacks = plan(cells, tasks, where, known, most)
+    stacks = plan(cells, problems, where, known, most)
     seconds = time.process_time()  # starting up takes as long again
     costs: dict[object, Cost] = {}
     for stack in stacks:
-        cell, task = stack[0], tasks(stack[0])
-        kind = stack_key(replace(cell, epochs=1)), task.inputs, len(task.test_features), len(stack)
+        cell, problem = stack[0], problems(stack[0])
+        kind = stack_key(replace(cell, epochs=1)), problem.inputs, len(problem.test_features), len(stack)
         if kind not in costs:
-            costs[kind] = _measure(stack, tasks, where)
-        seconds += costs[kind].of(cell, task)
+            costs[kind] = _measure(stack, problems, where)
+        seconds += costs[kind].of(cell, problem)
     return Forecast(len(cells), sum(map(len, stacks)), len(stacks), where.type, seconds)
 
 
-def show(found: Forecast | None, others: Mapping[str, float | None], out: Path, *, as_json: bool = False) -> None:
-    """Print a forecast, in words or as JSON.
-
-    Args:
-        found: That of the networks, if there are any.
-        others: What else would be run, and the seconds of each; None where they cannot be told.
-        out: Where the results would go.
-        as_json: Whether to print JSON.
-    """
+def show(networks: Forecast | None, others: Mapping[str, float | None], out: Path, *, as_json: bool = False) -> None:
+    """Print a forecast of networks, if there are any, and the seconds of what else would be run, where known."""
     known = [seconds for seconds in others.values() if seconds is not None]
-    if found is not None and found.left:
-        known.append(found.seconds)
+    if networks is not None and networks.left:
+        known.append(networks.seconds)
     if as_json:
-        networks = None if found is None else found._asdict()
-        print(json.dumps({"seconds": sum(known), "networks": networks, "others": others, "out": str(out)}, indent=1))
+        counts = None if networks is None else networks._asdict()
+        print(json.dumps({"seconds": sum(known), "networks": counts, "others": others, "out": str(out)}, indent=1))
         return
-    if found is not None:
+    if networks is not None:
         print(
-            f"{counted(found.cells, 'network')}, {found.cells - found.left} of them finished; "
-            f"{found.left} to train on {found.device}, in {counted(found.stacks, 'stack')}."
+            f"{counted(networks.cells, 'network')}, {networks.cells - networks.left} of them finished; "
+            f"{networks.left} to train on {networks.device}, in {counted(networks.stacks, 'stack')}."
         )
     for name in others:
         print(f"{name} keeps no trained networks; it would be computed from scratch.")
@@ -115,35 +108,34 @@ class Cost(NamedTuple):
     more: float = 0.0
     """What the last test takes besides: it asks for more than the others."""
 
-    def of(self, cell: Cell, task: Task) -> float:
+    def of(self, cell: Cell, problem: Problem) -> float:
         """Seconds of the whole stack of a cell."""
-        steps = -(-task.size // (cell.batch or task.size))
-        return (
-            self.start + cell.epochs * (self.epoch + steps * self.step) + len(test_epochs(cell)) * self.test + self.more
-        )
+        epochs = cell.epochs * (self.epoch + problem.steps(cell.batch) * self.step)
+        return self.start + epochs + len(epochs_tested(cell)) * self.test + self.more
 
 
-def _measure(stack: Sequence[Cell], tasks: Tasks, device: torch.device) -> Cost:
+def _measure(stack: Sequence[Cell], problems: Problems, device: torch.device) -> Cost:
     """The cost of a stack, measured as it trains: on a CPU, each thread its own networks, and the slowest counts."""
     if device.type != "cpu":
-        return _measure_part(stack, tasks, device)
-    costs = spread(
-        len(stack), lambda first, last, tell, check: [_measure_part(stack[first:last], tasks, device)], lambda _: None
-    )
-    return Cost(*map(max, zip(*costs)))
+        return _measure_part(stack, problems, device)
+
+    def part(first: int, last: int, tell: object, check: object) -> list[Cost]:
+        return [_measure_part(stack[first:last], problems, device)]
+
+    return Cost(*map(max, zip(*spread(len(stack), part, lambda epoch: None))))
 
 
-def _measure_part(stack: Sequence[Cell], tasks: Tasks, device: torch.device) -> Cost:
+def _measure_part(stack: Sequence[Cell], problems: Problems, device: torch.device) -> Cost:
     """From some steps of it and a test of some rows; of networks too deep to wait for, a part."""
     cell = stack[0]
     depth = min(cell.depth, MOST_LAYERS)
     width = cell.width if isinstance(cell.width, int) else cell.width[:depth]
-    whole = [tasks(one) for one in stack]
-    # One array for all tasks that share it: networks that are tested on the same rows are tested together.
-    parts = {id(task.test_features): task.test_features[:ROWS] for task in whole}
+    whole = [problems(each) for each in stack]
+    # One array for all problems that share it: networks that are tested on the same rows are tested together.
+    parts = {id(problem.test_features): problem.test_features[:ROWS] for problem in whole}
     learned = [replace(t, test_features=parts[id(t.test_features)], test_targets=t.test_targets[:ROWS]) for t in whole]
     start = _now(device)
-    state = Stack([replace(one, depth=depth, width=width) for one in stack], learned, device)
+    state = Stack([replace(each, depth=depth, width=width) for each in stack], learned, device)
     engine = pick_engine("auto", cell, learned[0], device)(state)
     begun = _now(device) - start
     try:

@@ -20,10 +20,9 @@ from ...torch.sampling.tensors import products
 from .cell import ON_SET, SMOOTH, Cell
 from .graph import GraphEngine
 from .network import Architecture
-from .on_set import FusedOnSet
-from .optimizer import EdgeRates
+from .optimizer import EdgeRates, FusedOnSet
+from .problem import Problem
 from .stack import Engine, Stack, nothing
-from .task import Task
 
 try:
     import triton
@@ -58,7 +57,7 @@ class FusedEngine:
         self.tiles = -(-stack.batch // rows)
         self.depth = stack.net.layers - 1
         self.adam = not cell.optimizer.endswith("sgd")
-        self.taken, self.compiled = 0, False
+        self.compiled = False
         self.scheduled = cell.schedule != "constant"
         self.full_rates, self.decays = (
             torch.tensor(values, device=device)
@@ -98,7 +97,7 @@ class FusedEngine:
             self.options["maxnreg"] = 128
 
     @staticmethod
-    def refuses(cell: Cell, task: Task) -> str | None:
+    def refuses(cell: Cell, problem: Problem) -> str | None:
         """Why the kernels cannot train the cell's architecture."""
         if triton is None:
             return "engine='fused' needs Triton 3.3 or newer; use engine='graph'."
@@ -106,10 +105,10 @@ class FusedEngine:
             return f"engine='fused' has no kernel for dropout={cell.dropout:g}; use engine='graph'."
         if cell.activation not in KERNELS or (cell.activation in SMOOTH and cell.activation in activations()):
             return f"engine='fused' has no kernel for activation={cell.activation!r}; use engine='graph'."
-        if len(set(cell.hidden)) > 1 or cell.hidden[0] > MOST_WIDTH or task.outputs > MOST_OUTPUTS:
+        if len(set(cell.hidden)) > 1 or cell.hidden[0] > MOST_WIDTH or problem.outputs > MOST_OUTPUTS:
             return (
                 f"engine='fused' takes hidden layers of one width up to {MOST_WIDTH} and at most {MOST_OUTPUTS} "
-                f"outputs; width={cell.width} and {task.outputs} outputs need engine='graph'."
+                f"outputs; width={cell.width} and {problem.outputs} outputs need engine='graph'."
             )
         if cell.optimizer in ON_SET and (FusedOnSet.refuses(cell) or cell.precision != "float32"):
             return (
@@ -119,26 +118,26 @@ class FusedEngine:
         return None
 
     @staticmethod
-    def suits(cell: Cell, task: Task, device: torch.device) -> bool:
+    def suits(cell: Cell, problem: Problem, device: torch.device) -> bool:
         """Whether the card has tensor cores for bfloat16, and shared memory enough."""
-        if device.type != "cuda" or torch.version.cuda is None or FusedEngine.refuses(cell, task) is not None:
+        if device.type != "cuda" or torch.version.cuda is None or FusedEngine.refuses(cell, problem) is not None:
             return False
         if cell.optimizer in ON_SET and not kernel.agrees(device):
             return False
         card = torch.cuda.get_device_properties(device)
-        narrow = max(cell.hidden[0], task.outputs) <= 64
+        narrow = max(cell.hidden[0], problem.outputs) <= 64
         needed = (192 if not narrow else 74 if _parts(cell) == 3 else 162) << 10  # as compiled for an H200
         if card.major < 8 or getattr(card, "shared_memory_per_block_optin", 0) < needed:
             return False
         return cell.activation in _PROVEN or agrees_with_graph(FusedEngine, cell.activation, device)
 
     @staticmethod
-    def memory(cell: Cell, task: Task) -> int:
+    def memory(cell: Cell, problem: Problem) -> int:
         """Bytes of kept activations and of the tiles' shares of the gradient."""
-        batch = min(cell.batch or task.size, task.size)
+        batch = min(cell.batch or problem.size, problem.size)
         rows = _tile_rows(cell, batch)
         kept = rows * cell.depth * _block(cell.hidden[0]) * (2 if _parts(cell) == 1 else 4)
-        parameters = Architecture.of(cell, task).parameters
+        parameters = Architecture.of(cell, problem).parameters
         on_set = 20 * parameters if cell.optimizer in ON_SET else 0  # moments, and copies of weights and gradients
         return -(-batch // rows) * (kept + 4 * parameters) + on_set
 
@@ -165,21 +164,22 @@ class FusedEngine:
     def step(self, start: int, stop: int) -> None:
         """Train on the rows order[start:stop]."""
         stack, flat = self.stack, self.stack.parameters.flat
-        data = stack.data
-        self.taken += 1
+        data, taken = stack.data, stack.step_at(start) + 1
         edges = self.edges.before()
-        factor = stack.rate_factor(start) if self.scheduled else 1.0
+        factor = 1.0
         if self.scheduled:
-            self._set_rates(factor)
+            factor = stack.rate_factor(start)
+            torch.mul(self.full_rates, factor, out=self.rates)
+            torch.sub(1, self.rates * self.decays, out=self.keeps)  # what decay leaves of a weight
         strides = self.order.stride(0), flat.stride(0)
-        fixes = 1 / (1 - 0.9**self.taken), (1 - 0.999**self.taken) ** -0.5
+        fixes = 1 / (1 - 0.9**taken), (1 - 0.999**taken) ** -0.5
         kernels.propagate[(len(flat) * self.tiles,)](
             flat, *self.moments, self.rates, self.keeps, self.shares, self.kept, self.ups, self.losses, self.corrects,
             data.features, data.targets, self.order, start, stop, self.tiles, *strides, 1 / data.scale, *fixes,
             self.depth, **self.shape, **self.options,
         )  # fmt: skip
         on_set = None if stack.released(start) else self.on_set
-        weights = None if on_set is None else on_set.step(self.taken, factor)  # from those before `update`
+        weights = None if on_set is None else on_set.step(taken, factor)  # from those before `update`
         if not self.shape["WHOLE"]:
             size, (inputs, width) = stack.net.parameters, stack.net.widths[:2]
             kernels.update[(-(-size // BLOCK), len(flat))](
@@ -192,19 +192,10 @@ class FusedEngine:
             on_set.write(weights)
         self.edges.after(edges)
 
-    def _set_rates(self, factor: float) -> None:
-        """Take the next steps at so many times the rates; weights then keep 1 - rate · decay of themselves."""
-        torch.mul(self.full_rates, factor, out=self.rates)
-        torch.sub(1, self.rates * self.decays, out=self.keeps)
-
     def state(self) -> list[Tensor]:
         """The optimizer's moments, and the sums."""
         kept = [] if self.on_set is None else self.on_set.state()
         return [*(self.moments if self.adam else []), *kept, self.losses, self.corrects]
-
-    def skip(self, steps: int) -> None:
-        """Count so many steps as taken."""
-        self.taken = steps
 
     def close(self) -> None:
         """Nothing is captured, so nothing holds memory but the engine itself."""
@@ -256,9 +247,9 @@ def _step(kind: type[Engine], activation: Any, device: torch.device) -> torch.Te
     """What a step of gradient descent on 17 rows adds to the parameters."""
     numbers = np.random.default_rng(0)
     rows, targets = numbers.normal(size=(17, 5)).astype(np.float32), numbers.integers(3, size=17)
-    task = Task(rows, targets, rows, targets, 3, "cross_entropy")
+    problem = Problem(rows, targets, rows, targets, 3, "cross_entropy")
     cells = [Cell("none", "he", 3, 6, activation, seed, batch=None, rate=1.0, optimizer="sgd") for seed in range(2)]
-    stack = Stack(cells, [task] * 2, device)
+    stack = Stack(cells, [problem] * 2, device)
     engine = kind(stack)
     before = stack.parameters.flat.clone()
     try:

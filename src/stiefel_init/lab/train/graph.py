@@ -14,8 +14,8 @@ from ...torch.sampling.stream import words
 from .cell import ON_SET, Cell
 from .network import LOSSES, Architecture, Network, Parameters
 from .optimizer import Optimizer
+from .problem import Problem
 from .stack import Stack, nothing
-from .task import Task
 
 
 class GraphEngine:
@@ -31,27 +31,28 @@ class GraphEngine:
         self.correct_sum = torch.zeros(count, dtype=torch.int64, device=device)
         self.gradients = Parameters.of(torch.zeros_like(stack.parameters.flat), stack.net)
         self.optimizer = Optimizer(stack.cells, stack.parameters, self.gradients)
-        sizes = {stack.batch: stack.size // stack.batch, stack.size % stack.batch: 1}
-        self.steps = [(Step(self, rows), count) for rows, count in sizes.items() if rows]
+        self.steps = {rows: Step(self, rows) for rows in (stack.batch, stack.size % stack.batch) if rows}
+        """By the rows of a batch, of which the last may have fewer."""
         self.warm = False
 
     @staticmethod
-    def refuses(cell: Cell, task: Task) -> None:
+    def refuses(cell: Cell, problem: Problem) -> None:
         """It trains every cell."""
 
     @staticmethod
-    def suits(cell: Cell, task: Task, device: torch.device) -> bool:
+    def suits(cell: Cell, problem: Problem, device: torch.device) -> bool:
         """On every device."""
         return True
 
     @staticmethod
-    def memory(cell: Cell, task: Task) -> int:
+    def memory(cell: Cell, problem: Problem) -> int:
         """Bytes of gradients, activations and a batch."""
-        net = Architecture.of(cell, task)
-        rows = min(cell.batch or task.size, task.size)
+        net = Architecture.of(cell, problem)
+        rows = min(cell.batch or problem.size, problem.size)
         plain = 4 * (net.parameters + rows * (sum(net.widths) + 4 * max(net.widths)))
         on_set = 4 * 8 * net.parameters if cell.optimizer in ON_SET else 0  # moments, copies, a few products
-        return plain + on_set + _dropout_memory(cell, rows)
+        dropout = 16 * rows * sum(cell.hidden) if cell.dropout else 0  # the factors, and the words they come from
+        return plain + on_set + dropout
 
     def epoch(self, begin: int = 0, after: Callable[[int], None] = nothing) -> tuple[Tensor, Tensor]:
         """Train one epoch; the sums of the losses and of the correct predictions."""
@@ -59,38 +60,32 @@ class GraphEngine:
         if not begin:
             self.loss_sum.zero_()
             self.correct_sum.zero_()
-        start = 0
-        for step, count in self.steps:
-            for _ in range(count):
-                if start >= begin:
-                    self.stack.check()
-                    if (followers := self.stack.followers) is not None:
-                        followers.before(start, step.rows)
-                    step(start)
-                    if followers is not None:
-                        followers.after()
-                    if start + step.rows < self.stack.size:
-                        after(start + step.rows)
-                start += step.rows
+        stack, followers = self.stack, self.stack.followers
+        for start in range(begin, stack.size, stack.batch):
+            stack.check()
+            rows = min(stack.batch, stack.size - start)
+            if followers is not None:
+                followers.before(start, rows)
+            self.steps[rows](start)
+            if followers is not None:
+                followers.after()
+            if start + rows < stack.size:
+                after(start + rows)
         return self.loss_sum, self.correct_sum
 
     def first_steps(self, count: int) -> None:
         """Take `count` steps from the beginning of the data."""
-        self.position.zero_()
         for _ in range(count):
-            self.steps[0][0](0)
             self.position.zero_()
+            self.steps[self.stack.batch](0)
 
     def state(self) -> list[Tensor]:
         """The optimizer's moments and steps, and the sums."""
         return [*self.optimizer.state(), self.loss_sum, self.correct_sum]
 
-    def skip(self, steps: int) -> None:
-        """Its state knows the steps taken."""
-
     def forget(self) -> None:
         """Capture the next steps anew: they are other ones."""
-        for step, _ in self.steps:
+        for step in self.steps.values():
             step.graph = None
 
     def close(self) -> None:
@@ -168,8 +163,3 @@ class Dropout:
         lots = words(_stream.fold(self._keys, epoch), place, count, self._all.device)
         first_kept = min(round(self.p * 2**32), 2**32 - 1) - 2**31  # signed words are uniform on [-2³¹, 2³¹)
         torch.mul((lots >= first_kept)[self._places], 1 / (1 - self.p), out=self._all)
-
-
-def _dropout_memory(cell: Cell, rows: int) -> int:
-    """Bytes of the factors of so many rows, and of the words they come from."""
-    return 16 * rows * sum(cell.hidden) if cell.dropout else 0

@@ -1,4 +1,4 @@
-"""Networks as stacks: parameters with a leading model axis, their first values, and their gradients by hand.
+"""Networks as stacks: activations, parameters with a leading model axis, their first values, gradients by hand.
 
 A stack of E networks of one architecture keeps all parameters in one array of shape (E, P). Layer l's
 weights are a view of shape (E, m, n); a product for all networks at once is one batched matmul.
@@ -7,8 +7,9 @@ weights are a view of shape (E, m, n); a product for all networks at once is one
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,14 +17,76 @@ from torch import Tensor
 
 from ...core import stream as _stream
 from ...schemes import Position, Scheme
-from ...theory.moments import PRELU_START
+from ...theory import ACTIVATIONS, activations, tailored_slope
+from ...theory.moments import LEAKY_SLOPE, PRELU_START, SELU_ALPHA, SELU_SCALE, resolve
+from ...theory.tailored import tailored_scale
 from ...torch.sampling.source import fill_
-from .activation import applied
-from .cell import Cell
-from .task import LossName, Task
+from .cell import SMOOTH, Cell
+from .problem import LossName, Problem
 
+_aten, _functional = torch.ops.aten, torch.nn.functional
 _ENTRIES = 1 << 26
-"""Drawn at once, at most: layers of one law and shape are, because a thousand small draws wait for their launches."""
+"""Drawn at once, at most: layers of one distribution and shape are, because a thousand small draws wait for their
+launches."""
+
+
+class Applied(NamedTuple):
+    """An activation as the graph engine applies it; `slope` is PReLU's, of shape (E, 1, 1), else None."""
+
+    forward: Callable[[Tensor, Tensor | None], Tensor]
+    """(pre-activations, slope) -> activations; in place, unless the input is kept."""
+    backward: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    """(derivative by the activations, what was kept, slope) -> derivative by the pre-activations."""
+    keeps_input: bool = False
+    """Whether the backward pass needs the pre-activations; else the activations do."""
+
+
+def _where_positive(y: Tensor, values: Tensor, slope: Tensor | None) -> Tensor:
+    assert slope is not None
+    return torch.where(y > 0, values, values * slope)
+
+
+_BUILT_IN: dict[str, Applied] = {
+    "relu": Applied(lambda y, _: y.relu_(), lambda d, x, _: _aten.threshold_backward(d, x, 0)),
+    "leaky_relu": Applied(
+        lambda y, _: _functional.leaky_relu_(y, LEAKY_SLOPE),
+        lambda d, x, _: _aten.leaky_relu_backward(d, x, LEAKY_SLOPE, True),
+    ),
+    "prelu": Applied(  # its slope may turn negative
+        lambda y, slope: _where_positive(y, y, slope), lambda d, y, slope: _where_positive(y, d, slope), True
+    ),
+    "elu": Applied(lambda y, _: _functional.elu_(y), lambda d, x, _: _aten.elu_backward(d, 1.0, 1.0, 1.0, True, x)),
+    "selu": Applied(
+        lambda y, _: torch.selu_(y), lambda d, x, _: _aten.elu_backward(d, SELU_ALPHA, SELU_SCALE, 1.0, True, x)
+    ),
+    "tanh": Applied(lambda y, _: y.tanh_(), lambda d, x, _: _aten.tanh_backward(d, x)),
+}
+_SMOOTH: dict[str, Applied] = {
+    "gelu": Applied(lambda y, _: _functional.gelu(y), lambda d, y, _: _aten.gelu_backward(d, y), True),
+    "silu": Applied(lambda y, _: _functional.silu(y), lambda d, y, _: _aten.silu_backward(d, y), True),
+}
+assert (tuple(_BUILT_IN), tuple(_SMOOTH)) == ((*ACTIVATIONS, "tanh"), SMOOTH)
+
+
+def applied(name: str, depth: int) -> Applied:
+    """The activation of that name, in a network with `depth` hidden layers.
+
+    One of the paper's, tanh, the one tailored to the depth (√(2/(1+a²)) · LeakyReLU_a), one given to
+    `theory.register_activation`, gelu or silu.
+    """
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    if name == "tat":
+        a = tailored_slope(depth)
+        scale = tailored_scale(a)
+        return Applied(
+            lambda y, _: _functional.leaky_relu_(y, a).mul_(scale),
+            lambda d, x, _: _aten.leaky_relu_backward(d * scale, x, a, True),
+        )
+    if name in _SMOOTH and name not in activations():  # a user's own of that name comes first
+        return _SMOOTH[name]
+    function: Any = resolve(name, {})
+    return Applied(lambda y, _: function(y, torch), lambda d, y, _: d * function.slope(y, torch), keeps_input=True)
 
 
 @dataclass(frozen=True)
@@ -34,9 +97,9 @@ class Architecture:
     activation: str
 
     @classmethod
-    def of(cls, cell: Cell, task: Task) -> Architecture:
-        """The network of a cell on its task."""
-        return cls((task.inputs, *cell.hidden, task.outputs), cell.activation)
+    def of(cls, cell: Cell, problem: Problem) -> Architecture:
+        """The network of a cell on its problem."""
+        return cls((problem.inputs, *cell.hidden, problem.outputs), cell.activation)
 
     @property
     def layers(self) -> int:
@@ -85,52 +148,39 @@ def initial(cells: Sequence[Cell], net: Architecture, device: torch.device) -> P
         parameters.slopes.fill_(PRELU_START)
     groups: dict[tuple[Position, int, int], list[int]] = {}
     for layer, (n, m) in enumerate(itertools.pairwise(net.widths)):
-        ends = layer == 0, layer == net.layers - 1
-        position = Position(*ends, row=max(1, net.layers - 2), units=m, inputs=n, activation=net.activation)
+        first, last = layer == 0, layer == net.layers - 1
+        position = Position(first, last, row=max(1, net.layers - 2), units=m, inputs=n, activation=net.activation)
         groups.setdefault((position, m, n), []).append(layer)
     for scheme in dict.fromkeys(cell.scheme for cell in cells):
         members = [i for i, cell in enumerate(cells) if cell.scheme == scheme]
         seeds, where = [cells[i].seed for i in members], torch.tensor(members, device=device)
         for (position, m, n), layers in groups.items():
-            law = scheme.at(position)
-            biases = law.bias(n)
-            for some in _parts(layers, _ENTRIES // (len(seeds) * m * n)):
-                names = [f"{layer}.weight" for layer in some]
-                for layer, drawn in zip(some, _drawn(law, seeds, names, m, n, device)):
+            weights = scheme.at(position)
+            biases, at_once = weights.bias(n), max(1, _ENTRIES // (len(seeds) * m * n))
+            for start in range(0, len(layers), at_once):
+                some = layers[start : start + at_once]
+                for layer, drawn in zip(some, _drawn(weights, seeds, some, "weight", m, n, device)):
                     parameters.weights[layer][where] = drawn
-                names = [f"{layer}.bias" for layer in some if biases is not None]
-                for layer, drawn in zip(some, _drawn(biases, seeds, names, m, 1, device) if biases else ()):
-                    parameters.biases[layer][where] = drawn.squeeze(2)
+                if biases is not None:
+                    for layer, drawn in zip(some, _drawn(biases, seeds, some, "bias", m, 1, device)):
+                        parameters.biases[layer][where] = drawn.squeeze(2)
     return parameters
 
 
-def _parts(layers: Sequence[int], most: int) -> Iterator[Sequence[int]]:
-    """The layers, at most so many at a time, and at least one."""
-    size = max(1, most)
-    return (layers[start : start + size] for start in range(0, len(layers), size))
-
-
 def _drawn(
-    law: Scheme, seeds: Sequence[int], names: Sequence[str], m: int, n: int, device: torch.device
-) -> Tensor:  # fmt: skip
-    """For each name and seed a matrix of the law, (names, seeds, m, n).
+    scheme: Scheme, seeds: Sequence[int], layers: Sequence[int], name: str, m: int, n: int, device: torch.device
+) -> Tensor:
+    """For each layer and seed a matrix of the scheme, (layers, seeds, m, n).
 
     It is member 0 of the key's batch: the very matrix that `stiefel_init.draw(scheme, m, n, seed=…, name=…)` gives.
     """
-    keys = np.stack([_stream.key(seed, name) for name in names for seed in seeds])
+    keys = np.stack([_stream.key(seed, f"{layer}.{name}") for layer in layers for seed in seeds])
     out = torch.empty(len(keys), m, n, device=device)
-    return fill_(out, law, keys=_stream.fold(keys, 0)).unflatten(0, (len(names), len(seeds)))
+    return fill_(out, scheme, keys=_stream.fold(keys, 0)).unflatten(0, (len(layers), len(seeds)))
 
 
 def calibrate(parameters: Parameters, net: Architecture, schemes: Sequence[Scheme], x: Tensor) -> None:
-    """Divide weights by what a batch measures, for the schemes that ask for it.
-
-    Args:
-        parameters: Of the stack, freshly drawn.
-        net: Its architecture.
-        schemes: That of each network.
-        x: A batch for each network, of shape (E, rows, inputs).
-    """
+    """Divide freshly drawn weights by what a batch of shape (E, rows, inputs) measures, for schemes that ask for it."""
     by_inputs = [i for i, scheme in enumerate(schemes) if scheme.calibrates == "inputs"]
     if by_inputs:
         size = x[by_inputs].square().mean((1, 2)).sqrt()
@@ -169,20 +219,18 @@ class Network:
 
     def forward(self, x: Tensor) -> Tensor:
         """The outputs for inputs of shape (E, rows, d). What the backward pass needs of hidden layers is kept."""
-        return _forward(self.parameters, self.net, x, self.outputs, self.dropout)
+        return predict(self.parameters, self.net, x, self.outputs, self.dropout)
 
     def backward(self, x: Tensor, delta: Tensor) -> None:
         """Fill the gradients, given the inputs and the loss's derivative by the outputs, which is overwritten."""
         p, g = self.parameters, self.gradients
         for layer in reversed(range(self.net.layers)):
-            source = x if layer == 0 else self._outputs(layer - 1)
-            torch.bmm(delta.mT, source, out=g.weights[layer])
+            torch.bmm(delta.mT, x if layer == 0 else self._activations(layer - 1), out=g.weights[layer])
             torch.sum(delta, 1, out=g.biases[layer])
             if layer:
-                delta = torch.bmm(delta, p.weights[layer])
-                delta = self._through_activation(delta, layer - 1)
+                delta = self._through_activation(torch.bmm(delta, p.weights[layer]), layer - 1)
 
-    def _outputs(self, layer: int) -> Tensor:
+    def _activations(self, layer: int) -> Tensor:
         x = self.outputs[layer]
         if self.activation.keeps_input:
             x = self.activation.forward(x, self.parameters.slope(layer))
@@ -197,20 +245,17 @@ class Network:
         return self.activation.backward(delta, kept, self.parameters.slope(layer))
 
 
-def predict(parameters: Parameters, net: Architecture, x: Tensor) -> Tensor:
-    """The outputs of the stack for inputs of shape (E, rows, d), keeping nothing."""
-    return _forward(parameters, net, x, [None] * net.layers)
-
-
-def _forward(
+def predict(
     p: Parameters,
     net: Architecture,
     x: Tensor,
-    outputs: Sequence[Tensor | None],
+    kept: Sequence[Tensor] | None = None,
     dropout: Sequence[Tensor] | None = None,
 ) -> Tensor:
+    """The outputs of the stack for inputs of shape (E, rows, d); `kept` receives those of each layer."""
     activate = applied(net.activation, net.layers - 1).forward
-    for layer, out in enumerate(outputs):
+    for layer in range(net.layers):
+        out = None if kept is None else kept[layer]
         y = torch.baddbmm(p.biases[layer].unsqueeze(1), x, p.weights[layer].mT, out=out)
         x = y if layer == net.layers - 1 else activate(y, p.slope(layer))
         if dropout is not None and layer < net.layers - 1:

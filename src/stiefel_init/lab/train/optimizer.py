@@ -1,4 +1,5 @@
-"""The graph engine's optimizers, torch's own over the rows of a stack; and the edge layers' rate, of both engines."""
+"""The graph engine's optimizers, torch's own over the rows of a stack; and what both engines do besides: the edge
+layers' own rate, and steps that keep the weights between hidden layers in the set."""
 
 from __future__ import annotations
 
@@ -11,9 +12,13 @@ from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
+from ...core import geometry
+from ...torch.optim import kernel
 from .cell import ON_SET, Cell
-from .network import Parameters
-from .on_set import OnSet
+from .network import Architecture, Parameters
+
+ANGLES = 20
+"""Of Muon the rate is an angle: so many times that of the other parameters, as in `StiefelMuon`."""
 
 
 class Optimizer:
@@ -111,10 +116,144 @@ class EdgeRates:
         return [tensor.clone() for tensor in self.tensors] if self.further else []
 
     def after(self, before: Sequence[Tensor]) -> None:
-        """Take them further.
-
-        Args:
-            before: What `before` returned before the optimizer's step.
-        """
+        """Take them further from where they were `before` the optimizer's step."""
         for tensor, old in zip(self.tensors, before):
             tensor.add_(tensor - old, alpha=self.further)
+
+
+class OnSet:
+    """The weights between hidden layers of a stack, of one shape after the other.
+
+    The first and the last layer, and all biases, are free: the plain optimizer trains them.
+    """
+
+    def __init__(self, cells: Sequence[Cell], parameters: Parameters, gradients: Parameters) -> None:
+        self.kind, self.ones, gain = ON_SET[cells[0].optimizer]
+        self.rates = parameters.flat.new_tensor([cell.rate for cell in cells])
+        # In float64: 1 - β₂ᵗ cancels.
+        self.steps = torch.zeros((), dtype=torch.float64, device=parameters.flat.device)
+        shapes: dict[torch.Size, list[int]] = {}
+        for layer in range(1, len(parameters.weights) - 1):
+            shapes.setdefault(parameters.weights[layer].shape[1:], []).append(layer)
+        self.views = [
+            [[each.weights[layer] for layer in layers] for each in (parameters, gradients)]
+            for layers in shapes.values()
+        ]
+        of_shape = [self.rates.repeat_interleave(len(views[0])) for views in self.views]
+        self.gains = [Gains(rates, cells[0].depth) for rates in of_shape] if gain else [None] * len(self.views)
+        kept = 2 if self.kind == "adam" else 1
+        self.moments = [tuple(torch.zeros_like(_stacked(views[0])) for _ in range(kept)) for views in self.views]
+
+    def state(self) -> list[Tensor]:
+        """The moments, and the steps taken."""
+        gains = [tensor for each in self.gains if each is not None for tensor in each.state()]
+        return [*(moment for each in self.moments for moment in each), self.steps, *gains]
+
+    def before(self) -> list[tuple[Tensor, Tensor]]:
+        """The weights and their gradients as they are now, of each shape (E · layers, m, n)."""
+        return [(_stacked(weights), _stacked(gradients)) for weights, gradients in self.views]
+
+    def step(self, before: Sequence[tuple[Tensor, Tensor]], factor: float | Tensor) -> None:
+        """Put the weights where the step on the set takes them from what they were `before` the plain optimizer's."""
+        self.steps += 1
+        for (weights, _), (old, gradient), moments, gains in zip(self.views, before, self.moments, self.gains):
+            if gains is not None:
+                old, gradient = gains.before(old, gradient)
+            rate = (self.rates * factor).repeat_interleave(len(weights))[:, None, None]
+            if self.kind == "adam":
+                first, second = moments
+                new, *changed = geometry.adam_step(old, gradient, first, second, self.steps, rate, ones=self.ones)
+            elif self.kind == "sgd":
+                new, *changed = geometry.sgd_step(old, gradient, moments[0], rate)
+            else:
+                new, *changed = geometry.muon_step(old, gradient, moments[0], ANGLES * rate)
+            for moment, value in zip(moments, changed):
+                moment.copy_(value)
+            if gains is not None:
+                new = gains.after(new, self.steps, factor)
+            torch._foreach_copy_(weights, list(new.unflatten(0, (-1, len(weights))).unbind(1)))
+
+
+class FusedOnSet:
+    """The same in the fused engine: one launch takes all hidden weights of a stack to their next members.
+
+    `flat` are its parameters, (E, P); `shares`, (E, tiles, P), what the tiles of each batch add to their gradients.
+    """
+
+    def __init__(self, cells: Sequence[Cell], net: Architecture, flat: Tensor, shares: Tensor) -> None:
+        self.kind, self.ones, gain = ON_SET[cells[0].optimizer]
+        self.weights, self.shares = _hidden(flat, net), _hidden(shares, net)
+        layers, n = self.weights.shape[-3], self.weights.shape[-1]
+        self.rates = flat.new_tensor([cell.rate for cell in cells]).repeat_interleave(layers)
+        self.numbers = flat.new_zeros(len(self.rates), 6)
+        self.numbers[:, 1:4] = flat.new_tensor((0.9, 0.999, 1e-8) if self.kind == "adam" else (0.0, 0.0, 0.0))
+        kept = 2 if self.kind == "adam" else 1
+        self.moments = tuple(flat.new_zeros(len(self.rates), n, n) for _ in range(kept))
+        self.gains = Gains(self.rates, cells[0].depth) if gain else None
+
+    def state(self) -> list[Tensor]:
+        """The moments, and the gains."""
+        return [*self.moments, *(() if self.gains is None else self.gains.state())]
+
+    @staticmethod
+    def refuses(cell: Cell) -> bool:
+        """Whether there is no kernel for the cell's step."""
+        return ON_SET[cell.optimizer].step not in kernel.KINDS or cell.hidden[0] > kernel.MOST
+
+    def step(self, taken: int, factor: float) -> Tensor:
+        """The next weights, for `write`; `taken` counts the steps, this one included."""
+        torch.mul(self.rates, factor, out=self.numbers[:, 0])
+        if self.kind == "adam":
+            self.numbers[:, 4].fill_(1 - 0.9**taken)
+            self.numbers[:, 5].fill_((1 - 0.999**taken) ** 0.5)
+        weights, gradient = self.weights.flatten(0, 1), self.shares.sum(1).flatten(0, 1)
+        if self.gains is not None:
+            weights, gradient = self.gains.before(weights, gradient)
+        new = kernel.step(weights, gradient, self.moments, self.kind, self.numbers, ones=self.ones)
+        return new if self.gains is None else self.gains.after(new, taken, factor)
+
+    def write(self, weights: Tensor) -> None:
+        """Put the weights where they belong."""
+        self.weights.copy_(weights.view_as(self.weights))
+
+
+class Gains:
+    """W = eˢQ for every hidden layer: Q is kept in the set, and Adam trains s, which starts at 0.
+
+    The gains of a network's layers multiply, so s learns at the rate, (k,) for each matrix, divided by the depth.
+    """
+
+    def __init__(self, rates: Tensor, depth: int) -> None:
+        self.rates = rates[:, None, None] / depth
+        self.log, self.slope, self.first, self.second = (torch.zeros_like(self.rates) for _ in range(4))
+
+    def state(self) -> list[Tensor]:
+        """The gains and their moments."""
+        return [self.log, self.first, self.second]
+
+    def before(self, weights: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """Q and the gradient by it, of weights (k, m, n); notes the one by s, ⟨gradient, W⟩."""
+        self.slope.copy_((weights * gradient).sum((-2, -1), keepdim=True))
+        gain = self.log.exp()
+        return weights / gain, gradient * gain
+
+    def after(self, members: Tensor, steps: int | Tensor, factor: float | Tensor) -> Tensor:
+        """The weights of the next members, once Adam has changed the gains; `steps` counts this one."""
+        self.first.lerp_(self.slope, 0.1)
+        self.second.lerp_(self.slope.square(), 0.001)
+        root = (self.second / (1 - 0.999**steps)).sqrt() + 1e-8
+        self.log.sub_((factor * self.rates * self.first / (1 - 0.9**steps) / root).to(self.log.dtype))
+        return members * self.log.exp()
+
+
+def _hidden(values: Tensor, net: Architecture) -> Tensor:
+    """Of parameters (…, P), the weights between hidden layers of one width, (…, layers, n, n)."""
+    inputs, n = net.widths[:2]
+    layers, each = net.layers - 2, n * n + n
+    first = inputs * n + n
+    return values[..., first : first + layers * each].unflatten(-1, (layers, each))[..., : n * n].unflatten(-1, (n, n))
+
+
+def _stacked(views: Sequence[Tensor]) -> Tensor:
+    """Views of shape (E, m, n) as one array (E · layers, m, n), a network's layers one after the other."""
+    return torch.stack(list(views), 1).flatten(0, 1)

@@ -23,8 +23,8 @@ from ... import __version__
 from ...core.errors import StiefelError
 from ..files import set_aside, write_whole
 from .cell import Cell, digest
+from .problem import METRICS, Metric
 from .source import commit, source_hash
-from .task import METRICS, Metric
 
 Environment = Mapping[str, Any]
 MEASURES = ("log_loss", "calibration", "noisy", "best")
@@ -33,31 +33,23 @@ MEASURES = ("log_loss", "calibration", "noisy", "best")
 
 @dataclass
 class Outcome:
-    """The outcome of one cell. Accuracies in percent; for regression, root mean squared errors."""
+    """What training a cell has led to so far; `Record` explains the fields."""
 
     score: float = math.nan
-    """Test accuracy, or test RMSE, after the last epoch."""
     train_loss: list[float] = field(default_factory=list)
-    """Mean training loss of each epoch; for few shots, only of the last step."""
     train_score: list[float] = field(default_factory=list)
     tested: list[int] = field(default_factory=list)
-    """The epochs after which the test score was taken: all of a short run, every fifth of a hundred."""
     test_score: list[float] = field(default_factory=list)
     diverged: int | None = None
-    """The first epoch whose training loss was not finite."""
     balanced: float | None = None
-    """The mean over classes of the share predicted correctly, in percent, after the last epoch; None for regression."""
     log_loss: float | None = None
-    """Of the test part, as all below, after the last epoch; None for regression."""
     calibration: float | None = None
-    """Expected calibration error in percent."""
     noisy: float | None = None
-    """Accuracy in percent with noise in the inputs; see `evaluation`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The outcome of one cell.
+    """The outcome of one cell. Scores are accuracies in percent; for regression, root mean squared errors.
 
     >>> from stiefel_init.lab import run
     >>> (record,) = run([Cell("digits", depth=1, epochs=1)], device="cpu")
@@ -82,9 +74,10 @@ class Record:
     best: float | None = None
     """The best test score there was, where several were taken."""
     train_loss: tuple[float, ...] = ()
+    """Mean training loss of each epoch; for few shots, only of the last step."""
     train_score: tuple[float, ...] = ()
     tested: tuple[int, ...] = ()
-    """The epochs after which the test score was taken."""
+    """The epochs after which the test score was taken: all of a short run, every fifth of a hundred."""
     test_score: tuple[float, ...] = ()
     seconds: float = 0.0
     """Its share of the stack's time."""
@@ -93,18 +86,7 @@ class Record:
 
     @classmethod
     def of(cls, cell: Cell, metric: Metric, outcome: Outcome, seconds: float, where: Environment) -> Record:
-        """The record of an outcome, with numbers rounded as in its file.
-
-        Args:
-            cell: What was trained.
-            metric: What the scores are.
-            outcome: What `train` returned.
-            seconds: Its share of the stack's time.
-            where: The environment.
-
-        Returns:
-            The record.
-        """
+        """The record of an outcome, with numbers rounded as in its file; `seconds` are its share of the stack's."""
         values = {name: _rounded(value) for name, value in asdict(outcome).items()}
         scores = [score for score in outcome.test_score if math.isfinite(score)]
         if len(outcome.test_score) > 1 and scores:
@@ -117,39 +99,23 @@ class Record:
         return replace(self, **nothing)
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as JSON values.
-
-        Returns:
-            The fields of the cell, then the others; non-finite numbers are None.
-        """
+        """The record as JSON values: the fields of the cell, then the others; non-finite numbers are None."""
         values = {name: getattr(self, name) for name in self.__slots__ if name not in ("cell", "metric")}
         return {**self.cell.identity(), "metric": self.metric.name, **{k: _rounded(v) for k, v in values.items()}}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Record:
-        """The inverse of `to_dict`.
-
-        Args:
-            values: What `to_dict` returned.
-
-        Returns:
-            The record.
-        """
+        """The inverse of `to_dict`."""
         return _from(Cell.from_dict(values), METRICS[values["metric"]], values)
 
 
 def _from(cell: Cell, metric: Metric, values: Mapping[str, Any]) -> Record:
     score = values.get("score")
-    lists: dict[str, Any] = {
-        name: tuple(math.nan if entry is None else entry for entry in values.get(name, ()))
-        for name in ("train_loss", "train_score", "tested", "test_score")
-    }
-    measures: dict[str, Any] = {name: values.get(name) for name in MEASURES}
-    return Record(
-        cell, metric, metric.worst if score is None else float(score), values.get("diverged"), values.get("balanced"),
-        **measures, **lists,
-        seconds=values.get("seconds") or 0.0, environment=values.get("environment", {}),
-    )  # fmt: skip
+    known: dict[str, Any] = {name: values.get(name) for name in ("diverged", "balanced", *MEASURES)}
+    for name in ("train_loss", "train_score", "tested", "test_score"):
+        known[name] = tuple(math.nan if entry is None else entry for entry in values.get(name, ()))
+    known |= {"seconds": values.get("seconds") or 0.0, "environment": values.get("environment", {})}
+    return Record(cell, metric, metric.worst if score is None else float(score), **known)
 
 
 def _rounded(value: Any) -> Any:

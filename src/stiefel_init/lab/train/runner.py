@@ -7,11 +7,12 @@ import math
 import os
 import sys
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -27,23 +28,22 @@ from .cluster import (
     Cluster,
     ClusterSpec,
     Kind,
+    Node,
     NodeSettings,
-    Slot,
     connected,
     pickle_registered,
-    prepare_node,
+    problems_on_node,
     reach,
     share_data,
-    tasks_on_node,
 )
 from .concurrency import concurrent_stacks
 from .dispatch import Dispatch, Queue
 from .fused import FusedEngine
 from .network import Architecture
+from .problem import Problem, Problems
 from .record import Outcome, Record
 from .stack import memory_per_cell
-from .task import Task, Tasks
-from .training import ENGINES, EngineName, pick_engine, test_epochs, train
+from .training import ENGINES, EngineName, epochs_tested, pick_engine, train
 from .watched import Watching
 
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -107,22 +107,22 @@ def run(
         files.prepare(watching.folder)
     if spec is not None:
         reach(spec)
-    tasks = Tasks(datasets, directory)
-    check(cells, tasks, where if spec is None else None, engine)  # errors show before anything is written
+    problems = Problems(datasets, directory)
+    check(cells, problems, where if spec is None else None, engine)  # errors show before anything is written
     with ExitStack() as stack:
         cluster = None if spec is None else Cluster(stack.enter_context(connected(spec)), spec, device, warn)
         folder = None if out is None else files.prepare(Path(out))
         if known is None:
             known = record_files.read(folder, warn) if folder else {}
         done = dict(known)
-        groups = grouped(list(dict.fromkeys(cells)), tasks)
-        left = [cell for group in groups for cell in group if cell not in done]
-        advance = stack.enter_context(progress(sum(work(cell, tasks(cell)) for cell in left), title))
+        each = list(dict.fromkeys(cells))
+        left = [cell for cell in each if cell not in done]
+        advance = stack.enter_context(progress(sum(work(cell, problems(cell)) for cell in left), title))
         if cluster is None:
-            stacks = split(groups, tasks, where, done, most)
-            finished = train_here(stacks, tasks, where, engine, advance, warn, folder, watching)
+            trainer = LocalTrainer(problems, where, engine, warn, advance, folder, watching)
+            finished = trainer.run(plan(each, problems, where, done, most))
         else:
-            finished = _on_cluster(cluster, groups, tasks, done, most, engine, advance, warn)
+            finished = _on_cluster(cluster, left, problems, most, engine, advance, warn)
         for records in finished:
             if folder:
                 record_files.write(folder, records)
@@ -130,114 +130,122 @@ def run(
     return [done[cell] for cell in cells]
 
 
-def check(cells: Sequence[Cell], tasks: Tasks, device: torch.device | None, engine: EngineName = "auto") -> None:
-    """Stop at cells that cannot be trained: by their data, by the engine, or for want of memory.
-
-    Args:
-        cells: What is to be trained.
-        tasks: What it learns from.
-        device: Where; None if nobody knows yet.
-        engine: The engine.
-
-    Raises:
-        StiefelError: if so.
-    """
+def check(cells: Sequence[Cell], problems: Problems, device: torch.device | None, engine: EngineName = "auto") -> None:
+    """Refuse cells that cannot be trained: by their data, by the engine, or for want of memory on a known device."""
     for cell in cells:
-        task = tasks(cell)
-        kind = pick_engine(engine, cell, task, device or torch.device("cpu"))
-        if device is not None and memory_per_cell(cell, task, kind.memory(cell, task)) > _memory(device)[1]:
+        problem = problems(cell)
+        kind = pick_engine(engine, cell, problem, device or torch.device("cpu"))
+        if device is not None and memory_per_cell(cell, problem, kind.memory(cell, problem)) > _memory(device)[1]:
             raise _too_large(cell, device)
 
 
-def train_here(
-    stacks: list[list[Cell]],
-    tasks: Tasks,
-    device: torch.device,
-    engine: EngineName,
-    advance: Advance,
-    warn: Callable[[str], None],
-    folder: Path | None = None,
-    watching: Watching | None = None,
-) -> Iterator[list[Record]]:
-    """Train stacks on this machine; the records of each as it ends. What does not fit is halved.
+@dataclass
+class LocalTrainer:
+    """Trains stacks on this machine, which may be a node of a cluster. What does not fit in memory is halved."""
 
-    With a `folder`, a stack that was killed goes on where it was.
-    """
-    total, begun, lock = len(stacks), 0, threading.Lock()
+    problems: Problems
+    device: torch.device
+    engine: EngineName
+    warn: Callable[[str], None]
+    advance: Advance = lambda work, what="": None
+    folder: Path | None = None
+    """Where a stack that was killed finds what it needs to go on."""
+    watching: Watching | None = None
 
-    def tell(work: float, what: str = "") -> None:
-        with lock:
-            advance(work, what)
+    def run(self, stacks: Sequence[list[Cell]]) -> Iterator[list[Record]]:
+        """The records of each stack as it ends."""
+        self._lock, self._begun, self._total = threading.Lock(), 0, len(stacks)
+        cuda = self.device.type == "cuda"
+        for (precision, count), group in self._groups(stacks).items():
+            left = deque(group)
+            with products(self.device.type, _PRODUCTS[precision]):  # for all: each would end it for the others
+                for stack, trained, seconds in concurrent_stacks(left, self._train, count, self.device):
+                    if trained is None:
+                        self._halve(stack, left)
+                        continue
+                    outcomes, engine = trained
+                    made, share = record_files.environment(self.device, engine), seconds / len(stack)
+                    yield [
+                        Record.of(cell, self.problems(cell).metric, outcome, share, made)
+                        for cell, outcome in zip(stack, outcomes)
+                    ]
+                    if (kept := self._checkpoints(stack)) is not None:  # by now the records are written
+                        for file in kept.parent.glob(f"{kept.name}-*.pt"):
+                            file.unlink(missing_ok=True)
+                    if cuda and count == 1:  # of concurrent ones, the others take up what the last stack left
+                        _free(self.device)
+            if cuda:
+                _free(self.device)
 
-    def one(stack: list[Cell], check: Callable[[], None]) -> _Finished | None:
-        nonlocal begun
-        with lock:
-            begun += 1
-            place = f"{begun} of {counted(total, 'stack')}"
-        return _train(stack, tasks, device, engine, tell, place, _kept(folder, stack), watching, check)
+    def _groups(self, stacks: Sequence[list[Cell]]) -> dict[tuple[PrecisionName, int], list[list[Cell]]]:
+        """The stacks by their precision and how many may be trained at once, in their order."""
+        groups: dict[tuple[PrecisionName, int], list[list[Cell]]] = {}
+        for stack in stacks:
+            groups.setdefault((stack[0].precision, self._concurrent(stack[0])), []).append(stack)
+        for (_, count), group in groups.items():
+            if count > 1:  # the longest first, so that none is left alone at the end
+                group.sort(key=lambda stack: -self._sequential(stack[0]))
+        return groups
 
-    for together, group in _together(stacks, tasks, device, engine, watching).items():
-        left = deque(group)
-        with products(device.type, _PRODUCTS[together.precision]):  # for all: each would end it for the others
-            for stack, trained, seconds in concurrent_stacks(left, one, together.stacks, device):
-                if trained is None:
-                    _free(device)
-                    halves = split_evenly(stack, (len(stack) + 1) // 2)
-                    left.extendleft(reversed(halves))
-                    total += len(halves)
-                    warn(f"{len(stack)} networks did not fit in the memory of {device}; trying half as many at once.")
-                    continue
-                yield _records(stack, tasks, trained, seconds / len(stack), device)
-                if (kept := _kept(folder, stack)) is not None:  # by now the records are written
-                    for file in kept.parent.glob(f"{kept.name}-*.pt"):
-                        file.unlink(missing_ok=True)
-                if device.type == "cuda" and together.stacks == 1:  # the others take up what the last stack left
-                    _free(device)
-        if device.type == "cuda":
-            _free(device)
+    def _concurrent(self, cell: Cell) -> int:
+        """How many stacks like that of a cell are trained at once.
 
+        The graph engine captures graphs, and while it does, nothing else may take memory: its stacks are trained alone.
+        """
+        if self.watching is not None or self.device.type != "cuda":
+            return 1
+        fused = pick_engine(self.engine, cell, self.problems(cell), self.device) is FusedEngine
+        return _CONCURRENT if fused else 1
 
-class _Together(NamedTuple):
-    """What stacks have in common that may be trained side by side, and how many may."""
+    def _sequential(self, cell: Cell) -> int:
+        """Layers that are taken one after the other, over all steps."""
+        return self.problems(cell).steps(cell.batch) * cell.epochs * cell.depth
 
-    precision: PrecisionName
-    stacks: int
+    def _checkpoints(self, stack: Sequence[Cell]) -> Path | None:
+        """Where a stack that is not finished is kept."""
+        return None if self.folder is None else self.folder / f"unfinished-{digest(stack)}"
 
+    def _halve(self, stack: list[Cell], left: deque[list[Cell]]) -> None:
+        _free(self.device)
+        halves = split_evenly(stack, (len(stack) + 1) // 2)
+        left.extendleft(reversed(halves))
+        self._total += len(halves)
+        self.warn(f"{len(stack)} networks did not fit in the memory of {self.device}; trying half as many at once.")
 
-def _together(
-    stacks: Sequence[list[Cell]], tasks: Tasks, device: torch.device, engine: EngineName, watching: Watching | None
-) -> dict[_Together, list[list[Cell]]]:
-    """The stacks by what they have in common, in their order.
+    def _train(self, stack: list[Cell], check: Callable[[], None]) -> tuple[list[Outcome], str] | None:
+        """The outcomes of a stack and its engine; None, with its progress undone, if it does not fit in memory."""
+        with self._lock:
+            self._begun += 1
+            place = f"{self._begun} of {counted(self._total, 'stack')}"
+        what = f"{place}: {counted(len(stack), 'network')} of depth {stack[0].depth} on {stack[0].dataset}"
+        problems = [self.problems(cell) for cell in stack]
+        share, done = sum(map(work, stack, problems)) / stack[0].epochs, 0
 
-    The graph engine captures graphs, and while it does, nothing else may take memory: its stacks are trained alone.
-    """
-    groups: dict[_Together, list[list[Cell]]] = {}
-    for stack in stacks:
-        cell = stack[0]
-        fused = watching is None and pick_engine(engine, cell, tasks(cell), device) is FusedEngine
-        together = _Together(cell.precision, _CONCURRENT if fused and device.type == "cuda" else 1)
-        groups.setdefault(together, []).append(stack)
-    for together, group in groups.items():
-        if together.stacks > 1:  # the longest first, so that none is left alone at the end
-            group.sort(key=lambda stack: -_chain(stack[0], tasks(stack[0])))
-    return groups
+        def tell(epoch: int) -> None:
+            nonlocal done
+            check()
+            with self._lock:
+                self.advance(share * (epoch - done), what)
+            done = epoch
 
-
-def _chain(cell: Cell, task: Task) -> int:
-    """Layers that are taken one after the other, over all steps."""
-    return -(-task.size // (cell.batch or task.size)) * cell.epochs * cell.depth
-
-
-def _kept(folder: Path | None, stack: Sequence[Cell]) -> Path | None:
-    """Where a stack that is not finished is kept."""
-    return None if folder is None else folder / f"unfinished-{digest(stack)}"
+        try:
+            return train(stack, problems, self.device, tell, self.engine, self._checkpoints(stack), self.watching)
+        except (MemoryError, RuntimeError) as error:
+            # On a CPU, only PyTorch's message says so.
+            full = isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+            if not full:
+                raise
+            if len(stack) == 1:
+                raise _too_large(stack[0], self.device) from error
+            with self._lock:
+                self.advance(-share * done)
+            return None
 
 
 def _on_cluster(
     cluster: Cluster,
-    groups: list[list[Cell]],
-    tasks: Tasks,
-    done: Container[Cell],
+    cells: Sequence[Cell],
+    problems: Problems,
     most: int | None,
     engine: EngineName,
     advance: Advance,
@@ -248,18 +256,17 @@ def _on_cluster(
     Raises:
         StiefelError: at the end, with the names of networks that could not be trained.
     """
-    piles = [deque(left) for group in groups if (left := [cell for cell in group if cell not in done])]
-    if not piles:
+    if not cells:
         return
-    names = sorted({cell.dataset for pile in piles for cell in pile})
-    shared = share_data(cluster.ray, [(name, tasks.dataset(name)) for name in names], cluster)
-    study = cluster.ray.put(NodeSettings(os.urandom(8).hex(), engine, most, shared, pickle_registered()))
+    datasets = sorted({cell.dataset for cell in cells})
+    shared = share_data(cluster, {name: problems.dataset(name) for name in datasets})
+    settings = cluster.ray.put(NodeSettings(os.urandom(8).hex(), engine, most, shared, pickle_registered()))
     limits: dict[Kind, int] = {kind: most or limit for kind, limit in _MOST.items()}
-    queue = Queue(piles, lambda cell: work(cell, tasks(cell)), limits)
-    dispatch = Dispatch(cluster, queue, train_on_node, study, warn)
-    trained: dict[str, int] = {}
+    queue = Queue([deque(group) for group in grouped(cells, problems)], lambda cell: work(cell, problems(cell)), limits)
+    dispatch = Dispatch(cluster, queue, train_on_node, settings, warn)
+    trained = Counter[str]()
     for stack in dispatch.run():
-        trained[stack.where] = trained.get(stack.where, 0) + len(stack.cells)
+        trained[stack.node] += len(stack.cells)
         advance(stack.work, _by_node(trained))
         yield [Record.from_dict(values) for values in stack.values]
     if dispatch.failed:
@@ -267,22 +274,21 @@ def _on_cluster(
 
 
 def train_on_node(
-    settings: NodeSettings, identities: list[dict[str, Any]], slot: Slot
+    settings: NodeSettings, identities: list[dict[str, Any]], node: Node
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """What a node does for a study: train a stack, in parts if its memory is small; the records and the warnings."""
-    prepare_node(settings, slot.cores)
-    cells = [Cell.from_dict(values) for values in identities]
-    tasks, where, told = tasks_on_node(settings, {cell.dataset for cell in cells}), torch.device(slot.kind), list[str]()
-    stacks = split_evenly(cells, settings.most or _fits(cells[0], tasks, where, slot.memory))
-    finished = train_here(stacks, tasks, where, settings.engine, lambda work, what="": None, told.append)
-    return [record.to_dict() for records in finished for record in records], told
+    # Before any cell is made, for cells may be of schemes that the user registered.
+    problems = problems_on_node(settings, node.cores, {values["dataset"] for values in identities})
+    cells, told = [Cell.from_dict(values) for values in identities], list[str]()
+    trainer = LocalTrainer(problems, torch.device(node.kind), settings.engine, told.append)
+    stacks = split_evenly(cells, settings.most or _fits(cells[0], problems, trainer.device, node.memory))
+    return [record.to_dict() for records in trainer.run(stacks) for record in records], told
 
 
-def _by_node(trained: Mapping[str, int], shown: int = 4) -> str:
+def _by_node(trained: Counter[str], shown: int = 4) -> str:
     """Networks trained by each node: `a 120, b 96`."""
-    most = sorted(trained.items(), key=lambda item: -item[1])
-    text = ", ".join(f"{name} {count}" for name, count in most[:shown])
-    return text if len(most) <= shown else f"{text} and {len(most) - shown} more nodes"
+    text = ", ".join(f"{name} {count}" for name, count in trained.most_common(shown))
+    return text if len(trained) <= shown else f"{text} and {len(trained) - shown} more nodes"
 
 
 def _failures(failed: Mapping[Cell, str], shown: int = 5) -> str:
@@ -294,87 +300,36 @@ def _failures(failed: Mapping[Cell, str], shown: int = 5) -> str:
     return f"{counted(len(names), 'network')} could not be trained: {'; '.join(names[:shown])}{more}; the rest is kept."
 
 
-class _Finished(NamedTuple):
-    """What came of a stack."""
-
-    outcomes: list[Outcome]
-    engine: str
-
-
-def _train(
-    stack: list[Cell],
-    tasks: Tasks,
-    device: torch.device,
-    engine: EngineName,
-    advance: Advance,
-    place: str,
-    keep: Path | None,
-    watching: Watching | None,
-    check: Callable[[], None],
-) -> _Finished | None:
-    """Train a stack; None, with its progress undone, if it does not fit in memory."""
-    share = sum(work(cell, tasks(cell)) for cell in stack) / stack[0].epochs
-    what = f"{place}: {counted(len(stack), 'network')} of depth {stack[0].depth} on {stack[0].dataset}"
-    done = 0
-
-    def tell(epoch: int) -> None:
-        nonlocal done
-        check()
-        advance(share * (epoch - done), what)
-        done = epoch
-
-    try:
-        return _Finished(*train(stack, [tasks(cell) for cell in stack], device, tell, engine, keep, watching))
-    except (MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
-            raise
-        if len(stack) == 1:
-            raise _too_large(stack[0], device) from error
-        advance(-share * done)
-        return None
-
-
-def _records(
-    stack: Sequence[Cell], tasks: Tasks, trained: _Finished, seconds: float, device: torch.device
-) -> list[Record]:
-    """The records of a stack whose networks took so many seconds each."""
-    made, pairs = record_files.environment(device, trained.engine), zip(stack, trained.outcomes)
-    return [Record.of(cell, tasks(cell).metric, outcome, seconds, made) for cell, outcome in pairs]
-
-
 def plan(
-    cells: Sequence[Cell], tasks: Tasks, device: torch.device, done: Container[Cell], most: int | None = None
+    cells: Sequence[Cell], problems: Problems, device: torch.device, done: Container[Cell], most: int | None = None
 ) -> list[list[Cell]]:
     """The stacks to train. Cells are grouped the same way whatever is done, so a resumed run repeats none."""
-    return split(grouped(cells, tasks), tasks, device, done, most)
-
-
-def grouped(cells: Sequence[Cell], tasks: Tasks) -> list[list[Cell]]:
-    """Cells that can be trained as one stack, together."""
-    groups: dict[Any, list[Cell]] = {}
-    for cell in cells:
-        task = tasks(cell)
-        shape = task.inputs, task.size, task.outputs, task.loss, task.scale
-        groups.setdefault((stack_key(cell), shape), []).append(cell)
-    return list(groups.values())
-
-
-def split(
-    groups: Sequence[Sequence[Cell]], tasks: Tasks, device: torch.device, done: Container[Cell], most: int | None
-) -> list[list[Cell]]:
-    """The stacks of this machine, without the cells that are done."""
-    stacks = [part for group in groups for part in split_evenly(group, most or _fits(group[0], tasks, device))]
+    stacks = [
+        part
+        for group in grouped(cells, problems)
+        for part in split_evenly(group, most or _fits(group[0], problems, device))
+    ]
     unfinished = [[cell for cell in stack if cell not in done] for stack in stacks]
     return [stack for stack in unfinished if stack]
 
 
-def _fits(cell: Cell, tasks: Tasks, device: torch.device, share: float = 1.0) -> int:
+def grouped(cells: Sequence[Cell], problems: Problems) -> list[list[Cell]]:
+    """Cells that can be trained as one stack, together."""
+    groups: dict[Any, list[Cell]] = {}
+    for cell in cells:
+        problem = problems(cell)
+        shape = problem.inputs, problem.size, problem.outputs, problem.loss, problem.scale
+        groups.setdefault((stack_key(cell), shape), []).append(cell)
+    return list(groups.values())
+
+
+def _fits(cell: Cell, problems: Problems, device: torch.device, share: float = 1.0) -> int:
     """How many networks like `cell` a stack may hold, in that share of the memory that is free."""
     free = _memory(device)[0]
-    task = tasks(cell)
-    engine = pick_engine("auto", cell, task, device)
+    problem = problems(cell)
+    engine = pick_engine("auto", cell, problem, device)
     concurrent = _CONCURRENT if engine is FusedEngine else 1
-    fits = int(share * _MEMORY_SHARE / concurrent * free / memory_per_cell(cell, task, engine.memory(cell, task)))
+    fits = int(share * _MEMORY_SHARE / concurrent * free / memory_per_cell(cell, problem, engine.memory(cell, problem)))
     most = _MOST["cuda"] if device.type == "cuda" else max(_MOST["cpu"], _EACH_THREAD * torch.get_num_threads())
     return max(1, min(fits, most))
 
@@ -396,15 +351,15 @@ def _too_large(cell: Cell, device: torch.device) -> StiefelError:
     )
 
 
-def work(cell: Cell, task: Task) -> float:
+def work(cell: Cell, problem: Problem) -> float:
     """What training and testing a cell cost, in floating-point operations, the measure of progress.
 
     For each parameter: six for a row trained, two for a row tested, and for a step as much as sixty in the optimizer,
     which waits for memory.
     """
-    steps = -(-task.size // (cell.batch or task.size)) * cell.epochs
-    rows = 6.0 * task.size * cell.epochs + 2.0 * len(task.test_features) * len(test_epochs(cell))
-    return Architecture.of(cell, task).parameters * (rows + 60.0 * steps)
+    steps = problem.steps(cell.batch) * cell.epochs
+    rows = 6.0 * problem.size * cell.epochs + 2.0 * len(problem.test_features) * len(epochs_tested(cell))
+    return Architecture.of(cell, problem).parameters * (rows + 60.0 * steps)
 
 
 def pick_device(name: DeviceName) -> torch.device:
@@ -414,11 +369,6 @@ def pick_device(name: DeviceName) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise StiefelError("device='cuda', but PyTorch sees no GPU here; use 'cpu' or 'auto'.")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-def _out_of_memory(error: Exception) -> bool:
-    """On a CPU, only PyTorch's message says so."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
 def _free(device: torch.device) -> None:

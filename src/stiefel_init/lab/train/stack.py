@@ -6,6 +6,7 @@ keyed by its seed, and the networks of a stack share nothing but the launches. A
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -18,7 +19,7 @@ from ...core import stream as _stream
 from ...torch.sampling.stream import words
 from .cell import Cell, ScheduleName
 from .network import Architecture, calibrate, initial
-from .task import Task
+from .problem import Problem
 
 ROWS = 2048
 """Test rows at once; and the first so many are tested with noise."""
@@ -26,8 +27,6 @@ BINS = 15
 """Of confidence, for the expected calibration error."""
 CALIBRATION_ROWS = 256
 """Training rows, spread evenly, that schemes such as LSUV measure."""
-
-
 WARM_UP = 0.1
 """The share of the steps that a warm-up takes."""
 RELEASED = 1 / 16
@@ -45,15 +44,13 @@ def factor(schedule: ScheduleName, step: int, steps: int) -> float:
     >>> [round(factor("release", step, 20), 4) for step in (0, 9, 10, 15)]
     [1.0, 1.0, 0.0625, 0.0312]
     """
-    if schedule == "constant" or (schedule == "release" and not released(schedule, step, steps)):
+    if schedule == "cosine":
+        warm = math.ceil(WARM_UP * steps)
+        return (step + 1) / warm if step < warm else _falling(step - warm, steps - warm)
+    if not released(schedule, step, steps):
         return 1.0
-    if schedule == "release":
-        held = math.ceil(steps / 2)
-        return RELEASED * _falling(step - held, steps - held)
-    warm = math.ceil(WARM_UP * steps)
-    if step < warm:
-        return (step + 1) / warm
-    return _falling(step - warm, steps - warm)
+    held = math.ceil(steps / 2)
+    return RELEASED * _falling(step - held, steps - held)
 
 
 def released(schedule: ScheduleName, step: int, steps: int) -> bool:
@@ -66,7 +63,7 @@ def _falling(step: int, steps: int) -> float:
     return (1 + math.cos(math.pi * step / max(steps, 1))) / 2
 
 
-class Tests(NamedTuple):
+class HeldOut(NamedTuple):
     """Test parts of one size, and the networks that are tested on them: all at once."""
 
     members: list[int]
@@ -83,43 +80,33 @@ class Tests(NamedTuple):
         return values.expand(len(self.members), *values.shape[1:]) if len(values) == 1 else values[self.part]
 
 
-def _tests(tasks: Sequence[Task], device: torch.device) -> list[Tests]:
-    parts: dict[tuple[int, ...], dict[int, Task]] = {}
-    members: dict[tuple[int, ...], list[int]] = {}
-    for index, task in enumerate(tasks):
-        parts.setdefault(task.test_features.shape, {}).setdefault(id(task.test_features), task)
-        members.setdefault(task.test_features.shape, []).append(index)
+def _tests(problems: Sequence[Problem], device: torch.device) -> list[HeldOut]:
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for index, problem in enumerate(problems):
+        by_shape.setdefault(problem.test_features.shape, []).append(index)
     made = []
-    for shape, of_shape in parts.items():
-        places = {each: place for place, each in enumerate(of_shape)}
-        part = torch.tensor([places[id(tasks[index].test_features)] for index in members[shape]], device=device)
-        features, targets = (
-            torch.from_numpy(np.stack(arrays)).to(device)
-            for arrays in zip(*((task.test_features, task.test_targets) for task in of_shape.values()))
-        )
-        made.append(Tests(members[shape], part, features, targets))
+    for members in by_shape.values():
+        parts = {id(problems[index].test_features): problems[index] for index in members}
+        places = {each: place for place, each in enumerate(parts)}
+        part = torch.tensor([places[id(problems[index].test_features)] for index in members], device=device)
+        arrays = zip(*((problem.test_features, problem.test_targets) for problem in parts.values()))
+        made.append(HeldOut(members, part, *(torch.from_numpy(np.stack(array)).to(device) for array in arrays)))
     return made
 
 
 class Data:
-    """The tasks of a stack on its device: each array once, however many cells share it."""
+    """The problems of a stack on its device: each array once, however many cells share it."""
 
-    def __init__(self, tasks: Sequence[Task], device: torch.device) -> None:
-        self.device = device
-        self.scale = tasks[0].scale
-        first_row: dict[int, int] = {}
-        features: list[np.ndarray] = []
-        targets: list[np.ndarray] = []
-        for task in tasks:
-            if id(task.features) not in first_row:
-                first_row[id(task.features)] = sum(len(part) for part in features)
-                features.append(task.features)
-                targets.append(task.targets)
-        self.features = torch.from_numpy(_joined(features)).to(device)
-        self.targets = torch.from_numpy(_joined(targets)).to(device)
-        rows = [first_row[id(t.features)] + (np.arange(t.size) if t.rows is None else t.rows) for t in tasks]
+    def __init__(self, problems: Sequence[Problem], device: torch.device) -> None:
+        self.scale = problems[0].scale
+        shared = {id(problem.features): problem for problem in problems}
+        self.features = torch.from_numpy(_joined([problem.features for problem in shared.values()])).to(device)
+        self.targets = torch.from_numpy(_joined([problem.targets for problem in shared.values()])).to(device)
+        starts = itertools.accumulate((len(problem.features) for problem in shared.values()), initial=0)
+        first_row = dict(zip(shared, starts))
+        rows = [first_row[id(t.features)] + (np.arange(t.size) if t.rows is None else t.rows) for t in problems]
         self.rows = torch.from_numpy(np.stack(rows)).to(device)
-        self.tests = _tests(tasks, device)
+        self.tests = _tests(problems, device)
 
     def inputs(self, features: Tensor) -> Tensor:
         """Stored features as the network takes them."""
@@ -137,24 +124,26 @@ class Stack:
     def __init__(
         self,
         cells: Sequence[Cell],
-        tasks: Sequence[Task],
+        problems: Sequence[Problem],
         device: torch.device,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        cell, task = cells[0], tasks[0]
+        cell, problem = cells[0], problems[0]
         self.check = check
         """Raises where training should stop; engines that share a CPU call it before each step."""
-        self.cells, self.loss = cells, task.loss
-        self.net = Architecture.of(cell, task)
-        self.data = Data(tasks, device)
+        self.cells, self.loss = cells, problem.loss
+        self.net = Architecture.of(cell, problem)
+        self.data = Data(problems, device)
         self.parameters = initial(cells, self.net, device)
-        self.units = torch.tensor([task.unit for task in tasks], dtype=torch.float64, device=device)
-        self.size = task.size
+        self.units = torch.tensor([problem.unit for problem in problems], dtype=torch.float64, device=device)
+        self.size = problem.size
         if any(cell.scheme.calibrates for cell in cells):
             step = -(-self.size // CALIBRATION_ROWS)
             batch = self.data.inputs(self.data.features[self.data.rows[:, ::step]])
             calibrate(self.parameters, self.net, [cell.scheme for cell in cells], batch)
         self.batch = min(cell.batch or self.size, self.size)
+        self.steps = -(-self.size // self.batch)
+        """Of an epoch."""
         self.order = self.data.rows.clone()
         self.epoch = 0
         """The epoch that is trained, counted from 0."""
@@ -171,23 +160,22 @@ class Stack:
 
     def rate_factor(self, start: int) -> float:
         """What the schedule multiplies the rates with in the step that begins at a row of the epoch."""
-        return factor(self.cells[0].schedule, *self._place(start))
+        return factor(self.cells[0].schedule, self.step_at(start), self.cells[0].epochs * self.steps)
 
     def released(self, start: int) -> bool:
         """Whether the schedule has let go of the weights by then."""
-        return released(self.cells[0].schedule, *self._place(start))
+        return released(self.cells[0].schedule, self.step_at(start), self.cells[0].epochs * self.steps)
 
-    def _place(self, start: int) -> tuple[int, int]:
-        """The step that begins at a row of the epoch, and all steps."""
-        each = -(-self.size // self.batch)
-        return self.epoch * each + start // self.batch, self.cells[0].epochs * each
+    def step_at(self, start: int) -> int:
+        """The step, counted from 0 over all epochs, that begins at a row of the epoch."""
+        return self.epoch * self.steps + start // self.batch
 
 
-def memory_per_cell(cell: Cell, task: Task, training: int) -> int:
+def memory_per_cell(cell: Cell, problem: Problem, training: int) -> int:
     """Bytes one cell takes: parameters, gradients and moments, its order, and what training or testing needs."""
-    net = Architecture.of(cell, task)
+    net = Architecture.of(cell, problem)
     evaluation = 4 * ROWS * (3 * max(net.widths) + 2 * BINS)
-    return 12 * net.parameters + max(training, evaluation) + 32 * task.size
+    return 12 * net.parameters + max(training, evaluation) + 32 * problem.size
 
 
 def nothing(row: int) -> None:
@@ -202,15 +190,15 @@ class Engine(Protocol):
     def __init__(self, stack: Stack) -> None: ...
 
     @staticmethod
-    def refuses(cell: Cell, task: Task) -> str | None:
+    def refuses(cell: Cell, problem: Problem) -> str | None:
         """Why it cannot train the cell's architecture, in a sentence; None if it can."""
 
     @staticmethod
-    def suits(cell: Cell, task: Task, device: torch.device) -> bool:
+    def suits(cell: Cell, problem: Problem, device: torch.device) -> bool:
         """Whether it can train the cell and is the one to do it on that device."""
 
     @staticmethod
-    def memory(cell: Cell, task: Task) -> int:
+    def memory(cell: Cell, problem: Problem) -> int:
         """Bytes a cell takes while it trains, beyond its parameters, gradients and moments."""
 
     def epoch(self, begin: int = 0, after: Callable[[int], None] = nothing) -> tuple[Tensor, Tensor]:
@@ -229,9 +217,6 @@ class Engine(Protocol):
 
         Copying into it restores it.
         """
-
-    def skip(self, steps: int) -> None:
-        """Go on after so many steps, whose `state` was restored."""
 
     def close(self) -> None:
         """Let go of memory now."""

@@ -1,29 +1,35 @@
-"""Training a stack: `train` picks the engine, runs the epochs and returns each network's outcome."""
+"""Training a stack: `train` picks the engine, runs the epochs, keeps what a killed stack needs to go on, and returns
+each network's outcome."""
 
 from __future__ import annotations
 
+import io
 import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from pickle import UnpicklingError
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from ...core.errors import StiefelError
 from ...torch.sampling.tensors import products
+from ..files import replace
 from .cell import Cell
-from .checkpoint import Checkpoint
 from .concurrency import spread
 from .evaluation import evaluate
 from .fused import FusedEngine
 from .graph import GraphEngine
+from .problem import Problem
 from .record import Outcome
+from .source import source_hash
 from .stack import Engine, Stack
-from .task import Task
 from .watched import Followers, Watching
 
 EngineName = Literal["auto", "fused", "graph"]
@@ -33,28 +39,32 @@ _BUILDING = threading.Lock()
 """Stacks on one GPU are built one at a time: what sampling keeps for later must be there before others use it."""
 TESTS = 20
 """About how many times a run is tested."""
+CHECKPOINT_EVERY = 60.0
+"""Seconds of work that a kill may cost."""
+MOST_BYTES = 2 << 30
+"""A stack with more state than this is not kept: writing it would take longer than training it again."""
 
 
-def pick_engine(name: EngineName, cell: Cell, task: Task, device: torch.device) -> type[Engine]:
+def pick_engine(name: EngineName, cell: Cell, problem: Problem, device: torch.device) -> type[Engine]:
     """The engine of that name, or for `"auto"` the first that suits the cell and the device.
 
     Raises:
         StiefelError: if the engine cannot train the cell.
     """
     for engine in _ENGINES:
-        if name == "auto" and engine.suits(cell, task, device):
+        if name == "auto" and engine.suits(cell, problem, device):
             return engine
         if name == engine.name:
-            if (reason := engine.refuses(cell, task)) is not None:
+            if (reason := engine.refuses(cell, problem)) is not None:
                 raise StiefelError(reason)
             return engine
     raise AssertionError(f"the graph engine suits everything, {name} too")
 
 
-def test_epochs(cell: Cell) -> set[int]:
+def epochs_tested(cell: Cell) -> set[int]:
     """The epochs after which a cell is tested: the last, and unless it has few shots, about twenty of them.
 
-    >>> sorted(test_epochs(Cell("digits", epochs=3))), len(test_epochs(Cell("digits", epochs=100)))
+    >>> sorted(epochs_tested(Cell("digits", epochs=3))), len(epochs_tested(Cell("digits", epochs=100)))
     ([1, 2, 3], 20)
     """
     every = max(1, cell.epochs // TESTS) if cell.shots is None else cell.epochs
@@ -63,7 +73,7 @@ def test_epochs(cell: Cell) -> set[int]:
 
 def train(
     cells: Sequence[Cell],
-    tasks: Sequence[Task],
+    problems: Sequence[Problem],
     device: torch.device,
     progress: Callable[[int], None] = lambda epoch: None,
     engine: EngineName = "auto",
@@ -72,17 +82,17 @@ def train(
 ) -> tuple[list[Outcome], str]:
     """Train the cells as one stack; returns their outcomes and the engine's name.
 
-    They must agree in `stack_key` and in the shapes of their tasks. With `keep`, files whose names begin so let a stack
-    that was killed go on where it was. Networks are watched by the graph engine alone, which takes single steps.
+    They must agree in `stack_key` and in the shapes of their problems. With `keep`, files whose names begin so let
+    a killed stack go on where it was. Networks are watched by the graph engine alone, which takes single steps.
     """
     if watching is not None and not any(map(watching.chosen, cells)):
         watching = None
-    kind = pick_engine(engine if watching is None else "graph", cells[0], tasks[0], device)
+    kind = pick_engine(engine if watching is None else "graph", cells[0], problems[0], device)
 
     def part(first: int, last: int, tell: Callable[[int], None], check: Callable[[], None]) -> list[Outcome]:
         file = None if keep is None else keep.with_name(f"{keep.name}-{first}-{last}.pt")
         with _BUILDING if device.type == "cuda" else nullcontext():
-            stack = Stack(cells[first:last], tasks[first:last], device, check)
+            stack = Stack(cells[first:last], problems[first:last], device, check)
             if device.type == "cuda":
                 torch.cuda.current_stream(device).synchronize()
         return _train(stack, kind, tell, file, watching)
@@ -103,11 +113,11 @@ def _train(
     trainer = kind(stack)
     outcomes = [Outcome() for _ in stack.cells]
     epochs, few = stack.cells[0].epochs, stack.cells[0].shots is not None
-    tested = test_epochs(stack.cells[0])
+    tested = epochs_tested(stack.cells[0])
     checkpoint = Checkpoint(keep, stack, trainer)
     done, row = checkpoint.restore(outcomes)
     if watching is not None:
-        stack.followers = Followers(watching, stack, done * -(-stack.size // stack.batch) + row // stack.batch)
+        stack.followers = Followers(watching, stack, done * stack.steps + row // stack.batch)
     try:
         for epoch in range(done + 1, epochs + 1):
             stack.shuffle(epoch - 1)
@@ -126,6 +136,58 @@ def _train(
             stack.followers.close()
         trainer.close()
     return outcomes
+
+
+class Checkpoint:
+    """What one stack needs to go on after a kill, in a file; without a path it does nothing."""
+
+    def __init__(self, path: Path | None, stack: Stack, engine: Engine) -> None:
+        flat = stack.parameters.flat
+        self.path = path if 3 * flat.numel() * flat.element_size() <= MOST_BYTES else None
+        self.stack, self.engine = stack, engine
+        self.last = time.monotonic()
+
+    def restore(self, outcomes: list[Outcome]) -> tuple[int, int]:
+        """Put stack, engine and outcomes where they were; the epochs that are done, and the row of the next one."""
+        if self.path is None or not self.path.exists():
+            return 0, 0
+        try:
+            kept: dict[str, Any] = torch.load(self.path, map_location=self.stack.order.device, weights_only=True)
+            if not self._maker().items() <= kept.items() or len(kept["outcomes"]) != len(outcomes):
+                return 0, 0  # other code may train another way
+            self.stack.parameters.flat.copy_(kept["parameters"])
+            for tensor, value in zip(self.engine.state(), kept["state"], strict=True):
+                tensor.copy_(value)
+            outcomes[:] = [Outcome(**values) for values in kept["outcomes"]]
+            return int(kept["epoch"]), int(kept["row"])
+        except (OSError, RuntimeError, KeyError, ValueError, TypeError, EOFError, UnpicklingError):
+            return 0, 0  # damaged: nothing but time is lost
+
+    def keep(self, epoch: int, outcomes: Sequence[Outcome], row: int = 0) -> None:
+        """Write the file, if the last time was long ago: after so many epochs, and rows of the next one.
+
+        A disk without room costs only the chance to resume.
+        """
+        if self.path is None or time.monotonic() - self.last < CHECKPOINT_EVERY:
+            return
+        state: dict[str, Any] = {
+            **self._maker(),
+            "epoch": epoch,
+            "row": row,
+            "parameters": self.stack.parameters.flat.contiguous(),
+            "state": [tensor.contiguous() for tensor in self.engine.state()],
+            "outcomes": [asdict(outcome) for outcome in outcomes],
+        }
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        try:
+            replace(self.path, buffer.getvalue())
+        except OSError:
+            self.path = None
+        self.last = time.monotonic()
+
+    def _maker(self) -> dict[str, str]:
+        return {"engine": self.engine.name, "source": source_hash()}
 
 
 def _note(outcomes: list[Outcome], stack: Stack, epoch: int, loss: Tensor, correct: Tensor) -> None:

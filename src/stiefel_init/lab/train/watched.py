@@ -17,16 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from ...torch.watching import Event, Watch, watch
-from .activation import applied
 from .cell import Cell, digest
-from .network import LOSSES
+from .network import LOSSES, applied
 from .stack import Stack
 
 _MODULES: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU, "elu": nn.ELU, "selu": nn.SELU, "tanh": nn.Tanh, "gelu": nn.GELU, "silu": nn.SiLU,
 }  # fmt: skip
-
-
 SAMPLES = 40
 """Of a short training, about."""
 
@@ -73,7 +70,7 @@ class Followers:
         for place, cell in enumerate(stack.cells):
             if watching.chosen(cell):
                 model = mirror(stack, place)
-                follower = watching.watch(cell, model, cell.epochs * -(-stack.size // stack.batch))
+                follower = watching.watch(cell, model, cell.epochs * stack.steps)
                 follower.steps = steps
                 self._watched.append((place, model, follower))
 
@@ -127,6 +124,6 @@ def mirror(stack: Stack, place: int) -> nn.Sequential:
         parts.append(linear)
         if layer < count - 1:
             name, slope = stack.net.activation, stack.parameters.slope(layer)
-            own = None if slope is None else slope[place : place + 1]
-            parts.append(_MODULES[name]() if name in _MODULES else _Activation(name, count - 1, own))
+            its_slope = None if slope is None else slope[place : place + 1]
+            parts.append(_MODULES[name]() if name in _MODULES else _Activation(name, count - 1, its_slope))
     return nn.Sequential(*parts)

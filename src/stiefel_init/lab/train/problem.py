@@ -1,9 +1,9 @@
-"""What a cell learns from, and how it is scored: `Task`, `Metric`, and `Tasks`, which makes them from data sets."""
+"""What a cell learns from, and how it is scored: `Problem`, `Metric`; `Problems` makes them from data sets."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -45,7 +45,7 @@ METRICS = {metric.name: metric for metric in (ACCURACY, RMSE)}
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class Problem:
     """What one cell learns from. Rows of `features` are divided by `scale` before they enter the network."""
 
     features: np.ndarray
@@ -65,6 +65,10 @@ class Task:
         """Training rows."""
         return len(self.features) if self.rows is None else len(self.rows)
 
+    def steps(self, batch: int | None) -> int:
+        """Training steps of an epoch in batches of so many rows; None for all at once."""
+        return -(-self.size // (batch or self.size))
+
     @property
     def inputs(self) -> int:
         """Features of a row."""
@@ -76,8 +80,8 @@ class Task:
         return ACCURACY if self.loss == "cross_entropy" else RMSE
 
 
-class Tasks:
-    """The tasks of cells, each array made once, so that cells which share one share its memory."""
+class Problems:
+    """The problems of cells, each array made once, so that cells which share one share its memory."""
 
     def __init__(self, datasets: Mapping[str, Dataset] | None = None, directory: Path | None = None) -> None:
         self._given = dict(datasets or {})
@@ -85,14 +89,12 @@ class Tasks:
         self._whole = lru_cache(maxsize=None)(self._make)
         self._few = lru_cache(maxsize=None)(self._choose)
 
-    def __call__(self, cell: Cell) -> Task:
+    def __call__(self, cell: Cell) -> Problem:
         """What `cell` learns from."""
         dataset = self.dataset(cell.dataset)
         if dataset.train_rows is not None:  # one split for all
             if cell.alpha is not None:
-                raise StiefelError(
-                    f"alpha={cell.alpha} shifts tabular features; {cell.dataset} has pixels, leave it out."
-                )
+                raise StiefelError(f"alpha={cell.alpha} shifts tables; {cell.dataset} has pixels, leave it out.")
             whole = self._whole(cell.dataset, None, 0.0)
         else:
             whole = self._whole(cell.dataset, cell.seed, cell.alpha or 0.0)
@@ -100,19 +102,15 @@ class Tasks:
 
     def dataset(self, name: str) -> Dataset:
         """The data set of that name: the user's own, or the laboratory's."""
-        if name not in self._given:
-            self._given[name] = load(name, directory=self._directory)
+        self.provide(name, lambda: load(name, directory=self._directory))
         return self._given[name]
 
-    def has(self, name: str) -> bool:
-        """Whether the data set is in memory."""
-        return name in self._given
+    def provide(self, name: str, make: Callable[[], Dataset]) -> None:
+        """Use under that name what is made, unless there is one."""
+        if name not in self._given:
+            self._given[name] = make()
 
-    def add(self, name: str, dataset: Dataset) -> None:
-        """Use `dataset` under that name."""
-        self._given[name] = dataset
-
-    def _make(self, name: str, seed: int | None, alpha: float) -> Task:
+    def _make(self, name: str, seed: int | None, alpha: float) -> Problem:
         dataset = self.dataset(name)
         parts = split(dataset, seed or 0, alpha=alpha)
         loss: LossName = "cross_entropy" if dataset.task == "classification" else "squared_error"
@@ -120,10 +118,10 @@ class Tasks:
         if dataset.standardize and loss == "squared_error":
             parts, unit = standardized(parts)
         x, y, x_test, y_test = (np.ascontiguousarray(part) for part in parts)
-        return Task(x, y, x_test, y_test, dataset.outputs, loss, dataset.scale, unit=unit)
+        return Problem(x, y, x_test, y_test, dataset.outputs, loss, dataset.scale, unit=unit)
 
-    def _choose(self, whole: Task, dataset: str, seed: int, shots: int) -> Task:
-        """The same task on `shots` random training rows of each class."""
+    def _choose(self, whole: Problem, dataset: str, seed: int, shots: int) -> Problem:
+        """The same problem on `shots` random training rows of each class."""
         if whole.loss != "cross_entropy":
             raise StiefelError(f"shots={shots} needs classes; {dataset} is a regression.")
         lots = _stream.words(_stream.key(seed, "shots"), (0, 1), (0, (len(whole.targets) + 1) // 2)).ravel()
