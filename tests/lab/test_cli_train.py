@@ -15,6 +15,7 @@ from paper.tables.protocol import SCHEMES
 from stiefel_init.lab.study import demo
 from stiefel_init.lab.train.record import Record, read
 from stiefel_init.lab.train.task import METRICS
+from stiefel_init.theory import activations, moments
 
 
 def kept(folder: Path) -> list[Record]:
@@ -126,6 +127,45 @@ def test_what_else_people_train(stiefel_init: Cli, tmp_path: Path) -> None:
         for text in ("adamw with weight decay 0.05", "Dropout: 0.2 after every hidden layer", "a cosine to zero"):
             assert (text in page) == (added[0] > 0), text
         assert ("Training: adam, 2 epochs" in page) == (added[0] == 0)
+
+
+def test_first_and_last_layer_at_a_rate_of_their_own_under_the_new_name_and_the_old(
+    stiefel_init: Cli, tmp_path: Path
+) -> None:
+    for option in ("--edge-lr", "--ends"):
+        assert stiefel_init("train", *TINY, option, "10", "--out", "study").code == 0
+    assert [r.cell.ends for r in kept(tmp_path / "study")] == [10.0] * 8, "one study"
+    shown = stiefel_init("train", "--help").out
+    assert "--edge-lr" in shown
+    assert "--ends" not in shown
+
+
+OWN_ACTIVATION = """
+from stiefel_init.theory import register_activation
+register_activation("bent_of_mine", lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2)
+"""
+
+
+def test_every_activation_that_train_takes_is_taken_by_diagnose_and_named_in_its_help(
+    stiefel_init: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moments, "_REGISTRY", dict(moments._REGISTRY))
+    (tmp_path / "plugin_of_mine.py").write_text(OWN_ACTIVATION)
+    refused(stiefel_init("diagnose", "--activation", "bent_of_mine"), "activation='bent_of_mine' is not known")
+    known = activations()
+    quick = ("--depth", "2", "--width", "8", "--scheme", "stiefel", "--data", "digits")
+    every = ",".join((*known, "bent_of_mine"))
+    done = stiefel_init("--plugin", "plugin_of_mine.py", "train", *quick, "--epochs", "1", "--activation", every)
+    assert done.code == 0
+    assert {record.cell.activation for record in kept(tmp_path / "stiefel-init-train")} == set(every.split(","))
+    for name in every.split(","):
+        done = stiefel_init("diagnose", *quick, "--activation", name, "--json")
+        assert (done.code, done.err) == (0, "")
+        recognised = {layer["activation"] for layer in json.loads(done.out)["stiefel"]["layers"][:-1]}
+        assert recognised == {{"tat": "leaky_relu", "bent_of_mine": "tanh"}.get(name, name)}
+    for command in ("train", "diagnose"):
+        shown = re.sub(r"[│\s]+", " ", stiefel_init(command, "--help").out)
+        assert ", ".join(known) in shown
 
 
 @pytest.mark.parametrize(

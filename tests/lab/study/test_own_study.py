@@ -9,8 +9,8 @@ import pytest
 
 from stiefel_init.lab.data import load
 from stiefel_init.lab.study import files as study_files
-from stiefel_init.lab.study import own
 from stiefel_init.lab.study import page as study_page
+from stiefel_init.lab.study import plan
 from stiefel_init.lab.study.rates import Rates
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.runner import run
@@ -19,8 +19,8 @@ from stiefel_init.lab.train.runner import run
 @pytest.mark.parametrize(("dataset", "best"), [("diabetes", min), ("digits", max)])
 def test_the_page_of_a_study_marks_the_best(dataset: str, best: Callable[..., float], tmp_path: Path) -> None:
     records = run([Cell(dataset, scheme, 2, 8, epochs=2) for scheme in ("stiefel", "he", "random")], device="cpu")
-    study = own.Study([record.cell for record in records], 1, Rates((1.0,)), load(dataset), {})
-    outcome = own.run_study(study, lambda cells: records)
+    study = plan.Study([record.cell for record in records], 1, Rates((1.0,)), load(dataset), {})
+    outcome = plan.run_study(study, lambda cells: records)
     folder, content = study_files.write(outcome, tmp_path)
     page = study_page.page(outcome, content, folder).read_text()
     top = best(record.score for record in records)

@@ -135,12 +135,3 @@ def test_gradients_of_an_activation_of_ones_own(monkeypatch: pytest.MonkeyPatch)
     assert gradient_error(cell, [images(17), images(17, seed=1)], "graph") < 2e-5
     assert gradient_error(replace(cell, depth=2, width=(5, 9)), [table(17)], "graph") < 2e-5
     assert "activation='bent'" in str(FusedEngine.refuses(cell, images(17)))
-
-
-def test_an_activation_of_ones_own_comes_before_one_of_the_same_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_moments, "_REGISTRY", dict(_moments._REGISTRY))
-    register_activation("silu", lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2)
-    monkeypatch.setitem(MODULES, "silu", nn.Tanh)
-    cell = Cell("none", depth=3, width=6, activation="silu")
-    assert gradient_error(cell, [images(17)], "graph") < 2e-5
-    assert "activation='silu'" in str(FusedEngine.refuses(cell, images(17)))

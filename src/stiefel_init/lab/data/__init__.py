@@ -8,7 +8,7 @@ from .catalog import CATALOG, NAMES
 from .columns import Reading
 from .dataset import Dataset, Split, split, standardized
 from .library import Listing, describe, get, load, names, register, where
-from .own import from_arrays, from_file
+from .user import from_arrays, from_file
 
 __all__ = [
     "CATALOG",

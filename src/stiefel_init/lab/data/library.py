@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from ...core.errors import StiefelError, unknown
+from ..plugins import told
 from . import sources, store
 from .catalog import CATALOG, NAMES, Entry, differences
 from .dataset import Dataset, Task, split_rows
@@ -178,10 +179,7 @@ def _registered(name: str) -> Dataset:
     except StiefelError:
         raise
     except Exception as error:  # whatever the user's function raises
-        reason = (str(error).splitlines() or [""])[0].rstrip(".")
-        raise StiefelError(
-            f"dataset={name!r} raised {type(error).__name__} ({reason}); fix the function that builds it."
-        ) from error
+        raise StiefelError(f"dataset={name!r} raised {told(error)}; fix the function that builds it.") from error
     if not isinstance(dataset, Dataset):
         raise StiefelError(
             f"dataset={name!r} is of type {type(dataset).__name__}; build it with from_arrays or from_file."

@@ -11,14 +11,14 @@ from ..report.page import write_page
 from ..report.tables import plain, summary
 from ..train.cell import Cell
 from ..train.stack import RELEASED, WARM_UP
-from .files import PAGE, columns_table, comparison
-from .own import Outcome
+from .files import PAGE, columns_table, comparison, several_activations
+from .plan import Outcome
 from .rates import FIRST_SEED, MOST_SEEDS
 
 
 def page(outcome: Outcome, content: dict[str, Any], folder: Path) -> Path:
     """Write the page of a study into its folder, from its records and its summary."""
-    data, metric = content["data"], outcome.records[0].metric
+    data, metric = content["data"], outcome.metric
     label = f"{content['metric']['label'][0].upper()}{content['metric']['label'][1:]}"
     epochs = outcome.study.settings[0].epochs
     lines = [
@@ -57,18 +57,18 @@ def page(outcome: Outcome, content: dict[str, Any], folder: Path) -> Path:
 def sentences(outcome: Outcome, content: dict[str, Any]) -> list[str]:
     """Who is best in each setting, and what cannot be told apart from it."""
     lines = []
-    several = len({entry["activation"] for entry in content["results"]}) > 1
+    several = several_activations(content)
     for leader in (entry for entry in content["results"] if entry["best"]):
         place = (leader["activation"], leader["depth"])
-        rivals = [e for e in content["results"] if (e["activation"], e["depth"]) == place and e is not leader]
+        others = [e for e in content["results"] if (e["activation"], e["depth"]) == place and e is not leader]
         where = f"At depth {leader['depth']}" + (f" with {leader['activation']}" if several else "")
-        if not rivals:
+        if not others:
             continue
         if outcome.study.seeds == 1:
             lines.append(f"{where}, {leader['scheme']} is best; with one network each, chance may decide.")
             continue
-        level = [e["scheme"] for e in rivals if e["p_against_best"] is None or e["p_against_best"] >= 0.05]
-        told = "better than every other" if not level else f"not told apart from {', '.join(level)}"
+        level = [e["scheme"] for e in others if e["p_against_best"] is None or e["p_against_best"] >= 0.05]
+        told = f"not significantly better than {', '.join(level)}" if level else "better than every other"
         lines.append(f"{where}, {leader['scheme']} is best, {told}.")
     return lines[:12]
 

@@ -6,14 +6,20 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ...theory import ACTIVATIONS, activations, tailored_slope
+from ...theory import ACTIVATIONS, tailored_slope
 from ...theory.moments import LEAKY_SLOPE, SELU_ALPHA, SELU_SCALE, resolve
 from ...theory.tailored import tailored_scale
+from ...torch import TailoredReLU
 from .cell import SMOOTH
 
 _aten = torch.ops.aten
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU, "leaky_relu": nn.LeakyReLU, "prelu": nn.PReLU, "elu": nn.ELU, "selu": nn.SELU, "tanh": nn.Tanh,
+    "gelu": nn.GELU, "silu": nn.SiLU,
+}  # fmt: skip
+"""PyTorch's own modules, which `diagnose` and `watch` recognise."""
 
 
 class Applied(NamedTuple):
@@ -79,7 +85,7 @@ def _tailored(depth: int) -> Applied:
 def applied(name: str, depth: int) -> Applied:
     """The activation of that name, in a network with `depth` hidden layers.
 
-    One of the paper's, tanh, the one tailored to the depth, one given to `theory.register_activation`, gelu or silu.
+    Any that `theory.activations` lists, those of the user too.
     """
     if name in _BUILT_IN:
         return _BUILT_IN[name]
@@ -87,7 +93,26 @@ def applied(name: str, depth: int) -> Applied:
         return _TANH
     if name == "tat":
         return _tailored(depth)
-    if name in _SMOOTH and name not in activations():  # a user's own of that name comes first
+    if name in _SMOOTH:
         return _SMOOTH[name]
     function: Any = resolve(name, {})
     return Applied(lambda y, _: function(y, torch), lambda d, y, _: d * function.slope(y, torch), keeps_input=True)
+
+
+class Pointwise(nn.Module):
+    """An activation that was given to `theory.register_activation`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.function: Any = resolve(name, {})
+
+    def forward(self, y: Tensor) -> Tensor:
+        """f(y)."""
+        return self.function(y, torch)
+
+
+def module(name: str, depth: int) -> nn.Module:
+    """The activation of that name as a module, in a network with `depth` hidden layers."""
+    if name in MODULES:
+        return MODULES[name]()
+    return TailoredReLU(depth) if name == "tat" else Pointwise(name)

@@ -50,7 +50,7 @@ ON_SET: dict[OptimizerName, Kept] = {
 }
 """The optimizers that keep the weights between hidden layers in the set."""
 SMOOTH = ("gelu", "silu")
-"""The activations that the laboratory trains and the theory does not know."""
+"""Activations that bend smoothly at 0 and have kernels of their own."""
 MOST_DEPTH = 100_000
 """Ten times the deepest network known to train."""
 ADDED = ("decay", "dropout", "schedule", "ends")
@@ -117,8 +117,8 @@ class Cell:
         for name in ("rate", "alpha", "decay", "dropout", "ends"):  # 2 and 2.0 are one cell
             if isinstance(getattr(self, name), numbers.Real):
                 settle(name, float(getattr(self, name)))
-        if self.activation not in SMOOTH and self.activation not in activations():
-            raise unknown("activation", self.activation, (*activations(), *SMOOTH))
+        if self.activation not in activations():
+            raise unknown("activation", self.activation, activations())
         if self.scheme.activations and self.activation not in self.scheme.activations:
             made_for = " or ".join(map(repr, self.scheme.activations))
             raise StiefelError(
@@ -176,7 +176,9 @@ class Cell:
             )
 
         if not isinstance(self.ends, float) or not 0 < self.ends < math.inf:
-            raise StiefelError(f"ends={self.ends!r} is not a factor of the learning rate; give a positive number.")
+            raise StiefelError(
+                f"ends={self.ends!r} is not a factor of the learning rate; give a positive number (--edge-lr)."
+            )
 
     @property
     def hidden(self) -> tuple[int, ...]:

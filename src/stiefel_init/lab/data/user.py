@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,13 @@ import numpy as np
 from ...core.errors import StiefelError, unknown
 from .columns import Decimal, Reading, classes_or_numbers, decimal_mark, features, labels, shown, times
 from .dataset import TASKS, TEST_SHARE, Dataset, Task
+from .library import names
 from .table import read_table
 
 MOST_CLASSES = 20  # whole numbers with at most as many values are classes
 MOST_DOUBTFUL = 100  # with more than that they are a quantity; between the two, the user must say
 SHOWN = 20  # columns named in a message
+_READING = b"2"  # raised whenever the same file and options are read in another way
 
 
 def from_arrays(x: Any, y: Any, *, name: str = "arrays", task: Task | None = None) -> Dataset:
@@ -138,6 +142,48 @@ def from_file(
         groups=None if group is None else labels(group, frame[group]),
         times=None if time is None else times(time, frame[time], mark),
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How to read a user's file; every field is an option of the command line."""
+
+    target: str | None = None
+    task: Task | None = None
+    drop: tuple[str, ...] = ()
+    category: tuple[str, ...] = ()
+    group: str | None = None
+    time: str | None = None
+    decimal: Decimal | None = None
+
+    def given(self) -> list[str]:
+        """The options that were given, as words."""
+        return [f"--{name} {value}" for name, value in vars(self).items() if value]
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The words of a comma-separated list."""
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
+def user_data(data: str, columns: Columns) -> dict[str, Dataset]:
+    """A file as a data set, named by its content; nothing for the sets that are known by name."""
+    path = Path(data)
+    if data in names():
+        if given := columns.given():
+            raise StiefelError(f"{given[0]} is for files; {data} has its own target and columns.")
+        return {}
+    if not path.suffix and not path.exists():
+        return {}  # an unknown name: loading it says which are known
+    if path.is_dir():
+        raise StiefelError(f"--data {data} is a directory; give a file, or a name and --data-dir {data}.")
+    if not path.is_file():
+        raise StiefelError(f"--data {data} does not exist; give a file, or one of {', '.join(names())}.")
+    if columns.target is None:
+        raise StiefelError(f"--data {data} is a file; name the column to predict with --target.")
+    dataset = from_file(path, **vars(columns))
+    content = hashlib.blake2b(path.read_bytes() + repr(columns).encode() + _READING, digest_size=4).hexdigest()
+    return {f"{path.name}@{content}": dataset}
 
 
 def _row_numbers(column: str, values: Any) -> bool:
