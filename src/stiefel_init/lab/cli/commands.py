@@ -16,7 +16,7 @@ import typer
 from ...core.errors import StiefelError
 from .. import options
 
-ACTIVATIONS_HELP = "relu, leaky_relu, prelu, elu, selu, tanh, gelu, silu, tat, or one of your own (--plugin)."
+ACTIVATIONS_HELP = "relu, leaky_relu, prelu, elu, selu, tanh, tat, gelu, silu, or one of your own (--plugin)."
 
 
 def demo(
