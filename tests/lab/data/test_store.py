@@ -16,7 +16,7 @@ from data_room import quiet, same, write_idx
 
 from stiefel_init import StiefelError
 from stiefel_init.lab import data
-from stiefel_init.lab.data import formats, store
+from stiefel_init.lab.data import formats, sources
 
 pytestmark = pytest.mark.usefixtures("offline")
 
@@ -58,7 +58,7 @@ def test_a_valid_archive_of_other_data_is_damage_too(online: dict[str, formats.A
 
 
 def test_a_damaged_cache_offline(tiny: formats.Arrays) -> None:
-    path = store.location("mnist")
+    path = sources.cache_path("mnist")
     path.parent.mkdir()
     path.write_bytes(b"half a file")
     with pytest.raises(StiefelError, match=r"cache: .*mnist.npz is damaged .* set aside as mnist.npz.damaged"):
@@ -68,9 +68,9 @@ def test_a_damaged_cache_offline(tiny: formats.Arrays) -> None:
 
 def test_get_keeps_a_copy_of_a_directorys_files(tiny: formats.Arrays, tmp_path: Path, offline: list[str]) -> None:
     write_idx(tmp_path, tiny)
-    assert data.get("mnist", directory=tmp_path) == str(store.location("mnist"))
+    assert data.get("mnist", directory=tmp_path) == str(sources.cache_path("mnist"))
     assert same(data.load("mnist"), tiny)
-    assert data.get("mnist") == data.where("mnist") == str(store.location("mnist"))
+    assert data.get("mnist") == data.where("mnist") == str(sources.cache_path("mnist"))
     assert data.get("wine") == data.where("wine") == "scikit-learn"
     assert not offline
 
@@ -78,16 +78,16 @@ def test_get_keeps_a_copy_of_a_directorys_files(tiny: formats.Arrays, tmp_path: 
 def test_a_kill_before_the_rename_leaves_no_half_file(tiny: formats.Arrays) -> None:
     if not hasattr(signal, "SIGKILL"):
         pytest.skip("needs SIGKILL")
-    path = store.location("mnist")
-    store.write(path, tiny)
+    path = sources.cache_path("mnist")
+    sources.write_cache(path, tiny)
     before = path.read_bytes()
     program = (
         "import os, signal, sys, numpy as np\n"
         "from pathlib import Path\n"
-        "from stiefel_init.lab.data import store\n"
+        "from stiefel_init.lab.data import sources\n"
         "os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)\n"
         "for name in ('mnist.npz', 'new.npz'):\n"
-        "    if os.fork() == 0: store.write(Path(sys.argv[1], name), {'x': np.arange(100_000)})\n"
+        "    if os.fork() == 0: sources.write_cache(Path(sys.argv[1], name), {'x': np.arange(100_000)})\n"
         "    print(os.WTERMSIG(os.wait()[1]))\n"
     )
     child = subprocess.Popen([sys.executable, "-c", program, str(path.parent)], stdout=subprocess.PIPE, text=True)
@@ -108,7 +108,7 @@ def test_a_full_disk(online: dict[str, formats.Arrays], tiny: formats.Arrays, mo
     log: list[str] = []
     assert same(data.load("mnist", log=log.append), tiny)
     assert "fetched, but not cached" in log[-1]
-    assert list(store.location("mnist").parent.iterdir()) == []
+    assert list(sources.cache_path("mnist").parent.iterdir()) == []
 
 
 @pytest.mark.usefixtures("online")
@@ -139,5 +139,5 @@ def test_where_the_cache_is(
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, os.path.expanduser(value))
-    monkeypatch.setattr("stiefel_init.lab.data.store.sys.platform", platform)
-    assert store.location("pima") == Path(expected).expanduser()
+    monkeypatch.setattr("stiefel_init.lab.data.sources.sys.platform", platform)
+    assert sources.cache_path("pima") == Path(expected).expanduser()

@@ -12,8 +12,7 @@ import pytest
 from laboratory import ROOT
 
 from stiefel_init.lab.report import plots
-from stiefel_init.lab.report.chart import Chart, Line, Panel
-from stiefel_init.lab.report.page import write_page
+from stiefel_init.lab.report.page import Chart, Line, Panel, write_page
 from stiefel_init.lab.report.tables import Table
 
 sys.path.append(str(ROOT / "benchmarks"))

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 from laboratory import record
 
-from stiefel_init.lab.report.chart import Chart, Line, Panel, learning, screen_colour
-from stiefel_init.lab.report.page import write_page
+from stiefel_init.lab.report.page import Chart, Line, Panel, learning, screen_colour, write_page
 from stiefel_init.lab.train.cell import Cell
 
 

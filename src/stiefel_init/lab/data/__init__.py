@@ -11,20 +11,6 @@ from .library import Listing, describe, get, load, names, register, where
 from .user import from_arrays, from_file
 
 __all__ = [
-    "CATALOG",
-    "NAMES",
-    "Dataset",
-    "Listing",
-    "Reading",
-    "Split",
-    "describe",
-    "from_arrays",
-    "from_file",
-    "get",
-    "load",
-    "names",
-    "register",
-    "split",
-    "standardized",
-    "where",
-]
+    "CATALOG", "NAMES", "Dataset", "Listing", "Reading", "Split", "describe", "from_arrays", "from_file", "get", "load",
+    "names", "register", "split", "standardized", "where",
+]  # fmt: skip

@@ -59,7 +59,7 @@ def from_arrays(x: Any, y: Any, *, name: str = "arrays", task: Task | None = Non
         targets = np.asarray(y)
     except (TypeError, ValueError) as error:
         raise StiefelError(f"the targets are not an array ({error}); give one value per row.") from None
-    return _build(name, values, [f"column {j}" for j in range(values.shape[1])], targets, task)
+    return _build(name, values, targets, task)
 
 
 def from_file(
@@ -138,7 +138,7 @@ def from_file(
     y = classes_or_numbers(target, frame[target], mark, classes=task == "classification")
     stem = path.name.partition(".")[0] or path.name
     return _build(
-        stem, x, [f"column {j}" for j in range(x.shape[1])], y, task, target=target, readings=readings,
+        stem, x, y, task, target=target, readings=readings,
         groups=None if group is None else labels(group, frame[group]),
         times=None if time is None else times(time, frame[time], mark),
     )  # fmt: skip
@@ -195,7 +195,6 @@ def _row_numbers(column: str, values: Any) -> bool:
 def _build(
     name: str,
     x: np.ndarray,
-    columns: Sequence[str],
     y: np.ndarray,
     task: Task | None,
     *,
@@ -213,9 +212,11 @@ def _build(
     if 0 in x.shape:
         what = "no rows" if not len(x) else "no column besides the target that can be a feature"
         raise StiefelError(f"{name} has {what}; give at least one row and one feature.")
-    _refuse_infinite(dict(zip(columns, np.isinf(x).sum(axis=0).tolist())))
-    if empty := [column for column, gaps in zip(columns, np.isnan(x).all(axis=0)) if gaps]:
-        raise StiefelError(f"{empty[0]} has no values; leave it out.")
+    if infinite := [f"column {j} ({count})" for j, count in enumerate(np.isinf(x).sum(axis=0)) if count]:
+        more = f" and {len(infinite) - SHOWN} more columns" if len(infinite) > SHOWN else ""
+        raise StiefelError(f"infinite features in {', '.join(infinite[:SHOWN])}{more}; correct them.")
+    if (empty := np.isnan(x).all(axis=0)).any():
+        raise StiefelError(f"column {empty.argmax()} has no values; leave it out.")
     if np.nanmin(np.nanmax(x, axis=0) == np.nanmin(x, axis=0)):
         raise StiefelError(f"{name} has the same features in every row; there is nothing to learn from.")
     values = y.tolist()
@@ -234,14 +235,6 @@ def _build(
     return Dataset(
         name, task, x, targets, classes, standardize=True, target=target, columns=read, groups=groups, times=times
     )
-
-
-def _refuse_infinite(counts: dict[str, int]) -> None:
-    """Stop at infinite features, naming the columns."""
-    columns = [f"{column} ({count})" for column, count in counts.items() if count]
-    if columns:
-        more = f" and {len(columns) - SHOWN} more columns" if len(columns) > SHOWN else ""
-        raise StiefelError(f"infinite features in {', '.join(columns[:SHOWN])}{more}; correct them.")
 
 
 def _is_gap(value: Any) -> bool:

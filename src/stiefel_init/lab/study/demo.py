@@ -10,8 +10,7 @@ import numpy as np
 
 from ..files import prepare
 from ..progress import counted
-from ..report.chart import Chart, Line, Panel, learning, screen_colour
-from ..report.page import write_page
+from ..report.page import Chart, Line, Panel, learning, screen_colour, write_page
 from ..report.tables import summary
 from ..train.cell import Cell
 from ..train.record import Record

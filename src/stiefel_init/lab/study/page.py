@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..progress import counted
-from ..report.chart import Chart, Line, Panel, learning, screen_colour
-from ..report.page import write_page
+from ..report.page import Chart, Line, Panel, learning, screen_colour, write_page
 from ..report.tables import plain, summary
 from ..train.cell import Cell
 from ..train.stack import RELEASED, WARM_UP
