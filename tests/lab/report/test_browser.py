@@ -38,7 +38,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_page(path, "A study", text, {"chart": chart, "picture": plots.figure(1)[0]})
 
 
-@pytest.mark.parametrize("width", [1200, 400])
+@pytest.mark.parametrize("width", [1200, pytest.param(400, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("dark", "paper"), [(False, "rgb(255, 255, 255)"), (True, "rgb(20, 23, 27)")])
 def test_a_page_at_any_width_and_in_any_light(browser: Any, page: Path, width: int, dark: bool, paper: str) -> None:
     browser.look(width, dark=dark)
@@ -59,6 +59,7 @@ def test_lines_can_be_switched_off(browser: Any, page: Path) -> None:
     assert browser.run("document.querySelectorAll('.panel svg .line').length") == 3
 
 
+@pytest.mark.slow
 def test_a_page_is_printed_on_paper(browser: Any, page: Path) -> None:
     browser.look(720, dark=True)
     browser.open(page)
