@@ -82,8 +82,9 @@ app = program(
 )
 data_app = typer.Typer(no_args_is_help=True, help="List, fetch and locate the data sets.")
 app.add_typer(data_app, name="data")
-for _name, _function in {"list": commands.data_list, "get": commands.data_get, "where": commands.data_where}.items():
-    _command(data_app, _name, _function)
+_command(data_app, "list", commands.data_list)
+_command(data_app, "get", commands.data_get)
+_command(data_app, "where", commands.data_where)
 
 
 # The base of typer's own complaints, which it does not export.
