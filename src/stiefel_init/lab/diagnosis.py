@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -148,9 +148,7 @@ def comparison(diagnoses: Mapping[str, Diagnosis], title: str = "") -> Table:
     header = ["scheme", "active", "dead", "distinct", "std last/first", "gradient first/last", "verdict"]
     rows = []
     for name, diagnosis in diagnoses.items():
-        hidden = [layer for layer in diagnosis.layers if layer.activation is not None]
-        # The user's own activations are not recognised; then every layer but the output is hidden.
-        hidden = hidden or list(diagnosis.layers[:-1])
+        hidden = _hidden(diagnosis)
         first, last = hidden[0], hidden[-1]
         dead = sum(layer.dead or 0 for layer in hidden)
         rows.append(
@@ -165,6 +163,11 @@ def comparison(diagnoses: Mapping[str, Diagnosis], title: str = "") -> Table:
             ]
         )
     return Table(title, header, rows)
+
+
+def _hidden(diagnosis: Diagnosis) -> Sequence[Any]:
+    """The hidden layers: those with an activation, or, where none is recognised, all but the output."""
+    return [layer for layer in diagnosis.layers if layer.activation is not None] or diagnosis.layers[:-1]
 
 
 def _verdict(diagnosis: Diagnosis) -> str:
@@ -203,10 +206,8 @@ def _picture(diagnoses: Mapping[str, Diagnosis]) -> Figure:
     )
     for axis, (name, title, logarithmic) in zip(axes[0], panels):
         for scheme, diagnosis in diagnoses.items():
-            layers = [layer for layer in diagnosis.layers if layer.activation is not None]
-            values = np.array([getattr(layer, name) or math.nan for layer in layers], float)
-            places = np.arange(1, len(values) + 1)
-            axis.plot(places, values, color=plots.colour(scheme), label=scheme, linewidth=1.8)
+            values = np.array([getattr(layer, name) or math.nan for layer in _hidden(diagnosis)], float)
+            axis.plot(np.arange(1, len(values) + 1), values, color=plots.colour(scheme), label=scheme, linewidth=1.8)
         axis.set(title=title, xlabel="layer")
         if logarithmic:
             axis.set_yscale("log")

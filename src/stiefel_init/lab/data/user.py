@@ -274,12 +274,12 @@ def _quantities(name: str, y: np.ndarray) -> np.ndarray:
 
 def _classes(name: str, y: np.ndarray, *, strict: bool) -> tuple[int | None, np.ndarray]:
     """The number of classes and each row's class; `strict` asks for enough rows for a stratified split."""
-    found, codes, counts = np.unique(
+    names, codes, counts = np.unique(
         y if y.dtype.kind in "biuf" else y.astype(str), return_inverse=True, return_counts=True
     )
-    if len(found) < 2:
-        raise StiefelError(f"{name} has only the class {found[0]!s}; classification needs at least two.")
-    rare = [str(label) for label in found[counts < 2]] if strict else []
+    if len(names) < 2:
+        raise StiefelError(f"{name} has only the class {names[0]!s}; classification needs at least two.")
+    rare = [str(label) for label in names[counts < 2]] if strict else []
     advice = "add rows, merge classes, or say --task regression (task=) if the target is a quantity"
     if rare:
         more = f" and {len(rare) - 3} more" if len(rare) > 3 else ""
@@ -287,8 +287,8 @@ def _classes(name: str, y: np.ndarray, *, strict: bool) -> tuple[int | None, np.
             f"{name} has classes with a single row, {', '.join(map(shown, rare[:3]))}{more}, which cannot be split; "
             f"{advice}."
         )
-    if math.ceil(TEST_SHARE * len(y)) < len(found):
+    if math.ceil(TEST_SHARE * len(y)) < len(names):
         raise StiefelError(
-            f"{name} has {len(y)} rows for {len(found)} classes, and the test fifth must hold a row of each; {advice}."
+            f"{name} has {len(y)} rows for {len(names)} classes, and the test fifth must hold a row of each; {advice}."
         )
-    return len(found), codes.astype(np.int64)
+    return len(names), codes.astype(np.int64)

@@ -98,15 +98,15 @@ def meaning(records: Sequence[Record], signals: Mapping[str, Signal]) -> list[st
     mean = {key: float(np.mean(values)) for key, values in scores.items()}
     shallow, deep = min(DEPTHS), max(DEPTHS)
     others = {scheme: mean[scheme, deep] for scheme in SCHEMES if scheme != "stiefel"}
-    rival = max(others, key=lambda scheme: others[scheme])
+    second = max(others, key=lambda scheme: others[scheme])
     low, high = min(scores["stiefel", deep]), max(scores["stiefel", deep])
     spread = {s: float((signal.std[:, -1] / signal.std[:, 0]).mean()) for s, signal in signals.items()}
     distinct = {scheme: float(signal.distinct[:, -1].mean()) for scheme, signal in signals.items()}
     sentences = [
         f"At {shallow} layers {_at_chance(mean, shallow)}; at {deep} layers {_at_chance(mean, deep)}.",
         f"Stiefel weights, aligned with the all-ones direction, reach {mean['stiefel', deep]:.1f} % at {deep} layers "
-        f"({low:.1f} to {high:.1f} over {SEEDS} seeds); the best other initialization ({rival}) reaches "
-        f"{others[rival]:.1f} %.",
+        f"({low:.1f} to {high:.1f} over {SEEDS} seeds); the best other initialization ({second}) reaches "
+        f"{others[second]:.1f} %.",
     ]
     if faded := [scheme for scheme in SCHEMES if spread[scheme] < FADED]:
         largest = max(spread[scheme] for scheme in faded)

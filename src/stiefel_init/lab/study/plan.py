@@ -124,17 +124,9 @@ class Outcome:
 def plan(
     cells: Sequence[Cell], seeds: int, rates: Rates, datasets: Mapping[str, Dataset], folder: Path | None
 ) -> Study:
-    """The study of some settings, on data that allow it.
+    """The study of some settings, at seed 0 and the default rate, on data that allow it.
 
-    Args:
-        cells: The settings, at seed 0 and the default rate.
-        seeds: Networks in each setting.
-        rates: The learning rates to take or to choose from.
-        datasets: The user's own data, by the name that the cells use.
-        folder: Directory of the laboratory's data files.
-
-    Raises:
-        StiefelError: for no seeds, or too many networks.
+    `datasets` are the user's own, by the name that the cells use; `folder` is where files of the others are.
     """
     if seeds < 1:
         raise StiefelError(f"seeds={seeds} is not a number of networks; give 1 or more.")
