@@ -22,8 +22,8 @@ from paper.tables.protocol import SCHEMES
 
 from stiefel_init.lab.train.cell import Cell, PrecisionName
 from stiefel_init.lab.train.network import Architecture
-from stiefel_init.lab.train.stack import Stack
 from stiefel_init.lab.train.problem import Problem
+from stiefel_init.lab.train.stack import Stack
 from stiefel_init.lab.train.training import EngineName, pick_engine, train
 
 from . import timing
@@ -33,12 +33,12 @@ INPUTS, WIDTH, CLASSES, BATCH, ROWS = 784, 64, 10, 256, 60_000
 Step = Callable[[], Any]
 
 
-def task() -> Task:
+def task() -> Problem:
     """Data in the shape of MNIST."""
     rng = np.random.default_rng(0)
     features = [rng.integers(0, 256, (count, INPUTS), dtype=np.uint8) for count in (ROWS, 10_000)]
     targets = [rng.integers(0, CLASSES, count) for count in (ROWS, 10_000)]
-    return Task(features[0], targets[0], features[1], targets[1], CLASSES, "cross_entropy", 255.0)
+    return Problem(features[0], targets[0], features[1], targets[1], CLASSES, "cross_entropy", 255.0)
 
 
 def cells(count: int, depth: int, **options: Any) -> list[Cell]:

@@ -13,8 +13,8 @@ import torch
 
 from stiefel_init.lab.train import concurrency, training
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.record import Outcome
 from stiefel_init.lab.train.problem import Problems
+from stiefel_init.lab.train.record import Outcome
 from stiefel_init.lab.train.training import train
 
 from . import timing

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stiefel_init.lab.options import (
-    Device,
     DeviceOption,
     DirectoryOption,
     DryOption,
@@ -38,7 +37,7 @@ def reproduce(
     ],
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds; by default as many as we ran.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small version, marked as such: minutes on a CPU.")] = False,
-    device: DeviceOption = Device.auto,
+    device: DeviceOption = "auto",
     out: OutOption = Path("stiefel-init-results"),
     data_dir: DirectoryOption = None,
     stack: StackOption = None,
@@ -60,8 +59,8 @@ def reproduce(
 
     experiments = chosen(name)
     if ClusterSpec.of(on) is None:
-        pick_device(device.value)
-    options = Options(out, seeds, quick, device.value, data_dir, stack, on, minutes)
+        pick_device(device)
+    options = Options(out, seeds, quick, device, data_dir, stack, on, minutes)
     if not dry_run:
         with tables.as_json(as_json):
             if name != "all" and on != "local" and not isinstance(experiments[0], Trained):
@@ -73,7 +72,7 @@ def reproduce(
     measured_here(on)
     cells, own = networks(experiments, options)
     done = recorded(out, lambda text: print(text, file=sys.stderr), touch=False)
-    found = forecast(cells, device.value, own, data_dir, out, stack, known=done) if cells else None
+    found = forecast(cells, device, own, data_dir, out, stack, known=done) if cells else None
     refuse_file(out)
     others = {each.name: each.seconds(options) for each in experiments if not isinstance(each, Trained)}
     show(found, others, out, as_json=as_json)

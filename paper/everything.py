@@ -10,7 +10,6 @@ from typing import Any
 
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.data import Dataset
-from stiefel_init.lab.limit import time_limit
 from stiefel_init.lab.progress import duration
 from stiefel_init.lab.report.tables import Table, wrapped
 from stiefel_init.lab.train.cell import Cell
@@ -19,6 +18,7 @@ from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.source import source_hash
 
 from .experiment import Experiment, Options, Trained, registered
+from .limit import time_limit
 from .results import Results, recorded, write_table
 
 REST = "the rest"

@@ -19,13 +19,13 @@ import torch
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.data import Dataset, load
 from stiefel_init.lab.files import prepare
-from stiefel_init.lab.limit import time_limit
 from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.cluster import ClusterSpec, reach
 from stiefel_init.lab.train.record import Record, environment
 from stiefel_init.lab.train.runner import DeviceName, run
 
+from .limit import time_limit
 from .results import Results, note_environment, recorded, write_table
 
 if TYPE_CHECKING:

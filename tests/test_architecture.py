@@ -18,7 +18,7 @@ LAYERS = (
     (f"{PACKAGE}.theory", f"{PACKAGE}.health"),
     tuple(f"{PACKAGE}.{name}" for name in ("torch", "jax", "keras", "sklearn")),
     # The laboratory.
-    tuple(f"{PACKAGE}.lab.{name}" for name in ("files", "limit", "progress", "plugins")),
+    tuple(f"{PACKAGE}.lab.{name}" for name in ("files", "progress", "plugins")),
     (f"{PACKAGE}.lab.data",),
     (f"{PACKAGE}.lab.train",),
     (f"{PACKAGE}.lab.report",),

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from stiefel_init.lab.report import plots
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 
 from ..experiment import Trained
 from ..tables.protocol import DEPTHS, EPOCHS, IMAGES, SCHEMES, drawn, rate
+from ..tables.table1 import over_depth
 
 
 class Figure3(Trained):
@@ -33,7 +33,7 @@ class Figure3(Trained):
 
     def pictures(self, evidence: Sequence[Record]) -> dict[str, Any]:
         """Accuracy over depth."""
-        return {"results-figure3": plots.over_depth(evidence, "4-shot test accuracy (%)")}
+        return {"results-figure3": over_depth(evidence, "4-shot test accuracy (%)")}
 
     def section(self, evidence: Sequence[Record]) -> list[str]:
         """The picture."""

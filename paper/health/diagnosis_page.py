@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from stiefel_init.lab.report.tables import Table
 from stiefel_init.health import AT_INITIALIZATION as RULES
+from stiefel_init.lab.report.tables import Table
 
 from .diagnosis import Row, read
 

@@ -22,9 +22,9 @@ import torch
 from benchmarks import timing
 from benchmarks import watch as cost
 
+from stiefel_init.health import IN_TRAINING as RULES
 from stiefel_init.lab.report.tables import Table
 from stiefel_init.torch import watch
-from stiefel_init.health import IN_TRAINING as RULES
 
 from .training_faults import ARCHITECTURES, FAULTS, Training, build
 

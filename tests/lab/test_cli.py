@@ -1,9 +1,11 @@
-"""The command line: help, bad input told in one sentence, and processes that are stopped or have no room."""
+"""The command line: help, JSON, bad input told in one sentence, and processes that are stopped or have no room."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 import typer
-from laboratory import TINY, Cli, Done, csv_of, refused
+from laboratory import ROOT, TINY, Cli, Done, csv_of, refused
 
 from stiefel_init import __version__
 from stiefel_init.lab import cli
@@ -35,125 +37,167 @@ def test_help(command: tuple[str, ...], stiefel_init: Cli) -> None:
     assert f"stiefel-init {' '.join(command)}".strip() in done.out
 
 
-def test_the_commands() -> None:
-    expected = {"demo", "train", "list", "diagnose", "audit", "reproduce", "compare", "paper"}
-    assert {words[0] for words in COMMANDS} == expected | {"data"}
-    assert {("data", "list"), ("data", "get"), ("data", "where")} <= set(COMMANDS)
+def test_the_commands_are_those_of_users_and_of_the_paper() -> None:
+    expected = {"demo", "train", "list", "diagnose", "audit", "data", "reproduce", "compare", "paper"}
+    assert {words[0] for words in COMMANDS} == expected
+    assert {words[1] for words in COMMANDS if words[0] == "data" and words[1:]} == {"list", "get", "where"}
 
 
 def test_the_version(stiefel_init: Cli) -> None:
     assert stiefel_init("--version") == (0, f"stiefel-init {__version__}\n", "")
 
 
-@pytest.mark.parametrize(
-    "command", ["demo", "train --depth 2 --epochs 1", "reproduce table1 --quick", "diagnose --depth 3"]
-)
-@pytest.mark.parametrize("out", ["", " "])
-def test_an_output_directory_has_a_name(
-    command: str, out: str, stiefel_init: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without one it would be the directory that the user is in."""
-    monkeypatch.chdir(tmp_path)
-    refused(stiefel_init(*command.split(), "--out", out), f"{out!r} is no name of a directory")
-    assert not list(tmp_path.iterdir())
+# JSON: nothing else on stdout, with the numbers of the table.
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "words"),
-    [
-        ("--optimizer", "adamw", "--optimizer='adamw' is not known; choose one of 'adam', 'sgd', "),
-        ("--optimizer", "AdamW", "(did you mean 'adam'?)"),
-        ("--schedule", "cosin", "(did you mean 'cosine'?)"),
-        ("--scheme", "Stifel", "(did you mean 'stiefel'?)"),
-        ("--optimizer", "lbfgs", "'gain-adam'."),
-    ],
+    ("command", "column"), [(("compare", "table5"), "ours"), (("data", "list"), "name"), (("paper", "table1"), "value")]
 )
-def test_a_near_miss_names_what_was_meant(option: str, value: str, words: str, stiefel_init: Cli) -> None:
-    refused(stiefel_init("train", option, value), words)
+def test_tables_as_json(command: tuple[str, ...], column: str, stiefel_init: Cli) -> None:
+    done = stiefel_init(*command, "--json")
+    assert (done.code, done.err) == (0, "")
+    content = json.loads(done.out)
+    rows = content if command[0] == "paper" else content[0]["rows"]
+    assert len(rows) >= 9
+    assert all(any(column in key for key in row) for row in rows)
 
 
-def test_help_comes_without_pytorch() -> None:
-    code = (
-        "import sys; from stiefel_init.lab.cli import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: pass\n"
-        "print({'torch', 'matplotlib', 'pandas', 'sklearn'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("set()\n")
+def test_a_diagnosis_of_a_users_own_file_as_json(stiefel_init: Cli, tmp_path: Path) -> None:
+    csv_of(tmp_path / "customers.csv")
+    words = ("diagnose", "--data", "customers.csv", "--depth", "3", "--width", "8", "--scheme", "stiefel,he")
+    refused(stiefel_init(*words), "name the column to predict with --target")
+    for target in ("churn", "price"):
+        done = stiefel_init(*words, "--target", target, "--json")
+        assert done.code == 0
+        assert list(json.loads(done.out)) == ["stiefel", "he"]
+
+
+@pytest.mark.usefixtures("small_images")
+def test_an_experiment_as_json(stiefel_init: Cli) -> None:
+    done = stiefel_init("reproduce", "table3", "--quick", "--seeds", "1", "--device", "cpu", "--out", "out", "--json")
+    assert done.code == 0
+    assert [table["title"] for table in json.loads(done.out)] == ["table3-quick, mnist", "table3-quick, fashion-mnist"]
+
+
+# Audit.
+
+MODEL = """
+import torch
+from torch import nn
+
+def build_model():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32))
+    nn.init.zeros_(model[2].weight)
+    return model
+"""
+
+
+def test_an_audit_names_distributions_and_raises_alarms(stiefel_init: Cli, tmp_path: Path) -> None:
+    (tmp_path / "own_audited_model.py").write_text(MODEL)
+    done = stiefel_init("audit", "own_audited_model.py:build_model")
+    assert done.code == 0
+    for words in ("torch's own", "all zeros: never initialized?", "1 of 4 parameters look wrong."):
+        assert words in done.out
+    refused(stiefel_init("audit", "none.py:build_model"), "none.py")
+    refused(stiefel_init("audit", "model"), "FILE.py:NAME")
 
 
 # Bad input.
 
-BAD: dict[str, tuple[Any, ...]] = {
-    "dataset": (("--dataset", "nothing"), "nothing", "'mnist'"),
-    "scheme": (("--scheme", "kaiming"), "scheme='kaiming'", "'stiefel'"),
-    "one of the schemes": (("--scheme", "he,kaiming"), "scheme='kaiming'"),
-    "no scheme": (("--scheme", ","), "scheme=','"),
-    "activation": (("--activation", "tangent"), "activation='tangent'", "'relu'"),
-    "depth 0": (("--depth", "0"), "depth=0"),
-    "depth -1": (("--depth", "-1"), "depth=-1"),
-    "depth that is no number": (("--depth", "deep"), "depth='deep'"),
-    "no depth": (("--depth", ""), "depth=''"),
-    "width": (("--width", "0"), "width=0"),
-    "seeds": (("--seeds", "0"), "seeds=0"),
-    "epochs": (("--epochs", "0"), "epochs=0"),
-    "batch": (("--batch", "-1"), "batch=-1"),
-    "rate": (("--lr", "-1"), "lr=-1 is not a learning rate"),
-    "rates that are none": (("--lr", "1,fast"), "lr=1,fast is not a learning rate"),
-    "a rate in the old unit": (("--lr", "0.001"), "lr=0.001 is counted in units of 0.001/√depth", "write --lr 1"),
-    "a task of a known set": (("--task", "regression"), "--task regression is for files"),
-    "whole numbers that may be classes": (
-        ("--data", "letters.csv", "--target", "letter", "--drop", "when"),
-        "26 different whole numbers",
-        "--task classification",
-    ),
-    "dates": (("--data", "letters.csv", "--target", "kind"), "column when holds dates", "--drop when"),
-    "a folder as data": (("--data", "."), "--data . is a directory", "--data-dir"),
-    "no end of layers": (("--depth", "100000000"), "depth=100000000", "at most 100000"),
-    "no end of networks": (("--seeds", "100000000"), "700,000,000 networks", "at most 1,000,000"),
-    "dry run into a file": (("--dry-run", "--out", "customers.csv"), "customers.csv is a file"),
-    "shots": (("--shots", "10000"), "shots=10000"),
-    "alpha on pixels": (("--alpha", "2"), "digits has pixels"),
-    "target of a known set": (("--target", "age"), "--target age"),
-    "csv without target": (("--dataset", "customers.csv"), "--target"),
-    "csv that is not there": (("--data", "missing.csv", "--target", "age"), "missing.csv does not exist"),
-    "column that is not there": (("--dataset", "customers.csv", "--target", "income"), "target='income'", "'churn'"),
-    "out is a file": (("--out", "customers.csv"), "customers.csv is a file"),
-    "out below a file": (("--out", "customers.csv/out"), "customers.csv/out"),
-    "data directory": (("--dataset", "mnist", "--data-dir", "nowhere"), "nowhere"),
+BAD_TRAINING: dict[str, tuple[str, ...]] = {
+    "--dataset nothing": ("nothing", "'mnist'"),
+    "--scheme kaiming": ("scheme='kaiming'", "'stiefel'"),
+    "--scheme he,kaiming": ("scheme='kaiming'",),
+    "--scheme Stifel": ("(did you mean 'stiefel'?)",),
+    "--scheme ,": ("scheme=','",),
+    "--activation tangent": ("activation='tangent'", "'relu'"),
+    "--activation mish": ("activation='mish'", "'gelu'"),
+    "--depth 0": ("depth=0",),
+    "--depth -1": ("depth=-1",),
+    "--depth deep": ("depth='deep'",),
+    "--depth ": ("depth=''",),
+    "--depth 100000000": ("depth=100000000", "at most 100000"),
+    "--width 0": ("width=0",),
+    "--seeds 0": ("seeds=0",),
+    "--seeds 100000000": ("700,000,000 networks", "at most 1,000,000"),
+    "--epochs 0": ("epochs=0",),
+    "--batch -1": ("batch=-1",),
+    "--lr -1": ("lr=-1 is not a learning rate",),
+    "--lr 1,fast": ("lr=1,fast is not a learning rate",),
+    "--lr 0.001": ("lr=0.001 is counted in units of 0.001/√depth", "write --lr 1"),
+    "--edge-lr 0": ("is not a factor of the learning rate", "--edge-lr"),
+    "--decay -0.1": ("decay=-0.1", "≥ 0"),
+    "--decay nan": ("decay=nan",),
+    "--decay much": ("--decay",),
+    "--dropout 1.0": ("dropout=1.0", "below 1"),
+    "--dropout -0.5": ("dropout=-0.5",),
+    "--dropout -0.5 --dry-run": ("dropout=-0.5",),
+    "--shots 10000": ("shots=10000",),
+    "--alpha 2": ("digits has pixels",),
+    "--optimizer adamw": ("--optimizer='adamw' is not known; choose one of 'adam', 'sgd', ", "(did you mean 'adam'?)"),
+    "--optimizer lbfgs": ("'adam'", "'sgd'", "'gain-adam'."),
+    "--schedule cosin": ("--schedule='cosin' is not known", "(did you mean 'cosine'?)"),
+    "--precision fp8": ("--precision='fp8' is not known", "'float32'", "'tf32'"),
+    "--device tpu": ("--device='tpu' is not known", "'auto'", "'cpu'", "'cuda'"),
+    "--task regression": ("--task regression is for files",),
+    "--target age": ("--target age is for files",),
+    "--decimal ;": ("--decimal=';' is not known", "','"),
+    "--data letters.csv --target letter --drop when": ("26 different whole numbers", "--task classification"),
+    "--data letters.csv --target kind": ("column when holds dates", "--drop when"),
+    "--data .": ("--data . is a directory", "--data-dir"),
+    "--data customers.csv": ("--target",),
+    "--data missing.csv --target age": ("missing.csv does not exist",),
+    "--data customers.csv --target income": ("target='income'", "'churn'"),
+    "--data mnist --data-dir nowhere": ("nowhere",),
+    "--out customers.csv": ("customers.csv is a file",),
+    "--out customers.csv --dry-run": ("customers.csv is a file",),
+    "--out customers.csv/out": ("customers.csv/out",),
+    "--colour red": ("--colour",),
 }
 
 
-@pytest.mark.parametrize("words", BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("options", "words"), BAD_TRAINING.items(), ids=BAD_TRAINING)
 def test_bad_input_is_told_in_one_sentence_and_nothing_is_written(
-    words: tuple[Any, ...], stiefel_init: Cli, tmp_path: Path
+    options: str, words: tuple[str, ...], stiefel_init: Cli, tmp_path: Path
 ) -> None:
     csv = csv_of(tmp_path / "customers.csv").read_bytes()
     lines = [f"{i},{i % 26},{'ab'[i % 2]},2026-01-{1 + i % 28:02}\n" for i in range(260)]
     (tmp_path / "letters.csv").write_text("size,letter,kind,when\n" + "".join(lines))
-    options, *expected = words
-    refused(stiefel_init("train", "--epochs", "1", "--device", "cpu", "--out", "study", *options), *expected)
+    given = ("train", "--epochs", "1", "--device", "cpu", "--out", "study", *options.split(" "))
+    refused(stiefel_init(*given), *words)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["customers.csv", "letters.csv"]
     assert (tmp_path / "customers.csv").read_bytes() == csv
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "choices"),
+    ("command", "words"),
     [
-        ("--optimizer", "lion", ("adam", "sgd")),
-        ("--precision", "fp8", ("float32", "tf32")),
-        ("--device", "tpu", ("auto", "cpu", "cuda")),
+        ("demo --out file", "file is a file"),
+        ("reproduce figure2 --quick --out file", "file is a file"),
+        ("reproduce table1 --quick --data-dir nowhere --out out", "nowhere"),
+        ("reproduce table4", "'table5'"),
+        ("paper table4", "table='table4'"),
+        ("diagnose --depth 2 --data 1000000x1000000", "1000000x1000000': 256 inputs of that shape do not fit"),
+        ("list nowhere", "nowhere is not a directory"),
+        ("list .", ". holds no studies"),
+        ("fly", "No such command"),
     ],
 )
-def test_an_option_of_few_choices_names_them(
-    option: str, value: str, choices: tuple[str, ...], stiefel_init: Cli, tmp_path: Path
+def test_other_commands_refuse_in_one_sentence_and_leave_nothing(
+    command: str, words: str, stiefel_init: Cli, tmp_path: Path
 ) -> None:
-    done = stiefel_init("train", "--epochs", "1", "--out", "study", option, value)
-    assert (done.code, done.out) == (2, "")
-    assert f"{option}={value!r} is not known" in done.err
-    assert all(repr(word) in done.err for word in (value, *choices))
-    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("mine")
+    refused(stiefel_init(*command.split()), words)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("command", ["demo", "train --epochs 1", "reproduce table1 --quick", "diagnose --depth 3"])
+def test_an_output_directory_has_a_name(command: str, stiefel_init: Cli, tmp_path: Path) -> None:
+    """Without one it would be the directory that the user is in."""
+    for out in ("", " "):
+        refused(stiefel_init(*command.split(), "--out", out), f"{out!r} is no name of a directory")
+    assert not list(tmp_path.iterdir())
 
 
 @NO_GPU
@@ -163,53 +207,63 @@ def test_a_device_that_is_not_there(command: tuple[str, ...], stiefel_init: Cli,
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", [("demo",), ("reproduce", "figure2", "--quick")])
-def test_an_output_directory_that_is_a_file(command: tuple[str, ...], stiefel_init: Cli, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    refused(stiefel_init(*command, "--out", "file"), "file is a file")
-    assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_an_experiment_that_cannot_begin_leaves_nothing(stiefel_init: Cli, tmp_path: Path) -> None:
-    refused(stiefel_init("reproduce", "table1", "--quick", "--data-dir", "nowhere", "--out", "out"), "nowhere")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_inputs_that_fit_no_memory(stiefel_init: Cli) -> None:
-    refused(stiefel_init("diagnose", "--depth", "2", "--data", "1000000x1000000"), "1000000x1000000", "smaller")
-
-
-def test_records_of_no_table_are_compared_with_nothing(stiefel_init: Cli, tmp_path: Path) -> None:
-    stiefel_init("train", *TINY, "--dataset", "wine", "--out", "study")
+def test_what_a_study_left_may_be_damaged_and_is_no_table_of_the_paper(stiefel_init: Cli, tmp_path: Path) -> None:
+    stiefel_init("train", *TINY, "--data", "wine", "--out", "study")
     refused(stiefel_init("compare", "--results", "study"), "No record matches a published number")
-
-
-def test_names_of_experiments(stiefel_init: Cli, tmp_path: Path) -> None:
-    refused(stiefel_init("reproduce", "table4"), "name='table4'", "'table5'")
-    refused(stiefel_init("paper", "table4"), "table='table4'")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_options_that_do_not_exist(stiefel_init: Cli) -> None:
-    assert stiefel_init("train", "--colour", "red").code == 2
-    assert stiefel_init("fly").code == 2
+    (summary,) = (tmp_path / "study").glob("*/summary.json")
+    summary.write_text(summary.read_text()[:-40])
+    refused(stiefel_init("list", "study"), "summary.json is damaged")
 
 
 # Processes of their own.
 
 
+def python(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, **options)
+
+
+def test_help_comes_without_what_is_slow_to_import() -> None:
+    code = (
+        "import sys; from stiefel_init.lab.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print({'torch', 'matplotlib', 'numpy', 'pandas', 'scipy', 'sklearn'} & set(sys.modules))"
+    )
+    assert python(code).stdout.endswith("set()\n")
+
+
+def test_the_laboratory_offers_its_names_without_pictures() -> None:
+    code = (
+        "import sys, stiefel_init.lab as lab\n"
+        "assert 'torch' not in sys.modules\n"
+        "for name in lab.__all__: assert getattr(lab, name) is not None and name in dir(lab)\n"
+        "assert callable(lab.run)\n"
+        "assert not {'matplotlib', 'pandas', 'typer'} & set(sys.modules)\n"
+        "try: lab.nothing\n"
+        "except AttributeError: print('ok')"
+    )
+    done = python(code)
+    assert (done.stdout, done.stderr) == ("ok\n", "")
+
+
+def test_your_own_data_in_five_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "own_data.py"))
+    out = capsys.readouterr().out
+    score = {scheme: float(value) for scheme, value in re.findall(r"(\w+) +test accuracy \(%\) ([\d.]+)", out)}
+    assert set(score) == {"stiefel", "he", "xavier"}
+    assert score["stiefel"] > 60, "far above the 37 % of the largest class"
+    assert re.search(r"^│50 +│ +[\d.]+ ± [\d.]+ +│ +[\d.]+ ± [\d.]+│", out, re.MULTILINE)
+
+
 def start(*words: str, cwd: Path, before: str = "") -> subprocess.Popen[str]:
     code = f"import sys\n{before}\nfrom stiefel_init.lab.cli import main\nmain(sys.argv[1:])"
     return subprocess.Popen(
-        [sys.executable, "-c", code, *words],
-        cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, "-c", code, *words], cwd=cwd, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_full_disk(tmp_path: Path) -> None:
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))"
     process = start("train", *TINY, "--dataset", "wine", "--out", "study", cwd=tmp_path, before=full)
@@ -227,8 +281,7 @@ def test_ctrl_c_ends_cleanly(tmp_path: Path) -> None:
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert out == ""
+    assert (process.returncode, out) == (130, "")
     assert err.strip() == "Stopped. Finished work is kept; rerun the command to resume."
     assert list((tmp_path / "study").iterdir()) == []
 
@@ -242,14 +295,19 @@ def test_a_reader_that_has_enough(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
-def test_without_its_packages_the_command_line_says_what_to_install() -> None:
-    script = "import sys; sys.modules['typer'] = None; from stiefel_init.__main__ import main; main()"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert re.fullmatch(
-        r"error: the command line needs typer, which is not installed; run `pip install [^\n]*\[lab\]'`[^\n]*\.\n",
-        done.stderr,
+@pytest.mark.parametrize(
+    ("absent", "call", "words"),
+    [
+        ("typer", "from stiefel_init.__main__ import main; main()", "the command line needs typer"),
+        ("torch", "from stiefel_init.lab.cli import main; main(['train'])", "this command needs torch"),
+    ],
+)
+def test_without_its_packages_the_command_line_says_what_to_install(absent: str, call: str, words: str) -> None:
+    done = python(f"import sys; sys.modules[{absent!r}] = None; {call}")
+    refused(
+        Done(done.returncode, done.stdout, done.stderr), f"error: {words}, which is not installed; run `pip install"
     )
+    assert "[lab]'`" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -263,16 +321,7 @@ def test_without_its_packages_the_command_line_says_what_to_install() -> None:
     ],
 )
 def test_a_framework_without_its_package_says_so_in_one_sentence(module: str, absent: str, words: str) -> None:
-    script = f"import sys; sys.modules[{absent!r}] = None\ntry: import stiefel_init.{module}\n"
-    script += "except ImportError as error: print(error)"
-    environment = {**os.environ, "KERAS_BACKEND": "jax"}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
+    code = f"import sys; sys.modules[{absent!r}] = None\ntry: import stiefel_init.{module}\n"
+    done = python(f"{code}except ImportError as error: print(error)", env={**os.environ, "KERAS_BACKEND": "jax"})
     assert done.stdout.startswith(words)
     assert done.stdout.count("\n") == 1
-
-
-def test_a_command_without_pytorch_says_what_to_install() -> None:
-    script = "import sys; sys.modules['torch'] = None; from stiefel_init.lab.cli import main; main(['train'])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "error: this command needs torch, which is not installed; run `pip install" in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from paper.tables.protocol import SCHEMES
 from stiefel_init.lab.study import demo
 from stiefel_init.lab.train.problem import METRICS
 from stiefel_init.lab.train.record import Record, read
+from stiefel_init.theory import activations, moments
 
 
 def kept(folder: Path) -> list[Record]:
@@ -28,12 +30,12 @@ def test_train_on_digits(stiefel_init: Cli, tmp_path: Path) -> None:
     assert re.search(
         r"8 networks: study/digits-\w{6}/index.html, with results.csv and summary.json beside it", done.out
     )
-    found = kept(tmp_path / "study")
-    assert {(str(r.cell.scheme), r.cell.depth, r.cell.seed) for r in found} == {
+    records = kept(tmp_path / "study")
+    assert {(str(r.cell.scheme), r.cell.depth, r.cell.seed) for r in records} == {
         (scheme, depth, seed) for scheme in ("stiefel", "he") for depth in (2, 3) for seed in (0, 1)
     }
-    assert {r.cell.rate for r in found} == {1e-3 / 2**0.5, 1e-3 / 3**0.5}
-    mean = np.mean([r.score for r in found if (str(r.cell.scheme), r.cell.depth) == ("stiefel", 2)])
+    assert {r.cell.rate for r in records} == {1e-3 / 2**0.5, 1e-3 / 3**0.5}
+    mean = np.mean([r.score for r in records if (str(r.cell.scheme), r.cell.depth) == ("stiefel", 2)])
     assert f"{mean:.1f} ± " in done.out
 
     again = stiefel_init("train", *TINY, "--dataset", "digits", "--out", "study")
@@ -47,14 +49,14 @@ def test_train_on_a_csv(target: str, task: str, stiefel_init: Cli, tmp_path: Pat
     words = ("train", *TINY, "--dataset", "customers.csv", "--target", target, "--alpha", "2", "--out", "study")
     done = stiefel_init(*words)
     assert done.code == 0
-    found = kept(tmp_path / "study")
-    assert len(found) == 8
-    assert {r.cell.alpha for r in found} == {2.0}
-    assert found[0].cell.dataset.startswith("customers.csv@")
-    assert all(0 <= r.score <= 100 for r in found)
-    assert {r.metric for r in found} == {METRICS["rmse" if task == "regression" else "accuracy"]}
+    records = kept(tmp_path / "study")
+    assert len(records) == 8
+    assert {r.cell.alpha for r in records} == {2.0}
+    assert records[0].cell.dataset.startswith("customers.csv@")
+    assert all(0 <= r.score <= 100 for r in records)
+    assert {r.metric for r in records} == {METRICS["rmse" if task == "regression" else "accuracy"]}
     if task == "regression":
-        units = found[0].train_score / np.sqrt(found[0].train_loss)
+        units = records[0].train_score / np.sqrt(records[0].train_loss)
         assert units == pytest.approx([units[0]] * 2, rel=1e-5)
         assert 2.5 < units[0] < 4, "in the unit of the price, whose deviation is about √10"
 
@@ -64,25 +66,12 @@ def test_train_on_a_csv(target: str, task: str, stiefel_init: Cli, tmp_path: Pat
 
 
 def test_all_stands_for_every_scheme_and_activation(stiefel_init: Cli, tmp_path: Path) -> None:
-    words = (
-        "--dataset",
-        "wine",
-        "--depth",
-        "2,2",
-        "--width",
-        "4",
-        "--epochs",
-        "1",
-        "--device",
-        "cpu",
-        "--out",
-        "study",
-    )
-    done = stiefel_init("train", "--scheme", "all", "--activation", "all", "--batch", "0", *words)
+    words = ("--depth", "2,2", "--width", "4", "--epochs", "1", "--device", "cpu", "--batch", "0", "--out", "study")
+    done = stiefel_init("train", "--dataset", "wine", "--scheme", "all", "--activation", "all", *words)
     assert "35 networks" in done.out, "7 schemes, 5 activations, one depth"
-    found = kept(tmp_path / "study")
-    assert len({(str(r.cell.scheme), r.cell.activation) for r in found}) == 35
-    assert {r.cell.batch for r in found} == {None}
+    records = kept(tmp_path / "study")
+    assert len({(str(r.cell.scheme), r.cell.activation) for r in records}) == 35
+    assert {r.cell.batch for r in records} == {None}
 
 
 def test_a_dry_run_trains_and_writes_nothing(stiefel_init: Cli, tmp_path: Path) -> None:
@@ -105,9 +94,9 @@ def test_what_else_people_train(stiefel_init: Cli, tmp_path: Path) -> None:
     done = stiefel_init(*words, *MORE)
     assert (done.code, done.err) == (0, "")
     every = kept(tmp_path / "study")
-    found = [r for r in every if r.cell.dropout]
-    assert len(found) == len(every) - 8 == 16
-    assert {(r.cell.activation, r.cell.decay, r.cell.dropout, r.cell.schedule) for r in found} == {
+    records = [r for r in every if r.cell.dropout]
+    assert len(records) == len(every) - 8 == 16
+    assert {(r.cell.activation, r.cell.decay, r.cell.dropout, r.cell.schedule) for r in records} == {
         (activation, 0.05, 0.2, "cosine") for activation in ("gelu", "tanh")
     }
     assert stiefel_init(*words, *MORE).out == done.out
@@ -128,33 +117,53 @@ def test_what_else_people_train(stiefel_init: Cli, tmp_path: Path) -> None:
         assert ("Training: adam, 2 epochs" in page) == (added[0] == 0)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--decay", "-0.1"), ("decay=-0.1", "≥ 0")),
-        (("--decay", "nan"), ("decay=nan",)),
-        (("--decay", "much"), ("--decay",)),
-        (("--dropout", "1.0"), ("dropout=1.0", "below 1")),
-        (("--dropout", "-0.5"), ("dropout=-0.5",)),
-        (("--schedule", "linear"), ("--schedule", "'linear'", "cosine")),
-        (("--activation", "mish"), ("activation='mish'", "'gelu'")),
-        (("--optimizer", "adamw"), ("--optimizer", "adamw", "'adam'")),
-    ],
-)
-def test_what_nobody_can_train_is_refused(
-    options: tuple[str, ...], words: tuple[str, ...], stiefel_init: Cli, tmp_path: Path
+def test_first_and_last_layer_at_a_rate_of_their_own_under_the_new_name_and_the_old(
+    stiefel_init: Cli, tmp_path: Path
 ) -> None:
-    for more in ((), ("--dry-run",)):
-        refused(stiefel_init("train", *TINY, *options, *more, "--out", "study"), *words)
-    assert list(tmp_path.iterdir()) == []
+    for option in ("--edge-lr", "--ends"):
+        assert stiefel_init("train", *TINY, option, "10", "--out", "study").code == 0
+    assert [r.cell.ends for r in kept(tmp_path / "study")] == [10.0] * 8, "one study"
+    shown = stiefel_init("train", "--help").out
+    assert "--edge-lr" in shown
+    assert "--ends" not in shown
+
+
+OWN_ACTIVATION = """
+from stiefel_init.theory import register_activation
+register_activation("bent_of_mine", lambda y, xp: y / (1 + xp.abs(y)), lambda y, xp: (1 + xp.abs(y)) ** -2)
+"""
+
+
+def test_every_activation_that_train_takes_is_taken_by_diagnose_and_named_in_its_help(
+    stiefel_init: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moments, "_REGISTRY", dict(moments._REGISTRY))
+    (tmp_path / "plugin_of_mine.py").write_text(OWN_ACTIVATION)
+    refused(stiefel_init("diagnose", "--activation", "bent_of_mine"), "activation='bent_of_mine' is not known")
+    known = activations()
+    quick = ("--depth", "2", "--width", "8", "--scheme", "stiefel", "--data", "digits")
+    every = ",".join((*known, "bent_of_mine"))
+    done = stiefel_init("--plugin", "plugin_of_mine.py", "train", *quick, "--epochs", "1", "--activation", every)
+    assert done.code == 0
+    assert {record.cell.activation for record in kept(tmp_path / "stiefel-init-train")} == set(every.split(","))
+    for name in every.split(","):
+        done = stiefel_init("diagnose", *quick, "--activation", name, "--json")
+        assert (done.code, done.err) == (0, "")
+        recognised = {layer["activation"] for layer in json.loads(done.out)["stiefel"]["layers"][:-1]}
+        assert recognised == {{"tat": "leaky_relu", "bent_of_mine": None}.get(name, name)}
+    compared = ("diagnose", *quick, "--scheme", "stiefel,he", "--activation", "bent_of_mine", "--out", "picture")
+    assert stiefel_init(*compared).code == 0, "layers are drawn, though their activation is not recognised"
+    for command in ("train", "diagnose"):
+        shown = re.sub(r"[│\s]+", " ", stiefel_init(command, "--help").out)
+        assert ", ".join(known) in shown
 
 
 def test_members_stand_beside_the_schemes(stiefel_init: Cli, tmp_path: Path) -> None:
     words = ("--scheme", "stiefel,permutation,rotation,he", "--depth", "3", "--width", "8")
     done = stiefel_init("train", *words, "--epochs", "1", "--device", "cpu", "--out", "study")
     assert done.code == 0
-    found = {str(r.cell.scheme) for r in kept(tmp_path / "study")}
-    assert found == {"stiefel", "permutation", "rotation 0.1", "he"}
+    schemes = {str(r.cell.scheme) for r in kept(tmp_path / "study")}
+    assert schemes == {"stiefel", "permutation", "rotation 0.1", "he"}
     header = next(line for line in done.out.splitlines() if "stiefel" in line)
     assert re.findall(r"[a-z]+(?: 0.1)?", header) == ["depth", "stiefel", "permutation", "rotation 0.1", "he"]
     done = stiefel_init("diagnose", *words, "--out", "page")
@@ -165,18 +174,23 @@ def test_members_stand_beside_the_schemes(stiefel_init: Cli, tmp_path: Path) -> 
     refused(stiefel_init("diagnose", "--scheme", "permutations"), "scheme='permutations'", "'permutation'")
 
 
-def test_a_study_ends_in_a_page_of_its_own(stiefel_init: Cli, tmp_path: Path) -> None:
-    out = tmp_path / "study"
-    for dataset, words in (("digits", "Test accuracy"), ("diabetes", "Test root mean squared error")):
-        command = ["train", "--dataset", dataset, "--scheme", "stiefel,he", "--depth", "2,3", "--epochs", "1"]
-        assert stiefel_init(*command, "--seeds", "2", "--out", str(out / dataset)).code == 0
-        (path,) = (out / dataset).glob(f"{dataset}-*/index.html")
-        page = path.read_text()
-        assert words in page
-        assert page.count('<figure class="chart"') == 1
-        assert "1 × 0.001/√depth, the same for every scheme" in page
-        assert not re.search(r'(src|href)="(?!data:)', page)
-        assert len(page) < 400_000
+@pytest.mark.parametrize(
+    ("dataset", "words", "best"), [("digits", "Test accuracy", max), ("diabetes", "Test root mean squared error", min)]
+)
+def test_a_study_ends_in_a_page_of_its_own_that_marks_the_best(
+    dataset: str, words: str, best: Callable[..., float], stiefel_init: Cli, tmp_path: Path
+) -> None:
+    command = ["train", "--dataset", dataset, "--scheme", "stiefel,he,random", "--depth", "2", "--epochs", "1"]
+    assert stiefel_init(*command, "--out", "study").code == 0
+    (path,) = (tmp_path / "study").glob(f"{dataset}-*/index.html")
+    page = path.read_text()
+    assert words in page
+    assert page.count('<figure class="chart"') == 1
+    assert "1 × 0.001/√depth, the same for every scheme" in page
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    assert len(page) < 400_000
+    assert f"<strong>{best(record.score for record in kept(tmp_path / 'study')):.1f}</strong></td>" in page
+    assert page.count("<strong>") == 1
 
 
 def test_the_demo_makes_one_page_that_needs_nothing_else(
@@ -190,10 +204,10 @@ def test_the_demo_makes_one_page_that_needs_nothing_else(
     assert page.count('<figure class="chart"') == 2
     assert not re.search(r"""(src|href)="(?!data:)|@import|fetch\(|XMLHttpRequest|import\(""", page)
     assert len(page) < 400_000
-    found = kept(tmp_path / "demo")
-    assert {(str(r.cell.scheme), r.cell.depth) for r in found} == {(s, d) for s in SCHEMES for d in (2, 5, 12)}
+    records = kept(tmp_path / "demo")
+    assert {(str(r.cell.scheme), r.cell.depth) for r in records} == {(s, d) for s in SCHEMES for d in (2, 5, 12)}
     scores: dict[tuple[str, int], list[float]] = {}
-    for record in found:
+    for record in records:
         scores.setdefault((str(record.cell.scheme), record.cell.depth), []).append(record.score)
     for values in scores.values():
         assert len(values) == 3

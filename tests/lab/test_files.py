@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import one_sentence
+from conftest import assert_refused, one_sentence
 from laboratory import file_names, small_cells, train_small
 
 from stiefel_init import StiefelError
@@ -93,9 +93,8 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_was(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, moment, full)
-    with pytest.raises(StiefelError) as error:
-        files.write_whole(path, "new and longer\n")
-    assert f"{path} could not be written (No space left on device)" in one_sentence(error)
+    words = f"{path} could not be written (No space left on device)"
+    assert_refused(lambda: files.write_whole(path, "new and longer\n"), [words])
     assert path.read_text() == "old\n"
     assert file_names(tmp_path) == ["table.csv"]
     with pytest.raises(OSError, match="No space left"):

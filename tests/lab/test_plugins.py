@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import one_sentence
+from conftest import assert_refused
 from laboratory import Cli, refused
 
 from stiefel_init import StiefelError, schemes
@@ -40,9 +40,7 @@ BROKEN = {
 def test_what_a_file_raises_is_told_in_one_sentence(text: str, words: str, tmp_path: Path) -> None:
     path = write(tmp_path, "broken_file_of_mine.py", text)
     before = list(sys.path)
-    with pytest.raises(StiefelError) as error:
-        load_file(path)
-    assert f"{path} raised {words}" in one_sentence(error)
+    assert_refused(lambda: load_file(path), [f"{path} raised {words}"])
     assert sys.path == before
 
 

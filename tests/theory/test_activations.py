@@ -8,6 +8,7 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
+import torch
 from conftest import PAPER_SCHEMES, assert_refused, quadrature
 from scipy import stats
 
@@ -154,12 +155,24 @@ def test_names_are_known_once_registered_and_the_last_definition_counts() -> Non
     assert (float(mean), float(std)) == pytest.approx((1.0, 3.0), rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["", "two words", "1st", "a-b", "a.b", None, 3, *ACTIVATIONS])
+@pytest.mark.parametrize("name", ["tanh", "gelu", "silu"])
+def test_smooth_activations_are_those_of_pytorch_in_both_namespaces(name: str) -> None:
+    function: Any = _moments.resolve(name, {})
+    y = torch.linspace(-12, 12, 97, dtype=torch.float64, requires_grad=True)
+    expected = getattr(torch.nn.functional, name)(y)
+    (slope,) = torch.autograd.grad(expected.sum(), y)
+    points = y.detach()
+    for xp, here in ((np, points.numpy()), (torch, points)):
+        np.testing.assert_allclose(function(here, xp), expected.detach(), rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(function.slope(here, xp), slope, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["", "two words", "1st", "a-b", "a.b", None, 3, *ACTIVATIONS, "tanh", "gelu", "silu"])
 def test_names_that_are_no_words_or_taken_are_refused(name: Any) -> None:
     before = activations()
     assert_refused(lambda: register_activation(name, lambda y, xp: y, lambda y, xp: 1 + 0 * y), [f"name={name!r}"])
     assert activations() == before
-    assert name not in ACTIVATIONS or float(activation_moments(-1.0, 0.0, name)[0]) != -1.0
+    assert name not in before or float(activation_moments(-1.0, 0.0, name)[0]) != -1.0
 
 
 @pytest.mark.usefixtures("own")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,22 +14,20 @@ import torch
 from torch import Tensor, nn
 
 from ..core.errors import StiefelError, meant
-from ..theory.moments import resolve
-from ..torch import Diagnosis, TailoredReLU, diagnose, initialize_
-from .data import load, names, split, standardized
+from ..torch import Diagnosis, diagnose, initialize_
+from .data import Dataset, load, names, split, standardized
+from .data.user import Columns, user_data
 from .files import prepare, write_whole
-from .plugins import load_file
+from .plugins import load_model
 from .report import plots
 from .report.tables import Table
-from .study.own import Columns, own_data, schemes_of
+from .study.plan import schemes_of
+from .train.activation import module
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROWS = 256
-_MODULES: dict[str, Any] = {
-    "relu": nn.ReLU, "leaky_relu": nn.LeakyReLU, "prelu": nn.PReLU, "elu": nn.ELU, "selu": nn.SELU, "tanh": nn.Tanh,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,19 +49,10 @@ def batch(data: str, columns: Columns | None = None, directory: Path | None = No
     >>> batch("digits").inputs.shape, batch("3x8x8").inputs.shape
     (torch.Size([256, 64]), torch.Size([256, 3, 8, 8]))
     """
-    own = {} if _shape(data) else own_data(data, columns or Columns())
-    if own or data in names():
-        dataset = next(iter(own.values())) if own else load(data, directory=directory)
-        parts = split(dataset)
-        if dataset.standardize and dataset.task == "regression":
-            parts, _ = standardized(parts)
-        x, y, _, _ = parts
-        side = math.isqrt(dataset.features)
-        image = (1, side, side) if dataset.scale != 1 and side**2 == dataset.features else None
-        inputs = torch.from_numpy(np.ascontiguousarray(x[:ROWS], dtype=np.float32)) / dataset.scale
-        targets = torch.from_numpy(np.ascontiguousarray(y[:ROWS]))
-        return Batch(data, inputs, targets, dataset.outputs, image)
     shape = _shape(data)
+    datasets = {} if shape else user_data(data, columns or Columns())
+    if datasets or data in names():
+        return _rows(data, next(iter(datasets.values())) if datasets else load(data, directory=directory))
     if not shape or min(shape) < 1:
         choices = ", ".join(names())
         raise StiefelError(
@@ -79,6 +67,19 @@ def batch(data: str, columns: Columns | None = None, directory: Path | None = No
     return Batch(f"noise {data}", noise, None, 10)
 
 
+def _rows(name: str, dataset: Dataset) -> Batch:
+    """The first training rows of a data set."""
+    parts = split(dataset)
+    if dataset.standardize and dataset.task == "regression":
+        parts, _ = standardized(parts)
+    x, y, _, _ = parts
+    side = math.isqrt(dataset.features)
+    image = (1, side, side) if dataset.scale != 1 and side**2 == dataset.features else None
+    inputs = torch.from_numpy(np.ascontiguousarray(x[:ROWS], dtype=np.float32)) / dataset.scale
+    targets = torch.from_numpy(np.ascontiguousarray(y[:ROWS]))
+    return Batch(name, inputs, targets, dataset.outputs, image)
+
+
 def _shape(text: str) -> list[int]:
     """The shape that a text such as 3x32x32 is; empty if it is none."""
     try:
@@ -87,27 +88,12 @@ def _shape(text: str) -> list[int]:
         return []
 
 
-class _Registered(nn.Module):
-    """An activation that was given to `theory.register_activation`."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.function: Any = resolve(name, {})
-
-    def forward(self, y: Tensor) -> Tensor:
-        """f(y)."""
-        return self.function(y, torch)
-
-
 def network(depth: int, width: int, activation: str, inputs: int, outputs: int) -> nn.Sequential:
     """The paper's plain network, its layers named `1`, `2`, …, `output`."""
-    build = _MODULES.get(activation) or partial(_Registered, activation)
-    if activation == "tat":
-        build = partial(TailoredReLU, depth)
     result = nn.Sequential()
     for number in range(1, depth + 1):
         result.add_module(f"{number}", nn.Linear(inputs, width))
-        result.add_module(f"{number}_{activation}", build())
+        result.add_module(f"{number}_{activation}", module(activation, depth))
         inputs = width
     result.add_module("output", nn.Linear(inputs, outputs))
     return result
@@ -157,40 +143,12 @@ def of_own_model(place: str, batch: Batch) -> Diagnosis:
             raise StiefelError(f"as rows and as images of shape {batch.image}: {error}") from None
 
 
-def load_model(place: str) -> nn.Module:
-    """The user's model at `place`, FILE.py:NAME.
-
-    Raises:
-        StiefelError: if there is none.
-    """
-    name, separator, attribute = place.rpartition(":")
-    path = Path(name)
-    if not separator or not attribute or path.suffix != ".py":
-        raise StiefelError(f"model={place!r} is not FILE.py:NAME; write for example path/to/file.py:build_model.")
-    model = getattr(load_file(path), attribute, None)
-    if model is None:
-        raise StiefelError(f"{path} has no {attribute}; name a module or a function that builds one.")
-    if not isinstance(model, nn.Module) and callable(model):
-        try:
-            model = model()
-        except Exception as error:  # whatever the user's function raises
-            reason = (str(error).splitlines() or [""])[0].rstrip(".")
-            raise StiefelError(
-                f"{place} raised {type(error).__name__} ({reason}); make it run without arguments."
-            ) from error
-    if not isinstance(model, nn.Module):
-        raise StiefelError(f"{place} is of type {type(model).__name__}; it must be, or build, a torch.nn.Module.")
-    return model
-
-
 def comparison(diagnoses: Mapping[str, Diagnosis], title: str = "") -> Table:
     """For each scheme, the statistics of the last hidden layer, and the verdict."""
     header = ["scheme", "active", "dead", "distinct", "std last/first", "gradient first/last", "verdict"]
     rows = []
     for name, diagnosis in diagnoses.items():
-        hidden = [layer for layer in diagnosis.layers if layer.activation is not None]
-        # The user's own activations are not recognised; then every layer but the output is hidden.
-        hidden = hidden or list(diagnosis.layers[:-1])
+        hidden = _hidden(diagnosis)
         first, last = hidden[0], hidden[-1]
         dead = sum(layer.dead or 0 for layer in hidden)
         rows.append(
@@ -205,6 +163,11 @@ def comparison(diagnoses: Mapping[str, Diagnosis], title: str = "") -> Table:
             ]
         )
     return Table(title, header, rows)
+
+
+def _hidden(diagnosis: Diagnosis) -> Sequence[Any]:
+    """The hidden layers: those with an activation, or, where none is recognised, all but the output."""
+    return [layer for layer in diagnosis.layers if layer.activation is not None] or diagnosis.layers[:-1]
 
 
 def _verdict(diagnosis: Diagnosis) -> str:
@@ -243,10 +206,8 @@ def _picture(diagnoses: Mapping[str, Diagnosis]) -> Figure:
     )
     for axis, (name, title, logarithmic) in zip(axes[0], panels):
         for scheme, diagnosis in diagnoses.items():
-            layers = [layer for layer in diagnosis.layers if layer.activation is not None]
-            values = np.array([getattr(layer, name) or math.nan for layer in layers], float)
-            places = np.arange(1, len(values) + 1)
-            axis.plot(places, values, color=plots.colour(scheme), label=scheme, linewidth=1.8)
+            values = np.array([getattr(layer, name) or math.nan for layer in _hidden(diagnosis)], float)
+            axis.plot(np.arange(1, len(values) + 1), values, color=plots.colour(scheme), label=scheme, linewidth=1.8)
         axis.set(title=title, xlabel="layer")
         if logarithmic:
             axis.set_yscale("log")

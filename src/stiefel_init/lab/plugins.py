@@ -1,4 +1,4 @@
-"""Plugins: the user's Python files; what they register is then available by name."""
+"""The user's Python files: plugins, which register schemes, data sets and activations, and models to look at."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from ..core.errors import StiefelError
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def load_file(path: Path) -> ModuleType:
@@ -32,8 +36,37 @@ def load_file(path: Path) -> ModuleType:
     except StiefelError:
         raise
     except Exception as error:  # whatever the user's file raises
-        reason = (str(error).splitlines() or [""])[0].rstrip(".")
-        raise StiefelError(f"{path} raised {type(error).__name__} ({reason}); make it run by itself.") from error
+        raise StiefelError(f"{path} raised {told(error)}; make it run by itself.") from error
     finally:
         sys.path.pop(0)
     return module
+
+
+def load_model(place: str) -> nn.Module:
+    """The user's model at `place`, FILE.py:NAME.
+
+    Raises:
+        StiefelError: if there is none.
+    """
+    from torch import nn
+
+    name, separator, attribute = place.rpartition(":")
+    path = Path(name)
+    if not separator or not attribute or path.suffix != ".py":
+        raise StiefelError(f"model={place!r} is not FILE.py:NAME; write for example path/to/file.py:build_model.")
+    model = getattr(load_file(path), attribute, None)
+    if model is None:
+        raise StiefelError(f"{path} has no {attribute}; name a module or a function that builds one.")
+    if not isinstance(model, nn.Module) and callable(model):
+        try:
+            model = model()
+        except Exception as error:  # whatever the user's function raises
+            raise StiefelError(f"{place} raised {told(error)}; make it run without arguments.") from error
+    if not isinstance(model, nn.Module):
+        raise StiefelError(f"{place} is of type {type(model).__name__}; it must be, or build, a torch.nn.Module.")
+    return model
+
+
+def told(error: Exception) -> str:
+    """An error of the user's own code in a few words: its type and its first line."""
+    return f"{type(error).__name__} ({(str(error).splitlines() or [''])[0].rstrip('.')})"

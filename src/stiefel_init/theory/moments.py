@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from scipy import special
 from scipy.special import erfcx, ndtr
 
 from ..core.errors import StiefelError, unknown
@@ -216,10 +217,26 @@ _REGISTRY: dict[str, tuple[Callable[..., Activation], dict[str, float]]] = {
     "selu": (lambda: ExponentialLinear(SELU_ALPHA, SELU_SCALE), {}),
     "tanh": (lambda: Function(lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2), {}),
     "tat": (lambda depth: _tailored(int(depth)), {"depth": 100.0}),
+    "gelu": (lambda: Function(lambda y, xp: y * _special(xp).ndtr(y), _gelu_slope), {}),
+    "silu": (lambda: Function(lambda y, xp: y * _special(xp).expit(y), _silu_slope), {}),
 }
 _BUILT_IN = tuple(_REGISTRY)
 ACTIVATIONS: tuple[ActivationName, ...] = ("relu", "leaky_relu", "prelu", "elu", "selu")
 """The paper's activations; parameters and their defaults are named as in PyTorch, PReLU's slope `a`."""
+
+
+def _special(xp: Any) -> Any:
+    """Where the special functions of an array namespace are; NumPy's are SciPy's."""
+    return special if xp is np else xp.special
+
+
+def _gelu_slope(y: Any, xp: Any) -> Any:
+    return _special(xp).ndtr(y) + y * xp.exp(-0.5 * y * y) / math.sqrt(2 * math.pi)
+
+
+def _silu_slope(y: Any, xp: Any) -> Any:
+    gate = _special(xp).expit(y)
+    return gate * (1 + y * (1 - gate))
 
 
 def _tailored(depth: int) -> Function:
@@ -255,7 +272,7 @@ def register_activation(name: str, f: Pointwise, slope: Pointwise) -> None:
 
 
 def activations() -> tuple[str, ...]:
-    """The names of all activations: the paper's, tanh, the tailored one, and those you registered, in that order.
+    """The names of all activations: the paper's, tanh, the tailored one, gelu, silu, then those you registered.
 
     >>> activations()[:2]
     ('relu', 'leaky_relu')

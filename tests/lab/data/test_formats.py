@@ -1,4 +1,4 @@
-"""From the bytes of files, or OpenML's tables, to arrays: the codings, and what is not in its format."""
+"""From the bytes of files, or OpenML's tables, to arrays: the codings, their hashes, and what is not in its format."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from data_room import ADULT_TEST, ADULT_TRAIN
 
 from stiefel_init.lab.data import formats
+from stiefel_init.lab.data.catalog import CATALOG, digest
 
 
 def test_adult_categories_are_numbered_in_sorted_order_over_both_files() -> None:
@@ -65,8 +66,10 @@ def test_openml_tables_give_the_arrays_of_the_files(monkeypatch: pytest.MonkeyPa
     images = formats.openml_images(np.arange(6, dtype=np.uint8).reshape(3, 2), ["5", "0", "'4'"])
     assert (images["x_test"].tolist(), images["y_train"].tolist()) == ([[4, 5]], [5, 0])
     assert images["y_test"].tolist() == [4]
-    assert formats.openml_pima(np.ones((2, 8)), ["tested_positive", "tested_negative"])["y"].tolist() == [1, 0]
-    assert formats.openml_ionosphere(np.ones((2, 34)), ["g", "b"])["y"].tolist() == [1, 0]
+    for name, labels in (("pima", ["tested_positive", "tested_negative"]), ("ionosphere", ["g", "b"])):
+        source = CATALOG[name].openml
+        assert source is not None
+        assert source.arrange(np.ones((2, 8)), labels)["y"].tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -92,3 +95,10 @@ def test_files_that_do_not_have_their_format(
     with pytest.raises(formats.UnreadableError, match=words) as error:
         read({"file": content})
     assert error.value.file == "file"
+
+
+def test_the_hash_sees_dtype_shape_and_content_and_no_layout() -> None:
+    array = np.arange(6, dtype=np.int64).reshape(2, 3)
+    others: list[np.ndarray] = [array.astype(np.int32), array.reshape(3, 2), array + 1]
+    assert digest(array) == digest(np.asfortranarray(array)) == digest(array.astype(">i8"))
+    assert len({digest(array), *map(digest, others)}) == 4

@@ -11,8 +11,7 @@ import pytest
 from tools import browser as chromium
 
 from stiefel_init.lab.report import plots
-from stiefel_init.lab.report.chart import Chart, Line, Panel
-from stiefel_init.lab.report.page import write_page
+from stiefel_init.lab.report.page import Chart, Line, Panel, write_page
 from stiefel_init.lab.report.tables import Table
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(chromium.find() is None, reason="needs Chromium")]
@@ -36,7 +35,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_page(path, "A study", text, {"chart": chart, "picture": plots.figure(1)[0]})
 
 
-@pytest.mark.parametrize("width", [1200, 400])
+@pytest.mark.parametrize("width", [1200, pytest.param(400, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("dark", "paper"), [(False, "rgb(255, 255, 255)"), (True, "rgb(20, 23, 27)")])
 def test_a_page_at_any_width_and_in_any_light(browser: Any, page: Path, width: int, dark: bool, paper: str) -> None:
     browser.look(width, dark=dark)
@@ -57,6 +56,7 @@ def test_lines_can_be_switched_off(browser: Any, page: Path) -> None:
     assert browser.run("document.querySelectorAll('.panel svg .line').length") == 3
 
 
+@pytest.mark.slow
 def test_a_page_is_printed_on_paper(browser: Any, page: Path) -> None:
     browser.look(720, dark=True)
     browser.open(page)

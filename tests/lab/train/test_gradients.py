@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from plain_training import (
@@ -104,12 +103,11 @@ def test_what_is_not_a_number_shows_in_the_loss(activation: str, engine: EngineN
     assert losses.isnan().tolist() == [True, False]
 
 
-@pytest.mark.parametrize("name", ["bent", "silu"], ids=["a new one", "of a name that was there"])
-def test_gradients_of_an_activation_of_ones_own(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_of_an_activation_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_moments, "_REGISTRY", dict(_moments._REGISTRY))
-    register_activation(name, lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2)
-    monkeypatch.setitem(MODULES, name, nn.Tanh)
-    cell = Cell("none", depth=3, width=6, activation=name)
+    register_activation("bent", lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2)
+    monkeypatch.setitem(MODULES, "bent", nn.Tanh)
+    cell = Cell("none", depth=3, width=6, activation="bent")
     assert gradient_error(cell, [images(17), images(17, seed=1)], "graph") < 2e-5
     assert gradient_error(replace(cell, depth=2, width=(5, 9)), [table(17)], "graph") < 2e-5
-    assert f"activation={name!r}" in str(FusedEngine.refuses(cell, images(17)))
+    assert "activation='bent'" in str(FusedEngine.refuses(cell, images(17)))

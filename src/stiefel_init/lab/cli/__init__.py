@@ -1,6 +1,6 @@
 """The command line, `stiefel-init`: thin commands over the laboratory's functions.
 
-Each module beside this one holds a group of commands; here they get their names and their order.
+Here the commands get their names and their order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import typer
 
 from ...core.errors import StiefelError, missing, unknown
 from ..options import Plugin
-from . import clone, data, models, study
+from . import clone, commands
 
 
 def _version(wanted: bool) -> None:
@@ -71,19 +71,19 @@ def program(about: str, commands: dict[str, Callable[..., None]]) -> typer.Typer
 app = program(
     "Deep ReLU networks that train from the first step: initialize, diagnose, and re-run the paper.",
     {
-        "demo": study.demo,
-        "train": study.train,
-        "list": study.list_studies,
-        "diagnose": models.diagnose,
-        "audit": models.audit,
+        "demo": commands.demo,
+        "train": commands.train,
+        "list": commands.list_studies,
+        "diagnose": commands.diagnose,
+        "audit": commands.audit,
         **clone.commands(),
     },
 )
 data_app = typer.Typer(no_args_is_help=True, help="List, fetch and locate the data sets.")
 app.add_typer(data_app, name="data")
-_DATA: dict[str, Callable[..., None]] = {"list": data.data_list, "get": data.data_get, "where": data.data_where}
-for _name, _function in _DATA.items():
-    _command(data_app, _name, _function)
+_command(data_app, "list", commands.data_list)
+_command(data_app, "get", commands.data_get)
+_command(data_app, "where", commands.data_where)
 
 
 # The base of typer's own complaints, which it does not export.

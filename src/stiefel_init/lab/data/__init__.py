@@ -8,23 +8,9 @@ from .catalog import CATALOG, NAMES
 from .columns import Reading
 from .dataset import Dataset, Split, split, standardized
 from .library import Listing, describe, get, load, names, register, where
-from .own import from_arrays, from_file
+from .user import from_arrays, from_file
 
 __all__ = [
-    "CATALOG",
-    "NAMES",
-    "Dataset",
-    "Listing",
-    "Reading",
-    "Split",
-    "describe",
-    "from_arrays",
-    "from_file",
-    "get",
-    "load",
-    "names",
-    "register",
-    "split",
-    "standardized",
-    "where",
-]
+    "CATALOG", "NAMES", "Dataset", "Listing", "Reading", "Split", "describe", "from_arrays", "from_file", "get", "load",
+    "names", "register", "split", "standardized", "where",
+]  # fmt: skip

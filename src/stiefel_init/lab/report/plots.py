@@ -1,9 +1,8 @@
-"""Pictures that several experiments share, and the style of all pictures."""
+"""Pictures by matplotlib: their style, their colours, and how they are written."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +10,17 @@ import matplotlib as mpl
 import numpy as np
 
 from ..files import write_whole
-from ..train.record import Record
-from .chart import colour as colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# One colour for each scheme in every picture, told apart by the colour-blind too (Okabe and Ito's palette).
+_COLOURS = {
+    "stiefel": "#0072B2", "lee": "#E69F00", "he": "#009E73", "xavier": "#CC79A7", "orthogonal": "#56B4E9",
+    "random": "#777777", "permutation": "#D55E00", "identity": "#F0E442", "rotation": "#000000",
+    "recipe": "#D62728",
+}  # fmt: skip
 STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -29,6 +32,12 @@ STYLE: Any = {
     "savefig.bbox": "tight",
     "svg.hashsalt": "stiefel-init",  # the same picture is the same file
 }
+
+
+def colour(scheme: object) -> str:
+    """The colour of a scheme, by its name; those without one share a colour map."""
+    name = str(scheme).split()[0]
+    return _COLOURS.get(name, f"C{sum(map(ord, name)) % 10}")
 
 
 def figure(
@@ -53,27 +62,6 @@ def png(drawn: Figure, dpi: int = 150) -> bytes:
     buffer = io.BytesIO()
     drawn.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()
-
-
-def over_depth(records: Sequence[Record], ylabel: str = "test accuracy (%)") -> Figure:
-    """Score against depth with bands of one standard deviation: one panel for each data set."""
-    datasets = list(dict.fromkeys(record.cell.dataset for record in records))
-    drawn, axes = figure(len(datasets), size=(5.0, 3.6), label=f"{ylabel} over depth")
-    for axis, dataset in zip(axes[0], datasets):
-        for scheme in dict.fromkeys(record.cell.scheme for record in records):
-            chosen = [r for r in records if (r.cell.dataset, r.cell.scheme) == (dataset, scheme)]
-            depths = sorted({record.cell.depth for record in chosen})
-            if not depths:
-                continue
-            scores = [np.array([record.score for record in chosen if record.cell.depth == d]) for d in depths]
-            mean, std = np.array([s.mean() for s in scores]), np.array([s.std() for s in scores])
-            axis.plot(depths, mean, color=colour(scheme), label=str(scheme), linewidth=1.8, marker="o", markersize=3)
-            low, high = np.maximum(mean - std, 0), np.minimum(mean + std, 100)
-            axis.fill_between(depths, low, high, color=colour(scheme), alpha=0.15, linewidth=0)
-        axis.set(title=dataset, xlabel="depth", ylim=(0, None))
-    axes[0, 0].set_ylabel(ylabel)
-    legend(drawn, axes[0, -1])
-    return drawn
 
 
 def legend(drawn: Figure, axis: Axes) -> None:

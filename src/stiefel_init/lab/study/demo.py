@@ -10,8 +10,7 @@ import numpy as np
 
 from ..files import prepare
 from ..progress import counted
-from ..report.chart import Chart, Line, Panel, learning, screen_colour
-from ..report.page import write_page
+from ..report.page import Chart, Line, Panel, learning, screen_colour, write_page
 from ..report.tables import summary
 from ..train.cell import Cell
 from ..train.evaluation import SignalProfile, measure_signal
@@ -99,15 +98,15 @@ def meaning(records: Sequence[Record], signals: Mapping[str, SignalProfile]) -> 
     mean = {key: float(np.mean(values)) for key, values in scores.items()}
     shallow, deep = min(DEPTHS), max(DEPTHS)
     others = {scheme: mean[scheme, deep] for scheme in SCHEMES if scheme != "stiefel"}
-    rival = max(others, key=lambda scheme: others[scheme])
+    second = max(others, key=lambda scheme: others[scheme])
     low, high = min(scores["stiefel", deep]), max(scores["stiefel", deep])
     spread = {s: float((signal.std[:, -1] / signal.std[:, 0]).mean()) for s, signal in signals.items()}
     distinct = {scheme: float(signal.distinct[:, -1].mean()) for scheme, signal in signals.items()}
     sentences = [
         f"At {shallow} layers {_at_chance(mean, shallow)}; at {deep} layers {_at_chance(mean, deep)}.",
         f"Stiefel weights, aligned with the all-ones direction, reach {mean['stiefel', deep]:.1f} % at {deep} layers "
-        f"({low:.1f} to {high:.1f} over {SEEDS} seeds); the best other initialization ({rival}) reaches "
-        f"{others[rival]:.1f} %.",
+        f"({low:.1f} to {high:.1f} over {SEEDS} seeds); the best other initialization ({second}) reaches "
+        f"{others[second]:.1f} %.",
     ]
     if faded := [scheme for scheme in SCHEMES if spread[scheme] < FADED]:
         largest = max(spread[scheme] for scheme in faded)

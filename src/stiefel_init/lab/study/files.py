@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ..report.tables import Table, score_text
 from ..train.cell import ADDED, Cell
 from ..train.problem import METRICS
 from ..train.record import Record
-from .own import Outcome
+from .plan import Outcome
 from .rates import base_name, times
 from .significance import compared
 
@@ -30,35 +31,30 @@ def write(outcome: Outcome, out: Path) -> tuple[Path, dict[str, Any]]:
     """Write results.csv and summary.json into the study's folder; returns the folder and the summary."""
     folder = prepare(out / outcome.study.name)
     content = summarized(outcome)
-    write_whole(folder / RESULTS, _csv(outcome))
+    rows = [_row(record, "validation") for record in outcome.choice.records]
+    rows += [_row(record, "test") for record in outcome.records]
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(folder / RESULTS, text.getvalue())
     write_whole(folder / SUMMARY, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
     return folder, content
 
 
-def _csv(outcome: Outcome) -> str:
-    text = io.StringIO(newline="")
-    rows = [_row(record, "validation") for record in outcome.choice.records]
-    rows += [_row(record, "test") for record in outcome.records]
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
 def _row(record: Record, part: str) -> dict[str, Any]:
-    identity = record.cell.identity()
-    train = record.train_score[-1] if record.train_score else None
+    cell, identity = record.cell, record.cell.identity()
     return {
-        "dataset": base_name(identity.pop("dataset")),
+        "dataset": base_name(cell.dataset),
         "part": part,
         **{name: identity[name] for name in ("scheme", "depth", "width", "activation", "seed")},
-        "learning_rate": record.cell.rate,
-        "times_default_rate": times(record.cell),
+        "learning_rate": cell.rate,
+        "times_default_rate": times(cell),
         **{name: identity[name] for name in ("epochs", "batch", "optimizer", "shots", "alpha", "precision")},
-        **{name: getattr(record.cell, name) for name in ADDED},
+        **{name: getattr(cell, name) for name in ADDED},
         "metric": record.metric.name,
         "score": _finite(record.score),
-        "train_score": _finite(train),
+        "train_score": _finite(record.train_score[-1]) if record.train_score else None,
         "balanced_accuracy": record.balanced,
         "diverged_at_epoch": record.diverged,
         "seconds": record.seconds,
@@ -67,34 +63,30 @@ def _row(record: Record, part: str) -> dict[str, Any]:
 
 def summarized(outcome: Outcome) -> dict[str, Any]:
     """The study in numbers: data, protocol, each scheme in each setting, and the search for rates."""
-    study, metric = outcome.study, outcome.records[0].metric
-    first = study.settings[0]
+    study, metric, choice = outcome.study, outcome.metric, outcome.choice
+    first, target = study.settings[0], study.dataset.target
+    label = f"{metric.label}, in units of {target}" if target and metric.less_is_better else metric.label
+    common = ("width", "epochs", "batch", "optimizer", "shots", "alpha", "precision", *ADDED)
     return {
         "study": study.name,
         "made_by": f"stiefel-init {__version__}",
         "data": described(base_name(first.dataset), study.dataset),
-        "metric": {"name": metric.name, "label": metric_label(outcome), "less_is_better": metric.less_is_better},
+        "metric": {"name": metric.name, "label": label, "less_is_better": metric.less_is_better},
         "protocol": {
-            **{name: getattr(first, name) for name in ("width", "epochs", "batch", "optimizer", "shots", "alpha")},
-            "precision": first.precision,
-            **{name: getattr(first, name) for name in ADDED},
+            **{name: getattr(first, name) for name in common},
             "seeds": study.seeds,
             "learning_rate": {
                 "unit": "0.001/sqrt(depth)",
                 "values": list(study.rates.values),
                 "chosen": "on a validation part" if study.rates.searched else "given",
-                "seeds_that_chose": sorted({record.cell.seed for record in outcome.choice.records}),
+                "seeds_that_chose": sorted({record.cell.seed for record in choice.records}),
             },
         },
         "results": [_entry(outcome, setting) for setting in study.settings],
         "rates": [
-            {
-                **_named(setting),
-                "times_default_rate": value,
-                "validation_score": _finite(outcome.choice.mean(setting, value)),
-            }
+            {**_named(setting), "times_default_rate": value, "validation_score": _finite(choice.mean(setting, value))}
             for setting in study.settings
-            for value in (outcome.choice.tried(setting) if outcome.choice.records else [])
+            for value in (choice.tried(setting) if choice.records else [])
         ],
     }
 
@@ -105,15 +97,14 @@ def _named(setting: Cell) -> dict[str, Any]:
 
 def _entry(outcome: Outcome, setting: Cell) -> dict[str, Any]:
     """A scheme in a setting, compared with the best scheme there."""
-    rivals = [s for s in outcome.study.settings if (s.activation, s.depth) == (setting.activation, setting.depth)]
-    samples = [np.array([record.score for record in of(outcome, rival)]) for rival in rivals]
-    row = compared(samples, outcome.records[0].metric)[rivals.index(setting)]
-    records = of(outcome, setting)
+    here = [s for s in outcome.study.settings if (s.activation, s.depth) == (setting.activation, setting.depth)]
+    samples = [np.array([record.score for record in outcome.of(other)]) for other in here]
+    row = compared(samples, outcome.metric)[here.index(setting)]
+    records = outcome.of(setting)
     balanced = [record.balanced for record in records if record.balanced is not None]
-    best = outcome.choice.best[setting]
     return {
         **_named(setting),
-        "times_default_rate": best,
+        "times_default_rate": outcome.choice.best[setting],
         "learning_rate": records[0].cell.rate,
         "rate_at_edge": bool(outcome.choice.records) and outcome.choice.at_edge(setting),
         "networks": len(records),
@@ -128,16 +119,8 @@ def _entry(outcome: Outcome, setting: Cell) -> dict[str, Any]:
     }
 
 
-def of(outcome: Outcome, setting: Cell) -> list[Record]:
-    """The networks of a setting, at its rate."""
-    place = list(outcome.study.settings).index(setting) * outcome.study.seeds
-    return list(outcome.records[place : place + outcome.study.seeds])
-
-
-def metric_label(outcome: Outcome) -> str:
-    """What the scores are, with the unit of a regression's target."""
-    label, target = outcome.records[0].metric.label, outcome.study.dataset.target
-    return f"{label}, in units of {target}" if target and outcome.records[0].metric.less_is_better else label
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def described(name: str, dataset: Dataset) -> dict[str, Any]:
@@ -168,49 +151,55 @@ def how_split(dataset: Dataset) -> str:
     return f"{kind}: a fifth tests, {each}"
 
 
-def imbalanced(dataset: Dataset) -> bool:
-    """Whether the largest class has more than one and a half times the rows of the smallest."""
-    counts = np.bincount(dataset.y) if dataset.classes else np.ones(1)
-    return bool(counts.max() > 1.5 * counts.min())
-
-
 def columns_table(dataset: Dataset) -> Table:
     """How each column of a file was read."""
     title = f"{len(dataset.y):,} rows, {dataset.features} features; how each column was read"
     return Table(title, ["column", "read as", "note"], [list(reading) for reading in dataset.columns])
 
 
-def comparison(content: dict[str, Any]) -> Table:
-    """The schemes of each setting: rate, mean, interval, p against the best; from a summary."""
-    metric = METRICS[content["metric"]["name"]]
-    searched = bool(content["rates"])
-    several = len({entry["activation"] for entry in content["results"]}) > 1
-    even = any(e["balanced_accuracy"] is not None for e in content["results"]) and _uneven(content)
-    header = ["setting" if several else "depth", "scheme", *(["lr ×"] if searched else []), "networks", "mean"]
-    header += ["95 % interval", "p against best"]
-    header += ["balanced accuracy (%)"] if even else []
-    header += ["diverged"]
-    rows = []
-    for entry in content["results"]:
-        place = f"{entry['activation']}, depth {entry['depth']}" if several else str(entry["depth"])
-        p = entry["p_against_best"]
-        row = [place, entry["scheme"]]
-        row += [f"{entry['times_default_rate']:g}" + ("*" if entry["rate_at_edge"] else "")] if searched else []
-        row += [str(entry["networks"]), score_text(entry["mean"], metric)]
-        row += [
-            "—"
-            if entry["low"] is None
-            else f"{score_text(entry['low'], metric)} to {score_text(entry['high'], metric)}"
-        ]
-        row += ["best" if entry["best"] else "—" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"]
-        row += [score_text(entry["balanced_accuracy"], METRICS["accuracy"])] if even else []
-        rows.append([*row, str(entry["diverged"])])
-    return Table(content["metric"]["label"], header, rows)
+def several_activations(content: dict[str, Any]) -> bool:
+    """Whether the settings of a study, given its summary, differ by activation too."""
+    return len({entry["activation"] for entry in content["results"]}) > 1
 
 
-def _uneven(content: dict[str, Any]) -> bool:
+def imbalanced(content: dict[str, Any]) -> bool:
+    """Whether the largest class has more than one and a half times the rows of the smallest; from a summary."""
     counts = content["data"]["rows_of_each_class"] or [1]
     return max(counts) > 1.5 * min(counts)
+
+
+def comparison(content: dict[str, Any]) -> Table:
+    """The schemes of each setting: rate, mean, interval, p against the best; from a summary."""
+    metric, results = METRICS[content["metric"]["name"]], content["results"]
+    several = several_activations(content)
+    balanced = imbalanced(content) and any(entry["balanced_accuracy"] is not None for entry in results)
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+        "setting" if several else "depth": lambda e: _place(e, several).removeprefix("depth "),
+        "scheme": lambda e: e["scheme"],
+        "lr ×": lambda e: f"{e['times_default_rate']:g}{'*' if e['rate_at_edge'] else ''}",
+        "networks": lambda e: str(e["networks"]),
+        "mean": lambda e: score_text(e["mean"], metric),
+        "95 % interval": lambda e: (
+            "—" if e["low"] is None else f"{score_text(e['low'], metric)} to {score_text(e['high'], metric)}"
+        ),
+        "p against best": lambda e: "best" if e["best"] else _p_text(e["p_against_best"]),
+        "balanced accuracy (%)": lambda e: score_text(e["balanced_accuracy"], METRICS["accuracy"]),
+        "diverged": lambda e: str(e["diverged"]),
+    }
+    if not content["rates"]:
+        del columns["lr ×"]
+    if not balanced:
+        del columns["balanced accuracy (%)"]
+    rows = [[cell(entry) for cell in columns.values()] for entry in results]
+    return Table(content["metric"]["label"], list(columns), rows)
+
+
+def _place(entry: dict[str, Any], several: bool) -> str:
+    return f"{entry['activation']}, depth {entry['depth']}" if several else f"depth {entry['depth']}"
+
+
+def _p_text(p: float | None) -> str:
+    return "—" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def listing(out: Path) -> Table:
@@ -224,21 +213,7 @@ def listing(out: Path) -> Table:
     rows = []
     for path in sorted(out.glob(f"*/{SUMMARY}")):
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            metric = METRICS[content["metric"]["name"]]
-            best = [entry for entry in content["results"] if entry["best"]]
-            several = len({entry["activation"] for entry in content["results"]}) > 1
-            leaders = [
-                f"{e['scheme']} {score_text(e['mean'], metric)} ({e['activation'] + ', ' if several else ''}depth "
-                f"{e['depth']})"
-                for e in best
-            ]
-            schemes = dict.fromkeys(entry["scheme"] for entry in content["results"])
-            networks = sum(entry["networks"] for entry in content["results"])
-            rows.append(
-                [path.parent.name, content["data"]["name"], ", ".join(schemes), str(networks), metric.name,
-                 "; ".join(leaders[:3]) + ("; …" if len(leaders) > 3 else ""), str(path.parent / PAGE)]
-            )  # fmt: skip
+            rows.append(_listed(path, json.loads(path.read_text(encoding="utf-8"))))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StiefelError(
                 f"{path} is damaged ({type(error).__name__}); rerun its study to write it again."
@@ -248,5 +223,12 @@ def listing(out: Path) -> Table:
     return Table(f"studies in {out}", ["study", "data", "schemes", "networks", "metric", "best", "page"], rows)
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+def _listed(path: Path, content: dict[str, Any]) -> list[str]:
+    """The row of a study in the list, from its summary."""
+    metric, results = METRICS[content["metric"]["name"]], content["results"]
+    several = several_activations(content)
+    leaders = [f"{e['scheme']} {score_text(e['mean'], metric)} ({_place(e, several)})" for e in results if e["best"]]
+    schemes = ", ".join(dict.fromkeys(entry["scheme"] for entry in results))
+    networks = str(sum(entry["networks"] for entry in results))
+    best = "; ".join([*leaders[:3], *(["…"] if len(leaders) > 3 else [])])
+    return [path.parent.name, content["data"]["name"], schemes, networks, metric.name, best, str(path.parent / PAGE)]

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..progress import counted
-from ..report.chart import Chart, Line, Panel, learning, screen_colour
-from ..report.page import write_page
+from ..report.page import Chart, Line, Panel, learning, screen_colour, write_page
 from ..report.tables import plain, summary
 from ..train.cell import Cell
 from ..train.stack import RELEASED, WARM_UP
-from .files import PAGE, columns_table, comparison
-from .own import Outcome
+from .files import PAGE, columns_table, comparison, several_activations
+from .plan import Outcome
 from .rates import FIRST_SEED, MOST_SEEDS
 
 
 def page(outcome: Outcome, content: dict[str, Any], folder: Path) -> Path:
     """Write the page of a study into its folder, from its records and its summary."""
-    data, metric = content["data"], outcome.records[0].metric
+    data, metric = content["data"], outcome.metric
     label = f"{content['metric']['label'][0].upper()}{content['metric']['label'][1:]}"
     epochs = outcome.study.settings[0].epochs
     lines = [
@@ -48,8 +48,8 @@ def page(outcome: Outcome, content: dict[str, Any], folder: Path) -> Path:
     lines += ["## Protocol", "", *(f"- {plain(line)}" for line in protocol(outcome, content)), ""]
     if data["columns"]:
         table = columns_table(outcome.study.dataset)
-        cells = [[plain(cell) for cell in row] for row in table.rows]
-        lines += ["## How each column was read", "", *type(table)("", table.header, cells).markdown(), ""]
+        rows = [[plain(cell) for cell in row] for row in table.rows]
+        lines += ["## How each column was read", "", *replace(table, rows=rows).markdown(), ""]
     title = f"{data['name']}: {counted(len(outcome.records), 'network')}"
     return write_page(folder / PAGE, title, "\n".join(lines), pictures)
 
@@ -57,18 +57,18 @@ def page(outcome: Outcome, content: dict[str, Any], folder: Path) -> Path:
 def sentences(outcome: Outcome, content: dict[str, Any]) -> list[str]:
     """Who is best in each setting, and what cannot be told apart from it."""
     lines = []
-    several = len({entry["activation"] for entry in content["results"]}) > 1
+    several = several_activations(content)
     for leader in (entry for entry in content["results"] if entry["best"]):
         place = (leader["activation"], leader["depth"])
-        rivals = [e for e in content["results"] if (e["activation"], e["depth"]) == place and e is not leader]
+        others = [e for e in content["results"] if (e["activation"], e["depth"]) == place and e is not leader]
         where = f"At depth {leader['depth']}" + (f" with {leader['activation']}" if several else "")
-        if not rivals:
+        if not others:
             continue
         if outcome.study.seeds == 1:
             lines.append(f"{where}, {leader['scheme']} is best; with one network each, chance may decide.")
             continue
-        level = [e["scheme"] for e in rivals if e["p_against_best"] is None or e["p_against_best"] >= 0.05]
-        told = "better than every other" if not level else f"not told apart from {', '.join(level)}"
+        level = [e["scheme"] for e in others if e["p_against_best"] is None or e["p_against_best"] >= 0.05]
+        told = f"not significantly better than {', '.join(level)}" if level else "better than every other"
         lines.append(f"{where}, {leader['scheme']} is best, {told}.")
     return lines[:12]
 
@@ -90,29 +90,26 @@ def protocol(outcome: Outcome, content: dict[str, Any]) -> list[str]:
         rate = f"Learning rate: {study.rates.values[0]:g} × 0.001/√depth, the same for every scheme."
     batch = "all rows" if first.batch is None else f"{first.batch} rows"
     shots = "" if first.shots is None else f" on {first.shots} rows of each class"
+    schedule = {
+        "cosine": f"Schedule: a linear warm-up over {WARM_UP:.0%} of the steps, then a cosine to zero.",
+        "release": f"Schedule: half of the steps on the set, then free at {RELEASED:g} of the rate, a cosine to zero.",
+    }
     lines = [
         f"Networks: plain, hidden layers of {first.width} units, no skip connections, no normalization; "
         f"{counted(study.seeds, 'seed')} in each setting.",
+        f"Dropout: {first.dropout:g} after every hidden layer, in training alone." if first.dropout else "",
         f"Training: {_optimizer(first)}, {counted(first.epochs, 'epoch')}{shots}, batches of {batch}, "
         f"{first.precision}.",
         rate,
+        f"The first and the last layer: {first.ends:g} times the learning rate." if first.ends != 1 else "",
+        schedule.get(first.schedule, ""),
         f"Data: {data['rows']:,} rows, {data['features']} features, {data['task']}. Split {data['split']}.",
+        "" if first.alpha is None else f"Features are standardized and shifted by {first.alpha:g}.",
+        "Targets are standardized for training; errors are reported in the target's own unit."
+        if data["targets_standardized"]
+        else "",
     ]
-    if first.schedule == "cosine":
-        lines.insert(3, f"Schedule: a linear warm-up over {WARM_UP:.0%} of the steps, then a cosine to zero.")
-    if first.schedule == "release":
-        lines.insert(
-            3, f"Schedule: half of the steps on the set, then free at {RELEASED:g} of the rate, a cosine to zero."
-        )
-    if first.dropout:
-        lines.insert(1, f"Dropout: {first.dropout:g} after every hidden layer, in training alone.")
-    if first.ends != 1:
-        lines.insert(3, f"The first and the last layer: {first.ends:g} times the learning rate.")
-    if first.alpha is not None:
-        lines.append(f"Features are standardized and shifted by {first.alpha:g}.")
-    if data["targets_standardized"]:
-        lines.append("Targets are standardized for training; errors are reported in the target's own unit.")
-    return lines
+    return list(filter(None, lines))
 
 
 def _axis(content: dict[str, Any]) -> str:

@@ -50,7 +50,7 @@ ON_SET: dict[OptimizerName, Kept] = {
 }
 """The optimizers that keep the weights between hidden layers in the set."""
 SMOOTH = ("gelu", "silu")
-"""The activations that the laboratory trains and the theory does not know."""
+"""Activations that bend smoothly at 0 and have kernels of their own."""
 MOST_DEPTH = 100_000
 """Ten times the deepest network known to train."""
 ADDED = ("decay", "dropout", "schedule", "ends")
@@ -141,8 +141,8 @@ class Cell:
     def _check_choices(self) -> None:
         """Refuse names that are not known, and those that do not go together."""
         scheme = str(self.scheme)
-        if self.activation not in SMOOTH and self.activation not in activations():
-            raise unknown("activation", self.activation, (*activations(), *SMOOTH))
+        if self.activation not in activations():
+            raise unknown("activation", self.activation, activations())
         if self.scheme.activations and self.activation not in self.scheme.activations:
             made_for = " or ".join(map(repr, self.scheme.activations))
             raise StiefelError(f"{scheme=} needs activation={made_for}, not {self.activation!r}; give that one.")

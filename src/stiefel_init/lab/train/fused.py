@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...theory import ACTIVATIONS, activations, tailored_slope
+from ...theory import ACTIVATIONS, tailored_slope
 from ...theory.tailored import tailored_scale
 from ...torch.optim import kernel
 from ...torch.sampling.tensors import products
@@ -103,7 +103,7 @@ class FusedEngine:
             return "engine='fused' needs Triton 3.3 or newer; use engine='graph'."
         if cell.dropout:
             return f"engine='fused' has no kernel for dropout={cell.dropout:g}; use engine='graph'."
-        if cell.activation not in KERNELS or (cell.activation in SMOOTH and cell.activation in activations()):
+        if cell.activation not in KERNELS:
             return f"engine='fused' has no kernel for activation={cell.activation!r}; use engine='graph'."
         if len(set(cell.hidden)) > 1 or cell.hidden[0] > MOST_WIDTH or problem.outputs > MOST_OUTPUTS:
             return (

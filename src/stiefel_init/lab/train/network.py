@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,76 +16,15 @@ from torch import Tensor
 
 from ...core import stream as _stream
 from ...schemes import Position, Scheme
-from ...theory import ACTIVATIONS, activations, tailored_slope
-from ...theory.moments import LEAKY_SLOPE, PRELU_START, SELU_ALPHA, SELU_SCALE, resolve
-from ...theory.tailored import tailored_scale
+from ...theory.moments import PRELU_START
 from ...torch.sampling.source import fill_
-from .cell import SMOOTH, Cell
+from .activation import applied
+from .cell import Cell
 from .problem import LossName, Problem
 
-_aten, _functional = torch.ops.aten, torch.nn.functional
 _ENTRIES = 1 << 26
 """Drawn at once, at most: layers of one distribution and shape are, because a thousand small draws wait for their
 launches."""
-
-
-class Applied(NamedTuple):
-    """An activation as the graph engine applies it; `slope` is PReLU's, of shape (E, 1, 1), else None."""
-
-    forward: Callable[[Tensor, Tensor | None], Tensor]
-    """(pre-activations, slope) -> activations; in place, unless the input is kept."""
-    backward: Callable[[Tensor, Tensor, Tensor | None], Tensor]
-    """(derivative by the activations, what was kept, slope) -> derivative by the pre-activations."""
-    keeps_input: bool = False
-    """Whether the backward pass needs the pre-activations; else the activations do."""
-
-
-def _where_positive(y: Tensor, values: Tensor, slope: Tensor | None) -> Tensor:
-    assert slope is not None
-    return torch.where(y > 0, values, values * slope)
-
-
-_BUILT_IN: dict[str, Applied] = {
-    "relu": Applied(lambda y, _: y.relu_(), lambda d, x, _: _aten.threshold_backward(d, x, 0)),
-    "leaky_relu": Applied(
-        lambda y, _: _functional.leaky_relu_(y, LEAKY_SLOPE),
-        lambda d, x, _: _aten.leaky_relu_backward(d, x, LEAKY_SLOPE, True),
-    ),
-    "prelu": Applied(  # its slope may turn negative
-        lambda y, slope: _where_positive(y, y, slope), lambda d, y, slope: _where_positive(y, d, slope), True
-    ),
-    "elu": Applied(lambda y, _: _functional.elu_(y), lambda d, x, _: _aten.elu_backward(d, 1.0, 1.0, 1.0, True, x)),
-    "selu": Applied(
-        lambda y, _: torch.selu_(y), lambda d, x, _: _aten.elu_backward(d, SELU_ALPHA, SELU_SCALE, 1.0, True, x)
-    ),
-    "tanh": Applied(lambda y, _: y.tanh_(), lambda d, x, _: _aten.tanh_backward(d, x)),
-}
-_SMOOTH: dict[str, Applied] = {
-    "gelu": Applied(lambda y, _: _functional.gelu(y), lambda d, y, _: _aten.gelu_backward(d, y), True),
-    "silu": Applied(lambda y, _: _functional.silu(y), lambda d, y, _: _aten.silu_backward(d, y), True),
-}
-assert (tuple(_BUILT_IN), tuple(_SMOOTH)) == ((*ACTIVATIONS, "tanh"), SMOOTH)
-
-
-def applied(name: str, depth: int) -> Applied:
-    """The activation of that name, in a network with `depth` hidden layers.
-
-    One of the paper's, tanh, the one tailored to the depth (√(2/(1+a²)) · LeakyReLU_a), one given to
-    `theory.register_activation`, gelu or silu.
-    """
-    if name in _BUILT_IN:
-        return _BUILT_IN[name]
-    if name == "tat":
-        a = tailored_slope(depth)
-        scale = tailored_scale(a)
-        return Applied(
-            lambda y, _: _functional.leaky_relu_(y, a).mul_(scale),
-            lambda d, x, _: _aten.leaky_relu_backward(d * scale, x, a, True),
-        )
-    if name in _SMOOTH and name not in activations():  # a user's own of that name comes first
-        return _SMOOTH[name]
-    function: Any = resolve(name, {})
-    return Applied(lambda y, _: function(y, torch), lambda d, y, _: d * function.slope(y, torch), keeps_input=True)
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from ...torch.watching import Event, Watch, watch
+from .activation import MODULES, applied
 from .cell import Cell, digest
-from .network import LOSSES, applied
+from .network import LOSSES
 from .stack import Stack
 
-_MODULES: dict[str, Callable[[], nn.Module]] = {
-    "relu": nn.ReLU, "elu": nn.ELU, "selu": nn.SELU, "tanh": nn.Tanh, "gelu": nn.GELU, "silu": nn.SiLU,
-}  # fmt: skip
 SAMPLES = 40
 """Of a short training, about."""
 
@@ -125,5 +123,6 @@ def mirror(stack: Stack, place: int) -> nn.Sequential:
         if layer < count - 1:
             name, slope = stack.net.activation, stack.parameters.slope(layer)
             its_slope = None if slope is None else slope[place : place + 1]
-            parts.append(_MODULES[name]() if name in _MODULES else _Activation(name, count - 1, its_slope))
+            built_in = name in MODULES and slope is None
+            parts.append(MODULES[name]() if built_in else _Activation(name, count - 1, its_slope))
     return nn.Sequential(*parts)

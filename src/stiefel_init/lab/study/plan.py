@@ -1,4 +1,4 @@
-"""A user's own study: from the options of the command line to trained networks."""
+"""A user's study: from the options of the command line to trained networks."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ...core.errors import StiefelError
 from ...schemes import Scheme, get
 from ...theory import ACTIVATIONS
-from ..data import Dataset, from_file, load, names
-from ..data.columns import Decimal
-from ..data.dataset import Task as TaskName
+from ..data import Dataset, load
+from ..data.user import words
 from ..files import prepare
-from ..train.cell import Cell, OptimizerName, PrecisionName, ScheduleName, digest
+from ..train.cell import Cell, digest
 from ..train.cluster import ClusterSpec, reach
-from ..train.problem import Problems
+from ..train.problem import Metric, Problems
 from ..train.record import Record
 from ..train.runner import DeviceName, pick_device
 from ..train.runner import check as check_cells
@@ -27,78 +27,18 @@ from .rates import FIRST_SEED, MOST_SEEDS, Choice, Rates, at, choose, parts
 
 MOST = 1_000_000
 """Networks of one study."""
-_READING = b"2"  # raised whenever the same file and options are read in another way
 
 
-@dataclass(frozen=True)
-class Columns:
-    """How to read a user's file; every field is an option of the command line."""
-
-    target: str | None = None
-    task: TaskName | None = None
-    drop: tuple[str, ...] = ()
-    category: tuple[str, ...] = ()
-    group: str | None = None
-    time: str | None = None
-    decimal: Decimal | None = None
-
-    def given(self) -> list[str]:
-        """The options that were given, as words."""
-        return [f"--{name} {value}" for name, value in vars(self).items() if value]
-
-
-def own_data(dataset: str, columns: Columns) -> dict[str, Dataset]:
-    """A file as a data set, named by its content; nothing for the laboratory's own sets."""
-    path = Path(dataset)
-    if dataset in names():
-        if given := columns.given():
-            raise StiefelError(f"{given[0]} is for files; {dataset} has its own target and columns.")
-        return {}
-    if not path.suffix and not path.exists():
-        return {}  # an unknown name: loading it says which are known
-    if path.is_dir():
-        raise StiefelError(f"--data {dataset} is a directory; give a file, or a name and --data-dir {dataset}.")
-    if not path.is_file():
-        raise StiefelError(f"--data {dataset} does not exist; give a file, or one of {', '.join(names())}.")
-    if columns.target is None:
-        raise StiefelError(f"--data {dataset} is a file; name the column to predict with --target.")
-    options = {name: value for name, value in vars(columns).items() if name != "target"}
-    made = from_file(path, columns.target, **options)
-    content = hashlib.blake2b(path.read_bytes() + repr(columns).encode() + _READING, digest_size=4).hexdigest()
-    return {f"{path.name}@{content}": made}
-
-
-def grid(
-    *,
-    dataset: str,
-    schemes: str,
-    depths: str,
-    width: int,
-    activations: str,
-    epochs: int,
-    batch: int,
-    optimizer: OptimizerName,
-    shots: int | None,
-    alpha: float | None,
-    precision: PrecisionName,
-    decay: float = 0.0,
-    dropout: float = 0.0,
-    ends: float = 1.0,
-    schedule: ScheduleName = "constant",
-) -> list[Cell]:
+def grid(dataset: str, schemes: str, depths: str, activations: str, *, batch: int, **settings: Any) -> list[Cell]:
     """The settings of a study, at seed 0 and the default rate; `all` stands for the paper's schemes or activations."""
     if batch < 0:
         raise StiefelError(f"batch={batch} is negative; give the batch size, or 0 for full batch.")
     return [
-        Cell(
-            dataset, scheme, depth, width, activation, epochs=epochs, batch=batch or None, optimizer=optimizer,
-            shots=shots, alpha=alpha, precision=precision, decay=decay, dropout=dropout, schedule=schedule,
-            ends=ends,
-        )
+        Cell(dataset, scheme, depth, activation=activation, batch=batch or None, **settings)
         for activation, depth, scheme in itertools.product(
             listed("activation", activations, ACTIVATIONS), _numbers("depth", depths), schemes_of(schemes)
         )
-    ]  # fmt: skip
+    ]
 
 
 def schemes_of(text: str) -> list[Scheme]:
@@ -111,8 +51,8 @@ def schemes_of(text: str) -> list[Scheme]:
 
 
 def listed(what: str, text: str, every: Sequence[str]) -> list[str]:
-    """The names of a comma-separated list."""
-    names = list(every) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+    """The names of a comma-separated list; `all` stands for every one."""
+    names = every if text == "all" else words(text)
     if not names:
         raise StiefelError(f"{what}={text!r} is empty; write for example {every[0]},{every[2]}, or all.")
     return list(dict.fromkeys(names))
@@ -142,11 +82,9 @@ class Study:
     @property
     def name(self) -> str:
         """A name for its folder: the data set, and a word for everything else that it depends on."""
-        first = self.settings[0].dataset
+        data = re.sub(r"[^A-Za-z0-9.-]+", "-", self.settings[0].dataset.partition("@")[0]).partition("-held-out")[0]
         word = hashlib.blake2b(f"{digest(self.settings)} {self.seeds} {self.rates}".encode(), digest_size=3)
-        return (
-            f"{re.sub(r'[^A-Za-z0-9.-]+', '-', first.partition('@')[0]).partition('-held-out')[0]}-{word.hexdigest()}"
-        )
+        return f"{data}-{word.hexdigest()}"
 
     def forecast_cells(self) -> list[Cell]:
         """What it would train, for a forecast; `auto` is taken to try one rate more in each setting."""
@@ -172,21 +110,23 @@ class Outcome:
     records: Sequence[Record]
     choice: Choice
 
+    @property
+    def metric(self) -> Metric:
+        """How its networks are scored."""
+        return self.records[0].metric
+
+    def of(self, setting: Cell) -> Sequence[Record]:
+        """The networks of a setting, at its rate."""
+        start = self.study.settings.index(setting) * self.study.seeds
+        return self.records[start : start + self.study.seeds]
+
 
 def plan(
     cells: Sequence[Cell], seeds: int, rates: Rates, datasets: Mapping[str, Dataset], folder: Path | None
 ) -> Study:
-    """The study of some settings, on data that allow it.
+    """The study of some settings, at seed 0 and the default rate, on data that allow it.
 
-    Args:
-        cells: The settings, at seed 0 and the default rate.
-        seeds: Networks in each setting.
-        rates: The learning rates to take or to choose from.
-        datasets: The user's own data, by the name that the cells use.
-        folder: Directory of the laboratory's data files.
-
-    Raises:
-        StiefelError: for no seeds, or too many networks.
+    `datasets` are the user's own, by the name that the cells use; `folder` is where files of the others are.
     """
     if seeds < 1:
         raise StiefelError(f"seeds={seeds} is not a number of networks; give 1 or more.")

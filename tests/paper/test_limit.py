@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from laboratory import Cli
+from paper.limit import time_limit
 
-from stiefel_init.lab.limit import time_limit
 from stiefel_init.lab.train import record as keep
 
 SHORT = 0.05 / 60

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,13 @@ import numpy as np
 from ...core.errors import StiefelError, unknown
 from .columns import Decimal, Reading, classes_or_numbers, decimal_mark, features, labels, shown, times
 from .dataset import TASKS, TEST_SHARE, Dataset, Task
+from .library import names
 from .table import read_table
 
 MOST_CLASSES = 20  # whole numbers with at most as many values are classes
 MOST_DOUBTFUL = 100  # with more than that they are a quantity; between the two, the user must say
 SHOWN = 20  # columns named in a message
+_READING = b"2"  # raised whenever the same file and options are read in another way
 
 
 def from_arrays(x: Any, y: Any, *, name: str = "arrays", task: Task | None = None) -> Dataset:
@@ -55,7 +59,7 @@ def from_arrays(x: Any, y: Any, *, name: str = "arrays", task: Task | None = Non
         targets = np.asarray(y)
     except (TypeError, ValueError) as error:
         raise StiefelError(f"the targets are not an array ({error}); give one value per row.") from None
-    return _build(name, values, [f"column {j}" for j in range(values.shape[1])], targets, task)
+    return _build(name, values, targets, task)
 
 
 def from_file(
@@ -134,10 +138,52 @@ def from_file(
     y = classes_or_numbers(target, frame[target], mark, classes=task == "classification")
     stem = path.name.partition(".")[0] or path.name
     return _build(
-        stem, x, [f"column {j}" for j in range(x.shape[1])], y, task, target=target, readings=readings,
+        stem, x, y, task, target=target, readings=readings,
         groups=None if group is None else labels(group, frame[group]),
         times=None if time is None else times(time, frame[time], mark),
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How to read a user's file; every field is an option of the command line."""
+
+    target: str | None = None
+    task: Task | None = None
+    drop: tuple[str, ...] = ()
+    category: tuple[str, ...] = ()
+    group: str | None = None
+    time: str | None = None
+    decimal: Decimal | None = None
+
+    def given(self) -> list[str]:
+        """The options that were given, as words."""
+        return [f"--{name} {value}" for name, value in vars(self).items() if value]
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The words of a comma-separated list."""
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
+def user_data(data: str, columns: Columns) -> dict[str, Dataset]:
+    """A file as a data set, named by its content; nothing for the sets that are known by name."""
+    path = Path(data)
+    if data in names():
+        if given := columns.given():
+            raise StiefelError(f"{given[0]} is for files; {data} has its own target and columns.")
+        return {}
+    if not path.suffix and not path.exists():
+        return {}  # an unknown name: loading it says which are known
+    if path.is_dir():
+        raise StiefelError(f"--data {data} is a directory; give a file, or a name and --data-dir {data}.")
+    if not path.is_file():
+        raise StiefelError(f"--data {data} does not exist; give a file, or one of {', '.join(names())}.")
+    if columns.target is None:
+        raise StiefelError(f"--data {data} is a file; name the column to predict with --target.")
+    dataset = from_file(path, **vars(columns))
+    content = hashlib.blake2b(path.read_bytes() + repr(columns).encode() + _READING, digest_size=4).hexdigest()
+    return {f"{path.name}@{content}": dataset}
 
 
 def _row_numbers(column: str, values: Any) -> bool:
@@ -149,7 +195,6 @@ def _row_numbers(column: str, values: Any) -> bool:
 def _build(
     name: str,
     x: np.ndarray,
-    columns: Sequence[str],
     y: np.ndarray,
     task: Task | None,
     *,
@@ -167,9 +212,11 @@ def _build(
     if 0 in x.shape:
         what = "no rows" if not len(x) else "no column besides the target that can be a feature"
         raise StiefelError(f"{name} has {what}; give at least one row and one feature.")
-    _refuse_infinite(dict(zip(columns, np.isinf(x).sum(axis=0).tolist())))
-    if empty := [column for column, gaps in zip(columns, np.isnan(x).all(axis=0)) if gaps]:
-        raise StiefelError(f"{empty[0]} has no values; leave it out.")
+    if infinite := [f"column {j} ({count})" for j, count in enumerate(np.isinf(x).sum(axis=0)) if count]:
+        more = f" and {len(infinite) - SHOWN} more columns" if len(infinite) > SHOWN else ""
+        raise StiefelError(f"infinite features in {', '.join(infinite[:SHOWN])}{more}; correct them.")
+    if (empty := np.isnan(x).all(axis=0)).any():
+        raise StiefelError(f"column {empty.argmax()} has no values; leave it out.")
     if np.nanmin(np.nanmax(x, axis=0) == np.nanmin(x, axis=0)):
         raise StiefelError(f"{name} has the same features in every row; there is nothing to learn from.")
     values = y.tolist()
@@ -188,14 +235,6 @@ def _build(
     return Dataset(
         name, task, x, targets, classes, standardize=True, target=target, columns=read, groups=groups, times=times
     )
-
-
-def _refuse_infinite(counts: dict[str, int]) -> None:
-    """Stop at infinite features, naming the columns."""
-    columns = [f"{column} ({count})" for column, count in counts.items() if count]
-    if columns:
-        more = f" and {len(columns) - SHOWN} more columns" if len(columns) > SHOWN else ""
-        raise StiefelError(f"infinite features in {', '.join(columns[:SHOWN])}{more}; correct them.")
 
 
 def _is_gap(value: Any) -> bool:
@@ -235,12 +274,12 @@ def _quantities(name: str, y: np.ndarray) -> np.ndarray:
 
 def _classes(name: str, y: np.ndarray, *, strict: bool) -> tuple[int | None, np.ndarray]:
     """The number of classes and each row's class; `strict` asks for enough rows for a stratified split."""
-    found, codes, counts = np.unique(
+    names, codes, counts = np.unique(
         y if y.dtype.kind in "biuf" else y.astype(str), return_inverse=True, return_counts=True
     )
-    if len(found) < 2:
-        raise StiefelError(f"{name} has only the class {found[0]!s}; classification needs at least two.")
-    rare = [str(label) for label in found[counts < 2]] if strict else []
+    if len(names) < 2:
+        raise StiefelError(f"{name} has only the class {names[0]!s}; classification needs at least two.")
+    rare = [str(label) for label in names[counts < 2]] if strict else []
     advice = "add rows, merge classes, or say --task regression (task=) if the target is a quantity"
     if rare:
         more = f" and {len(rare) - 3} more" if len(rare) > 3 else ""
@@ -248,8 +287,8 @@ def _classes(name: str, y: np.ndarray, *, strict: bool) -> tuple[int | None, np.
             f"{name} has classes with a single row, {', '.join(map(shown, rare[:3]))}{more}, which cannot be split; "
             f"{advice}."
         )
-    if math.ceil(TEST_SHARE * len(y)) < len(found):
+    if math.ceil(TEST_SHARE * len(y)) < len(names):
         raise StiefelError(
-            f"{name} has {len(y)} rows for {len(found)} classes, and the test fifth must hold a row of each; {advice}."
+            f"{name} has {len(y)} rows for {len(names)} classes, and the test fifth must hold a row of each; {advice}."
         )
-    return len(found), codes.astype(np.int64)
+    return len(names), codes.astype(np.int64)

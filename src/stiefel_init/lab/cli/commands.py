@@ -1,0 +1,291 @@
+"""The users' commands: `demo`, `train` and `list`, `diagnose` and `audit`, `data list`, `data get` and `data where`.
+
+What a command needs is imported when it runs, so that the command line starts fast.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...core.errors import StiefelError
+from .. import options
+
+ACTIVATIONS_HELP = "relu, leaky_relu, prelu, elu, selu, tanh, tat, gelu, silu, or one of your own (--plugin)."
+
+
+def demo(
+    out: options.OutOption = Path("stiefel-init-demo"),
+    device: options.DeviceOption = "auto",
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training data.")] = 12,
+    dry_run: options.DryOption = False,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Train six initializations at depths 10, 50 and 100 on handwritten digits, and write a page with the results.
+
+    Three seeds each. Takes about a minute on two cores and needs no network.
+    """
+    from ..report import tables
+    from ..study.demo import networks, run_demo
+
+    if dry_run:
+        from ..train.forecast import forecast, show
+
+        show(forecast(networks(epochs), device, {}, None, out), {}, out, as_json=as_json)
+        return
+    with tables.as_json(as_json):
+        page = run_demo(out, device, epochs)
+        print(f"\nOpen {page} in a browser.")
+
+
+def train(
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data",
+            "--dataset",
+            help="A data set by name (stiefel-init data list), or a file: CSV, Parquet, compressed.",
+        ),
+    ] = "digits",
+    scheme: options.SchemeOption = "all",
+    depth: Annotated[str, typer.Option(help="Hidden layers, comma-separated.")] = "10",
+    width: Annotated[int, typer.Option(help="Units per hidden layer.")] = 64,
+    activation: Annotated[
+        str,
+        typer.Option(help=f"{ACTIVATIONS_HELP} 'all' stands for the first five; comma-separated."),
+    ] = "relu",
+    seeds: Annotated[int, typer.Option(help="Networks per setting; five or more tell schemes apart.")] = 1,
+    epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 20,
+    batch: Annotated[int, typer.Option(help="Batch size; 0 for full batch.")] = 256,
+    lr: Annotated[
+        str,
+        typer.Option(
+            help="Learning rate in units of 0.001/√depth. Of several (0.25,0.5,1,2,4), or with 'auto', each scheme "
+            "gets its best, chosen on a validation part."
+        ),
+    ] = "1",
+    schedule: Annotated[
+        options.Schedule,
+        typer.Option(
+            help="Of the learning rate; cosine warms up for a tenth of the steps, then falls to 0; release lets go of "
+            "weights on the set after half of the steps."
+        ),
+    ] = "constant",
+    optimizer: Annotated[
+        options.Optimizer, typer.Option(help="adam with --decay is AdamW; stiefel-… stay in the set.")
+    ] = "adam",
+    decay: Annotated[float, typer.Option(help="Weight decay, decoupled from the gradient, such as 0.01.")] = 0.0,
+    dropout: Annotated[float, typer.Option(help="Probability of dropping an output of a hidden layer.")] = 0.0,
+    edge_lr: Annotated[
+        float,
+        typer.Option("--edge-lr", help="Learning rate of the first and the last layer, times that of the others."),
+    ] = 1.0,
+    ends: Annotated[float | None, typer.Option("--ends", hidden=True)] = None,  # its old name, for one more release
+    shots: Annotated[int | None, typer.Option(help="Training rows per class; by default all.")] = None,
+    alpha: Annotated[
+        float | None, typer.Option(help="Shift of standardized tabular features; the paper recommends 2.")
+    ] = None,
+    precision: Annotated[
+        options.Precision, typer.Option(help="tf32 is less accurate, but faster for many networks on a GPU.")
+    ] = "float32",
+    target: options.TargetOption = None,
+    task: options.TaskOption = None,
+    drop: options.DropOption = "",
+    category: options.CategoryOption = "",
+    group: options.GroupOption = None,
+    time: options.TimeOption = None,
+    decimal: options.DecimalOption = None,
+    device: options.DeviceOption = "auto",
+    out: options.OutOption = Path("stiefel-init-train"),
+    data_dir: options.DirectoryOption = None,
+    stack: options.StackOption = None,
+    on: options.OnOption = "local",
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Watch the networks of the first seed while they train: a page and JSON Lines of each in OUT/watch.",
+        ),
+    ] = False,
+    dry_run: options.DryOption = False,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Compare initializations on your own data; rerun the command to resume.
+
+    [dim]stiefel-init train --data digits --scheme all --depth 5,10,50 --seeds 5 --lr auto --out DIR[/dim]
+
+    [dim]stiefel-init train --data customers.csv --target churn --scheme recipe,he --depth 30[/dim]
+    """
+    from ..data.user import Columns, user_data, words
+    from ..progress import counted
+    from ..report.tables import summary
+    from ..study import files, plan
+    from ..study import page as study_page
+    from ..study.rates import rates
+    from ..train.cluster import ClusterSpec
+    from ..train.forecast import forecast, measured_here, show
+    from ..train.runner import run
+    from ..train.watched import Watching
+
+    columns = Columns(target, task, words(drop), words(category), group, time, decimal)
+    datasets = user_data(data, columns)
+    cells = plan.grid(
+        next(iter(datasets), data), scheme, depth, activation, width=width, epochs=epochs, batch=batch,
+        optimizer=optimizer, shots=shots, alpha=alpha, precision=precision, decay=decay, dropout=dropout,
+        schedule=schedule, ends=edge_lr if ends is None else ends,
+    )  # fmt: skip
+    study = plan.plan(cells, seeds, rates(lr), datasets, data_dir)
+    if dry_run:
+        measured_here(on)
+        foreseen = forecast(study.forecast_cells(), device, study.datasets, data_dir, out, stack)
+        show(foreseen, {}, out, as_json=as_json)
+        return
+    if watch and ClusterSpec.of(on) is not None:
+        raise StiefelError(
+            f"--watch sees networks that train on this machine, and --on is {on}; leave one of them out."
+        )
+    plan.check(study, out, data_dir, device, on)
+    if study.dataset.columns and not as_json:
+        files.columns_table(study.dataset).show()
+    watching = Watching(out / "watch", tell=partial(print, file=sys.stderr)) if watch else None
+    train_cells = partial(
+        run, out=out, device=device, datasets=study.datasets, directory=data_dir, most=stack, on=on, watching=watching
+    )
+    outcome = plan.run_study(study, train_cells)
+    directory, content = files.write(outcome, out)
+    page = study_page.page(outcome, content, directory)
+    if as_json:
+        print(json.dumps(content, ensure_ascii=False, indent=1))
+        return
+    title = f"{content['data']['name']}, {content['metric']['label']}, after {counted(epochs, 'epoch')}"
+    summary(outcome.records, title=title).show()
+    if study.seeds > 1 or study.rates.searched or files.imbalanced(content):
+        files.comparison(content).show()
+    for line in study_page.sentences(outcome, content):
+        print(line)
+    print(f"\n{counted(len(outcome.records), 'network')}: {page}, with results.csv and summary.json beside it.")
+    if watch:
+        print(f"What was watched: {out / 'watch'}")
+
+
+def list_studies(
+    directory: Annotated[Path, typer.Argument(help="A directory that `train --out` wrote.")] = Path(
+        "stiefel-init-train"
+    ),
+    as_json: options.JsonOption = False,
+) -> None:
+    """List the studies of a directory: data, schemes, who is best, and the page of each."""
+    from ..report import tables
+    from ..study.files import listing
+
+    with tables.as_json(as_json):
+        listing(directory).show()
+
+
+def diagnose(
+    model: Annotated[
+        str | None, typer.Argument(help="Your own model as FILE.py:NAME, a module or a function that builds one.")
+    ] = None,
+    depth: Annotated[int, typer.Option(min=1, help="Hidden layers.")] = 100,
+    width: Annotated[int, typer.Option(min=1, help="Units per hidden layer.")] = 64,
+    scheme: options.SchemeOption = "all",
+    activation: Annotated[str, typer.Option(help=ACTIVATIONS_HELP)] = "relu",
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data", "--dataset", help="A data set by name, a file, or the shape of one input for noise, as 3x32x32."
+        ),
+    ] = "digits",
+    target: options.TargetOption = None,
+    task: options.TaskOption = None,
+    drop: options.DropOption = "",
+    category: options.CategoryOption = "",
+    group: options.GroupOption = None,
+    time: options.TimeOption = None,
+    decimal: options.DecimalOption = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed for the weights.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", parser=options.folder, metavar="PATH", help="Directory for the picture and the numbers."),
+    ] = None,
+    data_dir: options.DirectoryOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show what happens to signal and gradient before training, for the initializations or for your own model.
+
+    [dim]stiefel-init diagnose --depth 100 --width 64 --scheme all --data digits --out DIR[/dim]
+
+    [dim]stiefel-init diagnose path/to/file.py:build_model --data mnist[/dim]
+    """
+    from .. import diagnosis
+    from ..data.user import Columns, words
+
+    columns = Columns(target, task, words(drop), words(category), group, time, decimal)
+    batch = diagnosis.batch(data, columns, data_dir)
+    if model is not None:
+        diagnoses = {model: diagnosis.of_own_model(model, batch)}
+    else:
+        diagnoses = diagnosis.of_schemes(scheme, depth, width, activation, batch, seed)
+    written = [] if out is None else diagnosis.write(diagnoses, out)
+    if as_json:
+        print(json.dumps(diagnosis.numbers(diagnoses), ensure_ascii=False, indent=1))
+        return
+    if len(diagnoses) == 1:
+        print(*diagnoses.values())
+    else:
+        title = f"{depth} {activation} layers, {width} wide, on {batch.name}, before training"
+        diagnosis.comparison(diagnoses, title).show()
+    if written:
+        print(f"\nWrote {' and '.join(map(str, written))}.")
+
+
+def audit(
+    model: Annotated[str, typer.Argument(help="Your model as FILE.py:NAME, a module or a function that builds one.")],
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show the distribution of each parameter of your model, and which look as if nobody had initialized them.
+
+    [dim]stiefel-init audit path/to/file.py:build_model[/dim]
+    """
+    from ...torch import audit as audit_model
+    from ..plugins import load_model
+
+    audited = audit_model(load_model(model))
+    print(json.dumps([row._asdict() for row in audited], ensure_ascii=False, indent=1) if as_json else audited)
+
+
+def data_list(data_dir: options.DirectoryOption = None, as_json: options.JsonOption = False) -> None:
+    """List the data sets, and where each would come from."""
+    from ..data import describe
+    from ..report import tables
+
+    rows = [
+        [row.name, row.task, f"{row.rows:,}", str(row.features), str(row.classes or "—"), row.where or "not here yet"]
+        for row in describe(directory=data_dir)
+    ]
+    with tables.as_json(as_json):
+        tables.Table("", ["name", "task", "rows", "features", "classes", "where"], rows).show()
+
+
+def data_get(
+    name: Annotated[str, typer.Argument(help="A data set, or 'all'.")], data_dir: options.DirectoryOption = None
+) -> None:
+    """Fetch a data set into the cache and verify it."""
+    from ..data import NAMES, get
+
+    for chosen in NAMES if name == "all" else (name,):
+        print(f"{chosen}: {get(chosen, directory=data_dir)}")
+
+
+def data_where(
+    name: Annotated[str, typer.Argument(help="A data set.")], data_dir: options.DirectoryOption = None
+) -> None:
+    """Show where a data set would come from, without using the network."""
+    from ..data import where
+
+    print(where(name, directory=data_dir) or f"not on this machine; fetch it with: stiefel-init data get {name}")
