@@ -6,7 +6,7 @@ import copy
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -64,27 +64,25 @@ def all_specs() -> list[Spec]:
     return list(dict.fromkeys((*specs(), *drawn)))
 
 
+def _grid(tasks: str, kinds: str, depths: Iterable[int], activations: str, starts: str, seed: int = 0) -> list[Spec]:
+    """Every combination; names are separated by spaces."""
+    parts = tasks.split(), kinds.split(), depths, activations.split(), starts.split()
+    return [Spec(*chosen, seed=seed) for chosen in itertools.product(*parts)]
+
+
 def specs() -> Iterator[Spec]:
     """Those that the rules were written with."""
-    starts = ("best", "paper", "torch", "he", "xavier", "orthogonal")
-    for task, depths in (("digits", (4, 10, 30, 50)), ("waves", (4, 10, 30)), ("cancer", (4, 10, 30))):
-        for depth, activation, start in itertools.product(depths, ("relu", "tanh", "gelu", "sigmoid"), starts):
-            yield Spec(task, "mlp", depth, activation, start)
-    for activation, depth, start in itertools.product(
-        ("silu", "mish", "hardswish", "elu", "leaky_relu"), (10, 30), ("best", "he", "torch")
-    ):
-        yield Spec("digits", "mlp", depth, activation, start)
-    for depth, activation, start in itertools.product((4, 12), ("relu", "tanh"), starts):
-        yield Spec("digits", "cnn", depth, activation, start)
-    for kind, depth, start in itertools.product(("resnet", "resnet-norm"), (5, 20), ("best", "torch", "he", "xavier")):
-        yield Spec("digits", kind, depth, "relu", start)
-    for depth, start in itertools.product((1, 4), ("best", "paper", "torch", "xavier")):
-        yield Spec("digits", "transformer", depth, "relu", start)
-    for kind, start in itertools.product(("rnn", "lstm", "gru"), ("best", "paper", "torch")):
-        yield Spec("digits", kind, 8, "tanh", start)
-    for kind, steps, start in itertools.product(("rnn", "lstm", "gru"), (10, 40, 120), ("torch", "best", "open")):
-        if not (kind == "rnn" and start == "open"):
-            yield Spec("recall", kind, steps, "tanh", start)
+    starts, usual = "best paper torch he xavier orthogonal", "relu tanh gelu sigmoid"
+    for task, depths in (("digits", (4, 10, 30, 50)), ("waves cancer", (4, 10, 30))):
+        yield from _grid(task, "mlp", depths, usual, starts)
+    for activation in ("silu", "mish", "hardswish", "elu", "leaky_relu"):
+        yield from _grid("digits", "mlp", (10, 30), activation, "best he torch")
+    yield from _grid("digits", "cnn", (4, 12), "relu tanh", starts)
+    yield from _grid("digits", "resnet resnet-norm", (5, 20), "relu", "best torch he xavier")
+    yield from _grid("digits", "transformer", (1, 4), "relu", "best paper torch xavier")
+    yield from _grid("digits", "rnn lstm gru", (8,), "tanh", "best paper torch")
+    yield from _grid("recall", "rnn", (10, 40, 120), "tanh", "torch best")
+    yield from _grid("recall", "lstm gru", (10, 40, 120), "tanh", "torch best open")
     for fault in (*CAUSES, "trained"):
         yield from _planted(fault)
 
@@ -108,25 +106,16 @@ def _drawn_depths(seed: int) -> tuple[int, ...]:
 def drawn_specs(seed: int) -> Iterator[Spec]:
     """Networks of other depths and mixtures than those of `specs`."""
     shallow, middle, deep, wide, few, many = _drawn_depths(seed)
-    starts = ("best", "torch", "he", "xavier")
-    for task, depth, activation, start in itertools.product(
-        ("digits", "waves", "cancer"), (shallow, middle, deep), ("relu", "tanh", "gelu", "sigmoid"), starts
-    ):
-        yield Spec(task, "mlp", depth, activation, start, seed=seed)
-    for activation, start in itertools.product(("silu", "elu", "leaky_relu"), ("best", "he", "torch")):
-        yield Spec("digits", "mlp", middle, activation, start, seed=seed)
-    for activation, start in itertools.product(("relu", "tanh"), starts):
-        yield Spec("digits", "cnn", 8, activation, start, seed=seed)
-    for kind, start in itertools.product(("resnet", "resnet-norm"), starts):
-        yield Spec("digits", kind, wide, "relu", start, seed=seed)
-    for start in ("best", "paper", "torch", "xavier"):
-        yield Spec("digits", "transformer", 2, "relu", start, seed=seed)
+    starts = "best torch he xavier"
+    yield from _grid("digits waves cancer", "mlp", (shallow, middle, deep), "relu tanh gelu sigmoid", starts, seed)
+    yield from _grid("digits", "mlp", (middle,), "silu elu leaky_relu", "best he torch", seed)
+    yield from _grid("digits", "cnn", (8,), "relu tanh", starts, seed)
+    yield from _grid("digits", "resnet resnet-norm", (wide,), "relu", starts, seed)
+    yield from _grid("digits", "transformer", (2,), "relu", "best paper torch xavier", seed)
     for kind, start in itertools.product(("rnn", "lstm", "gru"), ("best", "torch")):
-        yield Spec("digits", kind, 8, "tanh", start, seed=seed)
-        for steps in (few, many):
-            yield Spec("recall", kind, steps, "tanh", start, seed=seed)
-    for steps in (few, many):
-        yield Spec("recall", "gru", steps, "tanh", "open", seed=seed)
+        yield from _grid("digits", kind, (8,), "tanh", start, seed)
+        yield from _grid("recall", kind, (few, many), "tanh", start, seed)
+    yield from _grid("recall", "gru", (few, many), "tanh", "open", seed)
     for fault in (*CAUSES, "trained"):
         if fault == "large head" and seed == EARLIER[0]:  # planted since
             continue
@@ -134,8 +123,12 @@ def drawn_specs(seed: int) -> Iterator[Spec]:
             ("waves", "relu", "best"), ("waves", "tanh", "he"), ("digits", "relu", "torch"), ("digits", "gelu", "best"),
             ("cancer", "tanh", "best"),
         ):  # fmt: skip
-            if task == "waves" or not (fault.startswith("targets") or fault in ("common head", "linear")):
+            if task == "waves" or not _of_regression(fault):
                 yield Spec(task, "mlp", shallow, activation, start, fault, seed=seed)
+
+
+def _of_regression(fault: str) -> bool:
+    return fault.startswith("targets") or fault in ("common head", "linear")
 
 
 def _planted(fault: str) -> Iterator[Spec]:
@@ -144,10 +137,9 @@ def _planted(fault: str) -> Iterator[Spec]:
         ("digits", 4, "relu", "he"), ("digits", 10, "relu", "best"), ("digits", 10, "tanh", "best"),
         ("cancer", 4, "relu", "best"),
     ):  # fmt: skip
-        regression = fault.startswith("targets") or fault in ("common head", "linear")
-        if task == "waves" or not regression or (fault, start) == ("linear", "he"):
+        if task == "waves" or not _of_regression(fault) or (fault, start) == ("linear", "he"):
             yield Spec(task, "mlp", depth, activation, start, fault)
-    if not regression:
+    if not _of_regression(fault):
         yield Spec("digits", "resnet", 5, "relu", "torch", fault)
         if fault != "feature 1e6":  # an image has one channel
             yield Spec("digits", "cnn", 4, "relu", "best", fault)

@@ -102,10 +102,10 @@ def timm_families() -> Iterator[tuple[str, Make]]:
     for module in sorted(timm.list_modules()):
         names = sorted(timm.list_models(module=module), key=_rank)
         if names:
-            yield module, lambda device, names=names: from_timm(names, device)  # type: ignore[misc]
+            yield module, lambda device, names=names: _timm(names, device)  # type: ignore[misc]
 
 
-def from_timm(names: list[str], device: str) -> Subject:
+def _timm(names: list[str], device: str) -> Subject:
     """The first of the variants that can be built and is not large; else the smallest of those that were tried."""
     import timm
 

@@ -6,13 +6,13 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
-import typer
 from paper import experiment
 from paper import registry as experiments
 from paper.__main__ import app as maintainers
@@ -59,23 +59,20 @@ def stiefel_init(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("STIEFEL_INIT_DATA", raising=False)
     monkeypatch.setenv("STIEFEL_INIT_CACHE", str(tmp_path / ".cache"))
 
-    return _calls(capsys, cli.app)
+    return partial(_called, capsys, cli.main)
 
 
 @pytest.fixture
 def maintain(stiefel_init: Cli, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """The maintainers' command line, `python -m paper`, likewise."""
-    return _calls(capsys, maintainers)
+    """`python -m paper`, in the same directory."""
+    return partial(_called, capsys, partial(cli.main, program=maintainers, name="python -m paper"))
 
 
-def _calls(capsys: pytest.CaptureFixture[str], program: typer.Typer) -> Cli:
-    def call(*words: object) -> Done:
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(word) for word in words], program)
-        code = end.value.code
-        return Done(code if isinstance(code, int) else 0, *capsys.readouterr())
-
-    return call
+def _called(capsys: pytest.CaptureFixture[str], main: Callable[[list[str]], None], *words: object) -> Done:
+    with pytest.raises(SystemExit) as end:
+        main([str(word) for word in words])
+    code = end.value.code
+    return Done(code if isinstance(code, int) else 0, *capsys.readouterr())
 
 
 def refused(done: Done, *words: str) -> None:
