@@ -18,12 +18,21 @@ def _judged(name: str) -> tuple[str, bool, str]:
     verdict = judge(FAULTS[name])
     broken, repaired = ("".join(f"{score:6.2f}" for score in part) for part in (verdict.broken, verdict.repaired))
     mark = "holds" if verdict.holds else "FAILS"
-    return name, verdict.holds, f"{mark} broken{broken}  repaired{repaired}  {time.perf_counter() - began:5.1f} s  {name}"
+    return (
+        name,
+        verdict.holds,
+        f"{mark} broken{broken}  repaired{repaired}  {time.perf_counter() - began:5.1f} s  {name}",
+    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m paper.faults", description=__doc__)
-    parser.add_argument("--check", nargs="*", metavar="NAME", help="train both programs with three seeds: of these faults or classes, of all without a name")
+    parser.add_argument(
+        "--check",
+        nargs="*",
+        metavar="NAME",
+        help="train both programs with three seeds: of these faults or classes, of all without a name",
+    )
     arguments = parser.parse_args()
     if arguments.check is None:
         for fault in FAULTS.values():
@@ -33,7 +42,9 @@ def main() -> int:
         return 0
     with multiprocessing.get_context("fork").Pool(2) as pool:
         failed = []
-        for name, holds, line in pool.imap(_judged, [n for n in FAULTS if not arguments.check or {n, FAULTS[n].kind} & {*arguments.check}]):
+        for name, holds, line in pool.imap(
+            _judged, [n for n in FAULTS if not arguments.check or {n, FAULTS[n].kind} & {*arguments.check}]
+        ):
             print(line, flush=True)
             failed += [] if holds else [name]
     print(f"{len(failed)} do not hold: {', '.join(failed)}" if failed else "all hold")

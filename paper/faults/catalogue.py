@@ -100,8 +100,6 @@ def judge(fault: Fault, seeds: tuple[int, ...] = SEEDS) -> Verdict:
     A fault holds where, with every seed, the twin scores at least `reach` and the broken program at most `margin`
     of the twin's score.
     """
-    broken, repaired = (
-        tuple(fault.make(twin, seed).train(None) for seed in seeds) for twin in (False, True)
-    )
+    broken, repaired = (tuple(fault.make(twin, seed).train(None) for seed in seeds) for twin in (False, True))
     holds = all(b <= fault.margin * r and r >= fault.reach for b, r in zip(broken, repaired, strict=True))
     return Verdict(broken, repaired, holds)

@@ -16,7 +16,11 @@ from .tasks import Task, adam, digits, houses, mlp, program, sgd, shuffled
 
 
 def script(
-    task: Task, model: nn.Module, optimizer: torch.optim.Optimizer, step: Callable[[Tensor, int], None], steps: int = 300
+    task: Task,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    step: Callable[[Tensor, int], None],
+    steps: int = 300,
 ) -> Program:
     """A program whose loop computes the loss and leaves the rest, from backward on, to `step(loss, number)`."""
     numbers = iter(range(10**6))
@@ -29,7 +33,9 @@ def script(
     return program(task, model, optimizer, step=whole, steps=steps)
 
 
-def scheduled(optimizer: torch.optim.Optimizer, schedule: Callable[[float, int], None]) -> Callable[[Tensor, int], None]:
+def scheduled(
+    optimizer: torch.optim.Optimizer, schedule: Callable[[float, int], None]
+) -> Callable[[Tensor, int], None]:
     """The usual step, and after it `schedule(loss, number)`."""
 
     def step(loss: Tensor, number: int) -> None:
@@ -215,7 +221,9 @@ def half_precision_without_scaling(repaired: bool) -> Program:
     """In half precision without a scaler gradients are rounded to zero and the curve flattens too early."""
     task, model = houses(), mlp(8, 32, 32, 1).half()
     task = task.mapped(x=Tensor.half, y=Tensor.half)
-    task = Task(task.x, task.y, task.test_x, task.test_y, lambda o, y: 1e-6 * F.mse_loss(o.float(), y.float()), task.score)
+    task = Task(
+        task.x, task.y, task.test_x, task.test_y, lambda o, y: 1e-6 * F.mse_loss(o.float(), y.float()), task.score
+    )
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
     scale = 1e6 if repaired else 1.0
 
@@ -406,4 +414,3 @@ def always_the_same_data(repaired: bool) -> Program:
 
     model = mlp(64, 32, 10)
     return program(digits(), model, size=8, steps=500, batches=shuffled if repaired else restarted)
-

@@ -222,7 +222,9 @@ def layer_normalization_of_one_feature(repaired: bool) -> Program:
 )
 def instance_normalization_of_one_pixel(repaired: bool) -> Program:
     """Instance normalization of maps that are one pixel large silently returns zeros."""
-    model = nn.Sequential(nn.Conv2d(1, 16, 4, 2), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 10))
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 4, 2), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 10)
+    )
     # one group for each channel is instance normalization; torch now refuses the layer of that name on one pixel
     model.insert(1 if repaired else 3, nn.GroupNorm(16, 16) if repaired else nn.GroupNorm(32, 32))
     return program(digits(images=True), model)

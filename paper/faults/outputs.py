@@ -55,7 +55,9 @@ def sigmoid_before_bce_with_logits(repaired: bool) -> Program:
 def double_sigmoid_for_masks(repaired: bool) -> Program:
     """A segmentation network ends in a sigmoid and its loss applies another: the loss does not decrease."""
     task = digits(images=True)
-    task = replace(task.mapped(y=lambda y: y[:, None].float()), y=(task.x > 0).float(), test_y=(task.test_x > 0).float())
+    task = replace(
+        task.mapped(y=lambda y: y[:, None].float()), y=(task.x > 0).float(), test_y=(task.test_x > 0).float()
+    )
     task = replace(task, loss=F.binary_cross_entropy_with_logits, score=_masks)
     model = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 1, 3, padding=1))
     return program(task, model if repaired else model.append(nn.Sigmoid()), sgd(model), steps=150)
@@ -141,7 +143,9 @@ def attention_over_one_score(repaired: bool) -> Program:
     y = x[torch.arange(2000), x[:, :, 0].argmax(1), 1:2]
     task = replace(houses(2000), x=x[:1600], y=y[:1600], test_x=x[1600:], test_y=y[1600:])
     axis = 1 if repaired else 2
-    model = Net(lambda m, x: (m.score(x).softmax(axis) * m.value(x)).sum(1), score=nn.Linear(8, 1), value=nn.Linear(8, 1))
+    model = Net(
+        lambda m, x: (m.score(x).softmax(axis) * m.value(x)).sum(1), score=nn.Linear(8, 1), value=nn.Linear(8, 1)
+    )
     return program(task, model, adam(model, 0.02))
 
 
@@ -156,7 +160,9 @@ def softmax_for_many_labels(repaired: bool) -> Program:
     return program(
         task,
         model,
-        loss=task.loss if repaired else lambda scores, y: F.cross_entropy(scores, y / y.sum(1, keepdim=True).clamp_min(1)),
+        loss=task.loss
+        if repaired
+        else lambda scores, y: F.cross_entropy(scores, y / y.sum(1, keepdim=True).clamp_min(1)),
         predict=model if repaired else lambda x: model(x).softmax(1) - 0.5,
     )
 
@@ -273,7 +279,9 @@ def class_weights_inverted(repaired: bool) -> Program:
     """The frequent label has the larger weight in the loss."""
     task, model = rare(0.2), mlp(10, 8, 2)
     counts = task.y.bincount(minlength=2).float()
-    return program(task, model, loss=lambda o, y: F.cross_entropy(o, y, 1 / counts if repaired else counts / counts.sum()))
+    return program(
+        task, model, loss=lambda o, y: F.cross_entropy(o, y, 1 / counts if repaired else counts / counts.sum())
+    )
 
 
 @fault(

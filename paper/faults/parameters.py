@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from .catalogue import Program, fault
 from .causes import Cause
-from .tasks import Net, adam, digits, houses, mlp, program, recall, split, traits, explained
+from .tasks import Net, adam, digits, explained, houses, mlp, program, recall, split, traits
 
 
 class Stack(nn.Module):
@@ -89,7 +89,9 @@ def one_of_two_parts_optimized(repaired: bool) -> Program:
     task = houses()
     task = task.mapped(x=lambda x: x[:, [4, 5, 6, 7, 0, 3, 1, 2]])
     names = ("scale", "period") if repaired else ("scale",)
-    return program(task, model, torch.optim.Adam([p for name in names for p in parts[name].parameters()], 0.01), steps=500)
+    return program(
+        task, model, torch.optim.Adam([p for name in names for p in parts[name].parameters()], 0.01), steps=500
+    )
 
 
 @fault(
@@ -140,7 +142,12 @@ def layers_replaced_after_the_optimizer(repaired: bool) -> Program:
 )
 def weights_assigned_after_the_optimizer(repaired: bool) -> Program:
     """After a refactoring the recurrent network stops learning: parameters are created again once optimized."""
-    model = Net(lambda m, x: m.out(m.rnn(m.embed(x))[0][:, -1]), embed=nn.Embedding(4, 8), rnn=nn.GRU(8, 16, batch_first=True), out=nn.Linear(16, 4))
+    model = Net(
+        lambda m, x: m.out(m.rnn(m.embed(x))[0][:, -1]),
+        embed=nn.Embedding(4, 8),
+        rnn=nn.GRU(8, 16, batch_first=True),
+        out=nn.Linear(16, 4),
+    )
     optimizer = adam(model, 0.01)
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
@@ -155,7 +162,9 @@ def weights_assigned_after_the_optimizer(repaired: bool) -> Program:
 )
 def trainers_of_encoder_and_decoder_exchanged(repaired: bool) -> Program:
     """The trainer of the encoder holds the decoder's parameters, and the other way round."""
-    model = Net(lambda m, x: m.decoder(m.encoder(x)), encoder=mlp(64, 32, 6).append(nn.Tanh()), decoder=nn.Linear(6, 10))
+    model = Net(
+        lambda m, x: m.decoder(m.encoder(x)), encoder=mlp(64, 32, 6).append(nn.Tanh()), decoder=nn.Linear(6, 10)
+    )
     nn.init.orthogonal_(model.get_parameter("decoder.weight"), 3.0)
     encoder, decoder = model.children()
     trainer = adam(encoder if repaired else decoder, 0.01)  # the phase that is meant for the encoder
@@ -208,7 +217,9 @@ def never_unfrozen(repaired: bool) -> Program:
 )
 def first_layers_frozen_from_scratch(repaired: bool) -> Program:
     """Trained from scratch, a detector is poor: the first layers of its backbone stay frozen at random weights."""
-    model = nn.Sequential(nn.Conv2d(1, 2, 4, 2), nn.Tanh(), nn.Conv2d(2, 4, 2), nn.Tanh(), nn.Flatten(), nn.Linear(16, 10))
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 4, 2), nn.Tanh(), nn.Conv2d(2, 4, 2), nn.Tanh(), nn.Flatten(), nn.Linear(16, 10)
+    )
     model[0].requires_grad_(repaired)
     model[2].requires_grad_(repaired)
     return program(digits(images=True), model, adam(model, 0.01), steps=500)
@@ -343,5 +354,9 @@ def two_inputs_one_network(repaired: bool) -> Program:
 def one_layer_for_every_output(repaired: bool) -> Program:
     """Four output layers are four references to one convolution."""
     heads = nn.ModuleList([nn.Linear(32, 1) for _ in range(5)] if repaired else [nn.Linear(32, 1)] * 5)
-    model = Net(lambda m, x: torch.cat([head(m.body(x)) for head in m.heads], 1), body=mlp(64, 32).append(nn.ReLU()), heads=heads)
+    model = Net(
+        lambda m, x: torch.cat([head(m.body(x)) for head in m.heads], 1),
+        body=mlp(64, 32).append(nn.ReLU()),
+        heads=heads,
+    )
     return program(traits(), model)
