@@ -1,17 +1,18 @@
-"""The record of a reported fault, the registry that the modules of faults fill, the split into two halves, and
-the criterion by which a fault counts as one."""
+"""The record of a reported fault, the table of all of them, the split into two halves, and the criterion by which a
+fault counts as one."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
-
-from .causes import Cause
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Hook = Callable[[int, float], None]  # after each step: its number and its loss
@@ -41,39 +42,33 @@ class Fault:
     """A fault as somebody reported it, and the program that shows it: `make(repaired, seed)`."""
 
     name: str
-    kind: str  # the module, which is the class of faults
+    kind: str  # the class of faults, which is the module
     source: str
     report: str
-    cause: Cause
+    cause: str  # one sentence for one true cause: faults of the same cause share it
     repair: str
     make: Callable[[bool, int], Program]
     reach: float  # the twin scores at least this
     margin: float  # and the broken program at most this share of its twin's score
+    why: str  # where these two differ from 0.6, the reason
 
 
-FAULTS: dict[str, Fault] = {}
+def read() -> dict[str, Fault]:
+    """The table `catalogue.csv`, each row joined with the function of its name in the module of its class."""
+    with Path(__file__).with_name("catalogue.csv").open(newline="") as file:
+        return {row["name"]: _fault(row) for row in csv.DictReader(file)}
 
 
-def fault(
-    source: str, cause: Cause, repair: str, *, reach: float = 0.6, margin: float = 0.6
-) -> Callable[[Callable[[bool], Program]], Callable[[bool], Program]]:
-    """Registers a program under its function's name; what the reporter saw is the function's docstring."""
+def _fault(row: dict[str, str]) -> Fault:
+    build = getattr(import_module(f".{row['class']}", __package__), row["name"].replace("-", "_"))
 
-    def register(build: Callable[[bool], Program]) -> Callable[[bool], Program]:
-        def make(repaired: bool, seed: int) -> Program:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
-                return build(repaired)
+    def make(repaired: bool, seed: int) -> Program:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return build(repaired)
 
-        name = build.__name__.replace("_", "-")
-        kind = build.__module__.rpartition(".")[2]
-        report = " ".join((build.__doc__ or "").split())
-        if name in FAULTS:
-            raise ValueError(f"two faults are called {name}: rename one")
-        FAULTS[name] = Fault(name, kind, source, report, cause, repair, make, reach, margin)
-        return build
-
-    return register
+    said = {key: row[key] for key in ("name", "cause", "source", "report", "repair", "why")}
+    return Fault(**said, kind=row["class"], make=make, reach=float(row["reach"]), margin=float(row["margin"]))
 
 
 def half(name: str) -> Half:

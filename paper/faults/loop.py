@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import lr_scheduler
 
-from .catalogue import Program, fault
-from .causes import Cause
+from .catalogue import Program
 from .tasks import Task, adam, digits, houses, mlp, program, sgd, shuffled
 
 
@@ -47,13 +46,7 @@ def scheduled(
     return step
 
 
-@fault(
-    "https://github.com/lucidrains/byol-pytorch/issues/93",
-    Cause.ZEROED_BEFORE_STEP,
-    "gradients are zeroed after the step",
-)
 def zeroed_between_backward_and_step(repaired: bool) -> Program:
-    """The trainer sets gradients to zero right before it steps the optimizer."""
     model = mlp(64, 32, 10)
     optimizer = adam(model)
 
@@ -65,13 +58,7 @@ def zeroed_between_backward_and_step(repaired: bool) -> Program:
     return script(digits(), model, optimizer, step)
 
 
-@fault(
-    "https://github.com/IBM/aihwkit/issues/446",
-    Cause.NEVER_ZEROED,
-    "gradients are zeroed in each iteration",
-)
 def gradients_never_zeroed(repaired: bool) -> Program:
-    """The loss decreases for five iterations, then increases again."""
     model = mlp(8, 32, 1)
     optimizer = sgd(model)
 
@@ -84,13 +71,7 @@ def gradients_never_zeroed(repaired: bool) -> Program:
     return script(houses(), model, optimizer, step)
 
 
-@fault(
-    "https://github.com/heartcored98/Standalone-DeepLearning/issues/11",
-    Cause.NEVER_ZEROED,
-    "gradients are zeroed before each backward",
-)
 def zeroed_once_per_epoch(repaired: bool) -> Program:
-    """Gradients are set to zero once per epoch, although each batch calls backward."""
     model = mlp(64, 32, 10)
     optimizer = sgd(model, 0.1, 0.9)
 
@@ -103,13 +84,7 @@ def zeroed_once_per_epoch(repaired: bool) -> Program:
     return script(digits(), model, optimizer, step)
 
 
-@fault(
-    "https://github.com/zhaoyuzhi/deepfillv2/issues/6",
-    Cause.NO_STEP,
-    "the optimizer's step after backward",
-)
 def no_step(repaired: bool) -> Program:
-    """The discriminator's optimizer is never stepped."""
     model = mlp(64, 32, 10)
     optimizer = adam(model)
 
@@ -122,13 +97,7 @@ def no_step(repaired: bool) -> Program:
     return script(digits(), model, optimizer, step)
 
 
-@fault(
-    "https://github.com/pytorch/pytorch/issues/3814",
-    Cause.NO_STEP,
-    "the optimizer is stepped as well as its scheduler",
-)
 def scheduler_stepped_instead(repaired: bool) -> Program:
-    """Nothing works: the weights are the same after each step of the scheduler, taken for a wrapped optimizer."""
     model = mlp(8, 32, 32, 1)
     optimizer = adam(model)
     scheduler = lr_scheduler.LambdaLR(optimizer, lambda number: 0.999**number)
@@ -145,33 +114,7 @@ def scheduler_stepped_instead(repaired: bool) -> Program:
     return script(houses(), model, optimizer, step)
 
 
-@fault(
-    "https://github.com/emo-box/EmoBox/issues/12",
-    Cause.NO_STEP,
-    "no check before the step",
-)
-def step_behind_a_check(repaired: bool) -> Program:
-    """The loss stays the same until the condition before the step is taken out; no gradient was ever at fault."""
-    model = mlp(64, 32, 10)
-    optimizer = adam(model)
-
-    def step(loss: Tensor, number: int) -> None:
-        optimizer.zero_grad()
-        loss.backward()
-        gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        if repaired or not all(bool(gradient.isfinite().all()) for gradient in gradients):
-            optimizer.step()
-
-    return script(digits(), model, optimizer, step)
-
-
-@fault(
-    "https://github.com/wandb/senpai/pull/978",
-    Cause.CLIPPED_TO_NOTHING,
-    "a bound that most gradients are below",
-)
 def clipped_far_below_gradients(repaired: bool) -> Program:
-    """Every batch is clipped, and steps are a small part of what the learning rate says."""
     model = mlp(64, 32, 10)
     optimizer = sgd(model, 0.1)
 
@@ -184,13 +127,7 @@ def clipped_far_below_gradients(repaired: bool) -> Program:
     return script(digits(), model, optimizer, step)
 
 
-@fault(
-    "https://github.com/NVIDIA/apex/pull/1512",
-    Cause.CLIPPED_BEFORE_UNSCALING,
-    "gradients are unscaled, then clipped",
-)
 def clipped_before_unscaling(repaired: bool) -> Program:
-    """Training with scaled losses goes wrong: clipping sees scaled gradients and leaves extremely small ones."""
     model, scale = mlp(64, 32, 10), 2.0**16
     optimizer = sgd(model, 0.1)
 
@@ -212,13 +149,7 @@ def clipped_before_unscaling(repaired: bool) -> Program:
     return script(digits(), model, optimizer, step)
 
 
-@fault(
-    "https://github.com/engichang1467/Open-Rig3R/issues/35",
-    Cause.HALF_PRECISION_UNDERFLOW,
-    "the loss is scaled up before backward and gradients down after it",
-)
 def half_precision_without_scaling(repaired: bool) -> Program:
-    """In half precision without a scaler gradients are rounded to zero and the curve flattens too early."""
     task, model = houses(), mlp(8, 32, 32, 1).half()
     task = task.mapped(x=Tensor.half, y=Tensor.half)
     task = Task(
@@ -235,13 +166,7 @@ def half_precision_without_scaling(repaired: bool) -> Program:
     return script(task, model, optimizer, step)
 
 
-@fault(
-    "https://github.com/ivadomed/ivadomed/pull/55",
-    Cause.RATE_VANISHES,
-    "the scheduler steps once per epoch",
-)
 def scheduler_stepped_per_batch(repaired: bool) -> Program:
-    """The scheduler steps in the loop over batches: the learning rate falls after each one."""
     model = mlp(64, 32, 10)
     optimizer = sgd(model, 0.1)
     scheduler = lr_scheduler.ExponentialLR(optimizer, 0.8)
@@ -253,13 +178,7 @@ def scheduler_stepped_per_batch(repaired: bool) -> Program:
     return script(digits(), model, optimizer, scheduled(optimizer, schedule))
 
 
-@fault(
-    "https://github.com/md-mohaiminul/ViS4mer/issues/4",
-    Cause.RATE_VANISHES,
-    "mode max for a quantity that is to grow",
-)
 def plateau_of_the_wrong_sign(repaired: bool) -> Program:
-    """The rate is to fall once accuracy no longer grows; the scheduler waits for it to stop falling."""
     model = mlp(64, 32, 10)
     optimizer = sgd(model, 0.1)
     scheduler = lr_scheduler.ReduceLROnPlateau(optimizer, "max" if repaired else "min", patience=0)
@@ -271,13 +190,7 @@ def plateau_of_the_wrong_sign(repaired: bool) -> Program:
     return script(digits(), model, optimizer, scheduled(optimizer, schedule))
 
 
-@fault(
-    "https://github.com/Lightning-AI/pytorch-lightning/issues/5631",
-    Cause.RATE_VANISHES,
-    "the schedule is stepped after each batch",
-)
 def warm_up_counted_in_epochs(repaired: bool) -> Program:
-    """A schedule that was written for batches moves once per epoch: the rate stays where it began."""
     model = mlp(64, 32, 10)
     optimizer = sgd(model, 0.2)
     scheduler = lr_scheduler.LambdaLR(optimizer, lambda number: min(1.0, (number + 1) / 1000))
@@ -289,68 +202,32 @@ def warm_up_counted_in_epochs(repaired: bool) -> Program:
     return script(digits(), model, optimizer, scheduled(optimizer, schedule), 500)
 
 
-@fault(
-    "https://github.com/keras-team/keras/issues/2711",
-    Cause.RATE_TOO_HIGH,
-    "a learning rate of a hundredth",
-)
-def learning_rate_of_one(repaired: bool) -> Program:
-    """Accuracy stays where it was, whatever is tried: stochastic gradient descent with learning rate 1."""
+def learning_rate_too_high(repaired: bool) -> Program:
     model = mlp(64, 32, 32, 10)
     return program(digits(), model, sgd(model, 0.03 if repaired else 1.0, 0.9))
 
 
-@fault(
-    "https://github.com/Tessellate-Imaging/monk_v1/issues/5",
-    Cause.RATE_TOO_HIGH,
-    "the default becomes 0.001",
-)
 def adam_far_too_fast(repaired: bool) -> Program:
-    """The loss on validation data improves a little and accuracy does not: the default rate is too high."""
     model = mlp(64, 32, 32, 32, 10)
     return program(digits(), model, adam(model, 0.003 if repaired else 0.5))
 
 
-@fault(
-    "https://github.com/danieltan07/learning-to-reweight-examples/issues/10",
-    Cause.RATE_TOO_LOW,
-    "0.1 instead of 0.001",
-)
 def learning_rate_too_low(repaired: bool) -> Program:
-    """The baseline stays at chance with 0.001 and reaches 80 percent with 0.1."""
     model = mlp(64, 32, 10)
     return program(digits(), model, sgd(model, 0.1 if repaired else 0.001), steps=150)
 
 
-@fault(
-    "https://github.com/BVLC/caffe/issues/1396",
-    Cause.DECAY_TOO_STRONG,
-    "a decay of 0.0005",
-)
 def weight_decay_of_one_half(repaired: bool) -> Program:
-    """Any input gives the same output; with a decay of 0.5 all weights end at zero."""
     model = mlp(64, 32, 10)
     return program(digits(), model, sgd(model, 0.05, 0.9, decay=0.0005 if repaired else 0.5))
 
 
-@fault(
-    "https://github.com/ooples/AiDotNet/issues/2008",
-    Cause.MOMENTUM_TOO_LARGE,
-    "the coefficient is on the velocity and below one",
-)
 def velocity_never_decays(repaired: bool) -> Program:
-    """Momentum adds gradients up without forgetting: steps grow the longer training runs."""
     model = mlp(8, 32, 1)
     return program(houses(), model, sgd(model, 0.05, 0.9 if repaired else 1.0))
 
 
-@fault(
-    "https://github.com/agokrani/distillKitPlus/issues/5",
-    Cause.ACCUMULATION_NOT_DIVIDED,
-    "the loss is divided by the number of accumulated batches",
-)
 def accumulated_without_division(repaired: bool) -> Program:
-    """The loss and its gradient grow with the number of accumulated batches."""
     model, parts = mlp(64, 32, 10), 32
     optimizer = sgd(model, 0.3)
 
@@ -363,13 +240,7 @@ def accumulated_without_division(repaired: bool) -> Program:
     return script(digits(), model, optimizer, step, 40 * parts)
 
 
-@fault(
-    "https://github.com/bytetriper/RAE/issues/67",
-    Cause.ACCUMULATION_LOST,
-    "gradients are zeroed after the step alone",
-)
 def zeroed_in_each_part(repaired: bool) -> Program:
-    """Gradients are cleared for each part of a batch, so only the last part counts."""
     model, parts = mlp(64, 32, 10), 16
     optimizer = sgd(model, 0.1)
 
@@ -383,13 +254,7 @@ def zeroed_in_each_part(repaired: bool) -> Program:
     return script(digits(), model, optimizer, step, 60 * parts)
 
 
-@fault(
-    "https://github.com/facebookresearch/fastText/issues/74",
-    Cause.SORTED_DATA,
-    "the lines are shuffled",
-)
 def sorted_by_class(repaired: bool) -> Program:
-    """Precision and recall are very low when lines of the same label follow each other."""
     task, model = digits(), mlp(64, 32, 10)
     order = task.y.argsort()
 
@@ -400,14 +265,7 @@ def sorted_by_class(repaired: bool) -> Program:
     return program(task, model, sgd(model, 0.05), size=16, steps=435, batches=shuffled if repaired else in_order)
 
 
-@fault(
-    "https://github.com/torch-points3d/torch-points3d/pull/247",
-    Cause.SAME_BATCH,
-    "the generator goes on between epochs",
-)
 def always_the_same_data(repaired: bool) -> Program:
-    """The generator of random numbers starts again in each epoch: the loader always gives the same data."""
-
     def restarted(rows: int, size: int) -> Iterator[Tensor]:
         while True:
             yield torch.randperm(rows, generator=torch.Generator().manual_seed(0))[:size]

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .catalogue import Program, fault
-from .causes import Cause
+from .catalogue import Program
 from .tasks import Net, accuracy, adam, digits, explained, mlp, program, recall, sentences, split, waves
 
 
@@ -19,13 +18,7 @@ def reader(features: int, classes: int, batch_first: bool = True) -> dict[str, n
     return {"rnn": nn.GRU(features, 24, batch_first=batch_first), "out": nn.Linear(24, classes)}
 
 
-@fault(
-    "https://github.com/jessicayung/blog-code-snippets/issues/6",
-    Cause.VIEW_FOR_TRANSPOSE,
-    "transposed, not viewed",
-)
 def view_for_transpose(repaired: bool) -> Program:
-    """Sequences are brought into the order of the recurrent layer with view, which cuts them into pieces."""
     model = Net(
         lambda m, x: m.out(m.rnn(x.transpose(0, 1) if repaired else x.reshape(x.shape[1], x.shape[0], -1))[0][-1]),
         **reader(1, 3, batch_first=False),
@@ -33,14 +26,7 @@ def view_for_transpose(repaired: bool) -> Program:
     return program(waves(), model, adam(model, 0.01))
 
 
-@fault(
-    "https://github.com/timbmg/Sentence-VAE/issues/15",
-    Cause.RESHAPE_MIXES_SAMPLES,
-    "the layers' states are put side by side for each sample",
-)
 def states_viewed_across_samples(repaired: bool) -> Program:
-    """The hidden state (layers, batch, width) is viewed as (batch, layers × width): samples are mixed up."""
-
     def rule(m: Any, x: Tensor) -> Tensor:
         state = m.rnn(m.embed(x))[1]
         return m.out((state.transpose(0, 1) if repaired else state).reshape(len(x), -1))
@@ -50,13 +36,7 @@ def states_viewed_across_samples(repaired: bool) -> Program:
     return program(recall(5), model, adam(model, 0.01))
 
 
-@fault(
-    "https://github.com/vitrioil/Speech-Separation/issues/4",
-    Cause.RESHAPE_MIXES_TIME,
-    "time comes before channels, then both others are joined",
-)
 def channels_viewed_into_time(repaired: bool) -> Program:
-    """Maps (channels, time, frequency) are viewed as features of each time without permuting them first."""
     x = torch.randn(2000, 6, 10, 4)
     y = (x[:, 0, :, 0] + x[:, 3, :, 2] > 0).long()  # one answer for each of ten times
     task = split(x, y, lambda o, y: F.cross_entropy(o.flatten(0, 1), y.flatten()), accuracy)
@@ -67,13 +47,7 @@ def channels_viewed_into_time(repaired: bool) -> Program:
     return program(task, model)
 
 
-@fault(
-    "https://github.com/perone/euclidesdb/issues/2",
-    Cause.SOFTMAX_OVER_BATCH,
-    "softmax over the classes",
-)
 def softmax_over_the_batch(repaired: bool) -> Program:
-    """The models of the examples end in softmax over axis 0: pictures of a batch compete, and one alone gets ones."""
     model = mlp(64, 32, 10).append(nn.Softmax(dim=1 if repaired else 0))
     return program(
         digits(),
@@ -83,13 +57,7 @@ def softmax_over_the_batch(repaired: bool) -> Program:
     )
 
 
-@fault(
-    "https://github.com/PetrochukM/PyTorch-NLP/issues/2",
-    Cause.SOFTMAX_OVER_BATCH,
-    "softmax over the context",
-)
 def attention_over_the_batch(repaired: bool) -> Program:
-    """Attention weights of a single sample are always 1: softmax runs over batch and outputs, not over the context."""
     x = torch.randn(2000, 8, 6)
     x[:, :, 0] = 6 * F.one_hot(torch.randint(8, (2000,)), 8)
     task = split(x, x[torch.arange(2000), x[:, :, 0].argmax(1), 1:2], F.mse_loss, explained)
@@ -100,43 +68,27 @@ def attention_over_the_batch(repaired: bool) -> Program:
     return program(task, model, adam(model, 0.02))
 
 
-@fault(
-    "https://github.com/Ligouhai-bigone/Sentiment-Analysis-Chinese-pytorch/issues/1",
-    Cause.BATCH_TAKEN_FOR_TIME,
-    "batch_first=True",
-)
 def recurrent_layer_without_batch_first(repaired: bool) -> Program:
-    """The recurrent layer gets (batch, time, features) without batch_first: sequences are read across samples."""
     model = Net(lambda m, x: m.out(m.rnn(x)[0][:, -1]), **reader(1, 3, batch_first=repaired))
     return program(waves(), model, adam(model, 0.01))
 
 
-@fault(
-    "https://github.com/Exorust/TorchLeet/issues/5",
-    Cause.BATCH_TAKEN_FOR_TIME,
-    "batch_first=True",
-)
 def encoder_without_batch_first(repaired: bool) -> Program:
-    """Training loss and test error of a transformer's encoder stay high with the default order of axes."""
     x, where = torch.randint(4, (2000, 6)), torch.randint(1, 6, (2000,))
     marks = F.one_hot(where, 6)  # the first position is to report the marked symbol
     task = split(torch.stack([x, marks], -1), x[torch.arange(2000), where], F.cross_entropy, accuracy)
     model = Net(
         lambda m, x: m.out(m.layer(m.symbol(x[..., 0]) + m.mark(x[..., 1]) + m.place.weight)[:, 0]),
-        symbol=nn.Embedding(4, 16), mark=nn.Embedding(2, 16), place=nn.Embedding(6, 16),
+        symbol=nn.Embedding(4, 16),
+        mark=nn.Embedding(2, 16),
+        place=nn.Embedding(6, 16),
         layer=nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=repaired),
         out=nn.Linear(16, 4),
     )
     return program(task, model, adam(model, 0.01))
 
 
-@fault(
-    "https://github.com/alex-matton/causal-transformer-decoder/issues/1",
-    Cause.NO_CAUSAL_MASK,
-    "a mask that hides later positions",
-)
 def no_causal_mask(repaired: bool) -> Program:
-    """Without a mask the decoder copies the tokens that it is to predict, and is terrible when it generates."""
     layer = nn.TransformerEncoderLayer(24, 2, 48, dropout=0.0, batch_first=True)
     mask = nn.Transformer.generate_square_subsequent_mask(12)
 
@@ -151,15 +103,9 @@ def no_causal_mask(repaired: bool) -> Program:
     return program(task, model, adam(model, 0.005), predict=lambda x: model.eval()(x)[:, -1:])
 
 
-@fault(
-    "https://github.com/tensorflow/tensorflow/issues/40067",
-    Cause.STATE_CARRIED_OVER,
-    "each sequence starts from zeros",
-)
 def state_kept_between_shuffled_batches(repaired: bool) -> Program:
-    """The recurrent layer keeps its state between batches although these are shuffled."""
-    x = torch.randn(2000, 6, 1)
-    task = split(x, x.sum(1), F.mse_loss, explained)
+    x = torch.rand(2000, 6, 1)
+    task = split(x, x.sum(1) - 3, F.mse_loss, explained)
     model = Stateful(kept=not repaired)
     return program(task, model, adam(model, 0.01), predict=lambda x: torch.cat([model(part) for part in x.split(50)]))
 
@@ -172,7 +118,7 @@ class Stateful(nn.Module):
         self.kept = kept
         self.state: Tensor | None = None
         self.rnn, self.out = nn.RNN(1, 24, nonlinearity="relu", batch_first=True), nn.Linear(24, 1)
-        nn.init.eye_(self.rnn.weight_hh_l0)
+        nn.init.eye_(self.rnn.get_parameter("weight_hh_l0"))
 
     def forward(self, x: Tensor) -> Tensor:
         fits = self.kept and self.state is not None and self.state.shape[1] == len(x)
@@ -187,13 +133,7 @@ def padded(length: int, longest: int, rows: int = 2000) -> tuple[Tensor, Tensor]
     return torch.randint(1, 5, (rows, length)) * (torch.arange(length) < lengths[:, None]), lengths
 
 
-@fault(
-    "https://github.com/yg211/bert_nli/pull/3",
-    Cause.PADDING_NOT_MASKED,
-    "padded positions have mask 0",
-)
 def padding_in_the_mean(repaired: bool) -> Program:
-    """All entries of the mask are 1, so padded tokens count; with zeros there accuracy is better."""
     x, lengths = padded(30, 30)
     y = (x.sum(1) / lengths)[:, None] - 2.5
     task = split(x, y / y.std(), F.mse_loss, explained)
@@ -207,13 +147,7 @@ def padding_in_the_mean(repaired: bool) -> Program:
     return program(task, model, adam(model, 0.02))
 
 
-@fault(
-    "https://github.com/thtrieu/qclass_dl/issues/1",
-    Cause.PADDING_NOT_MASKED,
-    "the output at each row's last word",
-)
 def last_output_is_padding(repaired: bool) -> Program:
-    """Taking the last output gives terrible results: for most rows it belongs to padding."""
     x, lengths = padded(40, 6)
     task = split(x, x[torch.arange(len(x)), lengths - 1] - 1, F.cross_entropy, accuracy)
 
@@ -226,13 +160,7 @@ def last_output_is_padding(repaired: bool) -> Program:
     return program(task, model, adam(model, 0.005), steps=250)
 
 
-@fault(
-    "https://github.com/lucidrains/halonet-pytorch/pull/6",
-    Cause.MASK_INVERTED,
-    "the mask is inverted",
-)
 def mask_inverted(repaired: bool) -> Program:
-    """The mask is true where there is content, and true is filled with minus infinity: attention goes to padding."""
     x, lengths = padded(12, 8)
     y = (x.sum(1) / lengths)[:, None] - 2.5
     task = split(x, y / y.std(), F.mse_loss, explained)
@@ -247,17 +175,13 @@ def mask_inverted(repaired: bool) -> Program:
     return program(task, model, adam(model, 0.02))
 
 
-@fault(
-    "https://github.com/DaoyuanLi2816/Molecule-Generator/pull/23",
-    Cause.NO_POSITIONS,
-    "an encoding of positions is added to the embedding",
-)
 def no_positions(repaired: bool) -> Program:
-    """Self-attention without positions cannot tell one order of the same atoms from another."""
     layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
     model = Net(
         lambda m, x: m.out(m.layer(m.embed(x) + (m.place.weight if repaired else 0)).mean(1)),
-        embed=nn.Embedding(4, 16), layer=layer, out=nn.Linear(16, 4),
+        embed=nn.Embedding(4, 16),
+        layer=layer,
+        out=nn.Linear(16, 4),
         **({"place": nn.Embedding(6, 16)} if repaired else {}),
     )
     return program(recall(6), model, adam(model, 0.01))

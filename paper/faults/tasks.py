@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -158,7 +159,7 @@ def sentences(symbols: int = 12, length: int = 12, rows: int = 1500) -> Task:
 def mlp(*widths: int, act: Callable[[], nn.Module] = nn.ReLU) -> nn.Sequential:
     """Linear layers of these widths with an activation between each two."""
     layers: list[nn.Module] = []
-    for width, after in zip(widths, widths[1:]):
+    for width, after in pairwise(widths):
         layers += [nn.Linear(width, after), act()]
     return nn.Sequential(*layers[:-1])
 
