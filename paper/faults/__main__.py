@@ -1,0 +1,55 @@
+"""`python -m paper.faults`: the catalogue as a list, or with `--check [name …]` the proof that each fault holds."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import time
+from collections import Counter
+
+import torch
+
+from . import FAULTS, half, judge
+
+
+def _judged(name: str) -> tuple[str, bool, str]:
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    verdict = judge(FAULTS[name])
+    broken, repaired = ("".join(f"{score:6.2f}" for score in part) for part in (verdict.broken, verdict.repaired))
+    mark = "holds" if verdict.holds else "FAILS"
+    return (
+        name,
+        verdict.holds,
+        f"{mark} broken{broken}  repaired{repaired}  {time.perf_counter() - began:5.1f} s  {name}",
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m paper.faults", description=__doc__)
+    parser.add_argument(
+        "--check",
+        nargs="*",
+        metavar="NAME",
+        help="train both programs with three seeds: of these faults or classes, of all without a name",
+    )
+    arguments = parser.parse_args()
+    if arguments.check is None:
+        for fault in FAULTS.values():
+            print(f"{half(fault.name):6}  {fault.kind:14}  {fault.name}: {fault.cause}  {fault.source}")
+        for (kind, part), count in sorted(Counter((f.kind, half(f.name)) for f in FAULTS.values()).items()):
+            print(f"{kind:14} {part:6} {count}")
+        return 0
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        failed = []
+        for name, holds, line in pool.imap(
+            _judged, [n for n in FAULTS if not arguments.check or {n, FAULTS[n].kind} & {*arguments.check}]
+        ):
+            print(line, flush=True)
+            failed += [] if holds else [name]
+    print(f"{len(failed)} do not hold: {', '.join(failed)}" if failed else "all hold")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
