@@ -23,12 +23,12 @@ pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="docs/ is part of the 
 ELSEWHERE = {  # pages with tests of their own, which run their blocks
     "README.md": "test_readme.py",
     "CONTRIBUTING.md": "test_extending.py",
-    "docs/diagnose.md": "torch/diagnosis/test_diagnose_docs.py",
+    "docs/diagnose.md": "health/test_health_docs.py",
     "docs/frameworks.md": "test_frameworks.py",
     "docs/initialize.md": "torch/initialize/test_initialize_docs.py",
     "docs/on-the-set.md": "torch/optim/test_on_set_docs.py",
     "docs/theory.md": "theory/test_theory_docs.py",
-    "docs/watch.md": "torch/watching/test_watch_docs.py",
+    "docs/watch.md": "health/test_health_docs.py",
 }
 TEXTS = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")

@@ -50,7 +50,8 @@ def judge(evidence: Evidence) -> Verdict:
     found = examine(rules, evidence)
     serious = [kind for kind, (_, is_serious) in found.items() if is_serious]
     echoes, faint_echoes = hidden(rules, serious), hidden(rules, found, warnings=True)
-    findings, warnings = [], []
+    findings: list[tuple[Finding, Cause]] = []
+    warnings: list[tuple[Finding, Cause]] = []
     for kind, (measured, is_serious) in found.items():
         if kind not in (echoes if is_serious else faint_echoes):
             at, sentence, cause = told(rules[kind], evidence, measured)

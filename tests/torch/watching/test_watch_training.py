@@ -148,6 +148,7 @@ def check(model: nn.Module, inputs: torch.Tensor) -> None:
     assert all(torch.equal(a, b) for a, b in zip(*results))
 
 
+@pytest.mark.slow
 def test_lightning(tmp_path: Path) -> None:
     pytest.importorskip("lightning")
     run(tmp_path, "lightning")
@@ -159,6 +160,7 @@ def test_hugging_face_trainer(tmp_path: Path) -> None:
     run(tmp_path, "transformers")
 
 
+@pytest.mark.slow
 def test_keras_on_its_torch_backend(tmp_path: Path) -> None:
     pytest.importorskip("keras")
     run(tmp_path, "keras")

@@ -219,47 +219,26 @@ def _rows(
         mean, std, pre_spread, active, never, always = entering[id(layer)]
         mean_after, std_after, spread, distinct = leaving[id(layer)]
         weight, expected = weights[layer.module], expected_rows.get(id(layer))
-        rows.append(
-            Layer(
-                layer=layer.name,
-                call=layer.call,
-                kind=type(layer.module).__name__,
-                shape=weight.shape,
-                activation=layer.activation,
-                units=layer.units,
-                samples=layer.samples,
-                pre_mean=mean,
-                pre_std=std,
-                pre_spread=pre_spread,
-                alpha=mean / std if std > 0 else None,
-                active=None if layer.activation is None else active,
-                dead=int(never) if layer.activation in DYING else None,
-                bend=_bend(layer, never + always, bending),
-                saturated=None if layer.saturated is None else float(layer.saturated),
-                post_mean=mean_after,
-                post_std=std_after,
-                spread=spread,
-                distinct=distinct if layer.samples > 1 and distinct > 0 else None,
-                gradient=gradient.output,
-                weight_gradient=gradient.weights,
-                common_gradient=gradient.common,
-                update=updates.get(layer.module),
-                signal_to_noise=probed.signals_to_noise.get(layer.module),
-                jacobian=None if jacobian is None else jacobian.size,
-                jacobian_spread=None if jacobian is None else jacobian.spread,
-                steps=None if (x := layer.sequence) is None else x.shape[time_axis(x, layer.module)],
-                first_step=gradient.first_step,
-                zero_weights=weight.zero,
-                row_norm=weight.row_norm,
-                level=weight.level,
-                bias_mean=weight.bias_mean,
-                bias_std=weight.bias_std,
-                scheme=weight.scheme,
-                orthogonality_error=weight.orthogonality_error,
-                alignment_error=weight.alignment_error,
-                **({} if expected is None else dict(zip(_PREDICTED, expected))),
-            )
-        )
+        row = Layer(
+            layer=layer.name, call=layer.call, kind=type(layer.module).__name__, shape=weight.shape,
+            activation=layer.activation, units=layer.units, samples=layer.samples,
+            pre_mean=mean, pre_std=std, pre_spread=pre_spread, alpha=mean / std if std > 0 else None,
+            active=None if layer.activation is None else active,
+            dead=int(never) if layer.activation in DYING else None, bend=_bend(layer, never + always, bending),
+            saturated=None if layer.saturated is None else float(layer.saturated),
+            post_mean=mean_after, post_std=std_after, spread=spread,
+            distinct=distinct if layer.samples > 1 and distinct > 0 else None,
+            gradient=gradient.output, weight_gradient=gradient.weights, common_gradient=gradient.common,
+            update=updates.get(layer.module), signal_to_noise=probed.signals_to_noise.get(layer.module),
+            jacobian=None if jacobian is None else jacobian.size,
+            jacobian_spread=None if jacobian is None else jacobian.spread,
+            steps=None if (x := layer.sequence) is None else x.shape[time_axis(x, layer.module)],
+            first_step=gradient.first_step, zero_weights=weight.zero, row_norm=weight.row_norm, level=weight.level,
+            bias_mean=weight.bias_mean, bias_std=weight.bias_std, scheme=weight.scheme,
+            orthogonality_error=weight.orthogonality_error, alignment_error=weight.alignment_error,
+            **({} if expected is None else dict(zip(_PREDICTED, expected))),
+        )  # fmt: skip
+        rows.append(row)
     return tuple(rows)
 
 

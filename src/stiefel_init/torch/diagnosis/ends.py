@@ -30,16 +30,12 @@ def inputs_of(given: Iterable[Tensor], first: nn.Module) -> Inputs | None:
     varying = std[std > 1e-12 * rows.abs().amax().clamp(min=1e-300)]
     square = float(rows.square().mean())
     distinct = float(leaving(rows.float().unsqueeze(0).clone())[0, 3]) if len(rows) > 1 else 0.0
+    widest, middle = (float(varying.amax()), float(varying.median())) if len(varying) else (0.0, 0.0)
+    same = 1 - float(std.square().mean()) / square if square > 0 else 1.0
     return Inputs(
-        mean=float(rows.mean()),
-        std=float(rows.std(correction=0)),
-        samples=len(rows),
-        features=rows.shape[1],
-        largest_std=float(varying.amax()) if len(varying) else 0.0,
-        median_std=float(varying.median()) if len(varying) else 0.0,
-        distinct=distinct or None,
-        same=1 - float(std.square().mean()) / square if square > 0 else 1.0,
-    )
+        mean=float(rows.mean()), std=float(rows.std(correction=0)), samples=len(rows), features=rows.shape[1],
+        largest_std=widest, median_std=middle, distinct=distinct or None, same=same,
+    )  # fmt: skip
 
 
 def readable(inputs: Tensor, targets: Any) -> float | None:

@@ -232,12 +232,18 @@ class Observer(TorchFunctionMode):
         self.leaving.add(id(layer), after)
         if smooth:
             self.bending.add(id(layer), torch.cat((before, after), 1))
-        if name in BOUNDS:
-            low, high = BOUNDS[name]
-            edge = 0.5 * (high - low) - (after - 0.5 * (low + high)).abs()
-            layer.saturated = (edge < 0.01 * (high - low)).double().mean()
+        layer.saturated = saturation(name, after, torch.float64)
         self._put(result, Mark(layer, True, mark.plain))
         return result
+
+
+def saturation(name: str, after: Tensor, dtype: torch.dtype = torch.float32) -> Tensor | None:
+    """The fraction of outputs within 1 % of a bound of the activation, if it has one."""
+    if name not in BOUNDS:
+        return None
+    low, high = BOUNDS[name]
+    edge = 0.5 * (high - low) - (after - 0.5 * (low + high)).abs()
+    return (edge < 0.01 * (high - low)).to(dtype).mean()
 
 
 def first_tensor(value: Any) -> Tensor | None:

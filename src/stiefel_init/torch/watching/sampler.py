@@ -11,6 +11,7 @@ Note [what the hooks see]
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -19,13 +20,12 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from ...core.activations import BOUNDS, OF_UNITS
-from ...health.rows import Inputs, Sample
-from ..observe.observer import PASS_ON, RESHAPES, Mark, Observer, Seen, clamp_name, first_tensor, unit_axis
+from ...core.activations import DYING, OF_UNITS
+from ...health.rows import Inputs, Row, Sample
+from ..observe.observer import PASS_ON, RESHAPES, Mark, Observer, Seen, clamp_name, first_tensor, saturation, unit_axis
 from ..observe.statistics import Table, read, scalars
-from .rows import Measures, rows
 from .signal import Signal, numbers
-from .weights import Moves, Spectra, Structure, is_sharded, local
+from .weights import Moves, Spectra, Structure, is_sharded, local, moved
 
 _BOUND = 0.98  # of a tanh: within 1 % of its range
 _ASKED = 8  # weights, at least, that are asked whether gradients of the step before are still there
@@ -231,11 +231,7 @@ class Sampler(Observer):
 
     @guarded
     def _after_activation(self, layer: Seen, name: str, values: Tensor) -> None:
-        after = self._signal.leaves(layer, values)
-        if name in BOUNDS:
-            low, high = BOUNDS[name]
-            edge = 0.5 * (high - low) - (after - 0.5 * (low + high)).abs()
-            layer.saturated = (edge < 0.01 * (high - low)).float().mean()
+        layer.saturated = saturation(name, self._signal.leaves(layer, values))
 
     @guarded
     def _pass_on(self, mark: Mark, result: Any) -> None:
@@ -305,7 +301,7 @@ class Sampler(Observer):
         if isinstance(loss, Tensor):
             facts["loss"] = loss.detach().float().mean()
         saturated = {layer.module: layer.saturated for layer in self.seen if layer.saturated is not None}
-        ran = dict.fromkeys(layer.module for layer in self.seen)
+        ran = {layer.module: layer for layer in self.seen}
         layers = [*ran, *self._idle(ran)]
         whole = [module for module in layers if module not in self._structure.sharded]
         # A step that was skipped has moved nothing; the part that was kept goes before the spectra need memory.
@@ -314,21 +310,20 @@ class Sampler(Observer):
         spectra = [early + now for early, now in zip(self._early, self._spectra.measure(whole))]
         old = {weight: norm for weight, norm in self._leftover.items() if norm is not None}
         inputs: Table = [] if self._inputs is None else [(["inputs"], self._inputs.unsqueeze(0))]
-        tables = (
-            scalars(facts), inputs, scalars(old), scalars(self._gradients), scalars(self._used),
-            moves, scalars(saturated), *spectra, self._signal.table(),
-        )  # fmt: skip
-        single, given, leftover, gradients, used, moved, bounded, sizes, distances, biases, signals = read(tables)
-        found = Measures(
-            gradients, used, moved, bounded, *self._spectra.facts(sizes, distances), biases,
-            numbers(self.seen, signals),
-        )  # fmt: skip
-        entry = given.get("inputs")
+        tables = {
+            "facts": scalars(facts), "inputs": inputs, "leftover": scalars(old), "gradients": scalars(self._gradients),
+            "used": scalars(self._used), "moves": moves, "saturated": scalars(saturated), "sizes": spectra[0],
+            "distances": spectra[1], "biases": spectra[2], "signals": self._signal.table(),
+        }  # fmt: skip
+        known = dict(zip(tables, read(tables.values())))
+        known["sizes"], known["distances"] = self._spectra.facts(known["sizes"], known["distances"])
+        known["signals"] = numbers(self.seen, known["signals"])
+        entry, leftover = known["inputs"].get("inputs"), known["leftover"]
         finite = entry is None or entry[2] == 1
-        loss = single.get("loss", loss)
+        loss = known["facts"].get("loss", loss)
         return Sample(
             step,
-            tuple(rows(self._structure, layers, self.seen, found)),
+            tuple(self._row(module, ran.get(module), known) for module in layers),
             None if loss is None else float(loss),
             self._rate if self._stepped else None,
             _inputs(entry, self._shape) if entry is not None and finite else None,
@@ -337,6 +332,33 @@ class Sampler(Observer):
             self._stepped,
             min(leftover.values()) if leftover and len(leftover) == len(self._leftover) else 0.0,
         )
+
+    def _row(self, module: nn.Module, layer: Seen | None, known: Mapping[str, Any]) -> Row:
+        """What was measured of a layer, by its module, by the ids of its weights, and by that of its call."""
+        weights = self._structure.weights[module]
+        used = [known["used"][id(weight)] for weight in weights if id(weight) in known["used"]]
+        update, inward = moved([known["moves"][id(weight)] for weight in weights if id(weight) in known["moves"]])
+        norm, singular = known["sizes"].get(module, (None, None))
+        no_bias = (math.nan, math.nan) if module in self._structure.biased else (None, None)
+        bias_mean, bias_std = known["biases"].get(module, no_bias)
+        signal: dict[str, Any] = {}
+        if layer is not None and (facts := known["signals"].get(id(layer))) is not None:
+            mean, std, _, active, never, post_mean, post_std, spread, distinct = facts
+            signal = {
+                "activation": layer.activation, "units": layer.units, "samples": layer.samples, "mean": mean,
+                "std": std, "alpha": mean / std if std > 0 else None,
+                "active": None if layer.activation is None else active,
+                "dead": never / layer.units if layer.activation in DYING else None,
+                "saturated": _number(known["saturated"].get(module)), "post_mean": post_mean, "post_std": post_std,
+                "spread": spread, "distinct": distinct if layer.samples > 1 and distinct > 0 else None,
+            }  # fmt: skip
+        return Row(
+            layer=self._structure.names[module], kind=type(module).__name__,
+            gradient=known["gradients"].get(module), weight_gradient=math.hypot(*used) if used else None,
+            update=_number(update), inward=_number(inward), norm=norm, singular=_number(singular),
+            distance=_number(known["distances"].get(module)), bias_mean=bias_mean, bias_std=bias_std,
+            trained=any(weight.requires_grad for weight in weights), **signal,
+        )  # fmt: skip
 
     def _idle(self, ran: Collection[nn.Module]) -> list[nn.Module]:
         """The layers that did not run, but for those that were taken out of the model since the step began."""
@@ -368,3 +390,7 @@ def _inputs(facts: Sequence[float], shape: tuple[int, int]) -> Inputs:
         mean=mean, std=std, samples=shape[0], features=shape[1], largest_std=std, median_std=std, distinct=None,
         same=0.0,
     )  # fmt: skip
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else value
