@@ -53,7 +53,7 @@ def test_all_kernels_of_a_long_plain_row_are_patches_with_that_gain(name: str) -
         layer: Any = model[at]
         expected = draw(Orthogonal(gain(name)), 8, 9 * inputs, seed=3, name=f"{at}.weight")
         np.testing.assert_allclose(layer.weight.detach().flatten(1), expected, atol=1e-6)
-    assert plan["2.weight"].reason == f"one of 5 in a row before {name}: keeps the signal's size"
+    assert plan["2.weight"].reason == f"one of 5 in a chain before {name}: keeps the signal's size"
 
 
 def test_other_rows_are_as_they_were() -> None:

@@ -18,7 +18,6 @@ from ..recipe.layers import ArrayRef, Conv, Layer, Leave
 from ..recipe.plan import Plan
 from ..recipe.trace import Flow, arguments
 from ..schemes import Scheme, SchemeName
-from .initializers import DTYPES
 from .model import Apply, Model
 from .trace import flow_of
 
@@ -121,8 +120,6 @@ def initialize(
 
 class JaxAdapter(ArrayAdapter):
     """A model of Equinox or Flax, as the library that it is of shows it."""
-
-    dtypes = DTYPES
 
     def __init__(self, model: Any, seed: Any, apply: Apply | None, trainable: Any, options: Options) -> None:
         super().__init__(options)

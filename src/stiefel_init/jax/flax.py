@@ -12,7 +12,21 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from ..recipe.layers import ONES, ZEROS, ArrayRef, Constant, Layer, Layout, Leave, Shape, axes, dense, einsum, kernel
+from ..recipe.layers import (
+    ONES,
+    ZEROS,
+    ArrayRef,
+    Constant,
+    Layer,
+    Layout,
+    Leave,
+    Shape,
+    axes,
+    dense,
+    each_axis,
+    einsum,
+    kernel,
+)
 from .model import GUESSES, PIXELS, Apply, Model, example, is_floating, kept, no_rule
 from .trace import flow_of
 
@@ -95,16 +109,12 @@ def _kind(owner: Any) -> str:
 def _convolution(layer: Any, shape: Shape, *, transposed: bool) -> Held:
     size = layer.kernel_size
     window = 1 if isinstance(size, int) else len(size)
-    stride, dilation = (_each(getattr(layer, name), window) for name in ("strides", "kernel_dilation"))
+    stride, dilation = (each_axis(getattr(layer, name), window) for name in ("strides", "kernel_dilation"))
     groups = math.prod(shape[: len(shape) - 2 - window]) * getattr(layer, "feature_group_count", 1)
     held = Layer("convolution", groups, stride, dilation, transposed)
     # A transposed convolution's kernel is (…, inputs, outputs), or (…, outputs, inputs) if `transpose_kernel`.
     swapped = transposed and not layer.transpose_kernel
     return held, kernel(shape, window, swapped=swapped)
-
-
-def _each(value: Any, window: int) -> Shape:
-    return (1,) * window if value is None else (value,) * window if isinstance(value, int) else tuple(value)
 
 
 def _general(layer: Any, shape: Shape, kind: Any) -> Held:

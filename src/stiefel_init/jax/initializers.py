@@ -16,11 +16,11 @@ from ..core import construct as _construct
 from ..core import stream as _stream
 from ..core import validate as _validate
 from ..core.errors import StiefelError
+from ..recipe.layers import DTYPES
 from ..schemes import Scheme, SchemeName, Source, Stiefel, get
 
 __all__ = ["Initializer", "initializer", "stiefel"]
 
-DTYPES = ("float64", "float32", "bfloat16", "float16")
 Axes = int | Sequence[int]
 
 

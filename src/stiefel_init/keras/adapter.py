@@ -17,7 +17,6 @@ from ..recipe.layers import Conv
 from ..recipe.plan import Plan
 from ..recipe.trace import Flow
 from ..schemes import Scheme, SchemeName
-from .initializers import DTYPES
 from .layers import NORMS, parameters_of
 from .trace import flow_of
 
@@ -79,8 +78,6 @@ def initialize_(
 
 class KerasAdapter(ArrayAdapter):
     """A built model of Keras."""
-
-    dtypes = DTYPES
 
     def __init__(self, model: Any, seed: int | None, options: Options) -> None:
         super().__init__(options)

@@ -13,9 +13,8 @@ import numpy as np
 from ..core import validate as _validate
 from ..core.errors import StiefelError
 from ..core.sample import of_kernel
+from ..recipe.layers import DTYPES
 from ..schemes import SchemeName, get
-
-DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 
 @keras.saving.register_keras_serializable(package="stiefel_init")

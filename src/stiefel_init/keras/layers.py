@@ -10,7 +10,7 @@ import keras
 from keras import layers
 
 from ..core.errors import StiefelError
-from ..recipe.layers import ZEROS, ArrayRef, Constant, Layer, Layout, Leave, Shape, dense, einsum, kernel
+from ..recipe.layers import ZEROS, ArrayRef, Constant, Layer, Layout, Leave, Shape, dense, each_axis, einsum, kernel
 
 Held = tuple[Layer | Constant | Leave, Layout | None]
 CONVOLUTIONS = layers.Conv1D, layers.Conv2D, layers.Conv3D
@@ -117,7 +117,7 @@ def _gates(cell: Any, leaf: str, shape: Shape) -> Held:
 
 def _convolution(layer: Any, leaf: str, shape: Shape) -> Held:
     window = len(shape) - 2
-    stride, dilation = (_each(getattr(layer, name), window) for name in ("strides", "dilation_rate"))
+    stride, dilation = (each_axis(getattr(layer, name), window) for name in ("strides", "dilation_rate"))
     if leaf == "depthwise_kernel" or isinstance(layer, DEPTHWISE):
         # (*window, inputs, multiplier): a group for each input.
         inputs, multiplier = shape[window:]
@@ -130,7 +130,3 @@ def _convolution(layer: Any, leaf: str, shape: Shape) -> Held:
     transposed = isinstance(layer, TRANSPOSED)
     groups = 1 if transposed else layer.groups
     return Layer("convolution", groups, stride, dilation, transposed), kernel(shape, window)
-
-
-def _each(value: Any, window: int) -> Shape:
-    return (value,) * window if isinstance(value, int) else tuple(value)

@@ -24,6 +24,7 @@ from ..schemes import Recipe as AsScheme
 from .advice import note
 from .layers import (
     CONV_MODES,
+    DTYPES,
     ArrayRef,
     Constant,
     Conv,
@@ -345,7 +346,6 @@ class ArrayAdapter(Adapter[ArrayRef]):
     """An adapter of a framework that takes values as NumPy arrays: drawn on the host, and laid out as stored."""
 
     seed: int
-    dtypes = ("float64", "float32", "bfloat16", "float16")
 
     def __init__(self, options: Options) -> None:
         refuse_torch_only(options.scheme)
@@ -391,11 +391,9 @@ class ArrayAdapter(Adapter[ArrayRef]):
 
     def write(self, planned: list[tuple[ArrayRef, Draw]], options: Options, roles: Callable[[], Roles]) -> None:
         for parameter, _ in planned:
-            if (kind := self.dtype(parameter.key)) not in self.dtypes:
+            if (kind := self.dtype(parameter.key)) not in DTYPES:
                 name = parameter.name
-                raise StiefelError(
-                    f"{name} has dtype {kind}; use one of {', '.join(self.dtypes)}, or pass skip={name!r}."
-                )
+                raise StiefelError(f"{name} has dtype {kind}; use one of {', '.join(DTYPES)}, or pass skip={name!r}.")
         if not options.dry_run:
             self.put(self._values(planned))
 

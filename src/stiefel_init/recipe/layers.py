@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+DTYPES = ("float64", "float32", "bfloat16", "float16")
+"""Of weights, in every framework."""
 Conv = Literal["delta", "flatten"]
 CONV_MODES: tuple[Conv, ...] = get_args(Conv)
 Shape = tuple[int, ...]
@@ -104,6 +106,11 @@ class Matrices:
             return weight[None]
         apart = weight.reshape(self.count, weight.shape[0] // self.count, *weight.shape[1:])
         return apart[(..., *self.tap)]
+
+
+def each_axis(value: int | Sequence[int] | None, window: int) -> Shape:
+    """A convolution's option for each of its axes, however it was given."""
+    return (1,) * window if value is None else (value,) * window if isinstance(value, int) else tuple(value)
 
 
 class Weight(NamedTuple):

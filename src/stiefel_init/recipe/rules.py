@@ -122,7 +122,7 @@ def linear(m: int, n: int, role: Role, *, biased: bool = True) -> tuple[Scheme, 
         return Lifted(raised), role.stem
     if role.on_tokens:  # Note [token axis]
         gain_after = 1.0 if role.activation is None else math.sqrt(_power(role.activation))
-        return Orthogonal(gain_after), "mixes places, not channels"
+        return Orthogonal(gain_after), "mixes tokens, not channels"
     if role.makes_code and m < n:  # Note [codes]
         return Centred(), "makes a code: nothing rectifies it"
     if role.reads_code and m > n:
@@ -221,7 +221,7 @@ def _kernel(weight: Weight, role: Role) -> Draw:
     if upsamples > 1:
         return Draw(whole, Orthogonal(factor * upsamples))
     if fades:  # Note [gains]
-        reason = f"one of {role.chain} in a row before {role.activation}: keeps the signal's size"
+        reason = f"one of {role.chain} in a chain before {role.activation}: keeps the signal's size"
         return Draw(whole, Orthogonal(factor), reason)
     tap = int(np.ravel_multi_index(at_centre.tap, weight.shape[2:]))
     return Draw(whole, Blend(1 / math.sqrt(role.chain), whole.receptive, tap, factor))

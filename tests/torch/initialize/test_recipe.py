@@ -267,32 +267,32 @@ def test_branches_that_a_normalization_holds_are_left_as_they_are() -> None:
 
 
 class Mixing(nn.Module):
-    """One layer over channels, then one over places."""
+    """One layer over channels, then one over tokens."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stem, self.norm = nn.Linear(4, 16), nn.LayerNorm(16)
-        self.channels, self.places, self.back = nn.Linear(16, 16), nn.Linear(9, 12), nn.Linear(12, 9)
+        self.channels, self.tokens, self.back = nn.Linear(16, 16), nn.Linear(9, 12), nn.Linear(12, 9)
         self.head = nn.Linear(16, 2)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
         x = x + self.channels(self.norm(x))
-        x = x + self.back(torch.relu(self.places(self.norm(x).transpose(1, 2)))).transpose(1, 2)
+        x = x + self.back(torch.relu(self.tokens(self.norm(x).transpose(1, 2)))).transpose(1, 2)
         return self.head(self.norm(x).mean(1))
 
 
 @pytest.mark.parametrize("inputs", [None, torch.ones(2, 9, 4)], ids=["read", "watched"])
-def test_layers_over_places_have_no_preferred_direction(inputs: Tensor | None) -> None:
+def test_layers_over_the_token_axis_have_no_preferred_direction(inputs: Tensor | None) -> None:
     model = Mixing()
     plan = initialize_(model, seed=0, inputs=inputs)
     assert check(model.channels.weight.detach())
-    for layer, gain in ((model.places, 2.0), (model.back, 1.0)):
+    for layer, gain in ((model.tokens, 2.0), (model.back, 1.0)):
         weight = layer.weight.detach()
         small = weight.T @ weight if len(weight) > weight.shape[1] else weight @ weight.T
         torch.testing.assert_close(small, gain * torch.eye(9), atol=1e-5, rtol=0)
         assert not check(weight / math.sqrt(gain))
-    assert "places" in plan["places.weight"].reason
+    assert "tokens" in plan["tokens.weight"].reason
 
 
 class Gated(nn.Module):

@@ -118,13 +118,6 @@ def test_a_dry_run_advances_no_buffers() -> None:
     assert all(map(torch.equal, model.buffers(), before))
 
 
-def test_two_parameters_on_one_storage_are_one() -> None:
-    model: Any = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
-    model[2].weight = nn.Parameter(model[0].weight.data)
-    plan = initialize_(model, seed=0)
-    assert plan["2.weight"].action == "tied to 0.weight"
-
-
 def test_lora_adapters_are_left_alone() -> None:
     class Adapted(nn.Module):
         """As the package peft builds it."""
