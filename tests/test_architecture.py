@@ -42,23 +42,16 @@ def modules(source: Path) -> dict[str, Path]:
 
 def imported(name: str, text: str, known: Mapping[str, object], *, package: bool = False) -> Iterator[str]:
     """The known modules that a module imports anywhere in its text: in functions and for type checkers too."""
-    parent = name if package else name.rpartition(".")[0]
+    parent = (name if package else name.rpartition(".")[0]).split(".")
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield from _nearest(alias.name, known)
+            yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                above = parent.split(".")[: len(parent.split(".")) - node.level + 1]
-                base = ".".join([*above, *([base] if base else [])])
+            above = parent[: len(parent) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
             for alias in node.names:
                 whole = f"{base}.{alias.name}"
-                yield from [whole] if whole in known else _nearest(base, known)
-
-
-def _nearest(name: str, known: Mapping[str, object]) -> list[str]:
-    return [name] if name in known else []
+                yield from (module for module in [whole if whole in known else base] if module in known)
 
 
 def graph() -> dict[str, set[str]]:
@@ -72,13 +65,13 @@ def graph() -> dict[str, set[str]]:
 
 def layer(name: str) -> int:
     """The place of a module in the order; that of the longest name that stands for it."""
-    best, place = "", -1
-    for number, names in enumerate(LAYERS):
-        for one in names:
-            inside = name == one or (one not in EXACT and name.startswith(f"{one}."))
-            if inside and len(one) > len(best):
-                best, place = one, number
-    return place
+    inside = [
+        (len(prefix), number)
+        for number, prefixes in enumerate(LAYERS)
+        for prefix in prefixes
+        if name == prefix or (prefix not in EXACT and name.startswith(f"{prefix}."))
+    ]
+    return max(inside, default=(0, -1))[1]
 
 
 def test_every_module_has_a_layer() -> None:
@@ -113,7 +106,9 @@ def test_the_core_and_the_theory_need_no_framework() -> None:
                 alias.split(".")[0]
                 for node in ast.walk(ast.parse(path.read_text()))
                 if isinstance(node, ast.Import | ast.ImportFrom) and not getattr(node, "level", 0)
-                for alias in ([one.name for one in node.names] if isinstance(node, ast.Import) else [node.module or ""])
+                for alias in (
+                    [name.name for name in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+                )
             }
             assert not found & foreign, name
 

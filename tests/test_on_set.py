@@ -233,20 +233,18 @@ def test_without_the_ones_steps_are_those_of_the_stiefel_manifold(m: int, n: int
     w = np.linalg.qr(normals(max(m, n), min(m, n)))[0]
     w = w if m >= n else w.T
     first = second = np.zeros((m, n))
-    theirs, moments = w, [np.zeros((m, n))] * 2
+    theirs, m1, m2 = w, np.zeros((m, n)), np.zeros((m, n))
     for step in range(1, 4):
         g = normals(m, n, seed=step)
         w, first, second = geometry.adam_step(w, g, first, second, step, 1e-3, ones=False)
         if m == n:  # moments of the generator K, in coordinates √2·K
-            k = 0.5 * (g @ theirs.T - theirs @ g.T)
-            moments = [0.9 * moments[0] + 0.1 * k, 0.999 * moments[1] + 0.001 * 2 * k**2]
-            quotient = 2**0.5 * moments[0] / (1 - 0.9**step) / (np.sqrt(moments[1] / (1 - 0.999**step)) + 1e-8)
+            g = (g @ theirs.T - theirs @ g.T) / 2**0.5
+        m1, m2 = 0.9 * m1 + 0.1 * g, 0.999 * m2 + 0.001 * g**2
+        m1 = m1 if m == n else geometry.tangent(theirs, m1)
+        quotient = m1 / (1 - 0.9**step) / (np.sqrt(m2 / (1 - 0.999**step)) + 1e-8)
+        if m == n:
             theirs = expm(-1e-3 * quotient / 2**0.5) @ theirs
         else:
-            mixed = 0.9 * moments[0] + 0.1 * g
-            moments = [geometry.tangent(theirs, mixed), 0.999 * moments[1] + 0.001 * g**2]
-            quotient = moments[0] / (1 - 0.9**step) / (np.sqrt(moments[1] / (1 - 0.999**step)) + 1e-8)
-            u, _, v = np.linalg.svd(theirs - 1e-3 * geometry.tangent(theirs, quotient), full_matrices=False)
-            theirs = u @ v
+            theirs = polar(theirs - 1e-3 * geometry.tangent(theirs, quotient))
     np.testing.assert_allclose(w, theirs, atol=1e-8)
     assert not is_member(w)

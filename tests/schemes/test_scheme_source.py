@@ -138,6 +138,8 @@ def test_what_a_source_gives_is_a_batch_in_the_precision_of_the_computation(
         assert "int" in told(source.array(np.arange(3)))[1]
         square = source.normals(3, 3)
         assert told(source.expm1_skew(square - square.mT, 20.0)) == ((count, 3, 3), working)
+        legacy: Any = source
+        assert legacy.turn == legacy.expm1_skew  # its name in release 0.2
         precise = source.precise()
         finest = working if source.xp.__name__ == "jax.numpy" else "float64"
         assert told(precise.normals(2, 7)) == ((count, 2, 7), finest)

@@ -238,12 +238,7 @@ def test_lees_units_are_followed_through_any_shape(widths: list[int], mean: floa
         back = (gradient * (y > 0)) @ w
         factors.append(np.linalg.norm(back) / np.linalg.norm(gradient))
         gradient = back
-    for predicted, measured in (
-        (p.pre_mean, [y.mean() for _, y, _ in layers]),
-        (p.pre_std, [y.std() for _, y, _ in layers]),
-        (p.active, [(y > 0).mean() for _, y, _ in layers]),
-        (p.post_mean, [x.mean() for _, _, x in layers]),
-        (p.post_std, [x.std() for _, _, x in layers]),
-        (p.gradient_factor, factors[::-1]),
-    ):
-        np.testing.assert_allclose(predicted, measured, atol=0.01)
+    measured = [(y.mean(), y.std(), (y > 0).mean(), x.mean(), x.std()) for _, y, x in layers]
+    predicted = p.pre_mean, p.pre_std, p.active, p.post_mean, p.post_std
+    np.testing.assert_allclose(np.transpose(predicted), measured, atol=0.01)
+    np.testing.assert_allclose(p.gradient_factor, factors[::-1], atol=0.01)

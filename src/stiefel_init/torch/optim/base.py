@@ -41,9 +41,9 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
         if not listed:
             raise StiefelError("params is empty; give a model, or parameters of one.")
         groups = listed if isinstance(listed[0], dict) else [{"params": listed}]
-        prepared, moves = self._prepare(groups, defaults, readings)
+        prepared, strays = self._prepare(groups, defaults, readings)
         super().__init__(prepared, defaults)
-        _carry_out(moves)
+        _project_strays(strays)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group, as the constructor takes them.
@@ -57,14 +57,14 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
         if "matrices" in param_group:  # the constructor has prepared it
             super().add_param_group(param_group)
             return
-        prepared, moves = self._prepare([param_group], self.defaults, {})
+        prepared, strays = self._prepare([param_group], self.defaults, {})
         for group in prepared:
             super().add_param_group(group)
-        _carry_out(moves)
+        _project_strays(strays)
 
     def _prepare(
         self, groups: list[Any], defaults: dict[str, Any], readings: dict[int, tuple[Batch, ...]]
-    ) -> tuple[list[dict[str, Any]], _Moves]:
+    ) -> tuple[list[dict[str, Any]], _Strays]:
         """The groups, each either on the set or not; and what is to be projected first."""
         prepared: list[dict[str, Any]] = []
         chosen: list[tuple[Tensor, Batch]] = []
@@ -97,7 +97,7 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
             for on_set, pairs in parts:
                 part = {"params": [item for item, _ in pairs], "matrices": [batch for _, batch in pairs]}
                 prepared.append(self._options(on_set) | group | part | {"on_set": on_set})
-        return prepared, _find(chosen)
+        return prepared, _strays_of(chosen)
 
     def _options(self, on_set: bool) -> dict[str, Any]:
         """Options of such a group that are not those of the optimizer."""
@@ -211,8 +211,8 @@ def _split(items: list[Any], readings: dict[int, tuple[Batch, ...]]) -> list[Par
     outside: list[tuple[Any, Any]] = []
     for item in items:
         tensor = tensor_of(item)
-        found = readings.get(id(tensor), any_reading(tuple(tensor.shape)))
-        batch = reading_in_set(tensor, found) if tensor.requires_grad else None
+        possible = readings.get(id(tensor), any_reading(tuple(tensor.shape)))
+        batch = reading_in_set(tensor, possible) if tensor.requires_grad else None
         (outside if batch is None else inside).append((item, batch))
     return [part for part in ((True, inside), (False, outside)) if part[1]]
 
@@ -243,35 +243,35 @@ def _reading(tensor: Tensor, batch_dims: Any) -> Batch:
     return math.prod(shape[:batch_dims]), shape[batch_dims], math.prod(shape[batch_dims + 1 :])
 
 
-class _Moves(NamedTuple):
+class _Strays(NamedTuple):
     """Matrices that are to be projected: parameters, how to read them, their nearest members; of `total` in all."""
 
-    strays: list[tuple[Tensor, Batch, Tensor]]
+    matrices: list[tuple[Tensor, Batch, Tensor]]
     furthest: float
     total: int
 
 
-def _find(chosen: list[tuple[Tensor, Batch]]) -> _Moves:
+def _strays_of(chosen: list[tuple[Tensor, Batch]]) -> _Strays:
     """Which of these matrices are not in the set; refuses those without one nearest member."""
-    strays, furthest = [], 0.0
+    matrices, furthest = [], 0.0
     for tensor, batch in chosen:
         if math.prod(batch) and reading_in_set(tensor, [batch]) is None:
             members, distance = nearest(whole(tensor).reshape(batch), f"a parameter of shape {tuple(tensor.shape)}")
-            strays.append((tensor, batch, members))
+            matrices.append((tensor, batch, members))
             furthest = max(furthest, float(distance.max()))
-    return _Moves(strays, furthest, sum(batch[0] for _, batch in chosen))
+    return _Strays(matrices, furthest, sum(batch[0] for _, batch in chosen))
 
 
-def _carry_out(moves: _Moves) -> None:
+def _project_strays(strays: _Strays) -> None:
     """Project, and say so."""
-    if not moves.strays:
+    if not strays.matrices:
         return
-    for tensor, _, members in moves.strays:
+    for tensor, _, members in strays.matrices:
         write([tensor], [members])
-    moved = sum(batch[0] for _, batch, _ in moves.strays)
+    moved = sum(batch[0] for _, batch, _ in strays.matrices)
     warnings.warn(
-        f"{moved} of {moves.total} matrices with on_set=True were not in the set and are now their nearest members, up "
-        f"to {moves.furthest:.2g} away (Frobenius norm).",
+        f"{moved} of {strays.total} matrices with on_set=True were not in the set and are now their nearest members, "
+        f"up to {strays.furthest:.2g} away (Frobenius norm).",
         stacklevel=4,
     )
 
