@@ -35,7 +35,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 from stiefel_init import StiefelError
 from stiefel_init.core import stream as _stream
 from stiefel_init.lab.train.cell import PRECISIONS, Cell, OptimizerName, ScheduleName, stack_key
-from stiefel_init.lab.train.evaluation import NOISE, evaluate
+from stiefel_init.lab.train.evaluation import evaluate
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.graph import Dropout
 from stiefel_init.lab.train.problem import Problem
@@ -230,12 +230,13 @@ def test_the_test_score_is_that_of_each_network_on_its_own_test_rows(
 
 def test_calibration_and_noise_are_measured_once_networks_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stiefel_init.lab.train.evaluation.ROWS", 16)  # 40 rows in three parts, noise in the first
+    monkeypatch.setattr("stiefel_init.lab.train.evaluation.NOISE", 2.0)  # so much that it shows in 16 rows
     problems = [images(20), images(20, seed=1)]
     stack = Stack([Cell("none", depth=2, width=6, seed=seed) for seed in range(2)], problems, DEVICE)
     scramble_(stack)
     assert evaluate(stack)[2:] == (None, None, None)
     tested = evaluate(stack, last=True)
-    noise = NOISE * _stream.normals(_stream.key(0, "noise"), (0, 16), (0, 21), np.float64)
+    noise = 2.0 * _stream.normals(_stream.key(0, "noise"), (0, 16), (0, 21), np.float64)
     for index, problem in enumerate(problems):
         x, y = torch.from_numpy(problem.test_features).double() / problem.scale, problem.test_targets
         with torch.no_grad():
