@@ -15,7 +15,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, cast
 
 import torch
 
@@ -314,9 +315,9 @@ def problems_on_node(settings: NodeSettings, cores: int, datasets: Iterable[str]
                 register_activation(name, f, slope)
         _prepared.clear()
         _prepared[settings.token] = Problems()
-    made = _prepared[settings.token]
+    made, fetch = _prepared[settings.token], cast(Callable[..., Dataset], ray.get)
     for name in datasets:
-        made.provide(name, lambda name=name: ray.get(settings.datasets[name]))
+        made.provide(name, partial(fetch, settings.datasets[name]))
     return made
 
 
