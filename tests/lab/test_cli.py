@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -19,7 +19,10 @@ import typer
 from laboratory import ROOT, TINY, Cli, Done, csv_of, refused
 
 from stiefel_init import __version__
-from stiefel_init.lab import cli
+from stiefel_init.lab import cli, options
+from stiefel_init.lab.data.dataset import TASKS
+from stiefel_init.lab.train.cell import OPTIMIZERS, PRECISIONS, SCHEDULES
+from stiefel_init.lab.train.runner import DeviceName
 
 GROUPS: tuple[Any, ...] = (typer.main.get_command(cli.app), typer.main.get_command(cli.data_app))
 COMMANDS: list[tuple[str, ...]] = [(name,) for name in GROUPS[0].commands]
@@ -45,6 +48,12 @@ def test_the_commands_are_those_of_users_and_of_the_paper() -> None:
 
 def test_the_version(stiefel_init: Cli) -> None:
     assert stiefel_init("--version") == (0, f"stiefel-init {__version__}\n", "")
+
+
+def test_choices_are_those_of_the_laboratory() -> None:
+    assert get_args(options.Optimizer) == OPTIMIZERS
+    assert (get_args(options.Schedule), get_args(options.Precision)) == (SCHEDULES, PRECISIONS)
+    assert (get_args(options.TargetKind), get_args(options.Device)) == (TASKS, get_args(DeviceName))
 
 
 # JSON: nothing else on stdout, with the numbers of the table.
@@ -142,6 +151,7 @@ BAD_TRAINING: dict[str, tuple[str, ...]] = {
     "--device tpu": ("--device='tpu' is not known", "'auto'", "'cpu'", "'cuda'"),
     "--task regression": ("--task regression is for files",),
     "--target age": ("--target age is for files",),
+    "--task ranking": ("--task='ranking' is not known", "'regression'"),
     "--decimal ;": ("--decimal=';' is not known", "','"),
     "--data letters.csv --target letter --drop when": ("26 different whole numbers", "--task classification"),
     "--data letters.csv --target kind": ("column when holds dates", "--drop when"),

