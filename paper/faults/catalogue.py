@@ -75,7 +75,7 @@ def half(name: str) -> Half:
     """The half of the catalogue that a fault belongs to, decided by its name alone.
 
     >>> half("softmax-before-cross-entropy")
-    'choose'
+    'score'
     """
     return "choose" if hashlib.sha256(name.encode()).digest()[-1] % 2 == 0 else "score"
 
