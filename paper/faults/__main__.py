@@ -1,8 +1,6 @@
 """`python -m paper.faults`: the catalogue as a list, or with `--check [name …]` the proof with three seeds that each
 fault holds."""
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import time

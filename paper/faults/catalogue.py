@@ -1,8 +1,6 @@
 """The record of a reported fault, the table of all of them, the split into two halves, and the criterion by which a
 fault counts as one."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 from collections.abc import Callable
