@@ -1,6 +1,5 @@
-"""`python -m paper.faults`: the catalogue as a list, or with `--check [name …]` the proof that each fault holds."""
-
-from __future__ import annotations
+"""`python -m paper.faults`: the catalogue as a list, or with `--check [name …]` the proof with three seeds that each
+fault holds."""
 
 import argparse
 import multiprocessing
@@ -27,27 +26,27 @@ def _judged(name: str) -> tuple[str, bool, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m paper.faults", description=__doc__)
-    parser.add_argument(
-        "--check",
-        nargs="*",
-        metavar="NAME",
-        help="train both programs with three seeds: of these faults or classes, of all without a name",
-    )
+    parser.add_argument("--half", choices=("choose", "score"), help="of this half alone")
+    parser.add_argument("--check", nargs="*", metavar="NAME", help="of these faults or classes, or of all")
     arguments = parser.parse_args()
+    wanted = {*(arguments.check or [])}
+    chosen = [
+        fault
+        for fault in FAULTS.values()
+        if arguments.half in (None, half(fault.name)) and (not wanted or wanted & {fault.name, fault.kind})
+    ]
     if arguments.check is None:
-        for fault in FAULTS.values():
-            print(f"{half(fault.name):6}  {fault.kind:14}  {fault.name}: {fault.cause}  {fault.source}")
-        for (kind, part), count in sorted(Counter((f.kind, half(f.name)) for f in FAULTS.values()).items()):
-            print(f"{kind:14} {part:6} {count}")
+        for fault in chosen:
+            print(f"{half(fault.name):6}  {fault.kind:12}  {fault.name}: {fault.cause}  {fault.source}")
+        for (kind, part), count in sorted(Counter((fault.kind, half(fault.name)) for fault in chosen).items()):
+            print(f"{kind:12} {part:6} {count}")
         return 0
     with multiprocessing.get_context("fork").Pool(2) as pool:
         failed = []
-        for name, holds, line in pool.imap(
-            _judged, [n for n in FAULTS if not arguments.check or {n, FAULTS[n].kind} & {*arguments.check}]
-        ):
+        for name, holds, line in pool.imap(_judged, [fault.name for fault in chosen]):
             print(line, flush=True)
             failed += [] if holds else [name]
-    print(f"{len(failed)} do not hold: {', '.join(failed)}" if failed else "all hold")
+    print(f"{len(failed)} do not hold: {', '.join(failed)}" if failed else f"all {len(chosen)} hold")
     return int(bool(failed))
 
 

@@ -1,7 +1,5 @@
 """Initialization and architecture: networks that cannot learn as they are drawn or built."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

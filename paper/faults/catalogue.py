@@ -1,8 +1,6 @@
 """The record of a reported fault, the table of all of them, the split into two halves, and the criterion by which a
 fault counts as one."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 from collections.abc import Callable
@@ -75,7 +73,7 @@ def half(name: str) -> Half:
     """The half of the catalogue that a fault belongs to, decided by its name alone.
 
     >>> half("softmax-before-cross-entropy")
-    'choose'
+    'score'
     """
     return "choose" if hashlib.sha256(name.encode()).digest()[-1] % 2 == 0 else "score"
 

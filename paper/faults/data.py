@@ -1,7 +1,5 @@
 """Data: scales, statistics, missing values, labels that do not belong to their inputs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

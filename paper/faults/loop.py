@@ -1,40 +1,37 @@
 """The loop: order of its lines, learning rate and schedule, precision, and the batches that it draws."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import lr_scheduler
+from torch.optim import Optimizer, lr_scheduler
 
 from .catalogue import Program
 from .tasks import Task, adam, digits, houses, mlp, program, sgd, shuffled
 
 
 def script(
-    task: Task,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
     step: Callable[[Tensor, int], None],
+    model: nn.Module,
+    optimizer: Optimizer,
+    task: Task | None = None,
     steps: int = 300,
 ) -> Program:
     """A program whose loop computes the loss and leaves the rest, from backward on, to `step(loss, number)`."""
+    data = task or digits()
     numbers = iter(range(10**6))
 
     def whole(x: Tensor, y: Tensor) -> Tensor:
-        loss = task.loss(model(x), y)
+        loss = data.loss(model(x), y)
         step(loss, next(numbers))
         return loss
 
-    return program(task, model, optimizer, step=whole, steps=steps)
+    return program(data, model, optimizer, step=whole, steps=steps)
 
 
-def scheduled(
-    optimizer: torch.optim.Optimizer, schedule: Callable[[float, int], None]
-) -> Callable[[Tensor, int], None]:
+def scheduled(optimizer: Optimizer, schedule: Callable[[float, int], None]) -> Callable[[Tensor, int], None]:
     """The usual step, and after it `schedule(loss, number)`."""
 
     def step(loss: Tensor, number: int) -> None:
@@ -55,7 +52,7 @@ def zeroed_between_backward_and_step(repaired: bool) -> Program:
         (optimizer.step if repaired else optimizer.zero_grad)()
         (optimizer.zero_grad if repaired else optimizer.step)()
 
-    return script(digits(), model, optimizer, step)
+    return script(step, model, optimizer)
 
 
 def gradients_never_zeroed(repaired: bool) -> Program:
@@ -68,7 +65,7 @@ def gradients_never_zeroed(repaired: bool) -> Program:
         loss.backward()
         optimizer.step()
 
-    return script(houses(), model, optimizer, step)
+    return script(step, model, optimizer, houses())
 
 
 def zeroed_once_per_epoch(repaired: bool) -> Program:
@@ -81,7 +78,7 @@ def zeroed_once_per_epoch(repaired: bool) -> Program:
         loss.backward()
         optimizer.step()
 
-    return script(digits(), model, optimizer, step)
+    return script(step, model, optimizer)
 
 
 def no_step(repaired: bool) -> Program:
@@ -94,7 +91,7 @@ def no_step(repaired: bool) -> Program:
         if repaired:
             optimizer.step()
 
-    return script(digits(), model, optimizer, step)
+    return script(step, model, optimizer)
 
 
 def scheduler_stepped_instead(repaired: bool) -> Program:
@@ -111,7 +108,7 @@ def scheduler_stepped_instead(repaired: bool) -> Program:
             warnings.simplefilter("ignore")  # the version of the report did not warn yet
             scheduler.step()
 
-    return script(houses(), model, optimizer, step)
+    return script(step, model, optimizer, houses())
 
 
 def clipped_far_below_gradients(repaired: bool) -> Program:
@@ -124,7 +121,7 @@ def clipped_far_below_gradients(repaired: bool) -> Program:
         nn.utils.clip_grad_norm_(model.parameters(), 5.0 if repaired else 0.02)
         optimizer.step()
 
-    return script(digits(), model, optimizer, step)
+    return script(step, model, optimizer)
 
 
 def clipped_before_unscaling(repaired: bool) -> Program:
@@ -146,7 +143,7 @@ def clipped_before_unscaling(repaired: bool) -> Program:
             unscale()
         optimizer.step()
 
-    return script(digits(), model, optimizer, step)
+    return script(step, model, optimizer)
 
 
 def half_precision_without_scaling(repaired: bool) -> Program:
@@ -163,7 +160,7 @@ def half_precision_without_scaling(repaired: bool) -> Program:
         (scale * loss).backward()
         optimizer.step()
 
-    return script(task, model, optimizer, step)
+    return script(step, model, optimizer, task)
 
 
 def scheduler_stepped_per_batch(repaired: bool) -> Program:
@@ -175,7 +172,7 @@ def scheduler_stepped_per_batch(repaired: bool) -> Program:
         if not repaired or number % 60 == 59:
             scheduler.step()
 
-    return script(digits(), model, optimizer, scheduled(optimizer, schedule))
+    return script(scheduled(optimizer, schedule), model, optimizer)
 
 
 def plateau_of_the_wrong_sign(repaired: bool) -> Program:
@@ -187,7 +184,7 @@ def plateau_of_the_wrong_sign(repaired: bool) -> Program:
         if number % 5 == 4:
             scheduler.step(-loss)  # grows as the model gets better
 
-    return script(digits(), model, optimizer, scheduled(optimizer, schedule))
+    return script(scheduled(optimizer, schedule), model, optimizer)
 
 
 def warm_up_counted_in_epochs(repaired: bool) -> Program:
@@ -199,7 +196,7 @@ def warm_up_counted_in_epochs(repaired: bool) -> Program:
         if repaired or number % 20 == 19:
             scheduler.step()
 
-    return script(digits(), model, optimizer, scheduled(optimizer, schedule), 500)
+    return script(scheduled(optimizer, schedule), model, optimizer, steps=500)
 
 
 def learning_rate_too_high(repaired: bool) -> Program:
@@ -237,7 +234,7 @@ def accumulated_without_division(repaired: bool) -> Program:
             optimizer.step()
             optimizer.zero_grad()
 
-    return script(digits(), model, optimizer, step, 40 * parts)
+    return script(step, model, optimizer, steps=40 * parts)
 
 
 def zeroed_in_each_part(repaired: bool) -> Program:
@@ -251,7 +248,7 @@ def zeroed_in_each_part(repaired: bool) -> Program:
         if number % parts == parts - 1:
             optimizer.step()
 
-    return script(digits(), model, optimizer, step, 60 * parts)
+    return script(step, model, optimizer, steps=60 * parts)
 
 
 def sorted_by_class(repaired: bool) -> Program:

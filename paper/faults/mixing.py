@@ -1,7 +1,5 @@
 """Mixing across samples or time: axes taken for each other, and masks that are missing or the wrong way round."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Modes and normalization: running statistics, batches that are too small, dropout that is too strong or never off."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

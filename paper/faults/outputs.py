@@ -1,7 +1,5 @@
 """Outputs against loss and targets."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """The model against the optimizer: parameters that are missing, stale, frozen, cut off or shared."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

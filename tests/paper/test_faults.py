@@ -1,0 +1,68 @@
+"""The catalogue of reported faults: its table, its programs, and that they hold."""
+
+import inspect
+from dataclasses import replace
+from importlib import import_module
+
+import pytest
+import torch
+from paper.faults import FAULTS, half, judge
+
+KINDS = ("outputs", "parameters", "modes", "loop", "mixing", "architecture", "data")
+
+
+def test_every_report_is_told_and_stands_alone() -> None:
+    for fault in FAULTS.values():
+        assert fault.source.startswith("https://"), fault.name
+        assert all((fault.report, fault.cause, fault.repair)), fault.name
+        assert fault.why or (fault.reach, fault.margin) == (0.6, 0.6), (
+            f"{fault.name} has its own criterion and no reason"
+        )
+    assert len({fault.source for fault in FAULTS.values()}) == len(FAULTS) >= 90
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_program_has_its_row(kind: str) -> None:
+    module = import_module(f"paper.faults.{kind}")
+    programs = {
+        name.replace("_", "-")
+        for name, build in inspect.getmembers(module, inspect.isfunction)
+        if build.__module__ == module.__name__ and list(inspect.signature(build).parameters) == ["repaired"]
+    }
+    assert programs == {fault.name for fault in FAULTS.values() if fault.kind == kind}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_halves_have_faults_of_each_class(kind: str) -> None:
+    assert {half(fault.name) for fault in FAULTS.values() if fault.kind == kind} == {"choose", "score"}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_both_programs_start_and_repeat(name: str) -> None:
+    for repaired in (False, True):
+        program, again = (FAULTS[name].make(repaired, 3) for _ in range(2))
+        assert torch.equal(program.inputs, again.inputs) or program.inputs.isnan().any()
+        pairs = zip(program.model.parameters(), again.model.parameters(), strict=True)
+        assert all(torch.equal(one, other) for one, other in pairs)
+        assert program.loss(program.model(program.inputs), program.targets).dim() == 0
+
+
+def test_the_hook_sees_each_step_and_does_not_change_the_score() -> None:
+    seen: list[int] = []
+    make = FAULTS["no-step"].make
+    assert make(True, 0).train(lambda step, loss: seen.append(step)) == make(True, 0).train(None)
+    assert seen == list(range(300))
+
+
+def test_a_fault_that_does_no_harm_does_not_hold() -> None:
+    fault = FAULTS["no-step"]
+    assert judge(fault, (0,)).holds
+    assert not judge(replace(fault, make=lambda repaired, seed: fault.make(True, seed)), (0,)).holds
+    assert not judge(replace(fault, make=lambda repaired, seed: fault.make(False, seed)), (0,)).holds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_fault_holds_with_three_seeds(name: str) -> None:
+    verdict = judge(FAULTS[name])
+    assert verdict.holds, verdict
