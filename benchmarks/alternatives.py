@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from _timing import RECORDS, in_turns, machine, write_record
-from paper.studies.member_cells import TUNING_SEED
+from paper.studies.members import TUNING_SEED
 from torch import Tensor, nn
 
 from stiefel_init.lab.data import Dataset, load

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from _timing import machine, write_record
 from paper.results import Results
+from paper.tables.images import Table3
 from paper.tables.protocol import SCHEMES
-from paper.tables.table3 import Table3
 from scipy import stats
 
 from stiefel_init.lab.train.cell import Cell, PrecisionName

@@ -1,4 +1,4 @@
-"""The part of docs/rivals.md on starts for residual networks and transformers, from its record."""
+"""The part of docs/baselines.md on starts for residual networks and transformers, from its record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.study.significance import Compared, compared, welch
 from stiefel_init.lab.train.task import ACCURACY
 
-RIVALS = Path(__file__).parent.parent / "docs" / "rivals.md"
+RIVALS = Path(__file__).parent.parent / "docs" / "baselines.md"
 RECORD = Path(__file__).parent / "records" / "residual-rivals-cpu.json"
 START, END = "<!-- residual -->\n", "<!-- end of residual -->"
 NEEDS = {

@@ -20,7 +20,8 @@ import numpy as np
 from _timing import RECORDS
 from paper.registry import experiments
 from paper.results import Results
-from paper.studies import rival_cells as study
+from paper.studies.baselines import FAST, Baselines
+from paper.studies.kit import DEEP
 
 from stiefel_init.lab.progress import duration
 from stiefel_init.lab.report.tables import Table
@@ -108,13 +109,13 @@ def cost(cells: Sequence[Cell], tasks: Tasks, engine: Engine, compiled: set[obje
 
 def _assumed(cell: Cell, failing: Container[str]) -> float:
     """The score that a network which chooses a rate is taken to have."""
-    return 10.0 if cell.depth >= study.DEEP and study.name_of(cell).removesuffix(study.FAST) in failing else 90.0
+    return 10.0 if cell.depth >= DEEP and Baselines().contender(cell).removesuffix(FAST) in failing else 90.0
 
 
 def plan(engine: Engine, seeds: int, tasks: Tasks, failing: Container[str] = ()) -> Table:
     """The stages of the study, in their order."""
     rows, total, compiled, known = [], 0.0, set[object](), dict[Cell, Record]()
-    for number, (stage, search) in enumerate(zip(study.FULL, study.searches(False)), 1):
+    for number, (stage, search) in enumerate(zip(Baselines.stages[False], Baselines().searches(False)), 1):
         chosen = list(search.tuning)
         known |= {cell: Record(cell, ACCURACY, _assumed(cell, failing)) for cell in chosen}
         compared = search.compared(seeds, known)
@@ -123,7 +124,7 @@ def plan(engine: Engine, seeds: int, tasks: Tasks, failing: Container[str] = ())
         settings = [setting for part in stage for setting in part.settings]
         data = ", ".join(dict.fromkeys(s.dataset + (f" ({s.shots} per class)" if s.shots else "") for s in settings))
         depths = ", ".join(f"{d:,}" for d in dict.fromkeys(s.depth for s in settings))
-        ways = "fast ends too" if any(rival.fast for part in stage for rival in part.starts) else "one rate"
+        ways = "fast ends too" if any(name.endswith(FAST) for grid in stage for name in grid.contenders) else "one rate"
         networks, stacks = f"{len(chosen):,} + {len(compared):,}", f"{spent[0][1]} + {spent[1][1]}"
         each = f"{spent[0][0]:.0f} + {spent[1][0]:.0f}"
         rows.append([str(number), data, depths, ways, networks, stacks, each, f"{total:.0f}"])
@@ -153,7 +154,7 @@ def main() -> None:
     for failing in ((), FAILING):
         table = plan(engine, options.seeds, Tasks(), failing)
         table.show()
-        words = f"{', '.join(failing)} fail from {study.DEEP} layers on" if failing else "all starts learn everywhere"
+        words = f"{', '.join(failing)} fail from {DEEP} layers on" if failing else "all starts learn everywhere"
         print(f"About {duration(float(table.rows[-1][-1]))} in all, if {words}.")
     if options.check:
         check(engine).show()

@@ -6,7 +6,7 @@ from . import commands
 
 app = program(
     "Publish the records of a run, say which source made them, write the pages.",
-    {"docs": commands.report, "publish": commands.publish, "source": commands.source},
+    {"docs": commands.report, "report": commands.report, "publish": commands.publish, "source": commands.source},
 )
 
 if __name__ == "__main__":

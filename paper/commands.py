@@ -33,7 +33,7 @@ def reproduce(
         str,
         typer.Argument(
             help="table1, table2, table3, table5, table5-batches-of-32, figure1, figure2, figure3, signal, algorithms, "
-            "or all of these in one run; table5-protocol; members; architectures; rivals; on-the-set."
+            "or all of these in one run; table5-protocol; members; architectures; baselines; on-the-set."
         ),
     ],
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds; by default as many as we ran.")] = None,
@@ -66,7 +66,7 @@ def reproduce(
         with tables.as_json(as_json):
             if name != "all" and on != "local" and not isinstance(experiments[0], Trained):
                 print(f"{name} is not made of networks; it runs on this machine.", file=sys.stderr)
-            known()[name].run(options)
+            (known()[name] if name == "all" else experiments[0]).run(options)
         return
     from stiefel_init.lab.train.forecast import forecast, measured_here, show
 
@@ -88,7 +88,7 @@ def compare(
     from stiefel_init.lab.report import tables
 
     from .results import Results
-    from .tables.comparisons import comparisons
+    from .tables.table import comparisons
 
     with tables.as_json(as_json):
         for table in comparisons(name, Results(results)):

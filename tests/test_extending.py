@@ -179,14 +179,14 @@ def test_an_experiment(mine: Mine, stiefel_init: Cli, tmp_path: Path) -> None:
     assert stiefel_init(*words, "--dry-run").out.startswith(f"{len(cells)} networks, {len(cells)} of them finished")
 
 
-def test_an_experiment_is_published_and_reported(mine: Mine, stiefel_init: Cli, tmp_path: Path) -> None:
+def test_an_experiment_is_published_and_reported(mine: Mine, stiefel_init: Cli, maintain: Cli, tmp_path: Path) -> None:
     plugin = ("--plugin", "my_experiment.py")
     words = ("reproduce", mine.experiment, "--seeds", "2", "--device", "cpu", "--out", "run")
     assert stiefel_init(*plugin, *words).code == 0
-    done = stiefel_init(*plugin, "publish", "run", "--out", "results")
+    done = maintain(*plugin, "publish", "run", "--out", "results")
     assert (done.code, done.err) == (0, "")
     assert f"wrote results/{mine.experiment}.csv" in done.out
-    done = stiefel_init(*plugin, "report", "--results", "results", "--out", "docs")
+    done = maintain(*plugin, "report", "--results", "results", "--out", "docs")
     assert (done.code, done.err) == (0, "")
     assert f"## {experiments.chosen(mine.experiment)[0].title}" in (tmp_path / "docs" / "results.md").read_text()
 
@@ -194,8 +194,8 @@ def test_an_experiment_is_published_and_reported(mine: Mine, stiefel_init: Cli, 
 TOGETHER = """
 import my_data
 import my_scheme
-from stiefel_init.lab import Cell, Trained, summary
-from paper.experiment import register
+from paper.experiment import Trained, register
+from stiefel_init.lab import Cell, summary
 
 class Together(Trained):
     name = "together"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 from paper import experiment
 from paper import registry as experiments
+from paper.__main__ import app as maintainers
 from paper.experiment import Trained
 from paper.tables.protocol import IMAGES
 
@@ -56,13 +58,20 @@ def stiefel_init(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("STIEFEL_INIT_DATA", raising=False)
     monkeypatch.setenv("STIEFEL_INIT_CACHE", str(tmp_path / ".cache"))
 
-    def call(*words: object) -> Done:
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(word) for word in words])
-        code = end.value.code
-        return Done(code if isinstance(code, int) else 0, *capsys.readouterr())
+    return partial(_called, capsys, cli.main)
 
-    return call
+
+@pytest.fixture
+def maintain(stiefel_init: Cli, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """`python -m paper`, in the same directory."""
+    return partial(_called, capsys, partial(cli.main, program=maintainers, name="python -m paper"))
+
+
+def _called(capsys: pytest.CaptureFixture[str], main: Callable[[list[str]], None], *words: object) -> Done:
+    with pytest.raises(SystemExit) as end:
+        main([str(word) for word in words])
+    code = end.value.code
+    return Done(code if isinstance(code, int) else 0, *capsys.readouterr())
 
 
 def refused(done: Done, *words: str) -> None:

@@ -122,13 +122,13 @@ def test_data_list_and_where(stiefel_init: Cli) -> None:
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone")
-def test_source_names_the_commit_of_every_record(stiefel_init: Cli, tmp_path: Path) -> None:
-    done = stiefel_init("source", "--json")
+def test_source_names_the_commit_of_every_record(maintain: Cli, tmp_path: Path) -> None:
+    done = maintain("source", "--json")
     assert (done.code, done.err) == (0, "")
     (table,) = json.loads(done.out)
     known = Results(ROOT / "results").environments
     assert {row["experiment"] for row in table["rows"]} == set(known)
     assert all(row["commit"] for row in table["rows"])
-    refused(stiefel_init("source", "--results", "nowhere"), "nowhere is not a directory")
+    refused(maintain("source", "--results", "nowhere"), "nowhere is not a directory")
     (tmp_path / "empty").mkdir()
-    refused(stiefel_init("source", "--results", str(tmp_path / "empty")), "does not say how its records were made")
+    refused(maintain("source", "--results", str(tmp_path / "empty")), "does not say how its records were made")

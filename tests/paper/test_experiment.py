@@ -14,7 +14,7 @@ from paper import experiment
 from paper.experiment import Experiment, Options, Trained, register, registered
 from paper.registry import chosen, experiments
 from paper.results import Results, publish
-from paper.tables.table3 import Table3
+from paper.tables.images import Table3
 
 from stiefel_init import StiefelError
 from stiefel_init.lab.train import record as keep
@@ -102,7 +102,7 @@ def test_the_same_experiment_may_be_registered_again() -> None:
 def test_experiments_come_in_the_order_of_the_report_and_a_users_own_last() -> None:
     ours = [
         "table1", "table2", "table3", "figure3", "table5", "table5-protocol", "table5-batches-of-32", "figure1",
-        "figure2", "signal", "algorithms", "all", "members", "architectures", "rivals",
+        "figure2", "signal", "algorithms", "all", "members", "architectures", "baselines",
         "on-the-set",
     ]  # fmt: skip
     assert list(experiments()) == ours
@@ -155,7 +155,7 @@ def test_seeds_are_those_asked_for() -> None:
 
 def test_more_seeds_are_the_same_networks_and_others() -> None:
     for one in trained():
-        if one.name not in ("members", "rivals", "on-the-set"):  # whose later networks follow from others
+        if one.name not in ("members", "baselines", "on-the-set"):  # whose later networks follow from others
             assert set(one.cells(2)) < set(one.cells(3)), one.name
 
 

@@ -22,7 +22,7 @@ from paper import docs as pages
 from paper.experiment import Experiment, Options
 from paper.registry import experiments
 from paper.results import Results
-from paper.tables.table5 import Table5
+from paper.tables.tabular import Table5
 
 from stiefel_init import StiefelError
 from stiefel_init.lab.report import plots
@@ -55,8 +55,8 @@ def test_the_pages_of_figures_are_current() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_report_as_a_page(stiefel_init: Cli, tmp_path: Path) -> None:
-    assert stiefel_init("report", "--html", "--out", str(tmp_path)).code == 0
+def test_the_report_as_a_page(maintain: Cli, tmp_path: Path) -> None:
+    assert maintain("report", "--html", "--out", str(tmp_path)).code == 0
     page = (tmp_path / "results.html").read_text()
     assert "<strong>holds</strong>" in page
     assert "Table 5" in page

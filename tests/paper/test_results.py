@@ -22,7 +22,7 @@ from paper.figures.figure1 import Figure1
 from paper.figures.signal import Signals
 from paper.results import Results, publish
 from paper.studies.members import Members
-from paper.tables.table3 import Table3
+from paper.tables.images import Table3
 
 from stiefel_init import StiefelError
 from stiefel_init.lab.train import record as keep
@@ -62,7 +62,7 @@ def keys(records: Mapping[Cell, Record]) -> set[str]:
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.name)
 def test_every_network_of_an_experiment_is_published(experiment: Trained, ours: Results, keys: set[str]) -> None:
-    records = ours.records_of(experiment.name)
+    records = ours.records_of(experiment.label(quick=False))
     own = experiment.cells(experiment.seeds, records=records)
     assert [cell for cell in own if cell not in records] == []
     assert {cell.key for cell in own} <= keys
@@ -75,7 +75,7 @@ def test_networks_of_quick_versions_are_found_where_they_are_published(
 ) -> None:
     own = experiment.cells(experiment.seeds, quick=True, records=records)
     missing = [cell for cell in own if cell not in records]
-    if experiment.name in ("table1", "table2", "on-the-set", "rivals"):
+    if experiment.name in ("table1", "table2", "on-the-set", "baselines"):
         assert missing == own, "with fewer epochs, or on other data, they are networks of their own, and not published"
     else:
         assert missing == []
