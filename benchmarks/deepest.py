@@ -37,7 +37,7 @@ def run(depth: int, start: str, options: argparse.Namespace) -> dict[str, Any]:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
         torch.backends.cudnn.benchmark = True  # thousands of equal layers repay one trial of its algorithms
     begin, phases = time.perf_counter(), _Phases(device)
-    problem = images("fashion-mnist", device, options.data, half=True, rows=None)
+    problem = images("fashion-mnist", device, options.data, half=True)
     problem.test_x, problem.test_y = problem.test_x[: options.test], problem.test_y[: options.test]
     network = Network(
         f"cnn{depth}", "cnn", f"plain CNN of {depth:,} layers", partial(PlainCNN, depth),

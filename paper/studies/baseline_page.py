@@ -54,8 +54,8 @@ WORDS = wrapped(
     f"Our initializations are {', '.join(OURS)}; `recipe` is what `initialize_(model)` does. *fast ends*: the first "
     "and the last layer learn √depth times as fast as the others, by a warm-up and a cosine to zero; every baseline "
     "gets the same. Where it does not say so, all layers have one constant rate. Our best in a setting is the one that "
-    "did best among the networks that chose the rates, not among those compared; the best baseline is the best of those "
-    "compared."
+    "did best among the networks that chose the rates, not among those compared; the best baseline is the best of "
+    "those compared."
 )
 VERDICTS = wrapped(
     "*wins*, *loses*: the baseline's mean is shown to be above or below that of our best, both trained in the same way "

@@ -64,13 +64,6 @@ def test_a_quick_run_with_fewer_epochs_answers_no_published_number(stiefel_init:
     refused(stiefel_init("compare", "table1", "--results", "out"), "No record matches a published number")
 
 
-@pytest.mark.usefixtures("small_images")
-def test_reproduce_a_figure_of_cells(stiefel_init: Cli, tmp_path: Path) -> None:
-    done = stiefel_init("reproduce", "figure3", "--quick", "--seeds", "1", "--device", "cpu", "--out", "out")
-    assert done.code == 0
-    assert (tmp_path / "out" / "results-figure3-quick.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_reproduce_figure2(stiefel_init: Cli, tmp_path: Path) -> None:
     done = stiefel_init("reproduce", "figure2", "--quick", "--out", "out")
     assert done.code == 0

@@ -104,20 +104,6 @@ def test_an_experiment_of_ones_own_from_the_run_to_the_report(stiefel_init: Cli,
     refused(stiefel_init("compare", "--results", "results"), "No record matches a published number")
 
 
-@pytest.mark.usefixtures("small_images")
-def test_a_quick_run_of_table_3_from_the_run_to_the_report(stiefel_init: Cli, maintain: Cli, tmp_path: Path) -> None:
-    words = ("reproduce", "table3", "--quick", "--seeds", "1", "--device", "cpu", "--out", "run")
-    assert stiefel_init(*words).code == 0
-    done = maintain("publish", "run", "--out", "results")
-    assert (done.code, done.err) == (0, "")
-    assert "wrote results/table3.csv" in done.out
-    compared = [stiefel_init("compare", "table3", "--results", place).out for place in ("run", "results")]
-    assert compared[0] == compared[1]
-    assert compared[0].count("one seed only") == 24
-    assert maintain("report", "--results", "results", "--out", "docs").code == 0
-    assert "## Table 3: few shots" in (tmp_path / "docs" / "results.md").read_text()
-
-
 @pytest.mark.usefixtures("small")
 def test_a_quick_run_is_published_under_a_name_that_says_so(stiefel_init: Cli, maintain: Cli, tmp_path: Path) -> None:
     stiefel_init("reproduce", "small", "--quick", "--seeds", "2", "--device", "cpu", "--out", "run")
@@ -216,18 +202,6 @@ def test_a_run_leaves_alone_what_it_has_only_by_products_of(
         assert found is not None
         assert sorted({each.score for each in found}) == [score, score + 1]
         assert len(found) == results.environments[one.name]["networks"] == 8
-
-
-def test_what_is_run_anew_takes_the_place_of_what_was_published(
-    maintain: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    only(monkeypatch, First(), Second())
-    for score in (40.0, 60.0):
-        write_run(tmp_path / "run", First(), score=score)
-        assert maintain("publish", "run", "--out", "results").code == 0
-        found = Results(tmp_path / "results").records
-        assert len(found) == 8
-        assert {one.score for one in found.values()} == {score, score + 1}
 
 
 # Directories that are none, and a disk that is full.

@@ -57,13 +57,6 @@ def test_names_that_no_experiment_can_have(name: Any) -> None:
     assert registered() == before
 
 
-def test_an_experiment_without_a_name_is_refused() -> None:
-    mine = named("mine")
-    del type(mine).name
-    with pytest.raises(StiefelError, match="name=None cannot name an experiment"):
-        register(mine)
-
-
 def test_a_name_that_another_experiment_has_is_taken() -> None:
     before = registered()
     for name in before:

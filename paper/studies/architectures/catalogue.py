@@ -69,8 +69,8 @@ def _from(lowest: float, count: int = 4) -> tuple[float, ...]:
     return tuple(lowest * 2**place for place in range(count))
 
 
-def _images(name: str, *, half: bool = False, rows: int | None = None) -> MakeProblem:
-    return lambda device, directory: problems.images(name, device, directory, half=half, rows=rows)
+def _images(name: str, *, half: bool = False) -> MakeProblem:
+    return lambda device, directory: problems.images(name, device, directory, half=half)
 
 
 def _function(inputs: int, *, regression: bool) -> MakeProblem:

@@ -143,18 +143,10 @@ def section(verdicts: Verdicts) -> list[str]:
         "Initializations:", "", *(f"- `{start}`: {INITIALIZATIONS[start].what}." for start in starts), "",
     ]  # fmt: skip
     for network in verdicts.missing:
-        lines += [f"Not compared yet: {network.title}{_alone(network, verdicts.alone[network.name])}.", ""]
+        lines += [f"Not compared yet: {network.title}.", ""]
     for table in tables(verdicts):
         lines += [f"## {table.title}", "", *table.markdown(), ""]
     return lines
-
-
-def _alone(network: Network, scores: Sequence[float]) -> str:
-    if len(scores) < 2:
-        return ""
-    digits, unit = network.metric.digits, network.metric.unit
-    reached = f"{statistics.mean(scores):.{digits}f} ± {statistics.stdev(scores):.{digits}f} {unit}".strip()
-    return f"; ours reaches {reached} with {len(scores)} fresh seeds, others were not run so"
 
 
 def picture(verdicts: Verdicts) -> Figure:

@@ -6,7 +6,7 @@ import csv
 import math
 import statistics
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,8 +52,6 @@ class Verdicts:
         self.outcomes = {name: found for name, network in networks.items() if (found := _outcomes(network, runs))}
         self.networks = {name: networks[name] for name in self.outcomes}
         self.missing = [network for name, network in networks.items() if name not in self.outcomes]
-        self.alone = {network.name: _alone(network, runs) for network in self.missing}
-        """Of networks that cannot be compared yet: the scores of ours with fresh seeds, if there are some."""
         pairs, margins = {}, {}
         for name, network in self.networks.items():
             samples = {s: network.metric.sign * np.array(o.scores) for s, o in self.outcomes[name].items() if o.curves}
@@ -93,20 +91,12 @@ def _outcomes(network: Network, runs: Runs) -> dict[str, Outcome]:
         if rate is None:
             return {}
         tried = study_runs.tried(network, start, scores)
-        found[start] = Outcome(rate, beyond(tried, rate) is not None, _fresh(network, start, rate, runs))
+        curves = {job.seed: curve for job, curve in runs.items() if job[:3] == (network.name, start, rate)}
+        fresh = [curves[seed] for seed in sorted(curves) if seed < TUNING]
+        found[start] = Outcome(rate, beyond(tried, rate) is not None, fresh)
     counts = {len(outcome.curves) for outcome in found.values() if outcome.curves}
     rest = any(study_runs.left_of(network, start, scores, min(counts, default=0), thorough=False) for start in found)
     return found if found[OURS].curves and len(counts) == 1 and min(counts) > 1 and not rest else {}
-
-
-def _fresh(network: Network, start: str, rate: float | None, runs: Runs) -> list[tuple[float, ...]]:
-    curves = {job.seed: curve for job, curve in runs.items() if job[:3] == (network.name, start, rate)}
-    return [curves[seed] for seed in sorted(curves) if seed < TUNING]
-
-
-def _alone(network: Network, runs: Runs) -> list[float]:
-    rate = study_runs.best_rate(network, OURS, {job: curve[-1] for job, curve in runs.items()})
-    return [curve[-1] for curve in _fresh(network, OURS, rate, runs)]
 
 
 class Architectures(Experiment):
@@ -148,20 +138,15 @@ class Architectures(Experiment):
         """How many fresh seeds to run."""
         return options.seeds or (QUICK_SEEDS if options.quick else SEEDS)
 
-    def train(self, options: Options, only: Collection[str] | None = None, limit: float = math.inf) -> Runs:
-        """Train what is left of the study, and note each run in the table as it ends.
-
-        Args:
-            options: As for `run`.
-            only: The names of the networks to train, if not all.
-            limit: Seconds after which nothing more is begun.
-        """
+    def train(self, options: Options) -> Runs:
+        """Train what is left of the study, and note each run in the table as it ends; after `minutes` none is begun."""
         device, label = pick_device(options.device), self.label(options.quick)
         log = Log(prepare(options.out) / f"{label}.csv")
         before = len(log.runs)
-        chosen = [n for n in networks(quick=options.quick).values() if only is None or n.name in only]
-        start = time.time()
-        manner = Manner(options.quick, self.count(options), device, options.data, start + limit)
+        chosen, start = list(networks(quick=options.quick).values()), time.time()
+        manner = Manner(
+            options.quick, self.count(options), device, options.data, start + 60 * (options.minutes or math.inf)
+        )
         with progress(sum(_work(network, log.runs, manner) for network in chosen), label) as advance:
 
             def advanced(network: Network, steps: int) -> None:

@@ -85,16 +85,6 @@ def text_of(found: Tuned[str]) -> str:
     return "\n".join(Baselines().section(found))
 
 
-def test_rates_are_chosen_with_other_seeds_than_are_compared() -> None:
-    everything = list(records_of(flat))
-    tuned = [cell for cell in everything if cell.seed in TUNING]
-    compared = [cell for cell in everything if cell.seed >= FIRST]
-    assert len(tuned) + len(compared) == len(everything)
-    asked = sum(len(grid.settings) * len(grid.contenders) for stage in Baselines.stages[True] for grid in stage)
-    assert len(tuned) == asked * len(QUICK_RATES)
-    assert len(compared) == asked * 4
-
-
 def test_the_full_study_has_all_starts_depths_and_rates() -> None:
     tuned = [cell for search in Baselines().searches(False) for cell in search.tuning]
     assert {name_of(cell) for cell in tuned} == set(EVERY)
@@ -125,13 +115,6 @@ def test_ours_are_ours_in_both_ways() -> None:
     assert fast.schedule == "cosine"
 
 
-def test_each_start_has_the_activation_it_is_made_for() -> None:
-    by_name = {name_of(cell): cell.activation for search in Baselines().searches(True) for cell in search.tuning}
-    assert {name: activation for name, activation in by_name.items() if activation != "relu"} == {
-        name + end: activation for name, activation in (("tat", "tat"), ("tanh-init", "tanh")) for end in ("", FAST)
-    }
-
-
 def test_the_best_rate_is_that_of_the_best_tuning_network() -> None:
     records = records_of(lambda cell: 80.0 - abs(cell.lr_multiplier - 4), noise=0)
     assert all(set(search.best(records).values()) == {4.0} for search in Baselines().searches(True))
@@ -146,13 +129,6 @@ def test_a_start_without_hope_gets_few_seeds() -> None:
     assert found is not None
     assert {len(values) for (s, name), values in found.scores.items() if (s.dataset, name) == ("mnist", "he")} == {FEW}
     assert {len(values) for (s, name), values in found.scores.items() if (s.dataset, name) != ("mnist", "he")} == {10}
-
-
-def test_a_rate_works_if_it_comes_close_to_the_best_start() -> None:
-    found = study(lambda cell: 10.0 if name_of(cell) == "he" or cell.lr_multiplier == 16 else 80.0)
-    setting = Setting("digits", 30)
-    assert found.working(setting, "tat") == 16
-    assert found.working(setting, "he") is None
 
 
 def test_our_best_start_is_chosen_by_the_networks_that_chose_the_rates() -> None:

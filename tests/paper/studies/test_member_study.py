@@ -105,11 +105,6 @@ def test_best_rates_are_those_of_the_tuning_networks(won: MemberRecords) -> None
     assert [record.cell for record in won.at_best()] == best
 
 
-def test_without_tuning_networks_there_is_no_best_rate(won: MemberRecords) -> None:
-    assert Networks(5, False).best({}) == []
-    assert not set(Members().cells(5)) & set(Networks(5, False).best(won.records))
-
-
 def test_the_claims_follow_the_numbers(won: MemberRecords) -> None:
     verdicts = {row[0]: row[1] for row in table(won, "claims").rows}
     assert all(verdicts[name] == "holds" for name in verdicts if "is better" in name or "not worse" in name)

@@ -17,7 +17,7 @@ from paper.studies.architectures.catalogue import Network, networks
 from paper.studies.architectures.initializations import INITIALIZATIONS, names_of
 from paper.studies.architectures.networks import GPT, PlainCNN, Recurrent, ResNet20, mlp
 from paper.studies.architectures.problems import QUARTERS, R2, Examples, Text, function
-from paper.studies.architectures.runs import Manner, train_all
+from paper.studies.architectures.runs import Manner, Runs, train_all
 from paper.studies.architectures.training import TUNING, Job, Slot, model_of, schedule, train
 from torch import Tensor, nn
 
@@ -252,7 +252,8 @@ def test_networks_in_processes_of_their_own_are_those_trained_here() -> None:
     steps: list[int] = []
 
     def ends(workers: int) -> dict[Job, list[float]]:
-        runs, found = dict(done), {}
+        runs: Runs = dict(done)
+        found = {}
         for job, curve in train_all([network], runs, manner, lambda _, taken: steps.append(taken), workers):
             runs[job], found[job] = tuple(curve), curve
         return found
