@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from stiefel_init.core.errors import unknown
 from stiefel_init.lab.data import Dataset
@@ -17,7 +18,7 @@ from .figures.figure1 import Figure1
 from .figures.figure2 import Figure2
 from .figures.signal import Signals
 from .protocols.study import Table5Protocol
-from .results import recorded
+from .results import Results, recorded
 from .studies.architectures import Architectures
 from .studies.baselines import Baselines
 from .studies.members import Members
@@ -54,6 +55,17 @@ def chosen(name: str) -> list[Experiment]:
         raise unknown("name", name, known)
     experiment = (known | aliases)[name]
     return experiment.parts() if isinstance(experiment, Everything) else [experiment]
+
+
+def selected(run: Results, published: Results | None) -> dict[str, list[Record]]:
+    """The records of each experiment of networks, by the name of its file; published ones stay unless rerun."""
+    found = {}
+    for quick, experiment in product((False, True), registered().values()):
+        if isinstance(experiment, Trained):
+            label = experiment.label(quick)
+            before = {} if published is None else published.records_of(label)
+            found[label] = experiment.select(before | run.records_of(label), quick=quick)
+    return found
 
 
 def networks(experiments: Sequence[Experiment], options: Options) -> tuple[list[Cell], dict[str, Dataset]]:

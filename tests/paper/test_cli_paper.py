@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
-from laboratory import MADE, ROOT, Cli, refused
+from laboratory import MADE, ROOT, Cli, Done, refused
 from paper.results import Results
 from paper.tables.protocol import SCHEMES
 from paper.tables.published import published
 
-from stiefel_init.lab import data
+from stiefel_init.lab import cli, data
+from stiefel_init.lab.cli import clone
 from stiefel_init.lab.train import record as keep
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Outcome, Record
@@ -112,6 +113,26 @@ def test_data_list_and_where(stiefel_init: Cli) -> None:
     assert "stiefel-init data get mnist" in stiefel_init("data", "where", "mnist").out
     assert stiefel_init("data", "get", "digits").code == 0
     refused(stiefel_init("data", "where", "cifar"), "'cifar' is not known")
+
+
+def test_installed_alone_the_papers_commands_say_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(clone, "ROOT", tmp_path)
+    alone = cli.program("", {"demo": lambda: None, **clone.commands()})
+    for words in (["reproduce", "table1", "--quick"], ["compare"], ["paper"]):
+        with pytest.raises(SystemExit) as end:
+            cli.main(words, alone)
+        assert end.value.code == 2
+        refused(Done(2, *capsys.readouterr()), f"{words[0]} needs the paper's experiments", "clone it")
+
+
+def test_what_maintainers_do_is_not_in_the_users_help(stiefel_init: Cli, maintain: Cli) -> None:
+    users, ours = stiefel_init("--help").out, maintain("--help").out
+    for name in ("publish", "report", "source"):
+        assert name in ours
+        assert f" {name} " not in users
+    assert "reproduce" in users
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone")

@@ -104,6 +104,13 @@ def test_experiments_come_in_the_order_of_the_report_and_a_users_own_last() -> N
     assert [one.name for one in chosen("mine")] == ["mine"]
 
 
+def test_an_older_name_still_means_its_experiment_and_is_taken() -> None:
+    assert chosen("rivals") == chosen("baselines")
+    assert chosen("rivals")[0].label(quick=True) == "rivals-quick", "what its records are called"
+    with pytest.raises(StiefelError, match="name='rivals' is taken"):
+        register(named("rivals"))
+
+
 def test_all_stands_for_the_papers() -> None:
     register(named("mine"))
     names = {one.name for one in chosen("all")}

@@ -21,14 +21,12 @@ from paper.experiment import Experiment, Trained
 from paper.figures.figure1 import Figure1
 from paper.figures.signal import Signals
 from paper.results import Results, publish
-from paper.studies.members import Members
 from paper.tables.images import Table3
 
 from stiefel_init import StiefelError
 from stiefel_init.lab.train import record as keep
 from stiefel_init.lab.train.cell import OPTIMIZERS, PRECISIONS, Cell
 from stiefel_init.lab.train.record import Record
-from stiefel_init.lab.train.task import ACCURACY, RMSE
 from stiefel_init.schemes import forget
 from stiefel_init.theory import ACTIVATIONS
 

@@ -19,7 +19,6 @@ from paper.studies.baselines import (
     MINE,
     NAMES,
     OURS,
-    QUICK_RATES,
     RATES,
     TABLES,
     Baselines,
