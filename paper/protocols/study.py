@@ -151,10 +151,10 @@ def verdict(found: Explained) -> list[str]:
         f"{reference.agree()}, and {best.explained()} instead of {reference.explained()} are rather runs like ours "
         "than anything. "
     )
-    rival = next((one for one in ranked if one.protocol.batch != best.protocol.batch), None)
-    if rival is not None:
-        lead, error = best.lead(rival)
-        text += f"The best with another batch size, {rival.protocol}, is {lead:.1f} ± {error:.1f} below it"
+    runner_up = next((one for one in ranked if one.protocol.batch != best.protocol.batch), None)
+    if runner_up is not None:
+        lead, error = best.lead(runner_up)
+        text += f"The best with another batch size, {runner_up.protocol}, is {lead:.1f} ± {error:.1f} below it"
         text += ", so which of the two it was is not settled by this. " if lead < 2 * error else ". "
     left = len(numbers()) - len(core)
     if left and found.main[0] == STATED:
@@ -177,10 +177,10 @@ def _of_all(found: Explained) -> str:
         f"explained best by **{best.protocol}**: {lead:.1f} ± {error:.1f} above the {_call(found)}, {best.agree()} "
         f"agree instead of {reference.agree()}"
     )
-    rival = next((one for one in ranked if one.protocol.batch != best.protocol.batch), None)
-    if rival is not None:
-        lead, error = best.lead(rival)
-        text += f"; the best with another batch size, {rival.protocol}, is {lead:.1f} ± {error:.1f} below it"
+    runner_up = next((one for one in ranked if one.protocol.batch != best.protocol.batch), None)
+    if runner_up is not None:
+        lead, error = best.lead(runner_up)
+        text += f"; the best with another batch size, {runner_up.protocol}, is {lead:.1f} ± {error:.1f} below it"
     return f"{text}."
 
 

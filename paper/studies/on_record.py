@@ -1,4 +1,4 @@
-"""The table of starts in plain networks that `initialize_` and `diagnose` advise from, made from published records."""
+"""The table of initializations that `initialize_` and `diagnose` advise from, made from published records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDS = {False: "one rate", True: "fast"}
 
 
 def text(results: Results) -> str:
-    """The table as CSV: studies with the most starts first, then by data, depth and start."""
+    """The table as CSV: studies with the most initializations first, then by data, depth and initialization."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(Known._fields)

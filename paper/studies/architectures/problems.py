@@ -25,7 +25,7 @@ class Metric(NamedTuple):
     sign: int
     """+1 where more is better."""
     margin: float
-    """A start that is worse by less is not worse; fixed before the runs."""
+    """What is worse by less is not worse; fixed before the runs."""
     digits: int
     chance: float
     """The score of a network that has learnt nothing, and of one that diverged."""
