@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -22,17 +22,13 @@ from stiefel_init.lab.options import (
     folder,
 )
 
-if TYPE_CHECKING:
-    from stiefel_init.lab.train.cell import Cell
-    from stiefel_init.lab.train.record import Record
-
 
 def reproduce(
     name: Annotated[
         str,
         typer.Argument(
             help="table1, table2, table3, table5, table5-batches-of-32, figure1, figure2, figure3, signal, algorithms, "
-            "or all of these in one run; table5-protocol; members; architectures; rivals; on-the-set."
+            "or all of these in one run; table5-protocol; members; architectures; baselines; on-the-set."
         ),
     ],
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds; by default as many as we ran.")] = None,
@@ -65,7 +61,7 @@ def reproduce(
         with tables.as_json(as_json):
             if name != "all" and on != "local" and not isinstance(experiments[0], Trained):
                 print(f"{name} is not made of networks; it runs on this machine.", file=sys.stderr)
-            known()[name].run(options)
+            (known()[name] if name == "all" else experiments[0]).run(options)
         return
     from stiefel_init.lab.train.forecast import forecast, measured_here, show
 
@@ -87,7 +83,7 @@ def compare(
     from stiefel_init.lab.report import tables
 
     from .results import Results
-    from .tables.comparisons import comparisons
+    from .tables.table import comparisons
 
     with tables.as_json(as_json):
         for table in comparisons(name, Results(results)):
@@ -145,27 +141,16 @@ def publish(
     from stiefel_init.lab.files import prepare
     from stiefel_init.lab.progress import counted
 
-    from .experiment import Trained
-    from .registry import experiments
+    from .registry import experiments, selected
     from .results import Results
     from .results import publish as write
 
-    source, known = Results(records), experiments().values()
-    published = Results(out) if out.is_dir() and any(out.glob("*.csv")) else None
-
-    def merged(name: str) -> dict[Cell, Record]:  # published records stay unless rerun
-        return {**(published.records_of(name) if published else {}), **source.records_of(name)}
-
-    selected = {
-        experiment.label(quick): experiment.select(merged(experiment.label(quick)), quick=quick)
-        for quick in (False, True)
-        for experiment in known
-        if isinstance(experiment, Trained)
-    }
-    for path in write(source, selected, [name for experiment in known for name in experiment.files], prepare(out)):
+    source = Results(records)
+    chosen = selected(source, Results(out) if out.is_dir() and any(out.glob("*.csv")) else None)
+    tables = [name for experiment in experiments().values() for name in experiment.files]
+    for path in write(source, chosen, tables, prepare(out)):
         print(f"wrote {path}")
-    left = source.records.keys() - {record.cell for group in selected.values() for record in group}
-    if left:
+    if left := source.records.keys() - {record.cell for group in chosen.values() for record in group}:
         print(f"{counted(len(left), 'network')} of {records} belong to no experiment and were left out.")
 
 

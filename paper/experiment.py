@@ -67,6 +67,15 @@ class Options:
     """When to stop training; finished networks are kept, and shown."""
 
 
+def titled(tables: Iterable[Table]) -> list[str]:
+    """Tables with their titles above them, as lines of Markdown."""
+    lines = []
+    for table in tables:
+        title = [f"**{table.title[0].upper()}{table.title[1:]}**", ""] if table.title else []
+        lines += [*title, *table.markdown(), ""]
+    return lines
+
+
 class Experiment(ABC):
     """A table, a figure or a study; subclass it, or `Trained`, and `register` an instance.
 
@@ -77,6 +86,10 @@ class Experiment(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Older names that `reproduce` still takes."""
+    stem: ClassVar[str | None] = None
+    """What its files are called, if not by its name."""
     page: ClassVar[str | None] = "results"
     """The page of the docs with its section, if any."""
     of_paper: ClassVar[bool] = False
@@ -86,100 +99,49 @@ class Experiment(ABC):
 
     @abstractmethod
     def run(self, options: Options) -> None:
-        """Run it, write its results to `options.out`, and print them.
-
-        Args:
-            options: How to run it.
-        """
+        """Run it, write its results to `options.out`, and print them."""
 
     def seconds(self, options: Options) -> float | None:
-        """About how long `run` would take, for `--dry-run`; `Trained` needs none, its networks are measured.
+        """About how long `run` would take, for `--dry-run`: from a part that was run; None if nobody can tell.
 
-        Args:
-            options: How to run it.
-
-        Returns:
-            Seconds, from a part that was run; None if nobody can tell.
+        `Trained` needs none, its networks are measured.
         """
         return None
 
     @abstractmethod
     def evidence(self, results: Results) -> Any:
-        """Its part of a directory of results, for the methods below.
-
-        Args:
-            results: The directory.
-
-        Returns:
-            Anything; None if the directory has nothing of it.
-        """
+        """Its part of a directory of results, in any form that the methods below take; None if there is nothing."""
 
     def tables(self, evidence: Any) -> list[Table]:
-        """Its results as tables.
-
-        Args:
-            evidence: What `evidence` returned; so below.
-
-        Returns:
-            Tables, in the order of the page.
-        """
+        """Its results as tables, in the order of the page."""
         return []
 
     def pictures(self, evidence: Any) -> dict[str, Figure]:
-        """Its results as pictures.
-
-        Returns:
-            File name without suffix → figure.
-        """
+        """Its results as pictures, by file name without suffix."""
         return {}
 
     def claims(self, evidence: Any) -> list[Claim]:
-        """The claims it tests.
-
-        Returns:
-            Claims with verdicts; "not tested" if `evidence` is None.
-        """
+        """The claims it tests, with verdicts; "not tested" if `evidence` is None."""
         return []
 
     def section(self, evidence: Any) -> list[str]:
-        """Its section of a page.
-
-        Returns:
-            Lines of Markdown.
-        """
+        """Its section of a page, as lines of Markdown."""
         lines = [f"## {self.title}", "", *self.shown(evidence)]
-        for table in self.tables(evidence):
-            title = [f"**{table.title[0].upper()}{table.title[1:]}**", ""] if table.title else []
-            lines += [*title, *table.markdown(), ""]
-        return lines
+        return lines + titled(self.tables(evidence))
 
     def asides(self, evidence: Any) -> dict[str, list[str]]:
-        """What it has to say on other pages than its own.
-
-        Returns:
-            Name of the page → lines of Markdown for its marked part.
-        """
+        """What it has to say on other pages than its own: name of the page → lines for its marked part."""
         return {}
 
     def shown(self, evidence: Any) -> list[str]:
-        """Its pictures, for `section`.
-
-        Returns:
-            Lines of Markdown.
-        """
+        """Its pictures, as lines of Markdown."""
         drawn = self.pictures(evidence).items()
         return [line for name, figure in drawn for line in (f"![{figure.get_label()}]({name}.png)", "")]
 
     def label(self, quick: bool) -> str:
-        """The name of its files.
-
-        Args:
-            quick: Whether it is a quick run.
-
-        Returns:
-            Its name, marked if quick.
-        """
-        return f"{self.name}-quick" if quick else self.name
+        """The name of its files, marked if they are of a quick run."""
+        stem = self.stem or self.name
+        return f"{stem}-quick" if quick else stem
 
     def write_rows(
         self,
@@ -190,30 +152,17 @@ class Experiment(ABC):
         seconds: float,
         networks: int,
     ) -> None:
-        """Write the results of an experiment that is not made of cells, and how they were run.
-
-        Args:
-            rows: The table, a dict per row.
-            options: As given to `run`.
-            device: Where it ran.
-            seconds: How long it took.
-            networks: How many networks it trained.
-        """
+        """Write the results of an experiment that is not made of cells, a dict per row, and how they were run."""
         label, out = self.label(options.quick), prepare(options.out)
         print(f"wrote {write_table(rows, out / f'{label}.csv')}")
         note_environment(out, label, environment(device, "stacked"), seconds, networks)
 
     def write_pictures(self, evidence: Any, options: Options) -> None:
-        """Write its pictures to `options.out`.
-
-        Args:
-            evidence: What to draw.
-            options: As given to `run`.
-        """
+        """Draw the pictures of a run into `options.out`."""
         from stiefel_init.lab.report import plots
 
         for name, figure in self.pictures(evidence).items():
-            file = name.replace(self.name, self.label(options.quick), 1)
+            file = name.replace(self.name, f"{self.name}-quick", 1) if options.quick else name
             print(f"wrote {plots.save(figure, options.out / f'{file}.png')}")
 
 
@@ -234,50 +183,21 @@ class Trained(Experiment):
 
     @abstractmethod
     def cells(self, seeds: int, *, quick: bool = False, records: Mapping[Cell, Record] | None = None) -> list[Cell]:
-        """Its networks.
+        """Its networks, with so many seeds; those of the quick version if asked.
 
-        Args:
-            seeds: Number of seeds.
-            quick: Whether to return the quick version.
-            records: The records so far. If networks depend on the results of others, this is called again with them.
-
-        Returns:
-            The cells to train.
+        If networks depend on the results of others, this is called again with the records so far.
         """
 
     def count(self, options: Options) -> int:
-        """How many seeds to run.
-
-        Args:
-            options: As given to `run`.
-
-        Returns:
-            A number of seeds.
-        """
+        """How many seeds to run."""
         return options.seeds or (self.quick_seeds if options.quick else self.seeds)
 
     def datasets(self, cells: Sequence[Cell], directory: Path | None) -> dict[str, Dataset]:
-        """Data sets of its own, which `load` does not know.
-
-        Args:
-            cells: What is to be trained.
-            directory: Directory of the data files.
-
-        Returns:
-            The name that the cells use → the set.
-        """
+        """Data sets of its own, which `load` does not know, by the names that the cells use."""
         return {}
 
     def select(self, records: Mapping[Cell, Record], *, quick: bool = False) -> list[Record]:
-        """Pick the records that belong to it.
-
-        Args:
-            records: Any records.
-            quick: Whether to pick those of the quick version.
-
-        Returns:
-            Records of the published number of seeds, or of more if every setting has more.
-        """
+        """The records that belong to it, of the published number of seeds, or of more if every setting has more."""
         seeds = self.seeds
         cells = self.cells(seeds, quick=quick, records=records)
         while records.keys() >= set(self.cells(seeds + 1, quick=quick, records=records)) > set(cells):
@@ -287,7 +207,7 @@ class Trained(Experiment):
 
     def evidence(self, results: Results) -> list[Record] | None:
         """Its records."""
-        return self.select(results.records_of(self.name)) or None
+        return self.select(results.records_of(self.label(quick=False))) or None
 
     def run(self, options: Options) -> None:
         """Train its networks until the time is up, print its tables and draw its pictures."""
@@ -317,12 +237,7 @@ class Trained(Experiment):
             print(QUICK_NOTE)
 
     def show(self, records: list[Record], options: Options) -> None:
-        """Print the tables and write the pictures.
-
-        Args:
-            records: What `run` trained.
-            options: As given to `run`.
-        """
+        """Print the tables of what `run` trained, and draw the pictures."""
         for table in self.tables(records):
             table.show()
         self.write_pictures(records, options)
@@ -365,13 +280,7 @@ _REGISTRY: dict[str, Experiment] = {}
 
 
 def register(experiment: Experiment) -> Experiment:
-    """Make an experiment available by name to `stiefel-init reproduce`.
-
-    Args:
-        experiment: An instance of a subclass of `Experiment` or `Trained`.
-
-    Returns:
-        The experiment itself.
+    """Make an experiment available by name to `stiefel-init reproduce`; returns it.
 
     Raises:
         StiefelError: if its name is not a word (it becomes a file name), or is taken.
@@ -383,7 +292,7 @@ def register(experiment: Experiment) -> Experiment:
         raise StiefelError(f"name={name!r} is for quick runs; choose another.")
     known, kind = type(_REGISTRY.get(name, experiment)), type(experiment)
     taken = (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__)
-    if taken or any(name in other.files for other in _REGISTRY.values() if other.name != name):
+    if taken or any(name in (*other.files, *other.aliases) for other in _REGISTRY.values() if other.name != name):
         raise StiefelError(f"name={name!r} is taken; choose another.")
     _REGISTRY[name] = experiment
     return experiment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from stiefel_init.core.errors import unknown
 from stiefel_init.lab.data import Dataset
@@ -15,25 +16,22 @@ from .experiment import Available, Experiment, Options, Trained, register, regis
 from .figures.algorithms import Algorithms
 from .figures.figure1 import Figure1
 from .figures.figure2 import Figure2
-from .figures.figure3 import Figure3
 from .figures.signal import Signals
 from .protocols.study import Table5Protocol
-from .results import recorded
+from .results import Results, recorded
 from .studies.architectures import Architectures
+from .studies.baselines import Baselines
 from .studies.members import Members
 from .studies.on_the_set import OnTheSet
-from .studies.rivals import Rivals
-from .tables.table1 import Table1
-from .tables.table2 import Table2
-from .tables.table3 import Table3
-from .tables.table5 import Table5, Table5Explained
+from .tables.images import Figure3, Table1, Table2, Table3
+from .tables.tabular import Table5, Table5Explained
 
 EXPERIMENTS = tuple(
     map(
         register,
         (
             Table1(), Table2(), Table3(), Figure3(), Table5(), Table5Protocol(), Table5Explained(), Figure1(),
-            Figure2(), Signals(), Algorithms(), Everything(), Members(), Architectures(), Rivals(), OnTheSet(),
+            Figure2(), Signals(), Algorithms(), Everything(), Members(), Architectures(), Baselines(), OnTheSet(),
         ),
     )
 )  # fmt: skip
@@ -52,10 +50,22 @@ def chosen(name: str) -> list[Experiment]:
         StiefelError: for an unknown name.
     """
     known = registered()
-    if name not in known:
+    aliases = {alias: each for each in known.values() for alias in each.aliases}
+    if name not in known | aliases:
         raise unknown("name", name, known)
-    one = known[name]
-    return one.parts() if isinstance(one, Everything) else [one]
+    experiment = (known | aliases)[name]
+    return experiment.parts() if isinstance(experiment, Everything) else [experiment]
+
+
+def selected(run: Results, published: Results | None) -> dict[str, list[Record]]:
+    """The records of each experiment of networks, by the name of its file; published ones stay unless rerun."""
+    found = {}
+    for quick, experiment in product((False, True), registered().values()):
+        if isinstance(experiment, Trained):
+            label = experiment.label(quick)
+            before = {} if published is None else published.records_of(label)
+            found[label] = experiment.select(before | run.records_of(label), quick=quick)
+    return found
 
 
 def networks(experiments: Sequence[Experiment], options: Options) -> tuple[list[Cell], dict[str, Dataset]]:

@@ -106,16 +106,9 @@ def recorded(
     touch: bool = True,
     tables: Mapping[str, Mapping[Cell, Record]] | None = None,
 ) -> dict[Cell, Record]:
-    """What a directory has of networks, so that a run need not train them again: published tables, and records.
+    """What a directory has of networks, each once: published tables, and records, which tell more.
 
-    Args:
-        directory: It may be missing.
-        tell: Receives a sentence for each file that is left out.
-        touch: Whether to set damaged records aside.
-        tables: Its tables, if they have been read.
-
-    Returns:
-        Each network once; its record, where a table has it too.
+    `tell` receives a sentence for each file that is left out; damaged records are set aside unless `touch` is false.
     """
     if not directory.is_dir():
         return {}
@@ -132,17 +125,10 @@ def _read_tables(directory: Path, tell: Callable[[str], None]) -> dict[str, dict
 def publish(
     source: Results, experiments: Mapping[str, Sequence[Record]], tables: Iterable[str], out: Path
 ) -> list[Path]:
-    """Publish a run: each experiment's records as NAME.csv, one line per network, and its tables.
+    """Publish a run: each experiment's records as NAME.csv, one line per network, its `tables`, and environment.json.
 
-    Args:
-        source: The run.
-        experiments: The records of each. A network that several share goes to the first; if its outcomes differ, to
-            each. A published experiment of which the run has nothing but by-products of others stays as it is.
-        tables: Names of the run's CSV files that are not records of networks; existing ones are published.
-        out: The directory. Other experiments' files in it stay.
-
-    Returns:
-        The files written: the tables, and environment.json, which says how each was run.
+    A network that several experiments share goes to the first; if its outcomes differ, to each. A published experiment
+    of which the run has nothing but by-products of others stays as it is, as do other files in `out`.
     """
     written = []
     environments = Results(out).environments
@@ -179,16 +165,7 @@ def _networks(path: Path, tell: Callable[[str], None]) -> dict[Cell, Record]:
 def note_environment(
     directory: Path, name: str, environment: Environment, seconds: float, networks: int, *, add: bool = False
 ) -> None:
-    """Note in a directory's environment.json how a table that is not made of records was run.
-
-    Args:
-        directory: The directory.
-        name: The table.
-        environment: Where it was run.
-        seconds: How long it took.
-        networks: How many were trained.
-        add: Whether they were added to those that had been trained before.
-    """
+    """Note in environment.json how a table that is not made of records was run, or `add` to what is noted there."""
     known = Results(directory).environments
     before = known.get(name, {}) if add else {}
     entry = {

@@ -39,7 +39,7 @@ def run(depth: int, start: str, options: argparse.Namespace) -> dict[str, Any]:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
         torch.backends.cudnn.benchmark = True  # thousands of equal layers repay one trial of its algorithms
     begin = time.perf_counter()
-    problem = images("fashion-mnist", device, options.data, half=True, rows=None)
+    problem = images("fashion-mnist", device, options.data, half=True)
     problem.test_x, problem.test_y = problem.test_x[:TEST], problem.test_y[:TEST]
     network = Network(
         f"cnn{depth}", "cnn", f"plain CNN of {depth:,} layers", partial(PlainCNN, depth),

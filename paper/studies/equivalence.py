@@ -26,8 +26,8 @@ from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.training import EngineName
 
 from ..results import Results
+from ..tables.images import Table3
 from ..tables.protocol import SCHEMES
-from ..tables.table3 import Table3
 
 DEPTHS = (50, 100)
 WAYS: dict[str, tuple[EngineName, PrecisionName]] = {

@@ -1,4 +1,4 @@
-"""The table of starts in plain networks that `initialize_` and `diagnose` advise from, made from published records."""
+"""The table of initializations that `initialize_` and `diagnose` advise from, made from published records."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ from stiefel_init.recipe.advice import Known, Plain
 from ..results import Results
 from ..tables.protocol import IMAGES
 from .architectures import Architectures
-from .architectures.starts import OURS
+from .architectures.initializations import OURS
+from .baselines import EVERY, Baselines
 from .members import Members
-from .on_set_cells import FREE, FREE_ENDS
-from .on_the_set import OnTheSet
-from .rival_cells import EVERY
-from .rivals import Rivals
+from .on_the_set import FREE, FREE_ENDS, OnTheSet
 
 ENDS = {False: "one rate", True: "fast"}
 
 
 def text(results: Results) -> str:
-    """The table as CSV: studies with the most starts first, then by data, depth and start."""
+    """The table as CSV: studies with the most initializations first, then by data, depth and initialization."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(Known._fields)
-    studies = (_rivals, _members, _on_the_set, _architectures)
+    studies = (_baselines, _members, _on_the_set, _architectures)
     for row in (row for study in studies for row in sorted(study(results), key=_order)):
         writer.writerow([*row[:6], f"{row.mean:.4f}", f"{row.deviation:.4f}", row.networks])
     return out.getvalue()
@@ -45,14 +43,14 @@ def _row(
     return Known(study, network, data, layers, start, ENDS[fast], float(scores.mean()), deviation, len(scores))
 
 
-def _rivals(results: Results) -> Iterator[Known]:
-    """Starts for ReLU networks, on all rows of the images."""
-    found = Rivals().evidence(results)
-    starts = {rival.name: rival for rival in EVERY if rival.activation == "relu"}
+def _baselines(results: Results) -> Iterator[Known]:
+    """Initializations of ReLU networks, on all rows of the images."""
+    found = Baselines().evidence(results)
     for (setting, name), scores in found.scores.items() if found is not None else ():
-        if setting.dataset in IMAGES and setting.shots is None and name in starts:
-            rival, values = starts[name], np.maximum(scores, 0.0)
-            yield _row("rivals", setting.dataset, setting.depth, str(rival.scheme), rival.fast, values)
+        each = EVERY[name]
+        if setting.dataset in IMAGES and setting.shots is None and each.activation == "relu":
+            values = np.maximum(scores, 0.0)
+            yield _row("rivals", setting.dataset, setting.depth, str(each.scheme), each.fast, values)
 
 
 def _members(results: Results) -> Iterator[Known]:
@@ -67,11 +65,11 @@ def _members(results: Results) -> Iterator[Known]:
 
 
 def _on_the_set(results: Results) -> Iterator[Known]:
-    """Free training; fast ends come with a cosine schedule there, as in the study of rivals."""
+    """Free training; fast ends come with a cosine schedule there, as in the study of baselines."""
     found = OnTheSet().evidence(results)
     for (setting, way), scores in found.scores.items() if found is not None else ():
         if setting.dataset in IMAGES and setting.shots is None and way.how in (FREE, FREE_ENDS):
-            yield _row("on-the-set", setting.dataset, setting.depth, way.start, way.how == FREE_ENDS, scores)
+            yield _row("on-the-set", setting.dataset, setting.depth, way.scheme, way.how == FREE_ENDS, scores)
 
 
 def _architectures(results: Results) -> Iterator[Known]:

@@ -1,18 +1,22 @@
-"""`PaperTable`: the base of the paper's tables of trained networks."""
+"""`PaperTable`, the base of the paper's tables; all of them compared; and `Duels`, the test of a claim."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from stiefel_init.core.errors import StiefelError, unknown
 from stiefel_init.lab.report.tables import Table, summary
+from stiefel_init.lab.study.significance import greater_p
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 
-from ..experiment import Options, Trained
+from ..experiment import Options, Trained, Verdict, registered
+from ..results import Results
 from .compare import Comparison, comparison_table
 from .protocol import SCHEMES
 from .published import TITLES, Published, published
@@ -139,3 +143,64 @@ class Scores:
     def __call__(self, cell: Cell) -> np.ndarray:
         """The scores of all seeds of a cell's setting; none if it was not run."""
         return np.array(self._found.get(cell.setting, []), float)
+
+
+NO_ANSWER = "No record matches a published number; run the experiment without --quick first."
+
+
+def comparisons(name: str | None, results: Results) -> list[Table]:
+    """The table of that name, or all of them.
+
+    Raises:
+        StiefelError: for an unknown name, or if no record matches a number.
+    """
+    tables = {table.name: table for table in registered().values() if isinstance(table, PaperTable)}
+    if name is not None and name not in tables:
+        raise unknown("name", name, tables)
+    compared = [
+        table.comparison(records)
+        for table in (tables.values() if name is None else (tables[name],))
+        if (records := table.evidence(results)) is not None
+    ]
+    if not compared:
+        raise StiefelError(NO_ANSWER)
+    return compared
+
+
+@dataclass(frozen=True)
+class Duels:
+    """`stiefel` against the best other scheme in each row: (name of the row, that scheme, stiefel's scores, its own).
+
+    A difference counts as shown if Welch's one-sided test has p < 0.05/(number of comparisons in the claim), so that
+    chance does not decide a claim made of many comparisons.
+    """
+
+    rows: list[tuple[str, str, np.ndarray, np.ndarray]]
+
+    @classmethod
+    def of(cls, settings: Sequence[tuple[str, Mapping[str, np.ndarray]]]) -> Duels:
+        """From the scores of each scheme in each row; rows without two seeds of each are left out."""
+        rows = []
+        for name, scores in settings:
+            if any(len(values) < 2 for values in scores.values()):
+                continue
+            other = max((s for s in scores if s != "stiefel"), key=lambda s: scores[s].mean())
+            rows.append((name, other, scores["stiefel"], scores[other]))
+        return cls(rows)
+
+    def verdict(self) -> tuple[Verdict, str]:
+        """Whether stiefel is the best in every row, and the evidence."""
+        if not self.rows:
+            return "not tested", "No records."
+        level = 0.05 / len(self.rows)
+        best = [row for row in self.rows if row[2].mean() > row[3].mean()]
+        clear = [row for row in best if greater_p(row[2], row[3]) < level]
+        lost = [row for row in self.rows if row[2].mean() <= row[3].mean()]
+        text = (
+            f"stiefel has the highest mean in {len(best)} of {len(self.rows)} rows, significantly (p < {level:.4f}) in "
+        )
+        text += f"{len(clear)}."
+        if lost:
+            parts = (f"{name}: {other} {b.mean():.2f}, stiefel {a.mean():.2f}" for name, other, a, b in lost)
+            text += f" Not best: {'; '.join(parts)}."
+        return ("holds" if len(best) == len(self.rows) else "holds in part" if best else "does not hold"), text

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stiefel_init.health.activations import ACTIVATIONS
 
 from stiefel_init.health import AT_INITIALIZATION, IN_TRAINING, rows
-from stiefel_init.health.activations import ACTIVATIONS
 from stiefel_init.health.at_initialization import causes
 from stiefel_init.health.rule import EVERYTHING
 from stiefel_init.recipe import trace

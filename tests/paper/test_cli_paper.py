@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
-from laboratory import MADE, ROOT, Cli, refused
+from laboratory import MADE, ROOT, Cli, Done, refused
 from paper.results import Results
 from paper.tables.protocol import SCHEMES
 from paper.tables.published import published
 
-from stiefel_init.lab import data
+from stiefel_init.lab import cli, data
+from stiefel_init.lab.cli import clone
 from stiefel_init.lab.train import record as keep
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.problem import ACCURACY
@@ -62,13 +63,6 @@ def test_a_quick_run_with_fewer_epochs_answers_no_published_number(stiefel_init:
     assert "table1-quick, fashion-mnist" in done.out
     assert {cell.epochs for cell in keep.read(tmp_path / "out", pytest.fail)} == {1}
     refused(stiefel_init("compare", "table1", "--results", "out"), "No record matches a published number")
-
-
-@pytest.mark.usefixtures("small_images")
-def test_reproduce_a_figure_of_cells(stiefel_init: Cli, tmp_path: Path) -> None:
-    done = stiefel_init("reproduce", "figure3", "--quick", "--seeds", "1", "--device", "cpu", "--out", "out")
-    assert done.code == 0
-    assert (tmp_path / "out" / "results-figure3-quick.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_reproduce_figure2(stiefel_init: Cli, tmp_path: Path) -> None:
@@ -121,14 +115,34 @@ def test_data_list_and_where(stiefel_init: Cli) -> None:
     refused(stiefel_init("data", "where", "cifar"), "'cifar' is not known")
 
 
+def test_installed_alone_the_papers_commands_say_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(clone, "ROOT", tmp_path)
+    alone = cli.program("", {"demo": lambda: None, **clone.commands()})
+    for words in (["reproduce", "table1", "--quick"], ["compare"], ["paper"]):
+        with pytest.raises(SystemExit) as end:
+            cli.main(words, alone)
+        assert end.value.code == 2
+        refused(Done(2, *capsys.readouterr()), f"{words[0]} needs the paper's experiments", "clone it")
+
+
+def test_what_maintainers_do_is_not_in_the_users_help(stiefel_init: Cli, maintain: Cli) -> None:
+    users, ours = stiefel_init("--help").out, maintain("--help").out
+    for name in ("publish", "report", "source"):
+        assert name in ours
+        assert f" {name} " not in users
+    assert "reproduce" in users
+
+
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone")
-def test_source_names_the_commit_of_every_record(stiefel_init: Cli, tmp_path: Path) -> None:
-    done = stiefel_init("source", "--json")
+def test_source_names_the_commit_of_every_record(maintain: Cli, tmp_path: Path) -> None:
+    done = maintain("source", "--json")
     assert (done.code, done.err) == (0, "")
     (table,) = json.loads(done.out)
     known = Results(ROOT / "results").environments
     assert {row["experiment"] for row in table["rows"]} == set(known)
     assert all(row["commit"] for row in table["rows"])
-    refused(stiefel_init("source", "--results", "nowhere"), "nowhere is not a directory")
+    refused(maintain("source", "--results", "nowhere"), "nowhere is not a directory")
     (tmp_path / "empty").mkdir()
-    refused(stiefel_init("source", "--results", str(tmp_path / "empty")), "does not say how its records were made")
+    refused(maintain("source", "--results", str(tmp_path / "empty")), "does not say how its records were made")

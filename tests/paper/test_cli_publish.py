@@ -1,4 +1,4 @@
-"""`stiefel-init publish` and `report`: from a run to published tables, to a comparison, to pages; and a full disk."""
+"""`python -m paper publish` and `report`: from a run to published tables, a comparison and pages; and a full disk."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def write_run(folder: Path, one: Trained, seeds: int = 2, score: float = 50.0) -
 
 
 @pytest.mark.usefixtures("small")
-def test_an_experiment_of_ones_own_from_the_run_to_the_report(stiefel_init: Cli, tmp_path: Path) -> None:
+def test_an_experiment_of_ones_own_from_the_run_to_the_report(stiefel_init: Cli, maintain: Cli, tmp_path: Path) -> None:
     done = stiefel_init("reproduce", "small", "--device", "cpu", "--out", "run")
     assert done.code == 0
     assert "digits, by initialization" in done.out
-    done = stiefel_init("publish", "run", "--out", "results")
+    done = maintain("publish", "run", "--out", "results")
     assert (done.code, done.err) == (0, "")
     assert done.out == "wrote results/small.csv\nwrote results/environment.json\n"
     assert file_names(tmp_path / "results") == ["environment.json", "small.csv"]
@@ -93,7 +93,7 @@ def test_an_experiment_of_ones_own_from_the_run_to_the_report(stiefel_init: Cli,
     assert told["networks"] == 4
     assert [one["engine"] for one in told["environments"]] == ["graph"]
     assert told["environments"][0]["source"] == next(iter(run.values())).environment["source"]
-    done = stiefel_init("report", "--results", "results", "--out", "docs")
+    done = maintain("report", "--results", "results", "--out", "docs")
     assert (done.code, done.out) == (0, "wrote docs/results.md\n")
     page = (tmp_path / "docs" / "results.md").read_text()
     assert "## A small study" in page
@@ -104,39 +104,25 @@ def test_an_experiment_of_ones_own_from_the_run_to_the_report(stiefel_init: Cli,
     refused(stiefel_init("compare", "--results", "results"), "No record matches a published number")
 
 
-@pytest.mark.usefixtures("small_images")
-def test_a_quick_run_of_table_3_from_the_run_to_the_report(stiefel_init: Cli, tmp_path: Path) -> None:
-    words = ("reproduce", "table3", "--quick", "--seeds", "1", "--device", "cpu", "--out", "run")
-    assert stiefel_init(*words).code == 0
-    done = stiefel_init("publish", "run", "--out", "results")
-    assert (done.code, done.err) == (0, "")
-    assert "wrote results/table3.csv" in done.out
-    compared = [stiefel_init("compare", "table3", "--results", place).out for place in ("run", "results")]
-    assert compared[0] == compared[1]
-    assert compared[0].count("one seed only") == 24
-    assert stiefel_init("report", "--results", "results", "--out", "docs").code == 0
-    assert "## Table 3: few shots" in (tmp_path / "docs" / "results.md").read_text()
-
-
 @pytest.mark.usefixtures("small")
-def test_a_quick_run_is_published_under_a_name_that_says_so(stiefel_init: Cli, tmp_path: Path) -> None:
+def test_a_quick_run_is_published_under_a_name_that_says_so(stiefel_init: Cli, maintain: Cli, tmp_path: Path) -> None:
     stiefel_init("reproduce", "small", "--quick", "--seeds", "2", "--device", "cpu", "--out", "run")
-    assert "wrote results/small-quick.csv" in stiefel_init("publish", "run", "--out", "results").out
+    assert "wrote results/small-quick.csv" in maintain("publish", "run", "--out", "results").out
     assert file_names(tmp_path / "results") == ["environment.json", "small-quick.csv"]
     assert {cell.epochs for cell in Results(tmp_path / "results").records} == {1}
 
 
 @pytest.mark.usefixtures("small")
-def test_networks_of_no_experiment_are_left_out_and_counted(stiefel_init: Cli, tmp_path: Path) -> None:
-    stiefel_init("train", *TINY, "--dataset", "wine", "--out", "study")
-    done = stiefel_init("publish", "study", "--out", "results")
+def test_networks_of_no_experiment_are_left_out_and_counted(stiefel_init: Cli, maintain: Cli, tmp_path: Path) -> None:
+    stiefel_init("train", *TINY, "--data", "wine", "--out", "study")
+    done = maintain("publish", "study", "--out", "results")
     assert done.code == 0
     assert "8 networks of study belong to no experiment and were left out." in done.out
     assert file_names(tmp_path / "results") == ["environment.json"]
 
 
 def test_a_run_that_kept_tables_and_no_networks_is_published_and_reported(
-    stiefel_init: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    maintain: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As figure 1 and the signal do."""
     only(monkeypatch, Small(), Signals())
@@ -144,19 +130,19 @@ def test_a_run_that_kept_tables_and_no_networks_is_published_and_reported(
     shutil.copy(OURS / "signal.csv", tmp_path / "run")
     note = {"networks": 120, "seconds": 3.5, "environments": [{"device": "a", "engine": "stacked", "networks": 120}]}
     (tmp_path / "run" / "environment.json").write_text(json.dumps({"signal": note}))
-    done = stiefel_init("publish", "run", "--out", "results")
+    done = maintain("publish", "run", "--out", "results")
     assert (done.code, done.err) == (0, "")
     assert (tmp_path / "results" / "signal.csv").read_bytes() == (OURS / "signal.csv").read_bytes()
     assert Results(tmp_path / "results").environments == {"signal": note}
-    assert stiefel_init("report", "--results", "results", "--out", "docs").code == 0
+    assert maintain("report", "--results", "results", "--out", "docs").code == 0
     assert "## Signal and gradient at initialization" in (tmp_path / "docs" / "results.md").read_text()
 
 
 # What is published stays.
 
 
-def test_publishing_our_own_results_again_changes_no_table(stiefel_init: Cli, tmp_path: Path) -> None:
-    done = stiefel_init("publish", OURS, "--out", "again")
+def test_publishing_our_own_results_again_changes_no_table(maintain: Cli, tmp_path: Path) -> None:
+    done = maintain("publish", OURS, "--out", "again")
     assert (done.code, done.err) == (0, "")
     assert "left out" not in done.out
     assert file_names(tmp_path / "again") == file_names(OURS)
@@ -165,32 +151,32 @@ def test_publishing_our_own_results_again_changes_no_table(stiefel_init: Cli, tm
 
 
 def test_tables_that_are_published_again_keep_what_they_were_run_with(
-    stiefel_init: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    maintain: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table of scores does not say where its networks were trained; environment.json does."""
     only(monkeypatch, First(), Second())
     write_run(tmp_path / "run", First())
-    assert stiefel_init("publish", "run", "--out", "results").code == 0
+    assert maintain("publish", "run", "--out", "results").code == 0
     before = (tmp_path / "results" / "environment.json").read_bytes()
     for out in ("results", "again"):
-        assert stiefel_init("publish", "results", "--out", out).code == 0
+        assert maintain("publish", "results", "--out", out).code == 0
         assert (tmp_path / out / "environment.json").read_bytes() == before
-        assert stiefel_init("report", "--results", out, "--out", "docs").code == 0
+        assert maintain("report", "--results", out, "--out", "docs").code == 0
     assert "| first | 8 | none | by hand | 4 s |" in (tmp_path / "docs" / "results.md").read_text()
 
 
 def test_publishing_one_experiment_takes_nothing_from_another(
-    stiefel_init: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    maintain: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some networks of figure 3 are table 3's too, and some of the study of members are table 1's."""
     only(monkeypatch, First(), Second())
     for one in (First(), Second()):
         write_run(tmp_path / "all", one)
-    assert stiefel_init("publish", "all", "--out", "results").code == 0
+    assert maintain("publish", "all", "--out", "results").code == 0
     tables = {path.name: path.read_bytes() for path in (tmp_path / "results").glob("*.csv")}
     assert sorted(tables) == ["first.csv", "second.csv"]
     write_run(tmp_path / "run", Second())
-    done = stiefel_init("publish", "run", "--out", "results")
+    done = maintain("publish", "run", "--out", "results")
     assert (done.code, done.err) == (0, "")
     assert len(Results(tmp_path / "results").records) == 12, "no network is lost"
     assert {path.name: path.read_bytes() for path in (tmp_path / "results").glob("*.csv")} == tables
@@ -199,16 +185,16 @@ def test_publishing_one_experiment_takes_nothing_from_another(
 
 
 def test_a_run_leaves_alone_what_it_has_only_by_products_of(
-    stiefel_init: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    maintain: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each keeps its own outcome of a network that both trained: rates were chosen by it."""
     only(monkeypatch, First(), Second())
     write_run(tmp_path / "first", First(), score=40.0)
     write_run(tmp_path / "second", Second(), score=60.0)
-    assert stiefel_init("publish", "first", "--out", "results").code == 0
+    assert maintain("publish", "first", "--out", "results").code == 0
     assert file_names(tmp_path / "results") == ["environment.json", "first.csv"], "and of the second nothing is made"
     for run in ("second", "second"):
-        done = stiefel_init("publish", run, "--out", "results")
+        done = maintain("publish", run, "--out", "results")
         assert (done.code, done.out) == (0, "wrote results/second.csv\nwrote results/environment.json\n")
     results = Results(tmp_path / "results")
     for one, score in ((First(), 40.0), (Second(), 60.0)):
@@ -218,33 +204,21 @@ def test_a_run_leaves_alone_what_it_has_only_by_products_of(
         assert len(found) == results.environments[one.name]["networks"] == 8
 
 
-def test_what_is_run_anew_takes_the_place_of_what_was_published(
-    stiefel_init: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    only(monkeypatch, First(), Second())
-    for score in (40.0, 60.0):
-        write_run(tmp_path / "run", First(), score=score)
-        assert stiefel_init("publish", "run", "--out", "results").code == 0
-        found = Results(tmp_path / "results").records
-        assert len(found) == 8
-        assert {one.score for one in found.values()} == {score, score + 1}
-
-
 # Directories that are none, and a disk that is full.
 
 
 @pytest.mark.usefixtures("small")
-def test_what_cannot_be_published(stiefel_init: Cli, tmp_path: Path) -> None:
+def test_what_cannot_be_published(maintain: Cli, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", Small())
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("mine")
-    refused(stiefel_init("publish", "nowhere"), "nowhere is not a directory")
-    refused(stiefel_init("publish", "file"), "file is not a directory")
-    refused(stiefel_init("publish", "empty"), "empty holds no records")
-    refused(stiefel_init("publish", run, "--out", "file"), "file is a file")
-    refused(stiefel_init("publish", run, "--out", "file/below"), "file/below")
+    refused(maintain("publish", "nowhere"), "nowhere is not a directory")
+    refused(maintain("publish", "file"), "file is not a directory")
+    refused(maintain("publish", "empty"), "empty holds no records")
+    refused(maintain("publish", run, "--out", "file"), "file is a file")
+    refused(maintain("publish", run, "--out", "file/below"), "file/below")
     (tmp_path / "empty" / "networks-0.jsonl").write_text("{")
-    done = stiefel_init("publish", "empty")
+    done = maintain("publish", "empty")
     assert done.code == 2
     assert "networks-0.jsonl is damaged" in done.err
     assert "empty holds no records" in done.err
@@ -254,15 +228,15 @@ def test_what_cannot_be_published(stiefel_init: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("words", [("report", "--html"), ("report",)], ids=" ".join)
-def test_what_cannot_be_reported(words: tuple[str, ...], stiefel_init: Cli, tmp_path: Path) -> None:
+def test_what_cannot_be_reported(words: tuple[str, ...], stiefel_init: Cli, maintain: Cli, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", Small())
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("mine")
-    refused(stiefel_init(*words, "--results", "nowhere"), "nowhere is not a directory")
-    refused(stiefel_init(*words, "--results", "empty"), "empty holds no records")
-    refused(stiefel_init(*words, "--results", run, "--out", "file"), "file is a file")
-    stiefel_init("train", *TINY, "--dataset", "wine", "--out", "study")
-    refused(stiefel_init(*words, "--results", "study"), "study holds no results of the paper")
+    refused(maintain(*words, "--results", "nowhere"), "nowhere is not a directory")
+    refused(maintain(*words, "--results", "empty"), "empty holds no records")
+    refused(maintain(*words, "--results", run, "--out", "file"), "file is a file")
+    stiefel_init("train", *TINY, "--data", "wine", "--out", "study")
+    refused(maintain(*words, "--results", "study"), "study holds no results of the paper")
     assert not (tmp_path / "docs").exists()
 
 
@@ -270,7 +244,7 @@ def test_what_cannot_be_reported(words: tuple[str, ...], stiefel_init: Cli, tmp_
 @pytest.mark.parametrize("words", [("report",), ("report", "--html"), ("publish",)], ids=" ".join)
 @pytest.mark.parametrize("moment", ["replace", "fsync"])
 def test_a_full_disk_is_told_in_one_sentence(
-    words: tuple[str, ...], moment: str, stiefel_init: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...], moment: str, maintain: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, out = write_run(tmp_path / "run", Small()), tmp_path / "out"
     source = (run,) if words[0] == "publish" else ("--results", run)
@@ -280,20 +254,20 @@ def test_a_full_disk_is_told_in_one_sentence(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, moment, full)
-        done = stiefel_init(*words, *source, "--out", out)
+        done = maintain(*words, *source, "--out", out)
     refused(done, "could not be written (No space left on device)", str(out))
     assert file_names(out) == []
-    assert stiefel_init(*words, *source, "--out", out).code == 0
+    assert maintain(*words, *source, "--out", out).code == 0
 
 
 def test_a_disk_that_fills_while_tables_are_published_leaves_each_whole(
-    stiefel_init: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    maintain: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only(monkeypatch, First(), Second())
     for score in (40.0, 60.0):
         for one in (First(), Second()):
             write_run(tmp_path / f"run {score:.0f}", one, score=score)
-    assert stiefel_init("publish", "run 40", "--out", "results").code == 0
+    assert maintain("publish", "run 40", "--out", "results").code == 0
     written: list[str] = []
     replace_file = os.replace
 
@@ -305,7 +279,7 @@ def test_a_disk_that_fills_while_tables_are_published_leaves_each_whole(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "replace", filling)
-        done = stiefel_init("publish", "run 60", "--out", "results")
+        done = maintain("publish", "run 60", "--out", "results")
     refused(done, "results/second.csv could not be written (No space left on device)")
     assert written == ["first.csv"]
     assert file_names(tmp_path / "results") == ["environment.json", "first.csv", "second.csv"]

@@ -20,7 +20,7 @@ from paper import docs as pages
 from paper.experiment import Experiment, Options
 from paper.registry import experiments
 from paper.results import Results
-from paper.tables.table5 import Table5
+from paper.tables.tabular import Table5
 
 from stiefel_init import StiefelError
 from stiefel_init.lab.report import plots
@@ -241,28 +241,23 @@ def stands_as_text(html: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", NASTY.values(), ids=NASTY)
-def test_what_a_file_says_of_its_run_is_text_on_the_page(
+def test_what_a_file_says_of_its_run_is_text_in_markdown_and_on_the_page(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results = nasty_results(tmp_path / "results", text)
-    (tmp_path / "out").mkdir()
-    for place in (tmp_path, tmp_path / "out", tmp_path / "results"):
+    results, out = nasty_results(tmp_path / "results", text), tmp_path / "out"
+    out.mkdir()
+    for place in (tmp_path, out, tmp_path / "results"):
         (place / "secret.png").write_bytes(SECRET)
     monkeypatch.chdir(tmp_path)
-    html = pages.write_html(tmp_path / "out", results, [Pictured()]).read_text()
-    assert base64.b64encode(SECRET).decode()[:20] not in html
-    assert not re.search(r'(src|href)="(?!data:)', html)
-    stands_as_text(html, text)
-
-
-@pytest.mark.parametrize("text", NASTY.values(), ids=NASTY)
-def test_what_a_file_says_of_its_run_is_text_in_markdown(text: str, tmp_path: Path) -> None:
-    results = nasty_results(tmp_path / "results", text)
-    pages.write(tmp_path / "out", results, [Pictured()])
-    lines = (tmp_path / "out" / "results.md").read_text()
-    html = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(lines)
-    assert re.findall(r'<img src="([^"]*)"', html) == ["own.png"]
-    stands_as_text(html, text)
+    page = pages.write_html(out, results, [Pictured()]).read_text()
+    assert base64.b64encode(SECRET).decode()[:20] not in page
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    stands_as_text(page, text)
+    pages.write(out, results, [Pictured()])
+    lines = (out / "results.md").read_text()
+    shown_elsewhere = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(lines)
+    assert re.findall(r'<img src="([^"]*)"', shown_elsewhere) == ["own.png"]
+    stands_as_text(shown_elsewhere, text)
 
 
 def test_rows_are_as_long_as_their_header() -> None:

@@ -13,10 +13,8 @@ import pytest
 import torch
 from paper.results import Results
 from paper.studies import on_record
-from paper.studies.rival_cells import EVERY
-from paper.studies.rival_findings import Found
-from paper.studies.rivals import Rivals
-from paper.studies.tuned import Setting
+from paper.studies.baselines import EVERY, Baselines
+from paper.studies.kit import SCORE, Setting, Tuned
 from torch import nn
 
 from stiefel_init.recipe import advice
@@ -152,15 +150,16 @@ def test_the_records_of_today_support_some_start_at_every_depth_of_the_studies()
     assert of_depth(50, "CNN") is not None
 
 
-def test_the_study_of_rivals_is_read_as_soon_as_it_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_study_of_baselines_is_read_as_soon_as_it_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its ReLU starts, on all rows of the images; a network that diverged has no accuracy."""
     images = [Setting(data, 100) for data in DATA]
     others = [Setting("digits", 100), Setting("mnist", 100, 8)]
-    scores = {(s, rival.name): np.array([90.0, 92.0]) for s, rival in product((*images, *others), EVERY)}
+    scores = {(s, name): np.array([90.0, 92.0]) for s, name in product((*images, *others), EVERY)}
     scores[images[0], "he"] = np.array([-np.inf, 50.0])
-    monkeypatch.setattr(Rivals, "evidence", lambda self, results: Found({}, scores, {}, False))
+    found = Tuned({}, {}, {SCORE: scores}, [*images, *others], quick=False)
+    monkeypatch.setattr(Baselines, "evidence", lambda self, results: found)
     lines = [line for line in on_record.text(Results()).splitlines() if line.startswith("rivals,")]
-    assert len(lines) == 2 * sum(rival.activation == "relu" for rival in EVERY)
+    assert len(lines) == 2 * sum(each.activation == "relu" for each in EVERY.values())
     assert "rivals,MLP,mnist,100,recipe,one rate,91.0000,1.4142,2" in lines
     assert "rivals,MLP,fashion-mnist,100,recipe,fast,91.0000,1.4142,2" in lines
     assert any(line.startswith("rivals,MLP,mnist,100,he,one rate,25.0") for line in lines)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from . import problems
+from .initializations import names_of
 from .networks import GPT, Mixer, PlainCNN, Recurrent, ResNet20, VisionTransformer, mlp
 from .problems import ACCURACY, NATS, QUARTERS, R2, Metric, Problem
 
@@ -40,13 +41,17 @@ class Network:
     """Whether products are computed in bfloat16 on a GPU."""
     slots: int = 16
     """How many to train at once on a GPU."""
-    starts: tuple[str, ...] | None = None
-    """The starts to compare; all that are defined for the kind if None."""
+    only: tuple[str, ...] | None = None
+    """The initializations to compare; all that are defined for the kind if None."""
     rates_of: str = ""
     """The network whose best rates are used, if they are not sought anew."""
-
     tune: int | None = None
     """Steps of the runs that choose the rate, if not a third."""
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """The initializations that are compared, ours first."""
+        return self.only or tuple(names_of(self.kind))
 
     @property
     def tuning_steps(self) -> int:
@@ -64,8 +69,8 @@ def _from(lowest: float, count: int = 4) -> tuple[float, ...]:
     return tuple(lowest * 2**place for place in range(count))
 
 
-def _images(name: str, *, half: bool = False, rows: int | None = None) -> MakeProblem:
-    return lambda device, directory: problems.images(name, device, directory, half=half, rows=rows)
+def _images(name: str, *, half: bool = False) -> MakeProblem:
+    return lambda device, directory: problems.images(name, device, directory, half=half)
 
 
 def _function(inputs: int, *, regression: bool) -> MakeProblem:
@@ -96,7 +101,7 @@ def _networks() -> list[Network]:
         Network(
             f"cnn{depth}", "cnn", f"plain CNN of {depth:,} layers", partial(PlainCNN, depth), small, ACCURACY,
             _from(rate), 3 * EPOCH, slots=16 if depth < 1000 else 6, tune=3 * EPOCH,
-            starts=None if depth < 1000 else ("ours", "looks-linear"),  # the others are far behind at 100
+            only=None if depth < 1000 else ("ours", "looks-linear"),  # the others are far behind at 100
         )
         for depth, rate in lowest.items()
     ]  # fmt: skip
@@ -113,7 +118,7 @@ def _networks() -> list[Network]:
                 half=True, slots=12),
         Network("vit-long", "vit", "vision transformer, 12 epochs", VisionTransformer, fashion, ACCURACY, _from(5e-4),
                 12 * EPOCH, half=True, slots=12, rates_of="vit",
-                starts=("torch", "xavier", "mimetic", "paper", "ours")),
+                only=("torch", "xavier", "mimetic", "paper", "ours")),
         Network("mixer", "mixer", "MLP-mixer", Mixer, fashion, ACCURACY, _from(5e-4), 4 * EPOCH, half=True, slots=12),
         Network("gpt", "gpt", "GPT", GPT, lambda device, _: problems.Text(device), NATS, _from(1e-3), 1200, batch=64,
                 decay=0.1, betas=(0.9, 0.95), clip=1.0, half=True, slots=8),

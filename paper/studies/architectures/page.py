@@ -10,17 +10,12 @@ from stiefel_init.lab.report import plots
 from stiefel_init.lab.report.tables import Table
 
 from .catalogue import Network
+from .initializations import INITIALIZATIONS, OURS
 from .problems import ACCURACY, NATS, R2
-from .starts import OURS, WHAT_THEY_ARE
-from .verdicts import Outcome, Verdicts
+from .study import Outcome, Verdicts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-COLOURS = {
-    "ours": "#0072B2", "paper": "#56B4E9", "he": "#009E73", "xavier": "#CC79A7", "orthogonal": "#E69F00",
-    "torch": "#777777", "gpt-2": "#D55E00", "looks-linear": "#000000", "identity": "#F0E442", "mimetic": "#8C564B",
-}  # fmt: skip
 
 
 def figure_of(network: Network, value: float) -> str:
@@ -50,11 +45,13 @@ def _table(network: Network, verdicts: Verdicts) -> Table:
             rows.insert(0, [*row, "", "", ""])
             continue
         test = verdicts.comparisons[network.name, start]
-        between = f"{test.difference:+.{digits}f} [{test.low:+.{digits}f}, {test.high:+.{digits}f}]"
-        rows.append([*row, between, f"{test.p:.2g}", test.word])
+        exact = (statistics.mean(scores) for scores in (verdicts.outcomes[network.name][OURS].scores, outcome.scores))
+        gain = network.metric.sign * (next(exact) - next(exact))
+        between = f"{gain:+.{digits}f} [{test.low:+.{digits}f}, {test.high:+.{digits}f}]"
+        rows.append([*row, between, f"{test.p:.2g}", verdicts.word(network.name, start)])
     title = f"{network.title[0].upper()}{network.title[1:]}"
     metric = f"{network.metric.name}{f' ({network.metric.unit})' if network.metric.unit else ''}"
-    return Table(title, ["start", "best rate", metric, "ours is better by", "p", "ours is"], rows)
+    return Table(title, ["initialization", "best rate", metric, "ours is better by", "p", "ours is"], rows)
 
 
 def _spread(network: Network, outcome: Outcome, digits: int) -> str:
@@ -65,13 +62,13 @@ def _spread(network: Network, outcome: Outcome, digits: int) -> str:
 
 
 def against(network: Network, verdicts: Verdicts) -> str:
-    """What is said of a network: its figure and the verdicts on all other starts."""
+    """What is said of a network: its figure and the verdicts on all others."""
     groups: dict[str, list[str]] = {}
     for start, word in verdicts.words(network.name).items():
         groups.setdefault(word, []).append(start)
     other, mean = verdicts.next_best(network.name)
     ours = statistics.mean(verdicts.outcomes[network.name][OURS].scores)
-    everyone = "any other start" if set(groups) == {"not worse"} else "every other start"
+    everyone = "any other" if set(groups) == {"not worse"} else "every other"
     said = [
         f"{word} {'against' if word == 'undecided' else 'than'} {listed(groups[word]) if len(groups) > 1 else everyone}"
         for word in ("better", "worse", "not worse", "undecided")
@@ -102,39 +99,39 @@ def groups(verdicts: Verdicts) -> dict[str, list[Network]]:
 def advice(verdicts: Verdicts) -> list[str]:
     """Should I use this? In sentences, from the verdicts."""
     leads = {
-        "yes": "**Yes**, for these: better than every other start.",
-        "some": "**It can help** these: better than some other start, not found worse than any.",
+        "yes": "**Yes**, for these: better than every other.",
+        "some": "**It can help** these: better than some other, not found worse than any.",
         "same": "**It makes no difference** to these: every 95 % interval of a difference lies within the margin.",
         "open": "**These runs cannot tell** for these: no difference was established, but one larger than the margin "
         "is possible.",
-        "no": "**No**, for these: worse than some other start.",
+        "no": "**No**, for these: worse than some other.",
     }
     lines = []
     for kind, networks in groups(verdicts).items():
         if networks:
             lines += [leads[kind], "", *(f"- {against(network, verdicts)}" for network in networks), ""]
     if not groups(verdicts)["no"]:
-        lines += ["In none of these networks was it found worse than another start.", ""]
+        lines += ["In none of these networks was it found worse than another.", ""]
     return lines
 
 
 def section(verdicts: Verdicts) -> list[str]:
     """The page."""
     counts = sorted({len(o.curves) for each in verdicts.outcomes.values() for o in each.values() if o.curves})
-    starts = [start for start in WHAT_THEY_ARE if any(start in each for each in verdicts.outcomes.values())]
+    starts = [start for start in INITIALIZATIONS if any(start in each for each in verdicts.outcomes.values())]
     ends = sum(o.at_an_end for each in verdicts.outcomes.values() for o in each.values() if o.curves)
     every = sum(bool(o.curves) for each in verdicts.outcomes.values() for o in each.values())
     lines = [
         "## Should I use this?", "", *advice(verdicts), "![Test score while training](architectures.png)", "",
         "## How it was measured", "",
-        f"- {'–'.join(map(str, counts))} fresh seeds for each start, at the rate that was best with seeds of its own:",
+        f"- {'–'.join(map(str, counts))} fresh seeds for each, at the rate that was best with seeds of its own:",
         "  of four rates (of MLPs six or seven), each twice the one before, and up to three more while the best lay at",
         f"  an end of them. For {ends} of {every} it still did. They had a third of the length, those of MLPs and",
         "  plain CNNs all of it. Where the two best rates were closer than the margin, both were run again at full",
         "  length, with another seed. At first they were not, and all rates were chosen in short runs; that took too",
-        "  small rates for plain CNNs and, for some starts of recurrent networks and MLPs, the worse of two. The",
-        "  choice was then changed for all starts alike, so this page is a second look at these networks.",
-        "- A run that had learnt nothing at half its length was stopped; a start that learnt at no rate was not rerun.",
+        "  small rates for plain CNNs and, for some recurrent networks and MLPs, the worse of two. The choice was then",
+        "   changed for all alike, so this page is a second look at these networks.",
+        "- A run that had learnt nothing at half its length was stopped; what learnt at no rate was not rerun.",
         "- `better`, `worse`: p < 0.05 by Welch's t-test, Holm-corrected over all "
         f"{len(verdicts.comparisons)} comparisons of this page.",
         f"- `not worse`: no such difference, and the 95 % interval (not corrected) excludes that ours is worse by "
@@ -142,22 +139,14 @@ def section(verdicts: Verdicts) -> list[str]:
         f"  of accuracy, {R2.margin:g} of R² or {NATS.margin:g} nats; `undecided`: all else. These margins were fixed "
         "before the runs.",
         "- The recipe was designed on networks and data like these, and rates were chosen by the test score, for every",
-        "  start alike. Fresh seeds do not undo that.", "",
-        "Starts:", "", *(f"- `{start}`: {WHAT_THEY_ARE[start]}." for start in starts), "",
+        "  initialization alike. Fresh seeds do not undo that.", "",
+        "Initializations:", "", *(f"- `{start}`: {INITIALIZATIONS[start].what}." for start in starts), "",
     ]  # fmt: skip
     for network in verdicts.missing:
-        lines += [f"Not compared yet: {network.title}{_alone(network, verdicts.alone[network.name])}.", ""]
+        lines += [f"Not compared yet: {network.title}.", ""]
     for table in tables(verdicts):
         lines += [f"## {table.title}", "", *table.markdown(), ""]
     return lines
-
-
-def _alone(network: Network, scores: Sequence[float]) -> str:
-    if len(scores) < 2:
-        return ""
-    digits, unit = network.metric.digits, network.metric.unit
-    reached = f"{statistics.mean(scores):.{digits}f} ± {statistics.stdev(scores):.{digits}f} {unit}".strip()
-    return f"; ours reaches {reached} with {len(scores)} fresh seeds, other starts were not run so"
 
 
 def picture(verdicts: Verdicts) -> Figure:
@@ -166,7 +155,7 @@ def picture(verdicts: Verdicts) -> Figure:
 
     columns = min(3, len(verdicts.networks))
     rows = -(-len(verdicts.networks) // columns)
-    drawn, axes = plots.figure(columns, rows, label="Test score while training, from each start")
+    drawn, axes = plots.figure(columns, rows, label="Test score while training, from each initialization")
     for axis in axes.flat[len(verdicts.networks) :]:
         axis.set_axis_off()
     seen: dict[str, Any] = {}
@@ -177,7 +166,7 @@ def picture(verdicts: Verdicts) -> Figure:
             looks = max(map(len, outcome.curves))  # runs that were stopped have fewer
             curves = np.array([(*curve, *curve[-1:] * (looks - len(curve))) for curve in outcome.curves])
             steps = network.steps * np.arange(1, curves.shape[1] + 1) / curves.shape[1]
-            colour = COLOURS[start]
+            colour = INITIALIZATIONS[start].colour
             (seen[start],) = axis.plot(
                 steps, curves.mean(0), color=colour, label=start, linewidth=2.2 if start == OURS else 1.2
             )
@@ -197,15 +186,16 @@ def picture(verdicts: Verdicts) -> Figure:
 
 
 def line(verdicts: Verdicts) -> str:
-    """For the README: where ours beats every other start, and where it loses to one."""
+    """For the README: where ours beats every other, and where it loses to one."""
     found = groups(verdicts)
     count = len(verdicts.networks)
-    parts = [f"better than every other start in {len(found['yes'])} of {count}{_named(found['yes'], verdicts)}"]
+    parts = [f"better than every other in {len(found['yes'])} of {count}{_named(found['yes'], verdicts)}"]
     parts += [f"better than some and worse than none in {len(found['some'])}"] if found["some"] else []
     losses = f"worse than some in {len(found['no'])}{_named(found['no'], verdicts)}"
     parts += [losses if found["no"] else "found worse than another in none"]
     return (
-        f"Networks as users write them, each start at its best rate: `initialize_(model)` is {', '.join(parts)} "
+        "Networks as users write them, each initialization at its best rate: "
+        f"`initialize_(model)` is {', '.join(parts)} "
         "([architectures](docs/architectures.md))."
     )
 

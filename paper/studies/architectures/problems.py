@@ -25,7 +25,7 @@ class Metric(NamedTuple):
     sign: int
     """+1 where more is better."""
     margin: float
-    """A start that is worse by less is not worse; fixed before the runs."""
+    """What is worse by less is not worse; fixed before the runs."""
     digits: int
     chance: float
     """The score of a network that has learnt nothing, and of one that diverged."""
@@ -123,8 +123,8 @@ def _library(most: int = 24_000_000) -> tuple[bytes, bytes]:
     return b"\n".join(text for place, text in enumerate(texts) if place % 10 != 5)[:most], test[:most]
 
 
-def images(name: str, device: torch.device, directory: Path | None, *, half: bool, rows: int | None) -> Examples:
-    """A data set of images; the first `rows` of its training part, at half the size if asked."""
+def images(name: str, device: torch.device, directory: Path | None, *, half: bool) -> Examples:
+    """A data set of images, at half the size if asked."""
     dataset = load(name, directory=directory)
     order = np.arange(len(dataset.x)) if dataset.train_rows else np.random.default_rng(0).permutation(len(dataset.x))
     cut = dataset.train_rows or len(order) * 3 // 4
@@ -133,8 +133,7 @@ def images(name: str, device: torch.device, directory: Path | None, *, half: boo
     if half:
         pictures = F.avg_pool2d(pictures, 2)
     labels = torch.from_numpy(dataset.y[order]).to(device)
-    kept = slice(0, min(cut, rows) if rows else cut)
-    return Examples(pictures[kept], labels[kept], pictures[cut:], labels[cut:])
+    return Examples(pictures[:cut], labels[:cut], pictures[cut:], labels[cut:])
 
 
 def function(inputs: int, device: torch.device, *, regression: bool, rows: int = 20_000) -> Examples:

@@ -24,8 +24,8 @@ from torch.func import functional_call
 from stiefel_init.lab.train.forecast import timed
 
 from .catalogue import Network
+from .initializations import INITIALIZATIONS
 from .problems import Problem
-from .starts import STARTS, starts_of
 
 TUNING, SETTLING = 1000, 1001
 """The seeds with which rates are chosen, the first in shorter runs; those of the results are 0, 1, …"""
@@ -36,7 +36,7 @@ _AHEAD = 2
 
 
 class Job(NamedTuple):
-    """A run: its network, start, rate and seed."""
+    """A run: its network, initialization, rate and seed."""
 
     network: str
     start: str
@@ -53,7 +53,7 @@ def model_of(network: Network, job: Job) -> nn.Module:
     """The network as it starts; the seed decides the weights."""
     torch.manual_seed(job.seed)
     model = network.make()
-    STARTS[job.start](model)
+    INITIALIZATIONS[job.start].apply(model)
     return model
 
 
@@ -239,7 +239,7 @@ def train(
 def run_seconds(network: Network, problem: Problem, device: torch.device) -> float:
     """About how long a run takes, from a few steps of one and a test."""
     slot = Slot(network, problem, device)
-    job = Job(network.name, next(iter(network.starts or starts_of(network.kind))), network.rates[0], 0)
+    job = Job(network.name, network.starts[0], network.rates[0], 0)
     begun = timed(lambda: slot.begin(job), device)
 
     def step() -> None:

@@ -79,10 +79,10 @@ def test_networks_that_follow_from_others_are_counted(tmp_path: Path) -> None:
     """A study that chooses rates and then compares trains both; a forecast knows before any is trained."""
     from paper.experiment import Options
     from paper.registry import chosen, networks
-    from paper.studies import rival_cells
+    from paper.studies.baselines import Baselines
 
-    cells, _ = networks(chosen("rivals"), Options(tmp_path, seeds=2, quick=True))
-    first = [cell for search in rival_cells.searches(True) for cell in search.tuning]
+    cells, _ = networks(chosen("baselines"), Options(tmp_path, seeds=2, quick=True))
+    first = [cell for search in Baselines().searches(True) for cell in search.tuning]
     assert set(first) < set(cells)
     settings = {(cell.dataset, cell.depth, cell.shots, cell.scheme, cell.ends) for cell in first}
     assert len(cells) == len(first) + 2 * len(settings)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from paper.protocols.likelihood import OUTLIERS, Noise
+from paper.protocols.ranking import OUTLIERS, Noise
 
 
 def noise_of(spread: float, resolution: float = 0.5, cells: int = 40, seeds: int = 5) -> Noise:

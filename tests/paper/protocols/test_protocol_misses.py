@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from laboratory import record
 from paper.protocols import misses
-from paper.tables.table1 import Table1
+from paper.tables.images import Table1
 
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record

@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 import planted
 import pytest
-from paper.protocols import page
+from paper.protocols import study as page
 from paper.protocols.hypotheses import BATCHES, EXPLAINING, STATED, WAVES, numbers, trainings, variant
-from paper.protocols.page import Found
-from paper.protocols.readings import Readings
-from paper.protocols.study import Table5Protocol
+from paper.protocols.ranking import Readings
+from paper.protocols.study import Explained, Table5Protocol
 from paper.registry import experiments
-from paper.tables.table5 import Table5, Table5Explained
+from paper.tables.tabular import Table5, Table5Explained
 
 from stiefel_init.lab.data import load, split
 
 
 def test_without_records_nothing_is_claimed_from_training() -> None:
-    found = Found(Readings({}), {})
+    found = Explained(Readings({}), {})
     text = "\n".join(page.section(found))
     assert page.NOTHING in text
     assert "From training" not in text
@@ -30,7 +29,7 @@ def test_without_records_nothing_is_claimed_from_training() -> None:
 
 def test_with_records_the_page_names_the_best_and_says_what_is_missing() -> None:
     records = planted.records([*page.MAIN, STATED], planted.small(), seeds=3)
-    text = "\n".join(page.section(Found(Readings(records), records)))
+    text = "\n".join(page.section(Explained(Readings(records), records)))
     assert page.NOTHING not in text
     assert "explains 120 of the 288 numbers best" in text
     assert "nothing is known about the other 168 numbers" in text.replace("\n", " ").lower()
@@ -45,9 +44,9 @@ def test_what_adult_says_by_itself(truth: Any, monkeypatch: pytest.MonkeyPatch) 
     records = planted.records(protocols, adult, seeds=3)
     made = planted.publish(replace(EXPLAINING, encoding=truth), adult)
     planted_numbers = tuple(replace(number, value=value) for number, value in made.items())
-    for module in ("page", "readings"):
+    for module in ("study", "ranking"):
         monkeypatch.setattr(f"paper.protocols.{module}.numbers", lambda: planted_numbers)
-    text = page._of_adult(Found(Readings(records), records))
+    text = page._of_adult(Explained(Readings(records), records))
     assert f"of Adult, are explained best by {replace(EXPLAINING, encoding=truth)}, " in text
     assert "is not settled" not in text
     assert "one-hot is " in text
@@ -57,17 +56,17 @@ def test_what_adult_says_by_itself(truth: Any, monkeypatch: pytest.MonkeyPatch) 
         records[one_hot.cell(number, seed)] = replace(
             records[by_name.cell(number, seed)], cell=one_hot.cell(number, seed)
         )  # fmt: skip
-    assert "how they were encoded is not settled" in page._of_adult(Found(Readings(records), records))
-    assert page._of_adult(Found(Readings({}), {})) == ""
+    assert "how they were encoded is not settled" in page._of_adult(Explained(Readings(records), records))
+    assert page._of_adult(Explained(Readings({}), {})) == ""
 
 
 def test_what_all_numbers_say_together(monkeypatch: pytest.MonkeyPatch) -> None:
     records = planted.records(page.MAIN, numbers(), seeds=3)
     made = planted.publish(EXPLAINING, numbers())
     planted_numbers = tuple(replace(number, value=value) for number, value in made.items())
-    for module in ("page", "readings"):
+    for module in ("study", "ranking"):
         monkeypatch.setattr(f"paper.protocols.{module}.numbers", lambda: planted_numbers)
-    found = Found(Readings(records), records)
+    found = Explained(Readings(records), records)
     text = page._of_all(found)
     assert f"All 288 together, for the {len(found.whole())} protocols that" in text
     assert f"are explained best by **{EXPLAINING}**: " in text
@@ -76,7 +75,7 @@ def test_what_all_numbers_say_together(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"protocols by likelihood of 288 numbers, of {len(found.whole())} protocols" in titles
     for seed in range(3):
         del records[STATED.cell(planted_numbers[-1], seed)]
-    found = Found(Readings(records), records)
+    found = Explained(Readings(records), records)
     assert page._of_all(found) == ""
     assert not any("288" in table.title for table in page.tables(found))
 

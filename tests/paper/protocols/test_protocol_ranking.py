@@ -8,9 +8,7 @@ import numpy as np
 import planted
 import pytest
 from paper.protocols.hypotheses import EXPLAINING, STATED, Protocol
-from paper.protocols.likelihood import Noise
-from paper.protocols.ranking import ranking
-from paper.protocols.readings import Readings, merged, rows
+from paper.protocols.ranking import Noise, Readings, merged, ranking, rows
 
 TRAININGS = [STATED, *(replace(EXPLAINING, batch=batch) for batch in (256, 32, 16))]
 RATES = [replace(EXPLAINING, rates=rule) for rule in ("all scaled", "all fixed")]
@@ -25,7 +23,7 @@ def publish(protocol: Protocol, monkeypatch: pytest.MonkeyPatch) -> list[object]
     """The numbers of table 5 as one more run of each under that protocol."""
     values = planted.publish(protocol, planted.small())
     made = {number: replace(number, value=value) for number, value in values.items()}
-    monkeypatch.setattr("paper.protocols.readings.numbers", lambda: tuple(made.values()))
+    monkeypatch.setattr("paper.protocols.ranking.numbers", lambda: tuple(made.values()))
     return list(made.values())
 
 

@@ -10,9 +10,21 @@ import numpy as np
 import pytest
 from laboratory import record
 from paper.experiment import Options
-from paper.studies import member_cells, member_pictures
-from paper.studies.member_cells import DEPTHS, MEMBERS, OF_THE_SET, RECOMMENDED, TUNING_SEED, UNIFORM, kind
-from paper.studies.members import Found, Members, curves
+from paper.studies import members as study_of
+from paper.studies.members import (
+    DEPTHS,
+    KINDS,
+    MEMBERS,
+    OF_THE_SET,
+    RECOMMENDED,
+    TUNING_SEED,
+    UNIFORM,
+    MemberRecords,
+    Members,
+    Networks,
+    curves,
+    kind,
+)
 from paper.tables.protocol import IMAGES
 
 from stiefel_init.lab.report.tables import Table
@@ -23,7 +35,7 @@ from stiefel_init.schemes import He, Permutation, get
 Truth = Callable[[Cell], float]
 
 
-def study(truth: Truth, noise: float = 0.3, seed: int = 0) -> Found:
+def study(truth: Truth, noise: float = 0.3, seed: int = 0) -> MemberRecords:
     """Records of the whole study, of which the score of a cell is truth(cell) and noise."""
     rng = np.random.default_rng(seed)
     found: dict[Cell, Record] = {}
@@ -31,10 +43,10 @@ def study(truth: Truth, noise: float = 0.3, seed: int = 0) -> Found:
         for cell in left:
             score = truth(cell) + noise * rng.normal()
             found[cell] = record(cell, score, tested=(1, cell.epochs), test_score=(score / 2, score))
-    return Found(found, Members.seeds)
+    return MemberRecords(found, Members.seeds)
 
 
-def table(found: Found, title: str) -> Table:
+def table(found: MemberRecords, title: str) -> Table:
     """The table of that title."""
     (one,) = [one for one in Members().tables(found) if one.title == title]
     return one
@@ -49,20 +61,20 @@ def permutation_wins(cell: Cell) -> float:
 
 
 @pytest.fixture(scope="module")
-def won() -> Found:
+def won() -> MemberRecords:
     """The study, had permutations been the best."""
     return study(permutation_wins)
 
 
 def test_the_tuning_seed_is_none_of_those_compared() -> None:
-    tuning = member_cells.rates(Members.seeds, False)
+    tuning = Networks(Members.seeds, False).rates()
     assert {cell.seed for cell in tuning} == {TUNING_SEED}
     compared = set(Members().cells(Members.seeds)) - set(tuning)
     assert TUNING_SEED not in {cell.seed for cell in compared}
 
 
 def test_every_member_is_compared_at_every_depth_with_equal_epochs() -> None:
-    usual = member_cells.usual(5, False)
+    usual = Networks(5, False).usual()
     assert {cell.lr_multiplier for cell in usual} == {1.0}
     assert set(usual) <= set(Members().cells(5))
     for dataset in IMAGES:
@@ -74,7 +86,7 @@ def test_every_member_is_compared_at_every_depth_with_equal_epochs() -> None:
 
 
 def test_members_are_told_apart_by_name() -> None:
-    assert len(set(member_cells.KINDS)) == len(MEMBERS) == 10
+    assert len(set(KINDS)) == len(MEMBERS) == 10
     assert (
         tuple(map(get, ("stiefel", "permutation", "identity", "rotation 0.03", "rotation 0.1", "rotation 1")))
         == OF_THE_SET
@@ -82,23 +94,18 @@ def test_members_are_told_apart_by_name() -> None:
     assert MEMBERS[:2] == (UNIFORM, RECOMMENDED)
 
 
-def test_best_rates_are_those_of_the_tuning_networks(won: Found) -> None:
-    best = member_cells.best(won.seeds, won.records)
+def test_best_rates_are_those_of_the_tuning_networks(won: MemberRecords) -> None:
+    best = won.networks.best(won.records)
     assert {cell.lr_multiplier for cell in best if cell.scheme == He()} == {0.25}
     assert {cell.lr_multiplier for cell in best if cell.scheme != He()} == {2.0}
     assert {cell.seed for cell in best} == set(range(Members.seeds))
     assert {(cell.dataset, cell.scheme, cell.depth) for cell in best} == {
-        (cell.dataset, cell.scheme, cell.depth) for cell in member_cells.usual(1, False)
+        (cell.dataset, cell.scheme, cell.depth) for cell in Networks(1, False).usual()
     }
     assert [record.cell for record in won.at_best()] == best
 
 
-def test_without_tuning_networks_there_is_no_best_rate() -> None:
-    assert member_cells.best(5, {}) == []
-    assert not set(Members().cells(5)) & set(member_cells.best(5, study(permutation_wins).records))
-
-
-def test_the_claims_follow_the_numbers(won: Found) -> None:
+def test_the_claims_follow_the_numbers(won: MemberRecords) -> None:
     verdicts = {row[0]: row[1] for row in table(won, "claims").rows}
     assert all(verdicts[name] == "holds" for name in verdicts if "is better" in name or "not worse" in name)
     assert verdicts["a thousand layers, permutation: mnist at 96 % within 40 epochs"] == "holds"
@@ -117,7 +124,7 @@ def test_the_claims_follow_the_numbers(won: Found) -> None:
 
 def test_the_claims_rest_on_fresh_seeds_alone() -> None:
     """The recommended member against the uniform one: equal on seeds that had no part in the choice, better before."""
-    fresh = set(member_cells.fresh(Members.seeds))
+    fresh = set(Networks(Members.seeds, False).fresh())
     chosen_with = set(Members().cells(Members.seeds)) - fresh
     assert not {cell.seed for cell in fresh} & {cell.seed for cell in chosen_with if cell.shots is None}
 
@@ -130,7 +137,7 @@ def test_the_claims_rest_on_fresh_seeds_alone() -> None:
 
 
 @pytest.mark.parametrize("rate", ["at 0.001/√depth", "each at its best rate"])
-def test_duels_set_each_member_against_the_uniform_one(rate: str, won: Found) -> None:
+def test_duels_set_each_member_against_the_uniform_one(rate: str, won: MemberRecords) -> None:
     rows = table(won, f"against the uniform member, {rate}").rows
     found = {(row[0], row[1]): (float(row[2]), float(row[3]), float(row[4])) for row in rows}
     for dataset in IMAGES:
@@ -144,11 +151,11 @@ def test_duels_set_each_member_against_the_uniform_one(rate: str, won: Found) ->
 
 def test_a_network_that_two_studies_share_counts_once() -> None:
     shared = [
-        member_cells.cell("wine", UNIFORM, 100, seed=seed, width=8, alpha=2.0, epochs=100) for seed in range(2)
+        study_of.cell("wine", UNIFORM, 100, seed=seed, width=8, alpha=2.0, epochs=100) for seed in range(2)
     ]  # fmt: skip
     for quick in (False, True):
-        assert set(shared) <= set(member_cells.tabular(2, quick))
-    found = Found({cell: record(cell, 90.0 + 2 * cell.seed) for cell in shared}, 2)
+        assert set(shared) <= set(Networks(2, quick).tabular())
+    found = MemberRecords({cell: record(cell, 90.0 + 2 * cell.seed) for cell in shared}, 2)
     last = Members().tables(found)[-1]
     assert last.title.startswith("tabular")
     assert last.rows == [["uniform", f"91.0 ± {np.std([90, 92], ddof=1):.1f}"]]
@@ -157,25 +164,25 @@ def test_a_network_that_two_studies_share_counts_once() -> None:
 def test_the_close_view_shows_the_best_however_far_another_spreads() -> None:
     scores = {"permutation": (96.0, 97.0), "rotation 1": (11.0, 97.0, 98.0)}
     records = [
-        record(member_cells.cell("mnist", get(name), depth, seed=seed), score)
+        record(study_of.cell("mnist", get(name), depth, seed=seed), score)
         for name, each in scores.items()
         for seed, score in enumerate(each)
         for depth in (100, 300)
     ]
-    whole, close = member_pictures.over_depth(records).axes
+    whole, close = study_of.over_depth(records).axes
     low, high = close.get_ylim()
     assert low < 96.5 < high <= 98
     bands = np.concatenate([np.asarray(p.vertices)[:, 1] for each in whole.collections for p in each.get_paths()])
     assert 0 <= bands.min() < bands.max() <= 100
 
 
-def test_the_curves_are_drawn_and_those_of_the_longest_training(won: Found) -> None:
+def test_the_curves_are_drawn_and_those_of_the_longest_training(won: MemberRecords) -> None:
     rows = curves(won)
     assert {row["depth"] for row in rows} == {100, 300, 1000, 3000, 10000}
-    learning = member_pictures.learning(rows)
+    learning = study_of.learning(rows)
     assert [axis.get_title() for axis in learning.axes[1::3]] == ["mnist, 300 layers", "fashion-mnist, 300 layers"]
     assert all(len(axis.lines) == len(MEMBERS) for axis in learning.axes)
-    figure = member_pictures.deep(rows)
+    figure = study_of.deep(rows)
     titles = [axis.get_title() for axis in figure.axes]
     assert titles == [
         "mnist, 1,000 layers", "fashion-mnist, 1,000 layers", "mnist, 3,000 layers", "mnist, 10,000 layers"
@@ -190,7 +197,7 @@ def test_the_study_finds_rates_first_and_then_compares_at_them(tmp_path: Path, m
     members = MEMBERS[:2]
 
     def cell(scheme: Any, times: float, **options: Any) -> Cell:
-        return member_cells.cell("digits", scheme, 10, times, **options)
+        return study_of.cell("digits", scheme, 10, times, **options)
 
     rates = (0.01, 4.0), (0.01, 1.0)  # of which the first learns next to nothing; the second member's best is the usual
     tuning = [
@@ -198,9 +205,9 @@ def test_the_study_finds_rates_first_and_then_compares_at_them(tmp_path: Path, m
     ]
     usual = [cell(scheme, 1.0, seed=seed) for scheme in members for seed in range(2)]
     for name in ("fixed", "few", "activations", "tabular", "long", "fresh", "thousand", "deepest"):
-        monkeypatch.setattr(member_cells, name, lambda *args: [])
-    monkeypatch.setattr(member_cells, "rates", lambda *args: tuning)
-    monkeypatch.setattr(member_cells, "usual", lambda *args: usual)
+        monkeypatch.setattr(Networks, name, lambda self: [])
+    monkeypatch.setattr(Networks, "rates", lambda self: tuning)
+    monkeypatch.setattr(Networks, "usual", lambda self: usual)
     shown: dict[str, Any] = {}
     monkeypatch.setattr(Table, "show", lambda self: shown.update({self.title: self.rows}))
     Members().run(Options(tmp_path, seeds=2, device="cpu"))

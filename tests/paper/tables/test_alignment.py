@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from paper.figures import alignment
+from paper.figures import figure1 as alignment
 from torch import nn
 
 from stiefel_init.core import stream as _stream

@@ -10,12 +10,10 @@ import pytest
 from laboratory import ROOT, record
 from paper.results import Results
 from paper.tables.compare import Comparison
+from paper.tables.images import Table1, Table2, Table3
 from paper.tables.published import Published, published
 from paper.tables.table import PaperTable
-from paper.tables.table1 import Table1
-from paper.tables.table2 import Table2
-from paper.tables.table3 import Table3
-from paper.tables.table5 import Table5
+from paper.tables.tabular import Table5
 
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record

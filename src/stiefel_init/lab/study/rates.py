@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,6 +65,24 @@ def at(cell: Cell, times: float) -> Cell:
     return replace(cell, rate=times * 1e-3 / math.sqrt(cell.depth))
 
 
+def best_first(reached: Mapping[float, float], *, ties_to_largest: bool = False) -> list[float]:
+    """Rates by what they reached, for which more is better; of equal ones, the smallest first, or the largest.
+
+    >>> best_first({1.0: 80.0, 0.5: 90.0, 2.0: 90.0}), best_first({0.5: 90.0, 2.0: 90.0}, ties_to_largest=True)
+    ([0.5, 2.0, 1.0], [2.0, 0.5])
+    """
+    return sorted(reached, key=lambda rate: (-reached[rate], -rate if ties_to_largest else rate))
+
+
+def beyond(tried: Collection[float], best: float) -> float | None:
+    """The rate to try next if the best of those tried lies at an edge: half the smallest, or twice the largest.
+
+    >>> beyond([1.0, 2.0, 4.0], 1.0), beyond([1.0, 2.0, 4.0], 2.0), beyond([1.0, 2.0, 4.0], 4.0)
+    (0.5, None, 8.0)
+    """
+    return best / 2 if best == min(tried) else best * 2 if best == max(tried) else None
+
+
 def parts(name: str, dataset: Dataset) -> tuple[str, str, dict[str, Dataset]]:
     """The data for a search: (name of the set to test on, of the one to choose on, both sets).
 
@@ -101,8 +119,7 @@ class Choice:
 
     def at_edge(self, setting: Cell) -> bool:
         """Whether the best rate is the smallest or the largest tried."""
-        tried = self.tried(setting)
-        return self.best[setting] in (tried[0], tried[-1])
+        return beyond(self.tried(setting), self.best[setting]) is not None
 
 
 def choose(
@@ -135,12 +152,12 @@ def choose(
         choice = Choice({}, records)
         better = records[0].metric.better
         for setting, values in tried.items():
-            best[setting] = max(sorted(values), key=lambda times: better(choice.mean(setting, times)))
-        edges = {s: best[s] for s in settings if best[s] in (min(tried[s]), max(tried[s]))}
-        if not given.auto or not edges or extension == EXTENSIONS:
+            best[setting] = best_first({rate: better(choice.mean(setting, rate)) for rate in values})[0]
+        further = {setting: rate for setting in settings if (rate := beyond(tried[setting], best[setting]))}
+        if not given.auto or not further or extension == EXTENSIONS:
             break
-        for setting, value in edges.items():
-            tried[setting].add(value / 2 if value == min(tried[setting]) else value * 2)
+        for setting, rate in further.items():
+            tried[setting].add(rate)
     return Choice(best, records)
 
 

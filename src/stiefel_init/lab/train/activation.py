@@ -59,7 +59,7 @@ _BUILT_IN: dict[str, Applied] = {
 def applied(name: str, depth: int) -> Applied:
     """The activation of that name, in a network with `depth` hidden layers.
 
-    Any that `theory.activations` lists, those of the user too; `tat` is √(2/(1+a²)) · LeakyReLU_a, tailored to the depth.
+    Any that `theory.activations` lists, those of the user too; `tat` is √(2/(1+a²)) · LeakyReLU_a.
     """
     if name in _BUILT_IN:
         return _BUILT_IN[name]
@@ -67,7 +67,8 @@ def applied(name: str, depth: int) -> Applied:
         a = tailored_slope(depth)
         scale = tailored_scale(a)
         return Applied(
-            lambda y, _: F.leaky_relu_(y, a).mul_(scale), lambda d, x, _: _aten.leaky_relu_backward(d * scale, x, a, True)
+            lambda y, _: F.leaky_relu_(y, a).mul_(scale),
+            lambda d, x, _: _aten.leaky_relu_backward(d * scale, x, a, True),
         )
     function: Any = resolve(name, {})
     return Applied(lambda y, _: function(y, torch), lambda d, y, _: d * function.slope(y, torch), keeps_input=True)

@@ -14,12 +14,14 @@ import torch.nn.functional as F
 from paper.experiment import Options
 from paper.studies.architectures import Architectures
 from paper.studies.architectures.catalogue import Network, networks
+from paper.studies.architectures.initializations import INITIALIZATIONS, names_of
 from paper.studies.architectures.networks import GPT, PlainCNN, Recurrent, ResNet20, mlp
-from paper.studies.architectures.page import COLOURS
 from paper.studies.architectures.problems import QUARTERS, R2, Examples, Text, function
-from paper.studies.architectures.starts import STARTS, WHAT_THEY_ARE, starts_of
+from paper.studies.architectures.runs import Manner, Runs, train_all
 from paper.studies.architectures.training import TUNING, Job, Slot, model_of, schedule, train
 from torch import Tensor, nn
+
+from stiefel_init import StiefelError
 
 CPU = torch.device("cpu")
 
@@ -37,7 +39,7 @@ def test_every_network_takes_its_problem(quick: bool) -> None:
             model = network.make()
         size = sum(p.numel() for p in model.parameters())
         assert size > 100, network.name
-        assert "ours" in (network.starts or starts_of(network.kind))
+        assert "ours" in network.starts
         assert all(high == 2 * low for low, high in zip(network.rates, network.rates[1:]))
     assert len({n.title for n in networks(quick=quick).values()}) == len(networks(quick=quick))
 
@@ -49,7 +51,7 @@ def test_every_network_takes_its_problem(quick: bool) -> None:
 )
 def test_looks_linear_is_linear_and_passes_everything_on(model: nn.Module, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
-    STARTS["looks-linear"](model)
+    INITIALIZATIONS["looks-linear"].apply(model)
     model.double()
     x, y = torch.randn(2, *shape, dtype=torch.float64).unbind()
     with torch.no_grad():
@@ -64,7 +66,7 @@ def test_looks_linear_is_linear_and_passes_everything_on(model: nn.Module, shape
 def test_gpt2s_start_has_its_deviations() -> None:
     torch.manual_seed(0)
     model = GPT(width=64, blocks=4, tokens=16)
-    STARTS["gpt-2"](model)
+    INITIALIZATIONS["gpt-2"].apply(model)
     deviations = {name: float(weight.detach().std()) for name, weight in model.named_parameters() if weight.ndim > 1}
     assert deviations["blocks.0.fc1.weight"] == pytest.approx(0.02, rel=0.03)
     for end in ("blocks.0.fc2.weight", "blocks.3.attention.proj.weight"):
@@ -73,7 +75,7 @@ def test_gpt2s_start_has_its_deviations() -> None:
 
 def test_the_identity_start() -> None:
     model = Recurrent("rnn")
-    STARTS["identity"](model)
+    INITIALIZATIONS["identity"].apply(model)
     torch.testing.assert_close(model.get_parameter("recurrent.weight_hh_l0").detach(), torch.eye(128))
     assert float(model.get_parameter("recurrent.weight_ih_l0").detach().std()) < 0.0015
 
@@ -81,7 +83,7 @@ def test_the_identity_start() -> None:
 def test_the_mimetic_start_has_its_products() -> None:
     torch.manual_seed(0)
     model, width = GPT(width=64, blocks=2, tokens=16), 64
-    STARTS["mimetic"](model)
+    INITIALIZATIONS["mimetic"].apply(model)
     for block in cast(Any, model.blocks):
         q, k, v = block.attention.qkv.weight.detach().view(3, 8, 8, width)
         noise = block.attention.proj.weight.detach() @ v.reshape(width, width) + 0.4 * torch.eye(width)
@@ -93,20 +95,16 @@ def test_the_mimetic_start_has_its_products() -> None:
             assert 1.0 < float(values[7]) < float(values[0]) < 0.7 * 3.1  # the largest 8 of a matrix of 64
             assert 0.05 < float((left.T @ right).diagonal().mean()) < 0.35  # near I, as far as 8 of 64 directions go
     image = networks(quick=True)["vit"].make()
-    STARTS["mimetic"](image)
+    INITIALIZATIONS["mimetic"].apply(image)
     rows = image.get_parameter("position").detach()[0]
     torch.testing.assert_close(rows.square().sum(1), torch.full((16,), 16.0))  # half sines, half cosines
     near, far = rows[0] @ rows[1], rows[0] @ rows[15]
     assert near > far
 
 
-def test_every_start_is_described_and_has_a_colour() -> None:
-    assert set(STARTS) == set(WHAT_THEY_ARE) == set(COLOURS)
-
-
 def test_every_start_sets_every_weight_of_its_networks() -> None:
     for network in networks(quick=True).values():
-        for start in starts_of(network.kind):
+        for start in names_of(network.kind):
             first, second = (model_of(network, Job(network.name, start, 1.0, seed)) for seed in (0, 1))
             again = model_of(network, Job(network.name, start, 1.0, 0))
             for (name, a), b, c in zip(first.named_parameters(), second.parameters(), again.parameters()):
@@ -119,7 +117,7 @@ def plainly(network: Network, problem: Examples, job: Job) -> list[float]:
     """The same training as a user would write it."""
     torch.manual_seed(job.seed)
     model = network.make()
-    STARTS[job.start](model)
+    INITIALIZATIONS[job.start].apply(model)
     generator = torch.Generator().manual_seed(job.seed)
     adam = torch.optim.AdamW(model.parameters(), lr=1.0, weight_decay=0.0)
     per_epoch, scores = problem.size // network.batch, []
@@ -228,7 +226,7 @@ def test_residual_blocks_end_in_what_they_say() -> None:
 def test_the_study_goes_on_where_it_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network = tiny(steps=6, tune=6)
     module = "paper.studies.architectures"
-    for place in (f"{module}.study.networks", f"{module}.workers.networks"):
+    for place in (f"{module}.study.networks", f"{module}.runs.networks"):
         monkeypatch.setattr(place, lambda quick: {network.name: network})
     options = Options(tmp_path, seeds=2, quick=True, device="cpu")
     whole = Architectures().train(options)
@@ -242,4 +240,32 @@ def test_the_study_goes_on_where_it_was_cut_off(tmp_path: Path, monkeypatch: pyt
     assert Architectures().train(options) == whole
     assert path.stat().st_mtime_ns == before
     tuned = {job.start for job in whole if job.seed == TUNING}
-    assert tuned == set(starts_of("mlp"))
+    assert tuned == set(names_of("mlp"))
+
+
+@pytest.mark.slow
+def test_networks_in_processes_of_their_own_are_those_trained_here() -> None:
+    """As on a GPU."""
+    network = networks(quick=True)["mlp3-1-regression"]
+    manner = Manner(quick=True, seeds=1, device=CPU, data=None, until=math.inf)
+    done = {Job(network.name, start, rate, TUNING): (0.9,) for start in network.starts for rate in network.rates}
+    steps: list[int] = []
+
+    def ends(workers: int) -> dict[Job, list[float]]:
+        runs: Runs = dict(done)
+        found = {}
+        for job, curve in train_all([network], runs, manner, lambda _, taken: steps.append(taken), workers):
+            runs[job], found[job] = tuple(curve), curve
+        return found
+
+    apart = ends(2)
+    assert sum(steps) == len(network.starts) * network.steps
+    assert apart == ends(0)
+    assert {job.seed for job in apart} == {0}
+
+
+@pytest.mark.slow
+def test_a_network_that_cannot_be_trained_is_named() -> None:
+    manner = Manner(quick=True, seeds=1, device=CPU, data=None, until=math.inf)
+    with pytest.raises(StiefelError, match=r"Training none failed \(KeyError: 'none'\); rerun: finished runs are kept"):
+        list(train_all([tiny(name="none")], {}, manner, lambda *_: None, 1))

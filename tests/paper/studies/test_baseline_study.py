@@ -1,4 +1,4 @@
-"""The study of rivals: which networks it trains, and that its page says what the numbers say."""
+"""The study of baselines: which networks it trains, and that its page says what the numbers say."""
 
 from __future__ import annotations
 
@@ -10,12 +10,24 @@ import numpy as np
 import pytest
 from laboratory import record
 from paper import experiment
-from paper.studies import rival_cells as cells
-from paper.studies.rival_cells import EVERY, FAST, MINE, NAMES, OURS, RIVALS, STARTS, name_of
-from paper.studies.rival_findings import Found, best_of_ours, duels, epochs_to, found_in, over_depths, speed, verdicts
-from paper.studies.rival_tables import numbers, wanted
-from paper.studies.rivals import Rivals
-from paper.studies.tuned import FEW, FIRST, TUNING, Setting
+from paper.studies.baseline_page import numbers, wanted
+from paper.studies.baselines import (
+    BASELINES,
+    DEPTHS,
+    EVERY,
+    FAST,
+    MINE,
+    NAMES,
+    OURS,
+    RATES,
+    TABLES,
+    Baselines,
+    best_of_ours,
+    duels,
+    epochs_to,
+    over_depths,
+)
+from paper.studies.kit import FEW, Setting, Tuned
 
 from stiefel_init import StiefelError
 from stiefel_init.lab.data import load
@@ -23,6 +35,8 @@ from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.record import Record
 
+FIRST, TUNING = Baselines.first_seed, Baselines.tuning_seeds
+name_of = Baselines().contender
 Truth = Callable[[Cell], float]
 
 
@@ -33,8 +47,12 @@ def records_of(truth: Truth, seeds: int = 4, noise: float = 0.2, *, full_stages:
 
     def asked() -> list[Cell]:
         if not full_stages:
-            return Rivals().cells(seeds, quick=True, records=found)
-        return [c for search in cells.searches(False)[:full_stages] for c in cells.of_stage(search, seeds, found)]
+            return Baselines().cells(seeds, quick=True, records=found)
+        return [
+            c
+            for search in Baselines().searches(False)[:full_stages]
+            for c in (*search.tuning, *search.compared(seeds, found))
+        ]
 
     while left := [cell for cell in asked() if cell not in found]:
         for cell in left:
@@ -43,10 +61,12 @@ def records_of(truth: Truth, seeds: int = 4, noise: float = 0.2, *, full_stages:
     return found
 
 
-def study(truth: Truth, seeds: int = 4, *, full_stages: int = 0) -> Found:
+def study(truth: Truth, seeds: int = 4, *, full_stages: int = 0) -> Tuned[str]:
     records = records_of(truth, seeds, full_stages=full_stages)
-    rows = [] if full_stages else speed(records, Problems(), seeds, True)  # the full study's data are not at hand
-    found = found_in(records, rows, seeds)
+    rows = (
+        [] if full_stages else Baselines().speed(records, Problems(), seeds, True)
+    )  # the full study's data are not at hand
+    found = Baselines().read(records, rows, seeds)
     assert found is not None
     return found
 
@@ -56,82 +76,58 @@ def flat(cell: Cell) -> float:
 
 
 @cache
-def flat_study() -> Found:
+def flat_study() -> Tuned[str]:
     return study(flat)
 
 
-def text_of(found: Found) -> str:
-    return "\n".join(Rivals().section(found))
-
-
-def test_rates_are_chosen_with_other_seeds_than_are_compared() -> None:
-    everything = list(records_of(flat))
-    tuned = [cell for cell in everything if cell.seed in TUNING]
-    compared = [cell for cell in everything if cell.seed >= FIRST]
-    assert len(tuned) + len(compared) == len(everything)
-    asked = sum(len(part.settings) * len(part.starts) for stage in cells.QUICK for part in stage)
-    assert len(tuned) == asked * len(cells.QUICK_RATES)
-    assert len(compared) == asked * 4
+def text_of(found: Tuned[str]) -> str:
+    return "\n".join(Baselines().section(found))
 
 
 def test_the_full_study_has_all_starts_depths_and_rates() -> None:
-    tuned = [cell for search in cells.searches(False) for cell in search.tuning]
-    assert {name_of(cell) for cell in tuned} == set(NAMES)
-    assert {cell.depth for cell in tuned} == set(cells.DEPTHS)
-    assert {cell.lr_multiplier for cell in tuned} == set(cells.RATES)
+    tuned = [cell for search in Baselines().searches(False) for cell in search.tuning]
+    assert {name_of(cell) for cell in tuned} == set(EVERY)
+    assert {cell.depth for cell in tuned} == set(DEPTHS)
+    assert {cell.lr_multiplier for cell in tuned} == set(RATES)
     assert {cell.shots for cell in tuned} == {None, 1, 8}
-    assert {cell.dataset for cell in tuned} == {"mnist", "fashion-mnist", "digits", *cells.TABLES}
+    assert {cell.dataset for cell in tuned} == {"mnist", "fashion-mnist", "digits", *TABLES}
     assert len(tuned) == len(set(tuned)), "no network is trained twice"
 
 
-def test_every_rival_gets_what_ours_gets() -> None:
+def test_every_baseline_gets_what_ours_gets() -> None:
     """The same settings, rates, epochs, schedules and fast ends."""
-    for search in cells.searches(False):
+    for search in Baselines().searches(False):
         asked: dict[str, set[tuple[object, ...]]] = {}
         for c in search.tuning:
             same = c.dataset, c.depth, c.shots, c.lr_multiplier, c.seed, c.epochs, c.schedule, c.ends
             asked.setdefault(name_of(c), set()).add(same)
         by_way = {fast: [of for name, of in asked.items() if name.endswith(FAST) == fast] for fast in (False, True)}
         assert all(of == group[0] for group in by_way.values() for of in group)
-        assert all(len(group) in (0, len(STARTS)) for group in by_way.values())
+        assert all(len(group) in (0, len(NAMES)) for group in by_way.values())
 
 
 def test_ours_are_ours_in_both_ways() -> None:
-    assert {rival.name for rival in OURS} == {"recipe", "stiefel", "permutation", "identity"}
-    assert {rival.name + end for rival in OURS for end in ("", FAST)} == MINE
-    ends = {rival.fast: cells.cell(rival, Setting("mnist", 100), 1.0, 0, quick=False) for rival in EVERY[::18]}
-    assert (ends[False].ends, ends[True].ends) == (1.0, 10.0)
-    assert ends[True].schedule == "cosine"
-
-
-def test_each_start_has_the_activation_it_is_made_for() -> None:
-    by_name = {name_of(cell): cell.activation for search in cells.searches(True) for cell in search.tuning}
-    assert {name: activation for name, activation in by_name.items() if activation != "relu"} == {
-        name + end: activation for name, activation in (("tat", "tat"), ("tanh-init", "tanh")) for end in ("", FAST)
-    }
+    assert set(OURS) == {"recipe", "stiefel", "permutation", "identity"}
+    assert {name + end for name in OURS for end in ("", FAST)} == MINE
+    plain, fast = (Baselines().cell("recipe" + end, Setting("mnist", 100), 1.0, quick=False) for end in ("", FAST))
+    assert (plain.ends, fast.ends) == (1.0, 10.0)
+    assert fast.schedule == "cosine"
 
 
 def test_the_best_rate_is_that_of_the_best_tuning_network() -> None:
     records = records_of(lambda cell: 80.0 - abs(cell.lr_multiplier - 4), noise=0)
-    assert all(set(search.best(records).values()) == {4.0} for search in cells.searches(True))
+    assert all(set(search.best(records).values()) == {4.0} for search in Baselines().searches(True))
     even = records_of(flat, noise=0)
-    assert all(set(search.best(even).values()) == {0.25} for search in cells.searches(True))
+    assert all(set(search.best(even).values()) == {0.25} for search in Baselines().searches(True))
 
 
 def test_a_start_without_hope_gets_few_seeds() -> None:
     """In the full study, and only where all of its rates fail."""
     records = records_of(lambda c: 10.0 if name_of(c) == "he" and c.dataset == "mnist" else 80.0, 10, full_stages=1)
-    found = found_in(records, [], 10)
+    found = Baselines().read(records, [], 10)
     assert found is not None
     assert {len(values) for (s, name), values in found.scores.items() if (s.dataset, name) == ("mnist", "he")} == {FEW}
     assert {len(values) for (s, name), values in found.scores.items() if (s.dataset, name) != ("mnist", "he")} == {10}
-
-
-def test_a_rate_works_if_it_comes_close_to_the_best_start() -> None:
-    found = study(lambda cell: 10.0 if name_of(cell) == "he" or cell.lr_multiplier == 16 else 80.0)
-    setting = Setting("digits", 30)
-    assert found.working(setting, "tat") == 16
-    assert found.working(setting, "he") is None
 
 
 def test_our_best_start_is_chosen_by_the_networks_that_chose_the_rates() -> None:
@@ -150,36 +146,11 @@ def test_our_best_start_is_chosen_by_the_networks_that_chose_the_rates() -> None
     assert fast[0].endswith(FAST)
 
 
-def test_rivals_are_compared_with_ours_that_were_trained_in_the_same_way() -> None:
+def test_baselines_are_compared_with_ours_that_were_trained_in_the_same_way() -> None:
     results = duels(flat_study())
-    assert {duel.rival.endswith(FAST) == duel.ours.endswith(FAST) for duel in results} == {True}
-    assert any(duel.rival.endswith(FAST) for duel in results)
+    assert {duel.baseline.endswith(FAST) == duel.ours.endswith(FAST) for duel in results} == {True}
+    assert any(duel.baseline.endswith(FAST) for duel in results)
     assert {duel.ours.removesuffix(FAST) for duel in duels(flat_study(), "recipe")} == {"recipe"}
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "word"),
-    [
-        ([90.0, 90.2, 89.8, 90.1], [80.0, 80.2, 79.9, 80.3], "wins"),
-        ([70.0, 70.2, 69.8, 70.1], [80.0, 80.2, 79.9, 80.3], "loses"),
-        ([80.0, 80.4, 79.8, 80.1], [80.0, 80.2, 79.9, 80.3], "not shown"),
-        ([90.0], [80.0], "open"),
-        ([90.0, -np.inf], [80.0, 80.0], "loses"),
-        ([90.0, 90.0], [80.0, -np.inf], "wins"),
-        ([-np.inf, -np.inf], [80.0, -np.inf], "open"),
-    ],
-)
-def test_verdicts(a: list[float], b: list[float], word: str) -> None:
-    """Also among pairs that show nothing, which share the level."""
-    equal = np.array([50.0, 51.0, 52.0])
-    assert verdicts([(np.array(a), np.array(b)), *[(equal, equal)] * 9]) == [word, *["not shown"] * 9]
-
-
-def test_many_comparisons_ask_for_more_than_one() -> None:
-    near = np.array([80.0, 80.4, 80.8, 81.2]), np.array([79.0, 79.4, 79.8, 80.2])
-    equal = np.array([50.0, 51.0, 52.0])
-    assert verdicts([near]) == ["wins"]
-    assert verdicts([near, *[(equal, equal)] * 99])[0] == "not shown"
 
 
 def test_what_is_the_same_at_every_depth_shows_over_all_depths() -> None:
@@ -189,38 +160,38 @@ def test_what_is_the_same_at_every_depth_shows_over_all_depths() -> None:
         return 80.0 + 4 * (cell.seed % 7) + 1.5 * (name_of(cell) == "idinit")
 
     found = study(truth, 10)
-    assert {duel.verdict for duel in duels(found) if duel.rival == "idinit"} == {"not shown"}
+    assert {duel.verdict for duel in duels(found) if duel.baseline == "idinit"} == {"not shown"}
     pooled = over_depths(found)
-    assert {each.rival for each in pooled if each.verdict == "wins"} == {"idinit"}
-    assert all(1 < each.gain < 2 for each in pooled if each.rival == "idinit")
-    assert not {each.rival for each in pooled if each.verdict == "loses"}
-    assert text_of(found).startswith("**Where a rival wins with all depths taken together**")
+    assert {each.baseline for each in pooled if each.verdict == "wins"} == {"idinit"}
+    assert all(1 < each.gain < 2 for each in pooled if each.baseline == "idinit")
+    assert not {each.baseline for each in pooled if each.verdict == "loses"}
+    assert text_of(found).startswith("**Where a baseline wins with all depths taken together**")
     assert not any(each.verdict != "not shown" for each in over_depths(flat_study()))
 
 
 def test_the_page_says_first_where_a_rival_wins() -> None:
     text = text_of(study(lambda cell: 95.0 if name_of(cell) == "tat" and cell.depth == 100 else 80.0))
     first = text.splitlines()[:3]
-    assert first[0] == "**Where a rival wins:**"
+    assert first[0] == "**Where a baseline wins:**"
     assert first[2].startswith("- tat: digits, 100 layers (+1")
     assert "When to prefer it: digits, 100 layers." in text
 
 
 def test_and_that_none_does_where_none_does() -> None:
     text = text_of(study(lambda cell: 90.0 if name_of(cell) in MINE else 40.0))
-    assert text.startswith("**In no single setting is a rival shown to win.**")
-    assert text.count("nothing here speaks for it.") == len(RIVALS)
+    assert text.startswith("**In no single setting is a baseline shown to win.**")
+    assert text.count("no evidence in its favour here.") == len(BASELINES)
 
 
-def test_the_page_has_a_section_for_each_rival_and_says_what_was_not_run() -> None:
+def test_the_page_has_a_section_for_each_baseline_and_says_what_was_not_run() -> None:
     text = text_of(flat_study())
     sections = text.split("### ")
-    for rival in RIVALS:
-        section = next(part for part in sections if part.startswith(f"{rival.name}\n"))
+    for name in BASELINES:
+        section = next(part for part in sections if part.startswith(f"{name}\n"))
         assert all(word in section for word in ("Needs: ", "Result", "When to prefer it: "))
     assert "was not run" in text
     assert "Balduzzi" in text
-    assert "![Which start, at which depth" in text
+    assert "![Which initialization, at which depth" in text
     assert ">>>" not in text
 
 
@@ -231,8 +202,10 @@ def test_a_run_that_was_cut_off_is_worth_a_page() -> None:
     assert "Not run: mnist, 10 layers; " in text
     assert "mnist, 1,000 layers" in text
     rows = {row[0]: row[2] for row in wanted(found).rows}
-    assert rows["our best start: no rival wins, mnist, 100 layers"] == "reached"
-    assert rows["`initialize_(model)`, fast ends: rates as wide as any rival's, fashion-mnist, 100 layers"] == "reached"
+    assert rows["our best initialization: no baseline wins, mnist, 100 layers"] == "reached"
+    assert (
+        rows["`initialize_(model)`, fast ends: rates as wide as any baseline's, fashion-mnist, 100 layers"] == "reached"
+    )
     assert not any("1,000 layers" in what for what in rows)
 
 
@@ -243,12 +216,12 @@ def test_what_was_wanted_is_not_reached_where_a_rival_wins() -> None:
         return 97.0 if name_of(cell) == "tat" else 90.0
 
     rows = {row[0]: row[1:] for row in wanted(study(truth, 10, full_stages=2)).rows}
-    told, reached = rows["our best start: ahead of every rival, mnist, 1,000 layers"]
+    told, reached = rows["our best initialization: ahead of every baseline, mnist, 1,000 layers"]
     assert reached == "not reached"
     assert "tat 97." in told
-    assert rows["our best start: no rival wins, mnist, 100 layers"][1] == "not reached"
-    assert rows["our best start: rates as wide as any rival's, mnist, 100 layers"][1] == "not reached"
-    assert rows["our best start, fast ends: ahead of every rival, mnist, 1,000 layers"][1] == "reached"
+    assert rows["our best initialization: no baseline wins, mnist, 100 layers"][1] == "not reached"
+    assert rows["our best initialization: rates as wide as any baseline's, mnist, 100 layers"][1] == "not reached"
+    assert rows["our best initialization, fast ends: ahead of every baseline, mnist, 1,000 layers"][1] == "reached"
 
 
 def test_what_was_wanted_is_judged_line_by_line() -> None:
@@ -260,8 +233,8 @@ def test_what_was_wanted_is_judged_line_by_line() -> None:
         return 80.0 + 1.3 * ahead + np.random.default_rng([cell.seed, len(name_of(cell)), cell.depth]).normal()
 
     found = study(truth, 10, full_stages=2)
-    together = [duel.verdict for duel in duels(found) if duel.setting == deepest]
-    apart = [duel.verdict for duel in duels(found, apart=True) if duel.setting == deepest]
+    together = [duel.verdict for duel in duels(found) if duel.where == deepest]
+    apart = [duel.verdict for duel in duels(found, apart=True) if duel.where == deepest]
     assert apart.count("loses") > together.count("loses")
 
 
@@ -276,10 +249,10 @@ def test_rates_that_were_too_high_are_named() -> None:
 
 def test_the_numbers_have_all_measures_and_leave_out_what_nobody_knows() -> None:
     found = flat_study()
-    whole, few = (numbers(found, group) for group in found.groups)
+    whole, few = (numbers(found, group) for group in found.data)
     assert [table.title.split()[0] for table in whole] == ["test", "rates", "steps", "seconds"]
     assert len(few) == 4
-    assert len(few[0].rows) == len(STARTS)
+    assert len(few[0].rows) == len(NAMES)
     assert len(whole[0].rows) == len(EVERY)
 
 
@@ -292,37 +265,36 @@ def test_data_that_nobody_has_do_not_stop_the_study(
         return load(name, directory=directory)
 
     monkeypatch.setattr(experiment, "load", missing)
-    have = experiment.Available(Rivals.optional, None)
+    have = experiment.Available(Baselines.optional, None)
     asked = [Cell(name) for name in ("pima", "digits", "cancer", "pima")]
     assert [cell.dataset for cell in have.of(asked)] == ["digits", "cancer"]
     assert capsys.readouterr().err == "Left out, for want of its data: pima. No source has it.\n"
     assert set(have.sets(have.of(asked), {})) == {"digits", "cancer"}
-    monkeypatch.setattr(Rivals, "optional", ())
+    monkeypatch.setattr(Baselines, "optional", ())
     with pytest.raises(StiefelError, match="No source has it"):
-        experiment.Available(Rivals.optional, None).sets(asked, {})
+        experiment.Available(Baselines.optional, None).sets(asked, {})
 
 
 def test_a_quick_study_is_published_whole_though_it_has_fewer_seeds_than_a_full_one() -> None:
-    records = records_of(flat, Rivals.quick_seeds)
-    assert {record.cell for record in Rivals().select(records, quick=True)} == set(records)
+    records = records_of(flat, Baselines.quick_seeds)
+    assert {record.cell for record in Baselines().select(records, quick=True)} == set(records)
 
 
 def test_a_stage_without_data_does_not_keep_the_next_waiting() -> None:
     done: dict[Cell, Record] = {}
-    stages = cells.searches(False)
+    stages = Baselines().searches(False)
     last = next(i for i, search in enumerate(stages) if search.tuning[0].dataset == "pima")
     for search in stages[:last]:
         done |= {cell: record(cell, 50.0) for cell in search.tuning}
         done |= {cell: record(cell, 50.0) for cell in search.compared(1, done)}
-    left = {cell.dataset for cell in cells.everything(1, False, done) if cell not in done}
+    left = {cell.dataset for cell in Baselines().cells(1, records=done) if cell not in done}
     assert left == {"pima", "ionosphere", "cancer"}
 
 
 def test_how_fast_a_network_learned() -> None:
-    cell = cells.searches(True)[0].tuning[0]
+    cell = Baselines().searches(True)[0].tuning[0]
     assert epochs_to(record(cell, 80.0, tested=(1, 2, 3), test_score=(40.0, 73.0, 80.0))) == 2
     assert epochs_to(record(cell, 80.0, tested=(3,), test_score=(80.0,))) is None
     found = flat_study()
-    steps = found.learned(Setting("digits", 10), "he", "steps")
+    steps = found.speed[Setting("digits", 10), "he"]["steps"]
     assert steps == 2 * 6  # 1,437 training rows in batches of 256
-    assert found.learned(Setting("digits", 10), "no such start", "steps") is None
