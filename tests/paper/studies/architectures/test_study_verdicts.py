@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from paper.results import Results
-from paper.studies.architectures import Architectures, line, page
+from paper.studies.architectures import line, page
 from paper.studies.architectures import runs as plan
 from paper.studies.architectures.catalogue import Network, networks
 from paper.studies.architectures.runs import Log, Runs
@@ -122,12 +121,3 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     path.write_text(text.replace("2.0000,1.0000 2.0000", "3.0000,1.0000 2.0000", 1))
     with pytest.raises(StiefelError, match="line 2, is damaged"):
         Log(path)
-
-
-def test_the_published_page_is_made_from_the_published_runs() -> None:
-    found = Architectures().evidence(Results())
-    assert found is not None
-    text = (Path(__file__).parents[4] / "docs" / "architectures.md").read_text()
-    inside = text.partition("<!-- evidence -->\n")[2].partition("\n<!-- end -->")[0]
-    assert inside == "\n".join(page.section(found))
-    assert page.picture(found).axes
