@@ -36,7 +36,7 @@ def with_before(moment: Moment) -> Iterator[tuple[Row, Row]]:
             yield row, before
 
 
-def since(past: Past) -> str:
+def since_step(past: Past) -> str:
     return "" if past.last is None else f" since step {past.last.step:,}"
 
 

@@ -18,7 +18,7 @@ from .base import (
     Measure,
     Text,
     recent_update,
-    since,
+    since_step,
     training_rule,
     with_before,
 )  # fmt: skip
@@ -92,7 +92,7 @@ def _falls_silent(sentence: Text) -> tuple[Text, Text]:
 def _never_fire(moment: Moment, measured: Measured) -> str:
     at = measured.at
     if not at.dead:
-        return f"the outputs of {at.named} are the same for all inputs{since(moment.past)}"
+        return f"the outputs of {at.named} are the same for all inputs{since_step(moment.past)}"
     return f"{percent(at.dead)} of the units of {at.named} never fire"
 
 
@@ -144,7 +144,7 @@ UNIT_RULES = (
     training_rule(
         "units died", dying, 0.4, "largest share of units of a layer that died since the sample before",
         *_falls_silent(
-            lambda at, m: f"{percent(m.value)} of the units of {m.at.named} have died{since(at.past)}"
+            lambda at, m: f"{percent(m.value)} of the units of {m.at.named} have died{since_step(at.past)}"
         ), STUDY, hides=("loss jumps",),
     ),
     training_rule(

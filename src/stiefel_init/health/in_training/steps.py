@@ -7,7 +7,7 @@ import math
 from ..rows import Moment, Row, Sample, median
 from ..rule import CHOICE, DEFINITION, EVERYTHING, STUDY, Measured, largest, over
 from ..wording import percent, times
-from .base import FAR, LOWER, SIGNAL, UNITS, Text, recent_update, since, training_rule, with_before
+from .base import FAR, LOWER, SIGNAL, UNITS, Text, recent_update, since_step, training_rule, with_before
 
 FALLS = 0.3  # of the first loss: a loss this much lower has learned something that it can lose again
 SUDDEN = 10  # a step this many times larger than those before
@@ -78,7 +78,7 @@ def standing(moment: Moment, limit: float) -> Measured | None:
 
 def _stands(moment: Moment, measured: Measured) -> str:
     why = "since the learning rate is 0" if moment.now.rate == 0 else "though there are gradients"
-    return f"no weight moves{since(moment.past)}, {why}"
+    return f"no weight moves{since_step(moment.past)}, {why}"
 
 
 def _if_it_stands(moment: Moment, measured: Measured) -> str:
@@ -133,7 +133,7 @@ def frozen(moment: Moment, limit: float) -> Measured | None:
 
 
 def _is_frozen(moment: Moment, measured: Measured) -> str:
-    text = f"the weights of {measured.at.named} stand still{since(moment.past)}"
+    text = f"the weights of {measured.at.named} stand still{since_step(moment.past)}"
     return f"{text}, though it gets a gradient" if measured.at.trained else text
 
 
@@ -175,7 +175,7 @@ def _weights_are(word: str) -> Text:
     def sentence(moment: Moment, measured: Measured) -> str:
         at, last, move = measured.at, moment.past.last, recent_update(moment, measured.at)
         if at.norm == 0 or last is None:
-            return f"the weights of {at.named} are all zero{since(moment.past)}"
+            return f"the weights of {at.named} are all zero{since_step(moment.past)}"
         text = f"the weights of {at.named} are {times(measured.value)} {word} than at step {last.step:,}"
         return f"{text}; the update there was {move:.2g} of the weights" if move > FAR else text
 
@@ -255,15 +255,15 @@ def lost(moment: Moment, limit: float) -> Measured | None:
 def _loss_jumps(moment: Moment, measured: Measured) -> str:
     last = moment.past.last
     before = last.loss if last is not None and last.loss is not None else math.nan
-    change = f"from {before:.3g} to {moment.now.loss:.3g}{since(moment.past)}"
+    change = f"from {before:.3g} to {moment.now.loss:.3g}{since_step(moment.past)}"
     return f"the loss jumped {change}, with steps and inputs as before"
 
 
 GRADIENT_RULES = (
     training_rule(
         "not finite", overflow, 0.5, "1 if inputs, weights, signal, gradient or loss are not finite",
-        lambda at, m: _OVERFLOWS[m.detail][0].format(at=m.at, since=since(at.past)), _if_weights_overflow, DEFINITION,
-        hides=EVERYTHING,
+        lambda at, m: _OVERFLOWS[m.detail][0].format(at=m.at, since=since_step(at.past)), _if_weights_overflow,
+        DEFINITION, hides=EVERYTHING,
     ),
     training_rule(
         "gradients are not cleared",
@@ -293,7 +293,7 @@ GRADIENT_RULES = (
     ),
     training_rule(
         "layers are equal", equal, 0.5, "1 if two layers that differed have equal weights",
-        lambda at, m: f"{m.at.named} has the weights of {m.detail}{since(at.past)}",
+        lambda at, m: f"{m.at.named} has the weights of {m.detail}{since_step(at.past)}",
         "look for code that puts one layer in two places", DEFINITION,
     ),
 )  # fmt: skip

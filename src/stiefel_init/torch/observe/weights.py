@@ -1,4 +1,4 @@
-"""The layers that have weights, and those weights as the matrices they are; as matrices."""
+"""The layers that have weights, and those weights as the matrices they are: `weight_layers` and `survey`."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def _matrices(module: nn.Module, name: str, weight: Tensor) -> Tensor | None:
 
 
 def read_matrices(chosen: Matrices, weight: Tensor) -> Tensor:
-    """The inverse of `Matrices.write`."""
+    """The matrices in a weight that was laid out by these."""
     if chosen.count == chosen.scale == 1 and not chosen.tap and not chosen.order:
         return weight.reshape(1, chosen.m, chosen.n)
     blocks = weight.unflatten(0, (chosen.count, -1))
