@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from stiefel_init.lab.data import CATALOG
 from stiefel_init.lab.report import plots
@@ -48,7 +49,7 @@ class Table1(PaperTable):
 
     def pictures(self, evidence: Sequence[Record]) -> dict[str, Any]:
         """Accuracy over depth."""
-        return {"results-table1": plots.over_depth(evidence)}
+        return {"results-table1": over_depth(evidence)}
 
     def note(self, evidence: Sequence[Record]) -> list[str]:
         """What the numbers are."""
@@ -206,8 +207,31 @@ class Figure3(Trained):
 
     def pictures(self, evidence: Sequence[Record]) -> dict[str, Any]:
         """Accuracy over depth."""
-        return {"results-figure3": plots.over_depth(evidence, "4-shot test accuracy (%)")}
+        return {"results-figure3": over_depth(evidence, "4-shot test accuracy (%)")}
 
     def section(self, evidence: Sequence[Record]) -> list[str]:
         """The picture."""
         return [f"## {self.title}", "", *self.shown(evidence)]
+
+
+def over_depth(records: Sequence[Record], ylabel: str = "test accuracy (%)") -> Figure:
+    """Score against depth with bands of one standard deviation: one panel for each data set."""
+    datasets = list(dict.fromkeys(record.cell.dataset for record in records))
+    drawn, axes = plots.figure(len(datasets), size=(5.0, 3.6), label=f"{ylabel} over depth")
+    for axis, dataset in zip(axes[0], datasets):
+        for scheme in dict.fromkeys(record.cell.scheme for record in records):
+            chosen = [r for r in records if (r.cell.dataset, r.cell.scheme) == (dataset, scheme)]
+            depths = sorted({record.cell.depth for record in chosen})
+            if not depths:
+                continue
+            scores = [np.array([record.score for record in chosen if record.cell.depth == d]) for d in depths]
+            mean, std = np.array([s.mean() for s in scores]), np.array([s.std() for s in scores])
+            axis.plot(
+                depths, mean, color=plots.colour(scheme), label=str(scheme), linewidth=1.8, marker="o", markersize=3
+            )
+            low, high = np.maximum(mean - std, 0), np.minimum(mean + std, 100)
+            axis.fill_between(depths, low, high, color=plots.colour(scheme), alpha=0.15, linewidth=0)
+        axis.set(title=dataset, xlabel="depth", ylim=(0, None))
+    axes[0, 0].set_ylabel(ylabel)
+    plots.legend(drawn, axes[0, -1])
+    return drawn

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stiefel_init.health.activations import ACTIVATIONS
 
+from stiefel_init.core.activations import OF_UNITS
 from stiefel_init.health import AT_INITIALIZATION, IN_TRAINING, rows
 from stiefel_init.health.at_initialization import causes
 from stiefel_init.health.rule import EVERYTHING
@@ -84,7 +84,7 @@ def test_the_limits_are_those_that_the_study_chose() -> None:
 
 
 def test_the_recipe_knows_every_activation() -> None:
-    assert {name.replace("_", "") for name in ACTIVATIONS} <= trace.ACTIVATIONS
+    assert {name.replace("_", "") for name in OF_UNITS} <= trace.OF_UNITS
 
 
 def test_callbacks_are_known_by_name() -> None:

@@ -1,4 +1,19 @@
 """The default recipe for whole models, for every framework: what each layer starts as, and the plan that says so.
 
-Nothing is imported here: the scheme `recipe`, one of `schemes`, is made of `rules`, and the others use `schemes`.
+The plan is imported when it is asked for: the scheme `recipe`, one of `schemes`, is made of `rules`, which `plan` needs.
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .plan import Plan, Row
+
+__all__ = ["Plan", "Row"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from . import plan
+
+        return getattr(plan, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

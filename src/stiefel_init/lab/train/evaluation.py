@@ -15,8 +15,9 @@ from torch.nn.functional import one_hot
 from ...core import stream as _stream
 from ...torch.observe.statistics import leaving
 from ...torch.sampling.stream import normals
+from .activation import applied
 from .cell import Cell
-from .network import LOSSES, Architecture, Parameters, applied, initial, predict
+from .network import LOSSES, Architecture, Parameters, initial, predict
 from .problem import Problem
 from .stack import BINS, ROWS, HeldOut, Stack
 
