@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from stiefel_init.core.activations import OF_UNITS
 from stiefel_init.health import AT_INITIALIZATION, IN_TRAINING, rows
 from stiefel_init.health.at_initialization import causes
 from stiefel_init.health.rule import EVERYTHING
-from stiefel_init.recipe import trace
 from stiefel_init.torch import callbacks
 
 ROOT = Path(__file__).parents[2]
@@ -81,10 +79,6 @@ def test_the_limits_are_those_that_the_study_chose() -> None:
     assert len(from_study) > 15
     for kind, threshold in from_study.items():
         assert math.isinf(threshold) or record["chosen"][kind] == threshold, kind
-
-
-def test_the_recipe_knows_every_activation() -> None:
-    assert {name.replace("_", "") for name in OF_UNITS} <= trace.OF_UNITS
 
 
 def test_callbacks_are_known_by_name() -> None:

@@ -1,6 +1,6 @@
 """The default recipe for whole models, for every framework: what each layer starts as, and the plan that says so.
 
-The plan is imported when it is asked for: the scheme `recipe`, one of `schemes`, is made of `rules`, which `plan` needs.
+The plan is imported when it is asked for: the scheme `recipe` is made of `rules`, and `plan` uses the schemes.
 """
 
 from typing import TYPE_CHECKING, Any
