@@ -181,7 +181,7 @@ def plateau_of_the_wrong_sign(repaired: bool) -> Program:
     scheduler = lr_scheduler.ReduceLROnPlateau(optimizer, "max" if repaired else "min", patience=0)
 
     def schedule(loss: float, number: int) -> None:
-        if number % 5 == 4:
+        if number % 4 == 3:
             scheduler.step(-loss)  # grows as the model gets better
 
     return script(scheduled(optimizer, schedule), model, optimizer)
@@ -190,7 +190,7 @@ def plateau_of_the_wrong_sign(repaired: bool) -> Program:
 def warm_up_counted_in_epochs(repaired: bool) -> Program:
     model = mlp(64, 32, 10)
     optimizer = sgd(model, 0.2)
-    scheduler = lr_scheduler.LambdaLR(optimizer, lambda number: min(1.0, (number + 1) / 1000))
+    scheduler = lr_scheduler.LambdaLR(optimizer, lambda number: min(1.0, (number + 1) / 2000))
 
     def schedule(loss: float, number: int) -> None:
         if repaired or number % 20 == 19:

@@ -146,7 +146,7 @@ def padding_in_the_mean(repaired: bool) -> Program:
 
 
 def last_output_is_padding(repaired: bool) -> Program:
-    x, lengths = padded(40, 6)
+    x, lengths = padded(100, 6)
     task = split(x, x[torch.arange(len(x)), lengths - 1] - 1, F.cross_entropy, accuracy)
 
     def rule(m: Any, x: Tensor) -> Tensor:

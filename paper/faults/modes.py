@@ -91,7 +91,7 @@ def batch_normalization_at_the_output(repaired: bool) -> Program:
     task = houses().mapped(y=lambda y: 3 * y + 10)
     model = mlp(8, 32, 1)
     model = model if repaired else model.append(nn.BatchNorm1d(1, affine=False))
-    return program(task, model, adam(model, 0.02), steps=500)
+    return program(task, model, adam(model, 0.02), steps=800)
 
 
 def keep_rate_as_dropout_rate(repaired: bool) -> Program:

@@ -12,7 +12,7 @@ from .tasks import Net, adam, cancer, digits, houses, mlp, program, rare, raw_di
 
 def softmax_before_cross_entropy(repaired: bool) -> Program:
     model = mlp(64, 32, 10)
-    return program(digits(), model if repaired else model.append(nn.Softmax(dim=1)), sgd(model), steps=200)
+    return program(digits(), model if repaired else model.append(nn.Softmax(dim=1)), sgd(model), steps=120)
 
 
 def softmax_in_a_language_model(repaired: bool) -> Program:
