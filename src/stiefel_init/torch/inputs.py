@@ -7,9 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..recipe.trace import arguments
-
-__all__ = ["arguments", "plain", "shapes", "tensors_in"]
+from ..recipe.trace import arguments as arguments
 
 
 def leaves(value: Any) -> Iterator[Any]:

@@ -225,7 +225,7 @@ _NUMBERS: dict[str, tuple[Callable[[float], bool], str]] = {
     "alpha": (math.isfinite, "finite; the paper's values are -2, 0, 2 and 50."),
     "decay": (lambda x: 0 <= x < math.inf, "a weight decay; give a number ≥ 0, such as 0.01."),
     "dropout": (lambda x: 0 <= x < 1, "a probability below 1; give a number from 0 up to 1, such as 0.1."),
-    "ends": (lambda x: 0 < x < math.inf, "a factor of the learning rate; give a positive number."),
+    "ends": (lambda x: 0 < x < math.inf, "a factor of the learning rate; give a positive number (--edge-lr)."),
 }
 """The fields that are real numbers: what they must be, and the end of the sentence that says so."""
 _NAMES = tuple(field.name for field in fields(Cell))
