@@ -266,7 +266,9 @@ def test_your_own_data_in_five_lines(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def start(*words: str, cwd: Path, before: str = "") -> subprocess.Popen[str]:
-    code = f"import sys\n{before}\nfrom stiefel_init.lab.cli import main\nmain(sys.argv[1:])"
+    # A shell may have Ctrl-C ignored in the background, and so would its children.
+    heard = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heard}\n{before}\nfrom stiefel_init.lab.cli import main\nmain(sys.argv[1:])"
     return subprocess.Popen(
         [sys.executable, "-c", code, *words], cwd=cwd, env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
