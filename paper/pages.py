@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from benchmarks import diagnose, engine, floors, forecasts, initialize, on_the_set, sampler, scale, startup, threads
 from benchmarks.timing import markdown
 
+from .faults import score as faults
 from .health import diagnosis_page, watching, zoo_check
 from .results import Results
 from .studies import alternatives, deepest, equivalence, heads, residual
@@ -30,7 +31,11 @@ def performance() -> list[str]:
     ]  # fmt: skip
 
 
-WHOLE: Mapping[str, Lines] = {"performance": performance, "diagnosis-accuracy": diagnosis_page.page}
+WHOLE: Mapping[str, Lines] = {
+    "performance": performance,
+    "diagnosis-accuracy": diagnosis_page.page,
+    "faults": faults.page,
+}
 """Pages that are made as a whole."""
 PARTS: Mapping[str, Mapping[str, Lines]] = {
     "baselines": {"heads": heads.part, "residual": residual.part},

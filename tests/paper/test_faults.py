@@ -6,7 +6,9 @@ from importlib import import_module
 
 import pytest
 import torch
-from paper.faults import FAULTS, half, judge
+from paper.faults import FAULTS, half, judge, score
+
+from stiefel_init.health import AT_INITIALIZATION, IN_TRAINING
 
 KINDS = ("outputs", "parameters", "modes", "loop", "mixing", "architecture", "data")
 
@@ -66,3 +68,17 @@ def test_a_fault_that_does_no_harm_does_not_hold() -> None:
 def test_every_fault_holds_with_three_seeds(name: str) -> None:
     verdict = judge(FAULTS[name])
     assert verdict.holds, verdict
+
+
+def test_a_row_says_what_is_reported_of_a_fault_and_of_its_twin() -> None:
+    row = score.examine("softmax-before-cross-entropy", seeds=(0,))
+    assert row["said"] == [["probabilities as logits/loss"]]
+    assert (row["twin"], row["found"], row["named"], row["repaired"], row["alarm"]) == ([[]], True, True, True, False)
+
+
+def test_what_reports_state_are_causes_of_the_catalogue() -> None:
+    causes = {fault.cause for fault in FAULTS.values()}
+    stated = {cause for several in score.STATES.values() for cause in several}
+    assert stated - causes == {"attention scores not scaled"}  # a rule without a program here
+    known = {*AT_INITIALIZATION, *IN_TRAINING, "evaluated in training mode", "weights are all zero"}
+    assert {kind.partition("/")[0] for kind in score.STATES} - known == {"inputs are not finite"}

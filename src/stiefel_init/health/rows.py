@@ -11,10 +11,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..core.activations import DYING, SQUASHING
+from .setup import Setup
 
 ENOUGH = 16  # samples needed to judge units and features
 EASY = 0.4  # the share of the targets' variance from which on a task is easy
 LEARNED = 0.5  # an untrained network does not get below this share of the best constant's loss
+ROUNDED = 1e-6  # of their size: differences between equal activations that rounding makes
 RECENT = 8  # samples that a new one is compared with
 LEARNING = 0.8  # of the first loss: below it, the training works, whatever the signal looks like
 
@@ -182,6 +184,8 @@ class Evidence:
     fit: Fit | None = None
     curvature: float | None = None
     """How far the whole network is from linear, as `diagnose` measures it where no activation seems to act."""
+    setup: Setup | None = None
+    """How its training is put together."""
 
     @property
     def easy(self) -> bool:
@@ -197,7 +201,7 @@ class Evidence:
     def zeros(self) -> Layer | None:
         """A layer of zeros after which all inputs are the same; behind a zero branch or head they still differ."""
         for at, layer in enumerate(self.layers[:-1]):
-            if layer.zero_weights and all(after.spread == 0 for after in self.layers[at + 1 :]):
+            if layer.zero_weights and all(after.spread <= ROUNDED * after.size for after in self.layers[at + 1 :]):
                 return layer
         return None
 
@@ -342,8 +346,20 @@ class Sample:
     """Whether a backward pass reached a weight."""
     stepped: bool = False
     """Whether one of torch's optimizers stepped."""
+    resting: bool = False
+    """Whether the optimizer steps once for several batches, and not now."""
+    parts_lost: bool = False
+    """Whether gradients are accumulated, and those of the batch before were gone."""
     leftover: float = 0.0
     """Norm of the gradients that were there before the first backward pass of the step."""
+    kept: float | None = None
+    """How much of the gradient that arrived at the weights the optimizer used; None if it did not step."""
+    cleared: bool = False
+    """Whether weights that got a gradient had none when the optimizer stepped."""
+    half: bool = False
+    """Whether layers ran in float16."""
+    evaluating: bool = False
+    """Whether a model with dropout or batch normalization ran in evaluation mode."""
 
     @cached_property
     def evidence(self) -> Evidence | None:
@@ -372,6 +388,9 @@ class Past:
     across: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     """`Row.across` of the recent samples, the median over the layers."""
     count: int = 0
+    rate: float = 0.0
+    """Largest learning rate so far."""
+    least_loss: float | None = None
 
     @property
     def last(self) -> Sample | None:
@@ -391,8 +410,10 @@ class Past:
         self.recent.append(sample)
         self.across.append(median(row.across for row in sample.rows) or 0.0)
         self.count += 1
+        self.rate = max(self.rate, sample.rate or 0.0)
         if sample.loss is not None and math.isfinite(sample.loss):
             self.first_loss = sample.loss if self.first_loss is None else self.first_loss
+            self.least_loss = min(sample.loss, self.least_loss if self.least_loss is not None else math.inf)
         if self.inputs is None and sample.inputs is not None:
             self.inputs = sample.inputs.size
         self.moved = max(self.moved, median(row.update for row in sample.rows) or 0.0)

@@ -213,7 +213,7 @@ def test_the_model_is_left_exactly_as_it_was(fail: bool, training: bool) -> None
             diagnose(model, x, x)
     else:
         assert len(diagnose(model, x, x).layers) == 1
-    assert called == ["forward"]
+    assert set(called) == {"forward"}  # once for all examples, then for a few of them; no backward hook
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, state[name]), name
     assert {name: vars(module) for name, module in model.named_modules()} == attributes

@@ -20,7 +20,8 @@ def _of_the_inputs(number: Callable[[Inputs], float | None]) -> Callable[[Eviden
     """A number of the inputs."""
 
     def measured(evidence: Evidence, limit: float) -> Measured | None:
-        value = None if evidence.inputs is None else number(evidence.inputs)
+        handled = evidence.setup is not None and evidence.setup.standardizes  # by the model itself
+        value = None if evidence.inputs is None or handled else number(evidence.inputs)
         return None if value is None else Measured(value)
 
     return measured

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from ..rows import ENOUGH, Evidence, Layer
 from ..rule import DEFINITION, NEVER, Cause, Measured, Rule, largest, over
 from ..wording import capital, percent
@@ -62,6 +64,14 @@ def common_gradient(evidence: Evidence, limit: float) -> Measured | None:
     shares = ((layer.common_gradient, layer) for layer in evidence.hidden if layer.units > 1)
     least = largest((-share, layer) for share, layer in shares if share is not None)
     return None if least is None else least._replace(value=-least.value)
+
+
+def narrow(evidence: Evidence, limit: float) -> Measured | None:
+    """1 where a layer of one unit is all that the next one reads."""
+    for layer, after in pairwise(evidence.layers):
+        if layer.units == 1 and layer.activation is not None and after.shape.endswith("×1"):
+            return Measured(1.0, layer)
+    return None
 
 
 def straight(evidence: Evidence, limit: float) -> Measured | None:
@@ -131,6 +141,11 @@ RULES = (
     ),
 )  # fmt: skip
 LAST_RULES = (
+    Rule(
+        "layer is too narrow", narrow, 0.5, NEVER, "1 if a layer of one unit is all that the next one reads",
+        lambda e, m: f"All that passes {m.at.named} is one number.",
+        lambda e, m: Cause("make it as wide as the layers around it", "architecture"), DEFINITION,
+    ),
     Rule(
         "gradients are equal", common_gradient, NEVER, 0.9, "least share of a gradient common to a layer's units",
         lambda e, m: f"The units of {m.at.named} get equal gradients, to {percent(m.value)}.", of_fading,

@@ -11,6 +11,8 @@ from .base import FAR, LOWER, SIGNAL, UNITS, Text, recent_update, since_step, tr
 
 FALLS = 0.3  # of the first loss: a loss this much lower has learned something that it can lose again
 SUDDEN = 10  # a step this many times larger than those before
+PATIENCE, FALLEN = 20, 0.02  # samples after which a loss should have fallen, and by which share of itself
+SHORT = 3e-4  # steps of less than this share of the weights hardly train
 ROUNDING = 1e-6  # updates below this may be lost in the rounding of the weights
 
 
@@ -71,7 +73,12 @@ def standing(moment: Moment, limit: float) -> Measured | None:
     """1 where a backward pass, but no weight moved."""
     rows = moment.now.rows
     moves = [row.update for row in rows if row.trained and row.update is not None and row.norm != 0]
-    if not moves or not moment.now.backward or any(row.weight_gradient == math.inf for row in rows):
+    if (
+        not moves
+        or not moment.now.backward
+        or moment.now.resting
+        or any(row.weight_gradient == math.inf for row in rows)
+    ):
         return None
     return Measured(0.0 if any(moves) else 1.0)
 
@@ -259,6 +266,62 @@ def _loss_jumps(moment: Moment, measured: Measured) -> str:
     return f"the loss jumped {change}, with steps and inputs as before"
 
 
+def lost_gradient(moment: Moment, limit: float) -> Measured | None:
+    """1 where gradients arrived and the optimizer found none."""
+    now = moment.now
+    return None if now.kept is None or not now.backward else Measured(1.0 if now.kept == 0 else 0.0)
+
+
+def _where_lost(moment: Moment, measured: Measured) -> str:
+    if moment.now.cleared:
+        return "call optimizer.zero_grad() before loss.backward(), not between it and optimizer.step()"
+    return "look for zero_grad() between backward() and step(), or for clipping with a largest norm of 0"
+
+
+def clipped(moment: Moment, limit: float) -> Measured | None:
+    """How many times smaller the gradient is that the optimizer uses, where steps are small."""
+    now = moment.now
+    if not now.kept or (_median_update(now) > 3 * SHORT and not now.half):
+        return None
+    return Measured(1 / now.kept)
+
+
+def _if_clipped(moment: Moment, measured: Measured) -> str:
+    if moment.now.half:
+        return "call scaler.unscale_(optimizer) before you clip"
+    return "clip at a norm that most gradients do not reach, or not at all"
+
+
+def underflow(moment: Moment, limit: float) -> Measured | None:
+    """The share of layers whose weights get a gradient of exactly 0, in half precision."""
+    rows = [row for row in moment.now.rows if row.ran and row.trained]
+    if not moment.now.half or not moment.now.backward or not rows:
+        return None
+    return Measured(sum(not row.weight_gradient for row in rows) / len(rows))
+
+
+def vanished(moment: Moment, limit: float) -> Measured | None:
+    """The largest learning rate so far over the one now."""
+    now, past = moment
+    if now.rate is None or not past.rate or past.works(now):  # a schedule may end where the network has learned
+        return None
+    return Measured(over(past.rate, now.rate))
+
+
+def unlearned(moment: Moment, limit: float) -> Measured | None:
+    """1 where the loss has not fallen in many samples."""
+    now, past = moment
+    if past.count < PATIENCE or now.loss is None or past.first_loss is None or past.least_loss is None:
+        return None
+    least = min(past.least_loss, now.loss)
+    return Measured(0.0 if least < past.first_loss - FALLEN * abs(past.first_loss) else 1.0)
+
+
+def slow(moment: Moment, limit: float) -> Measured | None:
+    """`unlearned`, where steps are small."""
+    return unlearned(moment, limit) if 0 < moment.past.moved < SHORT else None
+
+
 GRADIENT_RULES = (
     training_rule(
         "not finite", overflow, 0.5, "1 if inputs, weights, signal, gradient or loss are not finite",
@@ -275,9 +338,38 @@ GRADIENT_RULES = (
         DEFINITION, hides=("loss jumps", "steps are too large", *SIGNAL, *UNITS),
     ),
     training_rule(
+        "accumulated gradients are lost", lambda at, limit: Measured(float(at.now.parts_lost)), 0.5,
+        "1 if gradients are accumulated, and those of the batch before are gone",
+        "the gradients of the batch before are gone, though the optimizer has not stepped",
+        "call optimizer.zero_grad() once for each step of the optimizer", DEFINITION, lasting=2,
+    ),
+    training_rule(
         "no backward pass", no_backward, 0.5, "1 if no gradient reached a weight", "no gradient reaches any weight",
         "call loss.backward() in every step", DEFINITION, lasting=2,
         hides=("weights do not move", "layer is frozen", "steps are too small"),
+    ),
+    training_rule(
+        "gradient underflows", underflow, 0.4, "in float16: share of layers with a gradient of exactly 0",
+        lambda at, m: f"{percent(m.value)} of the layers get a gradient of exactly 0 in half precision",
+        "scale the loss: torch.amp.GradScaler; or use bfloat16", DEFINITION, lasting=2,
+        hides=(
+            "weights do not move", "gradient is cut off", "layer is frozen", "gradient vanishes", "steps are too small",
+        ),
+    ),
+    training_rule(
+        "gradient is lost before the step", lost_gradient, 0.5, "1 if gradients arrived and the optimizer found none",
+        "gradients arrive at the weights, and are gone when the optimizer steps", _where_lost, DEFINITION, lasting=2,
+        hides=("weights do not move", "gradient is cut off", "layer is frozen", "steps are too small"),
+    ),
+    training_rule(
+        "gradient is clipped away", clipped, 20, "gradient that arrives / that the optimizer uses, if steps are small",
+        lambda at, m: f"clipping makes the gradient {times(m.value)} smaller than it arrives", _if_clipped, CHOICE,
+        lasting=2, hides=("steps are too small", "learning rate is too low"),
+    ),
+    training_rule(
+        "model is in evaluation mode", lambda at, limit: Measured(float(at.now.evaluating and at.now.backward)), 0.5,
+        "1 if a model with dropout or batch normalization is trained in evaluation mode",
+        "the model is trained in evaluation mode", "call model.train() before training", DEFINITION,
     ),
     training_rule(
         "weights do not move", standing, 0.5, "1 if a backward pass, but no update", _stands, _if_it_stands, DEFINITION,
@@ -318,6 +410,18 @@ STEP_RULES = (
         "weights decay", decaying, 2, "largest norm of the weights so far / now, median over the layers", _decay,
         "lower the weight decay", STUDY,
         hides=("signal fades", "signal dies", "gradient vanishes", "loss jumps", "gradient is cut off"),
+    ),
+    training_rule(
+        "learning rate has vanished", vanished, 1e4, "largest learning rate so far / now",
+        lambda at, m: f"the learning rate is {at.now.rate:.2g}, {times(m.value)} lower than it was",
+        "look at the schedule: it ends too early, or is stepped too often", CHOICE, lasting=3,
+        hides=("steps are too small", "learning rate is too low", "weights do not move"),
+    ),
+    training_rule(
+        "learning rate is too low", slow, 0.5, "1 if the loss does not fall and steps are small",
+        lambda at, m: f"the loss has not fallen since the start, and steps move the weights by at most "
+        f"{at.past.moved:.0e} of their size{_at_rate(at.now)}",
+        "raise the learning rate ten times", CHOICE, lasting=2, hides=("steps are too small",),
     ),
     training_rule(
         "steps are too small", too_short, 1e6, "weights / largest update since the start",

@@ -33,18 +33,19 @@ class Gradients(NamedTuple):
     first_step: float | None = None
 
 
-def gradients_of(loss: Tensor | None, seen: Sequence[Seen]) -> list[Gradients]:
-    """Of each call, by one backward pass, which frees the graph."""
+def gradients_of(loss: Tensor | None, seen: Sequence[Seen], scale: float = 1.0) -> list[Gradients]:
+    """Of each call, by one backward pass of `scale` times the loss, which frees the graph."""
     if loss is None:
         return [Gradients()] * len(seen)
     weights = {id(layer.module): own_weights(layer.module) for layer in seen}
     sources: list[Any] = [layer.edge for layer in seen if layer.edge is not None]
     sequences = [layer.sequence for layer in seen if layer.sequence is not None]
     flat = [weight for group in weights.values() for weight in group]
-    found = torch.autograd.grad(loss, [*sources, *flat, *sequences], allow_unused=True)
+    found = torch.autograd.grad(loss * scale, [*sources, *flat, *sequences], allow_unused=True)
     gradients = [None if gradient is None else gradient.detach() for gradient in found]
     at = [index for index, gradient in enumerate(gradients) if gradient is not None]
     lengths = dict(zip(at, norms([gradient for gradient in gradients if gradient is not None])))
+    lengths = {index: length / scale for index, length in lengths.items()} if scale != 1 else lengths
     by_output, by_weight = iter(range(len(sources))), iter(range(len(sources), len(sources) + len(flat)))
     of_weights: dict[int, float | None] = {}
     gatherer = Gatherer(common)
@@ -89,6 +90,8 @@ def updates_of(optimizer: torch.optim.Optimizer, loss: Tensor, seen: Iterable[Se
     twin = copy.deepcopy(optimizer)
     old, new = ([p for group in one.param_groups for p in group["params"]] for one in (optimizer, twin))
     learnt = [index for index, parameter in enumerate(old) if parameter.requires_grad]
+    if not learnt:
+        return {}
     gradients = torch.autograd.grad(loss, [old[index] for index in learnt], retain_graph=True, allow_unused=True)
     for parameter in new:
         parameter.grad = None

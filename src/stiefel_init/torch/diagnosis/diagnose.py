@@ -24,6 +24,7 @@ from .backward import Gradients, Jacobian, gradients_of, jacobians, signals_to_n
 from .diagnosis import Diagnosis
 from .ends import fit_of, inputs_of
 from .predict import Prediction, predictions
+from .setup import setup_of
 from .snapshot import unchanged
 
 Loss = Callable[[Any, Any], Tensor]
@@ -102,9 +103,13 @@ def diagnose(
         if not observer.seen:
             raise StiefelError(f"no layer of {type(model).__name__} with weights ran on these inputs; is it scripted?")
         value = None if targets is None else _loss(loss, outputs, targets)
+        setup = None
+        if value is not None:  # before a backward pass takes its graph away
+            ran = [layer.module for layer in observer.seen]
+            setup = setup_of(model, inputs, outputs, targets, value, loss or _default_loss, optimizer, ran)
         updates = {} if value is None or optimizer is None else updates_of(optimizer, value, observer.seen)
         spectra = jacobians(first_tensor(outputs), observer.seen, probes) if probes else []
-        gradients = gradients_of(value, observer.seen)
+        gradients = gradients_of(value, observer.seen, _HALF_SCALE if _is_half(outputs) else 1.0)
         ratios: dict[nn.Module, float] = {}
         if probes and value is not None:
             ratios = signals_to_noise(
@@ -113,7 +118,7 @@ def diagnose(
         fit = None if value is None else fit_of(value, first_tensor(outputs), targets, loss, inputs)
         rows = _rows(observer, gradients, updates, Probed(spectra, ratios))
         curvature = _curvature(model, inputs, first_tensor(outputs)) if _is_straight(rows) else None
-    return Diagnosis(rows, inputs_of(given, observer.seen[0].module), fit, curvature)
+    return Diagnosis(rows, inputs_of(given, observer.seen[0].module), fit, curvature, setup)
 
 
 def _check_inputs(given: Sequence[Tensor]) -> None:
@@ -198,6 +203,15 @@ def _default_loss(outputs: Tensor | None, targets: Any) -> Tensor:
     if low < 0 or high >= classes or classes < 2:
         raise StiefelError(f"targets go from {low} to {high} and the model scores {classes} classes; pass loss=.")
     return F.cross_entropy(scores.flatten(0, -2), labels.flatten())
+
+
+_HALF_SCALE = 2.0**10
+
+
+def _is_half(outputs: Any) -> bool:
+    """Whether a model runs in float16, where a loss is scaled before its backward pass, and here too."""
+    first = first_tensor(outputs)
+    return first is not None and first.dtype is torch.float16
 
 
 class Probed(NamedTuple):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.text import columns
 from ...health.judge import Finding, Verdict, judge
 from ...health.rows import LAYER_COLUMNS, Evidence, Fit, Inputs, Layer
+from ...health.setup import Setup
 from ..observe import frame, plots
 
 if TYPE_CHECKING:
@@ -54,10 +55,12 @@ class Diagnosis:
 
     curvature: float | None = None
     """Where no activation seems to act: how far the network is from linear, over how far its outputs differ."""
+    setup: Setup | None = None
+    """How loss, targets and optimizer fit the model, if targets were given."""
 
     @cached_property
     def _judged(self) -> Verdict:
-        return judge(Evidence(self.layers, self.inputs, self.fit, self.curvature))
+        return judge(Evidence(self.layers, self.inputs, self.fit, self.curvature, self.setup))
 
     @property
     def findings(self) -> tuple[Finding, ...]:

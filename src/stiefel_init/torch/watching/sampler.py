@@ -72,6 +72,10 @@ class Sampler(Observer):
         self._flows: dict[nn.Module, Tensor] = {}
         self._held = 0
         self._leftover: dict[nn.Parameter, Tensor | None] = {}
+        self._received: dict[nn.Parameter, Tensor] = {}
+        self._cleared = self._half = self._evaluating = False
+        self.evaluated = 0
+        """Passes without gradients in training mode."""
         self._inputs: Tensor | None = None
         self._loss: Tensor | None = None
         self._shape = (0, 0)
@@ -137,6 +141,10 @@ class Sampler(Observer):
 
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         self.begin()
+        if module is self._model and self._inside and not module.training:
+            self._evaluating = self._structure.modal
+        if module is self._model and module.training and not torch.is_grad_enabled() and self._structure.modal:
+            self.evaluated += 1
         if self._inside and self._inputs is None:
             self._look_at_inputs([*args, *kwargs.values()])
 
@@ -167,6 +175,7 @@ class Sampler(Observer):
         if result is None or not result.numel() or result.ndim == 0:
             return
         self.ran, self._calls[module] = True, 1
+        self._half = self._half or result.dtype is torch.float16
         axis = -1 if type(module) is nn.Linear else unit_axis(module, result)
         layer = Seen(self._structure.names[module], module, 1, axis, result.ndim, result, None)
         if self._pending is not None and self._pending.output is not None:
@@ -269,6 +278,7 @@ class Sampler(Observer):
         if weight not in self._leftover:
             old = weight.grad
             self._leftover[weight] = None if old is None else torch.linalg.vector_norm(old, dtype=torch.float32)
+            self._received[weight] = torch.linalg.vector_norm(gradient, dtype=torch.float32)
 
     @guarded
     def _step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -278,6 +288,7 @@ class Sampler(Observer):
         if self._moves is None:
             self._moves = Moves(self._weights())
         self._stepped = self._structure.optimized = True
+        self._cleared = bool(self._received) and all(weight.grad is None for weight in self._received)
         self._rate = max(self._rate, *(float(group.get("lr", 0.0)) for group in groups))
         self._use(getattr(optimizer, "grad_scale", None))
 
@@ -289,8 +300,15 @@ class Sampler(Observer):
             self._used[key] = length if scale is None else length / scale
 
     @guarded
-    def finish(self, step: int, loss: float | Tensor | None) -> Sample:
-        """What the step told. Call `disarm` first."""
+    def finish(self, step: int, loss: float | Tensor | None, resting: bool, accumulates: bool) -> Sample:
+        """What the step told. Call `disarm` first.
+
+        Args:
+            step: Its number.
+            loss: If it was given.
+            resting: Whether the optimizer steps once for several batches, and not now.
+            accumulates: Whether it did not step before this one, so that gradients are there by right.
+        """
         for layer in self.seen:
             self._settle(layer)
         self._measure_flows()
@@ -312,7 +330,8 @@ class Sampler(Observer):
         inputs: Table = [] if self._inputs is None else [(["inputs"], self._inputs.unsqueeze(0))]
         tables = {
             "facts": scalars(facts), "inputs": inputs, "leftover": scalars(old), "gradients": scalars(self._gradients),
-            "used": scalars(self._used), "moves": moves, "saturated": scalars(saturated), "sizes": spectra[0],
+            "received": scalars(self._received), "used": scalars(self._used), "moves": moves,
+            "saturated": scalars(saturated), "sizes": spectra[0],
             "distances": spectra[1], "biases": spectra[2], "signals": self._signal.table(),
         }  # fmt: skip
         known = dict(zip(tables, read(tables.values())))
@@ -330,7 +349,13 @@ class Sampler(Observer):
             finite,
             self._backward or bool(self._used),
             self._stepped,
-            min(leftover.values()) if leftover and len(leftover) == len(self._leftover) else 0.0,
+            resting,
+            accumulates and bool(self._leftover) and not any(leftover.values()),
+            min(leftover.values()) if leftover and len(leftover) == len(self._leftover) and not accumulates else 0.0,
+            _kept(known["received"], known["used"]) if self._stepped else None,
+            self._cleared,
+            self._half,
+            self._evaluating,
         )
 
     def _row(self, module: nn.Module, layer: Seen | None, known: Mapping[str, Any]) -> Row:
@@ -365,6 +390,16 @@ class Sampler(Observer):
         idle = [module for module in self._structure.names if module not in ran]
         present = set(self._model.modules()) if idle else set()
         return [module for module in idle if module in present]
+
+
+def _kept(received: Mapping[nn.Parameter, float], used: Mapping[int, float]) -> float | None:
+    """Which share of the gradients that arrived was used; 1 for a power of two, which is the scale of a loss."""
+    pairs = [(length, used.get(id(weight), 0.0)) for weight, length in received.items() if 0 < length < math.inf]
+    if not pairs:
+        return None
+    share = math.hypot(*(part for _, part in pairs)) / math.hypot(*(whole for whole, _ in pairs))
+    scale = math.log2(share) if 0 < share < math.inf else 0.5
+    return 1.0 if scale < -1 and abs(scale - round(scale)) < 1e-3 else share
 
 
 @functools.cache

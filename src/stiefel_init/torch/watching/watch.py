@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ...core.errors import StiefelError
 from ...health.judge import Event, Judge
@@ -31,6 +32,7 @@ Report = Literal["log", "warn"] | Callable[[Event], Any]
 LOGGER = logging.getLogger("stiefel_init.watch")
 _EVENTS = 1000  # remembered
 _ENOUGH, _FALLEN = 20, 0.02  # samples after which a loss should have fallen, and by which share of itself
+_ACCUMULATED = 4  # samples in which an optimizer may not have stepped yet
 _FAILURES = 3  # samples that may fail before the watch ends
 _WATCHED: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Watch]] = weakref.WeakKeyDictionary()
 
@@ -111,6 +113,13 @@ class Watch:
         targets = to if isinstance(to, list | tuple) else [to]
         if self._speaks():
             self._sinks = [sink_of(target, self._page) for target in targets]
+        self._evaluated = 0
+        self._stepping = self._stepped_before = False
+        """Whether the optimizer stepped in this step of the training, and in the one before."""
+        self._gap = self._period = 0
+        """Steps of the training since the optimizer's last one, and at most between two of them."""
+        count = weakref.WeakMethod(self._count)  # a watch that is dropped is gone
+        self._counting = register_optimizer_step_post_hook(lambda *step: None if (it := count()) is None else it(*step))
         _WATCHED[self._model] = weakref.ref(self)
         self._arm()
 
@@ -119,6 +128,12 @@ class Watch:
         """Of several ranks all look, so that they stay in step, and the first one tells."""
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         return not distributed or torch.distributed.get_rank() == 0
+
+    def _count(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        """Count the steps of an optimizer that holds weights of the model."""
+        known = self._structure.known
+        if any(id(parameter) in known for group in optimizer.param_groups for parameter in group["params"]):
+            self._stepping = True
 
     def step(self, loss: Tensor | float | None = None) -> None:
         """End a training step: call it after the optimizer's `step()`.
@@ -129,6 +144,10 @@ class Watch:
         if self._sampler is not None:
             self._finish(loss)
         self.steps += 1
+        self._gap += 1
+        if self._stepping:
+            self._period, self._gap = max(self._period, self._gap), 0
+        self._stepped_before, self._stepping = self._stepping, False
         if self.steps % self.every == 0 and self.running:
             self._arm()
 
@@ -160,6 +179,7 @@ class Watch:
         sampler, self._sampler = self._sampler, None
         if sampler is not None:
             sampler.disarm()
+            self._evaluated += sampler.evaluated
         if self._stance is not None:
             self._stance.__exit__(None, None, None)
             self._stance = None
@@ -170,7 +190,10 @@ class Watch:
             sampler = self._disarm()
             if sampler is None:
                 return
-            sample = sampler.finish(self.steps, loss)
+            # Gradients of several batches may be accumulated: then the optimizer steps once for all of them.
+            accumulates = self._gap < 1.5 * self._period if self._period else self.samples < _ACCUMULATED
+            resting = accumulates and self._period != 1 and not self._stepping
+            sample = sampler.finish(self.steps, loss, resting, self._period > 1 and not self._stepped_before)
             if sampler.failure is not None or sample is None:
                 self._failed(sampler.failure or RuntimeError("no sample"))
                 return
@@ -229,6 +252,7 @@ class Watch:
             return
         self.running = False
         self._disarm()
+        self._counting.remove()
         for sink in self._sinks:
             self._into(sink, sink.close)
         self._sinks = []
@@ -246,12 +270,18 @@ class Watch:
     @property
     def healthy(self) -> bool:
         """Whether nothing is broken now."""
-        return not self._judge.open
+        return not self.open
 
     @property
     def open(self) -> tuple[Event, ...]:
         """What is broken now."""
-        return tuple(self._judge.open.values())
+        evaluated = self._evaluated + (0 if self._sampler is None else self._sampler.evaluated)
+        return (*self._judge.open.values(), *((self._unlike(evaluated),) if evaluated else ()))
+
+    def _unlike(self, times: int) -> Event:
+        sentence = f"the model ran without gradients in training mode, {times:,} times where it was looked at"
+        advice = "call model.eval() before you evaluate, and model.train() after it"
+        return Event(self.steps, "evaluated in training mode", "", sentence, advice)
 
     @property
     def _learns(self) -> bool | None:
@@ -313,7 +343,7 @@ class Watch:
         return body(self.history, [str(event) for event in self.events], self.verdict, self.healthy)
 
     def __repr__(self) -> str:
-        state = "healthy" if self.healthy else next(iter(self._judge.open))
+        state = "healthy" if self.healthy else self.open[0].kind
         return f"<Watch: {self.samples} samples of {self.steps} steps, {state}>"
 
     def __str__(self) -> str:

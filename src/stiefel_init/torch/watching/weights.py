@@ -27,6 +27,9 @@ _WIDE = 512  # from this on
 _STACK = 1 << 20  # numbers of a weight from which on it is measured by itself, without a copy
 
 
+MODAL = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
+
+
 class Structure:
     """The layers of a model with their names and weights, and the modules around them."""
 
@@ -40,6 +43,8 @@ class Structure:
         self.known = {id(weight) for weights in self.weights.values() for weight in weights}
         self.sharded = {module for module, weights in self.weights.items() if any(map(is_sharded, weights))}
         self.biased = {module for module in self.names if bias_of(module) is not None}
+        self.modal = any(isinstance(module, MODAL) for _, module in modules)
+        """Whether something in it runs otherwise in training than in evaluation."""
         self.optimized = False
         """Whether one of torch's optimizers was seen to step these weights."""
 

@@ -1,0 +1,165 @@
+"""What is known of how a training is put together: the loss and what it reads, the optimizer, the modes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+ACTIVATIONS = {
+    "Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid", "LogSigmoid": "logsigmoid", "Relu": "relu",
+    "Tanh": "tanh", "Hardtanh": "hardtanh", "Hardsigmoid": "hardsigmoid", "LeakyRelu": "leaky_relu", "Elu": "elu",
+    "Gelu": "gelu", "Silu": "silu", "Softplus": "softplus", "Log": "log", "Log1P": "log1p", "Exp": "exp",
+}  # fmt: skip
+LOSSES = {
+    "NllLoss": "nll_loss", "NllLoss2D": "nll_loss", "BinaryCrossEntropy": "binary_cross_entropy",
+    "BinaryCrossEntropyWithLogits": "binary_cross_entropy_with_logits", "MseLoss": "mse_loss",
+    "SmoothL1Loss": "smooth_l1_loss", "HuberLoss": "huber_loss", "MultiMarginLoss": "multi_margin_loss",
+}  # fmt: skip
+DISTANCES = frozenset({"mse_loss", "smooth_l1_loss", "huber_loss", "difference"})
+LOGITS = frozenset({"cross_entropy", "binary_cross_entropy_with_logits"})
+SUMS = 2  # torch's number for reduction="sum"
+
+
+class Op(NamedTuple):
+    """An operation between the last layer and the loss."""
+
+    name: str
+    """Of the graph's node, such as `"LogSoftmax"`."""
+    shape: tuple[int, ...]
+    """Of its result."""
+    dim: int | None = None
+    """Of a softmax."""
+    reduction: int | None = None
+    ignored: int | None = None
+    """Of a loss: the class that it leaves out."""
+    weights: tuple[float, ...] = ()
+    """What a loss weights its classes with."""
+    swapped: bool = False
+    """Whether the gradient comes by the argument that is meant for targets."""
+    reader: str = ""
+    """Of a softmax: the operation that reads it."""
+    peak: float | None = None
+    """Of a softmax over four numbers or more: the mean of the largest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """The targets of a batch."""
+
+    shape: tuple[int, ...]
+    whole: bool
+    """Integers, which are classes."""
+    low: float
+    high: float
+    distinct: int
+    majority: float
+    """The share of the most frequent value, and that value."""
+    usual: float
+    counts: tuple[int, ...] = ()
+    """Of classes from 0 on: how often each occurs."""
+    several: bool
+    """Whether rows of zeros and ones have other numbers of ones than one."""
+    negative: float
+    """Shares: below 0, above 1, beyond -1 … 1."""
+    above: float
+    beyond: float
+    padding: float | None = None
+    """The value that rows of classes end with, for lengths that differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """How a training is put together. What could not be found out is None or empty."""
+
+    tail: tuple[Op, ...] = ()
+    """From the last layer to the loss."""
+    last: str = ""
+    """The operation before these: the last layer's."""
+    softmaxes: tuple[Op, ...] = ()
+    """All softmaxes between parameters and loss."""
+    outputs: tuple[int, ...] | None = None
+    targets: Targets | None = None
+    blind: bool = False
+    """Whether the loss does not notice targets in another order."""
+    zeros: float = 0.0
+    """The share of outputs that are exactly 0."""
+    parameters: int = 0
+    hidden: tuple[str, ...] = ()
+    """Modules that are not registered, in lists and dicts."""
+    unregistered: int = 0
+    """Tensors that get a gradient and are not among the model's parameters."""
+    frozen: tuple[str, ...] = ()
+    fresh: tuple[str, ...] = ()
+    """Frozen weights as an initialization draws them."""
+    single: int = 0
+    """Normalizations over one number."""
+    pairs: tuple[tuple[str, str], ...] = ()
+    """Bounded activations that follow each other directly."""
+    unreached: tuple[str, ...] = ()
+    """Parameters of layers that ran and get no gradient."""
+    unoptimized: tuple[str, ...] = ()
+    """Parameters that get a gradient and are not in the optimizer."""
+    optimizer: str = ""
+    optimized: int | None = None
+    """How many of the optimizer's parameters belong to the model, and how many do not."""
+    stale: int = 0
+    momentum: float = 0.0
+    repeated: tuple[str, int] = ("", 1)
+    """A container that holds one module several times."""
+    standardizes: bool = False
+    """Whether the model normalizes its inputs itself."""
+    evaluating: tuple[str, ...] = ()
+    """Dropout and batch normalization in evaluation mode, in a model that is in training mode."""
+    drops: bool = False
+    """Whether dropout drops in evaluation mode."""
+    dropout: float = 0.0
+    """The largest probability."""
+    examples: int = 0
+    normalized: tuple[str, ...] = ()
+    """Batch normalizations."""
+    memory: float | None = None
+    """The most unusual momentum of a batch normalization."""
+    untracked: tuple[str, ...] = ()
+    """Batch normalizations whose statistics never change."""
+    remembers: bool = False
+    """Whether the same inputs give other outputs the second time."""
+    mixes: float | None = None
+    """How far other examples' outputs move with one example, over their size."""
+    leaks: float | None = None
+    """How far earlier outputs move with a later input."""
+
+    @property
+    def loss(self) -> str:
+        """The kind of loss: a name of torch.nn.functional, `"difference"`, or empty."""
+        names = [op.name for op in self.tail]
+        for at, name in enumerate(names):
+            if name in LOSSES:
+                known = LOSSES[name]
+                return "cross_entropy" if known == "nll_loss" and "LogSoftmax" in names[:at] else known
+        if "LogSoftmax" in names and "Mul" in names[names.index("LogSoftmax") :]:
+            return "cross_entropy"  # with probabilities as targets
+        if "Sub" in names and ({"Pow", "Abs", "Mul"} & set(names[names.index("Sub") :])):
+            return "difference"
+        return ""
+
+    @property
+    def head(self) -> Op | None:
+        """The loss's own operation."""
+        return next((op for op in self.tail if op.name in LOSSES), None)
+
+    @property
+    def acts(self) -> tuple[str, ...]:
+        """The activations between the last layer and the loss, the loss's own included."""
+        return tuple(ACTIVATIONS[op.name] for op in self.tail if op.name in ACTIVATIONS)
+
+    @property
+    def before_loss(self) -> tuple[str, ...]:
+        """Those of the user: without the log-softmax of a cross-entropy."""
+        acts = self.acts
+        return acts[:-1] if self.loss == "cross_entropy" and acts and acts[-1] == "log_softmax" else acts
+
+    @property
+    def compared(self) -> int:
+        """How many numbers the loss compares, at most."""
+        return max((math.prod(op.shape) for op in self.tail), default=0)

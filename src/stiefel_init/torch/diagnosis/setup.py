@@ -1,0 +1,483 @@
+"""How a training is put together: what its loss reads, which parameters it reaches, in which mode the model runs.
+
+`setup_of` reads it off the loss's graph, the optimizer and the modules. `mixing` and `leaking` send a few examples
+through once more, with one of them changed: do the outputs of the others move?
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ...core.errors import StiefelError
+from ...health.setup import Op, Setup, Targets
+from ..auditing import audit
+from ..inputs import arguments, tensors_in
+from ..observe.observer import first_tensor
+
+Modules = Sequence[tuple[str, nn.Module]]
+_LAYERS = frozenset({
+    "Addmm", "Mm", "Bmm", "Convolution", "Embedding", "NativeLayerNorm", "NativeBatchNorm", "CudnnBatchNorm",
+    "NativeGroupNorm", "MkldnnRnnLayer", "CudnnRnn", "Baddbmm", "FusedRmsNorm",
+})  # fmt: skip
+_ORDERED = frozenset({"BinaryCrossEntropy", "BinaryCrossEntropyWithLogits"})  # arguments that cannot be swapped
+_RESHAPES = frozenset(
+    {"T", "Transpose", "View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Clone", "Expand"}
+)
+_SQUASHING = frozenset({"Sigmoid", "Tanh", "Softmax", "Hardsigmoid"})
+_MOST = 64  # operations between the last layer and the loss, at most
+_TELLING = 500  # numbers whose distribution can be told
+_FEW = 4  # examples of a probe
+_ROUNDING = 1e-4  # of the outputs' size: what rounding on a GPU may change
+
+
+def _name(node: Any) -> str:
+    """An autograd node's operation, such as `"LogSoftmax"`."""
+    return str(node.name()).partition("Backward")[0].rpartition("::")[2]
+
+
+def _shape(node: Any) -> tuple[int, ...]:
+    return tuple(node._input_metadata[0].shape) if node._input_metadata else ()
+
+
+def _dim(node: Any, shape: tuple[int, ...]) -> int | None:
+    dim = getattr(node, "_saved_dim", None)
+    if not isinstance(dim, int) or not shape:
+        return None
+    return dim - (1 << 64) + len(shape) if dim >= 1 << 63 else dim
+
+
+def tail_of(loss: Tensor, size: int | None = None) -> tuple[tuple[Op, ...], str]:
+    """The operations between the last layer and the loss, the loss's own last, and the operation before these.
+
+    Also after the backward pass.
+
+    Args:
+        loss: The loss.
+        size: How many numbers the model returns. An operation on fewer or more, once that many were met, is the model's
+            inside.
+    """
+    ops: list[Op] = []
+    node, last, met = loss.grad_fn, "", False
+    while node is not None and len(ops) < _MOST:
+        name, shape = _name(node), _shape(node)
+        met = met or math.prod(shape) == size
+        if name in _LAYERS or name == "AccumulateGrad" or (met and math.prod(shape) != size and name != "Expand"):
+            last = name
+            break
+        below = [function for function, _ in node.next_functions]
+        ignored = getattr(node, "_saved_ignore_index", None)
+        ops.append(
+            Op(
+                name, shape, _dim(node, shape), getattr(node, "_saved_reduction", None),
+                None if ignored is None else ignored - (1 << 64) if ignored >= 1 << 63 else ignored,
+                _weights(node), name in _ORDERED and len(below) > 1 and below[0] is None,
+            )
+        )  # fmt: skip
+        node = next((function for function in below if function is not None), None)
+    return tuple(reversed(ops)), last
+
+
+def _weights(node: Any) -> tuple[float, ...]:
+    """What a loss weights its classes with; nothing after the backward pass."""
+    try:
+        weight = getattr(node, "_saved_weight", None)
+    except RuntimeError:
+        return ()
+    return tuple(weight.detach().flatten().tolist()) if isinstance(weight, Tensor) and weight.ndim == 1 else ()
+
+
+class Graph(NamedTuple):
+    """What is between parameters and loss."""
+
+    leaves: list[Tensor]
+    """The tensors that the loss's gradient reaches."""
+    softmaxes: list[Op]
+    pairs: list[tuple[str, str]]
+    """Activations that follow each other directly."""
+    single: int
+    """Normalizations over one number."""
+
+
+def graph_of(loss: Tensor) -> Graph:
+    """All that the loss's gradient passes."""
+    stack: list[tuple[Any, str]] = [(loss.grad_fn, "")]
+    seen: set[Any] = set()
+    leaves: list[Tensor] = []
+    softmaxes: list[Op] = []
+    pairs: list[tuple[str, str]] = []
+    single = 0
+    while stack:
+        node, reader = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        name = _name(node)
+        if hasattr(node, "variable"):
+            leaves.append(node.variable)
+        elif name in ("Softmax", "LogSoftmax"):
+            shape = _shape(node)
+            softmaxes.append(Op(name, shape, _dim(node, shape), reader=reader, peak=_peak(node, _dim(node, shape))))
+        if name in _SQUASHING and reader in _SQUASHING:
+            pairs.append((name, reader))
+        single += _is_single(node, name)
+        reader = reader if name in _RESHAPES else name
+        stack += [(below, reader) for below, _ in node.next_functions]
+    return Graph(leaves, softmaxes, pairs, single)
+
+
+def _is_single(node: Any, name: str) -> bool:
+    """Whether a normalization takes the mean of one number from it."""
+    if name == "NativeLayerNorm":
+        return math.prod(node._saved_normalized_shape) == 1
+    return name == "NativeGroupNorm" and node._saved_C * node._saved_HxW == node._saved_group
+
+
+def _peak(node: Any, dim: int | None) -> float | None:
+    """The mean of a softmax's largest probability, if it is over four or more."""
+    result = getattr(node, "_saved_result", None) if _name(node) == "Softmax" else None
+    if not isinstance(result, Tensor) or dim is None or result.shape[dim] < 4:
+        return None
+    return float(result.detach().amax(dim).double().mean())
+
+
+def _hidden(modules: Modules, names: Mapping[int, str]) -> Iterator[str]:
+    """Modules and parameters in lists, tuples and dicts of a module, which `parameters()` does not see."""
+    registered = {id(module) for _, module in modules} | names.keys()
+
+    def inside(value: Any, name: str) -> Iterator[str]:
+        if isinstance(value, nn.Module | nn.Parameter):
+            if id(value) not in registered:
+                yield name
+        elif isinstance(value, list | tuple):
+            for at, item in enumerate(value):
+                yield from inside(item, f"{name}[{at}]")
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                yield from inside(item, f"{name}[{key!r}]")
+
+    for path, module in modules:
+        for attribute, value in vars(module).items():
+            if type(value) in (list, tuple, dict) and attribute[0] != "_":
+                yield from inside(value, f"{path}.{attribute}".lstrip("."))
+
+
+def _repeated(modules: Modules) -> tuple[str, int]:
+    """A container that holds a module with weights several times, and how often."""
+    for path, module in modules:
+        if isinstance(module, nn.Sequential | nn.ModuleList):
+            children = [child for child in module._modules.values() if child is not None]
+            for child, count in Counter(children).items():
+                if count > 1 and any(True for _ in child.parameters()):
+                    return path or type(module).__name__, count
+    return "", 1
+
+
+def _targets(targets: Any) -> Targets | None:
+    if not isinstance(targets, Tensor) or not targets.numel() or targets.is_complex():
+        return None
+    values = targets.detach()
+    distinct, counts = torch.unique(values, return_counts=True)
+    most = int(counts.argmax())
+    rows = values.double().reshape(len(values) if values.ndim else 1, -1)
+    return Targets(
+        shape=tuple(values.shape),
+        whole=not values.is_floating_point(),
+        low=float(distinct[0]),
+        high=float(distinct[-1]),
+        distinct=len(distinct),
+        majority=float(counts[most]) / values.numel(),
+        usual=float(distinct[most]),
+        counts=_counts(values),
+        several=rows.shape[1] > 1 and distinct.tolist() == [0, 1] and not bool((rows.sum(1) == 1).all()),
+        negative=float((rows < 0).double().mean()),
+        above=float((rows > 1).double().mean()),
+        beyond=float((rows.abs() > 1).double().mean()),
+        padding=_padding(values),
+    )
+
+
+def _counts(targets: Tensor) -> tuple[int, ...]:
+    if targets.is_floating_point() or targets.ndim != 1 or int(targets.min()) < 0 or int(targets.max()) > 1000:
+        return ()
+    return tuple(targets.long().bincount().tolist())
+
+
+def _padding(targets: Tensor) -> float | None:
+    """The value that rows of classes end with, if many do, for lengths that differ."""
+    if targets.ndim != 2 or targets.is_floating_point() or targets.shape[1] < 4 or len(targets) < 4:
+        return None
+    values, counts = torch.unique(targets[:, -1], return_counts=True)
+    value = values[counts.argmax()]
+    lengths = (targets != value).double().flip(1).cumsum(1).eq(0).sum(1)  # of the runs at the end
+    mostly = float(lengths.double().mean()) > 0.5 * targets.shape[1]
+    is_padded = float((lengths > 1).double().mean()) > 0.3 and (mostly or int(lengths.amax() - lengths.amin()) > 1)
+    inside = (targets == value).sum(1) - lengths  # padding stands at the end alone
+    return float(value) if is_padded and int(inside.sum()) == 0 else None
+
+
+@torch.no_grad()
+def _is_blind(loss: Callable[[Any, Any], Tensor], outputs: Any, targets: Any, value: float) -> bool:
+    """Whether the loss is the same for targets in another order, though outputs and targets differ."""
+    first = first_tensor(outputs)
+    if not isinstance(targets, Tensor) or targets.ndim < 1 or len(targets) < 4 or first is None or first.ndim < 1:
+        return False
+    other = targets.roll(1, 0)
+    # One output for all examples gets the same loss in any order; a target that hardly varies nearly so.
+    if len(first) != len(targets) or float((first - first.roll(1, 0)).abs().amax()) == 0:
+        return False
+    if float((other != targets).double().mean()) < 0.2:
+        return False
+    try:
+        again = [float(loss(outputs, targets.roll(shift, 0))) for shift in (1, 2, 3)]
+    except Exception:  # the user's loss, which has taken the targets as they are
+        return False
+    return all(math.isclose(value, other, rel_tol=1e-6) for other in again)
+
+
+def setup_of(
+    model: nn.Module,
+    inputs: Any,
+    outputs: Any,
+    targets: Any,
+    value: Tensor,
+    loss: Callable[[Any, Any], Tensor],
+    optimizer: torch.optim.Optimizer | None,
+    ran: Collection[nn.Module],
+) -> Setup:
+    """What the loss's graph, the optimizer and the modules tell.
+
+    Args:
+        model: The model.
+        inputs: As the user gave them.
+        outputs: What the model made of them.
+        targets: As the user gave them.
+        value: The loss, before its backward pass.
+        loss: The function.
+        optimizer: If there is one.
+        ran: The layers that took part.
+    """
+    modules, parameters = list(model.named_modules()), list(model.named_parameters())
+    names = {id(parameter): name for name, parameter in parameters}
+    given = list(tensors_in(inputs))
+    graph = graph_of(value)
+    reached = {id(leaf) for leaf in graph.leaves} - {id(tensor) for tensor in given}
+    trained = [(name, parameter) for name, parameter in parameters if parameter.requires_grad]
+    frozen = tuple(name for name, parameter in parameters if not parameter.requires_grad)
+    running = {id(parameter) for module in ran for parameter in module.parameters(recurse=False)}
+    first = first_tensor(outputs)
+    tail, last = tail_of(value, None if first is None else first.numel())
+    norms = {name: module for name, module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)}
+    dropouts = {name: module for name, module in modules if isinstance(module, nn.modules.dropout._DropoutNd)}
+    momenta = {name: module.momentum for name, module in norms.items() if module.momentum is not None}
+    mixed = mixing(model, inputs, targets, first)
+    return Setup(
+        tail=tail,
+        last=last,
+        softmaxes=tuple(graph.softmaxes),
+        outputs=None if first is None else tuple(first.shape),
+        targets=_targets(targets),
+        blind=_is_blind(loss, outputs, targets, float(value.detach())),
+        zeros=0.0 if first is None or not first.numel() else float((first.detach() == 0).double().mean()),
+        parameters=len(names),
+        hidden=tuple(_hidden(modules, names)),
+        unregistered=sum(isinstance(leaf, nn.Parameter) and id(leaf) not in names for leaf in graph.leaves),
+        frozen=frozen,
+        unreached=tuple(name for name, p in trained if id(p) not in reached and id(p) in running),
+        repeated=_repeated(modules),
+        standardizes=_standardizes(modules),
+        evaluating=tuple(n for n, m in (norms | dropouts).items() if not m.training) if model.training else (),
+        dropout=max((float(module.p) for module in dropouts.values()), default=0.0),
+        examples=len(given[0]) if given and given[0].ndim else 1,
+        normalized=tuple(norms),
+        memory=max(momenta.values(), default=None),
+        untracked=tuple(name for name, momentum in momenta.items() if momentum == 0),
+        fresh=_fresh(model) if frozen else (),
+        single=graph.single,
+        pairs=tuple(graph.pairs),
+        drops=mixed.drops,
+        remembers=mixed.remembers,
+        mixes=mixed.moved,
+        leaks=leaking(model, inputs, targets),
+        **({} if optimizer is None else _optimized(optimizer, trained, reached, names.keys())),
+    )
+
+
+def _fresh(model: nn.Module) -> tuple[str, ...]:
+    """Frozen weights that hold what torch, He or Xavier would draw: nobody has trained them.
+
+    Few numbers may look so by chance, and so may trained ones of a scale that no initialization has.
+    """
+    frozen = [name for name, p in model.named_parameters() if not p.requires_grad and p.numel() >= _TELLING]
+    if not frozen:
+        return ()
+    try:
+        known = {row.name: row.law for row in audit(model)}
+    except StiefelError:
+        return ()
+    return tuple(name for name in frozen if "(" in known.get(name, ""))
+
+
+def _optimized(
+    optimizer: torch.optim.Optimizer,
+    trained: Sequence[tuple[str, nn.Parameter]],
+    reached: set[int],
+    own: Collection[int],
+) -> dict[str, Any]:
+    """What the optimizer holds."""
+    groups = optimizer.param_groups
+    held = {id(parameter) for group in groups for parameter in group["params"]}
+    known = reached | set(own)
+    return {
+        "optimizer": type(optimizer).__name__,
+        "optimized": len(held & known),
+        "stale": len(held - known),
+        "unoptimized": tuple(name for name, p in trained if id(p) in reached and id(p) not in held),
+        "momentum": max(
+            (float(group.get("momentum") or group.get("betas", (0.0,))[0]) for group in groups), default=0.0
+        ),
+    }
+
+
+def _standardizes(modules: Modules) -> bool:
+    """Whether the first thing a model does to its inputs is to normalize them."""
+    first = next((module for _, module in modules if not module._modules), None)
+    return isinstance(first, nn.modules.batchnorm._NormBase | nn.LayerNorm | nn.GroupNorm)
+
+
+_MODAL = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
+
+
+class _Dropped(TorchFunctionMode):
+    """Whether dropout drops in what runs inside, which is in evaluation mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") in ("dropout", "dropout1d", "dropout2d", "alpha_dropout"):
+            p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+            training = kwargs.get("training", args[2] if len(args) > 2 else True)
+            self.seen = self.seen or (bool(training) and p > 0)
+        return func(*args, **kwargs)
+
+
+def _with(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The inputs with each tensor changed."""
+    if isinstance(inputs, Tensor):
+        return change(inputs)
+    if isinstance(inputs, Mapping):
+        return {key: _with(value, change) for key, value in inputs.items()}
+    if type(inputs) in (tuple, list):
+        return type(inputs)(_with(value, change) for value in inputs)
+    return inputs
+
+
+def _is_time_first(model: nn.Module, targets: Any) -> bool:
+    """Whether the first dimension may be time: layers that say so, and targets for every step."""
+    first = any(getattr(module, "batch_first", True) is False for module in model.modules())
+    return first and isinstance(targets, Tensor) and targets.ndim > 1
+
+
+def _runs(model: nn.Module, *batches: Any) -> list[Tensor] | None:
+    """The outputs in evaluation mode, each from the same random numbers; None where the model does not take them."""
+    changing = (module for module in model.modules() if module.training and isinstance(module, _MODAL))
+    modes: dict[nn.Module, bool] = {model: model.training, **dict.fromkeys(changing, True)}
+    try:
+        for module in modes:
+            module.training = False
+        outputs = []
+        for batch in batches:
+            torch.manual_seed(0)
+            args, kwargs = arguments(batch)
+            outputs.append(first_tensor(model(*args, **kwargs)))
+    except Exception:  # a model that takes whole batches only
+        return None
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    return None if any(output is None or output.ndim < 1 for output in outputs) else outputs  # type: ignore[return-value]
+
+
+def _moved(one: Tensor, other: Tensor, size: float) -> float:
+    return float((other.double() - one.double()).abs().amax()) / size if size > 0 and one.numel() else 0.0
+
+
+class Mixing(NamedTuple):
+    """What a few examples in evaluation mode tell."""
+
+    moved: float | None = None
+    """How far the outputs of other examples move when one is changed, over their size."""
+    remembers: bool = False
+    drops: bool = False
+    """Whether dropout drops."""
+
+
+@torch.no_grad()
+def mixing(model: nn.Module, inputs: Any, targets: Any, known: Tensor | None) -> Mixing:
+    """Change one example: do the outputs of others move?
+
+    In evaluation mode, where batch normalization and dropout keep examples apart. None where it cannot be asked:
+    outputs that are not one for each example, inputs of several lengths. A model that gives other outputs for the same
+    inputs and the same random numbers remembers those before. `known` are its outputs for all inputs.
+    """
+    given = list(tensors_in(inputs))
+    count = len(given[0]) if given and given[0].ndim else 0
+    if count < _FEW or any(t.ndim < 1 or len(t) != count for t in given) or _is_time_first(model, targets):
+        return Mixing()
+    if not isinstance(targets, Tensor) or targets.ndim < 1 or len(targets) != count:
+        return Mixing()
+    few = _with(inputs, lambda t: t[:_FEW])
+
+    def changed(tensor: Tensor) -> Tensor:
+        other = tensor[:_FEW].clone()
+        other[0] = tensor[-1]
+        return other
+
+    one, others = None if known is None or known.ndim < 1 else known.detach()[:_FEW], _with(inputs, changed)
+    if one is not None and (outputs := _runs(model, others)) is not None and outputs[0].shape == one.shape:
+        size = float(one.double().std()) if one.numel() > 1 else 0.0
+        if size > 0 and (moved := _moved(one[1:], outputs[0][1:], size)) <= _ROUNDING:
+            return Mixing(moved)
+    # Other modes, random numbers or a memory may make the difference too.
+    with _Dropped() as dropped:
+        outputs = _runs(model, few, few, others)
+    if outputs is None or any(len(output) != _FEW for output in outputs):
+        return Mixing()
+    one, same, other = outputs
+    size = float(one.double().std()) if one.numel() > 1 else 0.0
+    if _moved(one, same, size) > _ROUNDING:
+        return Mixing(None, True, dropped.seen)
+    return Mixing(_moved(one[1:], other[1:], size) if size > 0 else None, False, dropped.seen)
+
+
+@torch.no_grad()
+def leaking(model: nn.Module, inputs: Any, targets: Any) -> float | None:
+    """Where targets are the next inputs: how far earlier outputs move with the last input, over their size."""
+    if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor) or inputs.ndim < 2 or inputs.shape[1] < 3:
+        return None
+    if targets.shape[:2] != inputs.shape[:2] or targets.ndim != inputs.ndim:
+        return None
+    if float((targets[:, :-1] == inputs[:, 1:]).double().mean()) < 0.95:
+        return None
+    few, later = inputs[:_FEW], inputs[:_FEW].clone()
+    later[:, -1] = few.roll(1, 0)[:, -1]
+    later[:, -1] = torch.where(later[:, -1] == few[:, -1], few[:, 0], later[:, -1])
+    outputs = _runs(model, few, later)
+    if outputs is None or bool((later == few).all()):
+        return None
+    steps = few.shape[1]
+    if outputs[0].shape[:1].numel() == len(few) * steps:
+        outputs = [output.reshape(len(few), steps, -1) for output in outputs]
+    one, other = outputs
+    if one.ndim < 3 or one.shape[1] != steps:
+        return None
+    return _moved(one[:, :-1], other[:, :-1], float(one.double().std()))

@@ -1,0 +1,187 @@
+"""How loss, targets, optimizer and modes fit the model: each fault by itself is named, and a plain setup is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from stiefel_init.torch import diagnose, initialize_
+
+CLASSES = torch.arange(64) % 3
+NUMBERS = torch.linspace(-2, 2, 64)
+X = torch.randn(64, 8, generator=torch.Generator().manual_seed(0)) + CLASSES[:, None] + NUMBERS[:, None]
+
+
+def mlp(outputs: int = 3, *end: nn.Module) -> nn.Sequential:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, outputs), *end)
+    initialize_(model, "he", seed=0)
+    return model
+
+
+class Listed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = [nn.Linear(8, 8)]
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layers[0](x).relu())
+
+
+class Inside(nn.Module):
+    """A network with something done to its hidden units."""
+
+    def __init__(self, act: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.stem, self.head, self.act = nn.Linear(8, 16), nn.Linear(16, 3), act
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.act(self.stem(x)))
+
+
+class Keeps(Inside):
+    def __init__(self) -> None:
+        super().__init__(torch.relu)
+        self.state = torch.zeros(16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.stem(x).relu() + self.state
+        self.state = hidden.detach().mean(0)
+        return self.head(hidden)
+
+
+def of_probabilities(p: Tensor, y: Tensor) -> Tensor:
+    return -(F.one_hot(y, 3) * p.log()).sum(1).mean()
+
+
+def swapped(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.binary_cross_entropy(targets, outputs)
+
+
+REPORTS: list[tuple[str, nn.Module, Any, Any]] = [
+    ("probabilities as logits", mlp(3, nn.Softmax(-1)), CLASSES, F.cross_entropy),
+    ("no log-probabilities", mlp(), CLASSES, F.nll_loss),
+    ("softmax over one", mlp(1, nn.Softmax(-1)), (NUMBERS > 0).float()[:, None], F.binary_cross_entropy),
+    ("softmax over the wrong axis", mlp(3, nn.Softmax(0)), CLASSES, of_probabilities),
+    ("softmax for several labels", mlp(), (torch.arange(192).reshape(64, 3) % 2).float(), F.cross_entropy),
+    ("outputs and targets broadcast", mlp(1), NUMBERS, lambda o, y: (o - y).square().mean()),
+    ("targets out of reach", mlp(1, nn.ReLU(), nn.Flatten(0)), NUMBERS, F.mse_loss),
+    ("scores are rectified", mlp(3, nn.ReLU()), CLASSES, F.cross_entropy),
+    ("targets out of range", mlp(1, nn.Flatten(0)), NUMBERS.sign(), F.binary_cross_entropy_with_logits),
+    ("a class is ignored", mlp(), CLASSES, lambda o, y: F.cross_entropy(o, y, ignore_index=0)),
+    ("one class is rare", mlp(2), (torch.arange(64) == 5).long(), F.cross_entropy),
+    ("targets are all equal", mlp(2), torch.zeros(64, dtype=torch.long), F.cross_entropy),
+    ("labels start at one", mlp(4), CLASSES + 1, F.cross_entropy),
+    ("logarithm of zero", mlp(3, nn.Softmax(-1)), CLASSES, of_probabilities),
+    ("loss is a sum", mlp(1, nn.Flatten(0)), NUMBERS, nn.MSELoss(reduction="sum")),
+    ("arguments are swapped", mlp(1, nn.Sigmoid(), nn.Flatten(0)), (NUMBERS > 0).float(), swapped),
+    ("outputs are normalized", mlp(1, nn.BatchNorm1d(1), nn.Flatten(0)), NUMBERS, F.mse_loss),
+    ("layers are not registered", Listed(), CLASSES, F.cross_entropy),
+    ("gradient is cut off", Inside(lambda h: h.detach().relu()), CLASSES, F.cross_entropy),
+    ("softmax in a hidden layer", Inside(lambda h: h.softmax(-1)), CLASSES, F.cross_entropy),
+    ("activations follow each other", Inside(lambda h: h.sigmoid().sigmoid()), CLASSES, F.cross_entropy),
+    ("dropout stays on", Inside(lambda h: F.dropout(h.relu())), CLASSES, F.cross_entropy),
+    ("examples mix", Inside(lambda h: h.relu() - h.mean(0)), CLASSES, F.cross_entropy),
+    ("model remembers", Keeps(), CLASSES, F.cross_entropy),
+    ("dropout is too strong", mlp(16, nn.Dropout(0.95), nn.Linear(16, 3)), CLASSES, F.cross_entropy),
+    ("statistics forget", mlp(16, nn.BatchNorm1d(16, momentum=0.99), nn.Linear(16, 3)), CLASSES, F.cross_entropy),
+    ("statistics never change", mlp(16, nn.BatchNorm1d(16, momentum=0.0), nn.Linear(16, 3)), CLASSES, F.cross_entropy),
+    ("one number is normalized", mlp(1, nn.LayerNorm(1), nn.Flatten(0)), NUMBERS, F.mse_loss),
+    ("layer is too narrow", mlp(1, nn.ReLU(), nn.Linear(1, 3)), CLASSES, F.cross_entropy),
+]
+
+
+@pytest.mark.parametrize(("kind", "model", "targets", "loss"), REPORTS, ids=[report[0] for report in REPORTS])
+def test_a_fault_is_named(kind: str, model: nn.Module, targets: Tensor, loss: Any) -> None:
+    found = diagnose(model, X, targets, loss=loss)
+    assert kind in [finding.kind for finding in found.findings], found.verdict
+    assert all(finding.advice for finding in found.findings if finding.kind == kind)
+
+
+@pytest.mark.parametrize(
+    ("model", "targets", "loss"),
+    [
+        (mlp(), CLASSES, F.cross_entropy),
+        (mlp(3, nn.LogSoftmax(-1)), CLASSES, F.nll_loss),
+        (mlp(1, nn.Sigmoid(), nn.Flatten(0)), (NUMBERS > 0).float(), F.binary_cross_entropy),
+        (mlp(1, nn.Flatten(0)), (NUMBERS > 0).float(), F.binary_cross_entropy_with_logits),
+        (mlp(), F.one_hot(CLASSES).float(), F.cross_entropy),
+        (mlp(1), NUMBERS[:, None], F.mse_loss),
+        (mlp(1, nn.Tanh(), nn.Flatten(0)), NUMBERS / 3, F.mse_loss),
+        (mlp(16, nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3)), CLASSES, F.cross_entropy),
+        (nn.Sequential(nn.Unflatten(1, (8, 1)), nn.LSTM(1, 8, batch_first=True)), CLASSES, None),
+    ],
+    ids=[
+        "logits",
+        "log-probabilities",
+        "probabilities",
+        "one logit",
+        "soft targets",
+        "column",
+        "tanh",
+        "modes",
+        "LSTM",
+    ],
+)
+def test_a_plain_setup_is_not(model: nn.Module, targets: Tensor, loss: Any) -> None:
+    if loss is None:
+        loss = lambda outputs, y: F.cross_entropy(outputs[0][:, -1, :3], y)  # noqa: E731
+    optimizer = torch.optim.Adam(model.parameters())
+    found = diagnose(model, X, targets, loss=loss, optimizer=optimizer)
+    of_setup = {"loss", "optimizer", "mode", "mixing", "architecture"}
+    assert [f.sentence for f in (*found.findings, *found.warnings) if f.cause in of_setup] == []
+
+
+def test_the_optimizer_holds_other_parameters_or_too_few() -> None:
+    model, other = mlp(), mlp()
+    kinds = [
+        [f.kind for f in diagnose(model, X, CLASSES, optimizer=optimizer).findings]
+        for optimizer in (
+            torch.optim.SGD(other.parameters(), 0.1),
+            torch.optim.SGD(model[0].parameters(), 0.1),
+            torch.optim.SGD(model.parameters(), 0.1, momentum=0.999),
+            torch.optim.SGD(model.parameters(), 0.1),
+        )
+    ]
+    expected = ["optimizer holds other parameters", "parameters are not optimized", "momentum is too large"]
+    assert kinds == [[kind] for kind in expected] + [[]]
+
+
+def test_frozen_layers_are_named_only_where_nobody_trained_them() -> None:
+    model: Any = nn.Sequential(nn.Linear(8, 80), nn.ReLU(), nn.Linear(80, 3))
+    initialize_(model, "he", seed=0)
+    model.requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    assert [f.kind for f in diagnose(model, X, CLASSES, optimizer=optimizer).findings] == ["everything is frozen"]
+    model[2].requires_grad_(True)
+    assert [f.kind for f in diagnose(model, X, CLASSES).findings] == ["frozen layers are untrained"]
+    with torch.no_grad():
+        model[0].weight.mul_(torch.rand(80, 8, generator=torch.Generator().manual_seed(0)) ** 2)  # no draw looks so
+    assert diagnose(model, X, CLASSES).findings == ()
+
+
+def test_the_causal_mask_is_missed_in_a_language_model() -> None:
+    class Model(nn.Module):
+        def __init__(self, causal: bool) -> None:
+            super().__init__()
+            self.embed, self.head, self.causal = nn.Embedding(9, 16), nn.Linear(16, 9), causal
+            self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            x = self.embed(tokens)
+            mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+            return self.head(x + self.attention(x, x, x, attn_mask=mask if self.causal else None)[0])
+
+    text = torch.randint(9, (16, 13), generator=torch.Generator().manual_seed(0))
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+    for causal in (True, False):
+        found = diagnose(Model(causal), text[:, :-1], text[:, 1:], loss=loss)
+        assert ("later inputs leak" in [finding.kind for finding in found.findings]) is not causal
