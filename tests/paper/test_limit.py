@@ -23,11 +23,12 @@ def wait() -> None:
 
 
 def test_work_ends_when_its_time_is_up() -> None:
-    start = time.monotonic()
+    ended = False
     with time_limit(SHORT) as limit:
         wait()
+        ended = True
     assert limit.reached
-    assert time.monotonic() - start < LONG / 2
+    assert not ended
 
 
 def test_in_the_background_of_a_shell_too() -> None:
