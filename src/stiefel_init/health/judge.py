@@ -57,7 +57,8 @@ def judge(evidence: Evidence) -> Verdict:
             at, sentence, cause = told(rules[kind], evidence, measured)
             finding = Finding(kind, "" if at is None else at.label, sentence, cause.kind, cause.advice)
             (findings if is_serious else warnings).append((finding, cause))
-    sentences = _in_words([*findings, *warnings]) if findings else [*_healthy(evidence), *_in_words(warnings)]
+    healthy = [*_healthy(evidence), *_in_words(warnings, "If it does not learn")]
+    sentences = _in_words([*findings, *warnings], "What to do") if findings else healthy
     notes = [_few(evidence.layers), _zeros(evidence)]
     return Verdict(
         tuple(finding for finding, _ in findings),
@@ -71,12 +72,12 @@ def _learned(fit: Fit) -> str:
     return f"The network has learned: its loss is {fit.loss:.2g}, {constant}."
 
 
-def _in_words(pairs: Iterable[tuple[Finding, Cause]]) -> list[str]:
+def _in_words(pairs: Iterable[tuple[Finding, Cause]], then: str) -> list[str]:
     """The findings, then what is behind them and what to do, each once."""
     findings = list(pairs)
     reasons = dict.fromkeys(cause.sentence for _, cause in findings if cause.sentence)
     advice = dict.fromkeys(cause.advice for _, cause in findings if cause.advice)
-    return [*(finding.sentence for finding, _ in findings), *reasons, *(f"What to do: {text}." for text in advice)]
+    return [*(finding.sentence for finding, _ in findings), *reasons, *(f"{then}: {text}." for text in advice)]
 
 
 def _healthy(evidence: Evidence) -> list[str]:

@@ -185,3 +185,24 @@ def test_the_causal_mask_is_missed_in_a_language_model() -> None:
     for causal in (True, False):
         found = diagnose(Model(causal), text[:, :-1], text[:, 1:], loss=loss)
         assert ("later inputs leak" in [finding.kind for finding in found.findings]) is not causal
+
+
+def test_an_optimizer_with_a_closure_and_sparse_gradients_are_no_obstacle() -> None:
+    model = mlp()
+    found = diagnose(model, X, CLASSES, optimizer=torch.optim.LBFGS(model.parameters()))
+    assert found.healthy
+    assert all(layer.update is None for layer in found.layers)
+    tokens = torch.randint(10, (64, 5), generator=torch.Generator().manual_seed(0))
+    sparse = nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Flatten(), nn.Linear(20, 3))
+    assert all(layer.weight_gradient for layer in diagnose(sparse, tokens, CLASSES).layers)
+
+
+def test_a_healthy_report_says_nothing_that_must_be_done() -> None:
+    lstm = nn.LSTM(8, 16, batch_first=True)
+    model = nn.Sequential(nn.Unflatten(1, (20, 8)), lstm)
+    initialize_(model, seed=0)
+    x = torch.randn(64, 160, generator=torch.Generator().manual_seed(0))
+    found = diagnose(model, x, CLASSES, loss=lambda o, y: F.cross_entropy(o[0][:, -1, :3], y))
+    assert found.healthy
+    assert found.warnings
+    assert not any(sentence.startswith("What to do") for sentence in found.verdict)

@@ -42,7 +42,7 @@ def gradients_of(loss: Tensor | None, seen: Sequence[Seen], scale: float = 1.0) 
     sequences = [layer.sequence for layer in seen if layer.sequence is not None]
     flat = [weight for group in weights.values() for weight in group]
     found = torch.autograd.grad(loss * scale, [*sources, *flat, *sequences], allow_unused=True)
-    gradients = [None if gradient is None else gradient.detach() for gradient in found]
+    gradients = [None if g is None else g.detach().to_dense() if g.is_sparse else g.detach() for g in found]
     at = [index for index, gradient in enumerate(gradients) if gradient is not None]
     lengths = dict(zip(at, norms([gradient for gradient in gradients if gradient is not None])))
     lengths = {index: length / scale for index, length in lengths.items()} if scale != 1 else lengths
@@ -97,7 +97,10 @@ def updates_of(optimizer: torch.optim.Optimizer, loss: Tensor, seen: Iterable[Se
         parameter.grad = None
     for index, gradient in zip(learnt, gradients):
         new[index].grad = None if gradient is None else gradient.detach().clone()
-    twin.step()
+    try:
+        twin.step()
+    except TypeError:  # an optimizer that asks for a closure, as LBFGS does, takes no step by itself
+        return {}
     moved = {id(before): (before.detach(), after.detach()) for before, after in zip(old, new)}
     result = {}
     for module in dict.fromkeys(layer.module for layer in seen):
