@@ -7,9 +7,9 @@ from importlib import import_module
 from . import timing
 
 RECORDS = {
-    "sampler": "sampler", "floors": "floors", "engine": "engine", "initialize": "initialize", "diagnose": "diagnose",
-    "watch": "watch-overhead", "on_the_set": "on_the_set", "threads": "threads", "scale": "scale",
-    "forecasts": "forecasts", "startup": "startup",
+    "sampler": "sampler", "engine": "engine", "initialize": "initialize", "diagnose": "diagnose",
+    "watch": "watch-overhead", "on_the_set": "on_the_set", "scale": "scale",
+    "startup": "startup",
 }  # fmt: skip
 """Name of a benchmark → that of its record, to which the device is added."""
 

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import gc
 import itertools
-import os
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,10 +18,11 @@ import torch
 from paper.tables.protocol import SCHEMES
 
 from stiefel_init.lab.train.cell import Cell, PrecisionName
+from stiefel_init.lab.train.graph import GraphEngine
 from stiefel_init.lab.train.network import Architecture
 from stiefel_init.lab.train.problem import Problem
 from stiefel_init.lab.train.stack import Stack
-from stiefel_init.lab.train.training import EngineName, pick_engine, train
+from stiefel_init.lab.train.training import EngineName, pick_engine
 
 from . import timing
 from .timing import Record
@@ -34,15 +32,10 @@ Step = Callable[[], Any]
 
 
 def task() -> Problem:
-    """Data in the shape of MNIST."""
     rng = np.random.default_rng(0)
     features = [rng.integers(0, 256, (count, INPUTS), dtype=np.uint8) for count in (ROWS, 10_000)]
     targets = [rng.integers(0, CLASSES, count) for count in (ROWS, 10_000)]
     return Problem(features[0], targets[0], features[1], targets[1], CLASSES, "cross_entropy", 255.0)
-
-
-def cells(count: int, depth: int, **options: Any) -> list[Cell]:
-    return [Cell("mnist", SCHEMES[i % 6], depth, seed=i, rate=1e-3 / depth**0.5, **options) for i in range(count)]
 
 
 def plain_step(depth: int, data: Problem, device: str, *, fused: bool = False, compiled: bool = False) -> Step:
@@ -94,66 +87,31 @@ def vmap_step(count: int, depth: int, data: Problem, device: str) -> Step:
     return step
 
 
-def jax_step(count: int, depth: int, data: Problem) -> Step:
-    """`count` networks by JAX: vmap over networks, scan over layers, Adam by hand, all under one jit."""
-    import jax
-    import jax.numpy as jnp
-
-    def loss(p: Any, x: Any, y: Any) -> Any:
-        x = jax.nn.relu(x @ p["first"] + p["first_b"])
-        x, _ = jax.lax.scan(lambda h, layer: (jax.nn.relu(h @ layer[0] + layer[1]), None), x, (p["w"], p["b"]))
-        out = x @ p["head"] + p["head_b"]
-        return -jnp.take_along_axis(jax.nn.log_softmax(out), y[:, None], 1).mean()
-
-    def one(p: Any, m: Any, v: Any, t: Any, x: Any, y: Any) -> Any:
-        g = jax.grad(loss)(p, x, y)
-        m = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, m, g)
-        v = jax.tree.map(lambda a, b: 0.999 * a + 0.001 * b * b, v, g)
-        fix1, fix2 = 1 / (1 - 0.9**t), 1 / (1 - 0.999**t)
-        p = jax.tree.map(lambda a, b, c: a - 1e-4 * b * fix1 / (jnp.sqrt(c * fix2) + 1e-8), p, m, v)
-        return p, m, v
-
-    key = jax.random.key(0)
-    shapes = {
-        "first": (INPUTS, WIDTH), "first_b": (WIDTH,), "w": (depth - 1, WIDTH, WIDTH), "b": (depth - 1, WIDTH),
-        "head": (WIDTH, CLASSES), "head_b": (CLASSES,),
-    }  # fmt: skip
-    p = {name: 0.1 * jax.random.normal(key, (count, *shape)) for name, shape in shapes.items()}
-    x, y = jnp.asarray(data.features), jnp.asarray(data.targets)
-    order = jnp.stack([jax.random.permutation(jax.random.key(i), len(x))[:BATCH] for i in range(count)])
-    state = [p, jax.tree.map(jnp.zeros_like, p), jax.tree.map(jnp.zeros_like, p)]
-
-    @jax.jit
-    def step(p: Any, m: Any, v: Any, t: Any, order: Any) -> Any:
-        inputs = x[order].astype(jnp.float32) / 255
-        return jax.vmap(one, in_axes=(0, 0, 0, None, 0, 0))(p, m, v, t, inputs, y[order])
-
-    def run() -> None:
-        with jax.default_matmul_precision("highest"):
-            state[:] = step(*state, 5.0, order)
-        jax.block_until_ready(state[0])
-
-    return run
-
-
 def stack_step(
     count: int, depth: int, data: Problem, device: str, engine: EngineName, precision: PrecisionName = "float32"
 ) -> Step:
     """`count` networks as one stack of an engine."""
-    own, where = cells(count, depth, precision=precision), torch.device(device)
+    rate, where = 1e-3 / depth**0.5, torch.device(device)
+    own = [Cell("mnist", SCHEMES[i % 6], depth, seed=i, rate=rate, precision=precision) for i in range(count)]
     training = pick_engine(engine, own[0], data, where)(Stack(own, [data] * count, where))
-    training.first_steps(2)
-    return lambda: training.first_steps(1)
+
+    def step() -> None:
+        if isinstance(training, GraphEngine):
+            training.position.zero_()
+        training.step(0, training.stack.batch)
+
+    for _ in range(2):
+        step()
+    return step
 
 
-def work(depth: int) -> float:
-    """Multiplications and additions of one step of one network."""
-    return 6.0 * Architecture((INPUTS, *(WIDTH,) * depth, CLASSES), "relu").parameters * BATCH
+def parameters_of(depth: int) -> int:
+    return Architecture((INPUTS, *(WIDTH,) * depth, CLASSES), "relu").parameters
 
 
 def traffic(depth: int, precision: str = "float32") -> float:
     """Bytes the fused engine must move for one step of one network."""
-    parameters = Architecture((INPUTS, *(WIDTH,) * depth, CLASSES), "relu").parameters
+    parameters = parameters_of(depth)
     # Activations: written, and read on the way back. Parameters: read forward and back, then with both moments read
     # and written. Gradients of float32: a share of each for every 64 rows, written and read; of tf32: none leaves.
     kept = 2.0 * BATCH * WIDTH * depth
@@ -185,7 +143,6 @@ def contenders(depth: int, data: Problem, device: str) -> dict[str, tuple[int, C
         return ways
     if depth <= 100:
         ways["torch.func vmap, 12"] = 12, lambda: vmap_step(12, depth, data, device)
-        ways["jax vmap + scan, 132"] = 132, lambda: jax_step(132, depth, data)
     for count in (1, 12, 60, 132, 240, 528) if depth == 100 else (1, 12, 132, 528):
         if count * depth <= 60_000:
             ways[f"graph engine, {count}"] = count, partial(stack_step, count, depth, data, device, "graph")
@@ -199,19 +156,7 @@ def contenders(depth: int, data: Problem, device: str) -> dict[str, tuple[int, C
     return ways
 
 
-def few_shot_seconds(device: str, count: int = 300) -> float:
-    """`count` networks of depth 100: 100 steps on ten images, then the test on 10,000."""
-    data = task()
-    few = replace(data, rows=np.arange(10))
-    for _ in range(2):  # the first run compiles and takes memory
-        start = time.perf_counter()
-        train(cells(count, 100, shots=1, batch=None, epochs=100), [few] * count, torch.device(device))
-        seconds = time.perf_counter() - start
-    return seconds
-
-
 def measure(device: str) -> Iterator[Record]:
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave torch its memory on a GPU
     on_gpu, data = device == "cuda", task()
     flops, bandwidth = ceilings(device)
     record: Record = {"machine": timing.machine(device), "flops": flops, "bandwidth": bandwidth, "steps": []}
@@ -233,13 +178,11 @@ def measure(device: str) -> Iterator[Record]:
             record["steps"].append(
                 {
                     "depth": depth, "way": name, "milliseconds": 1e3 * seconds, "steps_per_second": 1 / seconds,
-                    "flops_share": work(depth) / seconds / flops, "peak_memory": memory,
+                    "flops_share": 6.0 * parameters_of(depth) * BATCH / seconds / flops, "peak_memory": memory,
                     "memory_share": moved / seconds / bandwidth if "fused engine" in name else None,
                     "speedup": plain / seconds if plain else None,
                 }
             )  # fmt: skip
-        if on_gpu and "few_shot_seconds" not in record:
-            record["few_shot_seconds"] = few_shot_seconds(device)
         yield record
 
 

@@ -2,8 +2,7 @@
 
 The peer of a network is a loop of `torch.nn.init.orthogonal_` over its weights, which leaves out the biases that
 `initialize_` sets too. With one scheme for all layers the weights are square; with the default recipe the network goes
-from 784 inputs to 10 classes, and its plan, its ends and its rotations are in the time. The transformer of 350 million
-parameters is on the meta device first, so that its memory is counted, and is measured on a GPU only.
+from 784 inputs to 10 classes, and its plan, its ends and its rotations are in the time.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from .timing import Record
 
 
 def seconds_of(run: Callable[[], Any], synchronize: Callable[[], Any]) -> float:
-    """Of one call."""
     synchronize()
     start = time.perf_counter()
     run()
@@ -36,7 +34,6 @@ def seconds_of(run: Callable[[], Any], synchronize: Callable[[], Any]) -> float:
 
 
 def network(widths: list[int], recipe: Literal["best", "paper"], device: str) -> dict[str, float]:
-    """Its first initialization, and later ones."""
     synchronize = timing.waiting(device)
     layers = [nn.Linear(inputs, outputs, device=device) for inputs, outputs in pairwise(widths)]
     model = nn.Sequential(*[module for layer in layers for module in (nn.ReLU(), layer)][1:])
@@ -52,38 +49,6 @@ def network(widths: list[int], recipe: Literal["best", "paper"], device: str) ->
         **{f"{name}, ms": 1e3 * value for name, value in seconds.items()},
         **{f"times orthogonal_, {name}": seconds["orthogonal_"] / seconds[name] for name in ("generator", "seed")},
     }
-
-
-class Transformer(nn.Module):
-    """As large as GPT-2 medium: 24 layers of width 1024, 50,257 tokens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(50_257, 1024)
-        self.positions = nn.Embedding(1024, 1024)
-        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(1024, 16, 4096, norm_first=True) for _ in range(24))
-        self.norm = nn.LayerNorm(1024)
-        self.head = nn.Linear(1024, 50_257, bias=False)
-        self.head.weight = self.tokens.weight
-
-
-def transformer(device: str) -> dict[str, float]:
-    """From the meta device to initialized on the GPU: the first call of the process, then with warm libraries."""
-
-    def once(seed: int | None) -> float:
-        with torch.device("meta"):
-            model = Transformer()
-        seconds = seconds_of(
-            lambda: initialize_(model, recipe="paper", seed=seed, device=device), timing.waiting(device)
-        )
-        figures["parameters, millions"] = sum(p.numel() for p in model.parameters()) / 1e6
-        return seconds
-
-    figures: dict[str, float] = {}
-    for seed, way in ((None, "generator"), (0, "seed")):
-        figures[f"first call, {way}, seconds"] = once(seed)
-        figures[f"seconds, {way}"] = once(seed)
-    return figures
 
 
 def stream(device: str) -> dict[str, float]:
@@ -103,7 +68,6 @@ def measure(device: str) -> Iterator[Record]:
         "100 layers of width 64, default recipe": partial(network, [784, *[64] * 99, 10], "best"),
         "10 layers of width 1024, default recipe": partial(network, [784, *[1024] * 9, 10], "best"),
         "seeded stream": stream,
-        **({"transformer": transformer} if device == "cuda" else {}),
     }
     for name, way in ways.items():
         record["rows"][name] = way(device)

@@ -1,12 +1,9 @@
 """One optimizer step that keeps weights on the set, beside torch's fused Adam and libraries for other manifolds.
 
-100 layers of 64 × 64 and 24 of 1024 × 1024, float32. Every contender steps in turn. Parametrizations are charged with
-what they add to a training step: computing the weights and the gradients of what is behind them, then fused Adam. On a
+100 layers of 64 × 64 and 24 of 1024 × 1024, float32. Every contender steps in turn. A parametrization is charged with
+what it adds to a training step: computing the weights and the gradients of what is behind them, then fused Adam. On a
 GPU our step is measured as called, and as replayed from a CUDA graph. The distances are those after 10,000 steps of the
-largest size that there is.
-
-geotorch and geoopt are measured if they can be imported, for example from a folder on PYTHONPATH made by
-`pip install --no-deps --target FOLDER geotorch geoopt`; they are peers for orthogonal matrices, which need not keep the
+largest size that there is. geotorch and geoopt were measured once, for orthogonal matrices, which need not keep the
 ones direction.
 """
 
@@ -32,8 +29,6 @@ SHAPES = {
     "64×64": (64, 64), "64×784": (64, 784), "784×64": (784, 64), "4 of 8×8": (4, 8, 8), "1×64": (1, 64),
     "64×1": (64, 1),
 }  # fmt: skip
-Made = tuple[Ways, dict[str, str]]
-"""Ways to step, and why others are absent."""
 OURS: dict[str, Callable[..., Any]] = {
     "StiefelAdam": lambda params, lr=1e-3: StiefelAdam(params, lr),
     "StiefelSGD": lambda params, lr=1e-2: StiefelSGD(params, lr, momentum=0.9),
@@ -52,7 +47,6 @@ def parameters(count: int, n: int, device: str) -> list[nn.Parameter]:
 
 
 def graphed(step: Callable[[], Any]) -> Callable[[], Any]:
-    """A step as a CUDA graph."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         step()
@@ -68,35 +62,15 @@ def graphed(step: Callable[[], Any]) -> Callable[[], Any]:
     return replay
 
 
-def contenders(count: int, n: int, device: str) -> Made:
-    """Every way to step on `count` layers of n × n, and why some are absent."""
-    makers: dict[str, Callable[[], Callable[[], Any]]] = {
-        "fused Adam": lambda: torch.optim.Adam(parameters(count, n, device), lr=1e-3, fused=True).step,
-    }
+def contenders(count: int, n: int, device: str) -> Ways:
+    """Every way to step on `count` layers of n × n."""
+    a, b = (torch.randn(count, n, n, device=device) for _ in range(2))
+    ways: Ways = {"fused Adam": torch.optim.Adam(parameters(count, n, device), lr=1e-3, fused=True).step}
     for name, make in OURS.items():
-        makers[name] = lambda make=make: make(parameters(count, n, device)).step  # type: ignore[misc]
+        ways[name] = make(parameters(count, n, device)).step
         if device == "cuda":
-            makers[f"{name}, graph"] = lambda make=make: graphed(make(parameters(count, n, device)).step)  # type: ignore[misc]
-
-    def one_product() -> Callable[[], Any]:
-        a, b = (torch.randn(count, n, n, device=device) for _ in range(2))
-        return lambda: a @ b
-
-    return made({**makers, "one product": one_product})
-
-
-def made(makers: dict[str, Callable[[], Callable[[], Any]]]) -> Made:
-    """Those that can be made and called, and why the others cannot: these are measured all the same."""
-    ways: Ways = {}
-    absent: dict[str, str] = {}
-    for name, make in makers.items():
-        try:
-            ways[name] = make()
-            ways[name]()
-        except Exception as error:
-            ways.pop(name, None)
-            absent[name] = (f"{type(error).__name__}: {error}".splitlines() or [type(error).__name__])[0]
-    return ways, absent
+            ways[f"{name}, graph"] = graphed(make(parameters(count, n, device)).step)
+    return {**ways, "one product": lambda: a @ b}
 
 
 def parametrized(layers: list[nn.Module]) -> Callable[[], Any]:
@@ -114,35 +88,10 @@ def parametrized(layers: list[nn.Module]) -> Callable[[], Any]:
     return step
 
 
-def peers(count: int, n: int, device: str) -> Made:
-    """What other libraries offer, and why some are absent."""
-
-    def layers() -> list[nn.Module]:
-        return [nn.Linear(n, n, bias=False, device=device) for _ in range(count)]
-
-    def torch_orthogonal() -> Callable[[], Any]:
-        return parametrized([nn.utils.parametrizations.orthogonal(layer) for layer in layers()])
-
-    def geotorch() -> Callable[[], Any]:
-        import geotorch
-
-        ready = layers()
-        for layer in ready:
-            geotorch.orthogonal(layer, "weight")
-        return parametrized(ready)
-
-    def geoopt() -> Callable[[], Any]:
-        import geoopt
-
-        params = [
-            geoopt.ManifoldParameter(parameter.detach(), manifold=geoopt.EuclideanStiefel())
-            for parameter in parameters(count, n, device)
-        ]
-        for parameter in params:
-            parameter.grad = torch.randn_like(parameter)
-        return geoopt.optim.RiemannianAdam(params, lr=1e-3).step
-
-    return made({"torch orthogonal": torch_orthogonal, "geotorch": geotorch, "geoopt RiemannianAdam": geoopt})
+def torch_orthogonal(count: int, n: int, device: str) -> Callable[[], Any]:
+    """What torch offers for orthogonal matrices."""
+    layers = [nn.Linear(n, n, bias=False, device=device) for _ in range(count)]
+    return parametrized([nn.utils.parametrizations.orthogonal(layer) for layer in layers])
 
 
 def distance(shape: tuple[int, ...], device: str) -> float:
@@ -170,8 +119,8 @@ def measure(device: str) -> Iterator[Record]:
     record["clock"] = "CPU time" if alone else "wall time"
     for title, (count, n) in SIZES.items():
         large = device == "cpu" and n > ALONE
-        ways, absent = contenders(count, n, device)
-        others, missing = peers(1 if large else count, n, device)
+        ways = contenders(count, n, device)
+        others: Ways = {"torch orthogonal": torch_orthogonal(1 if large else count, n, device)}
         rounds = 1 if large else 5  # large steps and peers take seconds; a few turns tell enough
         if device == "cuda":
             seconds = timing.in_turns(ways, rounds=rounds, **turns)
@@ -184,7 +133,6 @@ def measure(device: str) -> Iterator[Record]:
             "milliseconds": timing.in_milliseconds(seconds),
             "times fused Adam": {name: value / seconds["fused Adam"] for name, value in seconds.items()},
             "peers measured on one layer": large,
-            "absent": absent | missing,
         }
         yield record
     for title, shape in SHAPES.items():

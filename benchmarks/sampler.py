@@ -6,7 +6,9 @@ The floor is one plain matmul of the same size; a Haar frame costs at least two 
 from __future__ import annotations
 
 import os
+import statistics
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -35,47 +37,35 @@ def contenders(m: int, n: int, device: str) -> Ways:
     }
 
 
+def jax_draw(m: int, n: int) -> Any:
+    """A draw of JAX's by a key."""
+    import jax
+
+    return lambda key: jax.nn.initializers.orthogonal()(key, (m, n))
+
+
 def other_libraries(m: int, n: int, device: str) -> Ways:
     """The peers with thread pools of their own, timed apart from torch's."""
-    ways: Ways = {}
-    try:
-        import jax
+    import jax
+    import keras
+    from scipy.stats import ortho_group
 
-        keys = iter(jax.random.split(jax.random.key(0), 100_000))
-        draw = jax.jit(lambda key: jax.nn.initializers.orthogonal()(key, (m, n)))
-        ways["jax"] = lambda: draw(next(keys)).block_until_ready()
-    except ImportError:
-        pass
-    try:
-        import keras
-
-        layer = keras.initializers.Orthogonal()
-        ways["keras"] = lambda: layer((m, n))
-    except ImportError:
-        pass
-    if device == "cpu" and m == n <= 512:
-        from scipy.stats import ortho_group
-
-        ways["ortho_group"] = lambda: ortho_group.rvs(n)
-    return ways
+    keys, draw, layer = iter(jax.random.split(jax.random.key(0), 100_000)), jax.jit(jax_draw(m, n)), keras.initializers
+    ways: Ways = {"jax": lambda: draw(next(keys)).block_until_ready(), "keras": lambda: layer.Orthogonal()((m, n))}
+    return ways | ({"ortho_group": lambda: ortho_group.rvs(n)} if device == "cpu" and m == n <= 512 else {})
 
 
 def batch_contenders(count: int, m: int, n: int, device: str) -> Ways:
     """`count` matrices: in one call here, in a loop there."""
+    import jax
+
     w = torch.empty(m, n, device=device)
-    ways: Ways = {
+    draw, keys = jax.jit(jax.vmap(jax_draw(m, n))), jax.random.split(jax.random.key(0), count)
+    return {
         "sample": lambda: sample(m, n, batch=count, device=device),
         "orthogonal_ loop": lambda: [torch.nn.init.orthogonal_(w) for _ in range(count)],
+        "jax vmap": lambda: draw(keys).block_until_ready(),
     }
-    try:
-        import jax
-
-        draw = jax.jit(jax.vmap(lambda key: jax.nn.initializers.orthogonal()(key, (m, n))))
-        keys = jax.random.split(jax.random.key(0), count)
-        ways["jax vmap"] = lambda: draw(keys).block_until_ready()
-    except ImportError:
-        pass
-    return ways
 
 
 def peak_memory(m: int, n: int, device: str) -> float:
@@ -118,7 +108,7 @@ def measure(device: str) -> Iterator[Record]:
             }
         )
     for mean, speedup in (("geometric_mean", "speedup"), ("geometric_mean_algorithm2", "speedup_algorithm2")):
-        record[mean] = timing.geometric_mean(row[speedup] for row in record["matrices"])
+        record[mean] = statistics.geometric_mean(row[speedup] for row in record["matrices"])
     for count, m, n in BATCHES:
         seconds = timing.in_turns(batch_contenders(count, m, n, device), synchronize=synchronize, rounds=5)
         record["batches"].append({"count": count, "shape": [m, n], "milliseconds": timing.in_milliseconds(seconds)})
@@ -155,3 +145,72 @@ def tables(record: Record) -> list[str]:
 def section() -> list[str]:
     about = "`python -m benchmarks sampler --write`; float32, milliseconds, one run each."
     return timing.section("sampler", "Drawing a matrix", [about], tables)
+
+
+# What the machine allows, as it was measured once: the floor of a draw of p rows and q columns, p ≤ q, is the time of
+# p(p+1)/2 + p(q-p) normals, of 2p²(q - p/3) operations and of writing the result, each at the rate of large arrays, and
+# of one call of PyTorch for each of the three.
+
+
+def _allowed(record: Record) -> list[str]:
+    speeds = record["rates"]
+    rows = [
+        [
+            row["what"], *(timing.short(row[name]) for name in ("ours", "orthogonal_", "floor")),
+            *_times(row, row["floor"], digits=1),
+        ]
+        for row in record["rows"]
+    ]  # fmt: skip
+    return [
+        f"{timing.where(record)}: {speeds['normals'] / 1e6:,.0f} million normals/s, "
+        f"{speeds['operations'] / 1e9:,.0f} Gflop/s, {speeds['bytes'] / 1e9:,.0f} GB/s, "
+        f"{1e6 * speeds['call']:.1f} µs a call.", "",
+        *timing.markdown(["", "ours", "orthogonal_", "floor", "times as fast", "wanted", "at most"], rows),
+        *_parts(record["machine"]["device"]),
+    ]  # fmt: skip
+
+
+def _times(row: Record, least: float, digits: int = 2) -> list[str]:
+    """How many times as fast as `orthogonal_`: ours, what was wanted, and what is possible at most."""
+    theirs = row["orthogonal_"]
+    return [f"{theirs / row['ours']:.2f}", f"{row['wanted']:g}", f"{theirs / least:.{digits}f}"]
+
+
+def _parts(device: str) -> list[str]:
+    """What draws are made of, at least, as it was measured once on this machine."""
+    rows = [row for record in timing.on_devices("floors-parts") if record["machine"]["device"] == device
+            for row in record["rows"]]  # fmt: skip
+    if not rows:
+        return []
+    names = list(dict.fromkeys(name for row in rows for name in row["parts"]))
+    sums = [sum(row["parts"].values()) for row in rows]
+    made = [
+        [
+            row["what"], *(timing.short(row["parts"][name]) if name in row["parts"] else "" for name in names),
+            timing.short(least), *_times(row, least),
+        ]
+        for row, least in zip(rows, sums)
+    ]  # fmt: skip
+    lines = [
+        "What no such draw can do without, each part measured in the same turns at the sizes that it has: the numbers,",
+        "from PyTorch's generator, which is serial, or from a seed's streams; products and solves, in memory that is",
+        "there already; as many calls as ours, that do nothing; to read what each parameter is, and to write them all.",
+        "", *timing.markdown(["", *names, "sum", "times as fast", "wanted", "at most"], made),
+    ]  # fmt: skip
+    single = [(row, least) for row, least in zip(rows, sums) if "×" in row["what"] and " " not in row["what"]]
+    if single:
+        mean = statistics.geometric_mean(row["orthogonal_"] / row["ours"] for row, _ in single)
+        most = statistics.geometric_mean(row["orthogonal_"] / least for row, least in single)
+        lines += [
+            f"Geometric mean over the {len(single)} single matrices: {mean:.2f} times as fast, at most {most:.2f}.", ""
+        ]  # fmt: skip
+    return lines
+
+
+def allowed() -> list[str]:
+    about = [
+        "Measured once; float32, milliseconds, the least of 15 rounds. The floor is what a",
+        "draw's numbers, its operations and the writing of its result take at least, at the rates of large arrays in",
+        "the same run. Small products reach a fraction of these, so the real limits are lower.",
+    ]
+    return timing.section("floors", "What the machine allows", about, _allowed)

@@ -11,19 +11,14 @@ import os
 import statistics
 import tempfile
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from stiefel_init.lab.train import record as record_files
-from stiefel_init.lab.train import runner
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.cluster import Cluster, ClusterSpec, Node, connected
-from stiefel_init.lab.train.dispatch import Dispatch, Queue
-from stiefel_init.lab.train.record import Record
+from stiefel_init.lab.train.cluster import ClusterSpec, Dispatch, NodeSettings, connected
 from stiefel_init.lab.train.runner import run
 
 from . import timing
@@ -34,11 +29,9 @@ STACK_SECONDS = 10
 """Of a usual stack, for the calculation of how many slots a driver serves."""
 
 
-def no_work(
-    study: dict[str, Any], identities: list[dict[str, Any]], node: Node
-) -> tuple[list[dict[str, Any]], list[str]]:
+def no_work(settings: NodeSettings, identities: Any, kind: Any, cores: Any) -> tuple[list[dict[str, Any]], list[str]]:
     """Records of a stack that nobody trained, as large as real ones."""
-    return [{**study, **identity} for identity in identities], []
+    return [{**settings.datasets, **identity} for identity in identities], []
 
 
 @contextmanager
@@ -67,15 +60,12 @@ def pace(stacks: int) -> dict[str, float]:
     size = len(str(sample.to_dict()))
     found: dict[str, float] = {"bytes of a record": size}
     for written in (True, False):
-        cluster = Cluster(ray, ClusterSpec(None), "cpu", print)
         cells = [Cell("digits", depth=10, seed=seed) for seed in range(stacks)]
-        queue = Queue([deque(cells)], lambda cell: 1.0, {"cpu": 1, "cuda": 1})
-        dispatch = Dispatch(cluster, queue, no_work, ray.put(rest), print)
+        dispatch = Dispatch(ray, ClusterSpec(None), "cpu", no_work, print)
         with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
             count = 0
-            for stack in dispatch.run():
-                records = [Record.from_dict(values) for values in stack.values]
+            for records in dispatch.run([[cell] for cell in cells], NodeSettings("", "auto", None, 1.0, rest, b"")):
                 count += len(records)
                 if written:
                     record_files.write(Path(folder), records)
@@ -115,40 +105,29 @@ def overhead(rounds: int = 3, stacks: int = 20) -> dict[str, float]:
     }
 
 
-class OneNode(Cluster):
-    """All nodes but the first are left alone."""
-
-    def refresh(self) -> None:
-        """As ever, for one node."""
-        super().refresh()
-        self.asked = dict(list(self.asked.items())[:1])
-
-
-def two_nodes(rounds: int = 2) -> dict[str, float]:
-    """A study on one node and on two, in turn: seconds, and how many nodes were at work on average."""
+def at_work(rounds: int = 2) -> tuple[float, float]:
+    """A study on the nodes that are there: its seconds, and how many nodes were at work on average."""
     cells = study(48, 12)
-    seconds: dict[type[Cluster], list[float]] = {OneNode: [], Cluster: []}
-    busy: dict[type[Cluster], list[float]] = {OneNode: [], Cluster: []}
+    seconds, busy = [], []
     run(cells[:4], on="ray", most=1)
     for _ in range(rounds):
-        for kind in seconds:
-            with patch.object(runner, "Cluster", kind):
-                start = time.perf_counter()
-                records = run(cells, on="ray")
-                seconds[kind].append(time.perf_counter() - start)
-                busy[kind].append(sum(record.seconds for record in records) / seconds[kind][-1])
-    one, two = (statistics.median(seconds[kind]) for kind in seconds)
-    figures = {"one": one, "two": two, "ratio": one / two}
-    return figures | {"at work of one": statistics.median(busy[OneNode]), "of two": statistics.median(busy[Cluster])}
+        start = time.perf_counter()
+        records = run(cells, on="ray")
+        seconds.append(time.perf_counter() - start)
+        busy.append(sum(record.seconds for record in records) / seconds[-1])
+    return statistics.median(seconds), statistics.median(busy)
 
 
 def measure(device: str) -> Iterator[Figures]:
     record: Figures = {"machine": timing.machine("cpu"), "stacks": STACKS, "load before": os.getloadavg()[0]}
     with nodes(1):
         record["seconds of a stack"] = overhead()
+        one, busy_one = at_work()
     with nodes(2):
         record["driver"] = pace(STACKS)
-        record["nodes"] = two_nodes()
+        two, busy_two = at_work()
+    ratio = {"one": one, "two": two, "ratio": one / two}
+    record["nodes"] = ratio | {"at work of one": busy_one, "of two": busy_two}
     record["load after"] = os.getloadavg()[0]
     yield record
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import platform
+import re
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
+import stiefel_init
 from stiefel_init.lab.report.tables import Table
 
 RECORDS = Path(__file__).parent / "records"
@@ -50,8 +54,6 @@ def in_turns(
 
 def waiting(device: str) -> Callable[[], Any]:
     """What waits until a device has done its work."""
-    import torch
-
     return torch.cuda.synchronize if device == "cuda" else lambda: None
 
 
@@ -59,14 +61,8 @@ def in_milliseconds(seconds: Mapping[str, float]) -> dict[str, float]:
     return {name: 1e3 * value for name, value in seconds.items()}
 
 
-def geometric_mean(values: Iterable[float]) -> float:
-    return math.exp(statistics.mean(map(math.log, values)))
-
-
 def arguments(about: str | None) -> argparse.ArgumentParser:
     """The command line of everything that measures: where, and whether to keep it."""
-    import torch
-
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--write", action="store_true", help="keep the figures under benchmarks/records/")
@@ -77,39 +73,28 @@ def arguments(about: str | None) -> argparse.ArgumentParser:
 
 
 def machine(device: str) -> Record:
-    """What the figures were measured on."""
-    import numpy
-    import torch
-
-    import stiefel_init
-
     return {
-        "device": torch.cuda.get_device_name() if device == "cuda" else cpu_name(),
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
+        "device": torch.cuda.get_device_name() if device == "cuda" else cpu_name(), "threads": torch.get_num_threads(),
+        "python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__,
         "stiefel_init": stiefel_init.__version__,
-    }
+    }  # fmt: skip
 
 
 def cpu_name() -> str:
     """The processor's name, where the system tells it."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        told = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+        told = None
+    return told[1].strip() if told else platform.processor() or platform.machine()
 
 
 def read(name: str) -> Record | None:
-    """A record that was kept, if there is one."""
     path = RECORDS / f"{name}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def kept(name: str) -> Record:
-    """A record that a page cannot do without."""
     record = read(name)
     assert record is not None, f"benchmarks/records/{name}.json is missing; restore it"
     return record
@@ -137,7 +122,6 @@ def write(name: str, record: Mapping[str, Any], rows: str = "") -> Path:
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table, and an empty line behind it."""
     return [*Table("", header, rows).markdown(), ""]
 
 
@@ -148,12 +132,9 @@ def section(name: str, title: str, about: Sequence[str], tables: Callable[[Recor
 
 
 def where(record: Record) -> str:
-    """What a record was measured on, in words."""
-    told = record["machine"]
-    threads = f"{told.get('threads')} thread{'s' if told.get('threads') != 1 else ''}"
-    return told["device"] if "H200" in told["device"] else f"{told['device']}, {threads}"
+    device, threads = record["machine"]["device"], record["machine"].get("threads")
+    return device if "H200" in device else f"{device}, {threads} thread{'s' if threads != 1 else ''}"
 
 
 def short(value: float | None) -> str:
-    """Three digits, or a whole number."""
     return "—" if value is None else f"{value:.3g}" if value < 100 else f"{value:,.0f}"

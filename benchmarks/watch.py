@@ -161,29 +161,4 @@ def cost(name: str, device: str) -> Record:
         "milliseconds": {"step": 500 * plain, "sample": 1e3 * extra["sampled"], "two idle steps": 1e3 * extra["idle"]},
         "overhead": {"watched": 2 * extra["sampled"] / (EVERY * plain), "idle": extra["idle"] / plain},
     }
-    if device == "cuda":
-        result["memory"] = _memory(model, train)
     return result
-
-
-def _memory(model: nn.Module, train: Callable[[Watch | None], None]) -> dict[str, float]:
-    """MiB: the model with its gradients and Adam's state, the peak of a plain step, and of a sampled one."""
-
-    def peak(watching: Watch | None) -> float:
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        for _ in range(2):
-            train(watching)
-        torch.cuda.synchronize()
-        return torch.cuda.max_memory_allocated() / 2**20
-
-    train(None)
-    plain = peak(None)
-    with watch(model, 1, report=lambda event: None) as watching:
-        train(watching)
-        sampled = peak(watching)
-    with watch(model, 10**9) as idle:
-        train(idle)
-        between = peak(idle)
-    held = 4 * sum(p.numel() * p.element_size() for p in model.parameters()) / 2**20
-    return {"model": held, "plain step": plain, "sampled step": sampled, "step between": between}

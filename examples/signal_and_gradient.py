@@ -230,8 +230,8 @@ def stiefel_table(numbers: dict[str, Any]) -> str:
 
 
 def scheme_table(numbers: dict[str, Any]) -> str:
-    """measured/predicted std and measured - predicted active fraction, pooled and own: a Markdown table."""
-    names = [f"{what}, layer {at}" for what in ("std", "active") for at in LAYERS]
+    """measured/predicted std, pooled and own: a Markdown table."""
+    names = [f"layer {at}" for at in LAYERS]
     lines = [f"| data | scheme | {' | '.join(names)} |", f"|---|---|{'---|' * len(names)}"]
     for dataset, found in numbers["data"].items():
         for scheme, columns in found["schemes"].items():
@@ -240,9 +240,6 @@ def scheme_table(numbers: dict[str, Any]) -> str:
             for i in range(len(LAYERS)):
                 measured = columns["measured"]["std"][i]
                 cells.append(" / ".join(f"{measured / columns[kind]['std'][i]:.2f}" for kind in kinds))
-            for i in range(len(LAYERS)):
-                measured = columns["measured"]["active"][i]
-                cells.append(" / ".join(f"{measured - columns[kind]['active'][i]:+.3f}" for kind in kinds))
             lines.append(f"| {dataset} | {scheme} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -250,7 +247,7 @@ def scheme_table(numbers: dict[str, Any]) -> str:
 def width_table(numbers: dict[str, Any]) -> str:
     """N × error ± standard error, beside the finite-width term, as a Markdown table."""
     lines = ["| α of the input | N | N·(mean error)/σ | N·(std error)/σ | N·(active error) |", "|---|---|---|---|---|"]
-    for row in numbers["isotropic"]:
+    for row in (row for row in numbers["isotropic"] if row["width"] in (16, 128)):
         cells = (
             f"{row[k]:+.2f} ± {row[f'{k}_error']:.2f} (≤ {row[f'{k}_term']:.2f})" for k in ("mean", "std", "active")
         )

@@ -11,7 +11,6 @@ app = program(
         "report": commands.report,
         "publish": commands.publish,
         "source": commands.source,
-        "advice": commands.advice,
     },
 )
 

@@ -14,13 +14,16 @@ from stiefel_init.lab.options import (
     DirectoryOption,
     DryOption,
     JsonOption,
-    MinutesOption,
     OnOption,
     OutOption,
-    ResultsOption,
     StackOption,
     folder,
 )
+
+MinutesOption = Annotated[
+    float | None, typer.Option("--minutes", min=0.01, help="Stop training after so many; rerun to resume.")
+]
+ResultsOption = Annotated[Path | None, typer.Option(help="Directory of records; by default our published ones.")]
 
 
 def reproduce(
@@ -28,7 +31,7 @@ def reproduce(
         str,
         typer.Argument(
             help="table1, table2, table3, table5, table5-batches-of-32, figure1, figure2, figure3, signal, algorithms, "
-            "or all of these in one run; table5-protocol; members; architectures; baselines; on-the-set."
+            "or all of these in one run; members; baselines; on-the-set; transfer; zoo; cifar; shakespeare."
         ),
     ],
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds; by default as many as we ran.")] = None,
@@ -43,7 +46,6 @@ def reproduce(
     as_json: JsonOption = False,
 ) -> None:
     """Rerun an experiment of the paper and compare it with the published numbers; or rerun one of our studies."""
-    from stiefel_init.lab.files import refuse_file
     from stiefel_init.lab.report import tables
     from stiefel_init.lab.train.cluster import ClusterSpec
     from stiefel_init.lab.train.runner import pick_device
@@ -63,15 +65,13 @@ def reproduce(
                 print(f"{name} is not made of networks; it runs on this machine.", file=sys.stderr)
             (known()[name] if name == "all" else experiments[0]).run(options)
         return
-    from stiefel_init.lab.train.forecast import forecast, measured_here, show
+    from stiefel_init.lab.progress import show_plan
+    from stiefel_init.lab.train.runner import foresee
 
-    measured_here(on)
     cells, own = networks(experiments, options)
     done = recorded(out, lambda text: print(text, file=sys.stderr), touch=False)
-    found = forecast(cells, device, own, data_dir, out, stack, known=done) if cells else None
-    refuse_file(out)
-    others = {each.name: each.seconds(options) for each in experiments if not isinstance(each, Trained)}
-    show(found, others, out, as_json=as_json)
+    found = foresee(cells, out, device, own, data_dir, stack, done) if cells else None
+    show_plan(found, [each.name for each in experiments if not isinstance(each, Trained)], out, as_json=as_json)
 
 
 def compare(
@@ -94,7 +94,6 @@ def report(
     out: Annotated[
         Path, typer.Option("--out", parser=folder, metavar="PATH", help="Directory for results.md and its pictures.")
     ] = Path("docs"),
-    html: Annotated[bool, typer.Option("--html", help="Write a page for the browser, results.html.")] = False,
     results: ResultsOption = None,
 ) -> None:
     """Write the report: the paper's claims with verdicts, tables beside the published ones, pictures."""
@@ -105,8 +104,7 @@ def report(
     from .results import Results
 
     refuse_file(out)  # before the pictures are drawn
-    source, known = Results(results), experiments().values()
-    for path in [pages.write_html(out, source, known)] if html else pages.write(out, source, known):
+    for path in pages.write(out, Results(results), experiments().values()):
         print(f"wrote {path}")
 
 
@@ -121,14 +119,6 @@ def docs(
     root = Path(__file__).parents[1]
     for path in pages.write_all(root, Results(root / "results"), experiments().values(), check=check):
         print(f"wrote {path.relative_to(root)}")
-
-
-def advice(results: ResultsOption = None) -> None:
-    """Print the table that `initialize_` and `diagnose` advise from, recipe/on_record.csv, as the records have it."""
-    from .results import Results
-    from .studies import on_record
-
-    print(on_record.text(Results(results)), end="")
 
 
 def publish(
@@ -158,8 +148,8 @@ def source(results: ResultsOption = None, as_json: JsonOption = False) -> None:
     """Name the commits that made the records, found by the hashes of their source. Run it in a clone."""
     from stiefel_init.core.errors import StiefelError
     from stiefel_init.lab.report import tables
-    from stiefel_init.lab.train.source import commits_of
 
+    from .commits import commits_of
     from .results import Results
 
     found = Results(results)

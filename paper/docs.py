@@ -1,26 +1,31 @@
-"""`make docs`: the one writer of pages. All of some, as `results.md`, and the marked parts of others."""
+"""`make docs`: the one writer of pages. All of some (`WHOLE`, results.md), and the marked parts of others (`PARTS`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import csv
+import io
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import diagnose, engine, initialize, on_the_set, sampler, scale, startup, threads
+from benchmarks.timing import markdown
 from tools import badges
 
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.files import prepare, write_whole
 from stiefel_init.lab.report import plots
-from stiefel_init.lab.report.page import write_page
-from stiefel_init.lab.report.tables import Table, plain
-from stiefel_init.recipe.advice import FILE as ADVICE
 
-from . import pages
+from . import audits, report
 from .experiment import Experiment
+from .faults import score as faults
+from .health import diagnosis, watching, zoo
 from .results import Results
-from .studies import on_record
-from .tables.compare import Comparison
-from .tables.protocol import SCHEMES
+from .studies import equivalence, residual
+from .studies.members import Members
+from .tables import dead
 from .tables.table import PaperTable
 
 if TYPE_CHECKING:
@@ -31,6 +36,58 @@ END = "<!-- end -->"
 """What follows <!-- NAME --> on a page, up to this, is made from records."""
 Texts = dict[Path, str]
 Pictures = dict[str, "Figure"]
+Lines = Callable[[], list[str]]
+
+
+def performance() -> list[str]:
+    """docs/performance.md."""
+    return [
+        "# Performance", "",
+        "Made by `make docs` from the records under `benchmarks/records/`. Machines are noisy, so ratios compare times",
+        "from one run; the same programs measure yours.", "",
+        *sampler.section(), *sampler.allowed(), *engine.section(), *equivalence.section(), *initialize.section(),
+        *zoo.real_models(), *diagnose.section(), *startup.section(),
+    ]  # fmt: skip
+
+
+WHOLE: Mapping[str, Lines] = {
+    "performance": performance,
+    "diagnosis-accuracy": diagnosis.page,
+    "faults": faults.page,
+}
+"""Pages that are made as a whole."""
+PARTS: Mapping[str, Mapping[str, Lines]] = {
+    "audit": {"findings": audits.part},
+    "baselines": {"residual": residual.part},
+    "diagnose": {"rules": diagnosis.rules, "families": zoo.part},
+    "errata": {"evidence": dead.erratum},
+    "on-the-set": {"steps": on_the_set.part},
+    "scale": {"threads": threads.part, "measured": scale.part},
+    "watch": {"rules": watching.rules, "accuracy": watching.accuracy},
+}
+"""Page → mark → what stands behind it."""
+SHOWN = {
+    "rotation 0.03": "rotation 0.03 (ours)", "permutation": "permutation (ours)", "stiefel": "uniform (the paper's)",
+    "lee": "lee", "he": "he", f"orthogonal {math.sqrt(2)}": "orthogonal × √2", "orthogonal": "orthogonal",
+}  # fmt: skip
+"""Of the README's table."""
+
+
+def readme(results: Results) -> list[str]:
+    """The README's figures."""
+    members = Members().evidence(results)
+    rows = []
+    for dataset in ("mnist", "fashion-mnist"):
+        for depth in (10, 100, 1000):
+            best = [record for record in members.at_best(dataset) if record.cell.depth == depth]
+            scores = [[record.score for record in best if str(record.cell.scheme) == scheme] for scheme in SHOWN]
+            rows.append([f"{dataset}, {depth:,} layers", *(f"{statistics.mean(each):.1f}" for each in scores)])
+    seeds = {record.cell.seed for record in members.at_best("mnist") if record.cell.depth == 100}
+    return [
+        "Test accuracy (%) of plain networks, each initialization at its best of five learning rates, mean of "
+        f"{len(seeds)} seeds ([members](docs/members.md)):", "",
+        *markdown(["", *SHOWN.values()], rows),
+    ]  # fmt: skip
 
 
 def write(out: Path, results: Results, experiments: Iterable[Experiment]) -> list[Path]:
@@ -42,12 +99,8 @@ def write_all(root: Path, results: Results, experiments: Iterable[Experiment], *
     """Write every page and picture under `root` that is made from records.
 
     Raises:
-        StiefelError: with `check`, which writes nothing, if a page is not current; and if what the installed package
-            cites is not what is on record, which no page can mend.
+        StiefelError: with `check`, which writes nothing, if a page is not current.
     """
-    cited = root / "src" / "stiefel_init" / "recipe" / ADVICE
-    if cited.read_text(encoding="utf-8") != on_record.text(results):
-        raise StiefelError(f"{cited} is not what is on record; run `python -m paper advice > {cited}` first.")
     docs = root / "docs"
     texts, pictures = _of_experiments(docs, results, experiments)
     of_records(root, results, texts)
@@ -62,8 +115,16 @@ def write_all(root: Path, results: Results, experiments: Iterable[Experiment], *
 def _of_experiments(out: Path, results: Results, experiments: Iterable[Experiment]) -> tuple[Texts, Pictures]:
     """The pages in `out` that experiments have a part in, and all their pictures by name."""
     found = _evidence(results, experiments)
-    text, pictures = _results(results, found)
+    text, pictures = report.page(results, found)
     texts = {out / "results.md": text}
+    compared = [
+        t for e, evidence in found.items() if isinstance(e, PaperTable) and evidence for t in e.tables(evidence)
+    ]
+    if compared:
+        texts[out / "tables" / "compared.csv"] = _csv(
+            ["table", "cell", "scheme", "published", "ours", "95 %", "seeds", "difference", "verdict"],
+            ([t.title.partition(":")[0], *row] for t in compared for row in t.rows),
+        )
     for experiment, evidence in found.items():
         if evidence is None:
             continue
@@ -71,25 +132,27 @@ def _of_experiments(out: Path, results: Results, experiments: Iterable[Experimen
         if experiment.page not in (None, "results") and page.exists():
             pictures |= experiment.pictures(evidence)
             _fill(texts, page, {"evidence": experiment.section(evidence)})
-        for name, lines in experiment.asides(evidence).items():
-            if (aside := out / f"{name}.md").exists():
-                _fill(texts, aside, {"evidence": lines})
     return texts, pictures
+
+
+def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    return text.getvalue()
 
 
 def of_records(root: Path, results: Results, texts: Texts) -> None:
     """Add what benchmarks and smaller studies have on the pages, the README's figures and the badges."""
     docs = root / "docs"
-    for page, lines in pages.WHOLE.items():
+    for page, lines in WHOLE.items():
         texts[docs / f"{page}.md"] = "\n".join(lines()).rstrip() + "\n"
-    for page, parts in pages.PARTS.items():
+    for page, parts in PARTS.items():
         _fill(texts, docs / f"{page}.md", {mark: lines() for mark, lines in parts.items()})
-    _fill(texts, root / "README.md", {"figures": pages.readme(results)})
+    _fill(texts, root / "README.md", {"figures": readme(results)})
     texts |= {docs / "badges" / name: text for name, text in badges.badges().items()}
 
 
 def _fill(texts: Texts, page: Path, parts: Mapping[str, Sequence[str]]) -> None:
-    """Put lines between the marks of a page."""
     text = texts.get(page) or page.read_text(encoding="utf-8")
     for name, lines in parts.items():
         mark = f"<!-- {name} -->"
@@ -102,113 +165,11 @@ def _fill(texts: Texts, page: Path, parts: Mapping[str, Sequence[str]]) -> None:
 
 def _write(out: Path, texts: Texts, pictures: Pictures) -> list[Path]:
     prepare(out)
+    for folder in {path.parent for path in texts}:
+        folder.mkdir(exist_ok=True)
     written = [write_whole(path, text) for path, text in texts.items()]
     return written + [plots.save(figure, out / f"{name}.png", DPI) for name, figure in pictures.items()]
 
 
-def write_html(out: Path, results: Results, experiments: Iterable[Experiment]) -> Path:
-    """The report as one self-contained page, results.html."""
-    needed = [e for e in experiments if e.page == "results" or type(e).claims is not Experiment.claims]
-    text, pictures = _results(results, _evidence(results, needed))
-    title, _, body = text.partition("\n")
-    drawn = {f"{name}.png": figure for name, figure in pictures.items()}
-    return write_page(prepare(out) / "results.html", title.removeprefix("# "), body, drawn)
-
-
 def _evidence(results: Results, experiments: Iterable[Experiment]) -> dict[Experiment, Any]:
     return {experiment: experiment.evidence(results) for experiment in experiments}
-
-
-def _results(results: Results, found: dict[Experiment, Any]) -> tuple[str, Pictures]:
-    """The text of results.md, and its pictures by name."""
-    here = {e: evidence for e, evidence in found.items() if e.page == "results" and evidence is not None}
-    if not here:
-        raise StiefelError(f"{results.place} holds no results of the paper; run an experiment with `reproduce` first.")
-    claims = [
-        [claim.claim, f"**{claim.verdict}**", claim.evidence]
-        for experiment, evidence in found.items()
-        for claim in experiment.claims(evidence)
-    ]
-    tables = {e: e.compare(evidence) for e, evidence in here.items() if isinstance(e, PaperTable)}
-    lines = [
-        "# The paper, re-run",
-        "",
-        "Do not edit: `make docs` computes every number here from the records under `results/`.",
-        "`stiefel-init compare` prints each published number beside ours; `stiefel-init reproduce NAME` reruns one.",
-        "",
-        *_what_was_run(results.environments),
-        "## The claims",
-        "",
-        *Table("", ["claim", "verdict", "evidence"], claims).markdown(),
-        "",
-        "The comparison of schemes has a confound: the paper trains Lee's initialization at a fixed rate of 0.001 and",
-        "all others at 0.001/√depth, and so do we. Where Lee falls behind with depth, the rate may be the cause rather",
-        "than the initialization; the study of [members](members.md) compares them at equal rates.",
-        "",
-        "A published number in tables 1, 2 and 5 is a single run; it *agrees* if it lies in the 95 % prediction",
-        "interval for one more run of ours. Those in table 3 are means of 50; they agree within 3 combined standard",
-        "errors.",
-        "",
-        *_agreement(tables),
-        "",
-        *_furthest(tables),
-        "",
-    ]
-    pictures: Pictures = {}
-    for experiment, evidence in here.items():
-        lines += experiment.section(evidence)
-        pictures |= experiment.pictures(evidence)
-    return "\n".join(lines).rstrip() + "\n", pictures
-
-
-def _what_was_run(environments: dict[str, Any]) -> list[str]:
-    if not environments:
-        return []
-    rows = []
-    for name, entry in environments.items():
-        counts: dict[str, int] = {}
-        for environment in entry["environments"]:
-            device = str(environment["device"])
-            counts[device] = counts.get(device, 0) + environment["networks"]
-        devices = " and ".join(f"{name} ({count:,})" if len(counts) > 1 else name for name, count in counts.items())
-        engines = ", ".join(dict.fromkeys(str(environment["engine"]) for environment in entry["environments"]))
-        networks, seconds = f"{entry['networks']:,}", f"{entry['seconds']:,.0f} s"
-        rows.append([plain(name), networks, plain(devices), plain(engines), seconds])
-    notes = [f"{plain(name)}: {plain(entry['note'])}" for name, entry in environments.items() if "note" in entry]
-    table = Table("", ["experiment", "networks", "device", "engine", "training time"], rows)
-    return ["## What was run", "", *table.markdown(), "", *notes, *([""] if notes else [])]
-
-
-def _agreement(tables: dict[PaperTable, list[Comparison]]) -> list[str]:
-    rows = []
-    for table, numbers in tables.items():
-        cells = [f"{table.name}: agree"]
-        for scheme in (*SCHEMES, None):
-            judged = [number for number in numbers if number.judged and scheme in (None, number.published.scheme)]
-            cells.append(f"{sum(number.agrees for number in judged)} of {len(judged)}" if judged else "—")
-        rows.append(cells)
-    return Table("", ["", *SCHEMES, "all"], rows).markdown() if rows else []
-
-
-def _furthest(tables: dict[PaperTable, list[Comparison]]) -> list[str]:
-    """How far the numbers for `stiefel` are from ours."""
-    numbers = {table.name: _of_stiefel(found) for table, found in tables.items()}
-    lines = []
-    if deep := numbers.get("table1"):
-        worst = max(deep, key=lambda c: abs(c.difference))
-        near = sum(abs(c.difference) <= 0.6 for c in deep)
-        lines.append(
-            f"Of table 1's {len(deep)} numbers for `stiefel`, {near} are within 0.6 points of our mean; the largest "
-            f"difference ({worst.published.dataset}, depth {worst.published.depth}) is {worst.difference:+.2f}."
-        )
-    if few := numbers.get("table3"):
-        near = sum(c.standard_errors <= 3 for c in few)
-        lines.append(
-            f"Of table 3's {len(few)}, {near} are within 3 combined standard errors; the largest difference is "
-            f"{max(c.standard_errors for c in few):.1f} of them."
-        )
-    return lines
-
-
-def _of_stiefel(found: Sequence[Comparison]) -> list[Comparison]:
-    return [number for number in found if number.published.scheme == "stiefel"]

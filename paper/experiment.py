@@ -11,6 +11,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -23,7 +24,7 @@ from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.cluster import ClusterSpec, reach
 from stiefel_init.lab.train.record import Record, environment
-from stiefel_init.lab.train.runner import DeviceName, run
+from stiefel_init.lab.train.runner import DeviceName, OutOfTimeError, run
 
 from .limit import time_limit
 from .results import Results, note_environment, recorded, write_table
@@ -86,10 +87,6 @@ class Experiment(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
-    aliases: ClassVar[tuple[str, ...]] = ()
-    """Older names that `reproduce` still takes."""
-    stem: ClassVar[str | None] = None
-    """What its files are called, if not by its name."""
     page: ClassVar[str | None] = "results"
     """The page of the docs with its section, if any."""
     of_paper: ClassVar[bool] = False
@@ -100,13 +97,6 @@ class Experiment(ABC):
     @abstractmethod
     def run(self, options: Options) -> None:
         """Run it, write its results to `options.out`, and print them."""
-
-    def seconds(self, options: Options) -> float | None:
-        """About how long `run` would take, for `--dry-run`: from a part that was run; None if nobody can tell.
-
-        `Trained` needs none, its networks are measured.
-        """
-        return None
 
     @abstractmethod
     def evidence(self, results: Results) -> Any:
@@ -129,10 +119,6 @@ class Experiment(ABC):
         lines = [f"## {self.title}", "", *self.shown(evidence)]
         return lines + titled(self.tables(evidence))
 
-    def asides(self, evidence: Any) -> dict[str, list[str]]:
-        """What it has to say on other pages than its own: name of the page → lines for its marked part."""
-        return {}
-
     def shown(self, evidence: Any) -> list[str]:
         """Its pictures, as lines of Markdown."""
         drawn = self.pictures(evidence).items()
@@ -140,8 +126,7 @@ class Experiment(ABC):
 
     def label(self, quick: bool) -> str:
         """The name of its files, marked if they are of a quick run."""
-        stem = self.stem or self.name
-        return f"{stem}-quick" if quick else stem
+        return f"{self.name}-quick" if quick else self.name
 
     def write_rows(
         self,
@@ -215,9 +200,9 @@ class Trained(Experiment):
             reach(place)  # before any data are loaded
         seeds = self.count(options)
         done: dict[Cell, Record] = {}
-        known = recorded(options.out, _tell)  # once, however many rounds
+        known = recorded(options.out, partial(print, file=sys.stderr))  # once, however many rounds
         have = Available(self.optional, options.data)
-        with time_limit(options.minutes) as limit:
+        with time_limit(options.minutes) as limit, limit.passed(OutOfTimeError):
             while left := have.of(c for c in self.cells(seeds, quick=options.quick, records=done) if c not in done):
                 if not known.keys() >= set(left):
                     # All that is left, finished or not: a stack that was killed goes on if it has the same networks.
@@ -225,6 +210,7 @@ class Trained(Experiment):
                         left, out=options.out, device=options.device,
                         datasets=have.sets(left, self.datasets(left, options.data)), directory=options.data,
                         most=options.stack, on=options.on, title=self.label(options.quick), known=known,
+                        until=limit.until,
                     )  # fmt: skip
                     known |= {record.cell: record for record in records}
                 done |= {cell: known[cell] for cell in left}
@@ -241,10 +227,6 @@ class Trained(Experiment):
         for table in self.tables(records):
             table.show()
         self.write_pictures(records, options)
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr)
 
 
 class Available:
@@ -292,7 +274,7 @@ def register(experiment: Experiment) -> Experiment:
         raise StiefelError(f"name={name!r} is for quick runs; choose another.")
     known, kind = type(_REGISTRY.get(name, experiment)), type(experiment)
     taken = (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__)
-    if taken or any(name in (*other.files, *other.aliases) for other in _REGISTRY.values() if other.name != name):
+    if taken or any(name in other.files for other in _REGISTRY.values() if other.name != name):
         raise StiefelError(f"name={name!r} is taken; choose another.")
     _REGISTRY[name] = experiment
     return experiment

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,17 +16,21 @@ class Limit:
     """Whether the time was up before the work was done."""
 
     reached: bool = False
+    until: float | None = None
+    """When it is, by `time.monotonic`."""
+
+    @contextmanager
+    def passed(self, error: type[Exception]) -> Iterator[None]:
+        """A block that says by an error that it would take longer."""
+        try:
+            yield
+        except error:
+            self.reached = True
 
 
 @contextmanager
 def time_limit(minutes: float | None) -> Iterator[Limit]:
     """Interrupt the block after so many minutes; with None, never. Ctrl-C itself passes through.
-
-    Args:
-        minutes: When to interrupt.
-
-    Yields:
-        What tells, after the block, whether it was interrupted.
 
     >>> with time_limit(None) as limit:
     ...     pass
@@ -33,6 +38,10 @@ def time_limit(minutes: float | None) -> Iterator[Limit]:
     False
     """
     limit, over, lock = Limit(), False, threading.Lock()
+    if minutes is None:
+        yield limit
+        return
+    limit.until = time.monotonic() + 60 * minutes
 
     def stop() -> None:
         with lock:  # not once the block has ended
@@ -40,14 +49,11 @@ def time_limit(minutes: float | None) -> Iterator[Limit]:
                 limit.reached = True
                 _thread.interrupt_main()
 
-    timer = threading.Timer(60 * minutes, stop) if minutes is not None else None
-    before = signal.getsignal(signal.SIGINT)
-    heard = before not in (signal.SIG_IGN, signal.SIG_DFL, None)
-    if timer is not None:
-        if not heard:  # as in the background of a shell, where the interruption would go nowhere
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        timer.daemon = True
-        timer.start()
+    timer, before = threading.Timer(60 * minutes, stop), signal.getsignal(signal.SIGINT)
+    if before in (signal.SIG_IGN, signal.SIG_DFL):  # in the background of a shell nobody would hear it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer.daemon = True
+    timer.start()
     try:
         yield limit
         with lock:
@@ -56,7 +62,5 @@ def time_limit(minutes: float | None) -> Iterator[Limit]:
         if not limit.reached:
             raise
     finally:
-        if timer is not None:
-            timer.cancel()
-            if not heard:
-                signal.signal(signal.SIGINT, before)
+        timer.cancel()
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)

@@ -17,21 +17,25 @@ from .figures.algorithms import Algorithms
 from .figures.figure1 import Figure1
 from .figures.figure2 import Figure2
 from .figures.signal import Signals
-from .protocols.study import Table5Protocol
 from .results import Results, recorded
-from .studies.architectures import Architectures
 from .studies.baselines import Baselines
+from .studies.cifar import Cifar
 from .studies.members import Members
 from .studies.on_the_set import OnTheSet
+from .studies.shakespeare import Shakespeare
+from .studies.transfer import Transfer
 from .tables.images import Figure3, Table1, Table2, Table3
 from .tables.tabular import Table5, Table5Explained
+from .zoo import Zoo
 
 EXPERIMENTS = tuple(
     map(
         register,
         (
-            Table1(), Table2(), Table3(), Figure3(), Table5(), Table5Protocol(), Table5Explained(), Figure1(),
-            Figure2(), Signals(), Algorithms(), Everything(), Members(), Architectures(), Baselines(), OnTheSet(),
+            Table1(), Table2(), Table3(), Figure3(), Table5(), Table5Explained(), Figure1(),
+            Figure2(), Signals(), Algorithms(), Everything(), Members(), Baselines(), OnTheSet(),
+            Transfer(), Zoo(), Cifar(),
+            Shakespeare(),
         ),
     )
 )  # fmt: skip
@@ -50,10 +54,9 @@ def chosen(name: str) -> list[Experiment]:
         StiefelError: for an unknown name.
     """
     known = registered()
-    aliases = {alias: each for each in known.values() for alias in each.aliases}
-    if name not in known | aliases:
+    if name not in known:
         raise unknown("name", name, known)
-    experiment = (known | aliases)[name]
+    experiment = known[name]
     return experiment.parts() if isinstance(experiment, Everything) else [experiment]
 
 

@@ -31,6 +31,7 @@ COLUMNS = (*IDENTITY, "metric", "score", "diverged")
 _NUMBERS: dict[str, Callable[[str], Any]] = {
     "depth": int, "seed": int, "epochs": int, "batch": int, "shots": int, "protocol": int, "diverged": int,
     "rate": float, "alpha": float, "score": float, "decay": float, "dropout": float, "ends": float,
+    **dict.fromkeys(("clip", "smoothing", "warmup"), float), "groups": "True".__eq__,
     **dict.fromkeys(MEASURES, float),
     "width": lambda text: tuple(map(int, text.split())) if " " in text else int(text),
 }  # fmt: skip
@@ -68,7 +69,6 @@ class Results:
 
     @cached_property
     def _tables(self) -> dict[str, dict[Cell, Record]]:
-        """The networks of each table, by its name."""
         return _read_tables(self.place, _warn)
 
     def records_of(self, name: str) -> dict[Cell, Record]:
@@ -237,7 +237,6 @@ def _row(record: Record, added: Sequence[str]) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """Exact: a float as Python writes it back, a list with spaces."""
     return "" if value is None else " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

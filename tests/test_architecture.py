@@ -23,7 +23,7 @@ LAYERS = (
     (f"{PACKAGE}.lab.train",),
     (f"{PACKAGE}.lab.report",),
     (f"{PACKAGE}.lab.study",),
-    tuple(f"{PACKAGE}.lab.{name}" for name in ("diagnosis", "options", "cli")),
+    tuple(f"{PACKAGE}.lab.{name}" for name in ("options", "cli")),
     (f"{PACKAGE}.lab", f"{PACKAGE}.__main__"),
 )
 """From the lowest up. A package stands for all that is in it, unless a longer name says otherwise."""

@@ -138,13 +138,6 @@ def test_every_scheme_is_the_same_in_half_precision_to_its_rounding(scheme: str)
         np.testing.assert_allclose(np.asarray(half), exact, rtol=2**-8, atol=5e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("seeds", [((0, "a"), (1, "a")), ((0, "a"), (0, "b")), ((0, ""), (0, "0"))], ids=str)
-def test_another_seed_or_name_is_another_matrix(seeds: tuple[tuple[int, str], ...]) -> None:
-    for one in (_numpy, _torch, _jax(False)):
-        first, second = (one("stiefel", 8, 8, (), seed, name, "float32") for seed, name in seeds)
-        assert abs(first - second).max() > 0.01
-
-
 def test_a_torch_model_and_jax_kernels_of_the_same_names() -> None:
     layers = nn.ModuleDict({"first": nn.Linear(9, 6), "conv": nn.Conv2d(4, 8, 3)})
     initialize_(layers, recipe="paper", seed=6)

@@ -10,7 +10,6 @@ FOLDER = ROOT / "docs" / "badges"
 
 
 def badges() -> dict[str, str]:
-    """Name of the file → its text."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project = settings["project"]
     versions = [text.rpartition(":: ")[2] for text in project["classifiers"] if ":: Python :: 3." in text]
@@ -23,7 +22,6 @@ def badges() -> dict[str, str]:
 
 
 def svg(label: str, value: str) -> str:
-    """Two boxes with words."""
     left, right = (round(6.6 * len(word)) + 14 for word in (label, value))
     texts = "".join(
         f'<text x="{x}" y="14" text-anchor="middle">{word}</text>'

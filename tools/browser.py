@@ -97,7 +97,6 @@ class Browser:
                 self.events.append(answer)
 
     def open(self, address: str | Path, *, seconds: float = 30) -> None:
-        """Go to a page and wait until it is loaded."""
         self.events.clear()
         self.ask("Page.navigate", url=address.as_uri() if isinstance(address, Path) else address)
         limit = time.monotonic() + seconds
@@ -109,7 +108,6 @@ class Browser:
                 self.events.append(event)
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page; promises are awaited."""
         done = self.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in done:
             details = done["exceptionDetails"]

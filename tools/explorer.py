@@ -105,7 +105,6 @@ def images() -> Iterable[dict[str, Any]]:
 
 
 def noise() -> Iterable[dict[str, Any]]:
-    """The networks that are drawn here."""
     for name, *setting, activations in SETTINGS:
         for scheme in SCHEMES:
             for activation in activations:

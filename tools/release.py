@@ -55,7 +55,6 @@ def build() -> list[Path]:
 
 
 def wrong(built: list[Path]) -> list[str]:
-    """What PyPI or a reader would object to."""
     found = []
     command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, built)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -70,7 +69,6 @@ def wrong(built: list[Path]) -> list[str]:
 
 
 def members(path: Path) -> list[str]:
-    """The files in a wheel or an sdist."""
     if path.suffix == ".whl":
         with zipfile.ZipFile(path) as wheel:
             return wheel.namelist()
@@ -78,8 +76,7 @@ def members(path: Path) -> list[str]:
         return [file.name.partition("/")[2] for file in sdist.getmembers() if file.isfile()]
 
 
-SOURCES = (".py", ".md", ".typed", ".cff", ".toml", ".js", ".css", "on_record.csv")
-"""The last has the numbers that advice cites."""
+SOURCES = (".py", ".md", ".typed", ".cff", ".toml", ".js", ".css")
 METADATA = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "LICENSE", "PKG-INFO", ".gitignore")
 
 

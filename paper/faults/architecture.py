@@ -217,3 +217,25 @@ def forget_gates_closed(repaired: bool) -> Program:
         lambda m, x: m.out(m.rnn(m.embed(x))[0][:, -1]), embed=nn.Embedding(4, 8), rnn=rnn, out=nn.Linear(24, 4)
     )
     return program(recall(20), model, adam(model, 0.01), steps=150)
+
+
+def attention_not_divided(repaired: bool) -> Program:
+    width = 64
+    parts = {name: nn.Linear(8, width, bias=False) for name in ("query", "key")}
+    for part in parts.values():
+        nn.init.normal_(part.weight, std=1.0)
+
+    def rule(m: Any, x: Tensor) -> Tensor:
+        scores = m.query(x[:, :1]) @ m.key(x).transpose(1, 2)
+        return m.out(((scores / (8 * width if repaired else 1)).softmax(-1) @ m.value(x))[:, 0])
+
+    x = torch.randn(2000, 12, 8)
+    x[:, 0, 1:] = 0
+    y = x.mean(1) @ torch.randn(8, 1)
+    model = Net(rule, **parts, value=nn.Linear(8, 8), out=nn.Linear(8, 1))
+    return program(split(x, y / y.std(), F.mse_loss, explained), model, sgd(model, 0.05), steps=300)
+
+
+def linear_layers_left_at_zero(repaired: bool) -> Program:
+    model = mlp(64, 32, 32, 10)
+    return program(digits(), drawn(model, he if repaired else nn.init.zeros_), sgd(model))

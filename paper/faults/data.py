@@ -104,3 +104,17 @@ def labels_taken_before_the_shuffle(repaired: bool) -> Program:
     order = torch.randperm(len(task.x))
     shuffled = replace(task, x=task.x[order], y=task.y[order])
     return program(shuffled if repaired else replace(shuffled, y=task.y), mlp(30, 16, 1))
+
+
+def ten_bit_inputs(repaired: bool) -> Program:
+    task, model = raw_digits().mapped(x=lambda x: 4 * x), mlp(64, 32, 32, 10, act=nn.Tanh)
+    return program(task.mapped(x=lambda x: x / 1024) if repaired else task, model, sgd(model, 0.1, 0.9), steps=200)
+
+
+def predictions_left_normalized(repaired: bool) -> Program:
+    task, model = houses().mapped(y=lambda y: 3 * y + 8), mlp(8, 32, 32, 1)
+    mean, deviation = task.y.mean(), task.y.std()
+    return program(
+        replace(task, y=(task.y - mean) / deviation), model,
+        predict=lambda x: model(x) * deviation + mean if repaired else model(x),
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -269,3 +270,95 @@ def always_the_same_data(repaired: bool) -> Program:
 
     model = mlp(64, 32, 10)
     return program(digits(), model, size=8, steps=500, batches=shuffled if repaired else restarted)
+
+
+def clipped_at_zero(repaired: bool) -> Program:
+    model = mlp(64, 32, 10)
+    optimizer = adam(model)
+
+    def step(loss: Tensor, number: int) -> None:
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0 if repaired else 0.0)
+        optimizer.step()
+
+    return script(step, model, optimizer)
+
+
+def rate_of_zero_in_the_first_epoch(repaired: bool) -> Program:
+    model = mlp(64, 32, 10)
+    optimizer = sgd(model, 0.1)
+    warm_up = lr_scheduler.LambdaLR(optimizer, lambda epoch: min(1.0, (epoch + repaired) / 3))
+
+    def schedule(loss: float, number: int) -> None:
+        if number % 100 == 99:
+            warm_up.step()
+
+    return script(scheduled(optimizer, schedule), model, optimizer, steps=100)
+
+
+def student_never_zeroed(repaired: bool) -> Program:
+    model = mlp(64, 32, 10)
+    optimizer = sgd(model, 0.05, 0.9)
+
+    def step(loss: Tensor, number: int) -> None:
+        loss.backward()
+        optimizer.step()
+        if repaired:
+            optimizer.zero_grad()
+
+    return script(step, model, optimizer)
+
+
+def gradients_of_the_other_loss(repaired: bool) -> Program:
+    model, task = mlp(64, 32, 10), digits()
+    optimizer = adam(model)
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        (-3 * F.cross_entropy(model(x + 0.1 * torch.randn_like(x)), y)).backward()  # what the opponent wants
+        if repaired:
+            optimizer.zero_grad()
+        loss = task.loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return program(task, model, optimizer, step=step)
+
+
+def optimizer_made_in_each_step(repaired: bool) -> Program:
+    model = mlp(64, 32, 10)
+    optimizer = sgd(model, 0.01, 0.95)
+
+    def step(loss: Tensor, number: int) -> None:
+        own = optimizer if repaired else sgd(model, 0.01, 0.95)
+        own.zero_grad()
+        loss.backward()
+        own.step()
+
+    return script(step, model, optimizer, steps=60)
+
+
+def plus_for_minus(repaired: bool) -> Program:
+    model = mlp(8, 16, 1)
+    optimizer = sgd(model)
+
+    def step(loss: Tensor, number: int) -> None:
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        with torch.no_grad():
+            for parameter, gradient in zip(model.parameters(), gradients):
+                parameter.add_(gradient, alpha=-0.1 if repaired else 0.1)
+
+    return script(step, model, optimizer, houses())
+
+
+def labels_sorted_in_the_file(repaired: bool) -> Program:
+    task, model = digits(), mlp(64, 32, 10)
+    order = task.y.argsort()
+
+    def in_order(rows: int, size: int) -> Iterator[Tensor]:
+        yield from order.split(size)
+
+    first = program(task, model, adam(model), size=32, steps=43, batches=shuffled if repaired else in_order)
+    return replace(first, inputs=task.x[order[:32]], targets=task.y[order[:32]]) if not repaired else first

@@ -183,3 +183,41 @@ def no_positions(repaired: bool) -> Program:
         **({"place": nn.Embedding(6, 16)} if repaired else {}),
     )
     return program(recall(6), model, adam(model, 0.01))
+
+
+def pixels_reshaped_into_channels(repaired: bool) -> Program:
+    y = torch.randint(4, (2000,))
+    x = 0.3 * torch.randn(2000, 8, 8, 4)
+    rows, columns = torch.randint(8, (2, 2000))
+    x[torch.arange(2000), rows, columns, y] += 2.5  # the channel of the bright pixel is the class
+    task = split(x, y, F.cross_entropy, accuracy)
+
+    def rule(m: Any, x: Tensor) -> Tensor:
+        maps = x.permute(0, 3, 1, 2) if repaired else x.reshape(len(x), 4, 8, 8)
+        return m.out(m.conv(maps).relu().amax((2, 3)))
+
+    model = Net(rule, conv=nn.Conv2d(4, 16, 1), out=nn.Linear(16, 4))
+    return program(task, model, adam(model, 0.01))
+
+
+def decoder(mask: Tensor, repaired_loss: bool = True) -> Program:
+    """A small language model with this mask, which generates the last token."""
+    layer = nn.TransformerEncoderLayer(24, 2, 48, dropout=0.0, batch_first=True)
+
+    def rule(m: Any, x: Tensor) -> Tensor:
+        length = x.shape[1]
+        return m.out(m.layer(m.embed(x) + m.place(torch.arange(length)), mask[:length, :length]))
+
+    model = Net(rule, embed=nn.Embedding(12, 24), place=nn.Embedding(12, 24), layer=layer, out=nn.Linear(24, 12))
+    task = sentences()
+    task = replace(task, test_x=task.test_x[:, :8], test_y=task.test_y[:, 7:8])
+    return program(task, model, adam(model, 0.005), predict=lambda x: model.eval()(x)[:, -1:])
+
+
+def mask_taken_for_numbers(repaired: bool) -> Program:
+    mask = torch.ones(12, 12).triu(1).bool()
+    return decoder(mask if repaired else mask.float())
+
+
+def mask_of_the_wrong_triangle(repaired: bool) -> Program:
+    return decoder(torch.ones(12, 12).triu(1).bool() if repaired else torch.ones(12, 12).tril(-1).bool())

@@ -117,3 +117,25 @@ def instance_normalization_of_one_pixel(repaired: bool) -> Program:
     # one group for each channel is instance normalization; torch now refuses the layer of that name on one pixel
     model.insert(1 if repaired else 3, nn.GroupNorm(16, 16) if repaired else nn.GroupNorm(32, 32))
     return program(digits(images=True), model)
+
+
+def validated_before_training(repaired: bool) -> Program:
+    model = normalized(8)
+    model.eval()  # the check before the first epoch
+
+    def start() -> object:
+        return model.train() if repaired else model
+
+    if repaired:
+        model.train()
+    return program(digits(), model, sgd(model, 0.05), steps=100, start=start)
+
+
+def statistics_of_the_test_batch(repaired: bool) -> Program:
+    task = digits()
+    order = task.test_y.argsort()
+    task = replace(task, test_x=task.test_x[order], test_y=task.test_y[order])
+    model = nn.Sequential(
+        nn.Linear(64, 32), nn.BatchNorm1d(32, track_running_stats=repaired), nn.ReLU(), nn.Linear(32, 10)
+    )  # fmt: skip
+    return program(task, model, predict=lambda x: torch.cat([model.eval()(part) for part in x.split(4)]))

@@ -7,7 +7,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .catalogue import Program
-from .tasks import Net, adam, cancer, digits, houses, mlp, program, rare, raw_digits, sentences, sgd, traits
+from .tasks import (
+    Net,
+    adam,
+    cancer,
+    digits,
+    explained,
+    houses,
+    mlp,
+    program,
+    rare,
+    raw_digits,
+    sentences,
+    sgd,
+    traits,
+)  # fmt: skip
 
 
 def softmax_before_cross_entropy(repaired: bool) -> Program:
@@ -169,3 +183,34 @@ def loss_with_arguments_swapped(repaired: bool) -> Program:
 
     model = mlp(64, 32, 10)
     return program(task, model, loss=lambda o, y: categorical(y, o) if repaired else categorical(o, y))
+
+
+def kl_of_probabilities(repaired: bool) -> Program:
+    task = digits()
+    task = replace(task, y=F.one_hot(task.y, 10).float())
+    model = mlp(64, 32, 10).append(nn.LogSoftmax(dim=1) if repaired else nn.Softmax(dim=1))
+    return program(task, model, sgd(model, 0.05), loss=lambda o, y: F.kl_div(o, y, reduction="batchmean"), steps=200)
+
+
+def relu_on_the_scores(repaired: bool) -> Program:
+    model = mlp(64, 32, 10)
+    nn.init.constant_(model.get_parameter("2.bias"), -2.0)  # scores that begin below zero
+    return program(digits(), model if repaired else model.append(nn.ReLU()), sgd(model))
+
+
+def decoder_cut_at_zero(repaired: bool) -> Program:
+    task = digits()
+    task = replace(task, y=task.x, test_y=task.test_x, loss=F.mse_loss, score=explained)
+    model = mlp(64, 48, 24, 64)
+    return program(task, model if repaired else model.append(nn.ReLU()), adam(model), steps=600)
+
+
+def small_targets_not_normalized(repaired: bool) -> Program:
+    task, model = houses(), mlp(8, 32, 32, 1)
+    task = task if repaired else task.mapped(y=lambda y: 0.05 * y + 0.26)
+    return program(task, model, sgd(model, 0.01, 0.9), steps=300)
+
+
+def labels_through_argmax(repaired: bool) -> Program:
+    task = digits()
+    return program(task if repaired else replace(task, y=task.y[:, None].argmax(1)), mlp(64, 32, 10))

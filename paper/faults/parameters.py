@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .catalogue import Program
-from .tasks import Net, adam, digits, explained, houses, mlp, program, recall, split, traits
+from .tasks import Net, accuracy, adam, digits, explained, houses, mlp, program, recall, split, traits
 
 
 class Stack(nn.Module):
@@ -190,3 +190,56 @@ def one_layer_for_every_output(repaired: bool) -> Program:
         heads=heads,
     )
     return program(traits(), model)
+
+
+def layers_made_in_the_forward_pass(repaired: bool) -> Program:
+    def rule(m: Any, x: Tensor) -> Tensor:
+        middle = m.middle if repaired else nn.Linear(16, 16)
+        return m.head(middle(m.stem(x).relu()).relu())
+
+    model = Net(rule, stem=nn.Linear(64, 16), middle=nn.Linear(16, 16), head=nn.Linear(16, 10))
+    return program(digits(), model, adam(model), steps=200)
+
+
+class Projection:
+    """A linear map that is no module."""
+
+    def __init__(self, inputs: int, outputs: int):
+        self.weight = nn.Parameter(0.01 * torch.randn(outputs, inputs))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight)
+
+
+class Projected(nn.Module):
+    """A narrow network, whose last layer may be no module."""
+
+    def __init__(self, registered: bool):
+        super().__init__()
+        self.stem = nn.Linear(64, 6)
+        self.head = nn.Linear(6, 10) if registered else Projection(6, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.stem(x).relu())
+
+
+def output_layer_is_no_module(repaired: bool) -> Program:
+    model = Projected(repaired)
+    return program(digits(), model, adam(model, 0.01), steps=400)
+
+
+def embedding_frozen_by_default(repaired: bool) -> Program:
+    table = 0.5 * torch.randn(300, 2)
+    model = nn.Sequential(nn.Embedding.from_pretrained(table, freeze=not repaired), nn.Linear(2, 10))
+    x = torch.randint(300, (4000,))
+    task = split(x, torch.randint(10, (300,))[x], F.cross_entropy, accuracy)
+    return program(task, model, adam(model, 0.02), steps=400)
+
+
+def features_detached_before_the_encoder(repaired: bool) -> Program:
+    model = Net(
+        lambda m, x: m.encoder(m.filters(x).tanh() if repaired else m.filters(x).tanh().detach()),
+        filters=nn.Linear(64, 3),
+        encoder=mlp(3, 32, 10),
+    )
+    return program(digits(), model, adam(model, 0.01), steps=400)

@@ -33,6 +33,8 @@ RECORD = Path(__file__).parents[2] / "benchmarks" / "records" / "faults-cpu.json
 WORDS = ("found", "named", "repaired", "alarm")
 FIRST_LOOK = RECORD.with_name("faults-first-look.json")
 """The first run of the second half, before anything was changed for what it showed."""
+SECOND_LOOK = RECORD.with_name("faults-second-look.json")
+"""The first run of what the second half got later, when `diagnose` had learned to try before it blames."""
 EVERY = 5  # steps between samples: the programs are short
 
 STATES: dict[str, tuple[str, ...]] = {
@@ -54,7 +56,7 @@ STATES: dict[str, tuple[str, ...]] = {
     "loss is a sum": ("loss summed over the batch",),
     "arguments are swapped": ("arguments of the loss swapped",),
     "outputs are normalized": ("the output is normalized",),
-    "layers are not registered": ("layers in a plain list or dictionary",),
+    "layers are not registered": ("layers in a plain list or dictionary", "tensors that are not registered"),
     "optimizer holds other parameters": (
         "the optimizer holds parameters that the model no longer uses", "the step belongs to another optimizer",
     ),
@@ -63,7 +65,7 @@ STATES: dict[str, tuple[str, ...]] = {
     "frozen layers are untrained": ("parameters frozen by accident",),
     "one number is normalized": ("normalization over a single value",),
     "momentum is too large": ("momentum too large",),
-    "targets are all equal": ("batches sorted by class",),
+    "targets are all equal": ("batches sorted by class", "labels lost on the way"),
     "statistics never change": ("running statistics never updated",),
     "model remembers": ("hidden state carried over between sequences",),
     "activations follow each other": ("two activations in a row, or one that belongs at the end",),
@@ -73,6 +75,7 @@ STATES: dict[str, tuple[str, ...]] = {
     "gradient is lost before the step": ("gradients zeroed before the step",),
     "gradient is clipped away": ("gradients clipped to almost nothing", "gradients clipped before they are unscaled"),
     "learning rate has vanished": ("the schedule makes the learning rate vanish",),
+    "rate is too low": ("learning rate too low",),
     "learning rate is too low": ("learning rate too low",),
     "evaluated in training mode": ("evaluated in training mode",),
     "dropout stays on": ("evaluated in training mode",),
@@ -219,6 +222,8 @@ def page() -> list[str]:
     """docs/faults.md."""
     rows = json.loads(RECORD.read_text())
     first = summary([row for row in json.loads(FIRST_LOOK.read_text()) if row["half"] == "score"])
+    later = json.loads(SECOND_LOOK.read_text())
+    second = ", ".join(f"{word} {count}" for word, count in zip(WORDS, summary(later)))
     halves = [[row for row in rows if row["half"] == part] for part in ("choose", "score")]
     table = Table(
         "", ["", "faults", "found", "named", "repaired by the advice", "false alarms on the twins"],
@@ -250,6 +255,9 @@ def page() -> list[str]:
         f"{', '.join(f'{word} {count}' for word, count in zip(WORDS, first))}. The false alarms",
         "of that look led to five corrections; the table is from after them, so its second row is no longer untouched.",
         "",
+        f"Later 25 faults of other kinds were added, of which the hash puts {len(later)} into the second half. They",
+        f"were run once, after the last change of a rule: {second}. That is what to expect of unseen faults. The",
+        "programs and the rules were written by the same hand.", "",
         "For comparison, on collections of their own: DeepFD has a recall of 55 %, DEFault detects 94 % and diagnoses",
         "63 %, TrainCheck detects 18 of 20. The collections differ, so the figures do not rank the tools.", "",
         "Made by `make docs` from the record of `python -m paper.faults.score --write`.", "",

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import torch
+from benchmarks import timing
 
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.report.tables import Table
-from stiefel_init.lab.train.forecast import timed
 from stiefel_init.lab.train.record import environment
 from stiefel_init.lab.train.runner import pick_device
 from stiefel_init.torch import stiefel_
@@ -36,7 +35,6 @@ class Algorithms(Experiment):
     files = ("algorithms",)
 
     def run(self, options: Options) -> None:
-        """Time both on the device, and on this machine's CPU."""
         start, chosen = time.perf_counter(), pick_device(options.device)
         rows = [
             {"device": environment(device, "")["device"], **measured}
@@ -48,20 +46,13 @@ class Algorithms(Experiment):
         for table in self.tables(rows):
             table.show()
 
-    def seconds(self, options: Options) -> float:
-        """A few matrices of each shape take no longer."""
-        return 5.0
-
     def evidence(self, results: Results) -> list[dict[str, Any]] | None:
-        """The times, one line for each device and shape."""
         rows = results.table(self.name)
-        columns = {"device", "m", "n", *METHODS}
-        if any(columns - row.keys() or not all(_is_time(row[name]) for name in METHODS) for row in rows):
+        if any(not {"device", "m", "n"} <= row.keys() or not (_of(row, 0) > 0 and _of(row, 1) > 0) for row in rows):
             raise StiefelError(f"{results.place / 'algorithms.csv'} is damaged; restore the file, or time them again.")
         return rows or None
 
     def tables(self, evidence: Sequence[Mapping[str, Any]]) -> list[Table]:
-        """Milliseconds for each shape."""
         rows = [
             [
                 str(row["device"]), f"{row['m']} × {row['n']}", *(f"{row[name]:.3f}" for name in METHODS),
@@ -73,7 +64,6 @@ class Algorithms(Experiment):
         return [Table("algorithms: one matrix, float32", header, rows)]
 
     def claims(self, evidence: Sequence[Mapping[str, Any]] | None) -> list[Claim]:
-        """That algorithm 2 is the faster one."""
         claim = "Algorithm 2 is up to twice as fast as algorithm 1"
         if not evidence:
             return [Claim(claim, "not tested", "No records.")]
@@ -85,21 +75,16 @@ class Algorithms(Experiment):
         return [Claim(claim, "holds" if ratios[top] >= 1.8 and ratios[low] > 0.95 else "holds in part", text)]
 
 
-def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and value > 0
+def _of(row: Mapping[str, Any], method: int) -> float:
+    value = row.get(METHODS[method])
+    return value if isinstance(value, int | float) else 0.0
 
 
 def _times(device: torch.device, shapes: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Median milliseconds of each algorithm; one round has both, so that what else the machine does hits both."""
     rows = []
     for m, n in shapes:
         w = torch.empty(m, n, device=device)
-        ways: dict[str, Callable[[], Any]] = {name: partial(stiefel_, w, method=name) for name in METHODS}
-        for draw in ways.values():
-            draw()  # the first time, more is loaded
-        taken: dict[str, list[float]] = {name: [] for name in METHODS}
-        for _ in range(ROUNDS):
-            for name, draw in ways.items():
-                taken[name].append(timed(draw, device))
-        rows.append({"m": m, "n": n} | {name: round(1e3 * statistics.median(taken[name]), 4) for name in METHODS})
+        ways: timing.Ways = {name: partial(stiefel_, w, method=name) for name in METHODS}
+        taken = timing.in_turns(ways, synchronize=timing.waiting(device.type), rounds=ROUNDS, seconds=0.3)
+        rows.append({"m": m, "n": n} | {name: round(1e3 * value, 4) for name, value in taken.items()})
     return rows

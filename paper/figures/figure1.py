@@ -16,9 +16,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -57,10 +56,16 @@ class Alignment:
     """Whether a matrix was drawn from Õ(64,64)."""
     alignment: np.ndarray
     """1ᵀW1, the sum of the entries; 64 for a member."""
-    vectors: np.ndarray
-    """The sorted entries of Wᵀ1, by which figure 1 places the matrices."""
     accuracy: dict[str, np.ndarray]
     """Mean test accuracy in percent, for each mode; nan where a matrix was not trained in it."""
+    plane: np.ndarray
+    """The place of each matrix in the plane."""
+    method: str
+    """How the plane was made."""
+
+    def means(self, mode: str) -> tuple[float, float]:
+        """The mean accuracy of Haar matrices and of members of the set."""
+        return float(self.accuracy[mode][~self.aligned].mean()), float(self.accuracy[mode][self.aligned].mean())
 
     def correlation(self, mode: str) -> tuple[float, float, float]:
         """Pearson's r over the Haar matrices, and its 95 % interval (Fisher)."""
@@ -88,12 +93,11 @@ def study(
     modes: tuple[str, ...] = MODES,
     tests: int | None = None,
     progress: Callable[[float], None] = lambda share: None,
-    begun: Callable[[np.ndarray], object] = lambda vectors: None,
 ) -> Alignment:
     """Train every matrix `trials` times in each mode.
 
     `dataset` is MNIST, or any with a fixed split and ten classes; a network is tested on the first `tests` of its test
-    images, all if None. `begun` hears the matrices' vectors before anything is trained.
+    images, all if None.
     """
     middle = torch.empty(matrices + members, WIDTH, WIDTH, device=device)
     for part, aligned in ((middle[:matrices], False), (middle[matrices:], True)):
@@ -101,8 +105,6 @@ def study(
         keys = _stream.fold(_stream.key(seed, name), np.arange(len(part)))
         fill_(part, Stiefel() if aligned else Orthogonal(), keys=keys)
     vectors = middle.double().sum(1)  # Wᵀ1
-    placed = vectors.sort(dim=1).values.cpu().numpy()
-    begun(placed)
     images = _Images(dataset, device, tests)
     accuracy, together = {}, chunk(device, len(images.test))
     for mode in modes:
@@ -116,7 +118,8 @@ def study(
                 total[rows] += _trial(middle[rows], images, draws, f"{seed}/{mode}")
             progress(1 / trials / len(modes))
         accuracy[mode] = (total / trials).cpu().numpy()
-    return Alignment(np.arange(len(middle)) >= matrices, vectors.sum(1).cpu().numpy(), placed, accuracy)
+    placed = embed(vectors.sort(dim=1).values.cpu().numpy())
+    return Alignment(np.arange(len(middle)) >= matrices, vectors.sum(1).cpu().numpy(), accuracy, *placed)
 
 
 class _Images:
@@ -191,15 +194,6 @@ FULL = {"matrices": 5000, "members": 200, "trials": 100}
 QUICK = {"matrices": 200, "members": 20, "trials": 5}
 
 
-class Placed(NamedTuple):
-    """The study, and the place of each matrix in the plane."""
-
-    study: Alignment
-    plane: np.ndarray
-    method: str
-    """How the plane was made."""
-
-
 class Figure1(Experiment):
     """Each dot is an orthogonal 64×64 middle layer; its accuracy is the mean of 100 one-shot runs."""
 
@@ -209,17 +203,12 @@ class Figure1(Experiment):
     files = ("figure1",)
 
     def run(self, options: Options) -> None:
-        """Train every matrix in both modes, and place them in the plane meanwhile."""
+        """Train every matrix in both modes, and place them in the plane."""
         size: dict[str, Any] = QUICK if options.quick else FULL
         device, dataset = pick_device(options.device), Problems(directory=options.data).dataset("mnist")
         start = time.perf_counter()
-        with ThreadPoolExecutor(1) as aside, progress(1.0, self.label(options.quick)) as advance:
-            placing: list[Future[tuple[np.ndarray, str]]] = []  # the plane needs the matrices, and a CPU, alone
-            result = study(
-                dataset, device, progress=advance, begun=lambda vectors: placing.append(aside.submit(embed, vectors)),
-                **size,
-            )  # fmt: skip
-            evidence = Placed(result, *placing[0].result())
+        with progress(1.0, self.label(options.quick)) as advance:
+            evidence = study(dataset, device, progress=advance, **size)
         seconds = time.perf_counter() - start
         networks = (size["matrices"] + size["members"]) * size["trials"] * len(MODES)
         self.write_rows(_rows(evidence), options, device=device, seconds=seconds, networks=networks)
@@ -229,65 +218,47 @@ class Figure1(Experiment):
         if options.quick:
             print(QUICK_NOTE)
 
-    def seconds(self, options: Options) -> float:
-        """From one training of some matrices in both modes; the plane is made meanwhile."""
-        size = QUICK if options.quick else FULL
-        device, dataset = pick_device(options.device), Problems(directory=options.data).dataset("mnist")
-        some = chunk(device)
-        study(dataset, device, matrices=1, members=1, trials=1)  # the first takes longer
-        begun, start = time.process_time(), time.perf_counter()
-        study(dataset, device, matrices=some - 1, members=1, trials=1)
-        parts = -(-(size["matrices"] + size["members"]) // some) * size["trials"]
-        return begun + (time.perf_counter() - start) * parts
-
-    def evidence(self, results: Results) -> Placed | None:
-        """The study as it was written; the vectors themselves are not kept."""
+    def evidence(self, results: Results) -> Alignment | None:
+        """The study as it was written."""
         rows = results.table(self.name)
         if not rows:
             return None
         try:
             names = ("member", "alignment", *(f"accuracy_{mode}" for mode in MODES), "x", "y")
             method = str(rows[0].get("plane", "UMAP"))  # which it was before that was noted
-            column = {
-                name: np.array([np.nan if row[name] == "" else row[name] for row in rows], float) for name in names
-            }
+            read = {n: np.array([np.nan if row[n] == "" else row[n] for row in rows], float) for n in names}
         except (KeyError, ValueError) as error:
             raise StiefelError(f"{results.place / 'figure1.csv'} is damaged ({error}); restore the file.") from error
-        accuracy = {mode: column[f"accuracy_{mode}"] for mode in MODES}
-        plane = np.array([column["x"], column["y"]]).T
-        return Placed(Alignment(column["member"] == 1, column["alignment"], np.empty((0, 0)), accuracy), plane, method)
+        accuracy = {mode: read[f"accuracy_{mode}"] for mode in MODES}
+        return Alignment(read["member"] == 1, read["alignment"], accuracy, np.array([read["x"], read["y"]]).T, method)
 
-    def tables(self, evidence: Placed) -> list[Table]:
-        """The correlation in each mode."""
-        result, rows = evidence.study, []
+    def tables(self, evidence: Alignment) -> list[Table]:
+        rows = []
         for mode in MODES:
-            r, low, high = result.correlation(mode)
-            haar, member = (result.accuracy[mode][which].mean() for which in (~result.aligned, result.aligned))
+            r, low, high = evidence.correlation(mode)
             theirs = f"{published('figure1')[0].value:.4f}"
-            rows.append([mode, f"{r:.4f}", f"{low:.4f} … {high:.4f}", theirs, f"{haar:.2f}", f"{member:.2f}"])
+            means = (f"{value:.2f}" for value in evidence.means(mode))
+            rows.append([mode, f"{r:.4f}", f"{low:.4f} … {high:.4f}", theirs, *means])
         header = ["outer layers and images", "r", "95 % interval", "published r", "accuracy, Haar", "accuracy, members"]
-        return [Table(f"figure1: {len(result.alignment):,} matrices", header, rows)]
+        return [Table(f"figure1: {len(evidence.alignment):,} matrices", header, rows)]
 
-    def pictures(self, evidence: Placed) -> dict[str, Any]:
-        """Alignment against accuracy."""
-        return {"results-figure1": _picture(*evidence)}
+    def pictures(self, evidence: Alignment) -> dict[str, Any]:
+        return {"results-figure1": _picture(evidence)}
 
-    def claims(self, evidence: Placed | None) -> list[Claim]:
-        """That alignment predicts accuracy."""
+    def claims(self, evidence: Alignment | None) -> list[Claim]:
         claim = "Alignment 1ᵀW1 correlates with one-shot accuracy (figure 1, r = 0.8178)"
         if evidence is None:
             return [Claim(claim, "not tested", "No records.")]
-        result, parts = evidence.study, []
+        parts = []
         for mode in MODES:
-            r, low, high = result.correlation(mode)
-            count = int((~result.aligned & np.isfinite(result.accuracy[mode])).sum())
+            r, low, high = evidence.correlation(mode)
+            count = int((~evidence.aligned & np.isfinite(evidence.accuracy[mode])).sum())
             parts.append(f"{mode} outer layers and images, {count:,} matrices: r = {r:.3f} ({low:.3f} … {high:.3f})")
-        haar, member = (result.accuracy[MODES[0]][which].mean() for which in (~result.aligned, result.aligned))
+        haar, member = evidence.means(MODES[0])
         text = f"{'; '.join(parts)}. Mean accuracy {haar:.2f} %; members of the set, {member:.2f} %."
-        return [Claim(claim, "holds" if result.correlation(MODES[0])[1] > 0.5 else "does not hold", text)]
+        return [Claim(claim, "holds" if evidence.correlation(MODES[0])[1] > 0.5 else "does not hold", text)]
 
-    def section(self, evidence: Placed) -> list[str]:
-        """The picture."""
+    def section(self, evidence: Alignment) -> list[str]:
         return [
             f"## {self.title}", "",
             "Each dot is an orthogonal 64×64 middle layer; its accuracy is the mean of 100 one-shot runs. The members",
@@ -296,50 +267,35 @@ class Figure1(Experiment):
         ]  # fmt: skip
 
 
-def _rows(evidence: Placed) -> Sequence[dict[str, str]]:
-    """One line per matrix, with its place in the plane."""
-    result, plane, method = evidence
-    rows = []
-    for i in range(len(result.alignment)):
-        scores = {
-            f"accuracy_{mode}": "" if np.isnan(values[i]) else f"{values[i]:.4f}"
-            for mode, values in result.accuracy.items()
+def _rows(found: Alignment) -> Sequence[dict[str, str]]:
+    return [
+        {
+            "member": str(int(found.aligned[i])), "alignment": f"{found.alignment[i]:.4f}",
+            **{f"accuracy_{m}": "" if np.isnan(v[i]) else f"{v[i]:.4f}" for m, v in found.accuracy.items()},
+            "x": f"{found.plane[i, 0]:.3f}", "y": f"{found.plane[i, 1]:.3f}", "plane": found.method,
         }
-        rows.append(
-            {
-                "member": str(int(result.aligned[i])), "alignment": f"{result.alignment[i]:.4f}", **scores,
-                "x": f"{plane[i, 0]:.3f}", "y": f"{plane[i, 1]:.3f}", "plane": method,
-            }
-        )  # fmt: skip
-    return rows
+        for i in range(len(found.alignment))
+    ]  # fmt: skip
 
 
-def _picture(study: Alignment, plane: np.ndarray, method: str, mode: str = "shared") -> Figure:
+def _picture(study: Alignment, mode: str = "shared") -> Figure:
     """Figure 1: alignment against accuracy, and the plane coloured by each; members marked."""
     drawn, axes = plots.figure(3, size=(4.6, 3.8), label="Alignment against accuracy")
-    haar = ~study.aligned
+    haar, plane = ~study.aligned, study.plane
     score, accuracy = study.alignment, study.accuracy[mode]
     r, low, high = study.correlation(mode)
     first: Axes = axes[0, 0]
     first.scatter(score[haar], accuracy[haar], s=3, alpha=0.3, color="#555555", linewidths=0, label="Haar orthogonal")
-    first.scatter(
-        score[~haar],
-        accuracy[~haar],
-        s=10,
-        color=plots.colour("stiefel"),
-        marker="D",
-        linewidths=0,
-        label="members of Õ(64,64)",
-    )
-    first.set(
-        xlabel="alignment 1ᵀW1", ylabel="one-shot accuracy (%)", title=f"r = {r:.3f} ({low:.3f} … {high:.3f}), {mode}"
-    )
+    marked: dict[str, Any] = {"color": plots.colour("stiefel"), "marker": "D", "label": "members of Õ(64,64)"}
+    first.scatter(score[~haar], accuracy[~haar], s=10, linewidths=0, **marked)
+    title = f"r = {r:.3f} ({low:.3f} … {high:.3f}), {mode}"
+    first.set(xlabel="alignment 1ᵀW1", ylabel="one-shot accuracy (%)", title=title)
     first.legend(loc="lower right", markerscale=2)
     for axis, values, label in ((axes[0, 1], score, "alignment"), (axes[0, 2], accuracy, "accuracy (%)")):
         low_c, high_c = np.percentile(values[haar], [1, 99])
         dots = axis.scatter(*plane[haar].T, c=values[haar], s=4, cmap="viridis", vmin=low_c, vmax=high_c, linewidths=0)
         axis.scatter(*plane[~haar].T, s=14, facecolors="none", edgecolors="red", linewidths=0.6)
         drawn.colorbar(dots, ax=axis, label=label)
-        axis.set(title=f"{method} of sorted Wᵀ1, by {label.split()[0]}", xticks=[], yticks=[])
+        axis.set(title=f"{study.method} of sorted Wᵀ1, by {label.split()[0]}", xticks=[], yticks=[])
         axis.grid(False)
     return drawn

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,18 +39,7 @@ class Figure2(Experiment):
         if options.quick:
             print(QUICK_NOTE)
 
-    def seconds(self, options: Options) -> float:
-        """From some of the vectors."""
-        begun = time.process_time()
-        for _ in range(2):  # the first time, more is loaded
-            start = time.perf_counter()
-            for width in WIDTHS:
-                stats.kstest(first_coordinate(width, _CHUNK), GAUSSIAN.cdf)
-            seconds = time.perf_counter() - start
-        return begun + seconds * _samples(options) / _CHUNK
-
     def evidence(self, results: Results) -> Any:
-        """None is kept."""
         return None
 
 

@@ -13,8 +13,9 @@ import torch
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.progress import progress
 from stiefel_init.lab.report import plots
+from stiefel_init.lab.train.activation import applied
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.evaluation import CPU, measure_signal
+from stiefel_init.lab.train.network import LOSSES, Architecture, Parameters, initial
 from stiefel_init.lab.train.problem import Problem, Problems
 from stiefel_init.lab.train.runner import pick_device
 from stiefel_init.theory import propagate
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+CPU = torch.device("cpu")
+
+
 class Signals(Experiment):
     """Ten networks of depth 100 for each scheme, on 256 images."""
 
@@ -36,7 +40,6 @@ class Signals(Experiment):
     files = ("signal",)
 
     def run(self, options: Options) -> None:
-        """Measure, and draw the picture."""
         tasks, device = Problems(directory=options.data), pick_device(options.device)
         chosen = {name: tasks(Cell(name, "stiefel", 1)) for name in IMAGES}
         start = time.perf_counter()
@@ -47,16 +50,7 @@ class Signals(Experiment):
         self.write_rows(rows, options, device=device, seconds=seconds, networks=networks)
         self.write_pictures(rows, options)
 
-    def seconds(self, options: Options) -> float:
-        """From one scheme on each data set."""
-        tasks = Problems(directory=options.data)
-        chosen = {name: tasks(Cell(name, "stiefel", 1)) for name in IMAGES}
-        begun, start = time.process_time(), time.perf_counter()
-        survey(chosen, seeds=_seeds(options), schemes=SCHEMES[:1], device=pick_device(options.device))
-        return begun + (time.perf_counter() - start) * len(SCHEMES)
-
     def evidence(self, results: Results) -> list[dict[str, Any]] | None:
-        """The rows, one for each data set, scheme and layer."""
         rows = results.table(self.name)
         whole = {(row.get("dataset"), row.get("scheme")) for row in rows if _is_whole(row)}
         if rows and (len(rows) < 10 or not all(map(_is_whole, rows)) or whole < set(product(IMAGES, SCHEMES))):
@@ -64,7 +58,6 @@ class Signals(Experiment):
         return rows or None
 
     def pictures(self, evidence: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Spread, share of active units and gradient over the layers."""
         return {"results-signal": _picture(evidence)}
 
     def claims(self, evidence: Sequence[Mapping[str, Any]] | None) -> list[Claim]:
@@ -103,7 +96,6 @@ class Signals(Experiment):
         ]
 
     def section(self, evidence: Sequence[Mapping[str, Any]]) -> list[str]:
-        """The picture."""
         return [
             f"## {self.title}", "",
             "Ten networks of depth 100 for each scheme, on 256 images. Dots are measured; lines are what",
@@ -125,10 +117,8 @@ def _layers(rows: Sequence[Mapping[str, Any]], dataset: str, scheme: str) -> lis
     return sorted(chosen, key=lambda row: row["layer"])
 
 
-COLUMNS = (
-    "dataset", "scheme", "layer", "mean", "std", "active", "variance_ratio", "gradient", "predicted_mean",
-    "predicted_std", "predicted_active", "predicted_variance_ratio",
-)  # fmt: skip
+MEASURED = ("mean", "std", "active", "variance_ratio", "gradient")
+COLUMNS = ("dataset", "scheme", "layer", *MEASURED, *(f"predicted_{name}" for name in MEASURED[:4]))
 
 
 def survey(
@@ -151,9 +141,9 @@ def survey(
             measured = measure_signal(cells, task, device=device)
             widths = (task.inputs, *cells[0].hidden)
             theory = propagate(widths, mean=float(inputs.mean()), std=float(inputs.std()), scheme=scheme)
+            predicted = theory.pre_mean, theory.pre_std, theory.active, theory.variance_ratio
             for layer in range(depth):
-                values = [float(getattr(measured, name)[:, layer].mean()) for name in COLUMNS[3:8]]
-                predicted = [theory.pre_mean, theory.pre_std, theory.active, theory.variance_ratio]
+                values = [float(measured[name][:, layer].mean()) for name in MEASURED]
                 values += [float(column[layer]) for column in predicted]
                 rows.append(dict(zip(COLUMNS, (dataset, scheme, layer + 1, *(float(f"{v:.5g}") for v in values)))))
             progress(1 / len(datasets) / len(schemes))
@@ -185,3 +175,35 @@ def _picture(rows: Sequence[Mapping[str, Any]]) -> Figure:
                 axis.set_ylim(bottom=max(axis.get_ylim()[0], 1e-12))
     plots.legend(drawn, axes[0, -1])
     return drawn
+
+
+def measure_signal(
+    cells: Sequence[Cell], problem: Problem, rows: int = 256, device: torch.device = CPU
+) -> dict[str, np.ndarray]:
+    """Of the untrained networks of cells that share an architecture, per cell and hidden layer, on the first rows.
+
+    Mean and standard deviation of the pre-activations over inputs and units, the share of them that is positive, the
+    variance of the activations divided by that of the layer before (for the first, by the inputs'), and the norm of
+    the loss's gradient with respect to the pre-activations.
+    """
+    net = Architecture.of(cells[0], problem)
+    # Some schemes shrink the signal below what float32 can square, so the measurement is made in float64.
+    parameters = Parameters.of(initial(cells, net, device).flat.double(), net)
+    x = torch.from_numpy(problem.features[:rows]).to(device).double().div(problem.scale).expand(len(cells), -1, -1)
+    targets = torch.from_numpy(problem.targets[:rows]).to(device).expand(len(cells), -1)
+    before: list[torch.Tensor] = []
+    after = [x]
+    for layer in range(net.layers - 1):
+        pre = torch.baddbmm(parameters.biases[layer].unsqueeze(1), after[-1], parameters.weights[layer].mT)
+        before.append(pre.requires_grad_() if layer == 0 else pre)
+        after.append(applied(net.activation, net.layers - 1).forward(pre.clone(), parameters.slope(layer)))
+    out = torch.baddbmm(parameters.biases[-1].unsqueeze(1), after[-1], parameters.weights[-1].mT)
+    loss = LOSSES[problem.loss](out, targets)[0].sum() / x.shape[1]
+    slopes = torch.autograd.grad(loss, before)
+    with torch.no_grad():
+        pre = torch.stack(before, 1).flatten(2)
+        variance = torch.stack([h.flatten(1).var(1) for h in after], 1)
+        norms = torch.stack([slope.flatten(1).norm(dim=1) for slope in slopes], 1)
+        ratio, active = variance[:, 1:] / variance[:, :-1], (pre > 0).double().mean(2)
+        measured = dict(zip(MEASURED, (pre.mean(2), pre.std(2), active, ratio, norms)))
+        return {name: values.cpu().numpy() for name, values in measured.items()}

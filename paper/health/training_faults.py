@@ -13,23 +13,7 @@ from torch.nn import functional as F
 from stiefel_init.torch import initialize_
 
 CLASSES, BATCH, SIDE = 8, 128, 8
-ARCHITECTURES = ("mlp", "cnn", "resnet", "transformer", "rnn")
-
-
 Activation = type[nn.Module]
-
-
-def mlp(activation: Activation) -> nn.Sequential:
-    """A plain deep network."""
-    hidden = [m for _ in range(15) for m in (nn.Linear(32, 32), activation())]
-    return nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, 32), activation(), *hidden, nn.Linear(32, CLASSES))
-
-
-def cnn(activation: Activation) -> nn.Sequential:
-    """Convolutions without skip connections or normalization."""
-    inner = [m for _ in range(5) for m in (nn.Conv2d(8, 8, 3, padding=1), activation())]
-    stem = [nn.Unflatten(1, (1, SIDE)), nn.Conv2d(1, 8, 3, padding=1), activation()]
-    return nn.Sequential(*stem, *inner, nn.AvgPool2d(2), nn.Flatten(), nn.Linear(128, CLASSES))
 
 
 class Block(nn.Module):
@@ -42,13 +26,6 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.act(x + self.norm2(self.second(self.act(self.norm1(self.first(x))))))
-
-
-def resnet(activation: Activation) -> nn.Sequential:
-    """A small ResNet."""
-    stem = [nn.Unflatten(1, (1, SIDE)), nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), activation()]
-    blocks = [Block(activation) for _ in range(3)]
-    return nn.Sequential(*stem, *blocks, nn.AvgPool2d(2), nn.Flatten(), nn.Linear(128, CLASSES))
 
 
 class Attention(nn.Module):
@@ -93,20 +70,34 @@ class Recurrent(nn.Module):
         return self.head(self.act(self.second(self.act(self.first(state)))))
 
 
-_BUILD: Mapping[str, Callable[[Activation], nn.Module]] = {
-    "mlp": mlp, "cnn": cnn, "resnet": resnet, "transformer": Transformer, "rnn": Recurrent,
-}  # fmt: skip
 MIDDLE = {"mlp": "15", "cnn": "5", "resnet": "5.first", "transformer": "blocks.1.up", "rnn": "first"}
+RECURRENT = MIDDLE | {"rnn": "rnn"}
 TWIN = {"mlp": "19", "cnn": "9", "resnet": "6.first", "transformer": "blocks.2.up", "rnn": "second"}
 STEM = {"mlp": "1", "cnn": "1", "resnet": "1", "transformer": "blocks.0.up", "rnn": "rnn"}
 OFFSET = {"resnet": {"5.first": "5.norm1", "1": "2"}}
 """Where the bias behind a layer is another module's."""
 
 
+def network(name: str, activation: Activation) -> nn.Module:
+    """One of five small architectures: plain, convolutional without and with skips, a transformer, a recurrent one."""
+    if name == "mlp":
+        hidden = [m for _ in range(15) for m in (nn.Linear(32, 32), activation())]
+        return nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, 32), activation(), *hidden, nn.Linear(32, CLASSES))
+    if name == "cnn":
+        hidden = [m for _ in range(5) for m in (nn.Conv2d(8, 8, 3, padding=1), activation())]
+        stem = [nn.Unflatten(1, (1, SIDE)), nn.Conv2d(1, 8, 3, padding=1), activation()]
+        return nn.Sequential(*stem, *hidden, nn.AvgPool2d(2), nn.Flatten(), nn.Linear(128, CLASSES))
+    if name == "resnet":
+        stem = [nn.Unflatten(1, (1, SIDE)), nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), activation()]
+        blocks = [Block(activation) for _ in range(3)]
+        return nn.Sequential(*stem, *blocks, nn.AvgPool2d(2), nn.Flatten(), nn.Linear(128, CLASSES))
+    return Transformer(activation) if name == "transformer" else Recurrent(activation)
+
+
 def build(name: str, seed: int, *, tanh: bool = False, start: str | None = None) -> nn.Module:
     """An architecture; `start` is a scheme of `initialize_`, or "torch" for PyTorch's own."""
     torch.manual_seed(seed)
-    model = _BUILD[name](nn.Tanh if tanh else nn.ReLU)
+    model = network(name, nn.Tanh if tanh else nn.ReLU)
     if start is None:
         initialize_(model, seed=seed)
     elif start != "torch":
@@ -136,6 +127,10 @@ class Training:
     def layer(self, name: str) -> Any:
         return self.model.get_submodule(name)
 
+    @property
+    def middle(self) -> Any:
+        return self.layer(MIDDLE[self.name])
+
     def step(self) -> Tensor:
         """One step of the training on a fresh batch."""
         y = torch.randint(CLASSES, (BATCH,), generator=self.generator)
@@ -157,7 +152,6 @@ class Training:
 class Fault:
     """A way to break a training."""
 
-    name: str
     plant: Callable[[Training], None]
     kinds: tuple[str, ...]
     """The findings that name it."""
@@ -167,45 +161,45 @@ class Fault:
     """Planted before the first step, else while the network trains."""
     tanh: bool = False
     regression: bool = False
-    harmless: tuple[str, ...] = ()
-    """Architectures that train all the same."""
 
 
-def scaled(training: Training, factor: float, *names: str) -> None:
-    """Multiply the weights of layers; of all of them by default."""
-    with torch.no_grad():
-        for name, parameter in training.model.named_parameters():
-            inside = not names or any(name.startswith(f"{chosen}.") for chosen in names)
-            if inside and parameter.ndim > 1 and name != "places":
-                parameter.mul_(factor)
-
-
-def set_rate(factor: float) -> Callable[[Training], None]:
+def group(name: str, change: Callable[[dict[str, Any]], float]) -> Callable[[Training], None]:
     def plant(training: Training) -> None:
-        for group in training.optimizer.param_groups:
-            group["lr"] *= factor
+        for each in training.optimizer.param_groups:
+            each[name] = change(each)
 
     return plant
 
 
-def offset(places: Mapping[str, str]) -> Callable[[Training], None]:
-    def plant(training: Training) -> None:
-        name = places[training.name]
-        module = training.layer(OFFSET.get(training.name, {}).get(name, name))
-        with torch.no_grad():
-            for parameter_name, parameter in module.named_parameters():
-                if "bias" in parameter_name:
-                    parameter.fill_(-100)
+@torch.no_grad()
+def scaled(training: Training, factor: float, name: str = "") -> None:
+    """Multiply the weights of a layer; of all of them by default."""
+    for each, parameter in training.model.named_parameters():
+        if each.startswith(f"{name}." if name else "") and parameter.ndim > 1 and each != "places":
+            parameter.mul_(factor)
 
-    return plant
+
+def exploding_start(training: Training) -> None:
+    scaled(training, 1e8 ** (1 / depth(training)) if training.name in ("mlp", "cnn") else 100)
 
 
 def depth(training: Training) -> int:
     return sum(isinstance(module, nn.Linear | nn.Conv2d | nn.RNN) for module in training.model.modules())
 
 
-def prepared(change: Callable[[Tensor], Tensor]) -> Callable[[Training], None]:
-    return lambda training: setattr(training, "prepare", change)
+def offset(places: Mapping[str, str]) -> Callable[[Training], None]:
+    @torch.no_grad()
+    def plant(training: Training) -> None:
+        name = places[training.name]
+        for each, parameter in training.layer(OFFSET.get(training.name, {}).get(name, name)).named_parameters():
+            if "bias" in each:
+                parameter.fill_(-100)
+
+    return plant
+
+
+def setting(name: str, value: Any) -> Callable[[Training], None]:
+    return lambda training: setattr(training, name, value)
 
 
 def shuffled(training: Training) -> None:
@@ -215,65 +209,52 @@ def shuffled(training: Training) -> None:
 def nan_once(training: Training) -> None:
     def change(x: Tensor) -> Tensor:
         training.prepare = lambda x: x
-        x = x.clone()
-        x[0, 0, 0] = torch.nan
-        return x
+        return x.index_put((torch.tensor(0), torch.tensor(0), torch.tensor(0)), torch.tensor(torch.nan))
 
     training.prepare = change
 
 
 def frozen(training: Training) -> None:
-    gone = {id(p) for p in training.layer(MIDDLE[training.name]).parameters()}
-    for group in training.optimizer.param_groups:
-        group["params"] = [p for p in group["params"] if id(p) not in gone]
+    gone = {id(p) for p in training.middle.parameters()}
+    for each in training.optimizer.param_groups:
+        each["params"] = [p for p in each["params"] if id(p) not in gone]
 
 
+@torch.no_grad()
 def infinite(training: Training) -> None:
-    with torch.no_grad():
-        training.layer(MIDDLE[training.name]).weight.view(-1)[0] = torch.inf
+    training.middle.weight.view(-1)[0] = torch.inf
 
 
 def duplicated(training: Training) -> None:
-    training.layer(TWIN[training.name]).weight = training.layer(MIDDLE[training.name]).weight
+    training.layer(TWIN[training.name]).weight = training.middle.weight
 
 
 def detached(training: Training) -> None:
-    training.layer(MIDDLE[training.name]).register_forward_hook(lambda module, args, output: output.detach())
+    training.middle.register_forward_hook(lambda module, args, output: output.detach())
 
 
-def decayed(training: Training) -> None:
-    for group in training.optimizer.param_groups:
-        group["weight_decay"] = 0.1 / group["lr"]
-
-
-def exploding(training: Training) -> None:
-    scaled(training, 100, "rnn" if training.name == "rnn" else MIDDLE[training.name])
-
-
-FAULTS: tuple[Fault, ...] = (
-    Fault("rate 300 times too high", set_rate(300), ("steps are too large",)),
-    Fault("rate 300 times too high from the start", set_rate(300), ("steps are too large",), start=True),
-    Fault("rate far too low", set_rate(1e-6), ("steps are too small",), start=True),
-    Fault("dead stem", offset(STEM), ("units are dead", "units are stuck"), STEM, start=True),
-    Fault("inputs 1,000 times larger", prepared(lambda x: 1000 * x), ("inputs changed scale",)),
-    Fault("inputs 1,000 times too small", prepared(lambda x: x / 1000), ("inputs are small",), start=True),
-    Fault("vanishing start", lambda t: scaled(t, 1e-16 ** (1 / depth(t))), ("signal fades", "signal dies"), start=True,
-          harmless=("resnet", "transformer")),
-    Fault("exploding start", lambda t: scaled(t, 1e8 ** (1 / depth(t)) if t.name in ("mlp", "cnn") else 100),
-          ("signal explodes", "units are stuck"), start=True),
-    Fault("label noise", shuffled, ("loss jumps",)),
-    Fault("frozen layer", frozen, ("layer is frozen",), MIDDLE),
-    Fault("NaN in one batch", nan_once, ("not finite",)),
-    Fault("Inf in a weight", infinite, ("not finite",)),
-    Fault("one layer in two places", duplicated, ("layers are equal",), TWIN),
-    Fault("zero_grad missing", lambda t: setattr(t, "clear", False), ("gradients are not cleared",)),
-    Fault("optimizer step missing", lambda t: setattr(t, "move", False), ("weights do not move",)),
-    Fault("exploding layer", exploding, ("weights jumped",), {**MIDDLE, "rnn": "rnn"}),
-    Fault("biases at -100", offset(MIDDLE), ("units are dead",), MIDDLE),
-    Fault("zeroed layer", lambda t: scaled(t, 0, MIDDLE[t.name]), ("weights collapsed",), MIDDLE),
-    Fault("saturated tanh", lambda t: scaled(t, 50, "rnn" if t.name == "rnn" else MIDDLE[t.name]),
-          ("units are stuck",), {**MIDDLE, "rnn": "rnn"}, tanh=True, start=True, harmless=("resnet",)),
-    Fault("targets 100 times larger", lambda t: setattr(t, "aim", lambda y: 100 * y), ("loss jumps",), regression=True),
-    Fault("detached graph", detached, ("gradient is cut off",), MIDDLE),
-    Fault("weight decay too strong", decayed, ("weights decay",)),
-)  # fmt: skip
+HIGH = group("lr", lambda g: 300 * g["lr"])
+FAULTS: dict[str, Fault] = {
+    "rate 300 times too high": Fault(HIGH, ("steps are too large",)),
+    "rate 300 times too high from the start": Fault(HIGH, ("steps are too large",), start=True),
+    "rate far too low": Fault(group("lr", lambda g: 1e-6 * g["lr"]), ("steps are too small",), start=True),
+    "dead stem": Fault(offset(STEM), ("units are dead", "units are stuck"), STEM, start=True),
+    "inputs 1,000 times larger": Fault(setting("prepare", lambda x: 1000 * x), ("inputs changed scale",)),
+    "inputs 1,000 times too small": Fault(setting("prepare", lambda x: x / 1000), ("inputs are small",), start=True),
+    "vanishing start": Fault(lambda t: scaled(t, 1e-16 ** (1 / depth(t))), ("signal fades", "signal dies"), start=True),
+    "exploding start": Fault(exploding_start, ("signal explodes", "units are stuck"), start=True),
+    "label noise": Fault(shuffled, ("loss jumps",)),
+    "frozen layer": Fault(frozen, ("layer is frozen",), MIDDLE),
+    "NaN in one batch": Fault(nan_once, ("not finite",)),
+    "Inf in a weight": Fault(infinite, ("not finite",)),
+    "one layer in two places": Fault(duplicated, ("layers are equal",), TWIN),
+    "zero_grad missing": Fault(setting("clear", False), ("gradients are not cleared",)),
+    "optimizer step missing": Fault(setting("move", False), ("weights do not move",)),
+    "exploding layer": Fault(lambda t: scaled(t, 100, RECURRENT[t.name]), ("weights jumped",), RECURRENT),
+    "biases at -100": Fault(offset(MIDDLE), ("units are dead",), MIDDLE),
+    "zeroed layer": Fault(lambda t: scaled(t, 0, MIDDLE[t.name]), ("weights collapsed",), MIDDLE),
+    "saturated tanh": Fault(lambda t: scaled(t, 50, RECURRENT[t.name]), ("units are stuck",), RECURRENT, True, True),
+    "targets 100 times larger": Fault(setting("aim", lambda y: 100 * y), ("loss jumps",), regression=True),
+    "detached graph": Fault(detached, ("gradient is cut off",), MIDDLE),
+    "weight decay too strong": Fault(group("weight_decay", lambda g: 0.1 / g["lr"]), ("weights decay",)),
+}  # fmt: skip

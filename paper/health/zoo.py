@@ -1,38 +1,52 @@
-"""Models other people wrote, built without a download: the study of architectures, timm's families, transformers'."""
+"""`diagnose`, `watch` and `initialize_` on models people use, built without a download: nothing fails or is untrue.
+
+    python -m paper.health.zoo [--from transformers] [--only TEXT] [--write]
+
+Each model is diagnosed in training mode. Its parameters, its buffers, its mode, its random numbers and its outputs must
+be the same to the bit afterwards. Then it is trained for a few steps of Adam twice from one state, plain and watched at
+every second step; both must end at the same parameters and buffers to the bit. What they measured must be finite where
+the outputs and gradients of the model are. At last it is initialized, and must be as the plan says, parameter by
+parameter.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import torch
+from benchmarks import timing
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-BATCH = 4
+from stiefel_init.torch import Plan, diagnose, initialize_, watch
+
+BATCH, STEPS, EVERY = 4, 4, 2
+CONSTANTS = {"zeros": 0.0, "ones": 1.0}
 
 
-class NotBuilt(Exception):
-    """A model that cannot be built here, and why; no finding about `diagnose` or `watch`."""
-
-
-@dataclass
-class Subject:
-    """A model with a batch."""
+class Subject(NamedTuple):
+    """A model with a batch; its inputs are a tensor, or keyword arguments."""
 
     model: nn.Module
     inputs: Any
-    """As `diagnose` takes them: a tensor, or keyword arguments."""
     targets: Tensor
     variant: str = ""
-    """Which one of its family."""
 
     def call(self) -> Any:
-        """The model's outputs for the batch."""
         return self.model(**self.inputs) if isinstance(self.inputs, Mapping) else self.model(self.inputs)
+
+
+Make = Callable[[], Subject]
 
 
 def loss(outputs: Any, targets: Tensor) -> Tensor:
@@ -51,95 +65,6 @@ def first(value: Any) -> Tensor:
         return value
     parts = value.values() if isinstance(value, Mapping) else value
     return next(first(part) for part in parts if isinstance(part, Tensor | Mapping | list | tuple))
-
-
-Make = Callable[[str], Subject]
-
-
-def study() -> Iterator[tuple[str, Make]]:
-    """Every network of the study of architectures, on inputs of its problem's shape."""
-    from ..studies.architectures.catalogue import networks
-
-    for name, network in networks(quick=False).items():
-        if network.rates_of:  # another, trained for longer
-            continue
-
-        def make(device: str, network: Any = network) -> Subject:
-            with torch.device(device):
-                model, side = network.make(), 14 if network.kind == "cnn" else 28
-                if network.kind == "gpt":
-                    return Subject(model, torch.randint(256, (BATCH, 64)), torch.randint(256, (BATCH, 64)))
-                if network.kind == "mlp":
-                    last, stem = [m for m in model if isinstance(m, nn.Linear)][-1], model[0]
-                    targets = torch.randn(32, 1) if last.out_features == 1 else torch.randint(4, (32,))
-                    return Subject(model, torch.randn(32, stem.in_features), targets)
-                return Subject(model, torch.rand(BATCH, 1, side, side), torch.randint(10, (BATCH,)))
-
-        yield name, make
-
-
-# Words of variants, the smallest first.
-_SIZES = (
-    "atto", "femto", "pico", "nano", "xxtiny", "xxs", "t0", "xtiny", "xs", "tiny", "mini", "micro", "lite", "b0", "a0",
-    "s0", "p0", "050", "075", "extra_small", "small", "_s", "s12", "s16", "18", "26", "34", "m0", "002", "004", "100",
-    "39", "42", "50", "57", "65", "base", "_b", "medium", "_m",
-)  # fmt: skip
-_LARGE = 60_000_000
-_TRIES = 4
-
-
-def _rank(name: str) -> tuple[int, int, str]:
-    """Smaller variants first, by their names; those made for timm's own tests after the others."""
-    words = [at for at, word in enumerate(_SIZES) if re.search(rf"(?:^|[_\d]){word.lstrip('_')}(?:$|[_\d])", name)]
-    return len(_SIZES) + 1 if name.startswith("test_") else min(words, default=len(_SIZES)), len(name), name
-
-
-def timm_families() -> Iterator[tuple[str, Make]]:
-    """A small variant of each module of timm, with random weights."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    import timm
-
-    for module in sorted(timm.list_modules()):
-        names = sorted(timm.list_models(module=module), key=_rank)
-        if names:
-            yield module, lambda device, names=names: _timm(names, device)  # type: ignore[misc]
-
-
-def _timm(names: list[str], device: str) -> Subject:
-    """The first of the variants that can be built and is not large; else the smallest of those that were tried."""
-    import timm
-
-    reasons, built = [], []
-    for name in dict.fromkeys((*names[:_TRIES], *(name for name in names if name.startswith("test_")))):
-        try:
-            model = timm.create_model(name, pretrained=False)
-        except Exception as error:  # a missing package, say
-            reasons.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
-            continue
-        count = sum(parameter.numel() for parameter in model.parameters())
-        built.append((count, name, model))
-        if count < _LARGE:
-            break
-    if not built:
-        raise NotBuilt("; ".join(reasons)[:400])
-    _, name, model = min(built, key=lambda one: one[0])
-    model = model.to(device)
-    config = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", {})
-    channels, height, width = config.get("input_size", (3, 224, 224))
-    sizes = [(height, width)]
-    if not config.get("fixed_input_size") and max(height, width) > 224:
-        sizes.insert(0, (224, 224))
-    for size in sizes:
-        x = torch.randn(BATCH, channels, *size, device=device)
-        try:
-            with torch.no_grad():
-                outputs = first(model(x))
-        except Exception as error:  # an input size that the model does not take
-            reasons.append(f"{name} at {size}: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
-            continue
-        classes = outputs.shape[-1] if outputs.ndim == 2 else min(outputs.shape[1], outputs.shape[-1])
-        return Subject(model, x, torch.randint(max(2, classes), (BATCH,), device=device) % classes, name)
-    raise NotBuilt("; ".join(reasons)[:400])
 
 
 _SMALL = {
@@ -187,35 +112,221 @@ _SEEING: dict[str, tuple[str, dict[str, Any]]] = {
 
 def transformers_families() -> Iterator[tuple[str, Make]]:
     """Small models of transformers, of text and of images."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import transformers
 
     for kind, (name, words) in (*_LANGUAGE.items(), *_SEEING.items()):
 
-        def make(device: str, kind: str = kind, name: str = name, words: dict[str, Any] = words) -> Subject:
+        def make(kind: str = kind, name: str = name, words: dict[str, Any] = words) -> Subject:
             sees = kind in _SEEING
-            try:
-                usual = _PICTURE | (_SMALL if name.startswith(("ViT", "DeiT", "Beit")) else {}) if sees else _SMALL
-                config = transformers.AutoConfig.for_model(kind, **{**usual, **words})
-                with torch.device(device):
-                    model = getattr(transformers, name)(config)
-            except Exception as error:  # a version of transformers without it
-                raise NotBuilt(f"{name}: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}") from None
+            usual = _PICTURE | (_SMALL if name.startswith(("ViT", "DeiT", "Beit")) else {}) if sees else _SMALL
+            model = getattr(transformers, name)(transformers.AutoConfig.for_model(kind, **{**usual, **words}))
             if sees:
                 side = 64 if kind in ("segformer", "poolformer") else 32
-                inputs = {"pixel_values": torch.rand(BATCH, 3, side, side, device=device)}
-                return Subject(model, inputs, torch.randint(2, (BATCH,), device=device), name)
-            tokens = torch.randint(3, 200, (BATCH, 16), device=device)
-            inputs = {"input_ids": tokens}
-            if kind in ("t5", "bart"):
-                inputs["decoder_input_ids"] = tokens
-            return Subject(model, inputs, tokens, name)
+                return Subject(
+                    model, {"pixel_values": torch.rand(BATCH, 3, side, side)}, torch.randint(2, (BATCH,)), name
+                )
+            tokens = torch.randint(3, 200, (BATCH, 16))
+            more = {"decoder_input_ids": tokens} if kind in ("t5", "bart") else {}
+            return Subject(model, {"input_ids": tokens, **more}, tokens, name)
 
         yield kind, make
 
 
-SOURCES: dict[str, Callable[[], Iterator[tuple[str, Make]]]] = {
-    "study": study,
-    "transformers": transformers_families,
-    "timm": timm_families,
+SOURCES: dict[str, tuple[str, Callable[[], Iterator[tuple[str, Make]]] | None]] = {
+    "study": ("plain, residual, recurrent and attention networks of our own", None),
+    "transformers": ("small models of transformers, one of each architecture", transformers_families),
+    "timm": ("one model of each family of timm, as it is there", None),
 }
+
+
+# The check.
+
+
+def state(model: nn.Module) -> dict[str, Tensor]:
+    """All parameters, by every name they have, and buffers, copied."""
+    values = (*model.named_parameters(remove_duplicate=False), *model.named_buffers())
+    return {name: value.detach().clone() for name, value in values}
+
+
+def different(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
+    """Names of what differs, NaN being equal to NaN."""
+    return [name for name in one if not torch.equal(one[name].nan_to_num(), other[name].nan_to_num())]
+
+
+@torch.no_grad()
+def answer(subject: Subject) -> Tensor:
+    """What the model puts out in evaluation, its mode kept."""
+    modes = {module: module.training for module in subject.model.modules()}
+    subject.model.eval()
+    result = first(subject.call()).clone()
+    for module, mode in modes.items():
+        module.training = mode
+    return result
+
+
+def trained(subject: Subject, kept: dict[str, Tensor], log: Path | None = None) -> tuple[dict[str, Tensor], Any]:
+    """The state after a few steps from `kept`, and the watch that writes `log`, if one does."""
+    model = subject.model
+    model.load_state_dict(kept, strict=False)
+    torch.manual_seed(1)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-4)
+    seen = None if log is None else watch(model, EVERY, report=lambda event: None, to=log)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        value = loss(subject.call(), subject.targets)
+        value.backward()
+        optimizer.step()
+        if seen is not None:
+            seen.step(value)
+    if seen is not None:
+        seen.close()
+    return state(model), seen
+
+
+def infinite(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Layers and columns whose number is neither finite nor missing; a log has these as text."""
+    return [
+        f"{row['layer']}.{column}"
+        for row in rows
+        for column, value in row.items()
+        if (isinstance(value, float) and not math.isfinite(value)) or value in ("nan", "inf", "-inf")
+    ]
+
+
+def is_finite(subject: Subject) -> bool:
+    """Whether outputs, loss and gradients of the model are finite."""
+    outputs = subject.call()
+    value = loss(outputs, subject.targets)
+    value.backward()
+    found = [first(outputs), value, *(p.grad for p in subject.model.parameters() if p.grad is not None)]
+    subject.model.zero_grad(set_to_none=True)
+    return all(bool(tensor.isfinite().all()) for tensor in found)
+
+
+def unaccounted(plan: Plan, before: dict[str, Tensor], after: dict[str, Tensor]) -> list[str]:
+    """The parameters of which the plan says nothing, or something that did not happen."""
+    wrong = []
+    for row in plan:
+        old, new = before[row.name], after[row.name]
+        if row.action == "left alone":
+            right = torch.equal(old, new) and bool(row.reason)
+        elif row.action in CONSTANTS:
+            right = bool((new == CONSTANTS[row.action]).all())
+        else:  # drawn, or tied to what is
+            right = row.action.startswith("tied to") or not torch.equal(old, new)
+        if not right:
+            wrong.append(row.name)
+    return wrong
+
+
+def examine(subject: Subject) -> dict[str, Any]:
+    """Diagnose, watch and initialize one model, and tell what was wrong with that."""
+    model = subject.model.train()
+    kept = state(model)
+    finite = is_finite(subject)
+    model.load_state_dict(kept, strict=False)
+    outputs = answer(subject)
+    noise, begin = torch.get_rng_state(), time.perf_counter()
+    found = diagnose(model, subject.inputs, subject.targets, loss=loss)
+    seconds = time.perf_counter() - begin
+    rows = found.records()
+    told: dict[str, Any] = {
+        "diagnose changed": different(kept, state(model)),
+        "diagnose drew random numbers": not torch.equal(noise, torch.get_rng_state()),
+        "diagnose changed the mode": not all(module.training for module in model.modules()),
+        "diagnose left gradients": any(p.grad is not None for p in model.parameters()),
+        "diagnose changed the outputs": not torch.allclose(outputs, answer(subject), rtol=0, atol=0, equal_nan=True),
+        "diagnose: not finite": finite and infinite(rows),
+    }
+    plain, _ = trained(subject, kept)
+    with TemporaryDirectory() as folder:
+        watched, seen = trained(subject, kept, log := Path(folder, "watch.jsonl"))
+        history = [row for text in log.read_text("utf-8").splitlines() for row in json.loads(text)["layers"]]
+    told |= {
+        "watch changed the training": different(plain, watched),
+        f"watch took {seen.samples} samples": seen.samples != STEPS // EVERY,
+        "watch: not finite": finite and infinite(history),
+    }
+    model.load_state_dict(kept, strict=False)
+    before, plan = state(model), initialize_(model, recipe="paper", seed=0)
+    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    told["the plan lacks"] = sorted(names ^ {row.name for row in plan})
+    told["initialized otherwise than planned"] = unaccounted(plan, before, state(model))
+    wrong = [f"{text} {what if isinstance(what, list) else ''}".strip() for text, what in told.items() if what]
+    return {
+        "variant": subject.variant, "parameters": sum(p.numel() for p in model.parameters()), "layers": len(rows),
+        "watched layers": len({row["layer"] for row in history}), "finite": finite, "diagnose s": round(seconds, 3),
+        "findings": [finding.kind for finding in found.findings],
+        "warnings": [finding.kind for finding in found.warnings],
+        "events": [event.kind for event in seen.events], "wrong": wrong,
+    }  # fmt: skip
+
+
+def part() -> list[str]:
+    rows = []
+    for source, entry in timing.kept("families-cpu")["sources"].items():
+        tried = [row for row in entry["models"].values() if "skipped" not in row]
+        right = [row for row in tried if not row["wrong"]]
+        version = f", {source} {entry['version']}" if entry.get("version") else ""
+        counts = len(tried), len(entry["models"]) - len(tried), len(right), sum(bool(row["findings"]) for row in right)
+        rows.append(
+            [
+                SOURCES[source][0], *map(str, counts), f"{statistics.median(row['diagnose s'] for row in right):.2g} s",
+                f"{timing.where(entry)}, PyTorch {entry['machine']['torch']}{version}",
+            ]
+        )  # fmt: skip
+    header = ["models", "tried", "not tried, for time", "as they should be", "called sick", "`diagnose`, median", "on"]
+    return timing.markdown(header, rows)[:-1]
+
+
+def real_models() -> list[str]:
+    """Of six models of full size on a GPU, for docs/performance.md."""
+    record = timing.kept("real_models-cuda")
+    names = ["parameters", "drawn", "constant", "left alone", "tied"]
+    rows = [
+        [
+            name, *(f"{row[key]:,}" for key in names), f"{row['init s']:.2f}",
+            "yes" if not row["unaccounted"] else ", ".join(row["unaccounted"]), "yes" if row["finite"] else "no",
+        ]
+        for name, row in record["models"].items() if "parameters" in row
+    ]  # fmt: skip
+    return [
+        f"Real models from timm and transformers, {timing.where(record)};",
+        "`python -m paper.health.zoo` tries more:", "",
+        *timing.markdown(["model", *names, "seconds", "all accounted for", "output and gradient finite"], rows),
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = timing.arguments(__doc__)
+    parser.add_argument("--from", dest="sources", default="transformers", help="some of: %(default)s")
+    parser.add_argument("--only", default="", help="models whose name contains this")
+    options = parser.parse_args()
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    warnings.simplefilter("ignore")
+    if options.write and options.only:
+        parser.error(f"--write keeps the models of a source as a whole; leave out --only {options.only}.")
+    record = timing.kept("families-cpu")
+    for source in options.sources.split(","):
+        if (families := SOURCES[source][1]) is None:
+            parser.error(f"{source} was measured once and is not rebuilt here; leave it out.")
+        entry: dict[str, Any] = {"machine": timing.machine("cpu"), "models": {}}
+        entry["version"] = getattr(sys.modules.get(source), "__version__", None)
+        for family, make in families():
+            if options.only not in family:
+                continue
+            torch.manual_seed(0)
+            try:
+                row = examine(make())
+            except Exception as error:
+                row = {"wrong": [f"{type(error).__name__}: {error}"[:300]], "findings": [], "diagnose s": math.nan}
+            entry["models"][family] = row
+            print(f"{source}/{family:24} {row['wrong'] or 'as it should be'}", flush=True)
+        if options.write:
+            record["sources"][source] = entry
+            timing.write("families-cpu", record)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from stiefel_init.lab.report.tables import Table
-from stiefel_init.lab.study.significance import different, holm, verdicts
+from stiefel_init.lab.report import plots
+from stiefel_init.lab.report.tables import Table, wrapped
+from stiefel_init.lab.study.significance import holm
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.record import Record
 from stiefel_init.schemes import MuP, Orthogonal, Scheme, get
 
-from ..experiment import Options
-from ..results import Results, write_table
+from ..experiment import titled
 from ..tables.protocol import IMAGES, TABULAR_WIDTH
-from .kit import DEEP, Data, Grid, Setting, Tuned, TunedStudy
+from ..verdicts import different, verdicts
+from .kit import DEEP, MISSING, WORKS, Data, Grid, Setting, Tuned, TunedStudy, by_depth, spread
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FAST = ", fast ends"
 """What a name ends with if the first and the last layer learn √depth times as fast as the others, by a cosine."""
@@ -46,7 +49,6 @@ _SCHEMES = {
     "mup √2": Initialization(MuP(math.sqrt(2))),
 }
 NAMES = tuple(_SCHEMES)
-BASELINES = NAMES[len(OURS) :]
 FAST_NAMES = tuple(name + FAST for name in NAMES)
 EVERY = _SCHEMES | {name + FAST: each._replace(fast=True) for name, each in _SCHEMES.items()}
 """All of them with one rate for all layers, then all of them with fast ends."""
@@ -64,7 +66,6 @@ DOWNLOADED = ("pima", "ionosphere")
 """Tables that do not come with scikit-learn: the study goes on without them."""
 TABLES = ("cancer", "wine", "diabetes", *DOWNLOADED)
 """Without Adult, which has as many rows as MNIST and would cost as much."""
-SPEED = "rivals-speed"
 
 
 def _grid(
@@ -77,13 +78,10 @@ class Baselines(TunedStudy[str]):
     """Initializations by other authors and ours in plain networks, each at its best rate."""
 
     name = "baselines"
-    aliases = ("rivals",)
-    stem = "rivals"  # what its records have been called
     title = "Which initialization?"
     page = "baselines"
     seeds = 10
     quick_seeds = 3
-    files = (SPEED,)
     optional = DOWNLOADED
     order = (*IMAGES, "digits", *TABLES)
     hopeless = 0.5
@@ -130,84 +128,33 @@ class Baselines(TunedStudy[str]):
         """Its records without what this study does not ask."""
         return [record.scored() for record in super().select(records, quick=quick)]
 
-    def evidence(self, results: Results) -> Any:
-        """The records of the study, and how fast its networks learned."""
-        return self.read(results.records_of(self.stem), results.table(SPEED), self.seeds)
-
-    def read(self, records: Mapping[Cell, Record], speed: Sequence[Mapping[str, Any]], seeds: int) -> Tuned[str] | None:
-        """What records and the table of speeds say."""
-        found = self.found_in(records, seeds)
-        return None if found is None else replace(found, speed=_mean_speeds(speed))
-
-    def show(self, records: list[Record], options: Options) -> None:
-        """Print the tables, keep how fast networks learned, and draw the picture."""
-        from .baseline_page import numbers
-
-        by_cell = {record.cell: record for record in records}
-        rows = self.speed(by_cell, Problems(None, options.data), self.count(options), options.quick)
-        if rows:
-            print(f"wrote {write_table(rows, options.out / f'{SPEED}.csv')}")
-        found = self.read(by_cell, rows, self.count(options))
-        if found is None:
-            print("The rates of no setting are chosen yet, so that there is nothing to compare.")
-            return
-        for table in self.tables(found):
-            table.show()
-        for data in found.data:
-            for table in numbers(found, data):
-                replace(table, title=f"{data}: {table.title}").show()
-        self.write_pictures(found, options)
-
-    def speed(
-        self, records: Mapping[Cell, Record], tasks: Problems, seeds: int, quick: bool
-    ) -> list[dict[str, object]]:
-        """Of each compared network: the steps to 90 % of its final accuracy, and its seconds."""
-        rows: list[dict[str, object]] = []
-        for cell in (cell for search in self.searches(quick) for cell in search.compared(seeds, records)):
-            if (record := records.get(cell)) is None:
-                continue
-            epochs, task = epochs_to(record), tasks(cell)
-            steps = None if epochs is None else epochs * math.ceil(task.size / min(cell.batch or task.size, task.size))
-            where = {"dataset": cell.dataset, "depth": cell.depth, "shots": cell.shots or 0}
-            took = {"steps": "" if steps is None else steps, "seconds": round(record.seconds, 3)}
-            rows.append({**where, "start": self.contender(cell), "seed": cell.seed, **took})
-        return rows
-
     def tables(self, evidence: Tuned[str]) -> list[Table]:
-        """What was wanted, the verdicts, and who is best where."""
-        from . import baseline_page as page
+        """Who is best where; with one rate for all layers, how often ours is better, and the rates that work."""
+        names, first = {marked(name): name for name in NAMES}, evidence.data[0]
+        rates = by_depth(
+            f"{first}: rates that work ({WORKS:.0%} of the best score), the highest over the lowest", evidence, names,
+            lambda name, depth: evidence.working_text(Setting(first.dataset, depth), name),
+        )  # fmt: skip
+        return [leaders(evidence), verdict_counts(evidence), rates]
 
-        return [page.wanted(evidence), page.verdict_counts(evidence), page.leaders(evidence)]
-
-    def pictures(self, evidence: Tuned[str]) -> dict[str, Any]:
+    def pictures(self, evidence: Tuned[str]) -> dict[str, Figure]:
         """Which initialization, at which depth."""
-        from .baseline_page import over_depth
-
         return {self.name: over_depth(evidence)}
 
     def section(self, evidence: Tuned[str]) -> list[str]:
-        """The page: where a baseline wins, the picture, the tables, and a section for each baseline."""
-        from .baseline_page import page
-
-        return page(evidence, self.shown(evidence), self.tables(evidence), self)
-
-
-def _mean_speeds(speed: Sequence[Mapping[str, Any]]) -> dict[tuple[Setting, str], dict[str, float]]:
-    """Mean steps to 90 % of the final accuracy, and mean seconds."""
-    values: dict[tuple[Setting, str], dict[str, list[float]]] = {}
-    for row in speed:
-        key = Setting(row["dataset"], int(row["depth"]), int(row["shots"]) or None), str(row["start"])
-        for what in ("steps", "seconds"):
-            if row[what] not in ("", None):
-                values.setdefault(key, {}).setdefault(what, []).append(float(row[what]))
-    return {key: {what: float(np.mean(each)) for what, each in of.items()} for key, of in values.items()}
+        """Where a baseline wins, the picture, the tables."""
+        wins = _wins(duels(evidence), over_depths(evidence))
+        return [*self.shown(evidence), *wins, "", *WORDS, "", *titled(self.tables(evidence))]
 
 
-def epochs_to(record: Record, share: float = 0.9) -> int | None:
-    """The first epoch after which the test accuracy was 90 % of the last one; None where it was taken only once."""
-    if record.metric.name != "accuracy" or len(record.tested) < 2 or not math.isfinite(record.score):
-        return None
-    return next(epoch for epoch, score in zip(record.tested, record.test_score) if score >= share * record.score)
+WORDS = wrapped(
+    f"Our initializations are {', '.join(OURS)}; `recipe` is what `initialize_(model)` does. "
+    "*fast ends*: the first and the last layer learn √depth times as fast as the others, by a warm-up and a cosine to "
+    "zero; every baseline gets the same. Elsewhere all layers have one constant rate. Our best in a setting is the one "
+    "that did best among the networks that chose the rates; the best baseline is the best of those compared. One mean "
+    "is shown to be above another by Welch's test, p < 0.05 by Holm for all comparisons. Epochs: "
+    f"{', '.join(f'{name} {count}' for name, count in EPOCHS.items())}, tables {TABLE_EPOCHS}; few-shot {STEPS} steps."
+)
 
 
 def is_fast(name: str) -> bool:
@@ -215,19 +162,14 @@ def is_fast(name: str) -> bool:
     return name.endswith(FAST)
 
 
-def best_of_ours(
-    found: Tuned[str], setting: Setting, *, fast: bool = False, among: Container[str] = MINE
-) -> tuple[str, np.ndarray] | None:
+def best_of_ours(found: Tuned[str], setting: Setting, *, fast: bool = False) -> tuple[str, np.ndarray] | None:
     """Our initialization that did best in a setting among the networks that chose the rates, and its scores.
 
     To choose it by the scores themselves would favour ours: the best of several is high by chance.
     """
-    scores = found.of(setting)
-    ours = [name for name in scores if name in among and is_fast(name) == fast]
-    if not ours:
-        return None
-    best = max(ours, key=lambda name: max(found.tuned[setting, name].values()))
-    return best, scores[best]
+    scores = {name: values for name, values in found.of(setting).items() if name in MINE and is_fast(name) == fast}
+    best = max(scores, key=lambda name: max(found.tuned[setting, name].values()), default=None)
+    return None if best is None else (best, scores[best])
 
 
 class Duel(NamedTuple):
@@ -243,35 +185,24 @@ class Duel(NamedTuple):
 
 Pair = tuple[Setting, str, str, np.ndarray, np.ndarray]
 """Where, the baseline, the name of ours, its scores, the baseline's."""
-WORDS = {"better": "wins", "worse": "loses"}
+VERDICT = {"better": "wins", "worse": "loses"}
 
 
-def _questions(found: Tuned[str], ours: str | None = None) -> list[list[Pair]]:
-    """All baselines of a setting that were trained in one way, each beside our best or the one of that name."""
-    questions = []
+def _pairs(found: Tuned[str]) -> list[Pair]:
+    """All baselines in all settings, each beside our best that was trained in the same way."""
+    pairs = []
     for setting, fast in product(found.settings, (False, True)):
-        mine = best_of_ours(found, setting, fast=fast, among=MINE if ours is None else {ours + FAST * fast})
-        if mine is not None:
+        if (mine := best_of_ours(found, setting, fast=fast)) is not None:
             others = {name: each for name, each in found.of(setting).items() if is_fast(name) == fast}
-            questions.append([(setting, name, *mine, each) for name, each in others.items() if name not in MINE])
-    return questions
+            pairs += [(setting, name, *mine, each) for name, each in others.items() if name not in MINE]
+    return pairs
 
 
-def duels(found: Tuned[str], ours: str | None = None, *, apart: bool = False) -> list[Duel]:
-    """Every baseline in every setting against our best initialization there.
-
-    Args:
-        found: The records.
-        ours: The name of one of ours, to take it instead of the best.
-        apart: Whether each setting is a question by itself, whose comparisons share the level among themselves;
-            otherwise all settings share it.
-    """
-    questions = _questions(found, ours)
-    results = []
-    for pairs in questions if apart else [[pair for question in questions for pair in question]]:
-        for (setting, name, our_name, *_), each in zip(pairs, verdicts([(theirs, mine) for *_, mine, theirs in pairs])):
-            results.append(Duel(setting, name, our_name, each.gain, WORDS.get(each.word, each.word)))
-    return results
+def duels(found: Tuned[str]) -> list[Duel]:
+    """Every baseline in every setting against our best initialization there; all share the level."""
+    pairs = _pairs(found)
+    told = verdicts([(theirs, mine) for *_, mine, theirs in pairs])
+    return [Duel(*pair[:3], each.gain, VERDICT.get(each.word, each.word)) for pair, each in zip(pairs, told)]
 
 
 def over_depths(found: Tuned[str]) -> list[Duel]:
@@ -281,15 +212,125 @@ def over_depths(found: Tuned[str]) -> list[Duel]:
     depths, and held against zero by Student's test; Holm at 0.05 for all baselines and data.
     """
     pools: dict[tuple[Data, str], list[np.ndarray]] = {}
-    for setting, name, _, mine, theirs in (pair for question in _questions(found) for pair in question):
+    for setting, name, _, mine, theirs in _pairs(found):
         count = min(len(theirs), len(mine))
         pools.setdefault((setting.data, name), []).append(theirs[:count] - mine[:count])
     means = {key: np.mean([each[: min(map(len, pool))] for each in pool], axis=0) for key, pool in pools.items()}
     means = {key: values for key, values in means.items() if len(values) > 1 and np.isfinite(values).all()}
-    corrected = holm([different(values) for values in means.values()])
-    return [
-        Duel(
-            data, name, "", gain := float(values.mean()), "not shown" if p >= 0.05 else "wins" if gain > 0 else "loses"
-        )
-        for ((data, name), values), p in zip(means.items(), corrected)
-    ]
+    results = []
+    for ((data, name), values), p in zip(means.items(), holm([different(values) for values in means.values()])):
+        gain = float(values.mean())
+        results.append(Duel(data, name, "", gain, "not shown" if p >= 0.05 else "wins" if gain > 0 else "loses"))
+    return results
+
+
+def _wins(results: Sequence[Duel], pooled: Sequence[Duel]) -> list[str]:
+    """Where a baseline wins, in a setting or with all depths taken together."""
+    heads = {
+        "**Where a baseline wins:**": results,
+        "**Where a baseline wins with all depths taken together** (mean difference to our best, seed by seed; "
+        "Student's test, p < 0.05 by Holm for all baselines and data):": pooled,
+    }
+    lines = []
+    for head, all_of in heads.items():
+        places: dict[str, list[str]] = {}
+        for duel in all_of:
+            if duel.verdict == "wins":
+                over = f" over {duel.ours}" if duel.ours else ""
+                places.setdefault(duel.baseline, []).append(f"{duel.where} ({duel.gain:+.1f}{over})")
+        if places:
+            lines += [head, "", *(f"- {name}: {'; '.join(where)}" for name, where in places.items()), ""]
+    if not any(duel.verdict == "wins" for duel in results):
+        lines += ["**In no single setting is a baseline shown to win.**"]
+    ahead = sum(duel.gain > 0 for duel in results)
+    return [*lines, f"A baseline has a higher mean than our best in {ahead} of {len(results)} comparisons."]
+
+
+def verdict_counts(found: Tuned[str]) -> Table:
+    """Each baseline against the best of ours: a column for each depth, counted over the data."""
+    counts = Counter((duel.baseline, duel.where.depth, word) for duel in duels(found) for word in ("", duel.verdict))
+
+    def text(name: str, depth: int) -> str:
+        wins, losses, total = (counts[name, depth, word] for word in ("wins", "loses", ""))
+        return f"{losses}/{total}" + (f", wins {wins}" if wins else "") if total else MISSING
+
+    title = "data on which ours is shown to be better, of all"
+    return by_depth(title, found, {name: name for name in NAMES if name not in MINE}, text)
+
+
+def leaders(found: Tuned[str]) -> Table:
+    """Our best initialization and the best baseline, for data and depths; bold where one is shown to be ahead."""
+    best: dict[tuple[str, int], Duel] = {}
+    for duel in duels(found):
+        key = str(duel.where.data) + FAST * is_fast(duel.baseline), duel.where.depth
+        best[key] = max(best.get(key, duel), duel, key=lambda each: each.gain)
+
+    def text(data: str, depth: int) -> str:
+        if (duel := best.get((data, depth))) is None:
+            return MISSING
+        ahead = {"loses": duel.ours, "wins": duel.baseline}.get(duel.verdict)
+        told = []
+        for name in (duel.ours, duel.baseline):
+            mean = spread(found.scores[duel.where, name]).partition(" ±")[0]
+            mark = "**" if name == ahead else ""
+            told.append(f"{mark}{name.partition(',')[0]} {mean}{mark}")
+        return ", ".join(told)
+
+    rows = {name: name for name in (str(data) + end for data in found.data for end in ("", FAST))}
+    return by_depth("our best initialization, then the best baseline", found, rows, text)
+
+
+def marked(name: str) -> str:
+    """A name, with a word where it is ours."""
+    return f"{name} (ours)" if name in MINE else name
+
+
+SETS = 2
+"""Data sets that are drawn: the first of the study, with all their rows."""
+DARK = 12.0
+"""Points behind the best from which on all is one colour."""
+
+
+def over_depth(found: Tuned[str]) -> Figure:
+    """A panel for each data set and way to train: mean accuracy of each initialization at each depth, ours first.
+
+    The colour says how far one is behind the best of its depth in the same panel; the best is bold.
+    """
+    sets = [data for data in found.data if data.shots is None and _classes(found, data)][:SETS]
+    means = {
+        (where.data, is_fast(name), where.depth, name.removesuffix(FAST)): float(np.maximum(values, 0).mean())
+        for (where, name), values in found.scores.items()
+        if where.data in sets
+    }
+    panels = [panel for panel in product(sets, (False, True)) if any(key[:2] == panel for key in means)]
+    of_name = {name: np.mean([m for key, m in means.items() if key[-1] == name] or [0.0]) for name in NAMES}
+    names = sorted(NAMES, key=lambda name: (name not in MINE, -of_name[name]))
+    width, height = 1.3 + 0.85 * len({depth for *_, depth, _ in means}), 1.4 + 0.27 * len(names)
+    label = "Which initialization, at which depth: test accuracy"
+    figure, axes = plots.figure(max(len(panels), 1), size=(width, height), label=label)
+    for axis, (data, fast) in zip(axes[0], panels):
+        depths = sorted({key[2] for key in means if key[:2] == (data, fast)})
+        values = np.array([[means.get((data, fast, depth, name), np.nan) for depth in depths] for name in names])
+        behind = np.nanmax(values, axis=0) - values
+        axis.imshow(behind, cmap="YlGnBu", vmin=0, vmax=DARK, aspect="auto")
+        for (row, column), far in np.ndenumerate(behind):
+            if not np.isnan(far):
+                look = {"color": "white" if far > 0.6 * DARK else "black", "fontweight": "normal" if far else "bold"}
+                text = f"{values[row, column]:.1f}"
+                axis.text(column, row, text, ha="center", va="center", fontsize=8, **look)
+        axis.grid(visible=False)
+        axis.tick_params(length=0)
+        axis.set_xticks(range(len(depths)), [f"{depth:,}" for depth in depths])
+        axis.set(title=f"{data}{FAST * fast}", xlabel="layers")
+        axis.set_yticks(range(len(names)), list(map(marked, names)) if axis is axes[0, 0] else [])
+        for label_of, name in zip(axis.get_yticklabels(), names):
+            label_of.set_fontweight("bold" if name in MINE else "normal")
+    figure.suptitle(
+        "Mean test accuracy (%), each initialization at its best rate;\ndarker: further behind the best of its column"
+    )
+    return figure
+
+
+def _classes(found: Tuned[str], data: Data) -> bool:
+    """Whether it is a problem of classes: errors are below zero."""
+    return all(values.max() > 0 for (where, _), values in found.scores.items() if where.dataset == data.dataset)

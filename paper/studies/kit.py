@@ -6,18 +6,20 @@ import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.study.rates import best_first
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 
-from ..experiment import Trained
+from ..experiment import Options, Trained
+from ..results import Results
 
 WORKS = 0.9
 """A rate works if its networks reach this share of the best score of any contender at any rate."""
@@ -98,6 +100,8 @@ class Search(Generic[Contender]):
     """First seed of the compared networks; no network that chooses a rate has one of them."""
     hopeless: float = 0.0
     """A contender whose best rate reaches less than this share of the best of its setting gets `FEW` seeds."""
+    dead: float = -math.inf
+    """One that reaches no more than this gets none."""
     ties_to_largest: bool = False
     """Whether the largest of equally good rates is taken, not the smallest."""
 
@@ -136,7 +140,8 @@ class Search(Generic[Contender]):
             cell.with_seed(seed)
             for seed in range(self.first, self.first + seeds)
             for key, (times, cell) in best.items()
-            if seed < self.first + FEW or reached[key][times] >= share_of(top[key[0]], self.hopeless)
+            if reached[key][times] > self.dead
+            and (seed < self.first + FEW or reached[key][times] >= share_of(top[key[0]], self.hopeless))
         ]
 
     def samples(
@@ -148,6 +153,23 @@ class Search(Generic[Contender]):
             if cell in records and (number := value(records[cell])) is not None:
                 found.setdefault((setting_of(cell), self.contender(cell)), []).append(number)
         return {key: np.array(values) for key, values in found.items()}
+
+
+Row = TypeVar("Row")
+Column = TypeVar("Column")
+
+
+def grid_of(
+    title: str, rows: Mapping[str, Row], columns: Mapping[str, Column], text: Callable[[Row, Column], str]
+) -> Table:
+    """A table of what `text` says of each row and column; rows without anything are left out."""
+    made = [[name, *(text(row, column) for column in columns.values())] for name, row in rows.items()]
+    return Table(title, ["", *columns], [row for row in made if any(told not in ("", MISSING) for told in row[1:])])
+
+
+def by_depth(title: str, found: Tuned[Any], rows: Mapping[str, Row], text: Callable[[Row, int], str]) -> Table:
+    """The same with a column for each depth."""
+    return grid_of(title, rows, {f"{depth:,} layers": depth for depth in found.depths()}, text)
 
 
 def share_of(best: float, share: float) -> float:
@@ -177,8 +199,6 @@ class Tuned(Generic[Contender]):
     settings: Sequence[Setting]
     """Those with compared networks, in the order of the page."""
     quick: bool
-    speed: Mapping[Key[Contender], Mapping[str, float]] = field(default_factory=dict)
-    """How fast networks learned, where that was kept."""
 
     @property
     def scores(self) -> Mapping[Key[Contender], np.ndarray]:
@@ -190,9 +210,9 @@ class Tuned(Generic[Contender]):
         """That of the settings, in their order."""
         return list(dict.fromkeys(setting.data for setting in self.settings))
 
-    def depths(self, data: Data | None = None) -> list[int]:
-        """Of all settings, or of those on some data."""
-        return sorted({setting.depth for setting in self.settings if data in (None, setting.data)})
+    def depths(self) -> list[int]:
+        """Of all settings."""
+        return sorted({setting.depth for setting in self.settings})
 
     def of(self, setting: Setting) -> dict[Contender, np.ndarray]:
         """The scores of all contenders in a setting."""
@@ -209,10 +229,6 @@ class Tuned(Generic[Contender]):
         if (setting, contender) not in self.tuned:
             return MISSING
         return "none" if (width := self.working(setting, contender)) is None else f"× {width:g}"
-
-    def seeds(self) -> str:
-        """How many there are: one number, or from the fewest to the most."""
-        return " to ".join(map(str, sorted({f(map(len, self.scores.values())) for f in (min, max)})))
 
 
 class Grid(NamedTuple):
@@ -236,6 +252,7 @@ class TunedStudy(Trained, Generic[Contender]):
     tuning_seeds: ClassVar[tuple[int, ...]] = (1000, 1001)
     first_seed: ClassVar[int] = 2000
     hopeless: ClassVar[float] = 0.0
+    dead: ClassVar[float] = -math.inf
     measures: ClassVar[Mapping[str, Callable[[Record], float | None]]] = {SCORE: quality}
 
     @abstractmethod
@@ -277,26 +294,31 @@ class TunedStudy(Trained, Generic[Contender]):
         stages = ((*search.tuning, *search.compared(self.seeds, records)) for search in self.searches(quick))
         return [records[cell] for stage in stages for cell in stage if cell in records]
 
-    def found_in(self, records: Mapping[Cell, Record], seeds: int) -> Tuned[Contender] | None:
-        """What the records have of the study, full or quick: the one with more, since the two may share some."""
-        forms = [self._form(records, seeds, quick) for quick in (False, True)]
-        most = max(forms, key=lambda form: len(form.scores))  # of equal ones, the full study
-        return most if most.scores else None
+    def evidence(self, results: Results) -> Any:
+        """What the records of the full study say."""
+        return self.found_in(results.records_of(self.label(quick=False)), self.seeds)
 
-    def _form(self, records: Mapping[Cell, Record], seeds: int, quick: bool) -> Tuned[Contender]:
+    def show(self, records: list[Record], options: Options) -> None:
+        """Print the tables and draw the pictures."""
+        found = self.found_in({record.cell: record for record in records}, self.count(options), quick=options.quick)
+        if found is None:
+            print("The rates of no setting are chosen yet, so that there is nothing to compare.")
+            return
+        for table in self.tables(found):
+            table.show()
+        self.write_pictures(found, options)
+
+    def found_in(self, records: Mapping[Cell, Record], seeds: int, *, quick: bool = False) -> Tuned[Contender] | None:
+        """What the records have of the study; None if there is nothing to compare."""
         searches = self.searches(quick)
         samples = {
             name: _joined(search.samples(seeds, records, value) for search in searches)
             for name, value in self.measures.items()
         }
-        settings = {setting for setting, _ in samples[SCORE]}
-        return Tuned(
-            _joined(search.by_rate(records) for search in searches),
-            _joined(search.best(records) for search in searches),
-            samples,
-            [setting for setting in self.all_settings(quick) if setting in settings],
-            quick,
-        )
+        compared = {setting for setting, _ in samples[SCORE]}
+        reached, best = (_joined(of(records) for of in each) for each in zip(*((s.by_rate, s.best) for s in searches)))
+        settings = [setting for setting in self.all_settings(quick) if setting in compared]
+        return Tuned(reached, best, samples, settings, quick) if settings else None
 
 
 Value = TypeVar("Value")
@@ -319,6 +341,7 @@ def _searches(kind: type[TunedStudy[Any]], quick: bool) -> tuple[Search[Any], ..
             for seed in study.tuning_seeds[: 2 if setting.depth < DEEP and not quick else 1]
         )
         final = cache(lambda contender, setting, times: study.cell(contender, setting, times, quick=quick))
-        return Search(tuning, study.contender, final, study.first_seed, 0.0 if quick else study.hopeless)
+        least = (0.0, -math.inf) if quick else (study.hopeless, study.dead)
+        return Search(tuning, study.contender, final, study.first_seed, *least)
 
     return tuple(map(search, study.stages[quick]))

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from stiefel_init.lab.report import plots
-from stiefel_init.lab.report.tables import Table
-from stiefel_init.lab.study.significance import Verdict, bonferroni, verdicts
+from stiefel_init.lab.report.tables import Table, wrapped
 from stiefel_init.lab.train.cell import Cell, OptimizerName, ScheduleName
-from stiefel_init.lab.train.record import Record
 
-from ..experiment import Options
-from ..results import Results
+from ..experiment import titled
 from ..tables.protocol import IMAGES, TABULAR_WIDTH
-from .kit import MISSING, SCORE, WORKS, Data, Grid, Key, Setting, Tuned, TunedStudy, quality, spread
+from ..verdicts import Verdict, verdicts
+from .kit import SCORE, WORKS, Grid, Key, Setting, Tuned, TunedStudy, grid_of, quality, spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,8 +60,6 @@ TABLE = "cancer"
 DEPTHS = (100, 300, 1000)
 DEEPEST = DEPTHS[-1]
 SHOTS = 8
-MARGIN = 0.5
-"""Points of accuracy by which a way may be worse and still count as not worse."""
 
 
 class Way(NamedTuple):
@@ -87,25 +84,8 @@ def _images(depth: int, shots: int | None = None) -> tuple[Setting, ...]:
     return tuple(Setting(dataset, depth, shots) for dataset in IMAGES)
 
 
-class Measure(NamedTuple):
-    """Something measured of a trained network."""
-
-    title: str
-    value: Callable[[Record], float | None]
-    """Of a record; more is better."""
-    digits: int = 1
-
-
 def _less(value: float | None) -> float | None:
     return None if value is None else -value
-
-
-ACCURACY = Measure("test accuracy (%) at the best rate", quality)
-MEASURES = (
-    Measure("log loss on the test part", lambda record: _less(record.log_loss), 3),
-    Measure("expected calibration error (%)", lambda record: _less(record.calibration)),
-    Measure("test accuracy (%) under noise of standard deviation 0.3 in the inputs", lambda record: record.noisy),
-)
 
 
 class OnTheSet(TunedStudy[Way]):
@@ -118,7 +98,10 @@ class OnTheSet(TunedStudy[Way]):
     quick_seeds = 3
     order = ("digits", *IMAGES, TABLE)
     tuning_seeds, first_seed = (3000, 3001), 4000  # not the baselines', so that no network is in both studies
-    measures: ClassVar = {SCORE: quality, **{measure.title: measure.value for measure in MEASURES}}
+    measures: ClassVar = {
+        SCORE: quality, "log loss": lambda record: _less(record.log_loss),
+        "calibration": lambda record: _less(record.calibration), "accuracy under noise": lambda record: record.noisy,
+    }  # fmt: skip
     stages: ClassVar = {
         False: (  # what costs most last
             (Grid(_images(DEEPEST), _ways(ON_SET_COSINE, FREE, ENDS, FREE_ENDS)),),
@@ -154,95 +137,48 @@ class OnTheSet(TunedStudy[Way]):
             ends=math.sqrt(depth) if how.fast_ends else 1.0,
         )  # fmt: skip
 
-    def evidence(self, results: Results) -> Any:
-        """The records of the study."""
-        return self.found_in(results.records_of(self.name), self.seeds)
-
-    def show(self, records: list[Record], options: Options) -> None:
-        """Print the tables and draw the pictures."""
-        found = self.found_in({record.cell: record for record in records}, self.count(options))
-        if found is not None:
-            for table in self.tables(found):
-                table.show()
-            self.write_pictures(found, options)
-
     def tables(self, evidence: Tuned[Way]) -> list[Table]:
-        """Targets, scores, rates that work, verdicts, and the other measures."""
-        ways = [way for way in EVERY if any(way == other for _, other in evidence.scores)]
+        """Scores, rates that work, and verdicts counted over settings."""
+        ways = {str(way): way for way in EVERY if any(way == other for _, other in evidence.scores)}
+        columns = {str(setting): setting for setting in evidence.settings if setting.depth != 300}
 
-        def table(title: str, value: Callable[[Key[Way]], str]) -> Table:
-            rows = [[str(way), *(value((setting, way)) for setting in evidence.settings)] for way in ways]
-            rows = [row for row in rows if any(text not in ("", MISSING) for text in row[1:])]
-            return Table(title, ["", *map(str, evidence.settings)], rows)
+        def table(title: str, text: Callable[[Key[Way]], str]) -> Table:
+            return grid_of(title, ways, columns, lambda way, setting: text((setting, way)))
 
-        def judged(title: str, measure: Measure, against: Mapping[str, str], margin: float | None) -> Table:
-            found = {(duel.setting, duel.way): duel.verdict for duel in duels(evidence, measure, against, margin)}
+        judged = {measure: each for measure in self.measures if (each := duels(evidence, measure))}
+        against = {way: way for way in ways if any(str(duel.way) == way for each in judged.values() for duel in each)}
 
-            def text(key: Key[Way]) -> str:
-                if (verdict := found.get(key)) is None:
-                    return ""
-                return f"{verdict.word} ({verdict.gain:+.{measure.digits}f}, p = {verdict.p:.2g})"
+        def counted(way: str, measure: str) -> str:
+            words = Counter(duel.verdict.word for duel in judged[measure] if str(duel.way) == way)
+            return f"{words['better']} : {words['worse']}, of {words.total()}"
 
-            return table(title, text)
-
-        free = "against the same initialization trained freely"
-        made = [
-            Table("what was wanted", ["", "found", ""], [list(target) for target in targets(evidence)]),
-            table(ACCURACY.title, lambda key: spread(evidence.scores.get(key))),
+        title = "better : worse than the same initialization trained freely, of all settings"
+        return [
+            table("test accuracy (%) at the best rate", lambda key: spread(evidence.scores.get(key))),
             table(
-                "the best rate, times 0.001/√depth",
-                lambda key: f"{evidence.best[key]:g}" if key in evidence.best else MISSING,
+                f"rates that work ({WORKS:.0%} of the best), highest over lowest", lambda k: evidence.working_text(*k)
             ),
-            table(
-                f"rates that work ({WORKS:.0%} of the best score of the setting): the highest over the lowest",
-                lambda key: evidence.working_text(*key),
-            ),
-            judged(f"{free}, accuracy", ACCURACY, AGAINST, MARGIN),
-            judged("on the set against the Stiefel manifold, accuracy", ACCURACY, {ON_SET: STIEFEL}, MARGIN),
+            grid_of(title, against, {"accuracy" if each == SCORE else each: each for each in judged}, counted),
         ]
-        for measure in MEASURES:
-            samples, digits = evidence.samples[measure.title], measure.digits
-            texts = {key: spread(values, digits) for key, values in samples.items()}
-            made.append(table(measure.title, lambda key, texts=texts: texts.get(key, MISSING)))  # type: ignore[misc]
-            made.append(judged(f"{free}, {measure.title}", measure, AGAINST, None))
-        return [each for each in made if each.rows]
 
     def pictures(self, evidence: Tuned[Way]) -> dict[str, Figure]:
-        """The score over the rate, and the rates that work over the depth."""
-        return {self.name: over_rates(evidence), f"{self.name}-rates": over_depth(evidence)}
+        """The score over the rate."""
+        return {self.name: over_rates(evidence)}
 
     def section(self, evidence: Tuned[Way]) -> list[str]:
-        """What was run and how verdicts are made, before pictures and tables."""
-        return [self._run(evidence), "", *WORDS, "", *super().section(evidence)[2:]]
-
-    def _run(self, found: Tuned[Way]) -> str:
-        line = f"**{self.title}** {len(found.settings)} settings, {found.seeds()} seeds each."
-        if found.quick:
-            return (
-                f"{line} These are records of `stiefel-init reproduce on-the-set --quick`, on digits alone; the full "
-                f"study (MNIST, Fashion-MNIST and a table, up to {DEEPEST:,} layers, {self.seeds} seeds) was not run."
-            )
-        asked = {
-            (setting, way.how)
-            for stage in self.stages[False]
-            for grid in stage
-            for setting, way in product(grid.settings, grid.contenders)
-        }
-        missing = sorted(f"{setting} ({how})" for setting, how in asked - {(s, way.how) for s, way in found.scores})
-        return line + (f" Not run: {'; '.join(missing)}." if missing else " All of the study was run.")
+        """Pictures, what the ways are, and tables."""
+        return [*self.shown(evidence), *WORDS, "", *titled(self.tables(evidence))]
 
 
-WORDS = [
-    "Ways: *free*, Adam; *on the set*, `stiefel-adam`; *Stiefel manifold*, the same without the ones; *cosine*, a",
-    "warm-up and a cosine to zero instead of a constant rate; *then free*, half of the steps on the set, then free",
-    "at a sixteenth of the rate and a cosine to zero; *gains*, with a cosine, members times a learned gain for",
-    "each layer; *fast ends*, with a cosine, the first and the last layer at √depth times the rate of the others.",
-    "Each way of each initialization has its best rate, chosen by networks with other seeds and a third of the epochs.",
-    "",
-    "*better*, *worse*: the means differ (Welch's test; p times the comparisons in the table is below 0.05).",
-    f"*not worse*: by less than {MARGIN} points, likewise. *not shown*: neither. In brackets: the difference of",
-    "means, more being better, and the corrected p.",
-]
+WORDS = wrapped(
+    "Ways: *free*, Adam; *on the set*, `stiefel-adam`; *Stiefel manifold*, the same without the ones; *cosine*, a "
+    "warm-up and a cosine to zero instead of a constant rate; *then free*, half of the steps on the set, then free at "
+    "a sixteenth of the rate and a cosine; *gains*, with a cosine, members times a learned gain for each layer; *fast "
+    "ends*, with a cosine, the first and the last layer at √depth times the rate of the others. Each way of each "
+    "initialization has its best rate, chosen by networks with other seeds and a third of the epochs. *Better*, "
+    "*worse*: Welch's test, p < 0.05 by Holm for all comparisons of the measure. Noise: of deviation 0.3 in the "
+    f"inputs. {EPOCHS} epochs on images, {TABLE_EPOCHS} on the table, {STEPS} steps on a few images."
+)
 
 
 class Duel(NamedTuple):
@@ -254,75 +190,17 @@ class Duel(NamedTuple):
     verdict: Verdict
 
 
-def duels(found: Tuned[Way], measure: Measure, against: Mapping[str, str], margin: float | None = None) -> list[Duel]:
-    """Every way against another one of the same initialization, in every setting that has both."""
-    samples = found.scores if measure is ACCURACY else found.samples[measure.title]
-
-    def other(setting: Setting, way: Way) -> Way:
-        """Free training by the same schedule, or, where that was not run, by the constant one."""
-        same = way._replace(how=against[way.how])
-        return same if (setting, same) in samples or same.how != FREE_COSINE else way._replace(how=FREE)
-
-    pairs = [(setting, way, other(setting, way)) for setting, way in samples if way.how in against]
-    pairs = [pair for pair in pairs if (pair[0], pair[2]) in samples]
-    values = [(samples[setting, way], samples[setting, other]) for setting, way, other in pairs]
-    words = verdicts(values, bonferroni, margin, 0.05 / max(len(pairs), 1))
-    return [Duel(*pair, word) for pair, word in zip(pairs, words)]
-
-
-class Target(NamedTuple):
-    """Something the method was meant to reach."""
-
-    what: str
-    found: str
-    reached: str
-
-
-def targets(found: Tuned[Way]) -> list[Target]:
-    """What was wanted, and what the records have of it."""
-    rows = []
-    deepest, hundred = Setting("mnist", DEEPEST), Setting("mnist", 100)
-    kept = (ON_SET, ON_SET_COSINE, ENDS)
-    reached = {
-        how: float(found.scores[deepest, Way("stiefel", how)].mean())
-        for how in (*kept, FREE, FREE_COSINE, FREE_ENDS)
-        if (deepest, Way("stiefel", how)) in found.scores
-    }
-    if on_set := {how: mean for how, mean in reached.items() if how in kept}:
-        text = ", ".join(f"{how} {mean:.1f} %" for how, mean in reached.items())
-        rows.append(Target("uniform members, 1,000 layers, MNIST: 95 %", text, _yes(max(on_set.values()) >= 95)))
-    for scheme, name in SCHEMES.items():
-        widths = {how: found.working(hundred, Way(scheme, how)) for how in (*kept, FREE)}
-        if any(widths[how] is not None for how in kept):
-            text = ", ".join(f"{how} {'none' if width is None else f'× {width:g}'}" for how, width in widths.items())
-            what = f"{name}, 100 layers, MNIST: rates that work, × 64"
-            rows.append(Target(what, text, _yes(max(widths[how] or 0 for how in kept) >= 64)))
-    pairs = product((Setting(dataset, 100) for dataset in IMAGES), SCHEMES)
-    return rows + [row for setting, scheme in pairs if (row := _at_best(found, setting, scheme)) is not None]
-
-
-def _at_best(found: Tuned[Way], setting: Setting, scheme: str) -> Target | None:
-    """The best schedule on the set beside the best free one."""
-    here = {way.how: values for way, values in found.of(setting).items() if way.scheme == scheme}
-    groups = (ON_SET, ON_SET_COSINE, RELEASED, GAIN, ENDS), (FREE, FREE_COSINE, FREE_ENDS)
-    ours, free = ({how: values for how, values in here.items() if how in group} for group in groups)
-    if not free or not ours:
-        return None
-    a, b = (max(group, key=lambda how: float(group[how].mean())) for group in (ours, free))
-    comparisons = 2 * len(SCHEMES)
-    (verdict,) = verdicts(
-        [(ours[a], free[b])], lambda p: [min(1.0, comparisons * each) for each in p], MARGIN, 0.05 / comparisons
-    )
-    text = (
-        f"{a} {ours[a].mean():.2f} %, {b} {free[b].mean():.2f} % "
-        f"({verdict.word}, {verdict.gain:+.2f}, p = {verdict.p:.2g})"
-    )
-    what = f"{SCHEMES[scheme]}, {setting}: not worse than free training"
-    return Target(what, text, _yes(verdict.word in ("better", "not worse")))
-
-
-def _yes(reached: bool) -> str:
-    return "reached" if reached else "not reached"
+def duels(found: Tuned[Way], measure: str = SCORE) -> list[Duel]:
+    """Every way against the free one of the same initialization, in every setting that has both."""
+    samples, pairs = found.samples[measure], []
+    for setting, way in samples:
+        other = way._replace(how=AGAINST.get(way.how, ""))
+        if other.how == FREE_COSINE and (setting, other) not in samples:  # not run: by the constant rate
+            other = way._replace(how=FREE)
+        if (setting, other) in samples:
+            pairs.append((setting, way, other))
+    told = verdicts([(samples[setting, way], samples[setting, other]) for setting, way, other in pairs])
+    return [Duel(*pair, verdict) for pair, verdict in zip(pairs, told)]
 
 
 def _line(how: str) -> dict[str, Any]:
@@ -342,39 +220,12 @@ def over_rates(found: Tuned[Way]) -> Figure:
                 if rates := found.tuned.get((setting, Way(scheme, how))):
                     axis.plot(*zip(*sorted(rates.items())), **_line(how))
             axis.set(xscale="log", ylim=(0, 102))
-            ticks = sorted({times for (where, _), rates in found.tuned.items() if where == setting for times in rates})
-            axis.set_xticks(ticks, [f"{times:g}" for times in ticks])
+            times = sorted({times for (where, _), rates in found.tuned.items() if where == setting for times in rates})
+            axis.set_xticks(times, [f"{each:g}" for each in times])
             axis.set_xticks([], minor=True)
             axis.set_title(f"{setting}\n{SCHEMES[scheme]}", fontsize=9)
         row[0].set_ylabel("test accuracy (%)")
     for axis in axes[-1]:
         axis.set_xlabel("times 0.001/√depth")
-    plots.legend(drawn, max(axes.flat, key=lambda axis: len(axis.lines)))
-    return drawn
-
-
-def over_depth(found: Tuned[Way]) -> Figure:
-    """Rates that work, the highest over the lowest, over the depth: a panel for each data set and initialization."""
-    sets = [data for data in found.data if data.shots is None]
-    deep = [data for data in sets if len(found.depths(data)) > 1] or sets[:1]
-    panels: list[tuple[Data, str]] = list(product(deep, SCHEMES))
-    drawn, axes = plots.figure(len(panels), size=(3.3, 3.1), label="Rates that work, over the depth")
-    for axis, (data, scheme) in zip(axes[0], panels):
-        depths = found.depths(data)
-        for how in HOW:
-            points = [
-                (setting.depth, found.working(setting, Way(scheme, how)) or 0.5)
-                for setting in found.settings
-                if setting.data == data and (setting, Way(scheme, how)) in found.tuned
-            ]
-            if points:
-                axis.plot(*zip(*points), **_line(how))
-        axis.set(xscale="log", yscale="log", xlabel="depth", ylim=(0.4, 1500))
-        axis.set_title(f"{data}, {SCHEMES[scheme]}", fontsize=9)
-        axis.set_xticks(depths, [f"{depth:,}" for depth in depths])
-        axis.set_xticks([], minor=True)
-        axis.set_yticks([0.5, 1, 4, 16, 64, 256, 1024], ["none", "× 1", "× 4", "× 16", "× 64", "× 256", "× 1,024"])
-        axis.set_yticks([], minor=True)
-    axes[0, 0].set_ylabel("highest rate that works / lowest")
     plots.legend(drawn, max(axes.flat, key=lambda axis: len(axis.lines)))
     return drawn

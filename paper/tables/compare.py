@@ -1,4 +1,4 @@
-"""Our records beside the published numbers: mean, interval, difference and verdict for each.
+"""Our records beside the published numbers: mean, interval, difference and verdict for each, and why they disagree.
 
 A published number in tables 1, 2 and 5 is a single run, so it is compared with the 95 % prediction interval for one
 more run of ours; those in table 3 are means of 50 repeats, so two means are compared.
@@ -23,11 +23,18 @@ COLLAPSED_WITHIN = 1.0
 """A classifier has collapsed if it does no better than its data set's floor, within this (%)."""
 REPEATS = 50
 """Repeats behind a published mean of table 3."""
+CHANCE, SEEN, UNSEEN, NONE = "chance", "collapse", "unseen collapse", "unexplained"
+REASONS = {
+    CHANCE: "by itself no further out than the furthest of so many runs of ours would be (p ≥ 0.05 / judged numbers)",
+    SEEN: "one of the two collapsed and the other did not, and our seeds do both",
+    UNSEEN: "the same, but none of our seeds is on their side",
+    NONE: "none of these",
+}
+"""Why a published number disagrees with ours; the first that holds is given."""
 
 
 @cache
 def _quantile(freedom: int) -> float:
-    """Student's, for a two-sided interval of 95 %."""
     return float(stats.t.isf(0.025, freedom))
 
 
@@ -40,17 +47,14 @@ class Comparison:
 
     @property
     def mean(self) -> float:
-        """Our mean."""
         return float(self.scores.mean())
 
     @property
     def std(self) -> float:
-        """Our standard deviation over seeds."""
         return float(self.scores.std(ddof=1)) if len(self.scores) > 1 else math.nan
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval of our mean (Student)."""
         return self._around(1 / len(self.scores))
 
     @property
@@ -75,7 +79,6 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """Ours minus theirs."""
         return self.mean - self.published.value
 
     @property
@@ -87,7 +90,6 @@ class Comparison:
 
     @property
     def collapsed(self) -> int:
-        """How many of our seeds ended at the floor."""
         floor = CATALOG[self.published.dataset].floor
         return 0 if floor is None else int((self.scores <= floor + COLLAPSED_WITHIN).sum())
 
@@ -107,15 +109,34 @@ class Comparison:
         return low - 0.005 <= self.published.value <= high + 0.005
 
     @property
-    def verdict(self) -> str:
-        """In words."""
+    def one_run(self) -> float:
+        """p of one more run of ours, or one more mean, being as far from ours as the published number (two-sided)."""
+        n, distance = len(self.scores), abs(self.difference)
+        if self.published.std is not None:
+            return float(2 * stats.norm.sf(self.standard_errors))
+        if self.std == 0:
+            return 1.0 if distance < 0.005 else 0.0
+        return float(2 * stats.t.sf(distance / (self.std * math.sqrt(1 + 1 / n)), n - 1))
+
+    def reason(self, judged: int) -> str:
+        """Why it disagrees, as one of so many judged numbers; empty if it does not."""
+        if self.agrees or not self.judged:
+            return ""
+        highest = (CATALOG[self.published.dataset].floor or 0.0) + COLLAPSED_WITHIN
+        same = (self.scores <= highest) == (self.published.value <= highest)
+        if not same.all():
+            return SEEN if same.any() else UNSEEN
+        return CHANCE if self.one_run >= 0.05 / judged else NONE
+
+    def verdict(self, judged: int) -> str:
+        """As one of so many judged numbers."""
         n = len(self.scores)
         if not self.judged:
             return f"one seed only ({self.difference:+.2f})"
         if self.agrees:
             text = "agrees" if self.published.std is None else f"agrees ({self.standard_errors:.1f} SE)"
         else:
-            text = f"differs by {self.difference:+.2f}"
+            text = f"differs by {self.difference:+.2f} ({self.reason(judged)})"
         if 0 < self.collapsed < n:
             text += f"; {self.collapsed} of {n} seeds collapse"
         elif n and self.collapsed == n:
@@ -136,8 +157,8 @@ def setting(number: Published) -> str:
 
 
 def comparison_table(title: str, comparisons: Sequence[Comparison]) -> Table:
-    """Each published number with ours."""
-    rows = []
+    """Each published number beside ours."""
+    rows, judged = [], sum(comparison.judged for comparison in comparisons)
     for comparison in comparisons:
         p = comparison.published
         low, high = comparison.used
@@ -146,7 +167,7 @@ def comparison_table(title: str, comparisons: Sequence[Comparison]) -> Table:
         rows.append(
             [
                 setting(p), str(p.scheme), theirs, f"{comparison.mean:.2f}", interval, str(len(comparison.scores)),
-                f"{comparison.difference:+.2f}", comparison.verdict,
+                f"{comparison.difference:+.2f}", comparison.verdict(judged),
             ]
         )  # fmt: skip
     single = all(comparison.published.std is None for comparison in comparisons)

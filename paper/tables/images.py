@@ -19,11 +19,9 @@ from stiefel_init.theory import ACTIVATIONS
 from ..experiment import Claim, Trained
 from .compare import COLLAPSED_WITHIN
 from .protocol import DEPTHS, EPOCHS, IMAGES, SCHEMES, SHOTS, drawn, rate
-from .published import Published
-from .table import Duels, PaperTable
+from .table import PaperTable, best_in_every_row
 
 QUICK_EPOCHS = 1
-TF32 = "Trained in tf32, in which networks learn as well as in float32 ([performance.md](performance.md))."
 
 
 class Table1(PaperTable):
@@ -31,56 +29,37 @@ class Table1(PaperTable):
 
     name = "table1"
     title = "Table 1: depth"
-    labels = ("data set", "depth")
     seeds = 10
 
     def cell(self, dataset: str, scheme: str, depth: int, **setting: Any) -> Cell:
         """A hundred epochs at the paper's rate, in tf32: on a GPU twice as fast, and as good (docs/performance.md)."""
         return Cell(dataset, drawn(scheme), depth, epochs=EPOCHS, rate=rate(scheme, depth), precision="tf32")
 
-    def row(self, number: Published) -> tuple[str, ...]:
-        """A data set and a depth."""
-        return number.dataset, str(number.depth)
-
     def quick(self, cell: Cell) -> Cell | None:
-        """Three depths, one epoch."""
         chosen = cell.depth in (10, 50, 100)
         return replace(cell, epochs=QUICK_EPOCHS, precision="float32") if chosen else None
 
     def pictures(self, evidence: Sequence[Record]) -> dict[str, Any]:
-        """Accuracy over depth."""
         return {"results-table1": over_depth(evidence)}
 
-    def note(self, evidence: Sequence[Record]) -> list[str]:
-        """What the numbers are."""
-        return [*super().note(evidence), TF32]
-
     def claims(self, evidence: Sequence[Record] | None) -> list[Claim]:
-        """That it is the best when deep, and that it does not collapse."""
         scores = self.scores(evidence or ())
-        duels = Duels.of(
-            [
-                (f"{dataset}, depth {depth}", self.of_schemes(scores, dataset, depth))
-                for dataset, depth in product(IMAGES, range(40, 101, 10))
-            ]
+        best = best_in_every_row(
+            (f"{dataset}, depth {depth}", self.of_schemes(scores, dataset, depth))
+            for dataset, depth in product(IMAGES, range(40, 101, 10))
         )
-        lost, ended = {}, 0
-        for scheme in SCHEMES:
-            above = [
-                scores(self.cell(dataset, scheme, depth)) - (CATALOG[dataset].floor or 0)
-                for dataset, depth in product(IMAGES, DEPTHS)
-            ]
-            values = np.concatenate(above)
-            lost[scheme] = int((~(values > COLLAPSED_WITHIN)).sum())
-            ended = len(values) if scheme == "stiefel" else ended
-        claim = "No collapse up to depth 100 (table 1)"
-        if not ended:
-            collapse = Claim(claim, "not tested", "No records.")
-        else:
-            others = ", ".join(f"{scheme} {lost[scheme]}" for scheme in SCHEMES[1:])
-            text = f"{lost['stiefel']} of {ended} stiefel networks end at chance; of {ended} each: {others}."
-            collapse = Claim(claim, "does not hold" if lost["stiefel"] else "holds", text)
-        return [Claim("The best initialization at every depth from 40 on (table 1)", *duels.verdict()), collapse]
+        above = {
+            scheme: np.concatenate([scores(self.cell(d, scheme, depth)) - (CATALOG[d].floor or 0)
+                                    for d, depth in product(IMAGES, DEPTHS)])
+            for scheme in SCHEMES
+        }  # fmt: skip
+        lost = {scheme: int((~(values > COLLAPSED_WITHIN)).sum()) for scheme, values in above.items()}
+        claim, ended = "No collapse up to depth 100 (table 1)", len(above["stiefel"])
+        others = ", ".join(f"{scheme} {lost[scheme]}" for scheme in SCHEMES[1:])
+        text = f"{lost['stiefel']} of {ended} stiefel networks end at chance; of {ended} each: {others}."
+        collapse = Claim(claim, "does not hold" if lost["stiefel"] else "holds", text)
+        collapse = collapse if ended else Claim(claim, "not tested", "No records.")
+        return [Claim("The best initialization at every depth from 40 on (table 1)", *best), collapse]
 
 
 class Table2(PaperTable):
@@ -91,19 +70,13 @@ class Table2(PaperTable):
 
     name = "table2"
     title = "Table 2: activations"
-    labels = ("data set", "activation", "depth")
     seeds = 5
 
     def cell(self, dataset: str, scheme: str, depth: int, *, activation: str = "relu", **setting: Any) -> Cell:
-        """A hundred epochs at the paper's rate, in tf32, as in table 1."""
         return Cell(
             dataset, "lee direct" if scheme == "lee" else scheme, depth, activation=activation, epochs=EPOCHS,
             rate=rate(scheme, depth), precision="tf32",
         )  # fmt: skip
-
-    def row(self, number: Published) -> tuple[str, ...]:
-        """A data set, an activation and a depth."""
-        return number.dataset, number.activation, str(number.depth)
 
     def select(self, records: Mapping[Cell, Record], *, quick: bool = False) -> list[Record]:
         """Its records, and all seeds of the networks that it shares with table 1."""
@@ -114,12 +87,10 @@ class Table2(PaperTable):
         return list(selected.values())
 
     def quick(self, cell: Cell) -> Cell | None:
-        """MNIST, one depth, one epoch."""
         chosen = cell.depth == 50 and cell.dataset == IMAGES[0]
         return replace(cell, epochs=QUICK_EPOCHS, precision="float32") if chosen else None
 
     def claims(self, evidence: Sequence[Record] | None) -> list[Claim]:
-        """That little is lost with depth."""
         claim = "From depth 50 to 100 accuracy drops by less than one point for every activation (table 2)"
         scores = self.scores(evidence or ())
         losses, seeds = {}, set()
@@ -140,52 +111,28 @@ class Table2(PaperTable):
         complete = within == len(losses) == total
         return [Claim(claim, "holds" if complete else "holds in part" if within else "does not hold", text)]
 
-    def note(self, evidence: Sequence[Record]) -> list[str]:
-        """How much of the table there is."""
-        numbers = self.compare(evidence)
-        return [
-            "With the direct form of Lee's initialization. Except for Lee, the ReLU networks are those of table 1.",
-            f"We ran {len(numbers)} of the {len(self.published())} published numbers, "
-            f"{sum(number.judged for number in numbers)} of them with two or more seeds.",
-            TF32,
-        ]
-
 
 class Table3(PaperTable):
     """One to eight images per class, 100 full-batch steps; means of 50 repeats."""
 
     name = "table3"
     title = "Table 3: few shots"
-    labels = ("data set", "shots", "depth")
     seeds = 50
     quick_seeds = 3
 
     def cell(self, dataset: str, scheme: str, depth: int, *, shots: int | None = None, **setting: Any) -> Cell:
-        """A hundred steps at the paper's rate."""
         return Cell(dataset, drawn(scheme), depth, epochs=EPOCHS, batch=None, rate=rate(scheme, depth), shots=shots)
 
-    def row(self, number: Published) -> tuple[str, ...]:
-        """A data set, a number of images and a depth."""
-        return number.dataset, str(number.shots), str(number.depth)
-
     def quick(self, cell: Cell) -> Cell | None:
-        """One image of each class, depths 10 and 50."""
         return cell if cell.shots == 1 and cell.depth < 100 else None
 
     def claims(self, evidence: Sequence[Record] | None) -> list[Claim]:
-        """That it is the best."""
         scores = self.scores(evidence or ())
-        duels = Duels.of(
-            [
-                (f"{dataset}, {shots}-shot, depth {depth}", self.of_schemes(scores, dataset, depth, shots=shots))
-                for dataset, shots, depth in product(IMAGES, SHOTS, (10, 50, 100))
-            ]
+        best = best_in_every_row(
+            (f"{dataset}, {shots}-shot, depth {depth}", self.of_schemes(scores, dataset, depth, shots=shots))
+            for dataset, shots, depth in product(IMAGES, SHOTS, (10, 50, 100))
         )
-        return [Claim("The best initialization in every few-shot row (table 3)", *duels.verdict())]
-
-    def note(self, evidence: Sequence[Record]) -> list[str]:
-        """What the numbers are."""
-        return ["Test accuracy (%): our mean of 50 repeats, and the published mean in parentheses."]
+        return [Claim("The best initialization in every few-shot row (table 3)", *best)]
 
 
 class Figure3(Trained):
@@ -198,7 +145,6 @@ class Figure3(Trained):
     quick_seeds = 2
 
     def cells(self, seeds: int, *, quick: bool = False, records: Mapping[Cell, Record] | None = None) -> list[Cell]:
-        """A hundred steps at the paper's rate."""
         depths = (10, 30) if quick else DEPTHS
         return [
             Cell(d, drawn(s), depth, seed=seed, epochs=EPOCHS, batch=None, rate=rate(s, depth), shots=4)
@@ -206,11 +152,9 @@ class Figure3(Trained):
         ]
 
     def pictures(self, evidence: Sequence[Record]) -> dict[str, Any]:
-        """Accuracy over depth."""
         return {"results-figure3": over_depth(evidence, "4-shot test accuracy (%)")}
 
     def section(self, evidence: Sequence[Record]) -> list[str]:
-        """The picture."""
         return [f"## {self.title}", "", *self.shown(evidence)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
@@ -71,28 +71,29 @@ def _parse(row: dict[str, str]) -> Published:
 
 def layout(table: str) -> Table:
     """A table as the paper has it."""
-    numbers = published(table)
-    title = f"{table}: {TITLES[table]}"
-    if table == "figure1":
-        return Table(title, ["r"], [[f"{numbers[0].value:.4f}"]])
-    names, row = _LAYOUT[table]
-    if table in ("table1", "table3"):
-        return Table(title, [*names, *SCHEMES], _rows(numbers, row, lambda number: number.scheme))
-    columns = [f"{scheme} {depth}" for scheme in SCHEMES for depth in (50, 100)]
-    return Table(title, [*names, *columns], _rows(numbers, row, lambda number: f"{number.scheme} {number.depth}"))
-
-
-_LAYOUT: dict[str, tuple[list[str], Callable[[Published], tuple[str, ...]]]] = {
-    "table1": (["dataset", "depth"], lambda number: (number.dataset, str(number.depth))),
-    "table2": (["dataset", "activation"], lambda number: (number.dataset, number.activation)),
-    "table3": (["dataset", "shots", "depth"], lambda number: (number.dataset, str(number.shots), str(number.depth))),
-    "table5": (["dataset", "α"], lambda number: (number.dataset, f"{number.alpha:g}")),
-}
-
-
-def _rows(numbers: Sequence[Published], row: Any, column: Any) -> list[list[str]]:
-    table: dict[tuple[str, ...], dict[str, str]] = {}
+    numbers, names = published(table), LABELS.get(table, ())
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
     for number in numbers:
-        text = f"{number.value:.2f}" + (f" ± {number.std:.2f}" if number.std is not None else "")
-        table.setdefault(row(number), {})[column(number)] = text
-    return [[*key, *cells.values()] for key, cells in table.items()]
+        labels = tuple(f"{value:g}" if isinstance(value, float) else str(value) for value in _values(number, names))
+        column = "r" if number.scheme is None else number.scheme
+        column = column if "depth" in names or not names else f"{column} {number.depth}"
+        digits = 2 if names else 4
+        text = f"{number.value:.{digits}f}" + (f" ± {number.std:.2f}" if number.std is not None else "")
+        rows.setdefault(labels, {})[column] = text
+    order = {scheme: at for at, scheme in enumerate(SCHEMES)}
+    columns = sorted(
+        {c for cells in rows.values() for c in cells}, key=lambda c: (order.get(c.split()[0], 0), len(c), c)
+    )
+    header = ["α" if name == "alpha" else name for name in names]
+    cells = [[*labels, *(row[column] for column in columns)] for labels, row in rows.items()]
+    return Table(f"{table}: {TITLES[table]}", [*header, *columns], cells)
+
+
+def _values(number: Published, names: Sequence[str]) -> list[Any]:
+    return [getattr(number, name) for name in names]
+
+
+LABELS = {
+    "table1": ("dataset", "depth"), "table2": ("dataset", "activation"), "table3": ("dataset", "shots", "depth"),
+    "table5": ("dataset", "alpha"), "figure1": (),
+}  # fmt: skip

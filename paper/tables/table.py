@@ -1,22 +1,21 @@
-"""`PaperTable`, the base of the paper's tables; all of them compared; and `Duels`, the test of a claim."""
+"""`PaperTable`, the base of the paper's tables; all of them compared; and the test of a claim."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from stiefel_init.core.errors import StiefelError, unknown
 from stiefel_init.lab.report.tables import Table, summary
-from stiefel_init.lab.study.significance import greater_p
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 
 from ..experiment import Options, Trained, Verdict, registered
 from ..results import Results
+from ..verdicts import greater_p
 from .compare import Comparison, comparison_table
 from .protocol import SCHEMES
 from .published import TITLES, Published, published
@@ -26,8 +25,6 @@ class PaperTable(Trained):
     """A table of published numbers, each the score of one network or the mean of several."""
 
     of_paper = True
-    labels: ClassVar[tuple[str, ...]]
-    """The names of a row's labels."""
     numbers: ClassVar[str | None] = None
     """The table of the paper with its numbers, if it has another name."""
 
@@ -37,10 +34,6 @@ class PaperTable(Trained):
         alpha: float | None = None,
     ) -> Cell:  # fmt: skip
         """The network behind a number, with seed 0."""
-
-    @abstractmethod
-    def row(self, number: Published) -> tuple[str, ...]:
-        """The labels of the row that has a number: the data set first."""
 
     def quick(self, cell: Cell) -> Cell | None:
         """A short form of a network for the quick version; None to leave it out."""
@@ -54,7 +47,6 @@ class PaperTable(Trained):
         return [cell.with_seed(seed) for cell in settings for seed in range(seeds)]
 
     def published(self) -> tuple[Published, ...]:
-        """Its published numbers."""
         return published(self.numbers or self.name)
 
     def _of(self, number: Published) -> Cell:
@@ -71,7 +63,6 @@ class PaperTable(Trained):
 
     @staticmethod
     def scores(records: Sequence[Record]) -> Scores:
-        """The records' scores by setting."""
         return Scores(records)
 
     def of_schemes(self, scores: Scores, dataset: str, depth: int, **setting: Any) -> dict[str, np.ndarray]:
@@ -79,7 +70,6 @@ class PaperTable(Trained):
         return {scheme: scores(self.cell(dataset, scheme, depth, **setting)) for scheme in SCHEMES}
 
     def comparison(self, records: Sequence[Record]) -> Table:
-        """Every published number beside ours."""
         numbers = self.compare(records)
         agree, judged = sum(number.agrees for number in numbers), sum(number.judged for number in numbers)
         title = (
@@ -98,38 +88,12 @@ class PaperTable(Trained):
             summary(chosen, title=f"{self.label(True)}, {dataset}").show()
 
     def tables(self, evidence: Sequence[Record]) -> list[Table]:
-        """One column per scheme: our mean, the published number in parentheses; our best is bold."""
-        scores = self.scores(evidence)
-        rows: dict[tuple[str, ...], dict[str, Published]] = {}
-        for number in self.published():
-            rows.setdefault(self.row(number), {})[str(number.scheme)] = number
-        places = [list(dict.fromkeys(column)) for column in zip(*rows)]  # the order in which the paper has them
-        order = sorted(rows, key=lambda row: [place.index(text) for place, text in zip(places, row)])
-        less_is_better = {record.cell.setting for record in evidence if record.metric.less_is_better}
-        lines = []
-        for labels in order:
-            numbers = rows[labels]
-            means = {s: float(x.mean()) for s, number in numbers.items() if len(x := scores(self._of(number)))}
-            pick = min if any(self._of(number) in less_is_better for number in numbers.values()) else max
-            best = pick(means.values()) if len(means) > 1 else None
-            line = [*labels]
-            for scheme in SCHEMES:
-                mean = means.get(scheme)
-                ours = "—" if mean is None else f"**{mean:.2f}**" if mean == best else f"{mean:.2f}"
-                line.append(f"{ours} ({numbers[scheme].value:.2f})")
-            lines.append(line)
-        return [Table("", [*self.labels, *SCHEMES], lines)]
+        """Every published number beside ours."""
+        return [self.comparison(evidence)]
 
     def section(self, evidence: Sequence[Record]) -> list[str]:
-        """Picture and table."""
-        (table,) = self.tables(evidence)
-        return [
-            f"## {self.title}", "", *self.note(evidence), "", *self.shown(evidence), *table.markdown(), "",
-        ]  # fmt: skip
-
-    def note(self, evidence: Sequence[Record]) -> list[str]:
-        """What the numbers are."""
-        return ["Test accuracy (%): the mean of our seeds, and the published number in parentheses."]
+        """None: results.md begins with its pictures, and has one table for all of the paper's."""
+        return []
 
 
 class Scores:
@@ -167,40 +131,26 @@ def comparisons(name: str | None, results: Results) -> list[Table]:
     return compared
 
 
-@dataclass(frozen=True)
-class Duels:
-    """`stiefel` against the best other scheme in each row: (name of the row, that scheme, stiefel's scores, its own).
+def best_in_every_row(settings: Iterable[tuple[str, Mapping[str, np.ndarray]]]) -> tuple[Verdict, str]:
+    """Whether `stiefel` is the best in every row, given as (name, scores of each scheme), and the evidence.
 
-    A difference counts as shown if Welch's one-sided test has p < 0.05/(number of comparisons in the claim), so that
-    chance does not decide a claim made of many comparisons.
+    Rows without two seeds of each are left out. A difference to the best other counts as shown if Welch's one-sided
+    test has p < 0.05/rows, so that chance does not decide a claim made of many comparisons.
     """
-
-    rows: list[tuple[str, str, np.ndarray, np.ndarray]]
-
-    @classmethod
-    def of(cls, settings: Sequence[tuple[str, Mapping[str, np.ndarray]]]) -> Duels:
-        """From the scores of each scheme in each row; rows without two seeds of each are left out."""
-        rows = []
-        for name, scores in settings:
-            if any(len(values) < 2 for values in scores.values()):
-                continue
+    rows = []
+    for name, scores in settings:
+        if all(len(values) > 1 for values in scores.values()):
             other = max((s for s in scores if s != "stiefel"), key=lambda s: scores[s].mean())
             rows.append((name, other, scores["stiefel"], scores[other]))
-        return cls(rows)
-
-    def verdict(self) -> tuple[Verdict, str]:
-        """Whether stiefel is the best in every row, and the evidence."""
-        if not self.rows:
-            return "not tested", "No records."
-        level = 0.05 / len(self.rows)
-        best = [row for row in self.rows if row[2].mean() > row[3].mean()]
-        clear = [row for row in best if greater_p(row[2], row[3]) < level]
-        lost = [row for row in self.rows if row[2].mean() <= row[3].mean()]
-        text = (
-            f"stiefel has the highest mean in {len(best)} of {len(self.rows)} rows, significantly (p < {level:.4f}) in "
-        )
-        text += f"{len(clear)}."
-        if lost:
-            parts = (f"{name}: {other} {b.mean():.2f}, stiefel {a.mean():.2f}" for name, other, a, b in lost)
-            text += f" Not best: {'; '.join(parts)}."
-        return ("holds" if len(best) == len(self.rows) else "holds in part" if best else "does not hold"), text
+    if not rows:
+        return "not tested", "No records."
+    level = 0.05 / len(rows)
+    best = [row for row in rows if row[2].mean() > row[3].mean()]
+    clear = sum(greater_p(row[2], row[3]) < level for row in best)
+    text = (
+        f"stiefel has the highest mean in {len(best)} of {len(rows)} rows, significantly (p < {level:.4f}) in {clear}."
+    )
+    lost = (f"{n}: {o} {b.mean():.2f}, stiefel {a.mean():.2f}" for n, o, a, b in rows if a.mean() <= b.mean())
+    if len(best) < len(rows):
+        text += f" Not best: {'; '.join(lost)}."
+    return ("holds" if len(best) == len(rows) else "holds in part" if best else "does not hold"), text

@@ -99,9 +99,6 @@ class StiefelMLPClassifier(_Initialized, MLPClassifier):  # type: ignore[misc]
             `stiefel_init.schemes.names()` or a `Scheme` is used for every layer instead, with zero biases:
             `"stiefel"` is the paper. The others as in `MLPClassifier`.
 
-    Raises:
-        StiefelError: in `fit`, for an unknown scheme.
-
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn.preprocessing import StandardScaler
@@ -119,9 +116,6 @@ class StiefelMLPRegressor(_Initialized, MLPRegressor):  # type: ignore[misc]
 
     Args:
         scheme: As in `StiefelMLPClassifier`; the others as in `MLPRegressor`.
-
-    Raises:
-        StiefelError: in `fit`, for an unknown scheme.
 
     >>> x = np.linspace(-3, 3, 300)[:, None]
     >>> y = np.sin(2 * x[:, 0])

@@ -16,8 +16,9 @@ def test_labels_that_turn_to_noise_make_the_loss_jump() -> None:
     judge = Judge()
     for step, loss in enumerate([2.0, 1.0, 0.5, 0.3, 0.3, 0.35]):
         assert kinds(judge, step, loss) == []
-    assert kinds(judge, 6, 2.4) == [("loss jumps", False)]
-    assert kinds(judge, 7, 0.3) == [("loss jumps", True)]
+    assert kinds(judge, 6, 2.4) == []  # one batch may be odd
+    assert kinds(judge, 7, 2.3) == [("loss jumps", False)]
+    assert kinds(judge, 8, 0.3) == [("loss jumps", True)]
 
 
 def test_rules_at_initialization_are_asked_until_the_loss_has_come_down() -> None:

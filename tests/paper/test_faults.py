@@ -79,6 +79,6 @@ def test_a_row_says_what_is_reported_of_a_fault_and_of_its_twin() -> None:
 def test_what_reports_state_are_causes_of_the_catalogue() -> None:
     causes = {fault.cause for fault in FAULTS.values()}
     stated = {cause for several in score.STATES.values() for cause in several}
-    assert stated - causes == {"attention scores not scaled"}  # a rule without a program here
+    assert stated <= causes
     known = {*AT_INITIALIZATION, *IN_TRAINING, "evaluated in training mode", "weights are all zero"}
     assert {kind.partition("/")[0] for kind in score.STATES} - known == {"inputs are not finite"}

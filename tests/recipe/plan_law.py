@@ -7,7 +7,26 @@ import re
 import numpy as np
 
 from stiefel_init import check
-from stiefel_init.recipe.plan import Row
+from stiefel_init.recipe.plan import Plan, Row
+
+
+def ends(plan: Plan, end: str) -> set[str]:
+    """The weights that the plan calls a stem or a head."""
+    return {row.name for row in plan if row.reason.startswith(end)}
+
+
+def kernels(row: Row, value: np.ndarray) -> np.ndarray:
+    """The matrices in a kernel of Flax or Keras, by hand."""
+    count = int(row.action.split(" of ")[0].split()[-1]) if " of " in row.action else 1
+    if row.name.endswith("bias"):
+        return value.reshape(1, -1, 1)
+    if row.name.split(".")[-2] in ("query", "key", "value"):  # (inputs, heads, size)
+        return value.reshape(1, len(value), -1).mT
+    if row.name.split(".")[-2] in ("out", "attention_output"):  # (heads, size, outputs)
+        return value.reshape(1, -1, value.shape[-1]).mT
+    if value.ndim == 4:
+        value = value.transpose(2, 0, 1, 3)
+    return value.reshape(-1, count, value.shape[-1] // count).transpose(1, 2, 0)
 
 
 def holds(row: Row, matrices: np.ndarray) -> bool:

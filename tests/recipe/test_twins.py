@@ -37,7 +37,7 @@ class Network(NamedTuple):
         return [(f"layer{i}", 8 if i else 1, 2 if self.conv and i == 1 else 1) for i in range(self.hidden)]
 
 
-NETWORKS = [Network(False, 3, "relu"), Network(True, 3, "relu"), Network(True, 5, "silu")]
+NETWORKS = [Network(False, 10, "relu"), Network(True, 3, "relu"), Network(True, 5, "silu")]
 IMAGE = jnp.ones((1, 8, 8, 1))
 
 

@@ -189,40 +189,6 @@ def test_rotations_have_gaussian_angles_of_their_spread(sampled: Draw, spread: f
     assert stats.kstest(theta, stats.norm(0, 1.2 * spread / math.sqrt(3)).cdf).pvalue < FALSE_ALARM
 
 
-@pytest.mark.parametrize("shape", [(3, 6), (6, 3), (2, 8)], ids=str)
-def test_a_rectangular_rotation_turns_the_identity(sampled: Draw, shape: tuple[int, int]) -> None:
-    """Its groups have equal entries, and taken together they are the square rotation's."""
-    p, q = min(shape), max(shape)
-    W = sampled("rotation 0.3", 50, *shape, 1)
-    wide = W if shape[0] == p else W.mT
-    grouped = wide.reshape(50, p, p, q // p)
-    np.testing.assert_allclose(grouped, grouped[..., :1].repeat(q // p, -1), atol=1e-14)
-    square = grouped[..., 0] * math.sqrt(q // p)
-    assert check(square).ok
-    assert (np.linalg.det(square) > 0).all()
-
-
-def test_a_large_rotation_forgets_where_it_started(sampled: Draw) -> None:
-    """3 × 3: the angle of spread 30 is uniform; of spread 0.3 it is not."""
-    for spread, uniform in ((30, True), (0.3, False)):
-        W = sampled(f"rotation {spread}", COUNT, 3, 3, 1)
-        sine = ((W - W.mT)[:, [2, 0, 1], [1, 2, 0]]).sum(1) / math.sqrt(12)
-        theta = np.arctan2(sine, (np.trace(W, axis1=1, axis2=2) - 1) / 2)
-        assert (stats.kstest(theta, stats.uniform(-math.pi, 2 * math.pi).cdf).pvalue > FALSE_ALARM) == uniform
-
-
-def test_where_no_side_divides_the_other_stiefel_is_drawn(sampled: Draw) -> None:
-    for scheme, shape in itertools.product(("permutation", "identity", "rotation"), ((2, 5), (5, 2), (4, 6))):
-        np.testing.assert_array_equal(sampled(scheme, 5, *shape, 1), sampled("stiefel", 5, *shape, 1))
-
-
-def test_stiefel_is_uniform_on_the_set(sampled: Draw) -> None:
-    W = sampled("stiefel", COUNT, 2, 5, 1)
-    assert check(W).ok
-    assert beta_pvalue(W) > FALSE_ALARM / 8
-    assert haar_pvalue(W) < 1e-30  # which is not Haar
-
-
 # Lee's matrices are fixed.
 
 

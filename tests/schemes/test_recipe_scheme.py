@@ -35,7 +35,9 @@ class Plain(nn.ModuleList):
 
 
 @pytest.mark.parametrize(
-    "widths", [(784, 64, 64, 64, 10), (64, 64, 64, 10), (9, 32, 32, 1), (1, 16, 16, 16, 3), (20, 30, 40, 5)], ids=str
+    "widths",
+    [(784, *[64] * 7, 10), (64, *[64] * 9, 10), (9, *[32] * 6, 1), (1, *[16] * 9, 3), (20, *[30, 40] * 3, 5)],
+    ids=str,
 )
 def test_the_laboratory_starts_where_initialize_does(widths: tuple[int, ...]) -> None:
     model = Plain(*widths)

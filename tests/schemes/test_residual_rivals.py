@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from stiefel_init import draw
 from stiefel_init.lab import Cell
-from stiefel_init.torch import audit, initialize_
+from stiefel_init.torch import initialize_
 
 WIDTH, HEADS, BLOCKS = 32, 4, 3
 
@@ -281,13 +281,3 @@ MADE_FOR = {"t-fixup": "transformers", "mimetic": "transformers", "skip-init": "
 @pytest.mark.parametrize(("scheme", "kind"), MADE_FOR.items())
 def test_plain_networks_of_the_laboratory_are_refused(scheme: str, kind: str) -> None:
     assert_refused(lambda: Cell("digits", scheme), [f"scheme='{scheme}' is for {kind}", "plain"])
-
-
-def test_an_audit_sees_nothing_wrong_with_them() -> None:
-    for scheme in ("t-fixup", "mimetic"):
-        model = transformer()
-        initialize_(model, scheme, seed=0)
-        assert not audit(model).alarms
-    model = residual(Residual(()), Residual(norm=True))
-    initialize_(model, "skip-init", seed=0)
-    assert not audit(model).alarms

@@ -11,7 +11,9 @@ import pytest
 import typer.main
 from paper.__main__ import app as maintainers
 from paper.results import Results
-from paper.studies import architectures
+from paper.zoo import Zoo
+from paper.zoo.entry import AUTHOR, OURS
+from paper.zoo.study import DROP_IN
 
 from stiefel_init.lab.cli import app
 
@@ -97,13 +99,12 @@ def test_there_are_commands_and_a_wrong_one_would_be_found() -> None:
 
 
 def test_the_decision_tree_says_what_the_records_say() -> None:
-    """Which networks it calls better, or no different, under which headings."""
+    """Which networks the page calls better, or level or a little better."""
     page = " ".join(TEXTS["docs/which-initialization.md"].split())
-    found = architectures.Architectures().evidence(Results())
-    assert found is not None
-    words = {network.title.lower(): found.words(name) for name, network in found.networks.items()}
-    assert not any("worse" in said.values() for said in words.values())  # else a network needs another answer
-    assert "better" in words["vision transformer"].values()
-    for title in ("resnet-20", "lstm, row by row"):  # "no difference", "hardly matters"
-        assert {words[title][usual] for usual in ("torch", "he", "xavier", "orthogonal")} <= {"not worse", "undecided"}
-    assert "[no measurable difference](architectures.md#resnet-20) from the usual ones" in page
+    found = {each.entry.name: each for each in Zoo().evidence(Results()) or []}
+    for name in ("VGG", "ViTForImageClassification", "nanoGPT"):
+        assert found[name].word(OURS, AUTHOR) == "better", name
+    for name in ("ResNet, batch norm", "ResNetForImageClassification", "LSTM language model", "GRU forecast"):
+        assert "worse" not in {found[name].word(way, AUTHOR) for way in (OURS, DROP_IN)}, name
+    assert "or take `initialize_(model)`: [level or a little better](zoo.md)" in page
+    assert "With LSTM or GRU [it hardly matters](zoo.md)" in page

@@ -17,7 +17,7 @@ from stiefel_init import theory as th
 BAD: list[tuple] = [
     (th.alignment_optimum, (0, 3), {}, ["m=0"]),
     (th.alignment_optimum, (3, "4"), {}, ["n='4'"]),
-    (th.max_entry_bound, (3, 4, 2), {}, ["c=2", "above 2"]),
+    (th.max_entry_bound, (3, 4, 2), {}, ["c=2", "> 2"]),
     (th.max_entry_bound, (3, 4, math.inf), {}, ["c=inf"]),
     (th.max_entry_bound, (3, -4, 3), {}, ["n=-4"]),
     (th.berry_esseen_bound, (np.ones(3), 2), {}, ["(3,)"]),

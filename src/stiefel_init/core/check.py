@@ -71,9 +71,6 @@ def check(W: Any, *, tol: float | None = None) -> Membership:
     Returns:
         The errors; true in a boolean context if W is a member.
 
-    Raises:
-        StiefelError: if W is not a matrix of floats, or `tol` is not a number ≥ 0.
-
     >>> from stiefel_init import sample
     >>> check(sample(64, 784, seed=0)).ok, check(np.eye(3)).ok, check(-np.eye(3)).ok
     (True, True, False)

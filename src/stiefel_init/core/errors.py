@@ -12,6 +12,8 @@ from typing import Any
 class StiefelError(ValueError):
     """Bad input, in one sentence: what was wrong, its value, what to do.
 
+    Every function raises it for what it cannot use, before anything is changed.
+
     >>> from stiefel_init import sample
     >>> sample(-1, 3)
     Traceback (most recent call last):

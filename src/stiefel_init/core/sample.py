@@ -43,7 +43,7 @@ def sample(
     Args:
         m: Outputs.
         n: Inputs.
-        batch: Shape of a batch of independent matrices, drawn in one call.
+        batch: Shape of a batch of independent matrices, drawn in one call; the result is of shape (*batch, m, n).
         method: `"householder"` builds W from random reflections, without a factorization; `"algorithm1"` and
             `"algorithm2"` are the paper's, by QR. All three have the same distribution.
         member: `"uniform"` on the set, as in the paper; `"permutation"`, a random permutation matrix; `"rotation"`, a
@@ -55,12 +55,6 @@ def sample(
             rounding, in every framework and on every device.
         name: Tells matrices with the same seed apart; a parameter's name, say.
         dtype: float16, float32 or float64.
-
-    Returns:
-        An array of shape (*batch, m, n).
-
-    Raises:
-        StiefelError: for an invalid size, method, member, seed or dtype.
 
     >>> W = sample(2, 3, seed=0)
     >>> np.allclose(W @ W.T, np.eye(2)), np.allclose(W.sum(axis=1), np.sqrt(3 / 2))
@@ -102,17 +96,11 @@ def draw(
         scheme: A name of `stiefel_init.schemes.names()`, or a `Scheme`.
         m: Outputs.
         n: Inputs.
-        batch: Shape of a batch of independent matrices.
+        batch: Shape of a batch of independent matrices; the result is of shape (*batch, m, n).
         seed: `None` for fresh entropy; a `numpy.random.Generator`; or an int: then the matrix belongs to (seed, name,
             index in the batch) and is the same, up to rounding, in every framework and on every device.
         name: Tells matrices with the same seed apart; a parameter's name, say.
         dtype: float16, float32 or float64.
-
-    Returns:
-        An array of shape (*batch, m, n).
-
-    Raises:
-        StiefelError: for an invalid scheme, size, seed or dtype.
 
     >>> draw("identity", 2, 4).round(4).tolist()
     [[0.7071, 0.7071, 0.0, 0.0], [0.0, 0.0, 0.7071, 0.7071]]

@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
 
+Line = TypeVar("Line")
+
+WIDTH = 100
 SHOWN = 24  # a longer table prints the first and last 12 rows
+
+
+def folded(lines: Iterable[Line], key: Callable[[Line], tuple[str, Hashable]]) -> list[tuple[str, list[Line]]]:
+    """Lines whose names differ in numbers only and that agree in the rest of their key, under one: "0…11.fc (12)"."""
+    groups: dict[Hashable, list[Line]] = {}
+    for line in lines:
+        name, rest = key(line)
+        groups.setdefault((re.sub(r"\d+", "*", name), rest), []).append(line)
+    names = {each: [key(line)[0] for line in group] for each, group in groups.items()}
+    count = {each: f" ({len(group)})" if len(group) > 1 else "" for each, group in groups.items()}
+    return [(span(names[each][0], names[each][-1]) + count[each], group) for each, group in groups.items()]
+
+
+def span(first: str, last: str) -> str:
+    """Two texts that differ in numbers only, as one: "0…11.fc"."""
+    both = zip(*(re.split(r"(\d+)", text) for text in (first, last)))
+    return "".join(one if one == other else f"{one}…{other}" for one, other in both)
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int | None = None) -> Iterable[str]:

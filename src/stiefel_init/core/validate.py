@@ -12,14 +12,14 @@ Method = Literal["householder", "algorithm1", "algorithm2"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
 
-def size(name: str, value: Any) -> int:
-    """`value` as a non-negative int."""
+def size(name: str, value: Any, *, at_least: int = 0) -> int:
+    """`value` as an int that is not below another."""
     try:
         number = operator.index(value)
     except TypeError:
         raise StiefelError(f"{name}={value!r} is not a whole number; give {name} as an int.") from None
-    if number < 0:
-        raise StiefelError(f"{name}={number} is negative; give 0 or more.")
+    if number < at_least:
+        raise StiefelError(f"{name}={number} is {'negative' if number < 0 else 'too small'}; give {at_least} or more.")
     return number
 
 

@@ -6,9 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ..recipe.advice import Plain, of_depth
 from . import at_initialization, in_training  # noqa: F401 - their rules are there once they are imported
-from .at_initialization.causes import INITIALIZE
 from .at_initialization.signal import NOT_FINITE, not_finite
 from .rows import ENOUGH, Evidence, Fit, Layer, Moment, Past, Sample
 from .rule import AT_INITIALIZATION, IN_TRAINING, Cause, Measured, examine, hidden, told
@@ -48,6 +46,10 @@ def judge(evidence: Evidence) -> Verdict:
         return Verdict((), (), (_learned(fit),))
     rules = {NOT_FINITE.kind: NOT_FINITE} if NOT_FINITE.finds(evidence) else AT_INITIALIZATION
     found = examine(rules, evidence)
+    if evidence.learns:
+        found = {kind: each for kind, each in found.items() if rules[kind].holds_anyway}
+    if len(found) > 1:  # a step that gains little may be the fault of anything else
+        found.pop("rate is too low", None)
     serious = [kind for kind, (_, is_serious) in found.items() if is_serious]
     echoes, faint_echoes = hidden(rules, serious), hidden(rules, found, warnings=True)
     findings: list[tuple[Finding, Cause]] = []
@@ -63,7 +65,7 @@ def judge(evidence: Evidence) -> Verdict:
     return Verdict(
         tuple(finding for finding, _ in findings),
         tuple(finding for finding, _ in warnings),
-        (*_cited(sentences, evidence), *(note for note in notes if note)),
+        (*sentences, *(note for note in notes if note)),
     )
 
 
@@ -81,7 +83,6 @@ def _in_words(pairs: Iterable[tuple[Finding, Cause]], then: str) -> list[str]:
 
 
 def _healthy(evidence: Evidence) -> list[str]:
-    """Why nothing is wrong."""
     layers = evidence.judged
     first, last, hidden = layers[0], layers[-1], evidence.hidden[-1]
     reasons = []
@@ -105,19 +106,6 @@ def _healthy(evidence: Evidence) -> list[str]:
     if last.gradient is None:
         sentences.append("Gradients not measured; pass `targets` to measure them.")
     return sentences
-
-
-_PLAIN: dict[str, Plain] = {"Linear": "MLP", "Conv2d": "CNN"}
-
-
-def _cited(sentences: Sequence[str], evidence: Evidence) -> list[str]:
-    """The sentences; behind the advice to start anew, what published records say of plain networks of that depth."""
-    kinds = {layer.kind for layer in evidence.hidden}
-    network = _PLAIN.get(next(iter(kinds))) if len(kinds) == 1 else None
-    if network is None or any(layer.activation != "relu" for layer in evidence.hidden):
-        return list(sentences)
-    known = of_depth(len(evidence.hidden), network)
-    return [f"{each} {known.sentence}" if known is not None and INITIALIZE in each else each for each in sentences]
 
 
 def _few(layers: Sequence[Layer]) -> str:
@@ -163,7 +151,6 @@ class Judge:
         self._lasting: dict[str, int] = {}
 
     def __call__(self, now: Sample) -> list[Event]:
-        """The events of a sample."""
         moment = Moment(now, self.past)
         exceeded = {kind: m for kind, (m, _) in examine(IN_TRAINING, moment).items() if not math.isnan(m.value)}
         self._lasting = {kind: self._lasting.get(kind, 0) + 1 for kind in exceeded}

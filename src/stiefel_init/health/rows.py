@@ -15,6 +15,7 @@ from .setup import Setup
 
 ENOUGH = 16  # samples needed to judge units and features
 EASY = 0.4  # the share of the targets' variance from which on a task is easy
+LEARNS = 0.7  # of the best constant's loss: a network that gets there in a few steps learns
 LEARNED = 0.5  # an untrained network does not get below this share of the best constant's loss
 ROUNDED = 1e-6  # of their size: differences between equal activations that rounding makes
 RECENT = 8  # samples that a new one is compared with
@@ -23,7 +24,7 @@ LEARNING = 0.8  # of the first loss: below it, the training works, whatever the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One call of one layer. What cannot be measured or predicted is None."""
+    """One call of one layer. What cannot be measured is None."""
 
     layer: str
     call: int
@@ -69,12 +70,6 @@ class Layer:
     """The share of the weights' gradient, squared, that is the same for all units: 1 if all units get one gradient."""
     update: float | None = None
     """If an optimizer was given: how far its next step moves the weights, over their norm."""
-    signal_to_noise: float | None = None
-    """If probed: the weights' gradient over its noise, both squared; below 1 it is mostly noise."""
-    jacobian: float | None = None
-    """If probed: root mean square singular value of the outputs' derivative with respect to the layer's output."""
-    jacobian_spread: float | None = None
-    """If probed: k Σσ⁴ / (Σσ²)² of its k singular values: 1 if all are equal, k if one is all there is."""
     steps: int | None = None
     """Of a recurrent layer that reads forward: the time steps."""
     first_step: float | None = None
@@ -91,33 +86,21 @@ class Layer:
     orthogonality_error: float | None = None
     """As in `stiefel_init.check`, the worst of the layer's matrices."""
     alignment_error: float | None = None
-    predicted_pre_mean: float | None = None
-    """What the theory predicts for these columns, for linear layers."""
-    predicted_pre_std: float | None = None
-    predicted_alpha: float | None = None
-    predicted_active: float | None = None
-    predicted_post_mean: float | None = None
-    predicted_post_std: float | None = None
-    predicted_gradient: float | None = None
 
     @property
     def label(self) -> str:
-        """The name, with the number of a repeated call."""
         return self.layer if self.call == 1 else f"{self.layer} (call {self.call})"
 
     @property
     def named(self) -> str:
-        """The label, for use in sentences."""
         return f"layer {self.label}"
 
     @property
     def size(self) -> float:
-        """Root mean square of what leaves the activation."""
         return math.hypot(self.post_mean, self.post_std)
 
     @property
     def bias(self) -> float:
-        """Size of the biases."""
         return math.hypot(self.bias_mean or 0.0, self.bias_std or 0.0)
 
 
@@ -143,7 +126,6 @@ class Inputs:
 
     @property
     def size(self) -> float:
-        """Root mean square of the entries."""
         return math.hypot(self.mean, self.std)
 
 
@@ -186,6 +168,17 @@ class Evidence:
     """How far the whole network is from linear, as `diagnose` measures it where no activation seems to act."""
     setup: Setup | None = None
     """How its training is put together."""
+    trial: tuple[float, ...] = ()
+    """Where it was tried: the losses of a copy of the network that was trained on this batch."""
+
+    @property
+    def learns(self) -> bool:
+        """Whether the network learned its batch when it was tried: nothing that was measured keeps it from that."""
+        fit = self.fit
+        if len(self.trial) < 2 or fit is None:
+            return False
+        usual = fit.constant_loss or min(self.trial[0], fit.zero_loss or math.inf)
+        return self.trial[-1] < LEARNS * usual
 
     @property
     def easy(self) -> bool:
@@ -194,7 +187,6 @@ class Evidence:
 
     @property
     def hard(self) -> bool:
-        """Whether they are known not to be."""
         return self.fit is not None and self.fit.readable is not None and not self.fit.easy
 
     @cached_property
@@ -226,7 +218,6 @@ class Evidence:
 
     @cached_property
     def squashes(self) -> bool:
-        """Whether most hidden layers end in a sigmoid."""
         return 2 * sum(layer.activation in SQUASHING for layer in self.hidden) > len(self.hidden)
 
     @cached_property
@@ -239,7 +230,7 @@ class Evidence:
 
 
 class Row(NamedTuple):
-    """One layer at one step. What was not measured is None."""
+    """One layer at one step; what was not measured is None, and what a `Layer` has too is measured as there."""
 
     layer: str
     kind: str
@@ -247,12 +238,9 @@ class Row(NamedTuple):
     units: int = 0
     samples: int = 0
     mean: float | None = None
-    """Mean and std, over units and samples, of what enters the activation; without one, of the output."""
     std: float | None = None
     alpha: float | None = None
-    """mean / std."""
     active: float | None = None
-    """The fraction of pre-activations above 0."""
     dead: float | None = None
     """For ReLU and ReLU6: the share of units that are above 0 for no sample."""
     saturated: float | None = None
@@ -260,9 +248,7 @@ class Row(NamedTuple):
     post_mean: float | None = None
     post_std: float | None = None
     spread: float | None = None
-    """Root mean square, over units, of a unit's std over samples."""
     distinct: float | None = None
-    """Distinct units, as `diagnose` counts them."""
     gradient: float | None = None
     """Norm of the loss's gradient with respect to the layer's output, times the scale of a GradScaler."""
     weight_gradient: float | None = None
@@ -272,9 +258,7 @@ class Row(NamedTuple):
     inward: float | None = None
     """Cosine of that move and minus the weights: 1 if the step only shrinks them."""
     norm: float | None = None
-    """Root mean square, over units, of the norm of a unit's weights."""
     singular: float | None = None
-    """Largest singular value of the weights."""
     distance: float | None = None
     """Distance from Õ(m,n): √(‖WWᵀ - I‖² / m + ‖Wξ - ξ‖²); for m > n of Wᵀ."""
     bias_mean: float | None = None
@@ -284,22 +268,18 @@ class Row(NamedTuple):
 
     @property
     def named(self) -> str:
-        """The name, for use in sentences."""
         return f"layer {self.layer}"
 
     @property
     def ran(self) -> bool:
-        """Whether the layer took part in the forward pass."""
         return self.std is not None
 
     @property
     def size(self) -> float:
-        """Root mean square of what leaves the activation."""
         return math.hypot(self.post_mean or 0.0, self.post_std or 0.0)
 
     @property
     def bias(self) -> float:
-        """Size of the biases."""
         return math.hypot(self.bias_mean or 0.0, self.bias_std or 0.0)
 
     @property
@@ -309,11 +289,9 @@ class Row(NamedTuple):
 
     @property
     def label(self) -> str:
-        """As that of a `Layer`."""
         return self.layer
 
     def as_layer(self) -> Layer:
-        """For the rules at initialization."""
         return Layer(
             layer=self.layer, call=1, kind=self.kind, shape="", activation=self.activation, units=self.units,
             samples=self.samples, pre_mean=self.mean or 0.0, pre_std=self.std or 0.0, pre_spread=self.spread or 0.0,
@@ -363,13 +341,11 @@ class Sample:
 
     @cached_property
     def evidence(self) -> Evidence | None:
-        """For the rules at initialization; None if no layer ran."""
         layers = tuple(row.as_layer() for row in self.rows if row.ran)
         return Evidence(layers, self.inputs) if layers else None
 
     @cached_property
     def by_name(self) -> dict[str, Row]:
-        """The rows by layer."""
         return {row.layer: row for row in self.rows}
 
 
@@ -394,19 +370,15 @@ class Past:
 
     @property
     def last(self) -> Sample | None:
-        """The sample before."""
         return self.recent[-1] if self.recent else None
 
     def was(self, row: Row) -> Row | None:
-        """The layer at the sample before."""
         return self.recent[-1].by_name.get(row.layer) if self.recent else None
 
     def of(self, row: Row) -> Iterator[Row]:
-        """The layer at the recent samples."""
         return (sample.by_name[row.layer] for sample in self.recent if row.layer in sample.by_name)
 
     def add(self, sample: Sample) -> None:
-        """Remember a sample."""
         self.recent.append(sample)
         self.across.append(median(row.across for row in sample.rows) or 0.0)
         self.count += 1

@@ -69,6 +69,9 @@ class Rule(Generic[Case]):
     hides_warnings: tuple[str, ...] = ()
     """Those that are reported only if they are serious."""
 
+    holds_anyway: bool = False
+    """At initialization: whether it is true of a network that learns its batch, too, as facts about the setup are."""
+
     def finds(self, case: Case) -> tuple[Measured, bool] | None:
         """The measured number, if it is beyond a limit, and whether it is beyond the threshold."""
         for limit, serious in ((self.threshold, True), (self.warning, False)):

@@ -70,14 +70,12 @@ class Targets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """How a training is put together. What could not be found out is None or empty."""
+    """How a training is put together, as the rules about it say. What could not be found out is None or empty."""
 
     tail: tuple[Op, ...] = ()
-    """From the last layer to the loss."""
     last: str = ""
     """The operation before these: the last layer's."""
     softmaxes: tuple[Op, ...] = ()
-    """All softmaxes between parameters and loss."""
     outputs: tuple[int, ...] | None = None
     targets: Targets | None = None
     blind: bool = False
@@ -86,48 +84,40 @@ class Setup:
     """The share of outputs that are exactly 0."""
     parameters: int = 0
     hidden: tuple[str, ...] = ()
-    """Modules that are not registered, in lists and dicts."""
     unregistered: int = 0
     """Tensors that get a gradient and are not among the model's parameters."""
     frozen: tuple[str, ...] = ()
+    last_frozen: bool = False
+    """Whether the last weight is frozen."""
     fresh: tuple[str, ...] = ()
-    """Frozen weights as an initialization draws them."""
     single: int = 0
-    """Normalizations over one number."""
     pairs: tuple[tuple[str, str], ...] = ()
-    """Bounded activations that follow each other directly."""
     unreached: tuple[str, ...] = ()
-    """Parameters of layers that ran and get no gradient."""
     unoptimized: tuple[str, ...] = ()
-    """Parameters that get a gradient and are not in the optimizer."""
     optimizer: str = ""
     optimized: int | None = None
     """How many of the optimizer's parameters belong to the model, and how many do not."""
     stale: int = 0
     momentum: float = 0.0
+    gain: float | None = None
+    """The share of the loss that the optimizer's next step takes off it, to first order."""
+    warms_up: bool = False
+    """Whether the learning rate is below its initial one."""
     repeated: tuple[str, int] = ("", 1)
-    """A container that holds one module several times."""
     standardizes: bool = False
     """Whether the model normalizes its inputs itself."""
     evaluating: tuple[str, ...] = ()
     """Dropout and batch normalization in evaluation mode, in a model that is in training mode."""
     drops: bool = False
-    """Whether dropout drops in evaluation mode."""
     dropout: float = 0.0
-    """The largest probability."""
     examples: int = 0
     normalized: tuple[str, ...] = ()
-    """Batch normalizations."""
     memory: float | None = None
     """The most unusual momentum of a batch normalization."""
     untracked: tuple[str, ...] = ()
-    """Batch normalizations whose statistics never change."""
     remembers: bool = False
-    """Whether the same inputs give other outputs the second time."""
     mixes: float | None = None
-    """How far other examples' outputs move with one example, over their size."""
     leaks: float | None = None
-    """How far earlier outputs move with a later input."""
 
     @property
     def loss(self) -> str:
@@ -145,7 +135,6 @@ class Setup:
 
     @property
     def head(self) -> Op | None:
-        """The loss's own operation."""
         return next((op for op in self.tail if op.name in LOSSES), None)
 
     @property

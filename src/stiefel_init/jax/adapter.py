@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, TypeVar, overload
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,48 +15,14 @@ from ..core.errors import StiefelError
 from ..recipe.initialize import ArrayAdapter, Options, Patterns, RecipeName
 from ..recipe.initialize import initialize as initialize_model
 from ..recipe.layers import ArrayRef, Conv, Layer, Leave
-from ..recipe.plan import Plan
 from ..recipe.trace import Flow, arguments
 from ..schemes import Scheme, SchemeName
 from .model import Apply, Model
 from .trace import flow_of
 
-_Tree = TypeVar("_Tree")
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-@overload
-def initialize(
-    model: _Tree,
-    seed: int | jax.Array,
-    scheme: SchemeName | Scheme | None = None,
-    *,
-    recipe: RecipeName | None = None,
-    inputs: Any = None,
-    apply: Apply | None = None,
-    stem: Patterns | None = None,
-    head: Patterns | None = None,
-    conv: Conv | None = None,
-    skip: Patterns = (),
-    trainable: Any = None,
-    dry_run: Literal[False] = False,
-) -> _Tree: ...
-@overload
-def initialize(
-    model: Any,
-    seed: int | jax.Array,
-    scheme: SchemeName | Scheme | None = None,
-    *,
-    recipe: RecipeName | None = None,
-    inputs: Any = None,
-    apply: Apply | None = None,
-    stem: Patterns | None = None,
-    head: Patterns | None = None,
-    conv: Conv | None = None,
-    skip: Patterns = (),
-    trainable: Any = None,
-    dry_run: Literal[True],
-) -> Plan: ...
 def initialize(
     model: Any,
     seed: int | jax.Array,
@@ -99,17 +65,14 @@ def initialize(
         A new model. An NNX module is changed in place, as `nnx.update` does it, and returned. With `dry_run`, the plan:
         what would be done to each parameter, and why; it prints as a table.
 
-    Raises:
-        StiefelError: for a model, option, name or parameter that cannot be used; the model is unchanged.
-
     >>> import equinox as eqx
     >>> model = eqx.nn.MLP(2, 1, width_size=8, depth=1, key=jax.random.key(0))
     >>> print(initialize(model, 0, inputs=jnp.ones(2), dry_run=True))
-    parameter        shape   what is done         orthonormal  why
-    layers.0.weight  (8, 2)  stiefel 8×2 × 1.414  columns      stem: reads the input (traced), lifted
-    layers.0.bias    (8,)    offsets 0.707 8×1    —            set the units apart
-    layers.1.weight  (1, 8)  centred 1×8          rows         head: makes the output (traced)
-    layers.1.bias    (1,)    zeros                —
+    parameter        shape   what is done           orthonormal  why
+    layers.0.weight  (8, 2)  orthogonal 8×2 × 1.15  columns      stem: reads the input (traced)
+    layers.0.bias    (8,)    offsets 0.408 8×1      —            set the units apart
+    layers.1.weight  (1, 8)  centred 1×8 × 0.577    rows         head: makes the output (traced)
+    layers.1.bias    (1,)    offsets 0.204 1×1      —            set the units apart
     >>> model = initialize(model, 0, inputs=jnp.ones(2))
     """
     options = Options.of(scheme, recipe, conv=conv, inputs=inputs, stem=stem, head=head, skip=skip, dry_run=dry_run)
@@ -171,6 +134,9 @@ class JaxAdapter(ArrayAdapter):
 
     def dtype(self, key: Hashable) -> str:
         return str(self.model.leaves[key].dtype.name)
+
+    def value(self, key: Hashable) -> np.ndarray:
+        return np.asarray(self.model.leaves[key])
 
     def put(self, values: Mapping[Hashable, np.ndarray]) -> None:
         leaves = self.model.leaves
@@ -245,11 +211,14 @@ def _shapes(inputs: Any) -> str:
 
 
 def _does_not_run(inputs: Any, error: Exception) -> StiefelError:
-    why = (str(error).splitlines() or [""])[0].rstrip(".:")
     return StiefelError(
-        f"the model does not run on inputs={_shapes(inputs)} ({type(error).__name__}: {why}); give what it is called "
-        "with (most Equinox modules take one example): an array, a tuple of arguments or a dict of keywords."
+        f"the model does not run on inputs={_shapes(inputs)} ({type(error).__name__}: {_why(error)}); give what it is "
+        "called with (most Equinox modules take one example): an array, a tuple of arguments or a dict of keywords."
     )
+
+
+def _why(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0].rstrip(".:")
 
 
 def _refuse_without_values(read: Model) -> None:
@@ -257,9 +226,8 @@ def _refuse_without_values(read: Model) -> None:
     for key, leaf in read.leaves.items():
         if isinstance(leaf, jax.core.Tracer | jax.ShapeDtypeStruct):
             kind = "traced" if isinstance(leaf, jax.core.Tracer) else "a shape without values"
-            raise StiefelError(
-                f"{names.get(key, key)} is {kind}; call initialize on a real model, outside jit and vmap."
-            )
+            name = names.get(key, key)
+            raise StiefelError(f"{name} is {kind}; call initialize on a real model, outside jit and vmap.")
 
 
 def _frozen(read: Model, trainable: Any) -> list[ArrayRef]:
@@ -269,10 +237,8 @@ def _frozen(read: Model, trainable: Any) -> list[ArrayRef]:
     try:
         kept = read.trainable(trainable)
     except Exception as error:  # whatever a filter raises, or a tree that does not fit
-        why = (str(error).splitlines() or [""])[0].rstrip(".:")
-        raise StiefelError(
-            f"trainable does not fit the model ({why}); give a tree of bools of its structure."
-        ) from None
+        said = f"trainable does not fit the model ({_why(error)}); give a tree of bools of its structure."
+        raise StiefelError(said) from None
     return [
         parameter if parameter.key in kept else replace(parameter, what=Leave("frozen: not trainable"))
         for parameter in read.parameters

@@ -26,17 +26,19 @@ def read(model: eqx.Module, apply: Apply | None) -> Model:
     leaves = {key: leaf for key, (_, leaf) in zip(keys, flat) if key is not None}
     parameters = []
     owners: list[Any] = []
-    for key, (path, _) in zip(keys, flat):
+    for key, (path, leaf) in zip(keys, flat):
         if key is None:
             continue
-        names, chain, node = [], [model], model
+        chain, node = [model], model
         for step in path:
             node = _child(node, step)
-            names.append(_word(step))
             if isinstance(node, eqx.Module):
                 chain.append(node)
         owners.append(chain[-1])
-        parameters.append(_parameter(".".join(names), key, leaves[key], chain, names[-1]))
+        name, shape = jax.tree_util.keystr(path, simple=True, separator="."), tuple(leaf.shape)
+        last, bias = name.rpartition(".")[2], getattr(chain[-1], "bias", None)
+        biased = id(bias) if last == "weight" and is_floating(bias) else None
+        parameters.append(ArrayRef(name, name, key, shape, *_what(chain[-1], last, shape, chain), biased))
 
     def rebuilt(values: Mapping[Hashable, Any]) -> eqx.Module:
         return jax.tree.unflatten(
@@ -53,11 +55,10 @@ def read(model: eqx.Module, apply: Apply | None) -> Model:
     def trainable(spec: Any) -> set[Hashable]:
         return kept(model, spec, keys)
 
-    return Model(parameters, leaves, call, rebuilt, normalized, trainable, _examples(owners), _is_state)
-
-
-def _is_state(node: Any) -> bool:
-    return isinstance(node, eqx.nn.State)
+    return Model(
+        parameters, leaves, call, rebuilt, normalized, trainable, _examples(owners),
+        lambda node: isinstance(node, eqx.nn.State),
+    )  # fmt: skip
 
 
 def _child(node: Any, step: Any) -> Any:
@@ -66,19 +67,6 @@ def _child(node: Any, step: Any) -> Any:
     if isinstance(step, jax.tree_util.SequenceKey):
         return node[step.idx]
     return node[step.key] if isinstance(step, jax.tree_util.DictKey) else None
-
-
-def _word(step: Any) -> str:
-    return str(next(getattr(step, name) for name in ("name", "idx", "key") if hasattr(step, name)))
-
-
-def _parameter(name: str, key: Hashable, leaf: Any, chain: list[Any], last: str) -> ArrayRef:
-    owner = chain[-1]
-    shape = tuple(leaf.shape)
-    bias = getattr(owner, "bias", None)
-    biased = id(bias) if last == "weight" and is_floating(bias) else None
-    what, layout = _what(owner, last, shape, chain)
-    return ArrayRef(name, name, key, shape, what, layout, biased)
 
 
 def _what(
@@ -133,15 +121,11 @@ def _recurrent(layer: Any, leaf: str, shape: tuple[int, ...]) -> Found:
     return Layer("gates" if gated else "members", shape[0] // layer.hidden_size)
 
 
-def _norm(layer: Any, leaf: str, shape: tuple[int, ...]) -> Found:
-    return {"weight": ONES, "bias": ZEROS}.get(leaf)
-
-
 _KINDS: tuple[tuple[Any, Callable[[Any, str, tuple[int, ...]], Found]], ...] = (
     (eqx.nn.Linear, _linear),
     ((eqx.nn.Conv, eqx.nn.ConvTranspose), _convolution),
     ((eqx.nn.LSTMCell, eqx.nn.GRUCell), _recurrent),
-    (_NORMS, _norm),
+    (_NORMS, lambda layer, leaf, shape: {"weight": ONES, "bias": ZEROS}.get(leaf)),
     (eqx.nn.Embedding, lambda layer, leaf, shape: Leave("an embedding")),
     (eqx.nn.PReLU, lambda layer, leaf, shape: Leave("the slope of PReLU")),
 )

@@ -38,14 +38,7 @@ _CONVOLUTIONS = ("Conv", "ConvTranspose", "ConvLocal")
 
 
 def _what(owner: Any, above: Any, leaf: str, shape: Shape) -> Held:
-    """What a parameter of a layer holds.
-
-    Args:
-        owner: The layer.
-        above: The module it is part of, if any.
-        leaf: The parameter's own name.
-        shape: Its shape.
-    """
+    """What the parameter `leaf` of a layer holds; `above` is the module that the layer is part of, if any."""
     kind, part_of = _kind(owner), _kind(above)
     if kind in _NORMS:
         return {"scale": ONES, "bias": ZEROS}.get(leaf, no_rule(owner)), None
@@ -199,11 +192,17 @@ def read_nnx(model: nnx.Module, apply: Apply | None) -> Model:
         path: value for path, variable in flat.items() if is_floating(value := variable.get_value())
     }
     order = {path: place for place, path in enumerate(_paths(model))}
-    parameters = [
-        _nnx_parameter(model, path, flat[path], tuple(leaves[path].shape), flat)
-        for path in sorted(leaves, key=lambda path: order.get(path, len(order)))
-        if isinstance(flat[path], nnx.Param)
-    ]
+    parameters, owners = [], []
+    for path in sorted(leaves, key=lambda path: order.get(path, len(order))):
+        if not isinstance(flat[path], nnx.Param):
+            continue
+        names, shape = tuple(str(step) for step in path), tuple(leaves[path].shape)
+        above, owner = [None, *_along(model, path[:-1])][-2:]
+        owners.append(owner)
+        held = _what(owner, above, names[-1], shape)
+        held = (Leave("a LoRA adapter"), None) if isinstance(flat[path], nnx.LoRAParam) else held
+        bias = (*path[:-1], "bias") if (*path[:-1], "bias") in flat else None
+        parameters.append(ArrayRef(".".join(names), _stream(names), path, shape, *held, bias))
 
     def rebuilt(values: Mapping[Any, Any]) -> nnx.Module:
         new: Any = [(path, flat[path].replace(value)) for path, value in values.items()]
@@ -218,7 +217,6 @@ def read_nnx(model: nnx.Module, apply: Apply | None) -> Model:
         running.eval()
         return running(*given, **named) if apply is None else apply(running, *given, **named)
 
-    owners = [_along(model, parameter.key[:-1])[-1] for parameter in parameters]  # type: ignore[index]
     normalized = any(type(owner).__name__ in _NORMS for owner in owners)
 
     def trainable(spec: Any) -> set[Hashable]:
@@ -248,18 +246,6 @@ def _paths(model: Any) -> list[tuple[Any, ...]]:
 
     visit(model, ())
     return found
-
-
-def _nnx_parameter(
-    model: nnx.Module, path: tuple[Any, ...], variable: nnx.Variable, shape: Shape, flat: Mapping[Any, Any]
-) -> ArrayRef:
-    names = tuple(str(step) for step in path)
-    above, owner = ([None, None, *_along(model, path[:-1])])[-2:]
-    held, layout = _what(owner, above, names[-1], shape)
-    if isinstance(variable, nnx.LoRAParam):
-        held, layout = Leave("a LoRA adapter"), None
-    bias = (*path[:-1], "bias")
-    return ArrayRef(".".join(names), _stream(names), path, shape, held, layout, bias if bias in flat else None)
 
 
 def _along(model: Any, path: tuple[Any, ...]) -> list[nnx.Module]:

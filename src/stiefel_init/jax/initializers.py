@@ -71,9 +71,6 @@ def initializer(
         `init(key, shape, dtype=None, out_sharding=None)`, as JAX's own. bfloat16 and float16 are computed in float32
         and rounded.
 
-    Raises:
-        StiefelError: for an invalid scheme, gain or seed; from `init`, for an invalid key, shape, axis or dtype.
-
     >>> kernel = initializer("he")(jax.random.key(0), (50, 64))
     >>> round(float(kernel.std()), 1)  # √(2/50)
     0.2
@@ -118,18 +115,7 @@ def stiefel(
 
     Args:
         gain: Factor on W.
-        in_axis: As in `initializer`.
-        out_axis: As in `initializer`.
-        batch_axis: As in `initializer`.
-        seed: As in `initializer`.
-        name: As in `initializer`.
-        dtype: As in `initializer`.
-
-    Returns:
-        `init(key, shape, dtype=None, out_sharding=None)`.
-
-    Raises:
-        StiefelError: as in `initializer`.
+        in_axis, out_axis, batch_axis, seed, name, dtype: As in `initializer`, and so is the result.
 
     >>> init = stiefel()
     >>> kernel = init(jax.random.key(0), (3, 2))

@@ -79,15 +79,9 @@ def stiefel_sgd(learning_rate: Rate, momentum: float = 0.0, nesterov: bool = Fal
     r"""Build gradient descent on Õ(m,n), with the momentum of the Riemannian gradient.
 
     Args:
-        learning_rate: As in `stiefel_adam`.
+        learning_rate: As in `stiefel_adam`, and so is the result.
         momentum: What is left of the momentum after a step.
         nesterov: Whether to look ahead.
-
-    Returns:
-        As `stiefel_adam`.
-
-    Raises:
-        StiefelError: as `stiefel_adam`.
 
     >>> stiefel_sgd(0.1).init(jnp.eye(3)).steps.item()
     0
@@ -99,15 +93,9 @@ def stiefel_muon(learning_rate: Rate = 0.02, momentum: float = 0.95, nesterov: b
     r"""Build Muon on Õ(m,n): `learning_rate` is about the angle by which a step turns a weight.
 
     Args:
-        learning_rate: As in `stiefel_adam`.
+        learning_rate: As in `stiefel_adam`, and so is the result.
         momentum: What is left of the momentum after a step.
         nesterov: Whether to look ahead.
-
-    Returns:
-        As `stiefel_adam`.
-
-    Raises:
-        StiefelError: as `stiefel_adam`.
 
     >>> stiefel_muon().init(jnp.eye(3)).steps.item()
     0
@@ -124,9 +112,6 @@ def project(weight: Any) -> Projection:
 
     Returns:
         The nearest members and their distances.
-
-    Raises:
-        StiefelError: if it is no weight, holds NaN or infinity, or its nearest member is not unique.
 
     >>> member, distance = project(2 * jnp.eye(3))
     >>> bool(jnp.allclose(member, jnp.eye(3), atol=1e-6)), round(float(distance), 4)

@@ -38,24 +38,17 @@ _PRODUCTS = {
     "conv_general_dilated": "conv2d",
     "gather": "embedding",
 }
-_CALLS = {  # a primitive, and the function that it is
-    "tanh": "tanh",
-    "erf": "tanh",
-    "erfc": "tanh",
-    "logistic": "sigmoid",
-    "exp": "exp",
-    "exp2": "exp",
-    "sin": "sin",
-    "cos": "cos",
-    "clamp": "clamp",
-    "reduce_window_max": "maxpool2d",
-    "rsqrt": "rsqrt",
-    "sqrt": "rsqrt",
-    "add": "add",
-    "add_any": "add",
-    "sub": "add",
-    "concatenate": "cat",
+_FUNCTIONS = {  # a function, and the primitives that it is
+    "tanh": ("tanh", "erf", "erfc"),
+    "sigmoid": ("logistic",),
+    "exp": ("exp", "exp2"),
+    "maxpool2d": ("reduce_window_max",),
+    "rsqrt": ("rsqrt", "sqrt"),
+    "add": ("add", "add_any", "sub"),
+    "cat": ("concatenate",),
 }
+_CALLS = {name: name for name in ("sin", "cos", "clamp")}
+_CALLS |= {primitive: name for name, primitives in _FUNCTIONS.items() for primitive in primitives}
 _NAMED = {"logaddexp": "softplus", "hardsilu": "hardswish", "swish": "silu", "squareplus": "softplus"}
 _REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "psum", "pmax")
 _COMPARISONS = ("eq", "ne", "ge", "gt", "le", "lt", "is_finite")
@@ -69,15 +62,10 @@ def flow_of(
     weights: Collection[str],
     is_state: Callable[[Any], bool],
 ) -> Flow:
-    """The flow through `call`, a function of the model's leaves and its inputs.
+    """The flow through `call`, a function of the model's leaves and of inputs: arrays, or shapes, in any structure.
 
-    Args:
-        call: Runs the model.
-        leaves: The model's arrays.
-        inputs: Arrays, or shapes, in any structure.
-        names: The names of the leaves.
-        weights: The names of those that layers multiply signals by.
-        is_state: Whether a node of the inputs is a model's state rather than an example.
+    `weights` are the names of those leaves that layers multiply signals by; `is_state` says whether a node of the
+    inputs is a model's state rather than an example.
     """
     nodes, structure = jax.tree.flatten(inputs, is_leaf=is_state)
     traced = [place for place, node in enumerate(nodes) if is_state(node) or _is_array(node)]
@@ -90,7 +78,8 @@ def flow_of(
 
     given = [nodes[place] for place in traced]
     closed = jax.make_jaxpr(run)(list(leaves.values()), given)
-    known = [jax.tree.map(_state if is_state(node) else _input, node) for node in given]
+    state = Value(held=("state",))
+    known = [jax.tree.map((lambda leaf: state) if is_state(node) else _input, node) for node in given]
     flat = jax.tree.leaves(
         ([Value(held=(names[key],)) for key in leaves], known), is_leaf=lambda node: isinstance(node, Value)
     )
@@ -102,10 +91,6 @@ def flow_of(
 
 def _is_array(node: Any) -> bool:
     return isinstance(node, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
-
-
-def _state(leaf: Any) -> Value:
-    return Value(held=("state",))
 
 
 def _input(leaf: Any) -> Value:
@@ -187,7 +172,7 @@ class _Walker:
     def scaled(self, given: list[Value], signals: list[Signal]) -> Value:
         """A product or quotient: a normalization, an activation of the form x f(x), or a gate."""
         if any(value.root for value in given if value.signal is None):
-            return self.made("rsqrt", given)
+            return self.made("batch_norm", given)  # by statistics that the model holds
         same = len(signals) == 2 and signals[0].origins == signals[1].origins
         kinds = {signal.activation for signal in signals}
         if same and len(kinds) == 2 and "" in kinds and (inner := max(kinds)) in SATURATING:

@@ -58,17 +58,16 @@ def initialize_(
     Returns:
         What was done to each parameter, and why; it prints as a table.
 
-    Raises:
-        StiefelError: for a model, option, name or parameter that cannot be used; the model is unchanged.
-
     >>> layers = keras.layers.Dense(8, "relu", name="inner"), keras.layers.Dense(1, name="outer")
     >>> model = keras.Sequential([keras.Input((2,)), *layers])
     >>> print(initialize_(model, seed=0))
-    parameter     shape   what is done         orthonormal  why
-    inner.kernel  (2, 8)  stiefel 8×2 × 1.414  columns      stem: reads the input (in the graph of layers), lifted
-    inner.bias    (8,)    offsets 0.707 8×1    —            set the units apart
-    outer.kernel  (8, 1)  centred 1×8          rows         head: makes the output (in the graph of layers)
-    outer.bias    (1,)    zeros                —
+    parameter     shape   what is done           orthonormal  why
+    inner.kernel  (2, 8)  orthogonal 8×2 × 1.41  columns
+        stem: reads the input (in the graph of layers), lifted
+    inner.bias    (8,)    offsets 0.707 8×1      —            set the units apart
+    outer.kernel  (8, 1)  centred 1×8 × 1.63     rows
+        head: makes the output (in the graph of layers)
+    outer.bias    (1,)    zeros                  —
     """
     if not isinstance(model, keras.layers.Layer):
         raise StiefelError(f"model is a {type(model).__name__}; give a keras.Model.")
@@ -101,6 +100,12 @@ class KerasAdapter(ArrayAdapter):
     def dtype(self, key: Hashable) -> str:
         return str(keras.backend.standardize_dtype(self.variables[key].dtype))
 
+    def value(self, key: Hashable) -> np.ndarray:
+        value = self.variables[key].value
+        if keras.backend.backend() == "torch":  # whose arrays NumPy 2 warns of
+            return value.detach().cpu().double().numpy()
+        return np.asarray(keras.ops.convert_to_numpy(value))
+
     def put(self, values: Mapping[Hashable, np.ndarray]) -> None:
         for key, value in values.items():
             self.variables[key].assign(value)
@@ -108,15 +113,25 @@ class KerasAdapter(ArrayAdapter):
 
 def _flow(model: Any, weights: dict[int, str], inputs: Any) -> tuple[Flow | None, str]:
     """The flow of the model, and how it was found; None where only the order of layers is known."""
+
+    def built() -> Any:
+        """A symbol of the input that a subclassed model was built for."""
+        return keras.Input(batch_shape=model.get_build_config()["input_shape"])
+
+    def symbol(x: Any) -> Any:
+        return keras.Input(
+            batch_shape=np.shape(x), dtype=keras.backend.standardize_dtype(getattr(x, "dtype", "float32"))
+        )
+
     if inputs is None:
         try:
-            return flow_of(model, weights) or flow_of(model, weights, _built_for(model)), "in the graph of layers"
+            return flow_of(model, weights) or flow_of(model, weights, built()), "in the graph of layers"
         except Exception:  # whatever a user's call does that a symbol cannot
             return None, ""
     inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
     _refuse_not_finite(inputs)
     try:
-        symbols = keras.tree.map_structure(lambda x: keras.Input(batch_shape=np.shape(x), dtype=_dtype(x)), inputs)
+        symbols = keras.tree.map_structure(symbol, inputs)
         model.compute_output_spec(symbols)
         return flow_of(model, weights, symbols), "traced"
     except Exception:  # the user's call may look at values, which symbols have none of
@@ -136,17 +151,6 @@ def _why(error: Exception) -> str:
     lines = re.sub(r"\x1b\[\d*m", "", str(error)).splitlines()
     said = (line for line in lines if line.strip() and not line.startswith("Exception encountered"))
     return next(said, "").strip().rstrip(".:")
-
-
-def _built_for(model: Any) -> Any:
-    """A symbol of the input that a subclassed model was built for."""
-    config = model.get_build_config() or {}
-    shape = config["input_shape"]
-    return keras.Input(batch_shape=shape)
-
-
-def _dtype(x: Any) -> str:
-    return keras.backend.standardize_dtype(getattr(x, "dtype", "float32"))
 
 
 def _shapes(inputs: Any) -> str:

@@ -39,9 +39,6 @@ class Initializer(keras.initializers.Initializer):  # type: ignore[misc]
             a Conv layer, 4 for an LSTM and 3 for a GRU (one matrix for each gate). Or `"depthwise"`, for the kernel
             (…, channels, multiplier) of a DepthwiseConv layer: one matrix for each channel.
 
-    Raises:
-        StiefelError: for invalid options, and when called with an invalid shape or dtype.
-
     >>> Initializer("identity")((3, 3)).tolist()
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
@@ -56,9 +53,7 @@ class Initializer(keras.initializers.Initializer):  # type: ignore[misc]
         self.scheme = get(scheme)
         self.gain = _validate.number("gain", gain)
         self.seed = None if seed is None else _validate.size("seed", seed)
-        if groups != "depthwise" and _validate.size("groups", groups) == 0:
-            raise StiefelError('groups=0 is not a number of matrices; give an int ≥ 1, or "depthwise".')
-        self.groups = groups
+        self.groups = groups if groups == "depthwise" else _validate.size("groups", groups, at_least=1)
         self._calls = 0
 
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
@@ -95,11 +90,7 @@ class Initializer(keras.initializers.Initializer):  # type: ignore[misc]
         return of_kernel(self.scheme, m, n * places, places, batch, seed, name, dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments, as Keras saves them.
-
-        Returns:
-            Name → value.
-        """
+        """The arguments by name, as Keras saves them."""
         return {"scheme": str(self.scheme), "gain": self.gain, "seed": self.seed, "groups": self.groups}
 
 
@@ -121,9 +112,5 @@ class Stiefel(Initializer):
         super().__init__("stiefel", gain, seed, groups)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments, as Keras saves them.
-
-        Returns:
-            Name → value.
-        """
+        """The arguments by name, as Keras saves them."""
         return {name: value for name, value in super().get_config().items() if name != "scheme"}

@@ -21,9 +21,6 @@ class Aligned(keras.constraints.Constraint):  # type: ignore[misc]
     a member of Õ(n,m). The kernel of a Conv layer, of shape (…, n, m), is read as a matrix of (… · n) × m. Keras calls
     it inside compiled steps, so values are not checked: start from a member, for example with `keras.Stiefel`.
 
-    Raises:
-        StiefelError: when called with a kernel of fewer than two axes.
-
     >>> kernel = Aligned()(2 * keras.ops.eye(3))
     >>> bool(keras.ops.max(keras.ops.abs(kernel - keras.ops.eye(3))) < 1e-6)
     True

@@ -28,12 +28,9 @@ _RECURRENT = layers.RNN, layers.Bidirectional, layers.ConvLSTM1D, layers.ConvLST
 
 
 def flow_of(model: Any, weights: Mapping[int, str], examples: Any = None) -> Flow | None:
-    """The flow through a model; None if it cannot be seen.
+    """The flow through a model, whose weights have these names by the identity of their variables.
 
-    Args:
-        model: Any model.
-        weights: The names of the weights by the identity of their variables.
-        examples: Symbols of the model's input; needed where it is not a graph of layers.
+    None if it cannot be seen: a model that is no graph of layers takes symbols of its input as `examples`.
     """
     walker = _Walker(weights)
     start = Signal(frozenset({INPUT}))
@@ -95,7 +92,8 @@ class _Walker:
         if isinstance(operation, layers.Embedding):
             return [self.called("embedding", given, self.named(operation))]
         if isinstance(operation, NORMS):
-            return [self.called("layernorm", given)]
+            per_channel = isinstance(operation, layers.BatchNormalization | layers.GroupNormalization)
+            return [self.called("batchnorm" if per_channel else "layernorm", given)]
         if isinstance(operation, layers.Activation):
             return [self.activated(operation, join(given))]
         if isinstance(operation, layers.Layer) and not type(operation).__module__.startswith("keras."):

@@ -12,19 +12,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .data import Dataset, from_arrays, from_file, load
+    from .data import Dataset, from_arrays, from_file, from_images, load
     from .report.tables import Table, summary
     from .train.cell import Cell
     from .train.record import Record
     from .train.runner import run
 
 __all__ = [
-    "Cell", "Dataset", "Record", "Table", "from_arrays", "from_file",
+    "Cell", "Dataset", "Record", "Table", "from_arrays", "from_file", "from_images",
     "load", "run", "summary",
 ]  # fmt: skip
 
 _HOME = {
-    **dict.fromkeys(("Dataset", "from_arrays", "from_file", "load"), "data"),
+    **dict.fromkeys(("Dataset", "from_arrays", "from_file", "from_images", "load"), "data"),
     "Cell": "train.cell",
     "Record": "train.record",
     "Table": "report.tables",

@@ -9,7 +9,8 @@ import typer
 
 Device = Literal["auto", "cpu", "cuda"]
 Optimizer = Literal["adam", "sgd", "stiefel-adam", "stiefel-sgd", "stiefel-muon", "orthogonal-adam", "gain-adam"]
-Precision = Literal["float32", "tf32"]
+Precision = Literal["float32", "tf32", "bfloat16"]
+Augment = Literal["none", "crop", "flip", "crop-flip"]
 Schedule = Literal["constant", "cosine", "release"]
 TargetKind = Literal["classification", "regression"]
 
@@ -68,8 +69,4 @@ StackOption = Annotated[
 OnOption = Annotated[
     str, typer.Option("--on", help="local; ray or ray://HOST:PORT for a Ray cluster, one task per stack.")
 ]
-MinutesOption = Annotated[
-    float | None, typer.Option("--minutes", min=0.01, help="Stop training after so many; rerun to resume.")
-]
-ResultsOption = Annotated[Path | None, typer.Option(help="Directory of records; by default our published ones.")]
-DryOption = Annotated[bool, typer.Option("--dry-run", help="Only print what would run and how long it would take.")]
+DryOption = Annotated[bool, typer.Option("--dry-run", help="Only print what would run.")]

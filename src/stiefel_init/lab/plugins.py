@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -42,8 +43,8 @@ def load_file(path: Path) -> ModuleType:
     return module
 
 
-def load_model(place: str) -> nn.Module:
-    """The user's model at `place`, FILE.py:NAME.
+def load_named(place: str) -> Callable[[], object] | nn.Module:
+    """The user's model at `place`, FILE.py:NAME, or the function that builds it.
 
     Raises:
         StiefelError: if there is none.
@@ -57,11 +58,35 @@ def load_model(place: str) -> nn.Module:
     model = getattr(load_file(path), attribute, None)
     if model is None:
         raise StiefelError(f"{path} has no {attribute}; name a module or a function that builds one.")
-    if not isinstance(model, nn.Module) and callable(model):
-        try:
-            model = model()
-        except Exception as error:  # whatever the user's function raises
-            raise StiefelError(f"{place} raised {told(error)}; make it run without arguments.") from error
+    if not isinstance(model, nn.Module) and not callable(model):
+        raise StiefelError(f"{place} is of type {type(model).__name__}; it must be, or build, a torch.nn.Module.")
+    return model
+
+
+def load_model(place: str) -> nn.Module:
+    """The user's model at `place`, built if that is a function.
+
+    Raises:
+        StiefelError: if there is none.
+    """
+    from torch import nn
+
+    model = load_named(place)
+    return model if isinstance(model, nn.Module) else built(model, place)
+
+
+def built(make_model: Callable[[], object], place: str) -> nn.Module:
+    """What the user's function at `place` builds.
+
+    Raises:
+        StiefelError: if it raises anything, or builds no module.
+    """
+    from torch import nn
+
+    try:
+        model = make_model()
+    except Exception as error:  # whatever the user's function raises
+        raise StiefelError(f"{place} raised {told(error)}; make it run without arguments.") from error
     if not isinstance(model, nn.Module):
         raise StiefelError(f"{place} is of type {type(model).__name__}; it must be, or build, a torch.nn.Module.")
     return model

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
+
+from . import files
 
 LINE_EVERY = 10.0
 """Seconds between plain lines."""
@@ -81,3 +85,19 @@ def duration(seconds: float) -> str:
     if seconds < 600:
         return f"{f'{seconds / 60:.1f}'.removesuffix('.0')} min"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def show_plan(networks: Mapping[str, Any] | None, others: Sequence[str], out: Path, *, as_json: bool = False) -> None:
+    """Print what `--dry-run` asks for: networks, as `foresee` counts them, and what else would be run."""
+    files.refuse_file(out)
+    if as_json:
+        print(json.dumps({"networks": networks, "others": list(others), "out": str(out)}, indent=1))
+        return
+    if networks is not None:
+        print(
+            f"{counted(networks['cells'], 'network')}, {networks['cells'] - networks['left']} of them finished; "
+            f"{networks['left']} to train on {networks['device']}, in {counted(networks['stacks'], 'stack')}."
+        )
+    for name in others:
+        print(f"{name} keeps no trained networks; it would be computed from scratch.")
+    print(f"Records would go to {out}. Nothing was run or written.")

@@ -21,6 +21,9 @@ _SEPARATE = (
 _FUSED = (
     ("in_proj_weight", ("out_proj.weight",)),
     ("qkv.weight", ("proj.weight", "out_proj.weight", "out.weight")),
+    ("qkv_proj.weight", ("o_proj.weight", "out_proj.weight", "proj.weight")),
+    ("Wqkv.weight", ("out_proj.weight", "Wo.weight")),
+    ("to_qkv.weight", ("to_out.weight", "to_out.0.weight")),
     ("c_attn.weight", ("c_proj.weight",)),
     ("query_key_value.weight", ("dense.weight",)),
 )

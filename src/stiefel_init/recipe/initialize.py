@@ -21,7 +21,7 @@ from ..core.errors import StiefelError, unknown
 from ..core.sample import Member, member_scheme, of_kernel
 from ..schemes import DeltaOrthogonal, Scheme, SchemeName, Stiefel, get
 from ..schemes import Recipe as AsScheme
-from .advice import note
+from .author import follows_pattern
 from .layers import (
     CONV_MODES,
     DTYPES,
@@ -47,6 +47,8 @@ RECIPES: tuple[RecipeName, ...] = get_args(RecipeName)
 Patterns = str | Iterable[str]
 Ref = TypeVar("Ref", bound=ParamRef)
 AN_EMBEDDING = Leave("an embedding")
+DEEP = 10
+"""Layers from which on a plain network needs other rates than the usual ones."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,16 @@ class Adapter(ABC, Generic[Ref]):
     def bias_of(self, parameter: Ref) -> Hashable:
         """The key of the bias of a weight's layer; None if there is none."""
 
+    @property
+    @abstractmethod
+    def sizes(self) -> Mapping[Hashable, float]:
+        """The root mean square of each parameter's entries, by its key, of those that have values."""
+
+    @property
+    @abstractmethod
+    def patterned(self) -> Collection[Hashable]:
+        """The keys of parameters whose entries follow a pattern: matrices of mostly zeros, vectors of few values."""
+
     @abstractmethod
     def ordered(self) -> Iterable[Ref]:
         """The weights of linear layers and convolutions, in the model's order."""
@@ -206,7 +218,7 @@ def initialize(adapter: Adapter[Ref], options: Options, *, advised: bool = False
     Args:
         adapter: Of the model.
         options: The user's.
-        advised: Whether to add to the plan what published records say about networks of this kind.
+        advised: Whether the plan ends with the optimizer to write, where that is known.
 
     Raises:
         StiefelError: for a pattern, scheme or parameter that cannot be used; the model is unchanged.
@@ -220,7 +232,14 @@ def initialize(adapter: Adapter[Ref], options: Options, *, advised: bool = False
     adapter.write(planned, options, roles)
     if not advised or scheme is not None:
         return Plan(tuple(rows))
-    return Plan(tuple(rows), note({each.stream: each.shape for each in adapter.parameters}, roles()))
+    return Plan(tuple(rows), _last_line(adapter, roles()))
+
+
+def _last_line(adapter: Adapter[Ref], roles: Roles) -> str:
+    """The optimizer to write next, for plain networks of linear layers and ReLU; shallow ones need no such care."""
+    matrices = {each.stream for each in adapter.parameters if len(each.shape) == 2}
+    chains = (chain for name, chain in roles.chains.items() if name in matrices and roles.next.get(name) == "relu")
+    return "optimizer = torch.optim.Adam(param_groups(model, 1e-3))" if max(chains, default=0) + 1 >= DEEP else ""
 
 
 def roles_of(adapter: Adapter[Ref], options: Options) -> Roles:
@@ -232,20 +251,25 @@ def roles_of(adapter: Adapter[Ref], options: Options) -> Roles:
         None if patterns is None else [streams[key] for key in matching(option, parameters, patterns)]
         for option, patterns in (("stem", options.stem), ("head", options.head))
     )
+    sizes = adapter.sizes if options.scheme is None else {}
     tables = {
-        streams[each.key]
+        streams[each.key]: sizes.get(each.key)
         for each in parameters
         if (layer := adapter.layer(each)) is not None and layer.kind == "embedding"
     }
     flow, how = adapter.flow(streams, tables, options.inputs)
     if flow is not None:
         return of_flow(flow, stems, heads, how, tables)
-    order = dict.fromkeys(streams[each.key] for each in adapter.ordered())
-    return of_order(order, stems, heads, normalized=adapter.normalized)
+    order = dict.fromkeys(streams[each.key] for each in adapter.ordered() if streams[each.key] not in tables)
+    first = next((each.stream for each in parameters if each.stream in order or each.stream in tables), "")
+    return of_order(order, stems, heads, normalized=adapter.normalized, embedded=first in tables)
 
 
-def _distributions(options: Options, roles: Callable[[], Roles]) -> Callable[[Iterable[Weight]], Draws] | None:
-    """From weights to what is drawn into them; None where every weight has the scheme as it is.
+Chosen = Callable[[Iterable[Weight]], tuple[Draws, dict[str, str]]]  # what is drawn, and why the rest stays as it is
+
+
+def _distributions(options: Options, roles: Callable[[], Roles]) -> Chosen | None:
+    """What is drawn into weights; None where every weight has the scheme as it is.
 
     Raises:
         StiefelError: if the scheme is not made for the model.
@@ -257,14 +281,14 @@ def _distributions(options: Options, roles: Callable[[], Roles]) -> Callable[[It
     traced = roles() if needs_roles(scheme) or scheme.attention else None
     if traced is not None and needs_roles(scheme):  # attention is known by its names
         check_roles(scheme, traced)
-    return (lambda weights: one_scheme(weights, scheme, traced, options.conv)) if scheme.varies else None
+    return (lambda weights: (one_scheme(weights, scheme, traced, options.conv), {})) if scheme.varies else None
 
 
 def decide(
     adapter: Adapter[Ref],
     options: Options,
     skipped: set[Hashable],
-    drawn: Callable[[Iterable[Weight]], Draws] | None,
+    drawn: Chosen | None,
     zeroed: Mapping[str, int],
 ) -> tuple[list[Row], list[tuple[Ref, Draw]]]:
     """What is done to each parameter: the rows of the plan, and what is to be drawn.
@@ -283,7 +307,17 @@ def decide(
         else adapter.rule(parameter, options, bool(zeroed) and parameter.stream in zeroed)
         for key, parameter in first.items()
     }
-    weights = {} if drawn is None else _weights(adapter, first, rules, drawn)
+    sizes = adapter.sizes if options.scheme is None else {}
+    patterned = adapter.patterned if options.scheme is None else ()
+    for key, held in rules.items():
+        if (
+            isinstance(held, Constant)
+            and held.ones is None
+            and key in patterned
+            and not math.isclose(sizes[key], held.value, abs_tol=1e-6)
+        ):
+            rules[key] = Leave(f"{'as' if sizes[key] else 'zero, as'} its author made it")
+    weights = {} if drawn is None else _weights(adapter, first, rules, drawn, sizes, patterned)
     scheme = options.scheme or Stiefel()
     plain: dict[Rule, Draw] = {}
     rows: list[Row] = []
@@ -323,18 +357,28 @@ def decide(
 def _weights(
     adapter: Adapter[Ref],
     first: Mapping[Hashable, Ref],
-    rules: Mapping[Hashable, Rule],
-    drawn: Callable[[Iterable[Weight]], Draws],
+    rules: dict[Hashable, Rule],
+    drawn: Chosen,
+    sizes: Mapping[Hashable, float],
+    patterned: Collection[Hashable],
 ) -> dict[Hashable, list[Draw]]:
-    """What is drawn into weights and biases, by the keys of the parameters."""
+    """What is drawn into weights and biases, by the keys of parameters; `rules` then leave what its author meant."""
     weights: dict[Hashable, Weight] = {}
     for key, each in first.items():
         if isinstance(held := rules[key], Matrices) and (layer := adapter.layer(each)) is not None:
             biased = isinstance(rules.get(adapter.bias_of(each)), Constant)
-            weights[key] = Weight(each.stream, each.canonical, held, layer, biased, each.linked)
-    by_stream = drawn(weights.values())
-    draws = {key: by_stream[weight.name] for key, weight in weights.items()}
-    for key in weights:
+            both = sizes.get(key), sizes.get(adapter.bias_of(each))
+            weights[key] = Weight(
+                each.stream, each.canonical, held, layer, biased, each.linked, *both, key in patterned
+            )
+    by_stream, left = drawn(weights.values())
+    for key, weight in weights.items():
+        if weight.name in left:
+            rules[key] = Leave(left[weight.name])
+            if weight.biased:
+                rules[adapter.bias_of(first[key])] = rules[key]
+    draws = {key: by_stream[weight.name] for key, weight in weights.items() if weight.name not in left}
+    for key in list(draws):
         if (distribution := draws[key][0].bias) is not None:
             bias = adapter.bias_of(first[key])
             units = math.prod(first[bias].shape)
@@ -373,6 +417,19 @@ class ArrayAdapter(Adapter[ArrayRef]):
             return what
         entrywise = (options.scheme or Stiefel()).entrywise
         return matrices_of(what, parameter.canonical, options.conv, entrywise=entrywise)
+
+    @abstractmethod
+    def value(self, key: Hashable) -> np.ndarray:
+        """A parameter's values."""
+
+    @cached_property
+    def sizes(self) -> Mapping[Hashable, float]:
+        values = ((each.key, np.abs(self.value(each.key)).astype(np.float64)) for each in self.parameters)
+        return {key: math.sqrt(float(np.square(value).mean())) for key, value in values if value.size}
+
+    @cached_property
+    def patterned(self) -> Collection[Hashable]:
+        return {each.key for each in self.parameters if follows_pattern(self.value(each.key))}
 
     def layer(self, parameter: ArrayRef) -> Layer | None:
         if parameter.what == AN_EMBEDDING:

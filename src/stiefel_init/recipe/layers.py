@@ -126,6 +126,12 @@ class Weight(NamedTuple):
     """Whether the layer has a bias that can be set."""
     linked: bool = True
     """Whether it may take the matrices of another weight."""
+    size: float | None = None
+    """The root mean square of its author's entries; None where it has no values."""
+    bias: float | None = None
+    """Of the layer's biases, likewise."""
+    patterned: bool = False
+    """Whether most of its author's entries are zero."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

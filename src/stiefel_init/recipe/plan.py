@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from ..core.text import columns
+from ..core.text import WIDTH, columns, folded, span
 from ..schemes import Blend, MimeticFactor, Random, Scheme
 from .layers import Constant, Matrices, Shape
 from .rules import Draw
@@ -34,7 +35,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, repr=False, slots=True)
 class Plan:
-    """The rows of all parameters, in the model's order; prints as a table.
+    """The rows of all parameters, in the model's order; prints as a table, in which layers that are alike are one line.
 
     `pandas.DataFrame(plan.to_dict())` makes a data frame of it.
 
@@ -46,7 +47,7 @@ class Plan:
 
     rows: tuple[Row, ...]
     note: str = ""
-    """What published records advise for a network of this kind, if they know it."""
+    """The line to write next, for a plain deep network: its optimizer, by `param_groups`."""
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -67,11 +68,36 @@ class Plan:
 
     def __str__(self) -> str:
         header = "parameter", "shape", "what is done", "orthonormal", "why"
-        table = columns(header, [tuple(map(str, row)) for row in self.rows])
+        lines = [
+            (
+                name if len(rows) > 1 else rows[0].name,
+                _shape(rows),
+                *rows[0][2:-1],
+                span(rows[0].reason, rows[-1].reason),
+            )
+            for name, rows in folded(self.rows, _alike)
+        ]
+        table = [*columns(header, lines)]
+        why = table[0].rindex("why")
+        for at, line in enumerate(table):
+            if len(line) > WIDTH:
+                reason = textwrap.fill(line[why:], WIDTH, initial_indent="    ", subsequent_indent="    ")
+                table[at] = f"{line[:why].rstrip()}\n{reason}"
         return "\n".join([*table, "", self.note] if self.note else table)
 
     def __repr__(self) -> str:
         return f"Plan of {len(self)} parameters; print it for the table"
+
+
+def _shape(rows: list[Row]) -> str:
+    return str(rows[0].shape) if len({row.shape for row in rows}) == 1 else ""
+
+
+def _alike(row: Row) -> tuple[str, tuple[object, ...]]:
+    """Rows with the same key are one line: constants by the end of their names, others by all but their numbers."""
+    if row.action in ("zeros", "ones") and not row.reason:
+        return f"*.{row.name.rpartition('.')[2]}", (row.action,)
+    return row.name, (*row[1:-1], re.sub(r"\d+", "*", row.reason))
 
 
 def row_of(name: str, shape: Shape, draws: list[Draw]) -> Row:
@@ -99,9 +125,7 @@ def described(chosen: Matrices | Constant, scheme: Scheme) -> tuple[str, str]:
     m, n = chosen.m, chosen.n
     many = f"{chosen.count} of " if chosen.count > 1 else ""
     centre = " at the centre" if chosen.tap else ""
-    scale = (
-        "" if chosen.scale == 1 else f" / {1 / chosen.scale:.4g}" if 0 < chosen.scale < 1 else f" × {chosen.scale:.4g}"
-    )
+    scale = "" if chosen.scale == 1 else f" × {chosen.scale:.3g}"
     side = NEITHER if _neither(scheme) else "rows" if m < n else "columns" if m > n else "both"
     return f"{_label(scheme.resolve(m, n))} {many}{m}×{n}{centre}{scale}", side
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..core.activations import RECTIFIERS, SATURATING
-from .trace import ATTENDED, INPUT, Flow, Signal
+from .trace import ATTENDED, BATCH, INPUT, Flow, Norm, Signal
 
-_HEADS = ("head", "fc", "classifier", "out", "logits", "score", "readout", "predict")
+_HEADS = ("head", "fc", "classifier", "out", "logits", "score", "readout", "predict", "generator")
+_PERIODIC = ("sin", "cos")
+_FEW = 4
+"""Layers whose signals meet at a layer inside a branch: those of q, k and v, or of two that are multiplied."""
+_LONG = 64
+"""Layers of a branch."""
 
 
 class Role(NamedTuple):
@@ -31,6 +36,8 @@ class Role(NamedTuple):
     """Whether it mixes the token axis, and not channels."""
     makes_code: bool = False
     reads_code: bool = False
+    held: Norm = ""
+    """The normalization that it reads, or that is behind it, or that what it reads has been through, in its branch."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,16 @@ class Roles:
     """The layers whose output is a code: read, or returned and read, as it is, with no rectifier or normalization."""
     decoders: frozenset[str] = frozenset()
     """The layers that read codes."""
+    held: dict[str, Norm] = field(default_factory=dict)
+    """The layers that a normalization holds, and its kind."""
+    streams: dict[str, float] = field(default_factory=dict)
+    """The last layers of residual branches, and the size of what each is added to, where it comes from embeddings."""
+    sines: frozenset[str] = frozenset()
+    """The layers before or behind a sine that is no encoding of the input."""
+    encodings: frozenset[str] = frozenset()
+    """The layers that read sines of the input."""
+    altered: frozenset[str] = frozenset()
+    """The weights that something is done to before a layer uses them."""
 
     def of(self, name: str) -> Role:
         """The role of one layer."""
@@ -74,6 +91,7 @@ class Roles:
             name in self.on_tokens,
             name in self.codes,
             name in self.decoders,
+            self.held.get(name, ""),
         )
 
     def chain_behind(self, name: str) -> int:
@@ -82,7 +100,11 @@ class Roles:
 
 
 def of_flow(
-    flow: Flow, stems: Collection[str] | None, heads: Collection[str] | None, how: str, tables: Collection[str] = ()
+    flow: Flow,
+    stems: Collection[str] | None,
+    heads: Collection[str] | None,
+    how: str,
+    tables: Mapping[str, float | None] | None = None,
 ) -> Roles:
     """The roles of a model whose flow is known.
 
@@ -91,11 +113,13 @@ def of_flow(
         stems: Those that the user has named, if any.
         heads: Likewise.
         how: The way in which the flow was found.
-        tables: The weights of embeddings, which have no role.
+        tables: The weights of embeddings, which have no role, and the size of their entries.
     """
+    tables = tables or {}
     consumed = frozenset[str]().union(*(signal.origins for signal in flow.reads.values()))
     if heads is None:
-        made = [signal for signal in flow.returned if not signal.merged and signal.activation not in RECTIFIERS]
+        parts = [part for signal in flow.returned for part in signal.parts or (signal,)]
+        made = [signal for signal in parts if not signal.merged and signal.activation not in RECTIFIERS]
         heads_found = {
             origin: f"head: makes the output ({how})"
             for signal in made
@@ -124,16 +148,58 @@ def of_flow(
         chain_of[weight] = chain
     chains = {weight: len(chain) for weight, chain in chain_of.items()}
     origins = {weight: signal.origins for weight, signal in flow.reads.items()}
-    on_tokens = frozenset(weight for weight, signal in flow.reads.items() if signal.on_tokens and weight not in ends)
     residual = {end: layers for end, layers in _branches(flow).items() if end not in ends}
-    free = frozenset(end for end in residual if not _holds_normalization(flow, _behind(flow, end)))
+    free = frozenset(end for end, row in residual.items() if not _holds_normalization(flow, row))
     gains = {end: gain for end, gain in _gains(flow).items() if end not in ends}
     codes = _codes(flow, chain_of) - ends
     decoders = frozenset(weight for weight, signal in flow.reads.items() if signal.origins <= codes) - ends
+    streams = _streams(flow, residual, tables)
+    sines = frozenset(weight for weight, signal in flow.reads.items() if _periodic(flow, weight, signal))
+    encodings = frozenset(
+        weight for weight, signal in flow.reads.items() if signal.activation in _PERIODIC and INPUT in signal.origins
+    )
     return Roles(
         stems_found, heads_found, chains, flow.next, frozenset(flow.normalized), origins, free, residual, gains,
-        on_tokens, codes, decoders,
+        _on_tokens(flow) - ends, codes, decoders, _held(flow), streams, sines, encodings, frozenset(flow.altered),
     )  # fmt: skip
+
+
+def _periodic(flow: Flow, weight: str, signal: Signal) -> bool:
+    """Whether a layer is before or behind a sine of another layer's outputs."""
+    behind = signal.activation in _PERIODIC and INPUT not in signal.origins
+    return behind or flow.next.get(weight) in _PERIODIC
+
+
+def _on_tokens(flow: Flow) -> frozenset[str]:
+    """The layers over the token axis; where the axis of channels never comes back it was no such axis."""
+    back = set(flow.turned)
+    for weight, signal in reversed(flow.reads.items()):
+        if weight in back and signal.on_tokens:
+            back |= signal.origins
+    return frozenset(weight for weight in back if weight in flow.reads and flow.reads[weight].on_tokens)
+
+
+def _held(flow: Flow) -> dict[str, Norm]:
+    """The layers that a normalization holds: behind them, before them, or before what they read in their branch."""
+    held: dict[str, Norm] = {}
+    for weight, signal in flow.reads.items():
+        behind = signal.origins if len(signal.origins) <= _FEW else ()
+        kinds = {flow.normalized.get(weight, ""), signal.normalized, *(held.get(each, "") for each in behind)} - {""}
+        if kinds:
+            held[weight] = BATCH if BATCH in kinds else "layer"
+    return held
+
+
+def _streams(flow: Flow, ends: Iterable[str], tables: Mapping[str, float | None]) -> dict[str, float]:
+    """The size of what the ends of branches are added to, where that is known."""
+    found: dict[str, float] = {}
+    for signals in flow.sums:
+        for signal in signals:
+            size = next((other.size for other in signals if other is not signal and other.size), ())
+            known = [times * (tables.get(name, 1.0) or 0.0) for name, times in size]
+            if any(known) and len(signal.origins) <= _FEW:
+                found.update(dict.fromkeys(signal.origins, math.hypot(*known)))
+    return {end: found[end] for end in ends if end in found}
 
 
 def _codes(flow: Flow, chain_of: dict[str, list[str]]) -> frozenset[str]:
@@ -178,58 +244,55 @@ def _gains(flow: Flow) -> dict[str, str]:
 def _branches(flow: Flow, *, normalized: bool = False) -> dict[str, tuple[str, ...]]:
     """The last layers of residual branches, and all layers of each, the first one first.
 
-    They are added to something else as they are, or `normalized` if that counts. Of two layers that are added, such as
-    a block's last one and its shortcut's, it is the one with more layers behind it.
+    A branch reads what it is added to; or what the shortcut reads that it is added to, if it has more layers than that.
+    Its last layer comes into the sum as it is, or `normalized` if that counts.
     """
     found: dict[str, tuple[str, ...]] = {}
     for signals in flow.sums:
-        behind = {
-            origin: _behind(flow, origin)
-            for signal in signals
-            if not (signal.merged or signal.activation) and len(signal.origins) == 1
-            if normalized or not signal.normalized
-            for origin in signal.origins
-            if origin in flow.reads
-        }
-        lengths = [len(row) for row in behind.values()]
-        if behind and (len(behind) < len(signals) or min(lengths) < max(lengths)):
-            found |= {
-                origin: tuple(reversed(_apart(row, signals)))
-                for origin, row in behind.items()
-                if len(behind) < len(signals) or len(row) == max(lengths)
-            }
+        for signal in signals:
+            if signal.activation or (signal.normalized and not normalized) or len(signal.origins) > _FEW:
+                continue
+            others = [other for other in signals if other is not signal]
+            stream = frozenset[str]().union(*(other.origins for other in others))
+            shortcuts = [each for other in others if len(other.origins) == 1 for each in other.origins]
+            before = frozenset[str]().union(*(flow.reads[each].origins for each in shortcuts if each in flow.reads))
+            for end in sorted(signal.origins - stream & flow.reads.keys()):
+                if (row := _behind(flow, end, stream)) or len(row := _behind(flow, end, before - {INPUT})) > 1:
+                    found[end] = tuple(reversed(row))
     return found
-
-
-def _apart(row: list[str], signals: list[Signal]) -> list[str]:
-    """The layers of a row, from the last one on, until one that feeds the other side of the sum too."""
-    end = row[0]
-    others = [signal.origins for signal in signals if signal.origins != {end}]
-    return list(itertools.takewhile(lambda weight: weight == end or not any(weight in side for side in others), row))
 
 
 def _holds_normalization(flow: Flow, row: Iterable[str]) -> bool:
     return any(flow.reads[weight].normalized or weight in flow.normalized for weight in row)
 
 
-def _behind(flow: Flow, weight: str) -> list[str]:
-    """A layer and those before it, back to where branches part."""
-    row = {weight: None}  # in order, and quick to ask
-    while True:
-        signal = flow.reads[weight]
-        weight = next(iter(signal.origins))
-        if len(signal.origins) > 1 or signal.merged or weight not in flow.reads or weight in row:
-            return list(row)
-        row[weight] = None
+def _behind(flow: Flow, end: str, stream: frozenset[str]) -> list[str]:
+    """A layer and those before it, back to where they read of a stream; none if they do not."""
+    row = {end: None}  # in order, and quick to ask
+    reached = False
+    for weight in (todo := [end]):
+        origins = flow.reads[weight].origins
+        if not stream.isdisjoint(origins):
+            reached = True
+        elif len(origins) <= _FEW and len(row) < _LONG:
+            new = [each for each in sorted(origins) if each in flow.reads and each not in row]
+            row.update(dict.fromkeys(new))
+            todo += new
+    return list(row) if reached else []
 
 
 def of_order(
-    weights: Iterable[str], stems: Collection[str] | None, heads: Collection[str] | None, *, normalized: bool
+    weights: Iterable[str],
+    stems: Collection[str] | None,
+    heads: Collection[str] | None,
+    *,
+    normalized: bool,
+    embedded: bool = False,
 ) -> Roles:
     """The roles of a model whose flow is not known, from the order in which its linear layers and convolutions appear.
 
-    The last one is a head if it is called so. Where the model has normalization layers, each of its layers is a chain
-    of its own; where it has none, they are one chain.
+    The last one is a head if it is called so; the first one is a stem unless what it reads is `embedded`. Where the
+    model has normalization layers, each of its layers is a chain of its own; where it has none, they are one chain.
     """
     names = list(weights)
     why = "(not traced; give inputs= to trace)"
@@ -240,11 +303,12 @@ def of_order(
     else:
         heads_found = dict.fromkeys(heads, "head: named")
     if stems is None:
-        stems_found = {names[0]: f"stem: the first layer {why}"} if len(names) > 1 else {}
+        stems_found = {names[0]: f"stem: the first layer {why}"} if len(names) > 1 and not embedded else {}
     else:
         stems_found = dict.fromkeys(stems, "stem: named")
     hidden = [name for name in names if name not in stems_found and name not in heads_found]
-    return Roles(stems_found, heads_found, dict.fromkeys(hidden, 1 if normalized else len(hidden)))
+    held: dict[str, Norm] = dict.fromkeys(hidden, "layer") if normalized else {}
+    return Roles(stems_found, heads_found, dict.fromkeys(hidden, 1 if normalized else len(hidden)), held=held)
 
 
 def saturates(activation: str) -> bool:

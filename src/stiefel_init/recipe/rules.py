@@ -1,43 +1,36 @@
 """The default recipe: from a layer's role to the distribution of its weights and biases.
 
-Every framework, scikit-learn and the scheme `recipe` of the laboratory ask here, and nobody else decides. Inside,
-layers are members of the set; at the ends and in convolutions the set is wrong, and something close to it is used.
-docs/architectures.md compares networks trained from it with those from other initializations.
+Every framework, scikit-learn and the scheme `recipe` of the laboratory ask here, and nobody else decides. Each
+principle stands in one place; docs/zoo.md compares networks trained from it with others.
 
-Note [near the identity]
-    L layers in a chain, with nothing but activations between them, start close to passing their signal on: linear
-    layers as small rotations (`Rotation.in_a_row`), kernels as a permutation at the centre plus 1/√L times random
-    patches, so that the whole chain looks about as far around a pixel as one layer of random patches does. After a
-    normalization or a sum of branches a layer is on its own, L = 1, and is drawn uniformly.
+Note [members]
+    Where layers follow one another with neither normalization nor sums, members of the set let a level survive. L in a
+    chain start near passing it on: linear layers as small rotations (`Rotation.in_a_row`), kernels as a permutation at
+    the centre plus 1/√L times random patches, a ReLU recurrence, which is as long as its sequences, near the identity.
+    Smooth activations take a share of a low level: biases of the stem raise it (`schemes.level`); kernels, which lose
+    any level at the borders, keep the size of what differs instead.
+Note [no level]
+    A head, a bottleneck that nothing rectifies and the layer that reads it, and layers over the token axis have no use
+    for a common level: rows orthogonal to it, or no preferred direction. So have layers at a normalization with
+    statistics for each channel: it takes the level off, and alignment gives all channels what they have in common.
+Note [sizes]
+    A normalization makes a weight's size its learning rate, which the author chose: directions are ours, the size is
+    the author's, unless it was chosen for wider layers, as 0.02 is.
+Note [branches]
+    B residual branches that no normalization holds each add as much as there was, and the signal doubles B times: times
+    1/√B, in random directions, they add up to a fixed multiple of it. Where the stream begins with embeddings that the
+    branches would drown, being more than `DROWNS` times as large, they begin almost silent: at `JOINS` times that size.
 Note [attention as a filter]
     W_K = 0.7 W_Q lets a token look for tokens like itself, and W_O = -W_Vᵀ/4 takes off a part of what they share; both
     as trained attention does (Trockman and Kolter: Mimetic initialization of self-attention layers, 2023), but with
-    W_Q and W_V in the set.
-Note [branches without normalization]
-    B residual branches each add as much as there was, and the signal doubles B times. Scaled by 1/√B at their ends they
-    add up to a fixed multiple of it, whatever B; if they end in random directions, that is, since members of the set
-    would all add to the common level.
-Note [token axis]
-    What a layer over the token axis, as in a mixer, should do with the common level of the tokens is for the task to
-    say; the set would pass it on to every unit. Such layers are orthogonal, with no direction preferred.
-Note [codes]
-    What a bottleneck makes is read as it is, with no rectifier: members of the set would give all its units the common
-    level of the layer below. It is orthogonal to that level, like a head, and the layer that reads it has no common
-    level to pass on: it is orthogonal, with no direction preferred.
-Note [levels]
-    Smooth activations such as GELU and SiLU pass a signal on only if its common level is high enough for them
-    (`schemes.level`): the biases of the stem raise it where many follow in a chain. The head does not see it.
-Note [gains]
-    Zero padding takes a part of any level at every border, so that raising it does not help kernels: before many smooth
-    activations in a chain they have no level. Random patches times g = 1/√E φ(z)² (`schemes.level.gain`) keep the size
-    of what differs instead, where a permutation, or √2, would let it fade.
-Note [states]
-    A recurrent network of ReLUs is a chain as long as its sequences, of one layer: its state starts as a small
-    rotation, near the identity of Le, Jaitly and Hinton (2015).
-Note [gates]
-    The units of an LSTM that reads the model's input, fewer numbers than it has units, would each get a small
-    part of it from a member of the set, and their gates would stay half open. Like those of a stem without biases they
-    get all of its power, in random directions. What an embedding gives them is strong enough, and a GRU does not gain.
+    W_Q and W_V in the set. Of several queries for one key, the first is the one that it is like.
+Note [short]
+    A short plain network needs no level to pass its signal on, and the optimizer's first steps would move all outputs
+    together with it: directions without a preferred one, and weights and biases of the author's sizes. A member of one
+    column would also give all its units the same.
+Note [meant]
+    What the author set to zero, or mostly so, made small at a head, or made for sines, stays (`author.meant`). So do
+    biases and gains of a few values other than zero and one, and weights that a layer masks or scales before use.
 """
 
 from __future__ import annotations
@@ -55,12 +48,21 @@ from ..schemes.entrywise import Offsets
 from ..schemes.level import gain, level
 from ..schemes.on_set import Blend, Centred, Rotation, Stiefel
 from ..schemes.orthogonal import Orthogonal
-from .attention import attentions
+from .attention import Attention, attentions
+from .author import meant, usual, usual_bias
 from .layers import Constant, Matrices, Weight, is_patches, kernel_matrices
 from .roles import Role, Roles, saturates
+from .trace import BATCH, INPUT, Norm
 
-KEY, OUTPUT = 0.7, -0.25  # Note [attention as a filter]
-STATE = Rotation(0.15)  # Note [states]
+KEY, OUTPUT = 0.7, 0.25  # Note [attention as a filter]
+STATE = Rotation(0.15)  # Note [members]
+DROWNS, JOINS = 1.5, 0.15  # Note [branches]
+LARGE, WIDE, POOR = 2.0, 0.5, 0.35
+"""The most and the least output, for inputs of size 1, of a size that was chosen for a layer's width; and the least of
+a unit matrix for others."""
+COORDINATES, SHORT, SHORT_OF_COORDINATES, CHAIN = 4, 7, 10, 5
+"""The most inputs that count as coordinates; the layers from which on a network, one of coordinates, and a chain beside
+a normalization need a level."""
 
 
 @dataclass(frozen=True)
@@ -120,10 +122,10 @@ def linear(m: int, n: int, role: Role, *, biased: bool = True) -> tuple[Scheme, 
         if not biased:
             return Orthogonal(math.sqrt(m / n * _power(role.activation))), role.stem
         return Lifted(raised), role.stem
-    if role.on_tokens:  # Note [token axis]
+    if role.on_tokens:  # Note [no level]
         gain_after = 1.0 if role.activation is None else math.sqrt(_power(role.activation))
         return Orthogonal(gain_after), "mixes tokens, not channels"
-    if role.makes_code and m < n:  # Note [codes]
+    if role.makes_code and m < n:  # Note [no level]
         return Centred(), "makes a code: nothing rectifies it"
     if role.reads_code and m > n:
         return Orthogonal(math.sqrt(_power(role.activation))), "reads a code"
@@ -161,21 +163,31 @@ def reason_of(bias: Scheme) -> str:
     return " and ".join([*reasons, *(["raise the common level"] if bias.level else [])])
 
 
-def recipe(weights: Iterable[Weight], roles: Roles) -> Draws:
-    """What is drawn into all weights of a model."""
+def recipe(weights: Iterable[Weight], roles: Roles) -> tuple[Draws, dict[str, str]]:
+    """What is drawn into all weights of a model; and those that stay as they are, with the reason."""
     known = {weight.name: weight for weight in weights}
+    left = meant(known.values(), roles.heads, roles.sines, roles.altered)
+    known = {name: weight for name, weight in known.items() if name not in left}
     linked = _attention({name: weight for name, weight in known.items() if weight.linked}, roles)
     ends = [known[name] for name in roles.branches if name in known and name not in linked]
     ends = [weight for weight in ends if weight.layer.kind in ("linear", "convolution")]
     branches = dict.fromkeys((weight.name for weight in ends), sum(weight.matrices.count for weight in ends))
-    return {
-        name: linked.get(name) or [_scaled(_draw(weight, roles), weight.matrices, branches.get(name, 1))]
-        for name, weight in known.items()
-    }
+    short = _short(known, roles)
+    draws: Draws = {}
+    for name, weight in known.items():
+        if name in linked:
+            draws[name] = linked[name]
+            continue
+        if name in short and branches.get(name, 1) > 1:  # by PyTorch's size: the author's may be one so scaled before
+            weight = weight._replace(size=1 / math.sqrt(3 * weight.matrices.n))
+        draw = _in_short(weight, roles) if name in short else _draw(weight, roles)
+        draw = _scaled(draw, weight.matrices, branches.get(name, 1))
+        draws[name] = [_joining(_apart(draw), roles.streams.get(name))]
+    return draws, left
 
 
 def _scaled(draw: Draw, held: Matrices, branches: int) -> Draw:
-    """The draw at the end of one of several residual branches; Note [branches without normalization]."""
+    """The draw at the end of one of several residual branches; Note [branches]."""
     if branches == 1:
         return draw
     filled = draw.what if isinstance(draw.what, Matrices) else held
@@ -184,25 +196,68 @@ def _scaled(draw: Draw, held: Matrices, branches: int) -> Draw:
     return Draw(matrices, scheme, f"ends one of {branches} residual branches without normalization")
 
 
+def _joining(draw: Draw, stream: float | None) -> Draw:
+    """The draw at the end of a branch that is added to a stream of that size; Note [branches]."""
+    if stream is None or not isinstance(draw.what, Matrices) or DROWNS * stream >= abs(draw.what.scale):
+        return draw
+    reason = f"ends a branch, almost silent beside a signal of size {stream:.2g}"
+    return draw._replace(what=replace(draw.what, scale=JOINS * stream), reason=reason)
+
+
+def _apart(draw: Draw) -> Draw:
+    """The draw, with units that differ: a member of one column has none that do; Note [short]."""
+    what = draw.what
+    alike = isinstance(what, Matrices) and what.n == 1 < what.m and draw.bias is None
+    return draw._replace(scheme=Orthogonal()) if alike and isinstance(draw.scheme, Stiefel | Rotation) else draw
+
+
+def _size(weight: Weight, matrices: Matrices, kind: Norm) -> float | None:
+    """The author's size of a weight, beside that of a unit matrix; None if it is not known, or poor."""
+    size, m, n = usual(weight), matrices.m, matrices.n
+    if size is None or (kind != BATCH and size * math.sqrt(n) > LARGE):
+        return None
+    if kind == BATCH or size * math.sqrt(n) >= WIDE:
+        return round(size * math.sqrt(max(m, n)), 6)
+    small = round(size * math.sqrt(min(m, n)), 6)  # a size such as 0.02, the same for all shapes
+    return small if small >= POOR else None
+
+
 def _draw(weight: Weight, roles: Roles) -> Draw:
     """What is drawn into a weight on its own."""
     matrices, kind, role = weight.matrices, weight.layer.kind, roles.of(weight.name)
     m, n = matrices.m, matrices.n
     if 0 in weight.shape or kind == "members":
         return Draw(matrices, Stiefel())
-    if kind == "gates":  # Note [gates]
+    if kind == "gates":  # a stem of few inputs, whose gates would else stay half open
         if not role.stem or m <= n:
             return Draw(matrices, Stiefel())
         return Draw(matrices, Orthogonal(math.sqrt(2 * m / n)), role.stem)
     if kind == "state":
         return Draw(matrices, STATE, "the state of a ReLU network: near the identity")
     if kind == "convolution" and not is_patches(weight.layer, weight.shape):
-        return _kernel(weight, role)
+        return _held(_kernel(weight, role), weight, role)
     scheme, reason = linear(m, n, role, biased=weight.biased)
     if isinstance(scheme, Lifted):
         scaled = replace(matrices, scale=scheme.scale(m, n))
         return Draw(scaled, Stiefel(), reason + ", lifted", bias=scheme.bias(n))
-    return Draw(matrices, Stiefel() if isinstance(scheme, Raised) else scheme, reason, bias=scheme.bias(n))
+    draw = Draw(matrices, Stiefel() if isinstance(scheme, Raised) else scheme, reason, bias=scheme.bias(n))
+    return _held(draw, weight, role)
+
+
+def _held(draw: Draw, weight: Weight, role: Role) -> Draw:
+    """The draw of a layer that a normalization holds; Note [sizes], and Note [no level] for its direction."""
+    if not role.held or role.head or (role.stem and not role.normalized) or role.chain >= CHAIN:
+        return draw
+    matrices = draw.what
+    assert isinstance(matrices, Matrices)
+    if matrices.tap:
+        matrices = kernel_matrices(weight.layer, weight.shape, "delta", entrywise=True)
+    drawn = Orthogonal() if role.held == BATCH or not isinstance(draw.scheme, Stiefel) else draw.scheme
+    size = _size(weight, matrices, role.held)
+    if size is None:
+        return draw._replace(scheme=drawn) if isinstance(draw.scheme, Stiefel) else draw
+    reason = draw.reason or "at a normalization: its author's size"
+    return Draw(replace(matrices, scale=size), drawn, reason)
 
 
 def _kernel(weight: Weight, role: Role) -> Draw:
@@ -227,32 +282,120 @@ def _kernel(weight: Weight, role: Role) -> Draw:
     return Draw(whole, Blend(1 / math.sqrt(role.chain), whole.receptive, tap, factor))
 
 
+def _short(weights: Mapping[str, Weight], roles: Roles) -> set[str]:
+    """The linear layers of short plain networks; Note [short]."""
+    depth: dict[str, int] = {}
+    coordinates = set[str]()
+    for name, origins in roles.origins.items():
+        weight, before = weights.get(name), origins - {INPUT}
+        if weight is None:
+            depth[name] = 0  # an embedding, or what stays as it is
+        elif weight.layer.kind == "linear" and name not in roles.held and all(each in depth for each in before):
+            depth[name] = 1 + max((depth[each] for each in before), default=0)
+            few = INPUT in origins and weight.matrices.n <= COORDINATES < weight.matrices.m
+            if few or name in roles.encodings or not coordinates.isdisjoint(before):
+                coordinates.add(name)
+    longest = max(depth.values(), default=0)
+    if longest < SHORT:
+        return {name for name in depth if depth[name]}
+    return coordinates if longest < SHORT_OF_COORDINATES else set()
+
+
+def _in_short(weight: Weight, roles: Roles) -> Draw:
+    """What is drawn into a layer of a short plain network."""
+    matrices, role = weight.matrices, roles.of(weight.name)
+    m, n = matrices.m, matrices.n
+    power = 1.0 if role.activation is None else _power(role.activation)
+    size = _size(weight, matrices, "layer")
+    few, reason = n <= COORDINATES < m, role.head or role.stem or "in a short plain network: its author's size"
+    bias = Offsets(size_of_bias) if weight.biased and (size_of_bias := usual_bias(weight)) else None
+    if role.head:
+        return Draw(replace(matrices, scale=size or 1.0), Centred(), reason, bias=bias)
+    if few and not bias and weight.biased and role.activation is not None:
+        lifted = Lifted()
+        return Draw(replace(matrices, scale=lifted.scale(m, n)), Orthogonal(), reason + ", lifted", bias=lifted.bias(n))
+    scale = size or math.sqrt(power * m / n if few else power)
+    return Draw(replace(matrices, scale=scale), Orthogonal(), reason, bias=bias)
+
+
 def _attention(weights: Mapping[str, Weight], roles: Roles) -> Draws:
     """What is drawn into all weights of self-attention that belong together; Note [attention as a filter]."""
     draws: Draws = {}
     for attention in attentions(weights, roles):
-        query, key, value = attention.query, attention.key, attention.value
         if attention.crossed:
+            draws |= {
+                name: [_joining(_member(weights[name], roles), roles.streams.get(name))] for name in attention.weights
+            }
             continue
-        size = query.matrices.n
-        if query.weight == key.weight:
-            draws[query.weight] = [
-                Draw(query.matrices, Stiefel(), "k starts as 0.7 q", query.weight, 0),
-                Draw(replace(key.matrices, scale=KEY), Stiefel(), "", query.weight, 0),
-                Draw(value.matrices, Stiefel(), "", query.weight, 2),
-            ]
-        elif weights[query.weight].shape == weights[key.weight].shape:
-            draws[query.weight] = [Draw(replace(key.matrices, scale=1.0), Stiefel())]
-            reason = f"starts as 0.7 {query.weight}"
-            draws[key.weight] = [Draw(replace(key.matrices, scale=KEY), Stiefel(), reason, query.weight)]
-            if weights[value.weight].shape != (size, size):
-                continue
-            draws[value.weight] = [Draw(replace(value.matrices, scale=1.0), Stiefel())]
-        else:
-            continue
-        name = attention.output
-        if name is not None and name.startswith(attention.stem) and weights[name].shape == (size, size):
-            mirrored = Matrices(1, size, size, order=weights[name].matrices.order, scale=OUTPUT, mirrored=True)
-            reason = f"starts as -1/4 of the transpose of {value.weight}"
-            draws[name] = [Draw(mirrored, Stiefel(), reason, value.weight, value.first)]
+        first = weights[attention.query.weight]
+        size = _held_size(first, attention.query.matrices, roles)
+        found = _fused(first, attention, size) if first.name == attention.key.weight else {}
+        found = found or _separate(weights, attention, size, roles)
+        if found and attention.output is not None:
+            found |= _output(weights, attention, roles.streams.get(attention.output))
+        draws |= found
     return draws
+
+
+def _held_size(weight: Weight, matrices: Matrices, roles: Roles) -> float:
+    """The author's size where a normalization holds the weight; else that of a unit matrix."""
+    held = roles.held.get(weight.name, "")
+    return (_size(weight, matrices, held) if held else None) or 1.0
+
+
+def _member(weight: Weight, roles: Roles) -> Draw:
+    scale = weight.matrices.scale * _held_size(weight, weight.matrices, roles)
+    return Draw(replace(weight.matrices, scale=scale), Stiefel())
+
+
+def _fused(weight: Weight, attention: Attention, size: float) -> Draws:
+    query, key, value = (each.matrices for each in (attention.query, attention.key, attention.value))
+    name = weight.name
+    parts = (query, size, 0, "k starts as 0.7 q"), (key, KEY * size, 0, ""), (value, size, 2, "")
+    return {name: [Draw(replace(held, scale=scale), Stiefel(), reason, name, at) for held, scale, at, reason in parts]}
+
+
+def _separate(weights: Mapping[str, Weight], attention: Attention, size: float, roles: Roles) -> Draws:
+    query, key, value = (weights[each.weight] for each in (attention.query, attention.key, attention.value))
+    rows, heads = key.matrices.m, attention.heads
+    if query.shape != key.shape:  # several queries for each key
+        total = query.matrices.m
+        if heads is None or total % heads or total % rows or rows % (each := total // heads) or query.matrices.order:
+            return {}
+        shared = total // rows
+        period = shared * each
+        queries = [
+            Draw(
+                Matrices(1, rows, query.matrices.n, rows=(at * each, (at + 1) * each), period=period, scale=size),
+                Stiefel(), f"{shared} queries for each key" if at == 0 else "", query.name, at,
+            )
+            for at in range(shared)
+        ]  # fmt: skip
+    else:
+        queries = [Draw(replace(key.matrices, scale=size), Stiefel())]
+    reason = f"starts as 0.7 {query.name}"
+    return {
+        query.name: queries,
+        key.name: [Draw(replace(key.matrices, scale=KEY * size), Stiefel(), reason, query.name)],
+        value.name: [_member(value, roles)],
+    }
+
+
+def _output(weights: Mapping[str, Weight], attention: Attention, stream: float | None) -> Draws:
+    """W_O = -W_Vᵀ/4; of unequal sizes, as small and in no preferred direction."""
+    assert attention.output is not None
+    output, value = weights[attention.output], attention.value
+    size, order = value.matrices.n, output.matrices.order
+    if output.shape == (size, size) and value.matrices.m == size:
+        mirrored = Matrices(1, size, size, order=order, scale=-OUTPUT, mirrored=True)
+        reason = f"starts as -1/4 of the transpose of {value.weight}"
+        draw = Draw(mirrored, Stiefel(), reason, value.weight, value.first)
+        if stream is not None and DROWNS * stream < OUTPUT:
+            small = replace(mirrored, scale=-JOINS * stream)
+            reason = f"starts as the transpose of {value.weight}, almost silent beside a signal of size {stream:.2g}"
+            draw = draw._replace(what=small, reason=reason)
+    elif len(output.shape) == 2:
+        draw = _joining(Draw(replace(output.matrices, scale=OUTPUT), Orthogonal(), "ends attention"), stream)
+    else:
+        return {}
+    return {output.name: [draw]}

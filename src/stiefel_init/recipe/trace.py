@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from ..core.activations import RECTIFIERS, SATURATING
 from ..core.activations import short as short_name
 
+Size = tuple[tuple[str, float], ...]
+UNIT: Size = (("", 1.0),)
 INPUT = ""  # the origin of what the model is given
 
 
@@ -25,10 +27,17 @@ LAYERS = _words(
     "baddbmm einsum multiheadattentionforward embedding embeddingbag lstm gru rnntanh rnnrelu lstmcell grucell "
     "rnntanhcell rnnrelucell"
 )
-_NORMS = _words("layernorm batchnorm syncbatchnorm groupnorm instancenorm rmsnorm normalize localresponsenorm rsqrt")
+BATCH: Literal["batch"] = "batch"
+"""Of a normalization that takes off what a channel has in common over a batch or an image."""
+Norm = Literal["", "batch", "layer"]
+_NORMS: dict[str, Norm] = {
+    **dict.fromkeys(_words("batchnorm syncbatchnorm groupnorm instancenorm"), BATCH),
+    **dict.fromkeys(_words("layernorm rmsnorm normalize localresponsenorm rsqrt"), "layer"),
+}
 _SUMS = _words("add radd iadd")
 _FACTORS = _words("mul rmul imul multiply")
-_MERGES = _SUMS | _FACTORS | _words("sub rsub isub cat concat stack addcmul where")
+_PARTS = _words("cat concat concatenate")
+_MERGES = _SUMS | _FACTORS | _PARTS | _words("sub rsub isub stack addcmul where")
 _RESHAPES = _words("reshape view flatten unflatten")
 _PRODUCTS = _words("matmul mm bmm baddbmm scaleddotproductattention")
 ATTENDED = "attended"
@@ -42,7 +51,8 @@ class Signal:
 
     origins: frozenset[str]
     """The names of the weights it comes from; `INPUT` for what the model was given."""
-    normalized: bool = False
+    normalized: Norm = ""
+    """The kind of the last normalization since the layer."""
     merged: bool = False
     """Whether branches have come together, as in a residual connection."""
     activation: str = ""
@@ -51,6 +61,10 @@ class Signal:
     """Whether its last axis is the token axis, and not that of channels."""
     gain: str = field(default="", compare=False)
     """The parameter that it was multiplied by last, if it is zero where that is: no layer or activation came since."""
+    size: Size = field(default=(), compare=False)
+    """Embeddings that it is a sum of, and what each is multiplied by; `UNIT` behind a normalization."""
+    parts: tuple[Signal, ...] = field(default=(), compare=False)
+    """What was put side by side in it."""
 
 
 class Flow:
@@ -60,10 +74,16 @@ class Flow:
         self.reads: dict[str, Signal] = {}
         self.next: dict[str, str] = {}
         """The activation between a layer and the next."""
-        self.normalized: set[str] = set()
-        """The layers with a normalization before that."""
+        self.normalized: dict[str, Norm] = {}
+        """The layers with a normalization before that, and its kind."""
+        self.turned: set[str] = set()
+        """The layers on the token axis after which the axis of channels comes back."""
+        self.opaque = False
+        """Whether the inside of a part was not seen."""
         self.sums: list[list[Signal]] = []
         """What was added up."""
+        self.altered: set[str] = set()
+        """The weights that something was done to before a layer used them, as by a mask."""
         self.returned: list[Signal] = []
 
     def call(
@@ -74,6 +94,7 @@ class Flow:
         *,
         turns: bool = False,
         gains: Iterable[str] = (),
+        factor: float = 1.0,
     ) -> Signal | None:
         """A function or module is called; the signal that comes out, None if it is none.
 
@@ -83,6 +104,7 @@ class Flow:
             weights: The names of the weights it uses.
             turns: Whether it puts another axis last.
             gains: The names of the parameters that it multiplies by.
+            factor: The number that it multiplies by, where that is known.
         """
         short = short_name(name)
         weights = tuple(weights)
@@ -93,16 +115,23 @@ class Flow:
                 self._reads(first, joined)
                 weights = tuple(weight for weight in weights if weight not in first)
                 joined = Signal(frozenset(first), activation=ATTENDED)
+            convolves = short.startswith("conv")
+            if convolves:  # over the axis of channels, wherever that is
+                joined = replace(joined, on_tokens=False)
             self._reads(weights, joined)
-            return Signal(frozenset(weights), on_tokens=joined.on_tokens and short == "linear")
+            size: Size = ((weights[0], 1.0),) if short.startswith("embedding") else ()
+            return Signal(
+                frozenset(weights), on_tokens=convolves or (joined.on_tokens and short == "linear"), size=size
+            )
         if not signals:
             return None
         joined = join(signals)
         gain = next(iter(gains), "")
-        if short.rstrip("123d") in _NORMS:
+        if (kind := _NORMS.get(short.rstrip("123d"))) is not None:
             if not joined.activation:
-                self.normalized |= joined.origins
-            return replace(joined, normalized=True, on_tokens=False, gain=gain)
+                self.normalized = dict.fromkeys(joined.origins, kind) | self.normalized
+            on_tokens = joined.on_tokens and kind == BATCH  # of others the last axis is that of channels
+            return replace(joined, normalized=kind, on_tokens=on_tokens, gain=gain, size=UNIT)
         if short in ACTIVATIONS:
             if not joined.activation:
                 self.next.update(dict.fromkeys(sorted(joined.origins.difference(self.next)), short))
@@ -114,10 +143,16 @@ class Flow:
         if short in _MERGES and len({signal.origins for signal in signals}) > 1:
             if short in _SUMS:
                 self.sums.append(signals)
-            return replace(joined, merged=True, gain="")
-        if short in _FACTORS and gain:
-            return replace(joined, gain=gain)
-        return replace(joined, on_tokens=not joined.on_tokens) if turns else joined
+                joined = replace(joined, size=tuple(each for signal in signals for each in signal.size))
+            return replace(joined, merged=True, gain="", parts=tuple(signals) if short in _PARTS else ())
+        if short in _FACTORS and (gain or factor != 1):
+            size = tuple((name, times * factor) for name, times in joined.size)
+            return replace(joined, gain=gain or joined.gain, size=size)
+        if not turns:
+            return joined
+        if joined.on_tokens:
+            self.turned |= joined.origins
+        return replace(joined, on_tokens=not joined.on_tokens)
 
     def _reads(self, weights: Iterable[str], signal: Signal) -> None:
         for weight in weights:
@@ -129,12 +164,14 @@ def join(signals: list[Signal]) -> Signal:
     first, *others = signals
     for other in others:
         if other != first:
+            normalized = [each.size for each in (first, other) if each.normalized]
             first = Signal(
                 first.origins | other.origins,
                 first.normalized or other.normalized,
                 first.merged or other.merged,
                 first.activation or other.activation,
                 first.on_tokens or other.on_tokens,
+                size=next(iter(normalized or [first.size or other.size])),
             )
     return first
 

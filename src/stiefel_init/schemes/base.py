@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 import numpy as np
 
+from ..core import validate
 from ..core.errors import StiefelError, unknown
 
 Array = Any
@@ -165,6 +166,14 @@ class Scheme(ABC):
     """What a batch is used for: `"inputs"`, to give them mean square 1; `"outputs"`, of every layer deviation 1;
     `"quotient"`, to let gradients change little along themselves."""
 
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value, bounds = getattr(self, each.name), each.metadata
+            if "choices" in bounds and value not in bounds["choices"]:
+                raise unknown(each.name, value, bounds["choices"])
+            if "hint" in bounds:
+                validate.number(each.name, value, **bounds)
+
     @abstractmethod
     def draw(self, source: Source) -> Array:
         """Draw `source.count` matrices: an array of shape (count, m, n), of the source's framework."""
@@ -187,11 +196,7 @@ class Scheme(ABC):
         return kind.at is not Scheme.at or kind.bias is not Scheme.bias
 
     def distribution(self, m: int, n: int) -> Distribution:
-        """How weights of m outputs and n inputs act on a signal, for `theory.propagate`.
-
-        Raises:
-            StiefelError: if the scheme has no prediction.
-        """
+        """How weights of m outputs and n inputs act on a signal, for `theory.propagate`."""
         if type(self).law is not Scheme.law:
             return self.law(m, n)
         raise StiefelError(
@@ -209,11 +214,21 @@ class Scheme(ABC):
     def __str__(self) -> str:
         """The text that `get` reads: the name, and the parameters that differ from their defaults."""
         parts = [self.name]
-        for place, field in enumerate(fields(self)):
-            value = getattr(self, field.name)
-            if value != field.default:
-                parts.append(_text(value) if place == 0 else f"{field.name}={_text(value)}")
+        for place, each in enumerate(fields(self)):
+            value = getattr(self, each.name)
+            if value != each.default:
+                parts.append(_text(value) if place == 0 else f"{each.name}={_text(value)}")
         return " ".join(parts)
+
+
+def number(default: float, hint: str, **bounds: float) -> Any:
+    """A parameter of a scheme: a finite number, `at_least` or `above` another."""
+    return field(default=default, metadata={"hint": hint, **bounds})
+
+
+def choice(of: Any) -> Any:
+    """A parameter of a scheme: one of the words of a Literal, the first by default."""
+    return field(default=get_args(of)[0], metadata={"choices": get_args(of)})
 
 
 class Fixed(Scheme):
@@ -258,9 +273,6 @@ _REGISTRY: dict[str, type[Scheme]] = {}
 def register(kind: _Kind) -> _Kind:
     """Make a scheme, a frozen dataclass with a `name`, available by its name; as a decorator, see `Scheme`.
 
-    Raises:
-        StiefelError: if the name is not a word, or is taken.
-
     >>> register(type(get("he"))).name  # again: nothing changes
     'he'
     """
@@ -292,17 +304,11 @@ def names() -> tuple[str, ...]:
 
 
 def get(scheme: SchemeName | Scheme) -> Scheme:
-    """Look up a scheme by name.
+    """Look up a scheme by name: a frozen value, which `str()` turns back into text.
 
     Args:
         scheme: A name, followed by any parameters that differ from their defaults: the first as a plain value, any as
             `key=value`. A `Scheme` is returned unchanged.
-
-    Returns:
-        The scheme, a frozen value; `str()` turns it back into text.
-
-    Raises:
-        StiefelError: for an unknown name, parameter or value.
 
     >>> get("rotation 0.3"), str(get("orthogonal gain=2")), str(get("he"))
     (Rotation(spread=0.3), 'orthogonal 2', 'he')
@@ -313,25 +319,20 @@ def get(scheme: SchemeName | Scheme) -> Scheme:
     kind = _REGISTRY.get(name)
     if kind is None:
         raise unknown("scheme", scheme, _REGISTRY)
-    parameters = fields(kind)
+    defaults: dict[str, Any] = {each.name: each.default for each in fields(kind)}
     given: dict[str, Any] = {}
     for place, part in enumerate(rest):
         key, equals, text = part.rpartition("=")
-        if not equals and place == 0 and parameters:
-            key = parameters[0].name
-        field = next((field for field in parameters if field.name == key), None)
-        if field is None:
-            takes = ", ".join(f"{field.name}={_text(field.default)}" for field in parameters)
+        if not equals and place == 0 and defaults:
+            key = next(iter(defaults))
+        if key not in defaults:
+            takes = ", ".join(f"{key}={_text(value)}" for key, value in defaults.items())
             raise StiefelError(f"scheme={scheme!r} has {part!r}; {name} takes {takes or 'no parameters'}.")
-        given[key] = _value(scheme, text, field.default)
+        try:
+            given[key] = type(defaults[key])(text)
+        except ValueError:
+            raise StiefelError(f"scheme={scheme!r} has {text!r} where a number is expected.") from None
     return kind(**given)
-
-
-def _value(scheme: str, text: str, default: Any) -> Any:
-    try:
-        return type(default)(text)
-    except ValueError:
-        raise StiefelError(f"scheme={scheme!r} has {text!r} where a number is expected.") from None
 
 
 def haar(source: Source, rows: int, columns: int) -> Array:

@@ -14,16 +14,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
-from ..core import validate
-from ..core.errors import unknown
-from .base import Array, Fixed, Scheme, Source, register
+from .base import Array, Fixed, Scheme, Source, choice, number, register
 
 Variant = Literal["product", "direct", "lapack"]
-VARIANTS: tuple[Variant, ...] = get_args(Variant)
 
 
 @register
@@ -41,13 +38,8 @@ class Lee(Fixed):
     """
 
     name = "lee"
-    variant: Variant = "product"
-    epsilon: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.variant not in VARIANTS:
-            raise unknown("variant", self.variant, VARIANTS)
-        validate.number("epsilon", self.epsilon, above=0, hint="the paper of Lee et al. uses 0.1")
+    variant: Variant = choice(Variant)  # noqa: RUF009 (a field)
+    epsilon: float = number(0.1, "the paper of Lee et al. uses 0.1", above=0)
 
     def matrix(self, m: int, n: int) -> np.ndarray:
         p, q = min(m, n), max(m, n)
@@ -72,12 +64,6 @@ class Lee(Fixed):
         return (np.eye(k, columns) * diagonal - above * (k + self.epsilon) + below * self.epsilon) / length
 
 
-def wrapped_identity(m: int, n: int) -> np.ndarray:
-    """The m × n matrix of identities one after the other: 1 where i ≡ j modulo min(m, n)."""
-    p = max(min(m, n), 1)
-    return (np.arange(m)[:, None] % p == np.arange(n) % p).astype(np.float64)
-
-
 @register
 @dataclass(frozen=True)
 class IDInit(Fixed):
@@ -87,14 +73,15 @@ class IDInit(Fixed):
 
     Pan, Wang, Zhu and others: IDInit: A Universal and Stable Initialization Method for Neural Network Training (2025).
 
-    >>> str(IDInit()), wrapped_identity(2, 4).tolist()
+    >>> str(IDInit()), IDInit().matrix(2, 4).tolist()
     ('idinit', [[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]])
     """
 
     name = "idinit"
 
     def matrix(self, m: int, n: int) -> np.ndarray:
-        return wrapped_identity(m, n)
+        p = max(min(m, n), 1)
+        return (np.arange(m)[:, None] % p == np.arange(n) % p).astype(np.float64)
 
 
 @register
@@ -110,10 +97,7 @@ class TanhInit(Scheme):
 
     name = "tanh-init"
     activations = ("tanh",)
-    alpha: float = 0.085
-
-    def __post_init__(self) -> None:
-        validate.number("alpha", self.alpha, at_least=0, hint="the authors use 0.085")
+    alpha: float = number(0.085, "the authors use 0.085", at_least=0)
 
     def draw(self, source: Source) -> Array:
         m, n = source.m, source.n

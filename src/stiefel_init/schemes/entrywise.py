@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core import validate
-from .base import Array, Distribution, Position, Scheme, Source, register
+from .base import Array, Distribution, Position, Scheme, Source, number, register
 
 
 @register
@@ -22,10 +21,7 @@ class Random(Scheme):
 
     name = "random"
     entrywise = True
-    std: float = 0.1
-
-    def __post_init__(self) -> None:
-        validate.number("std", self.std, at_least=0, hint="it is a standard deviation")
+    std: float = number(0.1, "it is a standard deviation", at_least=0)
 
     def draw(self, source: Source) -> Array:
         return self.std * source.normals(source.m, source.n)
@@ -170,12 +166,8 @@ class TruncatedNormal(Scheme):
 
     name = "truncated-normal"
     entrywise = True
-    std: float = 0.02
-    cut: float = 2.0
-
-    def __post_init__(self) -> None:
-        validate.number("std", self.std, at_least=0, hint="it is a standard deviation")
-        validate.number("cut", self.cut, above=0, hint="it is a number of standard deviations")
+    std: float = number(0.02, "it is a standard deviation", at_least=0)
+    cut: float = number(2.0, "it is a number of standard deviations", above=0)
 
     def draw(self, source: Source) -> Array:
         within = math.erf(self.cut / math.sqrt(2))
@@ -203,12 +195,9 @@ class MuP(Scheme):
     name = "mup"
     entrywise = True
     positional = True
-    gain: float = 1.0
+    gain: float = number(1.0, "√2 suits ReLU")
     power: int = 1
     """Of 1/fan_in in the variance."""
-
-    def __post_init__(self) -> None:
-        validate.number("gain", self.gain, hint="√2 suits ReLU")
 
     def at(self, position: Position) -> Scheme:
         return MuP(self.gain, 2) if position.last else self

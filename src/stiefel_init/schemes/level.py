@@ -21,18 +21,11 @@ _KEPT: dict[str, Callable[[float], float]] = {
 
 
 def level(activation: str | None, layers: int) -> float:
-    """The common level at which so many layers in a row pass a signal on.
+    """The common level at which L layers in a row pass a signal on; 0 for short rows, and activations that need none.
 
     Members of the set keep the mean of a signal, and a rectifier keeps it too. Smooth ones take a share of a low level
     in every layer, until the signal is where they are small: twenty layers of SiLU halve it twenty times. High enough,
     a level loses little, L (1 - φ(c)/c) ≤ 2 times itself in L layers.
-
-    Args:
-        activation: That of the row.
-        layers: L.
-
-    Returns:
-        c, the least of these levels; 0 for short rows, and for activations that need none.
 
     >>> level("relu", 40), level("silu", 4), round(level("silu", 40), 2), round(level("gelu", 40), 2)
     (0.0, 0.0, 2.94, 1.64)
@@ -53,9 +46,6 @@ def gain(activation: str) -> float:
 
     A rectifier's is √2. Where weights without a common level, g times orthonormal rows, read what such an activation
     makes of a signal of size 1, what they make has size 1 again.
-
-    Raises:
-        KeyError: if the activation is not one that `level` is about.
 
     >>> {name: round(gain(name), 2) for name in _KEPT}
     {'silu': 1.68, 'gelu': 1.53, 'mish': 1.49, 'hardswish': 1.74}

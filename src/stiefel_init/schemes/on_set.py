@@ -15,9 +15,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..core import validate
 from ..core.errors import StiefelError
-from .base import Array, Distribution, Scheme, Source, haar, register
+from .base import Array, Distribution, Scheme, Source, haar, number, register
 
 
 @register
@@ -115,10 +114,7 @@ class Rotation(Grouped):
     """
 
     name = "rotation"
-    spread: float = 0.1
-
-    def __post_init__(self) -> None:
-        validate.number("spread", self.spread, at_least=0, hint="0.1 is a small rotation")
+    spread: float = number(0.1, "0.1 is a small rotation", at_least=0)
 
     @classmethod
     @lru_cache
@@ -126,13 +122,7 @@ class Rotation(Grouped):
         """The rotation for each of many layers in a row, with nothing but activations between them.
 
         1/√L lets L rotations turn a signal about as far in all as one random layer does; deep rows train better closer
-        to the identity.
-
-        Args:
-            layers: L, how many there are.
-
-        Returns:
-            A rotation of spread min(1/√L, 3/L).
+        to the identity: of spread min(1/√L, 3/L).
 
         >>> str(Rotation.in_a_row(4)), str(Rotation.in_a_row(100))
         ('rotation 0.5', 'rotation 0.03')

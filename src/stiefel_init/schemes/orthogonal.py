@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import get_args
 
-from ..core import validate
-from ..core.errors import unknown
-from .base import Array, Distribution, Position, Role, Scheme, Source, haar, register
+from .base import Array, Distribution, Position, Role, Scheme, Source, choice, haar, number, register
 
 
 @register
@@ -23,10 +20,7 @@ class Orthogonal(Scheme):
     """
 
     name = "orthogonal"
-    gain: float = 1.0
-
-    def __post_init__(self) -> None:
-        validate.number("gain", self.gain, hint="√2 suits ReLU")
+    gain: float = number(1.0, "√2 suits ReLU")
 
     def draw(self, source: Source) -> Array:
         matrices = source.semi_orthogonal(aligned=False)
@@ -52,9 +46,6 @@ class DeltaOrthogonal(Orthogonal):
     name = "delta-orthogonal"
 
 
-ROLES: tuple[Role, ...] = get_args(Role)
-
-
 @register
 @dataclass(frozen=True)
 class LooksLinear(Scheme):
@@ -72,11 +63,7 @@ class LooksLinear(Scheme):
     name = "looks-linear"
     positional = True
     activations = ("relu",)
-    role: Role = "hidden"
-
-    def __post_init__(self) -> None:
-        if self.role not in ROLES:
-            raise unknown("role", self.role, ROLES)
+    role: Role = choice(Role)  # noqa: RUF009 (a field)
 
     def at(self, position: Position) -> Scheme:
         return LooksLinear(position.role)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..core import validate
 from ..core.errors import StiefelError
-from .base import Position, Scheme, WholeModel, get, register
+from .base import Position, Scheme, WholeModel, get, number, register
 from .entrywise import He, ScaledHe, Zeros
 from .orthogonal import Orthogonal
 
@@ -96,9 +96,9 @@ class MetaInit(WholeModel):
     calibrates = "quotient"
     base: str = "he"
     steps: int = 500
-    rate: float = 0.1
-    momentum: float = 0.9
-    epsilon: float = 1e-5
+    rate: float = number(0.1, "the authors use 0.1", above=0)
+    momentum: float = number(0.9, "the authors use 0.9", at_least=0)
+    epsilon: float = number(1e-5, "the authors use 1e-5", above=0)
 
     def __post_init__(self) -> None:
         base = get(self.base)
@@ -108,9 +108,7 @@ class MetaInit(WholeModel):
                 "such as 'he'."
             )
         validate.size("steps", self.steps)
-        validate.number("rate", self.rate, above=0, hint="the authors use 0.1")
-        validate.number("momentum", self.momentum, at_least=0, hint="the authors use 0.9")
-        validate.number("epsilon", self.epsilon, above=0, hint="the authors use 1e-5")
+        super().__post_init__()
 
     def at(self, position: Position) -> Scheme:
         return get(self.base).at(position)

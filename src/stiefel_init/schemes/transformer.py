@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core import validate
-from .base import Array, Distribution, InAttention, Position, Scheme, Source, WholeModel, register
+from .base import Array, Distribution, InAttention, Position, Scheme, Source, WholeModel, number, register
 from .entrywise import Random, Xavier
 
 
@@ -27,10 +26,7 @@ class GPT2(Random):
     name = "gpt-2"
     positional = True
     embeds = True
-    std: float = 0.02
-
-    def __post_init__(self) -> None:
-        validate.number("std", self.std, at_least=0, hint="it is a standard deviation")
+    std: float = number(0.02, "it is a standard deviation", at_least=0)
 
     def at(self, position: Position) -> Scheme:
         return GPT2(self.std / math.sqrt(position.branches)) if position.ends_branch else self
@@ -119,12 +115,8 @@ class Mimetic(WholeModel):
 
     name = "mimetic"
     attention = "paired"
-    qk: float = 0.7
-    vo: float = 0.4
-
-    def __post_init__(self) -> None:
-        validate.number("qk", self.qk, above=0, hint="the authors use 0.7")
-        validate.number("vo", self.vo, above=0, hint="the authors use 0.4")
+    qk: float = number(0.7, "the authors use 0.7", above=0)
+    vo: float = number(0.4, "the authors use 0.4", above=0)
 
     def at(self, position: Position) -> Scheme:
         if position.projection in ("query", "key"):

@@ -21,13 +21,10 @@ Below 0 most units of the first layer are off; far above, the ReLU is the identi
 def alignment_optimum(m: int, n: int) -> float:
     """√(mn), the largest sum of the entries of a semi-orthogonal m × n matrix; the members of Õ(m,n) attain it.
 
-    Raises:
-        StiefelError: if a size is not a whole number ≥ 1.
-
     >>> alignment_optimum(4, 9)
     6.0
     """
-    return math.sqrt(_positive("m", m) * _positive("n", n))
+    return math.sqrt(validate.size("m", m, at_least=1) * validate.size("n", n, at_least=1))
 
 
 def max_entry_bound(m: int, n: int, c: float) -> float:
@@ -36,15 +33,11 @@ def max_entry_bound(m: int, n: int, c: float) -> float:
     Precisely, P(max |W_ij| ≥ bound) → 0 as q → ∞, for any c > 2 and however m grows; if the smaller side is fixed, any
     c > √2 is enough. The paper has m ≤ n; since Wᵀ ∈ Õ(n,m), the larger side counts.
 
-    Raises:
-        StiefelError: if a size is not a whole number ≥ 1, or c is not a finite number above 2.
-
     >>> round(max_entry_bound(64, 784, c=2.1), 4)
     0.1981
     """
-    m, n = _positive("m", m), _positive("n", n)
-    if not (isinstance(c, int | float) and 2 < c < math.inf):
-        raise StiefelError(f"c={c!r} is not a finite number above 2, as the theorem requires; try c=2.1.")
+    m, n = validate.size("m", m, at_least=1), validate.size("n", n, at_least=1)
+    c = validate.number("c", c, above=2, hint="try c=2.1, as the theorem requires")
     larger = max(m, n)
     return c * math.sqrt(math.log(larger) / larger) + 1 / math.sqrt(m * n)
 
@@ -60,12 +53,6 @@ def berry_esseen_bound(W: Any, third_moment: float) -> float:
         W: An m × n matrix with WWᵀ = I_m.
         third_moment: β₃ ≥ E|z_j|³.
 
-    Returns:
-        The bound.
-
-    Raises:
-        StiefelError: if the rows of W are not orthonormal, or `third_moment` is below 1.
-
     >>> W = np.full((1, 1_000_000), 1e-3)
     >>> round(berry_esseen_bound(W, third_moment=1.6), 4)
     0.0928
@@ -76,14 +63,9 @@ def berry_esseen_bound(W: Any, third_moment: float) -> float:
         raise StiefelError(f"W is a {type(W).__name__} that is not a matrix of numbers; give an m × n array.") from None
     if w.ndim != 2 or not 1 <= w.shape[0] <= w.shape[1]:
         raise StiefelError(f"W has shape {w.shape}; give a matrix with 1 ≤ m ≤ n, m rows and n columns.")
-    membership = check(w)
-    if not membership.orthogonality_error <= 1e-6 * math.sqrt(w.shape[1]):
-        error = membership.orthogonality_error
+    if not (error := check(w).orthogonality_error) <= 1e-6 * math.sqrt(w.shape[1]):
         raise StiefelError(f"W has max |WWᵀ - I| = {error:.1e}; the bound needs orthonormal rows, as `sample` draws.")
-    if not (isinstance(third_moment, int | float) and 1 <= third_moment < math.inf):
-        raise StiefelError(
-            f"third_moment={third_moment!r} is not a finite number ≥ 1; E|z|³ of a standardized z is at least 1."
-        )
+    third_moment = validate.number("third_moment", third_moment, at_least=1, hint="so is E|z|³ of a standardized z")
     return float((42 * w.shape[0] ** 0.25 + 16) * third_moment * (np.linalg.norm(w, axis=0) ** 3).sum())
 
 
@@ -100,9 +82,6 @@ def shift_for_alpha(x: Any, alpha: float = FAVOURED_ALPHA) -> np.ndarray:
     Returns:
         The shifted data, in x's dtype.
 
-    Raises:
-        StiefelError: if x is not a table of finite numbers that vary, or alpha is not finite.
-
     >>> shift_for_alpha([[-1.0, 1.0], [1.0, -1.0]]).tolist()
     [[1.0, 3.0], [3.0, 1.0]]
     """
@@ -115,16 +94,8 @@ def shift_for_alpha(x: Any, alpha: float = FAVOURED_ALPHA) -> np.ndarray:
         raise StiefelError(f"x has shape {data.shape}; give a table of shape (samples, features) with entries.")
     if not np.isfinite(data).all():
         raise StiefelError("x has non-finite entries; fill in or drop missing values first.")
-    if not (isinstance(alpha, int | float) and math.isfinite(alpha)):
-        raise StiefelError(f"alpha={alpha!r} is not a finite number; the paper's study favours {FAVOURED_ALPHA:g}.")
+    alpha = validate.number("alpha", alpha, hint=f"the paper's study favours {FAVOURED_ALPHA:g}")
     mean, std = data.mean(dtype=np.float64), data.std(dtype=np.float64)
     if std == 0:
         raise StiefelError(f"x is {data.flat[0]} everywhere, so mean/std is undefined; give data that vary.")
     return data + data.dtype.type(alpha * std - mean)
-
-
-def _positive(name: str, value: Any) -> int:
-    size = validate.size(name, value)
-    if size == 0:
-        raise StiefelError(f"{name}=0 is an empty matrix; {name} starts at 1.")
-    return size

@@ -256,9 +256,6 @@ def register_activation(name: str, f: Pointwise, slope: Pointwise) -> None:
         f: f(y, xp), where y is a NumPy or PyTorch array and xp its namespace, so that one formula serves both.
         slope: Its derivative, likewise; at a kink, the left one.
 
-    Raises:
-        StiefelError: if the name is not a word, or is taken.
-
     >>> register_activation("doctest_tanh", lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2)
     >>> round(float(activation_moments(0.0, 1.0, "doctest_tanh")[1]), 4)
     0.6279
@@ -367,12 +364,6 @@ def rectified_moments(mean: Any, std: Any) -> tuple[Array, Array]:
         mean: Of y; a number or an array.
         std: Of y, likewise; the two are broadcast. std = 0 gives (max(mean, 0), 0).
 
-    Returns:
-        Mean and standard deviation.
-
-    Raises:
-        StiefelError: if an entry is not finite, or a std is negative.
-
     >>> mean, std = rectified_moments([0.0, 2.0], 1.0)
     >>> mean.round(4).tolist(), std.round(4).tolist()
     ([0.3989, 2.0085], [0.5838, 0.9799])
@@ -395,12 +386,6 @@ def activation_moments(
         activation: `"relu"`, `"leaky_relu"` (`negative_slope=0.01`), `"prelu"` (`a=0.25`), `"elu"` (`alpha=1.0`),
             `"selu"`, or a registered name.
         parameters: Of the activation; names and defaults as in PyTorch.
-
-    Returns:
-        Mean and standard deviation.
-
-    Raises:
-        StiefelError: for an unknown activation or parameter, a non-finite entry or a negative std.
 
     >>> mean, std = activation_moments(0.0, 1.0, "elu")
     >>> round(float(mean), 4), round(float(std), 4)

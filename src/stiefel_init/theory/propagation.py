@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from ..core import validate
 from ..core.errors import StiefelError
@@ -113,12 +112,6 @@ def propagate(
         member: Member of the set for `scheme="stiefel"`; another way to name these schemes.
         parameters: Of the activation.
 
-    Returns:
-        The prediction, one entry per layer in every array.
-
-    Raises:
-        StiefelError: for invalid widths, moments or names, and for schemes without a prediction.
-
     >>> p = propagate([784, 64, 64], mean=0.13, std=0.31)
     >>> p.alpha.round(3).tolist(), p.active.round(3).tolist()
     ([1.468, 1.597], [0.929, 0.945])
@@ -133,7 +126,12 @@ def propagate(
         raise StiefelError(f"scheme={str(chosen)!r} has no prediction; 'lee' (the product form, ε = 0.1) has one.")
     inputs = _inputs(finite("mean", mean), deviation("std", std), chosen)
     function = resolve(activation, parameters)
-    distributions = [] if isinstance(chosen, Lee) else _distributions(chosen, sizes, activation)
+    distributions = []
+    if not isinstance(chosen, Lee):
+        distributions = [chosen.distribution(m, n) for n, m in pairwise(sizes)]
+        if activation != "relu" and any(each.non_negative for each in distributions):
+            raise StiefelError(f"scheme={str(chosen)!r} is predicted for activation='relu', not {activation!r}.")
+        distributions[0] = distributions[0]._replace(non_negative=False)  # its input may be negative
     start_mean, start_std = map(float, _pooled(*inputs))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         rows = (
@@ -151,20 +149,11 @@ def propagate(
         )  # fmt: skip
 
 
-def _distributions(scheme: Scheme, widths: list[int], activation: str) -> list[Distribution]:
-    """The distribution of each layer. The first layer's input may be negative, so there every member clips."""
-    distributions = [scheme.distribution(m, n) for n, m in pairwise(widths)]
-    if activation != "relu" and any(distribution.non_negative for distribution in distributions):
-        raise StiefelError(f"scheme={str(scheme)!r} is predicted for activation='relu', not {activation!r}.")
-    return [distributions[0]._replace(non_negative=False), *distributions[1:]]
-
-
 def _follow(
     distributions: list[Distribution], widths: list[int], mean: Any, std: Any, activation: Activation
 ) -> np.ndarray:
     """For each layer: pre-activation mean and std, active fraction, post-activation mean and std, gradient factor."""
     result = np.full((len(widths) - 1, 6), math.nan)
-    activate = _activate if isinstance(mean, float) else _activate_each
     gains: list[float] = []
     slope_squares: list[Any] = []
     active = 1.0
@@ -185,7 +174,7 @@ def _follow(
             slope_squares[-1] = slope_squares[-1] * 0 + before / active
             slope_square = mean * 0 + active
         else:
-            active, slope_square, mean, std = activate(activation, mean, std)
+            active, slope_square, mean, std = _activate(activation, mean, std)
         row[2:5] = active, *_pooled(mean, std)
         gains.append(gain)
         slope_squares.append(slope_square)
@@ -194,17 +183,8 @@ def _follow(
     return result
 
 
-def _activate(activation: Activation, mean: float, std: float) -> tuple[float, float, float, float]:
-    """Active fraction, E f'², mean and std of f, for one Gaussian: plain numbers, for speed."""
-    if not std > 1e-300 * abs(mean):
-        return float(mean > 0), float(activation.slope(mean)) ** 2, float(activation(mean)), 0.0
-    alpha = mean / std
-    unit_mean, unit_variance = activation.moments(alpha, std)
-    return ndtr(alpha), activation.slope_moment(alpha, std, 2), std * float(unit_mean), std * math.sqrt(unit_variance)
-
-
-def _activate_each(activation: Activation, mean: Any, std: Any) -> tuple[float, Any, Any, Any]:
-    """The same for many Gaussians, the active fractions averaged."""
+def _activate(activation: Activation, mean: Any, std: Any) -> tuple[float, Any, Any, Any]:
+    """Active fraction, the mean of all; E f'², mean and std of f, for each Gaussian."""
     active = slopes(PiecewiseLinear(0.0), mean, std)[0].mean()
     return active, slopes(activation, mean, std)[1], *moments(activation, mean, std)
 
@@ -236,10 +216,7 @@ def _widths(widths: Any) -> list[int]:
         entries = []
     if isinstance(widths, str) or len(entries) < 2:
         raise StiefelError(f"widths={widths!r} has no layer; give two or more sizes, the input's first.")
-    sizes = [validate.size(f"widths[{i}]", entry) for i, entry in enumerate(entries)]
-    if 0 in sizes:
-        raise StiefelError(f"widths[{sizes.index(0)}]=0 leaves no signal; widths start at 1.")
-    return sizes
+    return [validate.size(f"widths[{i}]", entry, at_least=1) for i, entry in enumerate(entries)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -277,9 +254,6 @@ def finite_width(propagation: Propagation) -> FiniteWidth:
     layer off for good, is small. lee: nothing, for Gaussian input.
 
     The orders are derived; the constants 2, 1, 1 and 1 come from simulation: see docs/theory.md.
-
-    Raises:
-        StiefelError: if the activation is not ReLU.
 
     >>> term = finite_width(propagate([64] * 101, mean=0.3, std=1.0, scheme="he"))
     >>> round(float(term.log_shift[-1]), 3)  # a He network 64 wide and 100 deep: e^-1.95 = 1/7 of the prediction

@@ -6,7 +6,6 @@ import math
 from functools import lru_cache
 
 from ..core import validate
-from ..core.errors import StiefelError
 
 CORRELATION = 0.9
 """Of two orthogonal inputs, at the end of the network; the paper's η."""
@@ -34,16 +33,11 @@ def tailored_slope(depth: int) -> float:
     Zhang, Botev, Martens: Deep Learning without Shortcuts: Shaping the Kernel with Tailored Rectifiers (2022). In
     networks so shallow that ReLU itself stays below 0.9, the slope is 0. `depth` counts the activations.
 
-    Raises:
-        StiefelError: for a depth below 1.
-
     >>> [round(tailored_slope(depth), 2) for depth in (100, 300, 1000)]
     [0.57, 0.73, 0.84]
     """
-    if validate.size("depth", depth) < 1:
-        raise StiefelError(f"depth={depth!r} is below 1; give the number of activations.")
     low, high = 0.0, 1.0
-    if correlation_after(low, depth) <= CORRELATION:
+    if correlation_after(low, validate.size("depth", depth, at_least=1)) <= CORRELATION:
         return low
     for _ in range(50):
         middle = (low + high) / 2

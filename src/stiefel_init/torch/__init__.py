@@ -4,9 +4,13 @@ from ..core.errors import missing
 
 try:
     from .auditing import Audit, audit
-    from .diagnosis import Depths, Diagnosis, check_depths, diagnose
+    from .building import assert_initialized
+    from .diagnosis import Depths, Diagnosis, Widths, check_depths, check_widths, diagnose
     from .initialize import Plan, TailoredReLU, initialize_
+    from .learning import can_learn
+    from .rates import param_groups
     from .sampling import draw_, he_, lee_, orthogonal_, random_, sample, stiefel_, xavier_
+    from .trial import Trials, find_start
     from .watching import Watch, watch
 except ModuleNotFoundError as error:
     raise missing(error, "stiefel_init.torch", "torch", "torch") from None
@@ -17,15 +21,22 @@ __all__ = [
     "Diagnosis",
     "Plan",
     "TailoredReLU",
+    "Trials",
     "Watch",
+    "Widths",
+    "assert_initialized",
     "audit",
+    "can_learn",
     "check_depths",
+    "check_widths",
     "diagnose",
     "draw_",
+    "find_start",
     "he_",
     "initialize_",
     "lee_",
     "orthogonal_",
+    "param_groups",
     "random_",
     "sample",
     "stiefel_",

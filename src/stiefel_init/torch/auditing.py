@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -122,9 +122,9 @@ def audit(model: nn.Module) -> Audit:
 
 
 def _values(ref: TorchRef) -> np.ndarray:
-    tensor: Any = ref.tensor.detach()
-    if is_uninitialized(ref.tensor) or tensor.is_meta:
+    if is_uninitialized(ref.tensor) or ref.tensor.is_meta:
         raise StiefelError(f"{ref.name} has no values yet; initialize the model first.")
+    tensor: Any = ref.tensor.detach()
     whole: Tensor = tensor.full_tensor() if is_sharded(tensor) else tensor
     return whole.cpu().to(torch.float64).numpy()
 
@@ -159,10 +159,8 @@ def _law(value: np.ndarray, held: Any, eps: float) -> str:
         fans = (matrices.n * (receptive if matrices.tap else 1), matrices.m * (receptive if matrices.tap else 1))
         if exact := _of_matrices(value, matrices, eps):
             return exact
-    fits = _entry_laws(value, *fans)
-    if not fits:
-        return UNKNOWN if value.size >= LEAST else "too few entries to tell"
-    return " or ".join(fit.text for fit in fits)
+    unknown = UNKNOWN if value.size >= LEAST else "too few entries to tell"
+    return " or ".join(_entry_laws(value, *fans)) or unknown
 
 
 def _of_matrices(value: np.ndarray, matrices: Matrices, eps: float) -> str | None:
@@ -180,13 +178,7 @@ def _of_matrices(value: np.ndarray, matrices: Matrices, eps: float) -> str | Non
 
 
 def _never_initialized(values: np.ndarray, smallest: float, *, is_weight: bool) -> str:
-    """Why a parameter looks as if it had never been given values; empty if it does not.
-
-    Args:
-        values: The parameter.
-        smallest: The smallest normal number of its dtype.
-        is_weight: Whether it is a matrix or a kernel, which zeros would keep from learning.
-    """
+    """Why a parameter looks as if it had never been given values; `smallest` is the smallest normal number."""
     if not np.isfinite(values).all():
         return f"{int((~np.isfinite(values)).sum())} entries are not finite: never initialized?"
     size = np.abs(values)
@@ -219,48 +211,35 @@ def _equal_units(weight: np.ndarray, bias: np.ndarray | None) -> int:
     return len(rows) - len(np.unique(rows, axis=0))
 
 
-class Fit(NamedTuple):
-    """A law that the entries may have."""
-
-    text: str
-    p: float
-
-
-def _entry_laws(entries: np.ndarray, fan_in: int, fan_out: int) -> list[Fit]:
-    """The laws that are not rejected, the most likely one first.
-
-    Args:
-        entries: Finite numbers, not all equal.
-        fan_in: Of the weight, which names its usual laws.
-        fan_out: Likewise.
-    """
+def _entry_laws(entries: np.ndarray, fan_in: int, fan_out: int) -> list[str]:
+    """The laws that finite entries, not all equal, may have, the most likely one first."""
     x = np.sort(entries.ravel()[:: -(-entries.size // _MOST)])
-    if len(x) < LEAST or x[0] == x[-1]:
+    count = len(x)
+    if count < LEAST or x[0] == x[-1]:
         return []
     bound, deviation = float(np.abs(x).max()), math.sqrt(float(np.mean(x * x)))
-    inner = x[np.abs(x) < bound]
-    centre, error = float(x.mean()), float(x.std()) / math.sqrt(len(x))
-    fits = [
-        Fit(f"uniform ±{bound:.4g}{_uniform_name(bound, len(x), fan_in, fan_out)}", _p(inner / bound, _uniform)),
-        Fit(
-            f"normal, deviation {deviation:.4g}{_normal_name(deviation, len(x), fan_in, fan_out)}",
-            _p_normal(x / deviation),
+    inner, centre, spread = x[np.abs(x) < bound], float(x.mean()), float(x.std())
+    short, near = 1 + math.log(1 / FALSE_ALARM) / count, 4 / math.sqrt(2 * count)  # what a law's own sample may miss
+    uniform = {"torch's own": 1 / fan_in, "xavier": 6 / (fan_in + fan_out), "he, uniform": 6 / fan_in}
+    normal = {"he": 2 / fan_in, "lecun": 1 / fan_in, "xavier": 2 / (fan_in + fan_out), "gpt-2": 0.02**2}
+    bounds = _named(name for name, square in uniform.items() if 1 - 1e-6 <= math.sqrt(square) / bound <= short)
+    widths = _named(name for name, square in normal.items() if abs(deviation / math.sqrt(square) - 1) <= near)
+    cut = special.ndtr(-_CUT)
+    fits = {
+        f"uniform ±{bound:.4g}{bounds}": _p(inner / bound, lambda x: (x + 1) / 2),
+        f"normal, deviation {deviation:.4g}{widths}": _p_normal(x / deviation),
+        f"normal, deviation {bound / _CUT:.4g}, cut at ±{bound:.4g}": _p(
+            inner * (_CUT / bound), lambda x: (special.ndtr(x) - cut) / (1 - 2 * cut)
         ),
-        Fit(f"normal, deviation {bound / _CUT:.4g}, cut at ±{bound:.4g}", _p(inner * (_CUT / bound), _truncated)),
-    ]
-    spread = float(x.std())
-    if abs(centre) > 5 * error:
-        fits.append(Fit(f"normal, mean {centre:.4g}, deviation {spread:.4g}", _p_normal((x - centre) / spread)))
-    return sorted((fit for fit in fits if fit.p >= FALSE_ALARM), key=lambda fit: -fit.p)
+    }
+    if abs(centre) > 5 * spread / math.sqrt(count):
+        fits[f"normal, mean {centre:.4g}, deviation {spread:.4g}"] = _p_normal((x - centre) / spread)
+    return sorted((text for text, p in fits.items() if p >= FALSE_ALARM), key=lambda text: -fits[text])
 
 
-def _uniform(x: np.ndarray) -> np.ndarray:
-    return (x + 1) / 2
-
-
-def _truncated(x: np.ndarray) -> np.ndarray:
-    low = special.ndtr(-_CUT)
-    return (special.ndtr(x) - low) / (1 - 2 * low)
+def _named(names: Iterable[str]) -> str:
+    known = " or ".join(names)
+    return f" ({known})" if known else ""
 
 
 def _p(x: np.ndarray, distribution: object) -> float:
@@ -272,24 +251,6 @@ def _p_normal(x: np.ndarray) -> float:
     """Of the distance and of the largest entry, which tells a law that is cut off: twice the smaller p-value."""
     below = (1 - 2 * special.ndtr(-np.abs(x).max())) ** len(x)
     return min(1.0, 2 * min(_p(x, special.ndtr), 2 * float(min(below, 1 - below))))
-
-
-def _uniform_name(bound: float, count: int, fan_in: int, fan_out: int) -> str:
-    """The usual law with that bound: the largest of `count` entries falls short of it by about bound/count."""
-    known = {"torch's own": 1 / fan_in, "xavier": 6 / (fan_in + fan_out), "he, uniform": 6 / fan_in}
-    slack = 1 + math.log(1 / FALSE_ALARM) / count
-    return _named(known, lambda square: bound * (1 - 1e-6) <= math.sqrt(square) <= bound * slack)
-
-
-def _normal_name(deviation: float, count: int, fan_in: int, fan_out: int) -> str:
-    known = {"he": 2 / fan_in, "lecun": 1 / fan_in, "xavier": 2 / (fan_in + fan_out), "gpt-2": 0.02**2}
-    width = 4 / math.sqrt(2 * count)  # four standard errors of an estimated deviation
-    return _named(known, lambda square: abs(deviation / math.sqrt(square) - 1) <= width)
-
-
-def _named(known: Mapping[str, float], fits: Callable[[float], bool]) -> str:
-    names = [name for name, square in known.items() if fits(square)]
-    return f" ({' or '.join(names)})" if names else ""
 
 
 def _matrix_law(w: np.ndarray, eps: float) -> str | None:

@@ -31,7 +31,8 @@ class _Watching:
         if self.watch is not None:
             self.watch.step(loss)
 
-    def _end(self) -> None:
+    def _end(self, *args: Any, **kwargs: Any) -> None:
+        """The training ended."""
         if self.watch is not None:
             self.watch.close()
 
@@ -42,18 +43,18 @@ def _lightning() -> type:
     class LightningWatch(_Watching, Callback):
         """Watches the module that a `Trainer` fits; takes the arguments of `watch` but for the model."""
 
+        on_train_end = on_exception = _Watching._end
+
         def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
             """Begin."""
             self._begin(pl_module)
             self._steps = trainer.global_step
 
-        def on_train_batch_start(
-            self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
-        ) -> None:
+        def on_train_batch_start(self, *args: Any) -> None:
             """A module's `training_step` need not call it as a whole."""
             self._observe(True)
 
-        def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Any) -> None:
+        def on_before_backward(self, *args: Any) -> None:
             """What follows is not the forward pass."""
             self._observe(False)
 
@@ -61,22 +62,12 @@ def _lightning() -> type:
             if self.watch is not None:
                 self.watch.observe(on)
 
-        def on_train_batch_end(
-            self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-        ) -> None:
+        def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *args: Any) -> None:
             """A step of the optimizer may take several batches."""
             self._observe(False)
-            if self.watch is not None and trainer.global_step > self._steps:
+            if trainer.global_step > self._steps:
                 self._steps = trainer.global_step
                 self._step(outputs.get("loss") if isinstance(outputs, dict) else outputs)
-
-        def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-            """End."""
-            self._end()
-
-        def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-            """End."""
-            self._end()
 
     return LightningWatch
 
@@ -90,6 +81,8 @@ def _transformers() -> type:
         The loss is the `loss` among the model's outputs.
         """
 
+        on_train_end = _Watching._end
+
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             """Begin."""
             self._begin(kwargs["model"])
@@ -97,10 +90,6 @@ def _transformers() -> type:
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             """A step of the optimizer, after all of its batches."""
             self._step()
-
-        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            """End."""
-            self._end()
 
     return TransformersWatch
 
@@ -115,6 +104,8 @@ def _keras() -> type:
         signal.
         """
 
+        on_train_end = _Watching._end
+
         def __init__(self, every: int = 50, **options: Any) -> None:
             super().__init__(every, **options)
             backend = keras.backend.backend()
@@ -128,10 +119,6 @@ def _keras() -> type:
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             """End a step."""
             self._step((logs or {}).get("loss"))
-
-        def on_train_end(self, logs: Any = None) -> None:
-            """End."""
-            self._end()
 
     return KerasWatch
 

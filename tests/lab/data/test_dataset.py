@@ -54,36 +54,22 @@ def test_features_are_standardized_with_the_training_part_then_shifted(name: str
     np.testing.assert_allclose(parts.x_test, expected, atol=tolerance)
 
 
-def test_regression_targets_stay_raw() -> None:
-    dataset = load("diabetes")
-    parts = split(dataset, 1)
-    assert (len(parts.y_train), len(parts.y_test)) == (353, 89)
-    assert sorted([*parts.y_train.tolist(), *parts.y_test.tolist()]) == sorted(dataset.y.tolist())
-
-
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e9 / 3])
 def test_a_constant_column_becomes_alpha(value: float) -> None:
     x = np.random.default_rng(0).normal(size=(50, 3))
     x[:, 1] = value
     parts = split(from_arrays(x, [0, 1] * 25), alpha=2)
-    assert (parts.x_train[:, 1] == 2).all()
-    assert (parts.x_test[:, 1] == 2).all()
-    assert np.isfinite(parts.x_train).all()
+    assert {*parts.x_train[:, 1], *parts.x_test[:, 1]} == {2}
 
 
-def test_the_seed_decides_the_split() -> None:
-    wine = load("wine")
-    first, again, other = split(wine, 0), split(wine, 0), split(wine, 1)
-    assert all(np.array_equal(a, b) for a, b in zip(first, again))
-    assert not np.array_equal(first.x_test, other.x_test)
-
-
-def test_a_fixed_split_is_the_same_for_every_seed() -> None:
-    digits = load("digits")
+def test_the_seed_decides_the_split_unless_it_is_fixed() -> None:
+    digits, wine = load("digits"), load("wine")
     parts, other = split(digits, 0), split(digits, 7)
     assert all(np.array_equal(a, b) for a, b in zip(parts, other))
     assert (parts.x_train.shape, parts.x_test.shape, parts.x_train.dtype.name) == ((1437, 64), (360, 64), "uint8")
     assert sorted(map(bytes, digits.x)) == sorted(map(bytes, sources.embedded("digits")["x"]))
+    assert np.array_equal(split(wine, 0).x_test, split(wine, 0).x_test)
+    assert not np.array_equal(split(wine, 0).x_test, split(wine, 1).x_test)
 
 
 @pytest.mark.parametrize(
@@ -167,14 +153,10 @@ def test_features_and_targets_of_any_size_are_standardized_without_a_warning(sca
     assert unit == pytest.approx(np.std(split(dataset).y_train / scale) * scale, rel=1e-3)
 
 
-def test_an_outlier_in_the_test_part_stays_finite() -> None:
-    x = np.concatenate([RNG.normal(size=(40, 1)), np.full((10, 1), 1e300)])
-    cut = split(replace(from_arrays(x, x[:, 0] * 0 + np.arange(50) / 3), times=np.arange(50.0)))
-    assert np.isfinite(cut.x_test).all()
-
-
-def test_a_column_that_is_missing_in_the_training_part_is_the_shift_alone() -> None:
-    x = np.stack([np.arange(50.0), np.where(np.arange(50) < 40, np.nan, 7.0)], 1)
+def test_what_only_the_test_part_has_stays_finite() -> None:
+    """A column that is missing in the training part is the shift alone; an outlier has an end."""
+    late = np.arange(50) >= 40
+    x = np.stack([np.arange(50.0), np.where(late, 7.0, np.nan), np.where(late, 1e300, np.arange(50) % 7)], 1)
     cut = split(replace(from_arrays(x, np.arange(50) / 3), times=np.arange(50.0)), alpha=2.0)
     assert (cut.x_train[:, 1] == 2).all()
     assert np.isfinite(cut.x_test).all()

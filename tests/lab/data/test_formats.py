@@ -18,39 +18,25 @@ def test_adult_categories_are_numbered_in_sorted_order_over_both_files() -> None
     assert arrays["x_train"][1].tolist() == [50, 0, 83311, 0, 13, 0, 0, 1, 0, 0, 0, 0, 13, 0]
     assert arrays["x_test"][:, 13].tolist() == [2, 1]
     assert arrays["y_train"].tolist() == arrays["y_test"].tolist() == [0, 1]
-
-
-def test_adult_reads_the_same_from_csv_files_with_a_header() -> None:
     header = "age,workclass,fnlwgt,education,education-num,a,b,c,d,e,f,g,h,i,income\n"
     plain = [header + text.replace(", ", ",").replace("K.", "K") for text in (ADULT_TRAIN, ADULT_TEST)]
-    uci = formats.adult({"adult.data": ADULT_TRAIN.encode(), "adult.test": ADULT_TEST.encode()})
     csv = formats.adult({"train.csv": plain[0].encode(), "test.csv": plain[1].encode()})
-    assert all(np.array_equal(uci[name], csv[name]) for name in uci)
+    assert all(np.array_equal(arrays[name], csv[name]) for name in arrays)
 
 
-@pytest.mark.parametrize("header", ["", "a,b,c,d,e,f,g,h,outcome\n"])
-def test_pima(header: str) -> None:
-    arrays = formats.pima(
-        {"pima.csv": f"{header}6,148,72,35,0,33.6,0.627,50,1\n1,85,66,29,0,26.6,0.351,31,0\n".encode()}
-    )
-    assert arrays["x"].tolist() == [[6, 148, 72, 35, 0, 33.6, 0.627, 50], [1, 85, 66, 29, 0, 26.6, 0.351, 31]]
-    assert arrays["y"].tolist() == [1, 0]
-
-
-@pytest.mark.parametrize("labels", ["gb", "12"])
-def test_ionosphere(labels: str) -> None:
-    text = "".join(",".join(["1", "0", *["0.5"] * 32, label]) + "\n" for label in labels)
-    arrays = formats.ionosphere({"ionosphere.data": text.encode()})
-    assert arrays["x"].shape == (2, 34)
-    assert arrays["y"].tolist() == [1, 0]
-
-
-def test_images_in_csv_files() -> None:
-    arrays = formats.csv_images({"train": b"label,a,b\n7,0,255\n3,1,2\n", "test": b"label,a,b\n1,9,8\n"})
-    assert arrays["x_train"].tolist() == [[0, 255], [1, 2]]
-    assert (arrays["y_train"].tolist(), arrays["y_test"].tolist()) == ([7, 3], [1])
-    assert arrays["x_test"].dtype == np.uint8
-    assert arrays["y_test"].dtype == np.int64
+@pytest.mark.parametrize(
+    ("read", "lines", "shape"),
+    [
+        (formats.pima, ["6,148,72,35,0,33.6,0.627,50,1", "1,85,66,29,0,26.6,0.351,31,0"], (2, 8)),
+        (formats.pima, ["a,b,c,d,e,f,g,h,outcome", *[f"6,148,72,35,0,33.6,0.627,50,{y}" for y in (1, 0)]], (2, 8)),
+        (formats.ionosphere, [",".join(["1", "0", *["0.5"] * 32, label]) for label in "gb"], (2, 34)),
+        (formats.ionosphere, [",".join(["1", "0", *["0.5"] * 32, label]) for label in "12"], (2, 34)),
+    ],
+)
+def test_tables_of_numbers(read: Callable[..., formats.Arrays], lines: list[str], shape: tuple[int, int]) -> None:
+    arrays = read({"file": "".join(f"{line}\n" for line in lines).encode()})
+    assert (arrays["x"].shape, arrays["y"].tolist()) == (shape, [1, 0])
+    assert arrays["x"][0].tolist() == [float(cell) for cell in lines[-2].split(",")[:-1]]
 
 
 def test_openml_tables_give_the_arrays_of_the_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from laboratory import record
 
 from stiefel_init.lab.report import plots
-from stiefel_init.lab.report.page import Chart, Line, Panel, learning, screen_colour, write_page
+from stiefel_init.lab.report.page import Chart, Line, Panel, learning, write_page
 from stiefel_init.lab.train.cell import Cell
 
 
@@ -42,12 +42,6 @@ def test_links_lead_out_of_the_page_or_nowhere(tmp_path: Path) -> None:
     text = "[a](members.md) [b](https://example.org) [c](javascript:alert) [d](file:///etc/passwd) [e](#x)\n"
     page = write_page(tmp_path / "out.html", "A page", text, {}).read_text()
     assert re.findall(r'<a href="([^"]*)"', page) == ["https://example.org"]
-
-
-def test_the_same_page_is_the_same_file(tmp_path: Path) -> None:
-    text = "| a | b |\n|---|---:|\n| 1 | 2 |\n\n![x](own)\n"
-    pages = [write_page(tmp_path / f"{i}.html", "A", text, {"own": plots.figure(1)[0]}).read_bytes() for i in (1, 2)]
-    assert pages[0] == pages[1]
 
 
 def data_of(page: str) -> list[list[dict[str, object]]]:
@@ -84,8 +78,3 @@ def test_learning_curves_have_the_mean_of_the_seeds_and_a_band_of_all() -> None:
     assert line.low is not None
     assert line.high is not None
     assert (list(line.low), list(line.high)) == ([10, 80], [20, 90])
-
-
-def test_a_colour_that_both_pages_show() -> None:
-    assert screen_colour("rotation 0.1") == "currentColor", "black on white, white on black"
-    assert re.fullmatch("#[0-9a-f]{6}", screen_colour("my-own"))

@@ -40,19 +40,10 @@ def test_the_best_of_each_row_is_marked() -> None:
     assert table.rows == rows, "the table itself is as it was"
 
 
-def test_a_pipe_gets_whole_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    Table("long", ["name", "evidence"], [["a", "word " * 20]]).show()
-    out = capsys.readouterr().out
-    assert out.startswith("long\n")
-    assert ("word " * 20).strip() in out
-
-
-@pytest.mark.parametrize(
-    "text", ["[bold]", "[/bold]", "a [x] b", "/data/[/old]/mnist", "[link=file:///etc/passwd]x[/link]"]
-)
-def test_brackets_in_a_cell_are_shown_as_they_are(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("text", ["[/bold]", "/data/[/old]/mnist", "[link=file:///etc/passwd]x[/link]", "word " * 8])
+def test_cells_are_shown_as_they_are_and_whole(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     Table(text, ["name", text], [["a", text], [text, "b"]]).show()
-    assert capsys.readouterr().out.count(text) == 4
+    assert capsys.readouterr().out.count(text.strip()) == 4
 
 
 @pytest.mark.parametrize(
@@ -89,12 +80,9 @@ def test_a_summary_names_what_varies() -> None:
 
 
 def test_a_summary_counts_what_diverged() -> None:
-    good, lost = record(Cell("wine"), 50.0), record(Cell("wine", seed=1), None, diverged=2)
-    assert summary([good, lost]).rows[0][1] == "25.0 ± 35.4 (1 diverged)"
-    errors = [
-        record(Cell("diabetes", seed=seed), 50.0 if seed else None, diverged=None if seed else 1) for seed in (0, 1)
-    ]
-    assert summary(errors).rows[0][1] == "50.00 (1 diverged)", "an infinite error has no part in the mean"
+    for dataset, text in (("wine", "25.0 ± 35.4 (1 diverged)"), ("diabetes", "50.00 (1 diverged)")):
+        pair = [record(Cell(dataset), 50.0), record(Cell(dataset, seed=1), None, diverged=2)]
+        assert summary(pair).rows[0][1] == text, "an infinite error has no part in the mean"
 
 
 def test_tables_as_json_are_all_that_stdout_gets(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from plain_training import images
 from stiefel_init import StiefelError
 from stiefel_init.lab.train import runner
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.concurrency import SharedClock, Stopped, concurrent_stacks, spread
+from stiefel_init.lab.train.concurrency import Stopped, concurrent_stacks, spread
 from stiefel_init.lab.train.record import Outcome
 from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.training import train
@@ -103,19 +104,6 @@ def test_what_one_thread_raises_stops_the_others(error: type[BaseException]) -> 
     assert torch.get_num_threads() == 2
 
 
-def test_ctrl_c_stops_the_networks_in_the_middle_of_an_epoch() -> None:
-    torch.set_num_threads(2)
-    alive = threading.active_count()
-
-    def interrupt(epoch: int) -> None:
-        raise KeyboardInterrupt
-
-    cells = [Cell("none", depth=2, width=5, seed=seed, batch=16, epochs=10**6) for seed in range(2)]
-    with pytest.raises(KeyboardInterrupt):
-        train(cells, [images(40)] * 2, CPU, interrupt, "graph")
-    assert threading.active_count() == alive
-
-
 # Concurrent stacks.
 
 
@@ -136,15 +124,13 @@ def test_as_many_stacks_at_once_as_asked_for() -> None:
     assert most == 3
 
 
-def test_shared_seconds_add_up_to_those_that_passed() -> None:
-    """Two stacks share the seconds from 2 to 6; by a clock that the test sets."""
-    now = iter((0.0, 0.0, 2.0, 6.0, 9.0))
-    clock = SharedClock(lambda: next(now))
-    first = clock.change(1)
-    second = clock.change(1)
-    taken = [clock.change(-1) - second, clock.change(-1) - first]
-    assert taken == [2.0, 7.0], "half of four seconds; two alone, half of four, three alone"
-    assert sum(taken) == 9.0
+def test_shared_seconds_add_up_to_those_that_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that the test sets."""
+    clock = itertools.count(100)
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    seconds = [taken for *_, taken in concurrent_stacks(deque(range(5)), lambda stack, _: None, 2, CPU)]
+    assert min(seconds) > 0
+    assert sum(seconds) == next(clock) - 101
 
 
 def test_what_is_put_into_the_queue_meanwhile_is_trained_too() -> None:
@@ -156,11 +142,6 @@ def test_what_is_put_into_the_queue_meanwhile_is_trained_too() -> None:
     assert sorted(seen) == [1] * 8 + [2] * 4 + [4] * 2 + [8]
 
 
-def until_stopped(check: Callable[[], None]) -> None:
-    while True:
-        check()
-
-
 @pytest.mark.parametrize("failure", [True, False], ids=["failure", "interruption"])
 def test_a_failure_or_an_interruption_stops_the_others(failure: bool) -> None:
     stopped, begun = list[int](), threading.Barrier(3)
@@ -168,8 +149,8 @@ def test_a_failure_or_an_interruption_stops_the_others(failure: bool) -> None:
     def work(stack: int, check: Callable[[], None]) -> None:
         begun.wait(30)
         try:
-            if stack:
-                until_stopped(check)
+            while stack:
+                check()
         except Stopped:
             stopped.append(stack)
             raise
@@ -192,11 +173,18 @@ def test_concurrent_stacks_make_the_same_records(monkeypatch: pytest.MonkeyPatch
     seen = set[str]()
     monkeypatch.setattr(runner.LocalTrainer, "_concurrent", lambda self, cell: 3)
 
+    together, asking = threading.Barrier(2), threading.Lock()  # broken, and so an error, where only one thread trains
+
     def noted(*given: Any) -> Any:
-        seen.add(threading.current_thread().name)
+        name = threading.current_thread().name
+        with asking:
+            waits = len(seen) < 2 and name not in seen
+            seen.update({name} if waits else ())
+        if waits:
+            together.wait(60)
         return train(*given)
 
     monkeypatch.setattr(runner, "train", noted)
     for a, b in zip(run(cells, datasets=MINE, device="cpu"), alone):
         assert (a.cell, a.score, a.train_loss) == (b.cell, b.score, b.train_loss)
-    assert len(seen) == 4
+    assert len(seen) == 2

@@ -1,4 +1,4 @@
-"""What stacks start from: the very matrices of `draw`, and the signal that an ordinary network has then."""
+"""What stacks start from: the very matrices of `draw`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from torch import nn
 from stiefel_init import draw
 from stiefel_init.lab.train import network
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.evaluation import measure_signal
 from stiefel_init.lab.train.network import Architecture
-from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.stack import Stack
 from stiefel_init.torch import initialize_
 
@@ -33,10 +31,6 @@ def test_a_seed_gives_the_weights_that_draw_and_initialize_give(scheme: str) -> 
     assert parameters.slopes.tolist() == [[0.25, 0.25]]
 
 
-def test_the_parameters_of_a_network_are_counted() -> None:
-    assert Architecture((4, 3, 2), "prelu").parameters == 4 * 3 + 3 + 3 * 2 + 2 + 1
-
-
 @pytest.mark.parametrize("entries", [1, 200, 1 << 24])
 def test_every_layer_of_every_network_is_the_matrix_that_draw_gives(
     monkeypatch: pytest.MonkeyPatch, entries: int
@@ -51,30 +45,3 @@ def test_every_layer_of_every_network_is_the_matrix_that_draw_gives(
             m, n = weight.shape[1:]
             expected = draw(cell.scheme, m, n, seed=cell.seed, name=f"{layer}.weight")
             torch.testing.assert_close(weight[place], torch.from_numpy(expected).float())
-
-
-def test_the_signal_is_that_of_an_ordinary_network() -> None:
-    cell = Cell("digits", "stiefel", 4, 16, seed=3)
-    problem = Problems()(cell)
-    found = measure_signal([Cell("digits", "he", 4, 16), cell], problem, rows=32)
-    linear = [nn.Linear(n, m) for n, m in ((64, 16), (16, 16), (16, 16), (16, 16), (16, 10))]
-    model = nn.Sequential(*(module for layer in linear[:-1] for module in (layer, nn.ReLU())), linear[-1])
-    for i, layer in enumerate(linear):  # the names that the laboratory gives its layers
-        initialize_(nn.ModuleDict({str(i): layer}), seed=3)
-    h = torch.from_numpy(problem.features[:32]).double() / problem.scale
-    before = h.var()
-    outputs: list[torch.Tensor] = []
-    for module in model.double():
-        h = module(h)
-        if isinstance(module, nn.Linear):
-            outputs.append(h)
-            h.retain_grad()
-    nn.functional.cross_entropy(h, torch.from_numpy(problem.targets[:32])).backward()
-    for place, y in enumerate(outputs[:-1]):
-        after = y.detach().relu().var()
-        assert y.grad is not None
-        expected = [y.mean(), y.std(), (y > 0).double().mean(), after / before, y.grad.norm()]
-        names = ("mean", "std", "active", "variance_ratio", "gradient")
-        for name, value in zip(names, expected):
-            assert getattr(found, name)[1, place] == pytest.approx(float(value.detach()), rel=1e-5), (name, place)
-        before = after

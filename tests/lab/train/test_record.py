@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,14 +15,12 @@ import pytest
 from laboratory import MINE, file_names, small_cells, timeless, train_small
 from paper.results import Results
 
-from stiefel_init import StiefelError
 from stiefel_init.lab.train import record as keep
 from stiefel_init.lab.train import runner
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.forecast import forecast
 from stiefel_init.lab.train.problem import ACCURACY, RMSE
 from stiefel_init.lab.train.record import Outcome, Record
-from stiefel_init.lab.train.runner import run
+from stiefel_init.lab.train.runner import foresee, run
 from stiefel_init.lab.train.training import train
 from stiefel_init.schemes import forget
 
@@ -37,22 +34,16 @@ def no_training(*args: Any) -> None:
 
 def test_a_stack_is_one_file_that_pandas_reads_in_one_line(tmp_path: Path) -> None:
     found = train_small(tmp_path, 4, most=2)
-    assert len(file_names(tmp_path)) == 2
-    assert all(name.startswith("networks-") and name.endswith(".jsonl") for name in file_names(tmp_path))
+    assert [re.fullmatch(r"networks-\w+\.jsonl", name) is not None for name in file_names(tmp_path)] == [True] * 2
     frame = pd.concat(pd.read_json(path, lines=True) for path in sorted(tmp_path.glob("*.jsonl"))).set_index("seed")
-    assert sorted(frame.index) == [0, 1, 2, 3]
     names = {"engine", "device", "stiefel_init", "commit", "source", "python", "torch", "numpy"}
     for record in found:
         row = frame.loc[record.cell.seed]
-        assert row["score"] == pytest.approx(record.score)
-        assert row["train_loss"] == pytest.approx(record.train_loss)
+        assert (row["score"], row["train_loss"]) == (pytest.approx(record.score), pytest.approx(record.train_loss))
         assert (row["dataset"], row["scheme"], row["depth"], row["metric"]) == ("mine", "stiefel", 2, "accuracy")
-        assert (row["precision"], row["protocol"]) == ("float32", record.cell.protocol)
-        environment = row["environment"]
-        assert set(environment) == names, "where it comes from"
-        assert environment["engine"] == "graph"
-        assert environment["device"].startswith("cpu")
-        assert len(environment["source"]) == 40
+        assert set(row["environment"]) == names, "where it comes from"
+        assert row["environment"]["engine"] == "graph"
+        assert len(row["environment"]["source"]) == 40
 
 
 def test_a_network_that_diverged_has_the_worst_score_and_null_for_what_is_not_finite(tmp_path: Path) -> None:
@@ -80,8 +71,7 @@ def test_a_record_is_what_its_file_says() -> None:
     outcome = Outcome(2 / 3, [1 / 3, math.inf], [0.1, 1e-9 / 7], [1, 2], [0.0, 2 / 3], 2)
     record = Record.of(cell, RMSE, outcome, 1 / 7, {"device": "here"})
     again = Record.from_dict(json.loads(json.dumps(record.to_dict())))
-    assert str(again) == str(record)
-    assert again.cell == cell, "the rate has all its digits"
+    assert (str(again), again.cell) == (str(record), cell), "the rate has all its digits"
     assert (again.score, again.train_score, again.seconds) == (0.6666667, (0.1, 1.428571e-10), 0.1428571)
     assert again.train_loss[0] == 0.3333333
     assert math.isnan(again.train_loss[1])
@@ -119,17 +109,6 @@ def test_only_new_cells_are_trained_each_once_and_records_come_in_their_order(
     assert file_names(tmp_path) == before
 
 
-def test_results_of_two_machines_merge_by_copying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    both = [*small_cells(3), *small_cells(3, scheme="he")]
-    for name, part in (("a", both[:3]), ("b", both[3:])):
-        run(part, out=tmp_path / name, device="cpu", datasets=MINE)
-    for path in (tmp_path / "b").glob("*.jsonl"):
-        os.replace(path, tmp_path / "a" / path.name)
-    monkeypatch.setattr(runner, "train", no_training)
-    found = run(both, out=tmp_path / "a", datasets=MINE)
-    assert [str(record.cell.scheme) for record in found] == ["stiefel"] * 3 + ["he"] * 3
-
-
 # Damage.
 
 
@@ -140,10 +119,8 @@ def change_a_score(text: str) -> str:
 
 DAMAGES: dict[str, Callable[[str], str]] = {
     "cut": lambda text: text[: len(text) // 2],
-    "line lost": lambda text: "".join(text.splitlines(keepends=True)[:-1]),
     "lines swapped": lambda text: "".join(reversed(text.splitlines(keepends=True))),
     "number changed": change_a_score,
-    "empty": lambda text: "",
     "no record": lambda text: '{"a": 1}\n[2]\n',
     "no text": lambda text: "\udcff\udcfe",
     "a deep nest": lambda text: "[" * 100_000 + "]" * 100_000 + "\n",
@@ -174,8 +151,8 @@ def test_looking_at_records_names_damage_and_moves_nothing(tmp_path: Path, capsy
     victim = sorted(tmp_path.glob("*.jsonl"))[0]
     victim.write_text("{}")
     before = file_names(tmp_path)
-    found = forecast(small_cells(4), "cpu", MINE, None, tmp_path, 2)
-    assert (found.cells, found.left) == (4, 2)
+    found = foresee(small_cells(4), tmp_path, "cpu", MINE, most=2)
+    assert (found["cells"], found["left"]) == (4, 2)
     assert victim.name in capsys.readouterr().err
     assert len(Results(tmp_path).records) == 2
     assert victim.name in capsys.readouterr().err
@@ -183,18 +160,6 @@ def test_looking_at_records_names_damage_and_moves_nothing(tmp_path: Path, capsy
     train_small(tmp_path)
     assert victim.name in capsys.readouterr().err
     assert file_names(tmp_path) != before, "training makes it again"
-
-
-def test_another_process_may_have_set_the_damage_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "networks-0.jsonl").write_text("{}")
-
-    def gone(source: Path, target: Path) -> None:
-        raise FileNotFoundError(2, "No such file or directory")
-
-    monkeypatch.setattr(os, "replace", gone)
-    told: list[str] = []
-    assert keep.read(tmp_path, told.append) == {}
-    assert "cannot be set aside (No such file or directory)" in told[0]
 
 
 # Networks that are not known here.
@@ -216,23 +181,3 @@ def test_networks_of_an_unknown_scheme_are_left_out_and_left_in_place(tmp_path: 
 
 
 # Where to.
-
-
-def test_an_output_directory_that_cannot_be(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("mine")
-    with pytest.raises(StiefelError, match="file is a file; give a directory"):
-        train_small(file)
-    with pytest.raises(StiefelError, match=r"cannot be written to \(Not a directory\)"):
-        train_small(file / "below")
-    assert file.read_text() == "mine"
-    if Path("/proc/self").exists():  # on Linux
-        with pytest.raises(StiefelError, match="/proc/stiefel cannot be written to"):
-            train_small(Path("/proc/stiefel"))
-
-
-def test_a_mistake_in_the_cells_makes_no_directory(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with pytest.raises(StiefelError, match="nothing-known"):
-        run([Cell("nothing-known")], out=out, device="cpu")
-    assert not out.exists()

@@ -15,12 +15,12 @@ from plain_training import DEVICE
 
 from stiefel_init import StiefelError
 from stiefel_init.lab.train import runner
-from stiefel_init.lab.train.cell import Cell, split_evenly
+from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.graph import GraphEngine
 from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.record import Outcome
-from stiefel_init.lab.train.runner import DeviceName, run
+from stiefel_init.lab.train.runner import DeviceName, run, work
 from stiefel_init.lab.train.training import train
 
 WHERE: DeviceName = "cuda" if DEVICE.type == "cuda" else "cpu"
@@ -99,8 +99,9 @@ def test_stacks_hold_what_fits_and_trains_together_whatever_is_done(monkeypatch:
     )
 
 
-@pytest.mark.parametrize(("count", "most", "sizes"), [(1, 3, [1]), (7, 3, [2, 3, 2]), (12, 12, [12])])
-def test_split_evenly(count: int, most: int, sizes: list[int]) -> None:
-    parts = split_evenly(small_cells(count), most)
-    assert [len(part) for part in parts] == sizes
-    assert [cell for part in parts for cell in part] == small_cells(count)
+def test_progress_counts_testing() -> None:
+    few = Cell("digits", depth=3, width=8, epochs=40, shots=1, batch=None)
+    problem = Problems()(few)
+    without = replace(problem, test_features=problem.test_features[:1], test_targets=problem.test_targets[:1])
+    assert work(few, problem) > work(few, without)
+    assert work(replace(few, epochs=80), problem) < 2 * work(few, problem), "the one test stays one"

@@ -6,11 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from laboratory import ROOT
+from paper.commits import commits_of
 from paper.registry import experiments
 from paper.results import Results
 
@@ -64,23 +64,6 @@ def test_the_hash_of_a_folder_is_the_one_that_git_gives_it(small: Path) -> None:
     assert source._tree(small / "a").hex() == git(small, "rev-parse", "HEAD:./a")
 
 
-CHANGES: dict[str, Callable[[Path], object]] = {
-    "content": lambda folder: (folder / "a" / "b" / "c.py").write_bytes(b"4\n"),
-    "name": lambda folder: (folder / "a.py").rename(folder / "b.py"),
-    "new file": lambda folder: (folder / "new.py").write_bytes(b""),
-    "file gone": lambda folder: (folder / "a" / "x.py").unlink(),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_every_change_of_the_source_is_another_hash(change: str, small: Path) -> None:
-    before = source._tree(small)
-    CHANGES[change](small)
-    assert source._tree(small) != before
-    commit_all(small.parent)
-    assert source._tree(small).hex() == git(small, "rev-parse", "HEAD:./")
-
-
 def test_the_commit_that_has_a_source_is_found(small: Path) -> None:
     first = source._tree(small).hex()
     (small / "a.py").write_bytes(b"5\n")
@@ -88,16 +71,10 @@ def test_the_commit_that_has_a_source_is_found(small: Path) -> None:
     commit_all(small.parent)
     (small.parent / "notes.md").write_text("not of the package\n")
     commit_all(small.parent)
-    latest, change, oldest = git(small, "log", "--format=%H").split()
-    assert source.commits_of({first, second, "0" * 40}, small) == {first: oldest[:12], second: change[:12]}
-    assert latest[:12] not in source.commits_of({first, second}, small).values(), "the oldest that has it"
-
-
-def test_without_a_repository_no_commit_is_found(tmp_path: Path, small: Path) -> None:
-    (small.parent / "new").mkdir()
-    for folder in (small.parent / "new", Path("/")):  # not of that repository's commits, and in none
-        with pytest.raises(StiefelError, match=r"is not in a clone of the repository.*run this in one\.$"):
-            source.commits_of({"0" * 40}, folder)
+    _, change, oldest = git(small, "log", "--format=%H").split()
+    assert commits_of({first, second, "0" * 40}, small) == {first: oldest[:12], second: change[:12]}, "the oldest"
+    with pytest.raises(StiefelError, match=r"is not in a clone of the repository.*run this in one\.$"):
+        commits_of({"0" * 40}, Path("/"))
 
 
 def test_the_records_of_the_paper_are_of_one_commit() -> None:
@@ -107,7 +84,7 @@ def test_the_records_of_the_paper_are_of_one_commit() -> None:
     names = [name for name, experiment in experiments().items() if experiment.of_paper]
     made = {each["source"] for name in names if name in entries for each in entries[name]["environments"]}
     assert len(made) == 1, "one run"
-    assert source.commits_of(made).keys() == made
+    assert commits_of(made).keys() == made
 
 
 def told(place: Path) -> tuple[str, str | None]:
@@ -139,11 +116,9 @@ def test_a_package_in_a_source_tree_names_the_commit_that_has_its_files(tmp_path
     assert commit is None, "the files are not those of the commit"
 
 
-@pytest.mark.parametrize("ignored", [True, False, None], ids=["ignored", "untracked", "no repository"])
-def test_elsewhere_the_hash_is_known_and_no_commit(ignored: bool | None, tmp_path: Path) -> None:
-    """In someone else's repository, which may ignore the package, or in none."""
-    if ignored is not None:
-        (tmp_path / ".gitignore").write_text("venv/\n" if ignored else "")
-        commit_all(tmp_path)
+def test_elsewhere_the_hash_is_known_and_no_commit(tmp_path: Path) -> None:
+    """In someone else's repository."""
+    (tmp_path / "notes.md").write_text("mine")
+    commit_all(tmp_path)
     package = copied(tmp_path / "venv")
     assert told(tmp_path / "venv") == (source._tree(package).hex(), None)

@@ -17,16 +17,14 @@ from stiefel_init.lab.train.stack import Stack
 from stiefel_init.lab.train.watched import Watching, mirror, named
 
 
-@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "prelu", "selu", "tanh", "gelu"])
+@pytest.mark.parametrize("activation", ["relu", "prelu", "tat"])
 def test_the_watched_module_is_the_network(activation: str) -> None:
     cells = [Cell("digits", "he", depth=3, width=16, activation=activation, seed=seed) for seed in (0, 1)]
     problem = Problems()(cells[0])
     stack = Stack(cells, [problem, problem], torch.device("cpu"))
     x = stack.data.inputs(stack.data.features[:32])
-    expected = predict(stack.parameters, stack.net, x.expand(2, -1, -1))[1]
     model = mirror(stack, 1)
-    torch.testing.assert_close(model(x), expected)
-    stack.parameters.flat.mul_(0.5)
+    torch.testing.assert_close(model(x), predict(stack.parameters, stack.net, x.expand(2, -1, -1))[1])
     assert next(model.parameters()).data_ptr() == stack.parameters.weights[0][1].data_ptr()
 
 
@@ -61,7 +59,6 @@ def test_what_breaks_is_told_with_the_name_of_the_network(tmp_path: Path) -> Non
 def test_a_cluster_cannot_be_watched(tmp_path: Path) -> None:
     with pytest.raises(StiefelError, match=r'on="ray" trains on other machines, which cannot be watched'):
         run([Cell("digits")], on="ray", watching=Watching(tmp_path / "watch"))
-    assert not (tmp_path / "watch").exists()
 
 
 @pytest.mark.parametrize(("epochs", "steps"), [(6, range(6)), (100, range(0, 100, 2))])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from laboratory import record
 from paper.experiment import Claim, Experiment, Trained
-from paper.figures.figure1 import Alignment, Figure1, Placed
+from paper.figures.figure1 import Alignment, Figure1
 from paper.registry import EXPERIMENTS
 from paper.tables.images import Table1, Table3
 from paper.tables.tabular import Table5
@@ -78,8 +78,8 @@ def test_alignment() -> None:
     noise = rng.standard_normal(500)
     for strength, verdict in ((2.0, "holds"), (0.1, "does not hold")):
         y = strength * x + noise
-        study = Alignment(np.arange(500) > 490, x, np.empty((0, 0)), {"shared": y, "independent": y})
-        assert Figure1().claims(Placed(study, np.empty((500, 2)), "UMAP"))[0].verdict == verdict
+        study = Alignment(np.arange(500) > 490, x, {"shared": y, "independent": y}, np.empty((500, 2)), "UMAP")
+        assert Figure1().claims(study)[0].verdict == verdict
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.name)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from laboratory import ROOT, record
 from paper.results import Results
-from paper.tables.compare import Comparison
-from paper.tables.images import Table1, Table2, Table3
+from paper.tables.compare import CHANCE, NONE, SEEN, UNSEEN, Comparison
+from paper.tables.images import Table1, Table3
 from paper.tables.published import Published, published
 from paper.tables.table import PaperTable
 from paper.tables.tabular import Table5
@@ -33,12 +33,27 @@ def test_the_interval_of_one_more_run_is_wider_than_that_of_the_mean() -> None:
 
 
 def test_verdicts() -> None:
-    assert one(97.2, [96.0, 97.0, 98.0]).verdict == "agrees"
-    assert one(90.0, [97.0, 97.1, 97.2]).verdict == "differs by +7.10"
-    assert one(90.0, [97.0, 11.35, 97.2]).verdict.endswith("1 of 3 seeds collapse")
-    assert one(97.0, [96.0]).verdict == "one seed only (-1.00)"
+    assert one(97.2, [96.0, 97.0, 98.0]).verdict(5) == "agrees"
+    assert one(90.0, [97.0, 97.1, 97.2]).verdict(5) == "differs by +7.10 (unexplained)"
+    assert one(90.0, [97.0, 11.35, 97.2]).verdict(5).endswith("1 of 3 seeds collapse")
+    assert one(97.0, [96.0]).verdict(5) == "one seed only (-1.00)"
     assert not one(97.0, [97.0]).agrees
-    assert one(11.35, [11.35, 11.35]).verdict == "agrees; every seed collapses"
+    assert one(11.35, [11.35, 11.35]).verdict(5) == "agrees; every seed collapses"
+
+
+@pytest.mark.parametrize(
+    ("scores", "reason"),
+    [
+        ([97.2, 97.3, 97.1, 97.2, 97.25], ""),
+        ([96.64, 96.86, 96.42, 96.6, 96.7], CHANCE),
+        ([92.01, 92.0, 92.02, 92.01, 92.0], NONE),
+        ([11.35] * 5, UNSEEN),
+        ([11.35] * 4 + [12.5], SEEN),
+        ([90.0], ""),
+    ],
+)
+def test_why_a_number_disagrees(scores: list[float], reason: str) -> None:
+    assert one(97.21, scores).reason(120) == reason
 
 
 def test_a_network_that_diverged_is_the_worst_there_is() -> None:
@@ -84,23 +99,7 @@ def test_seeds_that_another_study_trained_of_some_networks_do_not_enter_a_table(
     more = dict(records) | {cell: record(cell, 90.0) for cell in (replace(deep, seed=seed) for seed in range(10, 20))}
     seeds = {one.cell.seed for one in Table1().select(more)}
     assert seeds == set(range(10))
-    for found in Table1().compare(Table1().select(more)):
-        assert len(found.scores) == 10
-
-
-def test_more_seeds_enter_a_table_once_every_network_has_them() -> None:
-    more = {cell: record(cell, 90.0) for cell in Table5().cells(13)}
-    assert len(Table5().select(more)) == len(more)
-    del more[next(cell for cell in more if cell.seed == 11)]
-    assert {one.cell.seed for one in Table5().select(more)} == set(range(11))
-
-
-def test_table_2_has_all_seeds_of_the_networks_it_shares_with_table_1(records: Mapping[Cell, Record]) -> None:
-    found = {
-        (c.published.dataset, c.published.scheme, c.published.depth): len(c.scores)
-        for c in Table2().compare(Table2().select(records))
-        if c.published.activation == "relu"
-    }
-    assert len(found) == 24
-    assert {count for (_, scheme, _), count in found.items() if scheme != "lee"} == {10}
-    assert {count for (_, scheme, _), count in found.items() if scheme == "lee"} <= {1, 2, 3, 4, 5}
+    every = {cell: record(cell, 90.0) for cell in Table5().cells(13)}
+    assert len(Table5().select(every)) == len(every)
+    del every[next(cell for cell in every if cell.seed == 11)]
+    assert {one.cell.seed for one in Table5().select(every)} == set(range(11))

@@ -1,10 +1,19 @@
-"""The published numbers: all there, as the paper has them."""
+"""The published numbers: all there, as the paper has them, and its slips, shown by them (docs/errata.md)."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import torch
 from paper.tables.published import published
+
+from stiefel_init.torch import lee_
+
+
+def value(table: str, **of: Any) -> float:
+    (one,) = [o for o in published(table) if all(getattr(o, k) == v for k, v in of.items())]
+    return one.value
 
 
 def test_every_number_of_every_table_is_there() -> None:
@@ -19,11 +28,19 @@ def test_every_number_of_every_table_is_there() -> None:
 
 
 def test_numbers_copied_by_hand_from_the_paper() -> None:
-    def value(table: str, **of: Any) -> float:
-        (one,) = [o for o in published(table) if all(getattr(o, k) == v for k, v in of.items())]
-        return one.value
-
     assert value("table1", dataset="mnist", depth=100, scheme="stiefel") == 96.98
     assert value("table1", dataset="mnist", depth=50, scheme="orthogonal") == 11.35
     assert value("table3", dataset="mnist", depth=100, shots=1, scheme="stiefel") == 37.23
     assert value("figure1") == 0.8178
+
+
+def test_slip_one_setting_two_numbers() -> None:
+    for scheme, depth, numbers in (("orthogonal", 50, (11.35, 93.94)), ("lee", 100, (95.17, 84.15))):
+        setting = {"dataset": "mnist", "scheme": scheme, "depth": depth, "activation": "relu"}
+        assert (value("table1", **setting), value("table2", **setting)) == numbers
+
+
+def test_lees_two_readings_are_two_matrices() -> None:
+    product, direct = (lee_(torch.empty(64, 64, dtype=torch.float64), variant=v) for v in ("product", "direct"))
+    np.testing.assert_array_equal(product.numpy(), np.eye(64))
+    assert (product - direct).abs().max() > 0.05

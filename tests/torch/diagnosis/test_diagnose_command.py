@@ -38,7 +38,7 @@ def test_the_command_takes_any_scheme_with_its_parameters() -> None:
 def test_the_command_shows_one_scheme_in_full(tmp_path: Path) -> None:
     output = run("--depth", "5", "--width", "16", "--scheme", "he", "--activation", "elu", "--data", "wine")
     assert output.splitlines()[-1].startswith("output")
-    assert "predicted" in output
+    assert "distinct" in output
 
 
 def test_the_command_diagnoses_ones_own_model(tmp_path: Path) -> None:

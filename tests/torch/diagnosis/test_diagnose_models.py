@@ -34,22 +34,6 @@ def test_a_shared_layer_has_a_row_for_each_call_and_one_gradient() -> None:
     assert len({row.gradient for row in rows[:6:2]}) == 3
 
 
-def test_an_activation_that_a_skip_connection_also_uses_has_no_predicted_gradient() -> None:
-    class Net(nn.Module):
-        def __init__(self, skip: bool) -> None:
-            super().__init__()
-            self.skip, self.a, self.b = skip, nn.Linear(9, 9), nn.Linear(9, 9)
-
-        def forward(self, x: Tensor) -> Tensor:
-            h = F.relu(self.a(x))
-            return h + self.b(h) if self.skip else self.b(h)
-
-    for skip in (False, True):
-        first, second = diagnose(Net(skip), torch.randn(32, 9), torch.randn(32, 9)).layers
-        assert (first.predicted_gradient is None) == skip
-        assert second.predicted_pre_std is not None
-
-
 def test_a_transformer() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:

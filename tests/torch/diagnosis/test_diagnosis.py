@@ -145,7 +145,7 @@ def sick() -> Diagnosis:
 def test_the_table_is_a_data_frame(sick: Diagnosis) -> None:
     table = sick.table
     assert len(table) == 41
-    assert table["predicted_active"].dtype == float
+    assert table["active"].dtype == float
     assert np.isnan(table["active"].iloc[-1])
     assert table["pre_std"].tolist() == [row.pre_std for row in sick.layers]
     assert list(table.columns) == list(sick.records()[0])
@@ -163,14 +163,15 @@ def test_without_matplotlib_plot_says_so(sick: Diagnosis, monkeypatch: pytest.Mo
         sick.plot()
 
 
-def test_it_prints_sentences_and_a_table(sick: Diagnosis) -> None:
+def test_it_prints_sentences_and_a_table_that_folds_layers_that_are_alike(sick: Diagnosis) -> None:
     lines = str(sick).splitlines()
-    count = len(sick.verdict)
-    assert tuple(lines[:count]) == sick.verdict
-    assert lines[count] == ""
-    assert lines[count + 1].split()[:3] == ["layer", "weight", "activation"]
-    assert len(lines) == count + 2 + 25  # 24 rows and a line of dots
-    assert len({len(line) for line in lines[count + 1 :]}) == 1
+    assert " ".join(" ".join(lines[: lines.index("")]).split()) == " ".join(sick.verdict)
+    header, *rows = lines[lines.index("") + 1 :]
+    assert header.split()[:3] == ["layer", "weight", "activation"]
+    assert [row.split("  ")[0] for row in rows] == ["0…78 (40)", "80"]
+    first, last = sick.layers[0], sick.layers[39]
+    assert f"{first.post_std:.2g} → {last.post_std:.2g}" in rows[0]
+    assert max(map(len, lines)) <= 100
 
 
 def test_html_names_the_layers_safely() -> None:
@@ -185,7 +186,6 @@ def test_html_names_the_layers_safely() -> None:
     text = diagnose(Own(), torch.randn(20, 3))._repr_html_()
     assert "&lt;b&gt;" in text
     assert "<b>" not in text
-    assert text.count("<tr") == 2
 
 
 def test_json_has_everything(sick: Diagnosis) -> None:
@@ -205,9 +205,7 @@ def test_the_plot_is_a_figure_of_its_own(sick: Diagnosis, tmp_path: Path) -> Non
     assert "matplotlib.pyplot" not in set(sys.modules) - before
     assert [axis.get_title() for axis in figure.axes][-1] == "gradient norm"
     lines: Any = figure.axes[0].get_lines()
-    measured, predicted = lines[:2]
-    assert measured.get_ydata().tolist() == [row.post_std for row in sick.layers]
-    assert predicted.get_ydata().tolist()[:-1] == [row.predicted_post_std for row in sick.layers[:-1]]
+    assert lines[0].get_ydata().tolist() == [row.post_std for row in sick.layers]
     names = {row.label for row in sick.layers}
     for axis in figure.axes:
         labels = [label.get_text() for label in axis.get_xticklabels()]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stiefel_init.torch import diagnose, initialize_
+from stiefel_init.torch.learning import can_learn
 
 CLASSES = torch.arange(64) % 3
 NUMBERS = torch.linspace(-2, 2, 64)
@@ -163,6 +164,105 @@ def test_frozen_layers_are_named_only_where_nobody_trained_them() -> None:
     with torch.no_grad():
         model[0].weight.mul_(torch.rand(80, 8, generator=torch.Generator().manual_seed(0)) ** 2)  # no draw looks so
     assert diagnose(model, X, CLASSES).findings == ()
+
+
+def padded(ends: int) -> Tensor:
+    """Classes in rows of eight, of which some end with `ends`."""
+    y = torch.randint(1, 3, (64, 8), generator=torch.Generator().manual_seed(0))
+    lengths = torch.arange(64) % 5 + 2
+    return torch.where(torch.arange(8) < lengths[:, None], y, ends)
+
+
+def by_token(ignored: int) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda o, y: F.cross_entropy(o.unflatten(1, (8, 3)).flatten(0, 1), y.flatten(), ignore_index=ignored)
+
+
+class Attends(nn.Module):
+    """Attention to eight numbers, with scores of this size."""
+
+    def __init__(self, size: float) -> None:
+        super().__init__()
+        self.score, self.head, self.size = nn.Linear(8, 8), nn.Linear(8, 3), size
+        nn.init.orthogonal_(self.score.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head((self.size * self.score(x)).softmax(-1) * x)
+
+
+def partly(frozen: Any) -> nn.Sequential:
+    model = mlp()
+    model[frozen].requires_grad_(False)
+    return model
+
+
+def several(shared: bool) -> nn.Sequential:
+    layer = nn.Linear(16, 16)
+    return nn.Sequential(nn.Linear(8, 16), layer, nn.ReLU(), layer if shared else nn.Linear(16, 16), nn.Linear(16, 3))
+
+
+def modal(training: bool, of_batch: bool = True) -> nn.Sequential:
+    norm = nn.BatchNorm1d(16) if of_batch else nn.GroupNorm(4, 16)
+    return nn.Sequential(
+        nn.Linear(8, 16), norm.train(training), nn.Unflatten(1, (4, 4)), nn.Flatten(), nn.Linear(16, 3)
+    )
+
+
+class Maps(nn.Module):
+    """Batch normalization of one example's map."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv1d(1, 4, 3), norm, nn.Linear(24, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(self.conv(x[:, None])).relu().flatten(1))
+
+
+TWINS: list[tuple[str, nn.Module, Any, Any, nn.Module, Any]] = [
+    # kind, model, targets, loss, and the twin's model and loss
+    ("padding counts", mlp(24), padded(0), by_token(-100), mlp(24), by_token(0)),
+    ("attention is saturated", Attends(100.0), CLASSES, F.cross_entropy, Attends(1.0), F.cross_entropy),
+    ("outputs are dropped", mlp(3, nn.Dropout(0.5)), CLASSES, F.cross_entropy, mlp(), F.cross_entropy),
+    ("layers are partly frozen", partly(2), CLASSES, F.cross_entropy, partly(0), F.cross_entropy),
+    ("one layer stands several times", several(True), CLASSES, F.cross_entropy, several(False), F.cross_entropy),
+    ("model is in evaluation mode", modal(False), CLASSES, F.cross_entropy, modal(True), F.cross_entropy),
+    ("batch of one", Maps(nn.BatchNorm1d(4)), CLASSES[:1], F.cross_entropy, Maps(nn.GroupNorm(2, 4)), F.cross_entropy),
+    ("rate is too low", mlp(), CLASSES, F.cross_entropy, mlp(), F.cross_entropy),
+]
+
+
+@pytest.mark.parametrize(("kind", "model", "targets", "loss", "twin", "right"), TWINS, ids=[row[0] for row in TWINS])
+def test_a_fault_is_named_and_its_twin_is_silent(
+    kind: str, model: nn.Module, targets: Tensor, loss: Any, twin: nn.Module, right: Any
+) -> None:
+    rates = (1e-6, 0.1) if kind == "rate is too low" else (0.1, 0.1)
+    for (one, of), rate in zip(((model, loss), (twin, right)), rates):
+        optimizer = torch.optim.SGD(one.parameters(), rate)
+        found = diagnose(one, X[: len(targets)], targets, loss=of, optimizer=optimizer)
+        kinds = [finding.kind for finding in (*found.findings, *found.warnings)]
+        assert (kind in kinds) == (one is model), found.verdict
+
+
+def test_what_was_measured_is_silent_where_a_copy_learns_the_batch() -> None:
+    """Targets of an odd size, and a rate with which they are learned, or are not."""
+    model, targets = mlp(1, nn.Flatten(0)), 30 * NUMBERS + 20
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    kinds = {}
+    for rate in (0.03, 1e-5):
+        found = diagnose(model, X, targets, loss=F.mse_loss, optimizer=torch.optim.Adam(model.parameters(), rate))
+        kinds[rate] = {finding.kind for finding in (*found.findings, *found.warnings)}
+        assert found.learns == (rate == 0.03)
+        assert len(found.trial) <= 61
+    assert kinds[0.03] == set()
+    assert "targets are large" in kinds[1e-5]
+    assert {finding.kind for finding in diagnose(model, X, targets, loss=F.mse_loss).warnings} >= {"targets are large"}
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_can_learn_says_why_a_model_cannot() -> None:
+    can_learn(mlp(), X, CLASSES)
+    with pytest.raises(AssertionError, match=r"steps on one batch\..*"):
+        can_learn(mlp(3, nn.Softmax(0)), X, CLASSES, steps=20)
 
 
 def test_the_causal_mask_is_missed_in_a_language_model() -> None:

@@ -16,6 +16,11 @@ def mlp(inputs: int, depth: int, outputs: int, width: int = 16) -> nn.Sequential
     return nn.Sequential(*hidden, nn.Linear(sizes[-1], outputs))
 
 
+def unit(weight: Tensor) -> Tensor:
+    """A weight of the author's size, as large as a semi-orthogonal matrix."""
+    return weight.detach() * min(weight.shape) ** 0.5 / weight.detach().norm()
+
+
 class PlainCNN(nn.Module):
     """Functional activations and a loop over layers."""
 

@@ -59,7 +59,7 @@ def test_flatten_keeps_the_image_of_ones_and_expands_nothing(kind: Any, channels
     layer = convolution(kind, inputs, outputs, groups)
     plan = initialize_(layer, conv="flatten", seed=0)
     places = layer.weight[0, 0].numel()
-    assert f" / {math.sqrt(places):.4g}" in plan["weight"].action
+    assert f" × {1 / math.sqrt(places):.3g}" in plan["weight"].action
     kernels = layer.weight.detach().reshape(groups, outputs // groups, -1)
     assert check(kernels * math.sqrt(places)).ok
     ones = layer(torch.ones_like(images(kind, inputs)))

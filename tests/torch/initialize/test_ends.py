@@ -71,7 +71,7 @@ def test_layers_in_a_row_are_counted_between_ends_normalizations_and_sums() -> N
     plan = initialize_(PlainCNN(hidden=4))
     assert all("0.5 patches" in plan[f"layers.{i}.weight"].action for i in range(4))  # 1/√4
     plan = initialize_(Residual())
-    assert [plan[f"{name}.weight"].action for name in ("first", "second")] == ["patches 8×72"] * 2
+    assert [plan[f"{name}.weight"].action for name in ("first", "second")] == ["orthogonal 8×72 × 0.577"] * 2
 
 
 def test_a_functional_weight_is_traced() -> None:
@@ -111,8 +111,15 @@ def test_any_mapping_is_keywords_and_a_packed_sequence_is_one_argument() -> None
 def test_what_cannot_be_read_is_traced_with_inputs_or_guessed_by_order() -> None:
     traced = initialize_(Unreadable(), inputs=torch.randn(3, 2))
     assert (ends(traced, "stem"), ends(traced, "head")) == ({"inner.weight"}, {"last.weight"})
-    assert "lifted" in traced["inner.weight"].reason
     guessed = initialize_(Unreadable())
+    assert [row.action for row in guessed] == [row.action for row in traced]
+    assert guessed["inner.weight"].reason == "stem: reads the input (traced with (2, 2))"
+
+    class Two(Unreadable):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(x + y)
+
+    guessed = initialize_(Two())
     assert ends(guessed, "stem") == {"inner.weight"}
     assert ends(guessed, "head") == set()  # `last` is not a word for a head
     assert "give inputs=" in guessed["inner.weight"].reason

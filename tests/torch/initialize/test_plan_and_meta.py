@@ -26,12 +26,11 @@ def test_a_plan_is_a_table() -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Embedding(5, 2))
     plan = initialize_(model)
     assert str(plan).splitlines() == [
-        "parameter  shape         what is done               orthonormal  why",
-        "0.weight   (8, 3, 3, 3)  stiefel 8×3 at the centre  columns",
-        "0.bias     (8,)          zeros                      —",
-        "1.weight   (8,)          ones                       —",
-        "1.bias     (8,)          zeros                      —",
-        "2.weight   (5, 2)        left alone                 —            an embedding",
+        "parameter   shape         what is done               orthonormal  why",
+        "0.weight    (8, 3, 3, 3)  stiefel 8×3 at the centre  columns",
+        "*.bias (2)  (8,)          zeros                      —",
+        "1.weight    (8,)          ones                       —",
+        "2.weight    (5, 2)        left alone                 —            an embedding",
     ]
     assert repr(plan) == "Plan of 5 parameters; print it for the table"
     frame = pd.DataFrame(plan.to_dict())

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -74,10 +73,10 @@ def test_lines_survive_a_kill_and_a_second_training(tmp_path: Path) -> None:
 def test_a_full_disk_is_told_once_and_training_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(self: Any, text: str) -> None:
+    def full(path: Path, text: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sinks.Page, "_replace", full)
+    monkeypatch.setattr(sinks, "replace", full)
     seen, _ = train(network(), 30, to=tmp_path / "run.html")
     assert seen.samples == 3
     assert [r.message for r in caplog.records] == [

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from trained import network, train
+from torch.nn import functional as F
+from trained import batch, network, train
+
+from stiefel_init.torch import watch
 
 
 def kinds(events: Any) -> list[tuple[str, str]]:
@@ -108,3 +111,93 @@ def test_layers_that_are_frozen_from_the_start_are_meant_so() -> None:
         parameter.requires_grad_(False)
     _, events = train(model, 31)
     assert events == []
+
+
+def loss_of(model: nn.Module, number: int) -> Tensor:
+    x, y = batch(number)
+    return F.cross_entropy(model(x.to(next(model.parameters()).dtype)).float(), y)
+
+
+def lost_before_the_step(model: nn.Module, optimizer: Any, number: int, broken: bool) -> Tensor:
+    loss = loss_of(model, number)
+    loss.backward()
+    (optimizer.zero_grad if broken else optimizer.step)()
+    (optimizer.step if broken else optimizer.zero_grad)()
+    return loss
+
+
+def clipped(model: nn.Module, optimizer: Any, number: int, broken: bool) -> Tensor:
+    optimizer.zero_grad()
+    loss = loss_of(model, number)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-5 if broken else 5.0)
+    optimizer.step()
+    return loss
+
+
+def accumulated(model: nn.Module, optimizer: Any, number: int, broken: bool) -> Tensor:
+    if broken or number % 4 == 0:
+        optimizer.zero_grad()
+    loss = loss_of(model, number)
+    (loss / 4).backward()
+    if number % 4 == 3:
+        optimizer.step()
+    return loss
+
+
+def half_precision(model: nn.Module, optimizer: Any, number: int, broken: bool) -> Tensor:
+    optimizer.zero_grad()
+    loss = loss_of(model.half(), number)
+    (loss * (1e-7 if broken else 1.0)).backward()
+    optimizer.step()
+    return loss
+
+
+def slow(model: nn.Module, optimizer: Any, number: int, broken: bool) -> Tensor:
+    """On one batch and without dropout, as noise may look like progress."""
+    model[-1].p = 0.0  # type: ignore[index]
+    optimizer.param_groups[0]["lr"] = 1e-4 if broken else 0.1
+    return clipped(model, optimizer, 0, False)
+
+
+def vanishing(model: nn.Module, optimizer: Any, number: int, broken: bool) -> Tensor:
+    optimizer.param_groups[0]["lr"] = 1e-6 * 0.5**number if broken else 0.1 * 0.99**number
+    return clipped(model, optimizer, number, False)
+
+
+def evaluating(model: nn.Module, optimizer: Any, number: int, broken: bool) -> Tensor:
+    model.train(not broken)
+    return clipped(model, optimizer, number, False)
+
+
+def validating(model: nn.Module, optimizer: Any, number: int, broken: bool) -> Tensor:
+    loss = clipped(model, optimizer, number, False)
+    model.train(broken)
+    with torch.no_grad():
+        model(batch(number)[0])
+    model.train()
+    return loss
+
+
+LOOPS: list[tuple[str, Callable[..., Tensor]]] = [
+    ("gradient is lost before the step", lost_before_the_step),
+    ("gradient is clipped away", clipped),
+    ("accumulated gradients are lost", accumulated),
+    ("gradient underflows", half_precision),
+    ("learning rate is too low", slow),
+    ("learning rate has vanished", vanishing),
+    ("model is in evaluation mode", evaluating),
+    ("evaluated in training mode", validating),
+]
+
+
+@pytest.mark.parametrize(("kind", "step"), LOOPS, ids=[kind for kind, _ in LOOPS])
+def test_a_loop_that_breaks_is_named_and_its_twin_is_silent(kind: str, step: Callable[..., Tensor]) -> None:
+    for broken in (True, False):
+        model = network().append(nn.Dropout(0.1))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        with watch(model, every=3, report=lambda event: None) as seen:
+            for number in range(90):
+                seen.step(step(model, optimizer, number, broken))
+            found = {event.kind for event in (*seen.events, *seen.open)}
+        assert (kind in found) if broken else found == set(), found

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from paper.studies.architectures.networks import GPT, Mixer, PlainCNN, Recurrent, ResNet20, VisionTransformer, mlp
+from paper.networks import GPT, PlainCNN, mlp
+from paper.zoo.pictures import resnet
 from torch import nn
 from torch.nn import functional as F
 from trained import batch, network
@@ -88,11 +89,9 @@ IMAGES = torch.randn(32, 1, 28, 28, generator=torch.Generator().manual_seed(0))
 NETWORKS: dict[str, Any] = {
     "mlp": lambda: (mlp(784, 10, 5), IMAGES.flatten(1)),
     "cnn": lambda: (PlainCNN(7, 8), IMAGES),
-    "resnet": lambda: (ResNet20(normalized=True), IMAGES[:8]),
-    "vision transformer": lambda: (VisionTransformer(width=32, blocks=2), IMAGES),
-    "mixer": lambda: (Mixer(width=16, blocks=2), IMAGES),
+    "resnet": lambda: (resnet(False, nn.BatchNorm2d), IMAGES[:8]),
     "gpt": lambda: (GPT(32, 2, 16), torch.arange(64).view(4, 16)),
-    "gru": lambda: (Recurrent("gru", width=16), IMAGES[:, 0]),
+    "gru": lambda: (nn.GRU(28, 16), IMAGES[:, 0]),
     "attention": lambda: (nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), IMAGES[:, 0, :, :16]),
     "lstm": lambda: (nn.LSTM(28, 8), IMAGES[:, 0]),
     "checkpointed": lambda: (Checkpointed(), IMAGES.flatten(1)),

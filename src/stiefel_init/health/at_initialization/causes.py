@@ -70,7 +70,6 @@ def _incoming(evidence: Evidence, at: int) -> float:
 
 
 def _biases(evidence: Evidence) -> Cause | None:
-    """One layer whose biases are far larger than what reaches it."""
     for at, layer in enumerate(evidence.layers):
         if layer.bias_mean is None or layer.bias_std is None or (at == 0 and _is_raised(layer, evidence)):
             continue
@@ -116,14 +115,12 @@ def _silencing(evidence: Evidence) -> Cause | None:
 
 
 def _is_silenced(layer: Layer) -> bool:
-    """Whether no unit fires, and some would without the biases."""
     if layer.activation not in DYING or layer.dead != layer.units or layer.bias_mean is None:
         return False
     return layer.bias_mean < 0 < layer.pre_mean - layer.bias_mean + layer.pre_std
 
 
 def _one_layer(evidence: Evidence) -> Cause | None:
-    """One layer whose weights are of another scale than those of all others."""
     rows = [layer for layer in evidence.layers if layer.row_norm and not layer.zero_weights]
     if len(rows) < 3:
         return None

@@ -17,7 +17,6 @@ OFFSET = 5.0  # the size of inputs over their differences from which on they may
 
 
 def _of_the_inputs(number: Callable[[Inputs], float | None]) -> Callable[[Evidence, float], Measured | None]:
-    """A number of the inputs."""
 
     def measured(evidence: Evidence, limit: float) -> Measured | None:
         handled = evidence.setup is not None and evidence.setup.standardizes  # by the model itself
@@ -29,14 +28,12 @@ def _of_the_inputs(number: Callable[[Inputs], float | None]) -> Callable[[Eviden
 
 @_of_the_inputs
 def _uneven(inputs: Inputs) -> float | None:
-    """How many times wider the widest feature is than the median one."""
     enough = inputs.features >= 2 and inputs.samples >= ENOUGH
     return over(inputs.largest_std, inputs.median_std) if enough else None
 
 
 @_of_the_inputs
 def offset_inputs(inputs: Inputs) -> float | None:
-    """The size of the inputs over their differences between samples."""
     return over(1.0, math.sqrt(max(0.0, 1 - inputs.same))) if inputs.samples >= ENOUGH else None
 
 
@@ -61,7 +58,6 @@ def unbent(evidence: Evidence, limit: float) -> Measured | None:
 
 
 def _of_fit(number: Callable[[Fit], float | None]) -> Callable[[Evidence, float], Measured | None]:
-    """A number of the fit, at the last layer."""
 
     def measured(evidence: Evidence, limit: float) -> Measured | None:
         value = None if evidence.fit is None else number(evidence.fit)
@@ -72,7 +68,6 @@ def _of_fit(number: Callable[[Fit], float | None]) -> Callable[[Evidence, float]
 
 @_of_fit
 def _offset(fit: Fit) -> float | None:
-    """How far the outputs' mean is from the targets', in stds of the targets."""
     if fit.output_mean is None or fit.target_mean is None or not fit.target_std:
         return None
     return abs(fit.output_mean - fit.target_mean) / fit.target_std
@@ -80,12 +75,10 @@ def _offset(fit: Fit) -> float | None:
 
 @_of_fit
 def _narrow(fit: Fit) -> float | None:
-    """The outputs' std over that of the targets."""
     return None if fit.output_std is None or not fit.target_std else fit.output_std / fit.target_std
 
 
 def common_head(evidence: Evidence, limit: float) -> Measured | None:
-    """The share of a single output's weights that reads the common level of its inputs."""
     last = evidence.layers[-1]
     if len(evidence.layers) < 2 or last.units > 1 or last.activation is not None or last.level is None:
         return None

@@ -15,7 +15,6 @@ SHUT = 0.7  # gates that let less of the gradient through at each step are close
 
 
 def vanishing(evidence: Evidence, limit: float) -> Measured | None:
-    """How much smaller the gradient is at the first layer than at the last."""
     rows = evidence.carried
     if len(rows) < 2 or not all(math.isfinite(layer.gradient or 0.0) for layer in rows):
         return None
@@ -27,7 +26,6 @@ def vanishing(evidence: Evidence, limit: float) -> Measured | None:
 
 
 def growing(evidence: Evidence, limit: float) -> Measured | None:
-    """How much larger the gradient is at the first layer than at the last."""
     rows = evidence.carried
     if len(rows) < 2 or not (high := rows[-1].gradient or 0.0):
         return None
@@ -37,7 +35,6 @@ def growing(evidence: Evidence, limit: float) -> Measured | None:
 
 
 def forgotten(chosen: Callable[[Layer], bool]) -> Callable[[Evidence, float], Measured | None]:
-    """How much smaller the gradient is at the first time step than at the step where it is largest, of these layers."""
 
     def measured(evidence: Evidence, limit: float) -> Measured | None:
         rows = (layer for layer in evidence.judged if layer.first_step is not None and chosen(layer))
@@ -48,7 +45,6 @@ def forgotten(chosen: Callable[[Layer], bool]) -> Callable[[Evidence, float], Me
 
 
 def _is_closed(layer: Layer) -> bool:
-    """Whether the gates let through less than `SHUT` of the gradient at each step."""
     steps = layer.steps or 0
     return layer.kind in GATES and steps > 1 and (layer.first_step or 0.0) < SHUT ** (steps - 1)
 
@@ -79,7 +75,6 @@ def _forgets(evidence: Evidence, measured: Measured) -> str:
 
 
 def _of_forgetting(evidence: Evidence, measured: Measured) -> Cause:
-    """A recurrent layer that forgets: gates that stay open, or weights that carry on."""
     rows = (layer for layer in evidence.layers if layer.first_step is not None)
     worst = min(rows, key=lambda layer: layer.first_step or 0.0)
     if worst.kind not in GATES:
@@ -106,15 +101,15 @@ RULES = (
     Rule("gradient explodes", growing, 1e4, 1e3, "gradient at the first layer / at the last", _grows, of_growing),
     Rule(
         "steps are forgotten", forgotten(lambda layer: layer.kind not in GATES), 1e19, 1e3,
-        "no gates: largest gradient at a time step / at the first", _forgets, _of_forgetting,
+        "no gates: largest gradient at a time step / at the first", _forgets, _of_forgetting, holds_anyway=True,
     ),
     Rule(
         "gates forget", forgotten(lambda layer: layer.kind in GATES), 5e9, 1e3, "the same, of LSTM and GRU", _forgets,
-        _of_forgetting, hides=("gates are closed",),
+        _of_forgetting, hides=("gates are closed",), holds_anyway=True,
     ),
     Rule(
         "gates are closed", forgotten(_is_closed), 2e5, NEVER,
         "the same, where less than 0.7 of it passes each step", _forgets, _of_forgetting,
-        hides_warnings=("gates forget",),
+        hides_warnings=("gates forget",), holds_anyway=True,
     ),
 )  # fmt: skip

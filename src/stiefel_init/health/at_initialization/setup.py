@@ -40,7 +40,7 @@ def _fact(
         assert evidence.setup is not None
         return Cause(advice if isinstance(advice, str) else advice(evidence.setup), about)
 
-    return Rule(kind, measure, threshold, warning, quantity, text, cause, source, hides=tuple(hides))
+    return Rule(kind, measure, threshold, warning, quantity, text, cause, source, hides=tuple(hides), holds_anyway=True)
 
 
 def _named(names: Sequence[str]) -> str:
@@ -56,7 +56,6 @@ def _as_logits(setup: Setup) -> bool:
 
 
 def _not_logarithms(setup: Setup) -> bool:
-    """Scores or probabilities where log-probabilities are wanted."""
     return setup.loss == "nll_loss" and setup.before_loss[-1:] in ((), ("softmax",), ("sigmoid",), ("relu",))
 
 
@@ -65,7 +64,6 @@ def _over_one(setup: Setup) -> bool:
 
 
 def _wrong_axis(setup: Setup) -> bool:
-    """A softmax over the examples, or over the steps of a sequence whose classes are last."""
     examples = setup.targets.shape[:1] if setup.targets is not None else ()
     for op in setup.softmaxes:
         over_steps = (
@@ -98,7 +96,6 @@ def _size(shape: Sequence[int]) -> int:
 
 
 def _unreachable(setup: Setup) -> float | None:
-    """The share of targets that the last activation cannot reach."""
     targets = setup.targets
     if targets is None or targets.whole or setup.loss not in DISTANCES:
         return None
@@ -158,7 +155,6 @@ def _one_class(setup: Setup) -> bool:
 
 
 def _logarithm(setup: Setup) -> bool:
-    """log of a softmax or sigmoid, which rounds to 0."""
     acts = setup.acts
     return any(first in ("softmax", "sigmoid", "relu") and second == "log" for first, second in pairwise(acts)) and (
         not any(op.name in ("ClampMin", "Clamp", "Add") for op in setup.tail)
@@ -166,7 +162,6 @@ def _logarithm(setup: Setup) -> bool:
 
 
 def _summed(setup: Setup) -> bool:
-    """A loss that adds up its examples, with an optimizer that steps by the gradient's size."""
     head = setup.head
     total = head is not None and head.reduction == SUMS
     last = setup.tail[-1].name if setup.tail else ""
@@ -202,7 +197,6 @@ def _peak(setup: Setup) -> float | None:
 
 
 def _from_one(setup: Setup) -> bool:
-    """Classes from 1 on, and one score more than there are classes."""
     targets = setup.targets
     if targets is None or len(targets.counts) < 3 or targets.counts[0] or setup.outputs is None:
         return False
@@ -375,16 +369,19 @@ OPTIMIZER = (
         "look for .detach(), .data, .item(), .numpy(), torch.tensor(…) or torch.no_grad() behind them", "optimizer",
     ),
     _fact(
-        "frozen layers are untrained", lambda s: len(s.fresh) > 0 and len(s.frozen) < s.parameters,
-        "frozen weights with the distribution of an initialization",
+        "frozen layers are untrained",
+        lambda s: len(s.fresh) > 0 and s.parameters <= 2 * len(s.frozen) < 2 * s.parameters,
+        "frozen weights with the distribution of an initialization, if half of the parameters are frozen",
         lambda s, v: f"{len(s.fresh)} frozen weights are as an initialization draws them: {_named(s.fresh)}.",
         "train them: requires_grad_(True) before you make the optimizer; or load what they were trained to",
         "optimizer",
         hides=("layers are partly frozen",),
     ),
     _fact(
-        "layers are partly frozen", lambda s: 0 < len(s.frozen) < s.parameters, "parameters that require no gradient",
-        lambda s, v: f"{len(s.frozen)} of {s.parameters} parameters are frozen: {_named(s.frozen)}.",
+        "layers are partly frozen", lambda s: s.last_frozen and len(s.frozen) < s.parameters,
+        "1 if the last weight requires no gradient, and others do",
+        lambda s, v: f"{len(s.frozen)} of {s.parameters} parameters are frozen, the last layer's too: "
+        f"{_named(s.frozen)}.",
         "if that is not meant, call model.requires_grad_(True) before you make the optimizer", "optimizer",
         threshold=NEVER, warning=0.5,
     ),
@@ -397,6 +394,13 @@ OPTIMIZER = (
 
 
 # Modes, and mixing.
+
+
+def _steps_needed(setup: Setup) -> float | None:
+    """Unless a schedule has lowered the rate for the start, or no step can help."""
+    gain = setup.gain
+    return None if gain is None or gain <= 0 or setup.warms_up else 1 / gain
+
 
 MODES = (
     _fact(
@@ -419,6 +423,11 @@ MODES = (
         "momentum is too large", lambda s: s.momentum, "momentum of the optimizer",
         lambda s, v: f"The optimizer's momentum is {v:.4g}: a gradient counts for {1 / max(1e-9, 1 - v):,.0f} steps.",
         "lower it to 0.9", "optimizer", threshold=0.995, source=CHOICE,
+    ),
+    _fact(
+        "rate is too low", _steps_needed, "the loss / what the optimizer's next step takes off it",
+        lambda s, v: f"At this rate a step takes 1/{v:,.0f} off the loss.", "raise the learning rate ten times or more",
+        "optimizer", threshold=2000, source=CHOICE,
     ),
     _fact(
         "batch of one", lambda s: s.examples == 1 and len(s.normalized) > 0, "examples of a batch-normalized batch",

@@ -23,7 +23,6 @@ def not_finite(evidence: Evidence) -> Layer | None:
 
 
 def overflow(evidence: Evidence, limit: float) -> Measured | None:
-    """1 where weights or biases are not finite, or else values."""
     for layer in evidence.layers:
         if not all(math.isfinite(value or 0.0) for value in (layer.row_norm, layer.bias_mean, layer.bias_std)):
             return Measured(1.0, layer, "weights")
@@ -71,7 +70,6 @@ def faded(evidence: Evidence, limit: float) -> Measured | None:
 
 
 def weak(evidence: Evidence, limit: float) -> Measured | None:
-    """How small the differences between inputs are in the last hidden layer."""
     rows = [layer for layer in evidence.hidden if layer.samples > 1]
     if not rows or evidence.wakes:
         return None
@@ -95,7 +93,6 @@ def thin(evidence: Evidence, limit: float) -> Measured | None:
 
 
 def squashed(evidence: Evidence, limit: float) -> Measured | None:
-    """`faded`, where most hidden layers end in a sigmoid, whose outputs keep their size when the signal is gone."""
     return faded(evidence, limit) if evidence.squashes and not evidence.easy else None
 
 
@@ -119,14 +116,12 @@ def over_layers(
 
 
 def strong(evidence: Evidence, limit: float) -> Measured | None:
-    """How large the activations are in any hidden layer, and the first where they pass the limit."""
     rows = evidence.hidden
     largest = max(rows, key=lambda layer: layer.size)
     return Measured(largest.size, next((layer for layer in rows if layer.size > limit), largest))
 
 
 def large_loss(evidence: Evidence, limit: float) -> Measured | None:
-    """The loss, over that of the best constant output; where that is not known, over that of outputs of zero."""
     fit = evidence.fit
     if fit is None or fit.output_mean is not None:
         return None

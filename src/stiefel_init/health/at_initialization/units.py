@@ -15,7 +15,6 @@ REPEATED = 8.0  # times fewer units, from which on a deep network begins to suff
 
 
 def copies(evidence: Evidence, limit: float) -> Measured | None:
-    """One over the distinct units of the first layer, if no gradient sets its units apart."""
     entry = evidence.hidden[0]
     if entry.units < 2 or entry.samples < ENOUGH or not entry.distinct or (entry.common_gradient or 1.0) < EQUAL:
         return None
@@ -23,7 +22,6 @@ def copies(evidence: Evidence, limit: float) -> Measured | None:
 
 
 def alike(evidence: Evidence, limit: float) -> Measured | None:
-    """How many times fewer distinct units the first layer has than its inputs allow."""
     entry, inputs = evidence.hidden[0], evidence.inputs
     if entry.units < 2 or entry.samples < ENOUGH or not entry.distinct or inputs is None or inputs.distinct is None:
         return None
@@ -48,26 +46,22 @@ def repeated(evidence: Evidence, limit: float) -> Measured | None:
 
 
 def dead(evidence: Evidence, limit: float) -> Measured | None:
-    """The share of ReLU units that fire for no input, in the layer where it is largest."""
     rows = (layer for layer in evidence.hidden if layer.dead is not None and layer.samples >= ENOUGH)
     return largest(((layer.dead or 0) / layer.units, layer) for layer in rows)
 
 
 def stuck(evidence: Evidence, limit: float) -> Measured | None:
-    """The share of a bounded activation's outputs at its bounds, in the layer where it is largest."""
     rows = () if evidence.easy else evidence.hidden
     return largest((layer.saturated, layer) for layer in rows if layer.saturated is not None)
 
 
 def common_gradient(evidence: Evidence, limit: float) -> Measured | None:
-    """The share of the weights' gradient that is the same for all units, in the layer where it is least."""
     shares = ((layer.common_gradient, layer) for layer in evidence.hidden if layer.units > 1)
     least = largest((-share, layer) for share, layer in shares if share is not None)
     return None if least is None else least._replace(value=-least.value)
 
 
 def narrow(evidence: Evidence, limit: float) -> Measured | None:
-    """1 where a layer of one unit is all that the next one reads."""
     for layer, after in pairwise(evidence.layers):
         if layer.units == 1 and layer.activation is not None and after.shape.endswith("×1"):
             return Measured(1.0, layer)
@@ -75,14 +69,12 @@ def narrow(evidence: Evidence, limit: float) -> Measured | None:
 
 
 def straight(evidence: Evidence, limit: float) -> Measured | None:
-    """One over how far from linear a network without activations is."""
     if evidence.curvature is None or any(layer.activation is not None for layer in evidence.layers):
         return None
     return Measured(over(1.0, evidence.curvature), evidence.layers[0])
 
 
 def idle(evidence: Evidence, limit: float) -> Measured | None:
-    """One over how far from linear a network is whose activations do not bend."""
     if evidence.curvature is None or all(layer.activation is None for layer in evidence.layers):
         return None
     return Measured(over(1.0, evidence.curvature), evidence.layers[0])
@@ -125,7 +117,7 @@ RULES = (
     Rule(
         "units are equal", copies, 0.999, NEVER, "first layer, with equal gradients: 1 / distinct units",
         lambda e, m: f"All {m.at.units} units of {m.at.named} are equal and get equal gradients, so training keeps "
-        "them equal.", _of_equal, DEFINITION,
+        "them equal.", _of_equal, DEFINITION, holds_anyway=True,
     ),
     Rule("units are alike", alike, NEVER, 4, "first layer: distinct inputs / distinct units", _are_alike, _of_equal),
     Rule(
@@ -144,7 +136,7 @@ LAST_RULES = (
     Rule(
         "layer is too narrow", narrow, 0.5, NEVER, "1 if a layer of one unit is all that the next one reads",
         lambda e, m: f"All that passes {m.at.named} is one number.",
-        lambda e, m: Cause("make it as wide as the layers around it", "architecture"), DEFINITION,
+        lambda e, m: Cause("make it as wide as the layers around it", "architecture"), DEFINITION, holds_anyway=True,
     ),
     Rule(
         "gradients are equal", common_gradient, NEVER, 0.9, "least share of a gradient common to a layer's units",
@@ -152,7 +144,8 @@ LAST_RULES = (
     ),
     Rule(
         "network is linear", straight, 1e4, NEVER, "without activations: 1 / deviation from linear",
-        lambda e, m: "The network is linear: no activation acts between its layers.", lambda e, m: _BEND, DEFINITION,
+        lambda e, m: "The network is linear: no activation acts between its layers.", lambda e, m: _BEND,
+        DEFINITION, holds_anyway=True,
     ),
     Rule(
         "activations are idle", idle, NEVER, 1e4, "with activations: 1 / deviation from linear",

@@ -29,7 +29,6 @@ def training_rule(
 
 
 def with_before(moment: Moment) -> Iterator[tuple[Row, Row]]:
-    """The rows that the sample before has too, and what they were."""
     for row in moment.now.rows:
         before = moment.past.was(row)
         if before is not None:
@@ -41,5 +40,4 @@ def since_step(past: Past) -> str:
 
 
 def recent_update(moment: Moment, row: Row) -> float:
-    """The largest update of a layer in the recent samples."""
     return max(then.update or 0.0 for then in (row, *moment.past.of(row)))

@@ -25,7 +25,6 @@ from .base import (
 
 
 def input_scale(moment: Moment, limit: float) -> Measured | None:
-    """How many times larger or smaller the inputs are than at the first sample."""
     if moment.now.inputs is None or not moment.past.inputs:
         return None
     size = moment.now.inputs.size
@@ -39,12 +38,10 @@ def _inputs_changed(moment: Moment, measured: Measured) -> str:
 
 
 def _on_first(measure: Callable[[Evidence, float], Measured | None]) -> Measure:
-    """A measure of the inputs, at the first sample."""
     return lambda moment, limit: None if moment.past.count else measure(Evidence((), moment.now.inputs), limit)
 
 
 def silent(moment: Moment, limit: float) -> Measured | None:
-    """The largest share of a layer's units that fire for no input; 1 where a layer has stopped varying."""
     shares = []
     for row in moment.now.rows[:-1]:
         if row.ran and row.samples >= ENOUGH:
@@ -55,7 +52,6 @@ def silent(moment: Moment, limit: float) -> Measured | None:
 
 
 def dying(moment: Moment, limit: float) -> Measured | None:
-    """The largest share of a layer's units that have died since the sample before."""
     return largest(
         (row.dead - before.dead, row)
         for row, before in with_before(moment)
@@ -64,12 +60,10 @@ def dying(moment: Moment, limit: float) -> Measured | None:
 
 
 def stuck(moment: Moment, limit: float) -> Measured | None:
-    """The largest share of a layer's outputs at their bound; that of gates is theirs to choose."""
     return largest((row.saturated, row) for row in moment.now.rows if row.saturated is not None)
 
 
 def _why(moment: Moment, row: Row) -> tuple[str, str]:
-    """Why a layer fell silent, its biases or its update; and what to do."""
     others = max((other.bias for other in moment.now.rows if other is not row), default=0.0)
     if row.bias > 10 * max(others, 0.1):
         return f"; its biases are {row.bias_mean:.3g} ± {row.bias_std:.2g}", "set them to zero"
@@ -82,7 +76,6 @@ def _why(moment: Moment, row: Row) -> tuple[str, str]:
 
 
 def _falls_silent(sentence: Text) -> tuple[Text, Text]:
-    """That sentence and why; what to do."""
     return (
         lambda moment, measured: sentence(moment, measured) + _why(moment, measured.at)[0],
         lambda moment, measured: _why(moment, measured.at)[1],

@@ -62,7 +62,6 @@ def _if_weights_overflow(moment: Moment, measured: Measured) -> str:
 
 
 def no_backward(moment: Moment, limit: float) -> Measured | None:
-    """1 where no gradient reached any weight."""
     rows = moment.now.rows
     if not any(row.ran for row in rows) or not any(row.trained for row in rows):
         return None
@@ -70,7 +69,6 @@ def no_backward(moment: Moment, limit: float) -> Measured | None:
 
 
 def standing(moment: Moment, limit: float) -> Measured | None:
-    """1 where a backward pass, but no weight moved."""
     rows = moment.now.rows
     moves = [row.update for row in rows if row.trained and row.update is not None and row.norm != 0]
     if (
@@ -94,12 +92,10 @@ def _if_it_stands(moment: Moment, measured: Measured) -> str:
 
 
 def _learning(moment: Moment) -> list[Row]:
-    """The layers that should get a gradient."""
     return [row for row in moment.now.rows if row.ran and row.trained]
 
 
 def cut_off(moment: Moment, limit: float) -> Measured | None:
-    """1 where layers ran and got no gradient at all, though others did."""
     rows = _learning(moment)
     if not moment.now.backward or not any(row.weight_gradient for row in rows):
         return None
@@ -150,7 +146,6 @@ def _if_frozen(moment: Moment, measured: Measured) -> str:
 
 
 def equal(moment: Moment, limit: float) -> Measured | None:
-    """1 where two layers that differed at a recent sample have the same weights."""
     seen: dict[tuple[object, ...], Row] = {}
     for row, before in with_before(moment):
         if not row.norm or row.singular is None or before.norm is None:
@@ -164,7 +159,6 @@ def equal(moment: Moment, limit: float) -> Measured | None:
 
 
 def collapsed(moment: Moment, limit: float) -> Measured | None:
-    """How many times smaller a layer's weights are than at the sample before, most others being what they were."""
     pairs = [(row, before) for row, before in with_before(moment) if before.norm and row.norm is not None]
     ratios = [(over(before.norm or 0.0, row.norm or 0.0), row) for row, before in pairs]
     usual = median(value for value, _ in ratios)
@@ -172,7 +166,6 @@ def collapsed(moment: Moment, limit: float) -> Measured | None:
 
 
 def jumped(moment: Moment, limit: float) -> Measured | None:
-    """How many times larger a layer's weights are than at the sample before, those that were near zero left out."""
     least = 0.1 * min(median(row.norm for row in moment.now.rows) or 0.0, 1.0)
     pairs = [(row.norm, before.norm or 0.0, row) for row, before in with_before(moment) if row.norm is not None]
     return largest((norm / before, row) for norm, before, row in pairs if before > least)
@@ -195,11 +188,10 @@ def _after_a_jump(moment: Moment, measured: Measured) -> str:
 
 
 def decaying(moment: Moment, limit: float) -> Measured | None:
-    """How many times smaller the weights are than they were at their largest, the median over the layers."""
     pairs = [(moment.past.norms.get(row.layer), row.norm) for row in moment.now.rows]
     ratios = [over(largest, norm) for largest, norm in pairs if largest and norm is not None]
     middle = median(ratios)
-    return None if middle is None or len(ratios) < 2 else Measured(middle)
+    return None if middle is None or len(ratios) < 2 or moment.past.works(moment.now) else Measured(middle)
 
 
 def _decay(moment: Moment, measured: Measured) -> str:
@@ -218,7 +210,11 @@ def too_far(moment: Moment, limit: float) -> Measured | None:
     middle = median(row.across for row in rows)
     if middle is None:
         return None
-    before = moment.past.across
+    now, past = moment
+    before = past.across
+    if past.works(now) or (now.loss is not None and past.last is not None and now.loss < (past.last.loss or 0.0)):
+        return Measured(0.0)  # steps that are too large do not lower the loss
+    middle = middle if past.count else middle / 5  # nobody knows yet what the first step did to it
     sudden = len(before) > 2 and middle > SUDDEN * max(before)
     return Measured(3 * middle if sudden else middle, max(rows, key=lambda row: row.update or 0.0))
 
@@ -249,14 +245,15 @@ def too_short(moment: Moment, limit: float) -> Measured | None:
 
 
 def lost(moment: Moment, limit: float) -> Measured | None:
-    """How much of the first loss came back since the recent samples, once a share of it was gone."""
     now, past = moment
     losses = [sample.loss for sample in past.recent if sample.loss is not None and math.isfinite(sample.loss)]
     if now.loss is None or len(losses) < 2 or not past.first_loss or past.first_loss <= 0:
         return None
     if min(losses) > (1 - FALLS) * past.first_loss:
         return Measured(now.loss / past.first_loss / 10) if now.loss > 10 * past.first_loss else Measured(0.0)
-    return Measured((now.loss - max(losses[-3:])) / past.first_loss)
+    if len(losses) < 3:
+        return Measured(0.0)
+    return Measured((min(now.loss, losses[-1]) - max(losses[-4:-1])) / past.first_loss)
 
 
 def _loss_jumps(moment: Moment, measured: Measured) -> str:
@@ -267,7 +264,6 @@ def _loss_jumps(moment: Moment, measured: Measured) -> str:
 
 
 def lost_gradient(moment: Moment, limit: float) -> Measured | None:
-    """1 where gradients arrived and the optimizer found none."""
     now = moment.now
     return None if now.kept is None or not now.backward else Measured(1.0 if now.kept == 0 else 0.0)
 
@@ -279,7 +275,6 @@ def _where_lost(moment: Moment, measured: Measured) -> str:
 
 
 def clipped(moment: Moment, limit: float) -> Measured | None:
-    """How many times smaller the gradient is that the optimizer uses, where steps are small."""
     now = moment.now
     if not now.kept or (_median_update(now) > 3 * SHORT and not now.half):
         return None
@@ -293,7 +288,6 @@ def _if_clipped(moment: Moment, measured: Measured) -> str:
 
 
 def underflow(moment: Moment, limit: float) -> Measured | None:
-    """The share of layers whose weights get a gradient of exactly 0, in half precision."""
     rows = [row for row in moment.now.rows if row.ran and row.trained]
     if not moment.now.half or not moment.now.backward or not rows:
         return None
@@ -301,25 +295,22 @@ def underflow(moment: Moment, limit: float) -> Measured | None:
 
 
 def vanished(moment: Moment, limit: float) -> Measured | None:
-    """The largest learning rate so far over the one now."""
     now, past = moment
     if now.rate is None or not past.rate or past.works(now):  # a schedule may end where the network has learned
         return None
     return Measured(over(past.rate, now.rate))
 
 
-def unlearned(moment: Moment, limit: float) -> Measured | None:
-    """1 where the loss has not fallen in many samples."""
+def unlearned(moment: Moment, limit: float, fallen: float = FALLEN) -> Measured | None:
     now, past = moment
     if past.count < PATIENCE or now.loss is None or past.first_loss is None or past.least_loss is None:
         return None
     least = min(past.least_loss, now.loss)
-    return Measured(0.0 if least < past.first_loss - FALLEN * abs(past.first_loss) else 1.0)
+    return Measured(0.0 if least < past.first_loss - fallen * abs(past.first_loss) else 1.0)
 
 
 def slow(moment: Moment, limit: float) -> Measured | None:
-    """`unlearned`, where steps are small."""
-    return unlearned(moment, limit) if 0 < moment.past.moved < SHORT else None
+    return unlearned(moment, limit, 0.05) if 0 < moment.past.moved < SHORT else None
 
 
 GRADIENT_RULES = (
@@ -330,8 +321,8 @@ GRADIENT_RULES = (
     ),
     training_rule(
         "gradients are not cleared",
-        lambda at, limit: Measured(1.0 if at.now.leftover > 0 else 0.0) if at.now.backward else None,
-        0.5, "1 if the first backward pass found old gradients",
+        lambda at, limit: Measured(float(at.now.leftover > 0 and at.past.moved > 0)) if at.now.backward else None,
+        0.5, "1 if the first backward pass found old gradients, though weights have moved",
         "the backward pass adds to the gradients of the step before",
         "call optimizer.zero_grad() in every step; with accumulated gradients call step() of the watch once for each "
         "step of the optimizer",
@@ -431,7 +422,7 @@ STEP_RULES = (
 )  # fmt: skip
 LOSS_RULES = (
     training_rule(
-        "loss jumps", lost, 0.4, "rise of the loss above the last three samples / first loss", _loss_jumps,
+        "loss jumps", lost, 0.4, "rise of the loss of two samples above the three before / first loss", _loss_jumps,
         "look at the targets of the last batches", STUDY,
     ),
 )  # fmt: skip

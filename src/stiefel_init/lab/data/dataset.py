@@ -51,6 +51,8 @@ class Dataset:
     """(n,): the rows of the last fifth of these are the test part, whatever the seed."""
     test_seed: int | None = None
     """With it, the test part is the same for every seed: the one of this seed."""
+    image: tuple[int, int, int] | None = None
+    """Channels, height and width of a row, where rows are images."""
     validation: bool = False
     """Put the test part aside; a fifth of the training part is tested on in its place."""
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 import gzip
 import io
 import math
+import pickle
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from . import images
 
 Arrays = dict[str, np.ndarray]
 Files = Mapping[str, bytes]
@@ -65,6 +68,62 @@ def _idx(raw: bytes, file: str, ndim: int) -> np.ndarray:
         raise UnreadableError(file, f"it holds {len(raw) - start} bytes of data where {math.prod(shape)} belong")
     items = np.frombuffer(raw, np.uint8, offset=start)
     return items.copy() if ndim == 1 else items.reshape(shape[0], math.prod(shape[1:])).copy()
+
+
+CIFAR = tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_batch",)
+"""The files of its two parts."""
+
+
+class _Numbers(pickle.Unpickler):
+    """Reads a pickle of NumPy's arrays, and refuses any other object."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in (("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct")):
+            return np._core.multiarray._reconstruct  # type: ignore[attr-defined]
+        if module == "numpy" and name in ("ndarray", "dtype"):
+            return getattr(np, name)
+        raise pickle.UnpicklingError(f"it holds {module}.{name}, which is no array")
+
+
+def cifar(files: Files) -> Arrays:
+    """CIFAR-10's six files, the test part last: pickles of arrays, or for each image its class and its bytes."""
+    parts = []
+    for file, raw in files.items():
+        if file.endswith(".bin"):
+            rows = np.frombuffer(raw, np.uint8)
+            if rows.size % 3073 or not rows.size:
+                raise UnreadableError(file, f"it holds {rows.size} bytes, which are no images of 3,073")
+            parts.append((rows.reshape(-1, 3073)[:, 1:], rows[::3073]))
+            continue
+        try:
+            batch = _Numbers(io.BytesIO(raw), encoding="bytes").load()
+            parts.append((np.asarray(batch[b"data"], np.uint8).reshape(-1, 3072), np.asarray(batch[b"labels"])))
+        except Exception as error:  # a damaged pickle raises nearly anything
+            raise UnreadableError(file, f"it is no batch of images ({error})") from None
+    (x_train, y_train), (x_test, y_test) = (
+        (np.concatenate([x for x, _ in some]), np.concatenate([y for _, y in some]).astype(np.int64))
+        for some in (parts[:-1], parts[-1:])
+    )
+    return {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
+
+
+def cifar_archive(files: Files) -> Arrays:
+    """The same files in an archive, with .bin or without."""
+    ((file, raw),) = files.items()
+    held = images.archive(raw, file).files
+    names = {name.rpartition("/")[2].removesuffix(".bin"): name for name in held}
+    if missing := [name for part in CIFAR for name in part if name not in names]:
+        raise UnreadableError(file, f"it has no {missing[0]}")
+    try:
+        return cifar({names[name]: held[names[name]] for part in CIFAR for name in part})
+    except UnreadableError as error:
+        raise UnreadableError(file, f"of its {error.file}, {error}") from None
+
+
+def image_archive(files: Files) -> Arrays:
+    """An archive of images in class folders."""
+    ((file, raw),) = files.items()
+    return images.decoded(images.archive(raw, file), file)
 
 
 def csv_images(files: Files) -> Arrays:

@@ -1,4 +1,4 @@
-"""`load`, `get`, `where` and `describe`: the nine sets, from the nearest source that has them."""
+"""`load`, `get`, `where` and `describe`: the sets of the catalogue, from the nearest source that has them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def register(name: str, build: Callable[[], Dataset]) -> None:
         build: Builds the set when it is loaded, with `from_file` or `from_arrays`.
 
     Raises:
-        StiefelError: if the name is not such a word, or is taken by one of the nine sets.
+        StiefelError: if the name is not such a word, or is taken by one of the catalogue.
 
     >>> from stiefel_init.lab.data import from_arrays
     >>> register("parity", lambda: from_arrays(np.arange(40.0).reshape(20, 2), [0, 1] * 10))
@@ -67,7 +67,7 @@ def register(name: str, build: Callable[[], Dataset]) -> None:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all data sets: the nine, and the registered ones."""
+    """The names of all data sets: those of the catalogue, and the registered ones."""
     return (*NAMES, *_REGISTERED)
 
 
@@ -96,11 +96,11 @@ def load(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log
         return _registered(name)
     entry = _entry(name)
     arrays, source = _find(name, entry, directory, log)
-    if source == "network":
+    if source == "network" or (source == "directory" and not entry.digests):
         try:
-            sources.write_cache(sources.cache_path(name), arrays)
+            sources.write_cache(sources.cache_path(name), arrays, packed=bool(entry.digests))
         except OSError as error:
-            log(f"{name}: fetched, but not cached: {sources.cache_path(name)} cannot be written ({error.strerror})")
+            log(f"{name}: not cached, for {sources.cache_path(name)} cannot be written ({error.strerror})")
     return _dataset(name, entry, arrays)
 
 
@@ -119,7 +119,7 @@ def get(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log 
     arrays, source = _find(name, entry, directory, log)
     if source != "cache":
         try:
-            sources.write_cache(path, arrays)
+            sources.write_cache(path, arrays, packed=bool(entry.digests))
         except OSError as error:
             raise StiefelError(
                 f"{path} cannot be written ({error.strerror}); set STIEFEL_INIT_CACHE to a folder with room."
@@ -142,7 +142,7 @@ def where(name: str, *, directory: str | os.PathLike[str] | None = None) -> str 
         return EMBEDDED
     if (folder := _directory(directory)) is not None:
         try:
-            paths = list(sources.find_files(entry, folder).values())
+            paths = list(sources.find(entry, folder)[1].values())
             return str(paths[0] if len(paths) == 1 else paths[0].parent)
         except UnavailableError:
             pass
@@ -206,33 +206,38 @@ def _find(
     """The verified arrays of a set and the kind of source they came from, or one error that lists what was tried."""
     if entry.embedded:
         return _embedded(name, entry), EMBEDDED
-    folder, path, tried = _directory(directory), sources.cache_path(name), []
-    try:
+    folder, path, tried = _directory(directory), sources.cache_path(name), list[str]()
+
+    def files() -> Arrays:
         if folder is None:
             raise UnavailableError("none was given and STIEFEL_INIT_DATA is not set")
-        return sources.from_directory(name, entry, folder), "directory"
-    except UnavailableError as reason:
-        tried.append(f"directory: {reason}")
-    try:
-        return sources.from_cache(path, entry.digests), "cache"
-    except UnavailableError as reason:
-        tried.append(f"cache: {reason}")
-        if isinstance(reason, DamagedError):
-            log(f"{name}: {reason}")
-    for source, fetch in _network(entry):
-        log(f"{name}: fetching from {source} ...")
+        return sources.from_directory(name, entry, folder)
+
+    def cache() -> Arrays:
+        return sources.from_cache(path, entry.digests)
+
+    near: list[tuple[Literal["directory", "cache"], Callable[[], Arrays]]] = [("directory", files), ("cache", cache)]
+    for source, find in near if entry.digests else reversed(near):  # what takes long to decode is kept
+        try:
+            return find(), source
+        except UnavailableError as reason:
+            tried.append(f"{source}: {reason}")
+            if isinstance(reason, DamagedError):
+                log(f"{name}: {reason}")
+    for place, fetch in _network(entry):
+        log(f"{name}: fetching from {place} ...")
         try:
             arrays = fetch()
             if wrong := differences(arrays, entry.digests):
                 raise UnavailableError(f"not the published set: {'; '.join(wrong.values())}")
             return arrays, "network"
         except UnavailableError as reason:
-            tried.append(f"{source}: {reason}")
-    files = ", ".join(entry.files)
+            tried.append(f"{place}: {reason}")
+    needed = " or ".join(", ".join(form.files) for form in entry.forms)
     raise StiefelError(
         f"{name} is not on this machine and could not be fetched:\n"
         + "".join(f"  {line}\n" for line in tried)
-        + f"Put {files} into a directory and set STIEFEL_INIT_DATA to it, "
+        + f"Put {needed} into a directory and set STIEFEL_INIT_DATA to it, "
         f"or run `stiefel-init data get {name}` on a machine with a network and copy its {path.name} to {path.parent}."
     )
 
@@ -268,5 +273,6 @@ def _dataset(name: str, entry: Entry, arrays: Arrays) -> Dataset:
             order, train_rows = np.concatenate([train, test]), len(train)
             x, y = x[order], y[order]
     return Dataset(
-        name, entry.task, x, y, entry.classes, scale=entry.scale, train_rows=train_rows if entry.fixed_split else None
-    )
+        name, entry.task, x.reshape(len(x), -1), y, entry.classes, scale=entry.scale,
+        train_rows=train_rows if entry.fixed_split else None, image=entry.image,
+    )  # fmt: skip

@@ -7,6 +7,7 @@ only downloaded and unpacked.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import io
 import os
@@ -19,7 +20,7 @@ import tempfile
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,11 +28,12 @@ import numpy as np
 
 from ...core.errors import StiefelError
 from ..files import replace, set_aside
-from .catalog import Entry, OpenML, Package, differences
+from .catalog import Entry, Form, OpenML, Package, differences, digest
 from .formats import Arrays, UnreadableError, decompress
 
 CONNECT_SECONDS = 20  # without an answer for so long, a server counts as out of reach
 DOWNLOAD_SECONDS = 600
+_SUMS = "sums"  # of the arrays beside it in a file of the cache
 _NO_CONNECTION = ("resol", "not known", "unreachable", "timed out", "connection", "getaddrinfo", "econn", "etimedout")
 
 
@@ -58,10 +60,10 @@ def embedded(name: str) -> Arrays:
     return {"x": x, "y": y.astype(np.int64)}
 
 
-def find_files(entry: Entry, directory: Path) -> dict[str, Path]:
-    """The set's files in `directory`, each as it is named or with .gz."""
+def find_files(files: Iterable[str], directory: Path) -> dict[str, Path]:
+    """Files in `directory`, each as it is named or with .gz."""
     paths, missing = {}, []
-    for file in entry.files:
+    for file in files:
         for path in (directory / file, directory / f"{file}.gz"):
             if os.path.isfile(path):
                 paths[file] = path
@@ -73,23 +75,43 @@ def find_files(entry: Entry, directory: Path) -> dict[str, Path]:
     return paths
 
 
+def find(entry: Entry, directory: Path) -> tuple[Form, dict[str, Path]]:
+    """The first form of a set whose files are all in `directory`, and where they are."""
+    told = []
+    for form in entry.forms:
+        try:
+            return form, find_files(form.files, directory)
+        except UnavailableError as reason:
+            told.append(str(reason))
+    raise UnavailableError("; ".join(told))
+
+
 def from_directory(name: str, entry: Entry, directory: Path) -> Arrays:
     """The set from the user's own files. A file that differs from the published one is an error."""
-    assert entry.read is not None
-    paths = find_files(entry, directory)
-    remedy = f"replace it with a good copy, or remove it to download {name}"
+    form, paths = find(entry, directory)
+    remedy = "replace it with a good copy" + (f", or remove it to download {name}" if entry.fetched else "")
     try:
-        arrays = entry.read({file: decompress(path.read_bytes(), file) for file, path in paths.items()})
+        raw = {file: path.read_bytes() for file, path in paths.items()}
+        for file, expected in form.sums.items():
+            if (found := _sum(raw[file], expected)) != expected:
+                told = f"its sum is {found[:12]}…, not {expected[:12]}…"
+                raise StiefelError(f"{paths[file]} is damaged or not the published {name}: {told}; {remedy}.")
+        arrays = form.read({file: decompress(content, file) for file, content in raw.items()})
     except UnreadableError as error:
         raise StiefelError(f"{paths[error.file]} is damaged: {error}; {remedy}.") from None
     except OSError as error:
         raise StiefelError(f"{error.filename} cannot be read ({error.strerror}); {remedy}.") from None
     if wrong := differences(arrays, entry.digests):
-        damaged = [str(paths[file]) for file, names in entry.files.items() if wrong.keys() & names]
+        damaged = [str(paths[file]) for file, names in form.files.items() if wrong.keys() & names]
         raise StiefelError(
             f"{' or '.join(damaged)} is damaged or not the published {name}: {'; '.join(wrong.values())}; {remedy}."
         )
     return arrays
+
+
+def _sum(content: bytes, like: str) -> str:
+    """The md5 or sha256 of a file, whichever is published of it."""
+    return hashlib.new("md5" if len(like) == 32 else "sha256", content, usedforsecurity=False).hexdigest()
 
 
 def cache_path(name: str) -> Path:
@@ -105,8 +127,8 @@ def cache_path(name: str) -> Path:
     return folder / f"{name}.npz"
 
 
-def from_cache(path: Path, digests: Mapping[str, str]) -> Arrays:
-    """The arrays in `path`, verified; a damaged file is set aside as *.damaged."""
+def from_cache(path: Path, digests: Mapping[str, str] | None = None) -> Arrays:
+    """The arrays in `path`, verified, by the sums in it if there are no others; a damaged file is set aside."""
     try:
         raw = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -115,6 +137,7 @@ def from_cache(path: Path, digests: Mapping[str, str]) -> Arrays:
         raise UnavailableError(f"{path} cannot be read ({error.strerror})") from None
     try:
         with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
+            digests = digests or dict(str(line).split() for line in archive[_SUMS])
             arrays = {name: archive[name] for name in digests}
         damage = "; ".join(differences(arrays, digests).values())
     except Exception as error:  # a damaged archive makes zipfile, zlib and NumPy raise nearly anything
@@ -124,10 +147,11 @@ def from_cache(path: Path, digests: Mapping[str, str]) -> Arrays:
     return arrays
 
 
-def write_cache(path: Path, arrays: Arrays) -> None:
+def write_cache(path: Path, arrays: Arrays, *, packed: bool = True) -> None:
     """Write `arrays` to `path`; whatever happens, `path` is either complete or unchanged."""
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    sums = {_SUMS: np.array([f"{name} {digest(array)}" for name, array in arrays.items()])}
+    (np.savez_compressed if packed else np.savez)(buffer, allow_pickle=False, **sums, **arrays)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace(path, buffer.getvalue())
 

@@ -17,7 +17,7 @@ from ..progress import counted
 from .columns import number
 
 SEPARATORS = (",", ";", "\t", "|")
-_UNPACK = {b"\x1f\x8b": gzip.decompress, b"BZh": bz2.decompress, b"\xfd7zXZ\x00": lzma.decompress}
+UNPACK = {b"\x1f\x8b": gzip.decompress, b"BZh": bz2.decompress, b"\xfd7zXZ\x00": lzma.decompress}
 _SHEET = "a spreadsheet"
 _NO_TABLES = {
     **dict.fromkeys((".xlsx", ".xls", ".ods"), _SHEET), ".json": "JSON", ".jsonl": "JSON", ".npz": "a file of arrays",
@@ -55,7 +55,7 @@ def _unpacked(path: Path, raw: bytes) -> bytes:
     try:
         if path.suffix.lower() in _NO_TABLES:  # spreadsheets are archives too
             return raw
-        for magic, unpack in _UNPACK.items():
+        for magic, unpack in UNPACK.items():
             if raw.startswith(magic):
                 return unpack(raw)
         if raw.startswith(b"PK\x03\x04"):

@@ -1,7 +1,8 @@
-"""The user's own data, as arrays or as a file; every defect is reported before anything is trained."""
+"""The user's own data, as arrays, a table or images; every defect is reported before anything is trained."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import os
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import StiefelError, unknown
+from . import images, sources
 from .columns import Decimal, Reading, classes_or_numbers, decimal_mark, features, labels, shown, times
 from .dataset import TASKS, TEST_SHARE, Dataset, Task
 from .library import names
@@ -144,6 +146,34 @@ def from_file(
     )  # fmt: skip
 
 
+def from_images(path: str | os.PathLike[str]) -> Dataset:
+    """Make a data set from images in class folders.
+
+    Args:
+        path: A folder, or an archive (.zip, .tar, .tar.gz, .tar.xz, .tar.bz2), of CLASS/IMAGE, of which a fifth of each
+            class becomes the test part; or of train/CLASS/IMAGE and test/CLASS/IMAGE. Any format that Pillow reads.
+
+    Returns:
+        The data set, named after the path, with one byte for each pixel and colour. It is kept in the cache.
+
+    Raises:
+        StiefelError: for what cannot be read, files that are no images, and images or classes that do not go together.
+    """
+    path = Path(os.path.expanduser(path))
+    contents, word = images.read(path)
+    cached = sources.cache_path(f"images-{word}")
+    try:
+        arrays = sources.from_cache(cached)
+    except sources.UnavailableError:
+        arrays = images.decoded(contents, str(path))
+        with contextlib.suppress(OSError):  # without a cache it is decoded again next time
+            sources.write_cache(cached, arrays, packed=False)
+    x, y = (np.concatenate([arrays[f"{what}_train"], arrays[f"{what}_test"]]) for what in "xy")
+    name, image = path.name.partition(".")[0] or path.name, (x.shape[1], x.shape[2], x.shape[3])
+    pixels, train_rows = x.reshape(len(x), -1), len(arrays["y_train"])
+    return Dataset(name, "classification", pixels, y, int(y.max()) + 1, 255.0, train_rows, image=image)
+
+
 @dataclass(frozen=True)
 class Columns:
     """How to read a user's file; every field is an option of the command line."""
@@ -167,7 +197,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def user_data(data: str, columns: Columns) -> dict[str, Dataset]:
-    """A file as a data set, named by its content; nothing for the sets that are known by name."""
+    """A file or folder as a data set, named by its content; nothing for the sets that are known by name."""
     path = Path(data)
     if data in names():
         if given := columns.given():
@@ -175,10 +205,17 @@ def user_data(data: str, columns: Columns) -> dict[str, Dataset]:
         return {}
     if not path.suffix and not path.exists():
         return {}  # an unknown name: loading it says which are known
+    if not path.exists():
+        raise StiefelError(f"--data {data} does not exist; give a file, a folder, or one of {', '.join(names())}.")
+    if images.is_images(path) and columns.target is None:
+        if given := columns.given():
+            raise StiefelError(f"{given[0]} is for tables; {data} has images, whose classes are their folders.")
+        dataset = from_images(path)
+        pixels = hashlib.blake2b(dataset.x.data, digest_size=4)
+        pixels.update(dataset.y.data)
+        return {f"{path.resolve().name}@{pixels.hexdigest()}": dataset}
     if path.is_dir():
-        raise StiefelError(f"--data {data} is a directory; give a file, or a name and --data-dir {data}.")
-    if not path.is_file():
-        raise StiefelError(f"--data {data} does not exist; give a file, or one of {', '.join(names())}.")
+        raise StiefelError(f"--data {data} is a directory; a table with --target is a file.")
     if columns.target is None:
         raise StiefelError(f"--data {data} is a file; name the column to predict with --target.")
     dataset = from_file(path, **vars(columns))

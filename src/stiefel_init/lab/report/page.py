@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 Numbers = Sequence[float] | np.ndarray
 _SCRIPT = Path(__file__).with_name("chart.js").read_text(encoding="utf-8")
 _STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-_COLOURS = 64  # of an embedded picture: enough for lines, a third of the bytes
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,7 @@ def write_page(path: Path, title: str, text: str, pictures: Mapping[str, Figure 
                 token.type, token.content = "html_inline", f"<chart {len(charts)}>"
                 charts.append(drawn.html())
             else:
-                token.attrs["src"] = f"data:image/png;base64,{base64.b64encode(_small(drawn)).decode()}"
+                token.attrs["src"] = f"data:image/png;base64,{base64.b64encode(png(drawn, 110)).decode()}"
         elif token.type == "image":
             token.type = "text"
         elif token.type == "link_open" and "://" not in str(token.attrs["href"]):
@@ -150,13 +148,3 @@ def write_page(path: Path, title: str, text: str, pictures: Mapping[str, Figure 
         f"<body>\n<h1>{name}</h1>\n{body}\n"
         f"<footer>Made by stiefel-init {__version__}. This page is self-contained.</footer>\n{script}</body></html>\n",
     )
-
-
-def _small(drawn: Figure) -> bytes:
-    """A picture as the content of a PNG file, with few colours."""
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    with Image.open(io.BytesIO(png(drawn, 110))) as picture:
-        picture.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
-    return buffer.getvalue()

@@ -22,14 +22,14 @@ from ..train.problem import METRICS
 from ..train.record import Record
 from .plan import Outcome
 from .rates import base_name, times
-from .significance import compared
+from .significance import Compared, compared
 
 RESULTS, SUMMARY, PAGE = "results.csv", "summary.json", "index.html"
+_COMMON = ("epochs", "batch", "optimizer", "shots", "alpha", "precision", *ADDED)
 
 
-def write(outcome: Outcome, out: Path) -> tuple[Path, dict[str, Any]]:
-    """Write results.csv and summary.json into the study's folder; returns the folder and the summary."""
-    folder = prepare(out / outcome.study.name)
+def write(outcome: Outcome, folder: Path) -> dict[str, Any]:
+    """Write results.csv and summary.json into the study's folder; returns the summary."""
     content = summarized(outcome)
     rows = [_row(record, "validation") for record in outcome.choice.records]
     rows += [_row(record, "test") for record in outcome.records]
@@ -37,21 +37,20 @@ def write(outcome: Outcome, out: Path) -> tuple[Path, dict[str, Any]]:
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    write_whole(folder / RESULTS, text.getvalue())
+    write_whole(prepare(folder) / RESULTS, text.getvalue())
     write_whole(folder / SUMMARY, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
-    return folder, content
+    return content
 
 
 def _row(record: Record, part: str) -> dict[str, Any]:
-    cell, identity = record.cell, record.cell.identity()
+    cell, identity = record.cell, record.cell.identity() | {name: getattr(record.cell, name) for name in ADDED}
     return {
         "dataset": base_name(cell.dataset),
         "part": part,
         **{name: identity[name] for name in ("scheme", "depth", "width", "activation", "seed")},
         "learning_rate": cell.rate,
         "times_default_rate": times(cell),
-        **{name: identity[name] for name in ("epochs", "batch", "optimizer", "shots", "alpha", "precision")},
-        **{name: getattr(cell, name) for name in ADDED},
+        **{name: identity[name] for name in _COMMON},
         "metric": record.metric.name,
         "score": _finite(record.score),
         "train_score": _finite(record.train_score[-1]) if record.train_score else None,
@@ -66,27 +65,31 @@ def summarized(outcome: Outcome) -> dict[str, Any]:
     study, metric, choice = outcome.study, outcome.metric, outcome.choice
     first, target = study.settings[0], study.dataset.target
     label = f"{metric.label}, in units of {target}" if target and metric.less_is_better else metric.label
-    common = ("width", "epochs", "batch", "optimizer", "shots", "alpha", "precision", *ADDED)
+    results = []
+    for place in dict.fromkeys((setting.activation, setting.depth) for setting in study.settings):
+        here = [setting for setting in study.settings if (setting.activation, setting.depth) == place]
+        samples = [np.array([record.score for record in outcome.of(setting)]) for setting in here]
+        results += [_entry(outcome, *pair) for pair in zip(here, compared(samples, metric))]
     return {
         "study": study.name,
         "made_by": f"stiefel-init {__version__}",
-        "data": described(base_name(first.dataset), study.dataset),
+        "data": _described(base_name(first.dataset), study.dataset),
         "metric": {"name": metric.name, "label": label, "less_is_better": metric.less_is_better},
         "protocol": {
-            **{name: getattr(first, name) for name in common},
+            **{name: getattr(first, name) for name in ("width", *_COMMON)},
             "seeds": study.seeds,
             "learning_rate": {
-                "unit": "0.001/sqrt(depth)",
+                "unit": first.rate_unit.replace("√depth", "sqrt(depth)"),
                 "values": list(study.rates.values),
                 "chosen": "on a validation part" if study.rates.searched else "given",
                 "seeds_that_chose": sorted({record.cell.seed for record in choice.records}),
             },
         },
-        "results": [_entry(outcome, setting) for setting in study.settings],
+        "results": results,
         "rates": [
-            {**_named(setting), "times_default_rate": value, "validation_score": _finite(choice.mean(setting, value))}
-            for setting in study.settings
-            for value in (choice.tried(setting) if choice.records else [])
+            {**_named(setting), "times_default_rate": rate, "validation_score": _finite(score)}
+            for setting, row in choice.scores.items()
+            for rate, score in row.items()
         ],
     }
 
@@ -95,18 +98,14 @@ def _named(setting: Cell) -> dict[str, Any]:
     return {"activation": setting.activation, "depth": setting.depth, "scheme": str(setting.scheme)}
 
 
-def _entry(outcome: Outcome, setting: Cell) -> dict[str, Any]:
-    """A scheme in a setting, compared with the best scheme there."""
-    here = [s for s in outcome.study.settings if (s.activation, s.depth) == (setting.activation, setting.depth)]
-    samples = [np.array([record.score for record in outcome.of(other)]) for other in here]
-    row = compared(samples, outcome.metric)[here.index(setting)]
+def _entry(outcome: Outcome, setting: Cell, row: Compared) -> dict[str, Any]:
     records = outcome.of(setting)
     balanced = [record.balanced for record in records if record.balanced is not None]
     return {
         **_named(setting),
         "times_default_rate": outcome.choice.best[setting],
         "learning_rate": records[0].cell.rate,
-        "rate_at_edge": bool(outcome.choice.records) and outcome.choice.at_edge(setting),
+        "rate_at_edge": outcome.choice.at_edge(setting),
         "networks": len(records),
         "diverged": sum(record.diverged is not None for record in records),
         "mean": _finite(row.mean),
@@ -123,9 +122,8 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def described(name: str, dataset: Dataset) -> dict[str, Any]:
+def _described(name: str, dataset: Dataset) -> dict[str, Any]:
     """A data set in words and numbers, with how each column was read."""
-    counts = None if dataset.classes is None else np.bincount(dataset.y, minlength=dataset.classes).tolist()
     return {
         "name": name.partition("@")[0],
         "identity": name,
@@ -133,15 +131,14 @@ def described(name: str, dataset: Dataset) -> dict[str, Any]:
         "target": dataset.target or None,
         "rows": len(dataset.y),
         "features": dataset.features,
-        "rows_of_each_class": counts,
-        "split": how_split(dataset),
+        "rows_of_each_class": np.bincount(dataset.y, minlength=dataset.classes).tolist() if dataset.classes else None,
+        "split": _how_split(dataset),
         "targets_standardized": dataset.standardize and dataset.task == "regression",
         "columns": [reading._asdict() for reading in dataset.columns],
     }
 
 
-def how_split(dataset: Dataset) -> str:
-    """How the test part is made, in words."""
+def _how_split(dataset: Dataset) -> str:
     if dataset.train_rows is not None:
         return f"fixed: {dataset.train_rows:,} rows train, {len(dataset.y) - dataset.train_rows:,} test"
     if dataset.times is not None:
@@ -213,7 +210,17 @@ def listing(out: Path) -> Table:
     rows = []
     for path in sorted(out.glob(f"*/{SUMMARY}")):
         try:
-            rows.append(_listed(path, json.loads(path.read_text(encoding="utf-8"))))
+            content = json.loads(path.read_text(encoding="utf-8"))
+            metric, results = METRICS[content["metric"]["name"]], content["results"]
+            several = several_activations(content)
+            best = [
+                f"{e['scheme']} {score_text(e['mean'], metric)} ({_place(e, several)})" for e in results if e["best"]
+            ]
+            rows.append([
+                path.parent.name, content["data"]["name"], ", ".join(dict.fromkeys(e["scheme"] for e in results)),
+                str(sum(e["networks"] for e in results)), metric.name,
+                "; ".join([*best[:3], *(["…"] if len(best) > 3 else [])]), str(path.parent / PAGE),
+            ])  # fmt: skip
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StiefelError(
                 f"{path} is damaged ({type(error).__name__}); rerun its study to write it again."
@@ -221,14 +228,3 @@ def listing(out: Path) -> Table:
     if not rows:
         raise StiefelError(f"{out} holds no studies; run `stiefel-init train --out {out}` first.")
     return Table(f"studies in {out}", ["study", "data", "schemes", "networks", "metric", "best", "page"], rows)
-
-
-def _listed(path: Path, content: dict[str, Any]) -> list[str]:
-    """The row of a study in the list, from its summary."""
-    metric, results = METRICS[content["metric"]["name"]], content["results"]
-    several = several_activations(content)
-    leaders = [f"{e['scheme']} {score_text(e['mean'], metric)} ({_place(e, several)})" for e in results if e["best"]]
-    schemes = ", ".join(dict.fromkeys(entry["scheme"] for entry in results))
-    networks = str(sum(entry["networks"] for entry in results))
-    best = "; ".join([*leaders[:3], *(["…"] if len(leaders) > 3 else [])])
-    return [path.parent.name, content["data"]["name"], schemes, networks, metric.name, best, str(path.parent / PAGE)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,25 @@ from ..progress import counted
 from ..report.page import Chart, Line, Panel, learning, screen_colour, write_page
 from ..report.tables import plain, summary
 from ..train.cell import Cell
+from ..train.family import FAMILIES, PERCEPTRON, is_own
 from ..train.stack import RELEASED, WARM_UP
-from .files import PAGE, columns_table, comparison, several_activations
+from .files import columns_table, comparison, several_activations
 from .plan import Outcome
 from .rates import FIRST_SEED, MOST_SEEDS
 
 
-def page(outcome: Outcome, content: dict[str, Any], folder: Path) -> Path:
-    """Write the page of a study into its folder, from its records and its summary."""
+def page(
+    outcome: Outcome, content: dict[str, Any], path: Path, title: str, told: Sequence[str], more: Mapping[str, Chart]
+) -> Path:
+    """Write the page of a study, from its records and its summary.
+
+    `told` are the sentences it begins with; `more` what is shown beside its curves, by the heading.
+    """
     data, metric = content["data"], outcome.metric
     label = f"{content['metric']['label'][0].upper()}{content['metric']['label'][1:]}"
     epochs = outcome.study.settings[0].epochs
     lines = [
-        *(plain(sentence) for sentence in sentences(outcome, content)), "",
+        *(plain(sentence) for sentence in told), "",
         f"## {plain(label)}{', ' if data['target'] else ' '}after {counted(epochs, 'epoch')}", "",
         "Mean ± standard deviation over seeds; the best of a row is bold.", "",
         *summary(outcome.records).marked(min if metric.less_is_better else max).markdown(), "",
@@ -38,20 +45,20 @@ def page(outcome: Outcome, content: dict[str, Any], folder: Path) -> Path:
         ]  # fmt: skip
     pictures: dict[str, Any] = {}
     if outcome.choice.records:
-        pictures["rates"] = rates_chart(outcome, content)
-        lines += ["## Validation score at each learning rate", "", "![rates](rates)", ""]
+        pictures["Validation score at each learning rate"] = rates_chart(outcome)
     for activation in dict.fromkeys(record.cell.activation for record in outcome.records):
-        pictures[activation] = learning(
-            [record for record in outcome.records if record.cell.activation == activation], _axis(content)
-        )
-        lines += [f"## Learning curves, {activation}", "", f"![curves]({activation})", ""]
+        some = [record for record in outcome.records if record.cell.activation == activation]
+        pictures[f"Learning curves, {activation}"] = learning(some, _axis(content))
+    pictures |= more
+    for place, heading in enumerate(pictures):
+        lines += [f"## {heading}", "", f"![{heading}]({place})", ""]
     lines += ["## Protocol", "", *(f"- {plain(line)}" for line in protocol(outcome, content)), ""]
     if data["columns"]:
         table = columns_table(outcome.study.dataset)
         rows = [[plain(cell) for cell in row] for row in table.rows]
         lines += ["## How each column was read", "", *replace(table, rows=rows).markdown(), ""]
-    title = f"{data['name']}: {counted(len(outcome.records), 'network')}"
-    return write_page(folder / PAGE, title, "\n".join(lines), pictures)
+    drawn = {str(place): chart for place, chart in enumerate(pictures.values())}
+    return write_page(path, title, "\n".join(lines), drawn)
 
 
 def sentences(outcome: Outcome, content: dict[str, Any]) -> list[str]:
@@ -82,27 +89,31 @@ def protocol(outcome: Outcome, content: dict[str, Any]) -> list[str]:
         tried = ", ".join(f"{value:g}" for value in study.rates.values)
         rate = (
             f"Learning rate: each scheme in each setting at the best of {tried} "
-            f"× 0.001/√depth{', extended where the best lay at an edge' if study.rates.auto else ''}, chosen on a "
+            f"× {first.rate_unit}{', extended where the best lay at an edge' if study.rates.auto else ''}, chosen on a "
             f"validation part of the training data by {counted(seeds, 'network')} a rate with seeds of their own "
             f"(from {FIRST_SEED}); the test part was not used."
         )
     else:
-        rate = f"Learning rate: {study.rates.values[0]:g} × 0.001/√depth, the same for every scheme."
+        rate = f"Learning rate: {study.rates.values[0]:g} × {first.rate_unit}, the same for every scheme."
     batch = "all rows" if first.batch is None else f"{first.batch} rows"
     shots = "" if first.shots is None else f" on {first.shots} rows of each class"
+    warm = f"{WARM_UP:.0%} of the steps" if first.warmup is None else f"{first.warmup:g} of an epoch"
     schedule = {
-        "cosine": f"Schedule: a linear warm-up over {WARM_UP:.0%} of the steps, then a cosine to zero.",
+        "cosine": f"Schedule: a linear warm-up over {warm}, then a cosine to zero.",
         "release": f"Schedule: half of the steps on the set, then free at {RELEASED:g} of the rate, a cosine to zero.",
     }
     lines = [
-        f"Networks: plain, hidden layers of {first.width} units, no skip connections, no normalization; "
-        f"{counted(study.seeds, 'seed')} in each setting.",
+        f"Networks: {_networks(first)}; {counted(study.seeds, 'seed')} in each setting.",
         f"Dropout: {first.dropout:g} after every hidden layer, in training alone." if first.dropout else "",
         f"Training: {_optimizer(first)}, {counted(first.epochs, 'epoch')}{shots}, batches of {batch}, "
         f"{first.precision}.",
         rate,
         f"The first and the last layer: {first.ends:g} times the learning rate." if first.ends != 1 else "",
         schedule.get(first.schedule, ""),
+        "Each layer has the rate that `param_groups` gives it for this one." if first.groups else "",
+        f"The norm of the gradient is at most {first.clip:g}." if first.clip is not None else "",
+        f"Labels are smoothed by {first.smoothing:g} in training." if first.smoothing else "",
+        _AUGMENTED[first.augment],
         f"Data: {data['rows']:,} rows, {data['features']} features, {data['task']}. Split {data['split']}.",
         "" if first.alpha is None else f"Features are standardized and shifted by {first.alpha:g}.",
         "Targets are standardized for training; errors are reported in the target's own unit."
@@ -110,6 +121,22 @@ def protocol(outcome: Outcome, content: dict[str, Any]) -> list[str]:
         else "",
     ]
     return list(filter(None, lines))
+
+
+_AUGMENTED = {
+    "none": "",
+    "crop": "Training images are cut out of a mirrored frame.",
+    "flip": "Half of the training images are flipped.",
+    "crop-flip": "Training images are cut out of a mirrored frame, half of them are flipped.",
+}
+
+
+def _networks(cell: Cell) -> str:
+    if cell.network == PERCEPTRON:
+        return f"plain, hidden layers of {cell.width} units, no skip connections, no normalization"
+    if is_own(cell.network):
+        return cell.network.partition("@")[0]
+    return f"{FAMILIES[cell.network].what}, {cell.width} channels in the first stage"
 
 
 def _axis(content: dict[str, Any]) -> str:
@@ -126,16 +153,16 @@ def _optimizer(cell: Cell) -> str:
     return f"{'adamw' if cell.optimizer == 'adam' else cell.optimizer} with weight decay {cell.decay:g}"
 
 
-def rates_chart(outcome: Outcome, content: dict[str, Any]) -> Chart:
+def rates_chart(outcome: Outcome) -> Chart:
     """The mean validation score over the rates: a panel for each depth and activation."""
     panels = []
     for activation, depth in dict.fromkeys((s.activation, s.depth) for s in outcome.study.settings):
         lines = []
         for setting in outcome.study.settings:
             if (setting.activation, setting.depth) == (activation, depth):
-                tried = outcome.choice.tried(setting)
-                means = [outcome.choice.mean(setting, value) for value in tried]
-                lines.append(Line(str(setting.scheme), screen_colour(setting.scheme), tried, means))
+                row = outcome.choice.scores[setting]
+                lines.append(Line(str(setting.scheme), screen_colour(setting.scheme), list(row), list(row.values())))
         title = f"depth {depth}, {activation}"
-        panels.append(Panel(title, "rate, × 0.001/√depth", "validation score", lines, log_x=True, dots=True))
+        unit = outcome.study.settings[0].rate_unit
+        panels.append(Panel(title, f"rate, × {unit}", "validation score", lines, log_x=True, dots=True))
     return Chart("validation score at each learning rate", panels)

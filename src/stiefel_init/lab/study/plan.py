@@ -18,6 +18,8 @@ from ..data.user import words
 from ..files import prepare
 from ..train.cell import Cell, digest
 from ..train.cluster import ClusterSpec, reach
+from ..train.convolutional import own
+from ..train.family import FAMILIES, PERCEPTRON, is_own, settled
 from ..train.problem import Metric, Problems
 from ..train.record import Record
 from ..train.runner import DeviceName, pick_device
@@ -29,16 +31,44 @@ MOST = 1_000_000
 """Networks of one study."""
 
 
-def grid(dataset: str, schemes: str, depths: str, activations: str, *, batch: int, **settings: Any) -> list[Cell]:
-    """The settings of a study, at seed 0 and the default rate; `all` stands for the paper's schemes or activations."""
+def grid(
+    dataset: str,
+    schemes: str,
+    depths: str,
+    activations: str,
+    *,
+    batch: int,
+    network: str = PERCEPTRON,
+    width: int | None = None,
+    **settings: Any,
+) -> list[Cell]:
+    """The settings of a study, at seed 0 and the default rate; `all` stands for the paper's schemes or activations.
+
+    The network is a family, with its depth or without, or the user's own, as FILE.py:NAME.
+    """
     if batch < 0:
         raise StiefelError(f"batch={batch} is negative; give the batch size, or 0 for full batch.")
-    return [
-        Cell(dataset, scheme, depth, activation=activation, batch=batch or None, **settings)
+    if is_own(network):
+        network, depth = own(network)
+        numbers, usual = [depth], 1
+    else:
+        numbers, usual = _numbers("depth", depths), FAMILIES[settled(network, _numbers("depth", depths)[0])[0]].width
+    cells = [
+        Cell(
+            dataset,
+            scheme,
+            depth,
+            usual if width is None else width,
+            activation,
+            batch=batch or None,
+            network=network,
+            **settings,
+        )
         for activation, depth, scheme in itertools.product(
-            listed("activation", activations, ACTIVATIONS), _numbers("depth", depths), schemes_of(schemes)
+            listed("activation", activations, ACTIVATIONS), numbers, schemes_of(schemes)
         )
     ]
+    return list(dict.fromkeys(cells))  # a depth in the network's name is the only one
 
 
 def schemes_of(text: str) -> list[Scheme]:
@@ -86,8 +116,8 @@ class Study:
         word = hashlib.blake2b(f"{digest(self.settings)} {self.seeds} {self.rates}".encode(), digest_size=3)
         return f"{data}-{word.hexdigest()}"
 
-    def forecast_cells(self) -> list[Cell]:
-        """What it would train, for a forecast; `auto` is taken to try one rate more in each setting."""
+    def foreseen(self) -> list[Cell]:
+        """What it would train; `auto` is taken to try one rate more in each setting."""
         tried = (*self.rates.values, *((2 * self.rates.values[-1],) if self.rates.auto else ()))
         chosen = [
             at(replace(setting, dataset=self.choosing, seed=FIRST_SEED + seed), times)
@@ -147,7 +177,7 @@ def check(study: Study, out: Path, folder: Path | None, device: DeviceName, on: 
     where = pick_device(device) if place is None else None
     if place is not None:
         reach(place)
-    check_cells(study.forecast_cells(), Problems(study.datasets, folder), where)
+    check_cells(study.foreseen(), Problems(study.datasets, folder), where)
     prepare(out)
 
 
@@ -156,5 +186,5 @@ def run_study(study: Study, train: Callable[[list[Cell]], list[Record]]) -> Outc
     if study.rates.searched:
         choice = choose(study.settings, study.choosing, study.rates, study.seeds, train)
     else:
-        choice = Choice(dict.fromkeys(study.settings, study.rates.values[0]), [])
+        choice = Choice(dict.fromkeys(study.settings, study.rates.values[0]))
     return Outcome(study, train(study.cells(choice.best)), choice)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -61,8 +61,8 @@ def rates(text: str) -> Rates:
 
 
 def at(cell: Cell, times: float) -> Cell:
-    """The cell at `times` 0.001/√depth."""
-    return replace(cell, rate=times * 1e-3 / math.sqrt(cell.depth))
+    """The cell at `times` the unit of its rates."""
+    return replace(cell, rate=times * 1e-3 / cell.divisor)
 
 
 def best_first(reached: Mapping[float, float], *, ties_to_largest: bool = False) -> list[float]:
@@ -105,21 +105,14 @@ class Choice:
     """What a search found: for each setting (a cell at seed 0 and rate 1), the best rate."""
 
     best: Mapping[Cell, float]
-    records: Sequence[Record]
+    scores: Mapping[Cell, Mapping[float, float]] = field(default_factory=dict)
+    """Of each setting, the mean validation score at each rate, from the smallest."""
+    records: Sequence[Record] = ()
     """The networks that chose, on the validation part."""
-
-    def mean(self, setting: Cell, times: float) -> float:
-        """The mean validation score of a setting at a rate."""
-        return float(np.mean([r.score for r in self.records if _setting(r.cell, setting.dataset) == (setting, times)]))
-
-    def tried(self, setting: Cell) -> list[float]:
-        """The rates that were tried in a setting, in order."""
-        pairs = (_setting(record.cell, setting.dataset) for record in self.records)
-        return sorted({times for other, times in pairs if other == setting})
 
     def at_edge(self, setting: Cell) -> bool:
         """Whether the best rate is the smallest or the largest tried."""
-        return beyond(self.tried(setting), self.best[setting]) is not None
+        return bool(self.scores) and beyond(self.scores[setting], self.best[setting]) is not None
 
 
 def choose(
@@ -138,34 +131,30 @@ def choose(
         The rates, and the records that chose them.
     """
     tried = {setting: set(given.values) for setting in settings}
-    records: list[Record] = []
-    best: dict[Cell, float] = {}
+    count = min(seeds, MOST_SEEDS)
     for extension in range(EXTENSIONS + 1):
+        pairs = [(setting, rate) for setting, values in tried.items() for rate in sorted(values)]
         records = train(
             [
-                at(replace(setting, dataset=choosing, seed=FIRST_SEED + seed), times)
-                for setting, values in tried.items()
-                for times in sorted(values)
-                for seed in range(min(seeds, MOST_SEEDS))
+                at(replace(setting, dataset=choosing, seed=FIRST_SEED + seed), rate)
+                for setting, rate in pairs
+                for seed in range(count)
             ]
         )
-        choice = Choice({}, records)
+        scores: dict[Cell, dict[float, float]] = {setting: {} for setting in settings}
+        for place, (setting, rate) in enumerate(pairs):
+            reached = [record.score for record in records[count * place : count * (place + 1)]]
+            scores[setting][rate] = float(np.mean(reached))
         better = records[0].metric.better
-        for setting, values in tried.items():
-            best[setting] = best_first({rate: better(choice.mean(setting, rate)) for rate in values})[0]
-        further = {setting: rate for setting in settings if (rate := beyond(tried[setting], best[setting]))}
+        best = {s: best_first({rate: better(score) for rate, score in row.items()})[0] for s, row in scores.items()}
+        further = {setting: new for setting in settings if (new := beyond(tried[setting], best[setting]))}
         if not given.auto or not further or extension == EXTENSIONS:
             break
         for setting, rate in further.items():
             tried[setting].add(rate)
-    return Choice(best, records)
-
-
-def _setting(cell: Cell, dataset: str) -> tuple[Cell, float]:
-    standard = at(replace(cell, dataset=dataset, seed=0), 1.0)
-    return standard, times(cell)
+    return Choice(best, scores, records)
 
 
 def times(cell: Cell) -> float:
-    """The cell's learning rate in units of 0.001/√depth."""
-    return float(f"{cell.rate * 1e3 * math.sqrt(cell.depth):.6g}")
+    """The cell's learning rate in its unit."""
+    return float(f"{cell.rate * 1e3 * cell.divisor:.6g}")

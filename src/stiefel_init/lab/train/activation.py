@@ -75,19 +75,21 @@ def applied(name: str, depth: int) -> Applied:
 
 
 class Pointwise(nn.Module):
-    """An activation that was given to `theory.register_activation`."""
+    """An activation that has no module of its own in PyTorch, or PReLU with a slope that is trained elsewhere."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, depth: int, slope: Tensor | None = None) -> None:
         super().__init__()
-        self.function: Any = resolve(name, {})
+        self._apply_to: Any = applied(name, depth).forward
+        self._slope = slope
 
     def forward(self, y: Tensor) -> Tensor:
         """f(y)."""
-        return self.function(y, torch)
+        result: Tensor = self._apply_to(y.clone().unsqueeze(0), self._slope)
+        return result.squeeze(0)
 
 
-def module(name: str, depth: int) -> nn.Module:
+def module(name: str, depth: int, slope: Tensor | None = None) -> nn.Module:
     """The activation of that name as a module, in a network with `depth` hidden layers."""
-    if name in MODULES:
+    if name in MODULES and slope is None:
         return MODULES[name]()
-    return TailoredReLU(depth) if name == "tat" else Pointwise(name)
+    return TailoredReLU(depth) if name == "tat" else Pointwise(name, depth, slope)

@@ -21,14 +21,17 @@ from ...core.sample import draw
 from ...schemes import Position, Scheme, get
 from ...theory import activations
 from ...theory.moments import ActivationName
+from .family import PERCEPTRON, settled
 
 OptimizerName = Literal["adam", "sgd", "stiefel-adam", "stiefel-sgd", "stiefel-muon", "orthogonal-adam", "gain-adam"]
 StepName = Literal["adam", "sgd", "muon"]
-PrecisionName = Literal["float32", "tf32"]
+PrecisionName = Literal["float32", "tf32", "bfloat16"]
+AugmentName = Literal["none", "crop", "flip", "crop-flip"]
 ScheduleName = Literal["constant", "cosine", "release"]
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 PRECISIONS: tuple[PrecisionName, ...] = get_args(PrecisionName)
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
+AUGMENTS: tuple[AugmentName, ...] = get_args(AugmentName)
 
 
 class Kept(NamedTuple):
@@ -53,7 +56,9 @@ SMOOTH = ("gelu", "silu")
 """Activations that bend smoothly at 0 and have kernels of their own."""
 MOST_DEPTH = 100_000
 """Ten times the deepest network known to train."""
-ADDED = ("decay", "dropout", "schedule", "ends")
+ADDED = (
+    "decay", "dropout", "schedule", "ends", "network", "clip", "smoothing", "augment", "warmup", "groups",
+)  # fmt: skip
 """Fields younger than the first records, whose identities must not change: a default value is not in an identity."""
 PROTOCOL = 2
 """Raised whenever a code change alters outcomes beyond rounding; records of another protocol are not taken."""
@@ -61,21 +66,23 @@ PROTOCOL = 2
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Everything that determines one training run: a plain network d → hidden … hidden → classes.
+    """Everything that determines one training run, by default of a plain network d → hidden … hidden → classes.
 
     The scheme draws every layer, including the first and the last; biases start at zero.
 
     >>> Cell("digits", "he", depth=4).rate == 0.001 / 4**0.5
     True
+    >>> Cell("digits", network="resnet20").depth
+    20
     """
 
     dataset: str
     scheme: Any = "stiefel"
     """A `Scheme`; may be given by its name."""
     depth: int = 10
-    """Hidden layers."""
+    """Hidden layers; of convolutional networks all layers with weights."""
     width: int | tuple[int, ...] = 64
-    """Units of every hidden layer, or a tuple with the units of each."""
+    """Units of every hidden layer, or a tuple with the units of each; channels of the first stage."""
     activation: ActivationName = "relu"
     seed: int = 0
     """Random seed for the weights, the order of the data, the split and the few shots."""
@@ -84,7 +91,7 @@ class Cell:
     batch: int | None = 256
     """Batch size; None for full batch."""
     rate: Any = None
-    """Learning rate; by default the paper's 0.001/√depth. Deep networks need one that small."""
+    """Learning rate; by default the paper's 0.001/√depth, which deep networks need, and 0.001 of other networks."""
     optimizer: OptimizerName = "adam"
     """Those called stiefel-… keep the weights between hidden layers in the set, gain-adam does so up to a learned gain
     for each layer, orthogonal-adam keeps them orthogonal; the rest is trained by Adam or SGD."""
@@ -104,6 +111,18 @@ class Cell:
     in the set, constant for half of the steps, then free training at a sixteenth of the rate and a cosine to zero."""
     ends: float = 1.0
     """Learning rate of the first and the last layer, times that of the others."""
+    network: str = PERCEPTRON
+    """A family of `FAMILIES`, with its depth or without, as in `"vgg16"`; or the user's own."""
+    clip: float | None = None
+    """The largest norm of a step's gradient, of networks that are no perceptrons; so all below."""
+    smoothing: float = 0.0
+    """Label smoothing, in training alone."""
+    augment: AugmentName = "none"
+    """Whether images are cropped out of a frame that mirrors their edges, an eighth of their side wide, and flipped."""
+    warmup: float | None = None
+    """Epochs of the warm-up that a cosine begins with; by default a tenth of all."""
+    groups: bool = False
+    """Whether each layer has the rate that `param_groups` gives it for the cell's rate."""
 
     def __post_init__(self) -> None:
         def settle(name: str, value: Any) -> None:
@@ -117,12 +136,16 @@ class Cell:
         for name in _NUMBERS:  # 2 and 2.0 are one cell
             if isinstance(getattr(self, name), numbers.Real):
                 settle(name, float(getattr(self, name)))
-        self._check_choices()
         _positive("depth", self.depth)
         if self.depth > MOST_DEPTH:
             raise StiefelError(f"depth={self.depth} is too deep; give at most {MOST_DEPTH}.")
+        network, depth = settled(self.network, self.depth)
+        settle("network", network)
+        settle("depth", depth)
+        self._check_choices()
+        self._check_network()
         if self.rate is None:
-            settle("rate", 1e-3 / math.sqrt(self.depth))
+            settle("rate", 1e-3 / self.divisor)
         for width in self.width if isinstance(self.width, tuple) else (self.width,):
             _positive("width", width)
         if isinstance(self.width, tuple) and len(self.width) != self.depth:
@@ -135,7 +158,7 @@ class Cell:
         _check_seed(self.seed)
         for name, (sound, sentence) in _NUMBERS.items():
             value = getattr(self, name)
-            if not (name == "alpha" and value is None) and not (isinstance(value, float) and sound(value)):
+            if not (name in _NONE and value is None) and not (isinstance(value, float) and sound(value)):
                 raise StiefelError(f"{name}={value!r} is not {sentence}")
 
     def _check_choices(self) -> None:
@@ -146,15 +169,10 @@ class Cell:
         if self.scheme.activations and self.activation not in self.scheme.activations:
             made_for = " or ".join(map(repr, self.scheme.activations))
             raise StiefelError(f"{scheme=} needs activation={made_for}, not {self.activation!r}; give that one.")
-        if self.scheme.calibrates == "quotient":
-            raise StiefelError(
-                f"{scheme=} needs third derivatives, which the laboratory's engines do not have; use "
-                "stiefel_init.torch.initialize_ and a loop of your own."
-            )
-        if self.scheme.residual or self.scheme.attention:
-            made_for = "residual networks" if self.scheme.residual else "transformers"
-            raise StiefelError(f"{scheme=} is for {made_for}; the laboratory trains plain networks.")
-        for name, choices in (("optimizer", OPTIMIZERS), ("precision", PRECISIONS), ("schedule", SCHEDULES)):
+        choices: tuple[str, ...]
+        for name, choices in (
+            ("optimizer", OPTIMIZERS), ("precision", PRECISIONS), ("schedule", SCHEDULES), ("augment", AUGMENTS),
+        ):  # fmt: skip
             if getattr(self, name) not in choices:
                 raise unknown(name, getattr(self, name), choices)
         if self.protocol != PROTOCOL:
@@ -171,6 +189,43 @@ class Cell:
                 "optimizer='stiefel-adam', or schedule='cosine'."
             )
 
+    def _check_network(self) -> None:
+        """Refuse what the engines of perceptrons do not do, and what those of other networks do not."""
+        scheme, others = str(self.scheme), {name: getattr(self, name) for name in _OF_MODULES}
+        if self.network != PERCEPTRON:
+            if self.optimizer not in ("adam", "sgd"):
+                raise StiefelError(f"optimizer={self.optimizer!r} is for perceptrons here; give 'adam' or 'sgd'.")
+            if self.dropout:
+                raise StiefelError(f"dropout={self.dropout} is for perceptrons; put it into a network of your own.")
+            if not isinstance(self.width, int):
+                raise StiefelError(f"width={self.width} names layers; give the channels of the first stage.")
+            if self.warmup is not None and self.schedule != "cosine":
+                raise StiefelError(f"warmup={self.warmup:g} begins a cosine; give schedule='cosine' too.")
+            return
+        for name, value in others.items():
+            if value != _ADDED[name]:
+                raise StiefelError(f"{name}={value!r} is not for perceptrons; leave it out, or name another network.")
+        if self.precision == "bfloat16":
+            raise StiefelError("precision='bfloat16' is not for perceptrons; use 'float32' or 'tf32'.")
+        if self.scheme.calibrates == "quotient":
+            raise StiefelError(
+                f"{scheme=} needs third derivatives, which the laboratory's engines do not have; use "
+                "stiefel_init.torch.initialize_ and a loop of your own."
+            )
+        if self.scheme.residual or self.scheme.attention:
+            made_for = "residual networks" if self.scheme.residual else "transformers"
+            raise StiefelError(f"{scheme=} is for {made_for}; {self.network} is a plain network.")
+
+    @property
+    def divisor(self) -> float:
+        """Learning rates are counted in 0.001 over this: √depth of perceptrons, 1 of other networks."""
+        return math.sqrt(self.depth) if self.network == PERCEPTRON else 1.0
+
+    @property
+    def rate_unit(self) -> str:
+        """What learning rates are counted in, in words."""
+        return "0.001/√depth" if self.network == PERCEPTRON else "0.001"
+
     @property
     def hidden(self) -> tuple[int, ...]:
         """The units of each hidden layer."""
@@ -178,8 +233,8 @@ class Cell:
 
     @property
     def lr_multiplier(self) -> float:
-        """The learning rate in units of the paper's, 0.001/√depth."""
-        return round(self.rate * 1e3 * math.sqrt(self.depth), 3)
+        """The learning rate in its unit."""
+        return round(self.rate * 1e3 * self.divisor, 3)
 
     def with_seed(self, seed: int) -> Cell:
         """The cell with another seed, in a tenth of the time of a new one: all else has been checked."""
@@ -226,8 +281,14 @@ _NUMBERS: dict[str, tuple[Callable[[float], bool], str]] = {
     "decay": (lambda x: 0 <= x < math.inf, "a weight decay; give a number ≥ 0, such as 0.01."),
     "dropout": (lambda x: 0 <= x < 1, "a probability below 1; give a number from 0 up to 1, such as 0.1."),
     "ends": (lambda x: 0 < x < math.inf, "a factor of the learning rate; give a positive number (--edge-lr)."),
+    "clip": (lambda x: 0 < x < math.inf, "a norm of the gradient; give a positive number, such as 1."),
+    "smoothing": (lambda x: 0 <= x < 1, "a share below 1; give a number from 0 up to 1, such as 0.1."),
+    "warmup": (lambda x: 0 <= x < math.inf, "a number of epochs; give 0 or more."),
 }
 """The fields that are real numbers: what they must be, and the end of the sentence that says so."""
+_NONE = ("alpha", "clip", "warmup")
+"""Those that may be missing."""
+_OF_MODULES = ("clip", "smoothing", "augment", "warmup", "groups")
 _NAMES = tuple(field.name for field in fields(Cell))
 _VALUES = attrgetter(*_NAMES)
 _ADDED = {field.name: field.default for field in fields(Cell) if field.name in ADDED}
@@ -255,6 +316,8 @@ def _positive(name: str, value: Any) -> None:
 
 def stack_key(cell: Cell) -> tuple[Any, ...]:
     """Cells with the same key can be trained as one stack, provided their data have the same shape."""
+    if cell.network != PERCEPTRON:  # each has a step of its own; of one depth they end at about the same time
+        return "modules", cell.depth, cell.epochs, cell.batch, cell.precision, cell.shots
     return (
         cell.hidden, cell.activation, cell.epochs, cell.batch, cell.optimizer, cell.precision, cell.shots,
         cell.dropout, cell.schedule, cell.ends,

@@ -1,6 +1,7 @@
-"""A Ray cluster: `ClusterSpec` names it, `connected` joins it, `Cluster` knows its nodes and what each can train.
+"""A study on a Ray cluster: `ClusterSpec` names it, `connected` joins it, `Dispatch` sends stacks to its nodes.
 
-Only this module and `dispatch` import Ray, and only when a study asks for it.
+Ray decides where a stack runs. The driver keeps a few stacks waiting, sends those of a lost node again, and halves
+those that fail until the network at fault is alone. Only this module imports Ray, and only when a study asks for it.
 """
 
 from __future__ import annotations
@@ -8,15 +9,18 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import platform
 import re
 import socket
 import sys
+import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 
@@ -25,15 +29,25 @@ from ...core.errors import StiefelError
 from ...schemes import get, names, register
 from ...theory import ACTIVATIONS, activations, register_activation
 from ...theory.moments import Function, resolve
-from ..data import Dataset
+from ..progress import counted
+from .cell import Cell
+from .convolutional import OWN
 from .problem import Problems
+from .record import Record
 from .source import source_hash
 from .training import EngineName
 
-ANSWER_WITHIN = 120.0
-"""Seconds in which a node must say what it has; the first import of PyTorch may take a minute."""
 CONNECT_WITHIN = 5.0
-LOCAL = "local"
+LOOK_EVERY = 2.0
+"""Seconds between looks at which nodes are there."""
+WAIT_FOR_NODES = 60.0
+"""Seconds to wait for another node when none is left."""
+TRIES = 5
+"""How often a network's process may die before the network is given up: its node may have died with it."""
+REST = 1.0
+"""Seconds before it is tried again."""
+AHEAD = 3
+"""Stacks that are sent for each that the nodes can train at once, so that none waits for the driver."""
 Kind = Literal["cpu", "cuda"]
 
 
@@ -52,7 +66,6 @@ class ClusterSpec:
     gpus: float = 1.0
     """GPUs for each stack, on nodes that have any: one, or a share of one."""
     cores: int = 1
-    """Cores for each stack."""
 
     @classmethod
     def of(cls, on: str) -> ClusterSpec | None:
@@ -61,7 +74,7 @@ class ClusterSpec:
         Raises:
             StiefelError: if it names none.
         """
-        if on == LOCAL:
+        if on == "local":
             return None
         match = re.fullmatch(r"ray(?P<address>://[^:/?]+:\d+)?(\?(?P<options>.*))?", on)
         if match is None:
@@ -76,35 +89,22 @@ class ClusterSpec:
             raise StiefelError(f"on={on!r} asks for what no stack takes; give such as 'ray?gpus=0.5&cores=2'.")
         return cls(f"ray{match['address']}" if match["address"] else None, gpus, cores)
 
-
-@dataclass(frozen=True)
-class Node:
-    """A node that can train, and what each of its slots takes of it: a GPU or a share of one, or some cores."""
-
-    id: str
-    """Ray's."""
-    name: str
-    """What people call it."""
-    kind: Kind
-    gpus: float
-    cores: int
-    memory: float
-    """A slot's share of the memory of the GPU, or of the node."""
-    slots: int
-    """Stacks that it trains at once."""
+    @property
+    def place(self) -> str | None:
+        """Where to look for it."""
+        return self.address or os.environ.get("RAY_ADDRESS") or None
 
 
 def reach(spec: ClusterSpec) -> None:
     """Refuse at once what cannot be: no Ray here, or nothing at the address. Ray itself would try for minutes."""
     if importlib.util.find_spec("ray") is None:
         raise StiefelError("Training on a cluster needs Ray; run: pip install 'stiefel-init[ray]'.")
-    address = _address(spec)
-    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    host, _, port = (spec.place or "").removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         try:
             socket.create_connection((host, int(port)), CONNECT_WITHIN).close()
         except OSError as error:
-            raise StiefelError(_why_not(address, error)) from error
+            raise StiefelError(_why_not(spec.place, error)) from error
 
 
 @contextmanager
@@ -115,136 +115,208 @@ def connected(spec: ClusterSpec) -> Iterator[Any]:
     if ray.is_initialized() and spec.address is None:
         yield ray
         return
-    address = _address(spec)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what matters comes as an error
-            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+            ray.init(spec.place, log_to_driver=False, logging_level=logging.ERROR)
     except ImportError as error:  # its client is an extra of Ray's
-        raise StiefelError(f"{address} needs Ray's client; run: pip install 'stiefel-init[ray]'.") from error
+        raise StiefelError(f"{spec.place} needs Ray's client; run: pip install 'stiefel-init[ray]'.") from error
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         ray.shutdown()  # it may be half connected
-        raise StiefelError(_why_not(address, error)) from error
+        raise StiefelError(_why_not(spec.place, error)) from error
     try:
         yield ray
     finally:
         ray.shutdown()
 
 
-def _address(spec: ClusterSpec) -> str | None:
-    return spec.address or os.environ.get("RAY_ADDRESS") or None
-
-
 def _why_not(address: str | None, error: Exception) -> str:
-    reason = " ".join(str(error).split()).rstrip(".")
+    reason = " ".join(str(error).split()).rstrip(".")[:300]
     if "ersion mismatch" in reason or "versions" in reason:
-        return f"The cluster at {address} runs another version of Ray or Python than this driver ({reason[:300]})."
+        return f"The cluster at {address} runs another version of Ray or Python than this driver ({reason})."
     if address is None:
-        return f"Ray could not start on this machine ({reason[:300]})."
+        return f"Ray could not start on this machine ({reason})."
     if "timeout" in reason:
         return (
-            f"The Ray cluster at {address} does not answer ({reason[:300]}); if it asks for a token, set RAY_AUTH_MODE "
-            "and RAY_AUTH_TOKEN."
+            f"The Ray cluster at {address} does not answer ({reason}); if it asks for a token, set RAY_AUTH_MODE and "
+            "RAY_AUTH_TOKEN."
         )
-    return f"No Ray cluster answers at {address} ({reason[:300]}); start one with: ray start --head."
+    return f"No Ray cluster answers at {address} ({reason}); start one with: ray start --head."
 
 
-class Cluster:
-    """The nodes of a cluster that can train, as they come and go."""
+@dataclass(frozen=True)
+class NodeSettings:
+    """A study, as a node needs it; sent once to every node, through the object store."""
 
-    def __init__(self, ray: Any, spec: ClusterSpec, device: str, warn: Callable[[str], None]) -> None:
-        self.ray, self.spec, self.device, self.warn = ray, spec, device, warn
-        self.nodes: dict[str, Node] = {}
-        self.asked: dict[Any, dict[str, Any]] = {}
-        """The nodes that have yet to say what they have, by Ray's reference to the answer."""
-        self._seen: set[str] = set()
-        self.refresh()
-        if device == "cuda" and not self.asked:
+    token: str
+    engine: EngineName
+    most: int | None
+    """The most cells of a stack, if the user said so."""
+    share: float
+    """Of a node's memory or a GPU's, what a stack may take; 0 for as much as its cores are of all."""
+    datasets: dict[str, Any]
+    """Ray's references, by the name the cells use."""
+    registered: bytes
+    """The user's own schemes, activations and networks."""
+
+    def problems(self, cores: int, datasets: set[str]) -> Problems:
+        """The study's problems in this process, with these data sets: the object store's own arrays, not copies."""
+        import ray
+
+        if self.token not in _prepared:
+            torch.set_num_threads(cores)
+            # Arrays in the object store cannot be written to, which is as it should be: nothing here does.
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+            _register(self.registered)
+            _prepared.clear()
+            _prepared[self.token] = Problems()
+        for name in datasets:
+            fetch: Any = partial(ray.get, self.datasets[name])
+            _prepared[self.token].provide(name, fetch)
+        return _prepared[self.token]
+
+
+_prepared: dict[str, Problems] = {}
+"""The problems of the study that this process works for, by the study's token."""
+
+
+Work = Callable[[NodeSettings, list[dict[str, Any]], Kind, int], tuple[list[dict[str, Any]], list[str]]]
+"""(settings, the cells' identities, kind, cores) -> (the records' values, warnings); runs on the node."""
+
+
+class Dispatch:
+    """One study on a cluster: `run` yields its stacks as they end; `failed` then names what could not be trained."""
+
+    def __init__(self, ray: Any, spec: ClusterSpec, device: str, work: Work, warn: Callable[[str], None]) -> None:
+        self.ray, self.spec, self.work, self.warn = ray, spec, work, warn
+        gpus = device != "cpu" and any(node["Alive"] and node["Resources"].get("GPU") for node in ray.nodes())
+        self.kind: Kind = "cuda" if gpus else "cpu"
+        self.failed: dict[Cell, str] = {}
+        self._takes = {"num_cpus": spec.cores, "num_gpus": spec.gpus if gpus else 0}
+        self._task = ray.remote(_on_node())
+        self._running: dict[Any, list[Cell]] = {}
+        self._tries = Counter[Cell]()
+        if device == "cuda" and not gpus:
             raise StiefelError("device='cuda', but no node of the cluster offers a GPU; use 'cpu' or 'auto'.")
-        ready, late = ray.wait(list(self.asked), num_returns=len(self.asked), timeout=ANSWER_WITHIN)
-        for reference in ready:
-            self.admit(reference)
-        for reference in late:
-            warn(f"Node {self.asked.pop(reference)['NodeManagerHostname']} does not answer; it is left out.")
-        if not self.nodes:
-            raise StiefelError("No node of the cluster answers; look at it with: ray status.")
+        self.slots = self._count_slots()
+        if not self.slots:
+            raise StiefelError(f"No node of the cluster has {spec.cores} cores; look at it with: ray status.")
 
-    def refresh(self) -> None:
-        """Forget nodes that are gone, and ask new ones what they have."""
-        alive = {node["NodeID"]: node for node in self.ray.nodes() if node["Alive"]}
-        for node in self.nodes.keys() - alive.keys():
-            self.lose(node)
-        for node, facts in alive.items():
-            if node not in self._seen and (kind := self._kind(facts)) is not None:
-                self._seen.add(node)
-                self.asked[self._ask(node, kind)] = facts
+    def _count_slots(self) -> int:
+        """How many stacks the nodes that are there can train at once."""
+        slots = 0
+        for node in self.ray.nodes():
+            resources = node["Resources"]
+            room = int(resources.get("CPU", 0)) // self.spec.cores
+            if self.kind == "cuda":
+                room = min(room, int(resources.get("GPU", 0) / self.spec.gpus + 1e-9))
+            slots += room if node["Alive"] else 0
+        return slots
 
-    def lose(self, node: str) -> None:
-        """Forget a node that is gone."""
-        if (gone := self.nodes.pop(node, None)) is not None:
-            self.warn(f"Node {gone.name} is gone; its networks go to the others.")
-
-    def admit(self, reference: Any, *, late: bool = False) -> None:
-        """Take in a node that has answered; one that came late and cannot train is left out with a warning."""
-        facts = self.asked.pop(reference)
-        name, kind, resources = facts["NodeManagerHostname"], self._kind(facts), facts["Resources"]
-        if any(node.name == name for node in self.nodes.values()):
-            name = f"{name}-{facts['NodeID'][:4]}"
-        assert kind is not None
+    def run(self, stacks: Sequence[list[Cell]], settings: NodeSettings) -> Iterator[list[Record]]:
+        """The records of each stack as it ends. Ctrl-C cancels what runs, after what has ended was handed over."""
+        left, kept = deque(stacks), self.ray.put((self.work, settings))
+        looked = seen = time.monotonic()
         try:
-            self._verify(name, kind, reference)
-        except StiefelError as error:
-            if not late:
-                raise
-            self.warn(f"{error} It is left out.")
-            return
-        except self.ray.exceptions.RayError:  # it died before it could answer
-            return
-        gpus = self.spec.gpus if kind == "cuda" else 0.0
-        slots = int(resources["CPU"]) // self.spec.cores
-        if kind == "cuda":
-            slots = min(slots, int(resources["GPU"] / gpus + 1e-9))
-        node = Node(facts["NodeID"], name, kind, gpus, self.spec.cores, gpus or 1 / slots, slots)
-        self.nodes[node.id] = node
+            while left or self._running:
+                if (now := time.monotonic()) - looked > LOOK_EVERY:
+                    self.slots, looked = self._count_slots(), now
+                if self.slots:
+                    seen = now
+                elif now - seen > WAIT_FOR_NODES:
+                    count = sum(map(len, [*left, *self._running.values()]))
+                    raise StiefelError(
+                        f"No node of the cluster is left, and {count} networks are not trained; rerun the command when "
+                        "it is back: finished work is kept."
+                    )
+                while left and len(self._running) < AHEAD * max(self.slots, 1):
+                    self._send(left.popleft(), kept)
+                self.ray.wait(list(self._running), num_returns=1, timeout=0.5)
+                yield from self._ended(left)
+        except KeyboardInterrupt:
+            yield from self._ended(left)
+            raise
+        finally:
+            for reference in self._running:
+                self.ray.cancel(reference, force=True)
 
-    def _kind(self, facts: dict[str, Any]) -> Kind | None:
-        """What a node trains on; None if nothing. A node with GPUs leaves its cores to them."""
-        gpus = facts["Resources"].get("GPU", 0)
-        cores = facts["Resources"].get("CPU", 0) >= self.spec.cores
-        if gpus and cores and self.device != "cpu":
-            return "cuda"
-        return "cpu" if cores and self.device != "cuda" else None
+    def _send(self, cells: list[Cell], settings: Any) -> None:
+        task = self._task.options(**self._takes, max_retries=0)
+        identities = [cell.identity() for cell in cells]
+        sent = task.remote(__version__, source_hash(), self.kind, self.spec.cores, [settings], identities)
+        self._running[sent] = cells
 
-    def _ask(self, node: str, kind: Kind) -> Any:
-        def answer() -> dict[str, Any]:  # defined here, it travels by value: the node may lack the package
+    def _ended(self, left: deque[list[Cell]]) -> Iterator[list[Record]]:
+        errors, sent = self.ray.exceptions, list(self._running)
+        for reference in self.ray.wait(sent, num_returns=len(sent), timeout=0)[0] if sent else ():
+            cells = self._running.pop(reference)
+            try:
+                answer = self.ray.get(reference)
+            except errors.RayTaskError as error:
+                name, reason = type(error.cause).__name__, first_line(error.cause)
+                self._again(cells, left, f"{name}: {reason}" if reason else name)
+            except errors.NodeDiedError:
+                self.warn(f"A node is gone; its stack of {counted(len(cells), 'network')} goes to the others.")
+                left.appendleft(cells)
+            except errors.RayError as error:
+                full = isinstance(error, errors.OutOfMemoryError)
+                self._again(cells, left, "ran out of the node's memory" if full else "lost its process", died=True)
+            else:
+                if isinstance(answer, str):
+                    raise StiefelError(f"{answer} Finished work is kept.")
+                values, told = answer
+                for text in told:
+                    self.warn(text)
+                yield [Record.from_dict(each) for each in values]
+
+    def _again(self, cells: list[Cell], left: deque[list[Cell]], reason: str, *, died: bool = False) -> None:
+        """A stack is halved until the network that fails is alone; one whose process died is then tried a few times."""
+        if len(cells) > 1:
+            if died:
+                self.warn(f"A stack of {len(cells)} networks {reason}; trying half as many at once.")
+            half = len(cells) // 2
+            left.extendleft([cells[half:], cells[:half]])
+            return
+        self._tries[cells[0]] += 1
+        if died and self._tries[cells[0]] < TRIES:
+            time.sleep(REST)
+            left.append(cells)
+        else:
+            self.failed[cells[0]] = f"it {reason}" if died else reason
+
+
+def _on_node() -> Callable[..., Any]:
+    """What a node does. As a function within a function it travels by value: the node may lack the package."""
+
+    def on_node(
+        version: str, source: str, kind: str, cores: int, settings: list[Any], identities: list[dict[str, Any]]
+    ) -> Any:
+        """The work's result; a sentence if the node cannot train."""
+
+        try:
             import stiefel_init
             from stiefel_init.lab.train.source import source_hash
 
-            facts: dict[str, Any] = {"version": stiefel_init.__version__, "source": source_hash()}
-            import torch
-
-            return facts | {"gpu": torch.cuda.is_available()}
-
-        gpus = 0.01 if kind == "cuda" else 0
-        on_node = {"num_cpus": 0, "num_gpus": gpus, "max_retries": 0, "scheduling_strategy": pinned(node)}
-        return self.ray.remote(answer).options(**on_node).remote()
-
-    def _verify(self, name: str, kind: Kind, reference: Any) -> None:
-        ray = self.ray
-        try:
-            facts = ray.get(reference)
-        except ray.exceptions.RayTaskError as error:
-            raise StiefelError(
-                f"Node {name} cannot import stiefel-init ({first_line(error.cause)}); "
-                f"install stiefel-init[ray] {__version__} on it."
-            ) from error
-        if (facts["version"], facts["source"]) != (__version__, source_hash()):
-            raise StiefelError(
-                f"Node {name} has stiefel-init {facts['version']} (source {facts['source'][:8]}), the driver "
-                f"{__version__} (source {source_hash()[:8]}); install the same on both."
+            has = stiefel_init.__version__, source_hash()
+        except Exception as error:
+            why = (str(error).splitlines() or [""])[0].rstrip(".")
+            return (
+                f"Node {platform.node()} cannot import stiefel-init ({why}); install stiefel-init[ray] {version} on it."
             )
-        if kind == "cuda" and not facts["gpu"]:
-            raise StiefelError(f"Node {name} offers a GPU, but its PyTorch sees none; use device='cpu'.")
+        if has != (version, source):
+            return (
+                f"Node {platform.node()} has stiefel-init {has[0]} (source {has[1][:8]}), the driver {version} (source "
+                f"{source[:8]}); install the same on both."
+            )
+        import ray
+        import torch
+
+        if kind == "cuda" and not torch.cuda.is_available():
+            return f"Node {platform.node()} offers a GPU, but its PyTorch sees none; use device='cpu'."
+        work, study = ray.get(settings[0])
+        return work(study, identities, kind, cores)
+
+    return on_node
 
 
 def first_line(error: BaseException) -> str:
@@ -252,77 +324,8 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [""])[0].rstrip(".")
 
 
-def pinned(node: str) -> Any:
-    """Ray's word for: on this node, or not at all."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    return NodeAffinitySchedulingStrategy(node, soft=False)
-
-
-def share_data(cluster: Cluster, datasets: Mapping[str, Dataset]) -> dict[str, Any]:
-    """Each data set once in the object store, from where every node fetches it once; Ray's references by name."""
-    total = sum(dataset.x.nbytes + dataset.y.nbytes for dataset in datasets.values())
-    stores = {node["NodeID"]: node["Resources"].get("object_store_memory", 0.0) for node in cluster.ray.nodes()}
-    store, name = min((stores.get(node.id, 0.0), node.name) for node in cluster.nodes.values())
-    remedy = "start it with a larger --object-store-memory."
-    if total > store:
-        raise StiefelError(
-            f"The data sets take {total / 1e6:,.0f} MB, but the object store of node {name} holds "
-            f"{store / 1e6:,.0f} MB; {remedy}"
-        )
-    errors = cluster.ray.exceptions
-    try:
-        return {name: cluster.ray.put(dataset) for name, dataset in datasets.items()}
-    except (errors.ObjectStoreFullError, errors.OutOfDiskError) as error:
-        raise StiefelError(
-            f"The object store of this node is full, and the data sets take {total / 1e6:,.0f} MB; {remedy}"
-        ) from error
-
-
-@dataclass(frozen=True)
-class NodeSettings:
-    """Sent once to every node, through the object store."""
-
-    token: str
-    engine: EngineName
-    most: int | None
-    """The most cells of a stack, if the user said so."""
-    datasets: dict[str, Any]
-    """Ray's references, by the name the cells use."""
-    registered: bytes
-    """The user's own schemes and activations."""
-
-
-_prepared: dict[str, Problems] = {}
-"""The problems of the study that this process works for, by the study's token."""
-
-
-def problems_on_node(settings: NodeSettings, cores: int, datasets: Iterable[str]) -> Problems:
-    """The study's problems in a process of a node, with these data sets: the object store's own arrays, not copies."""
-    import ray
-    from ray import cloudpickle
-
-    if settings.token not in _prepared:
-        torch.set_num_threads(cores)
-        # Arrays in the object store cannot be written to, which is as it should be: nothing here does.
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-        kinds, functions = cloudpickle.loads(settings.registered)
-        for kind in kinds:
-            if kind.name not in names():
-                register(kind)
-        for name, f, slope in functions:
-            if name not in activations():
-                register_activation(name, f, slope)
-        _prepared.clear()
-        _prepared[settings.token] = Problems()
-    made, fetch = _prepared[settings.token], cast(Callable[..., Dataset], ray.get)
-    for name in datasets:
-        made.provide(name, partial(fetch, settings.datasets[name]))
-    return made
-
-
 def pickle_registered() -> bytes:
-    """The schemes and activations that the user registered, code and all, for processes that cannot import it."""
+    """The schemes, activations and networks of the user's own, code and all, for processes that cannot import it."""
     from ray import cloudpickle
 
     kinds = [kind for name in names() if not _ours(kind := type(get(name)))]
@@ -330,16 +333,29 @@ def pickle_registered() -> bytes:
     for name in activations():
         if name not in ACTIVATIONS and isinstance(function := resolve(name, {}), Function):
             functions.append((name, function.f, function.df))
-    parts = [*kinds, *(part for _, *pair in functions for part in pair)]
+    parts = [*kinds, *(part for _, *pair in functions for part in pair), *OWN.values()]
     foreign = {part.__module__ for part in parts if not _ours(part) and part.__module__ != "__main__"}
     modules = [sys.modules[name] for name in foreign if name in sys.modules]
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     try:
-        return cloudpickle.dumps((kinds, functions))
+        return cloudpickle.dumps((kinds, functions, OWN))
     finally:
         for module in modules:
             cloudpickle.unregister_pickle_by_value(module)
+
+
+def _register(pickled: bytes) -> None:
+    from ray import cloudpickle
+
+    kinds, functions, networks = cloudpickle.loads(pickled)
+    OWN.update(networks)
+    for kind in kinds:
+        if kind.name not in names():
+            register(kind)
+    for name, f, slope in functions:
+        if name not in activations():
+            register_activation(name, f, slope)
 
 
 def _ours(part: Any) -> bool:

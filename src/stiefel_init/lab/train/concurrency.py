@@ -16,7 +16,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,6 +26,7 @@ import torch
 T = TypeVar("T")
 S = TypeVar("S")
 R = TypeVar("R")
+Check = Callable[[], None]
 _SWITCH = 1e-4
 """Seconds after which a thread passes Python's lock on. One that launches gives it up at each launch; to get it back
 from one that computes, it would wait the usual 5 ms, tens of times as long as a launch takes."""
@@ -34,54 +36,23 @@ class Stopped(Exception):
     """Another thread failed, or Ctrl-C was pressed."""
 
 
-class _Threads:
-    """Threads by number, that end together: what one raises is raised by `news`, and leaving stops the others."""
+@contextmanager
+def _threads(count: int, *begin: Any) -> Iterator[tuple[ThreadPoolExecutor, Check]]:
+    """Threads, and what raises in them where their work should stop: on leaving, they are stopped and awaited."""
+    stop = threading.Event()
 
-    def __init__(self) -> None:
-        self.running: dict[int, threading.Thread] = {}
-        self._stop, self._told = threading.Event(), queue.SimpleQueue[tuple[int, bool, Any]]()
-
-    def start(self, number: int, act: Callable[[], Any]) -> None:
-        """Begin an act in a thread of its own."""
-
-        def work() -> None:
-            try:
-                self._told.put((number, True, act()))
-            except BaseException as error:
-                self._told.put((number, True, error))
-
-        self.running[number] = threading.Thread(target=work)
-        self.running[number].start()
-
-    def check(self) -> None:
-        """Raises, in a thread, where its work should stop."""
-        if self._stop.is_set():
+    def check() -> None:
+        if stop.is_set():
             raise Stopped
 
-    def tell(self, number: int, value: Any) -> None:
-        """Hand over something before the end."""
-        self._told.put((number, False, value))
-
-    def news(self) -> tuple[int, bool, Any]:
-        """Wait for a thread: its number, whether it has ended, and what it told or returned."""
-        number, ended, value = self._told.get()
-        if ended:
-            self.running.pop(number).join()
-        if isinstance(value, BaseException):
-            raise value
-        return number, ended, value
-
-    def __enter__(self) -> _Threads:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self.running.values():
-            if thread.ident is not None:
-                thread.join()
+    with ThreadPoolExecutor(count, "stack", *begin) as pool:
+        try:
+            yield pool, check
+        finally:
+            stop.set()
 
 
-TrainPart = Callable[[int, int, Callable[[int], None], Callable[[], None]], list[T]]
+TrainPart = Callable[[int, int, Callable[[int], None], Check], list[T]]
 """(first, last, tell, check): train the networks first … last − 1 of a stack, and tell when an epoch ends."""
 
 
@@ -93,90 +64,82 @@ def spread(count: int, train: TrainPart[T], progress: Callable[[int], None]) -> 
     before = torch.get_num_threads()
     parts = min(before, count)
     edges = [round(part * count / parts) for part in range(parts + 1)]
-    results: dict[int, list[T]] = {}
-    epochs = [0] * parts
+    epochs, told = [0] * parts, queue.SimpleQueue[tuple[int, int] | Future[list[T]]]()
 
-    def act(part: int, first: int, last: int) -> list[T]:
-        torch.set_num_threads(1)  # it is each thread's own
-        return train(first, last, partial(threads.tell, part), threads.check)
+    def tell(part: int, epoch: int) -> None:
+        told.put((part, epoch))
 
     torch.set_num_threads(1)
     try:
         if parts == 1:
             return train(0, count, progress, lambda: None)
-        with _Threads() as threads:
-            for part, (first, last) in enumerate(itertools.pairwise(edges)):
-                threads.start(part, partial(act, part, first, last))
-            while threads.running:
-                part, ended, news = threads.news()
-                if ended:
-                    results[part] = news
+        with _threads(parts, torch.set_num_threads, (1,)) as (pool, check):  # it is each thread's own
+            futures = [
+                pool.submit(train, first, last, partial(tell, part), check)
+                for part, (first, last) in enumerate(itertools.pairwise(edges))
+            ]
+            for future in futures:
+                future.add_done_callback(told.put)
+            left = parts
+            while left:
+                if isinstance(news := told.get(), Future):
+                    news.result()
+                    left -= 1
                     continue
-                told, epochs[part] = min(epochs), news
-                for epoch in range(told + 1, min(epochs) + 1):
+                done, epochs[news[0]] = min(epochs), news[1]
+                for epoch in range(done + 1, min(epochs) + 1):
                     progress(epoch)
     finally:
         torch.set_num_threads(before)
-    return [outcome for part in range(parts) for outcome in results[part]]
+    return [outcome for future in futures for outcome in future.result()]
 
 
 def concurrent_stacks(
-    stacks: deque[S],
-    train: Callable[[S, Callable[[], None]], R],
-    count: int,
-    device: torch.device,
-    clock: Callable[[], float] = time.perf_counter,
+    stacks: deque[S], train: Callable[[S, Check], R], count: int, device: torch.device
 ) -> Iterator[tuple[S, R, float]]:
-    """Train stacks, `count` at a time; yields each with what came of it and its seconds, as they end.
+    """Train stacks, `count` at a time; yields each with what came of it, and the seconds since the last one ended.
 
     The function that `train` gets with a stack raises where the work should stop. The caller may put more stacks into
-    the queue whenever one was yielded. Seconds that several stacks shared are divided among them, so that all of them
-    together are the time that has passed. What a thread raises is raised here, once the others have stopped.
+    the queue whenever one was yielded. What a thread raises is raised here, once the others have stopped.
     """
+    last = time.perf_counter()
+
+    def ended(stack: S, result: R) -> tuple[S, R, float]:
+        nonlocal last
+        before, last = last, time.perf_counter()
+        return stack, result, last - before
+
     if count == 1:
         while stacks:
-            stack, start = stacks.popleft(), clock()
-            result = train(stack, lambda: None)
-            yield stack, result, clock() - start
+            stack, last = stacks.popleft(), time.perf_counter()
+            yield ended(stack, train(stack, lambda: None))
         return
-    shared = SharedClock(clock)
-    streams = [torch.cuda.Stream(device) if device.type == "cuda" else None for _ in range(count)]
-
-    def act(stream: torch.cuda.Stream | None, stack: S) -> tuple[S, R, float]:
-        start = shared.change(1)
-        try:
-            with nullcontext() if stream is None else torch.cuda.stream(stream):
-                result = train(stack, threads.check)
-                if stream is not None:
-                    stream.synchronize()
-        finally:
-            end = shared.change(-1)
-        return stack, result, end - start
-
+    cuda = device.type == "cuda"
+    streams = queue.SimpleQueue[Any]()
+    for _ in range(count):
+        streams.put(torch.cuda.Stream(device) if cuda else None)
     patience = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
     try:
-        with _Threads() as threads:
-            while stacks or threads.running:
-                for slot, stream in enumerate(streams):
-                    if stacks and slot not in threads.running:
-                        threads.start(slot, partial(act, stream, stacks.popleft()))
-                yield threads.news()[2]
+        with _threads(count) as (pool, check):
+
+            def act(stack: S) -> R:
+                stream = streams.get()
+                try:
+                    with torch.cuda.stream(stream) if cuda else nullcontext():
+                        result = train(stack, check)
+                        if cuda:
+                            stream.synchronize()
+                finally:
+                    streams.put(stream)
+                return result
+
+            running: dict[Future[R], S] = {}
+            while stacks or running:
+                while stacks and len(running) < count:
+                    stack = stacks.popleft()
+                    running[pool.submit(act, stack)] = stack
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    yield ended(running.pop(future), future.result())
     finally:
         sys.setswitchinterval(patience)
-
-
-class SharedClock:
-    """A clock that runs the slower the more it times: by 1/k of a second in each, while k are within."""
-
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._lock, self._clock = threading.Lock(), clock
-        self._within, self._time, self._last = 0, 0.0, clock()
-
-    def change(self, by: int) -> float:
-        """The time now, after which so many more are within."""
-        with self._lock:
-            now = self._clock()
-            self._time += (now - self._last) / max(self._within, 1)
-            self._within, self._last = self._within + by, now
-            return self._time

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from .graph import GraphEngine
 from .network import Architecture
 from .optimizer import EdgeRates, FusedOnSet
 from .problem import Problem
-from .stack import Engine, Stack, nothing
+from .stack import Engine, Stack
 
 try:
     import triton
@@ -43,13 +42,13 @@ _COMPILING = threading.Lock()
 """Held while an engine takes its first step, for which Triton may compile: it does not expect threads."""
 
 
-class FusedEngine:
+class FusedEngine(Engine):
     """Trains stacks of networks with hidden layers of one width."""
 
-    name: ClassVar[str] = "fused"
+    name = "fused"
 
     def __init__(self, stack: Stack) -> None:
-        self.stack = stack
+        super().__init__(stack)
         cell, widths = stack.cells[0], stack.net.widths
         count, device = len(stack.cells), stack.order.device
         parts, block = _parts(cell), _block(widths[1])
@@ -141,28 +140,24 @@ class FusedEngine:
         on_set = 20 * parameters if cell.optimizer in ON_SET else 0  # moments, and copies of weights and gradients
         return -(-batch // rows) * (kept + 4 * parameters) + on_set
 
-    def epoch(self, begin: int = 0, after: Callable[[int], None] = nothing) -> tuple[Tensor, Tensor]:
-        """Train one epoch; the sums of the losses and of the correct predictions."""
+    def begin(self, start: int) -> None:
+        """Go to a row."""
         self.order.copy_(self.stack.order)
-        if not begin:
+        if not start:
             self.losses.zero_()
             self.corrects.zero_()
-        for start in range(begin, self.stack.size, self.stack.batch):
-            stop = min(start + self.stack.batch, self.stack.size)
-            with nullcontext() if self.compiled else _COMPILING:
-                self.step(start, stop)
-            self.compiled = True
-            if stop < self.stack.size:
-                after(stop)
-        return self.losses.sum(1), self.corrects.sum(1)
 
-    def first_steps(self, count: int) -> None:
-        """Take `count` steps from the beginning of the data."""
-        for _ in range(count):
-            self.step(0, self.stack.batch)
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """Losses and correct predictions."""
+        return self.losses.sum(1), self.corrects.sum(1)
 
     def step(self, start: int, stop: int) -> None:
         """Train on the rows order[start:stop]."""
+        with nullcontext() if self.compiled else _COMPILING:
+            self._step(start, stop)
+        self.compiled = True
+
+    def _step(self, start: int, stop: int) -> None:
         stack, flat = self.stack, self.stack.parameters.flat
         data, taken = stack.data, stack.step_at(start) + 1
         edges = self.edges.before()
@@ -196,9 +191,6 @@ class FusedEngine:
         """The optimizer's moments, and the sums."""
         kept = [] if self.on_set is None else self.on_set.state()
         return [*(self.moments if self.adam else []), *kept, self.losses, self.corrects]
-
-    def close(self) -> None:
-        """Nothing is captured, so nothing holds memory but the engine itself."""
 
 
 def _block(size: int) -> int:

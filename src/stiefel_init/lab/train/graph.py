@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,16 +15,16 @@ from .cell import ON_SET, Cell
 from .network import LOSSES, Architecture, Network, Parameters
 from .optimizer import Optimizer
 from .problem import Problem
-from .stack import Stack, nothing
+from .stack import Engine, Stack
 
 
-class GraphEngine:
+class GraphEngine(Engine):
     """Trains any stack on any device, by batched matmuls."""
 
-    name: ClassVar[str] = "graph"
+    name = "graph"
 
     def __init__(self, stack: Stack) -> None:
-        self.stack = stack
+        super().__init__(stack)
         count, device = len(stack.cells), stack.order.device
         self.position = torch.zeros((), dtype=torch.int64, device=device)
         self.loss_sum = torch.zeros(count, device=device)
@@ -34,10 +34,6 @@ class GraphEngine:
         self.steps = {rows: Step(self, rows) for rows in (stack.batch, stack.size % stack.batch) if rows}
         """By the rows of a batch, of which the last may have fewer."""
         self.warm = False
-
-    @staticmethod
-    def refuses(cell: Cell, problem: Problem) -> None:
-        """It trains every cell."""
 
     @staticmethod
     def suits(cell: Cell, problem: Problem, device: torch.device) -> bool:
@@ -54,30 +50,20 @@ class GraphEngine:
         dropout = 16 * rows * sum(cell.hidden) if cell.dropout else 0  # the factors, and the words they come from
         return plain + on_set + dropout
 
-    def epoch(self, begin: int = 0, after: Callable[[int], None] = nothing) -> tuple[Tensor, Tensor]:
-        """Train one epoch; the sums of the losses and of the correct predictions."""
-        self.position.fill_(begin)
-        if not begin:
+    def begin(self, start: int) -> None:
+        """Go to a row."""
+        self.position.fill_(start)
+        if not start:
             self.loss_sum.zero_()
             self.correct_sum.zero_()
-        stack, followers = self.stack, self.stack.followers
-        for start in range(begin, stack.size, stack.batch):
-            stack.check()
-            rows = min(stack.batch, stack.size - start)
-            if followers is not None:
-                followers.before(start, rows)
-            self.steps[rows](start)
-            if followers is not None:
-                followers.after()
-            if start + rows < stack.size:
-                after(start + rows)
-        return self.loss_sum, self.correct_sum
 
-    def first_steps(self, count: int) -> None:
-        """Take `count` steps from the beginning of the data."""
-        for _ in range(count):
-            self.position.zero_()
-            self.steps[self.stack.batch](0)
+    def step(self, start: int, stop: int) -> None:
+        """Train on the rows from the position on."""
+        self.steps[stop - start](start)
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """Losses and correct predictions."""
+        return self.loss_sum, self.correct_sum
 
     def state(self) -> list[Tensor]:
         """The optimizer's moments and steps, and the sums."""
@@ -90,6 +76,7 @@ class GraphEngine:
 
     def close(self) -> None:
         """Let go of the graphs now: one may not be collected while another is captured."""
+        super().close()
         self.steps.clear()  # which refer back to the engine
 
 

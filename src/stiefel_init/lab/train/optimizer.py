@@ -41,8 +41,7 @@ class Optimizer:
             rows = [parameters[index] for index in chosen]
             state = [rows, [gradients[index] for index in chosen]]
             if self.adam:
-                state += [[torch.zeros_like(row) for row in rows] for _ in range(2)]  # the two moments
-                state.append([row.new_zeros(()) for row in rows])  # steps taken
+                state += remembered(rows)
             # A captured step reads its rate from memory, where it may change.
             moving = cells[0].schedule != "constant" and parameters.is_cuda
             self.groups.append(Group(rate, decay, state, parameters.new_tensor(rate) if moving else None))
@@ -73,19 +72,28 @@ class Optimizer:
 
     def _plain_step(self) -> None:
         for group in self.groups:
-            rate: Any = group.rate * self.factor if group.moving is None else group.moving
-            if self.adam:
-                rows, gradients, first, second, steps = group.state
-                (adamw if group.decay else adam)(
-                    rows, gradients, first, second, [], steps, fused=True, capturable=rows[0].is_cuda, amsgrad=False,
-                    beta1=0.9, beta2=0.999, lr=rate, weight_decay=group.decay, eps=1e-8, maximize=False,
-                )  # fmt: skip
-            else:
-                rows, gradients = group.state
-                sgd(
-                    rows, gradients, [None] * len(rows), fused=True, weight_decay=group.decay, momentum=0.0, lr=rate,
-                    dampening=0.0, nesterov=False, maximize=False,
-                )  # fmt: skip
+            plain_step(group.state, group.rate * self.factor if group.moving is None else group.moving, group.decay)
+
+
+def plain_step(state: list[list[Tensor]], rate: Any, decay: float) -> None:
+    """A step of AdamW, or of gradient descent where nothing is remembered but parameters and gradients."""
+    if len(state) > 2:
+        rows, gradients, first, second, steps = state
+        (adamw if decay else adam)(
+            rows, gradients, first, second, [], steps, fused=True, capturable=rows[0].is_cuda, amsgrad=False,
+            beta1=0.9, beta2=0.999, lr=rate, weight_decay=decay, eps=1e-8, maximize=False,
+        )  # fmt: skip
+    else:
+        rows, gradients = state
+        sgd(
+            rows, gradients, [None] * len(rows), fused=True, weight_decay=decay, momentum=0.0, lr=rate,
+            dampening=0.0, nesterov=False, maximize=False,
+        )  # fmt: skip
+
+
+def remembered(rows: Sequence[Tensor]) -> list[list[Tensor]]:
+    """What Adam remembers of rows, at its first step: two moments, and the steps taken."""
+    return [*([torch.zeros_like(row) for row in rows] for _ in range(2)), [row.new_zeros(()) for row in rows]]
 
 
 class Group(NamedTuple):

@@ -57,6 +57,8 @@ class Problem:
     scale: float = 1.0
     rows: np.ndarray | None = None
     """The training rows to use; None for all."""
+    image: tuple[int, int, int] | None = None
+    """Channels, height and width of a row, where rows are images."""
     unit: float = 1.0
     """What an error of 1 is in the unit of the data, where targets are standardized."""
 
@@ -118,7 +120,7 @@ class Problems:
         if dataset.standardize and loss == "squared_error":
             parts, unit = standardized(parts)
         x, y, x_test, y_test = (np.ascontiguousarray(part) for part in parts)
-        return Problem(x, y, x_test, y_test, dataset.outputs, loss, dataset.scale, unit=unit)
+        return Problem(x, y, x_test, y_test, dataset.outputs, loss, dataset.scale, image=dataset.image, unit=unit)
 
     def _choose(self, whole: Problem, dataset: str, seed: int, shots: int) -> Problem:
         """The same problem on `shots` random training rows of each class."""

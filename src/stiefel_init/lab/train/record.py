@@ -27,7 +27,7 @@ from .problem import METRICS, Metric
 from .source import commit, source_hash
 
 Environment = Mapping[str, Any]
-MEASURES = ("log_loss", "calibration", "noisy", "best")
+MEASURES = ("log_loss", "calibration", "noisy", "best", "memory")
 """What is known of some networks besides their score."""
 
 
@@ -45,6 +45,7 @@ class Outcome:
     log_loss: float | None = None
     calibration: float | None = None
     noisy: float | None = None
+    memory: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ class Record:
     """Test accuracy in percent with noise in the inputs, on some of the rows."""
     best: float | None = None
     """The best test score there was, where several were taken."""
+    memory: float | None = None
+    """Of a module on a GPU, its share of the bytes that its stack took at most."""
     train_loss: tuple[float, ...] = ()
     """Mean training loss of each epoch; for few shots, only of the last step."""
     train_score: tuple[float, ...] = ()
@@ -87,11 +90,25 @@ class Record:
     @classmethod
     def of(cls, cell: Cell, metric: Metric, outcome: Outcome, seconds: float, where: Environment) -> Record:
         """The record of an outcome, with numbers rounded as in its file; `seconds` are its share of the stack's."""
-        values = {name: _rounded(value) for name, value in asdict(outcome).items()}
+        values = _rounded(asdict(outcome) | {"seconds": seconds})
         scores = [score for score in outcome.test_score if math.isfinite(score)]
         if len(outcome.test_score) > 1 and scores:
             values["best"] = _rounded((min if metric.less_is_better else max)(scores))
-        return _from(cell, metric, values | {"seconds": _rounded(seconds), "environment": dict(where)})
+        return cls._from(cell, metric, values | {"environment": dict(where)})
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Record:
+        """The inverse of `to_dict`."""
+        return cls._from(Cell.from_dict(values), METRICS[values["metric"]], values)
+
+    @classmethod
+    def _from(cls, cell: Cell, metric: Metric, values: Mapping[str, Any]) -> Record:
+        score = values.get("score")
+        known: dict[str, Any] = {name: values.get(name) for name in ("diverged", "balanced", *MEASURES)}
+        for name in ("train_loss", "train_score", "tested", "test_score"):
+            known[name] = tuple(math.nan if entry is None else entry for entry in values.get(name, ()))
+        known |= {"seconds": values.get("seconds") or 0.0, "environment": values.get("environment", {})}
+        return cls(cell, metric, metric.worst if score is None else float(score), **known)
 
     def scored(self) -> Record:
         """The same without its `MEASURES`: for tables of studies that ask for the score alone."""
@@ -101,25 +118,13 @@ class Record:
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON values: the fields of the cell, then the others; non-finite numbers are None."""
         values = {name: getattr(self, name) for name in self.__slots__ if name not in ("cell", "metric")}
-        return {**self.cell.identity(), "metric": self.metric.name, **{k: _rounded(v) for k, v in values.items()}}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Record:
-        """The inverse of `to_dict`."""
-        return _from(Cell.from_dict(values), METRICS[values["metric"]], values)
-
-
-def _from(cell: Cell, metric: Metric, values: Mapping[str, Any]) -> Record:
-    score = values.get("score")
-    known: dict[str, Any] = {name: values.get(name) for name in ("diverged", "balanced", *MEASURES)}
-    for name in ("train_loss", "train_score", "tested", "test_score"):
-        known[name] = tuple(math.nan if entry is None else entry for entry in values.get(name, ()))
-    known |= {"seconds": values.get("seconds") or 0.0, "environment": values.get("environment", {})}
-    return Record(cell, metric, metric.worst if score is None else float(score), **known)
+        return {**self.cell.identity(), "metric": self.metric.name, **_rounded(values)}
 
 
 def _rounded(value: Any) -> Any:
     """Numbers to seven significant digits; non-finite ones as None, for JSON."""
+    if isinstance(value, dict):
+        return {name: _rounded(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_rounded(entry) for entry in value]
     if isinstance(value, float):
@@ -151,10 +156,9 @@ def write(directory: Path, records: Sequence[Record]) -> Path:
 
 
 def read(directory: Path, warn: Callable[[str], None], *, touch: bool = True) -> dict[Cell, Record]:
-    """All records of a directory, by their cells.
+    """All records of a directory, by their cells; damaged files and unknown networks are left out, with a warning.
 
-    A damaged file is named through `warn`, set aside as NAME.damaged, and left out; with `touch=False` it is only named
-    and left out. So is a sound file with networks that are not known here, of a scheme that was not registered say.
+    A damaged file is set aside as NAME.damaged, unless `touch` is False.
     """
     records: dict[Cell, Record] = {}
     for path in sorted(directory.glob("*.jsonl")):

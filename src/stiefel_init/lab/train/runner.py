@@ -5,14 +5,16 @@ from __future__ import annotations
 import gc
 import math
 import os
+import platform
 import sys
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+import time
+from collections import deque
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import torch
 
@@ -23,36 +25,29 @@ from ..data import Dataset
 from ..progress import Advance, counted, progress
 from . import record as record_files
 from .cell import Cell, PrecisionName, digest, split_evenly, stack_key
-from .cluster import (
-    LOCAL,
-    Cluster,
-    ClusterSpec,
-    Kind,
-    Node,
-    NodeSettings,
-    connected,
-    pickle_registered,
-    problems_on_node,
-    reach,
-    share_data,
-)
+from .cluster import ClusterSpec, Dispatch, Kind, NodeSettings, connected, pickle_registered, reach
 from .concurrency import concurrent_stacks
-from .dispatch import Dispatch, Queue
+from .family import PERCEPTRON
 from .fused import FusedEngine
-from .network import Architecture
+from .modules import SlotEngine
 from .problem import Problem, Problems
 from .record import Outcome, Record
-from .stack import memory_per_cell
+from .size import check_scheme, size_of
+from .stack import BINS, ROWS, Engine
 from .training import ENGINES, EngineName, epochs_tested, pick_engine, train
 from .watched import Watching
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[DeviceName, ...] = get_args(DeviceName)
-_MOST: dict[Kind, int] = {"cpu": 12, "cuda": 1056}  # networks in a stack; more are no faster, a kill would lose more
+_MOST = {"cpu": 12, "cuda": 1056}  # networks in a stack; more are no faster, a kill would lose more
 _EACH_THREAD = 6  # networks for each thread of a CPU with many
 _CONCURRENT = 4  # stacks of the fused engine side by side; found by measurement on an H200
+_LATER: Final = "later"  # what becomes of a stack for which there is no time
+_MARGIN = 1.1  # on the time that a stack is expected to take
+_SIDE_BY_SIDE = 5  # modules on a GPU; on a CPU one for each thread
 _MEMORY_SHARE = 0.6  # of what is free, for all stacks that are trained side by side
-_PRODUCTS: dict[PrecisionName, Precision] = {"float32": "ieee", "tf32": "tf32"}
+_SHOWN = 5  # networks that are named in a sentence about what failed
+_PRODUCTS: dict[PrecisionName, Precision] = {"float32": "ieee", "tf32": "tf32", "bfloat16": "tf32"}
 
 
 def run(
@@ -64,10 +59,11 @@ def run(
     directory: Path | None = None,
     most: int | None = None,
     engine: EngineName = "auto",
-    on: str = LOCAL,
+    on: str = "local",
     title: str = "training",
     watching: Watching | None = None,
     known: Mapping[Cell, Record] | None = None,
+    until: float | None = None,
     warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
 ) -> list[Record]:
     """Train every cell that has no record yet, and return the records of all, in the order of `cells`.
@@ -79,11 +75,13 @@ def run(
         datasets: Your own data sets, by the name the cells use; within `out`, a name must keep its content.
         directory: Directory of the laboratory's data files.
         most: Networks to train at once; by default as many as fit in memory.
-        engine: `"fused"` or `"graph"`; by default the fused one where possible.
+        engine: `"fused"` or `"graph"`; by default the fused one where possible. Of networks that are no perceptrons,
+            `"slots"`.
         on: `"local"` trains on this machine, `"ray"` or `"ray://HOST:PORT"` on a Ray cluster, one task per stack.
         title: Title of the progress bar.
         watching: Which networks to watch while they train, and where their histories go; not on a cluster.
         known: The records of `out`, if you read them before; by default they are read.
+        until: The time (`time.monotonic`) by which modules must be trained; what would take longer is not begun.
         warn: Receives a sentence for everything that goes wrong without ending the run.
 
     Returns:
@@ -92,6 +90,7 @@ def run(
     Raises:
         StiefelError: for invalid data, devices, engines, directories or clusters, and for networks that do not fit in
             memory or, on a cluster, could not be trained.
+        OutOfTimeError: at the end, if some networks were not begun.
 
     >>> records = run([Cell("digits", depth=2, epochs=1)], device="cpu")
     >>> str(records[0].cell.scheme), records[0].metric.name, len(records[0].test_score)
@@ -110,24 +109,47 @@ def run(
     problems = Problems(datasets, directory)
     check(cells, problems, where if spec is None else None, engine)  # errors show before anything is written
     with ExitStack() as stack:
-        cluster = None if spec is None else Cluster(stack.enter_context(connected(spec)), spec, device, warn)
+        dispatch = (
+            None if spec is None else Dispatch(stack.enter_context(connected(spec)), spec, device, train_on_node, warn)
+        )
         folder = None if out is None else files.prepare(Path(out))
-        if known is None:
-            known = record_files.read(folder, warn) if folder else {}
-        done = dict(known)
+        done = dict(known if known is not None else record_files.read(folder, warn) if folder else {})
         each = list(dict.fromkeys(cells))
         left = [cell for cell in each if cell not in done]
         advance = stack.enter_context(progress(sum(work(cell, problems(cell)) for cell in left), title))
-        if cluster is None:
-            trainer = LocalTrainer(problems, where, engine, warn, advance, folder, watching)
+        if dispatch is None:
+            trainer = LocalTrainer(problems, where, engine, warn, advance, folder, watching, until)
             finished = trainer.run(plan(each, problems, where, done, most))
         else:
-            finished = _on_cluster(cluster, left, problems, most, engine, advance, warn)
-        for records in finished:
+            finished = _on_cluster(dispatch, left, problems, most, engine, advance)
+        for records in stack.enter_context(closing(finished)):  # which ends before the connection does
             if folder:
                 record_files.write(folder, records)
             done |= {record.cell: record for record in records}
+    if lacking := sum(cell not in done for cell in each):
+        raise OutOfTimeError(f"{counted(lacking, 'network')} would have taken longer than there was time")
     return [done[cell] for cell in cells]
+
+
+class OutOfTimeError(Exception):
+    """Some networks were not begun, for want of time; the rest is kept."""
+
+
+def foresee(
+    cells: Sequence[Cell],
+    out: Path,
+    device: DeviceName = "auto",
+    datasets: Mapping[str, Dataset] | None = None,
+    directory: Path | None = None,
+    most: int | None = None,
+    known: Mapping[Cell, Record] | None = None,
+) -> dict[str, Any]:
+    """What `run` would do, in numbers, for `--dry-run`; nothing is written."""
+    where = pick_device(device)
+    if known is None:
+        known = record_files.read(out, lambda text: print(text, file=sys.stderr), touch=False) if out.is_dir() else {}
+    stacks = plan(cells, Problems(datasets, directory), where, known, most)
+    return {"cells": len(cells), "left": sum(map(len, stacks)), "stacks": len(stacks), "device": where.type}
 
 
 def check(cells: Sequence[Cell], problems: Problems, device: torch.device | None, engine: EngineName = "auto") -> None:
@@ -135,7 +157,9 @@ def check(cells: Sequence[Cell], problems: Problems, device: torch.device | None
     for cell in cells:
         problem = problems(cell)
         kind = pick_engine(engine, cell, problem, device or torch.device("cpu"))
-        if device is not None and memory_per_cell(cell, problem, kind.memory(cell, problem)) > _memory(device)[1]:
+        if kind is SlotEngine:
+            check_scheme(cell, problem)
+        if device is not None and _memory_per_cell(cell, problem, kind) > _memory(device)[1]:
             raise _too_large(cell, device)
 
 
@@ -151,19 +175,35 @@ class LocalTrainer:
     folder: Path | None = None
     """Where a stack that was killed finds what it needs to go on."""
     watching: Watching | None = None
+    until: float | None = None
+    """The time by which modules must be trained."""
 
-    def run(self, stacks: Sequence[list[Cell]]) -> Iterator[list[Record]]:
+    def run(self, stacks: Sequence[list[Cell]]) -> Generator[list[Record], None, None]:
         """The records of each stack as it ends."""
         self._lock, self._begun, self._total = threading.Lock(), 0, len(stacks)
-        cuda = self.device.type == "cuda"
-        for (precision, count), group in self._groups(stacks).items():
-            left = deque(group)
+        self._pace = dict[str, float]()  # seconds for each unit of work, by the network
+        groups: dict[tuple[PrecisionName, int], deque[list[Cell]]] = {}
+        # Side by side the longest first, so that none is left alone at the end.
+        for stack in sorted(stacks, key=self._sequential) if self.device.type == "cuda" else stacks:
+            groups.setdefault((stack[0].precision, self._concurrent(stack[0])), deque()).append(stack)
+        for (precision, count), left in groups.items():
             with products(self.device.type, _PRODUCTS[precision]):  # for all: each would end it for the others
                 for stack, trained, seconds in concurrent_stacks(left, self._train, count, self.device):
+                    if trained == _LATER:
+                        continue
                     if trained is None:
-                        self._halve(stack, left)
+                        _free(self.device)
+                        halves = split_evenly(stack, (len(stack) + 1) // 2)
+                        left.extendleft(reversed(halves))
+                        self._total += len(halves)
+                        self.warn(
+                            f"{len(stack)} networks did not fit in the memory of {self.device}; trying half as many at "
+                            "once."
+                        )
                         continue
                     outcomes, engine = trained
+                    pace, network = seconds / self._work(stack), stack[0].network
+                    self._pace[network] = min(pace, self._pace.get(network, pace))
                     made, share = record_files.environment(self.device, engine), seconds / len(stack)
                     yield [
                         Record.of(cell, self.problems(cell).metric, outcome, share, made)
@@ -172,54 +212,54 @@ class LocalTrainer:
                     if (kept := self._checkpoints(stack)) is not None:  # by now the records are written
                         for file in kept.parent.glob(f"{kept.name}-*.pt"):
                             file.unlink(missing_ok=True)
-                    if cuda and count == 1:  # of concurrent ones, the others take up what the last stack left
+                    if count == 1:  # of concurrent ones, the others take up what the last stack left
                         _free(self.device)
-            if cuda:
-                _free(self.device)
-
-    def _groups(self, stacks: Sequence[list[Cell]]) -> dict[tuple[PrecisionName, int], list[list[Cell]]]:
-        """The stacks by their precision and how many may be trained at once, in their order."""
-        groups: dict[tuple[PrecisionName, int], list[list[Cell]]] = {}
-        for stack in stacks:
-            groups.setdefault((stack[0].precision, self._concurrent(stack[0])), []).append(stack)
-        for (_, count), group in groups.items():
-            if count > 1:  # the longest first, so that none is left alone at the end
-                group.sort(key=lambda stack: -self._sequential(stack[0]))
-        return groups
+            _free(self.device)
 
     def _concurrent(self, cell: Cell) -> int:
         """How many stacks like that of a cell are trained at once.
 
         The graph engine captures graphs, and while it does, nothing else may take memory: its stacks are trained alone.
         """
-        if self.watching is not None or self.device.type != "cuda":
-            return 1
-        fused = pick_engine(self.engine, cell, self.problems(cell), self.device) is FusedEngine
+        alone = self.watching is not None or self.device.type != "cuda"
+        fused = not alone and pick_engine(self.engine, cell, self.problems(cell), self.device) is FusedEngine
         return _CONCURRENT if fused else 1
 
-    def _sequential(self, cell: Cell) -> int:
-        """Layers that are taken one after the other, over all steps."""
-        return self.problems(cell).steps(cell.batch) * cell.epochs * cell.depth
+    def _sequential(self, stack: Sequence[Cell]) -> int:
+        """Layers that are taken one after the other, over all steps, as a key that puts the most first.
+
+        Modules are trained in the order in which they were asked for.
+        """
+        if stack[0].network != PERCEPTRON:
+            return 0
+        return -self.problems(stack[0]).steps(stack[0].batch) * stack[0].epochs * stack[0].depth
 
     def _checkpoints(self, stack: Sequence[Cell]) -> Path | None:
         """Where a stack that is not finished is kept."""
         return None if self.folder is None else self.folder / f"unfinished-{digest(stack)}"
 
-    def _halve(self, stack: list[Cell], left: deque[list[Cell]]) -> None:
-        _free(self.device)
-        halves = split_evenly(stack, (len(stack) + 1) // 2)
-        left.extendleft(reversed(halves))
-        self._total += len(halves)
-        self.warn(f"{len(stack)} networks did not fit in the memory of {self.device}; trying half as many at once.")
+    def _work(self, stack: Sequence[Cell]) -> float:
+        return sum(work(cell, self.problems(cell)) for cell in stack)
 
-    def _train(self, stack: list[Cell], check: Callable[[], None]) -> tuple[list[Outcome], str] | None:
+    def _in_time(self, stack: Sequence[Cell]) -> bool:
+        """Whether a stack of modules will be trained before the time is up, as others were until now."""
+        if self.until is None or stack[0].network == PERCEPTRON or not self._pace:
+            return True
+        pace = self._pace.get(stack[0].network, max(self._pace.values()))
+        return time.monotonic() + _MARGIN * pace * self._work(stack) < self.until
+
+    def _train(
+        self, stack: list[Cell], check: Callable[[], None]
+    ) -> tuple[list[Outcome], str] | Literal["later"] | None:
         """The outcomes of a stack and its engine; None, with its progress undone, if it does not fit in memory."""
+        if not self._in_time(stack):
+            return _LATER
         with self._lock:
             self._begun += 1
             place = f"{self._begun} of {counted(self._total, 'stack')}"
         what = f"{place}: {counted(len(stack), 'network')} of depth {stack[0].depth} on {stack[0].dataset}"
         problems = [self.problems(cell) for cell in stack]
-        share, done = sum(map(work, stack, problems)) / stack[0].epochs, 0
+        share, done = self._work(stack) / stack[0].epochs, 0
 
         def tell(epoch: int) -> None:
             nonlocal done
@@ -243,61 +283,52 @@ class LocalTrainer:
 
 
 def _on_cluster(
-    cluster: Cluster,
+    dispatch: Dispatch,
     cells: Sequence[Cell],
     problems: Problems,
     most: int | None,
     engine: EngineName,
     advance: Advance,
-    warn: Callable[[str], None],
-) -> Iterator[list[Record]]:
-    """Train on a cluster; the records of each stack as it ends.
+) -> Generator[list[Record], None, None]:
+    """Train on a cluster, the longest first; the records of each stack as it ends.
 
     Raises:
         StiefelError: at the end, with the names of networks that could not be trained.
     """
     if not cells:
         return
-    datasets = sorted({cell.dataset for cell in cells})
-    shared = share_data(cluster, {name: problems.dataset(name) for name in datasets})
-    settings = cluster.ray.put(NodeSettings(os.urandom(8).hex(), engine, most, shared, pickle_registered()))
-    limits: dict[Kind, int] = {kind: most or limit for kind, limit in _MOST.items()}
-    queue = Queue([deque(group) for group in grouped(cells, problems)], lambda cell: work(cell, problems(cell)), limits)
-    dispatch = Dispatch(cluster, queue, train_on_node, settings, warn)
-    trained = Counter[str]()
-    for stack in dispatch.run():
-        trained[stack.node] += len(stack.cells)
-        advance(stack.work, _by_node(trained))
-        yield [Record.from_dict(values) for values in stack.values]
-    if dispatch.failed:
-        raise StiefelError(_failures(dispatch.failed))
+    even = -(-len(cells) // (2 * max(dispatch.slots, 1)))  # two for each slot even out the end
+    size = most or min(even, _MOST[dispatch.kind])
+    stacks = [part for group in grouped(cells, problems) for part in split_evenly(group, size)]
+    stacks.sort(key=lambda stack: -work(stack[0], problems(stack[0])))
+    # Each data set once in the object store, from where every node fetches it once.
+    datasets = {name: dispatch.ray.put(problems.dataset(name)) for name in sorted({cell.dataset for cell in cells})}
+    share = dispatch.spec.gpus if dispatch.kind == "cuda" else 0.0
+    settings = NodeSettings(os.urandom(8).hex(), engine, most, share, datasets, pickle_registered())
+    for records in dispatch.run(stacks, settings):
+        advance(sum(work(record.cell, problems(record.cell)) for record in records))
+        yield records
+    if failed := [
+        f"{cell.dataset} {cell.scheme} depth {cell.depth} seed {cell.seed} ({reason})"
+        for cell, reason in dispatch.failed.items()
+    ]:
+        more = f" and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
+        what = f"{counted(len(failed), 'network')} could not be trained: {'; '.join(failed[:_SHOWN])}{more}"
+        raise StiefelError(f"{what}; the rest is kept.")
 
 
 def train_on_node(
-    settings: NodeSettings, identities: list[dict[str, Any]], node: Node
+    settings: NodeSettings, identities: list[dict[str, Any]], kind: Kind, cores: int
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """What a node does for a study: train a stack, in parts if its memory is small; the records and the warnings."""
+    """What a node does for a study: train a stack, in parts if memory is small; the records and the warnings."""
     # Before any cell is made, for cells may be of schemes that the user registered.
-    problems = problems_on_node(settings, node.cores, {values["dataset"] for values in identities})
-    cells, told = [Cell.from_dict(values) for values in identities], list[str]()
-    trainer = LocalTrainer(problems, torch.device(node.kind), settings.engine, told.append)
-    stacks = split_evenly(cells, settings.most or _fits(cells[0], problems, trainer.device, node.memory))
-    return [record.to_dict() for records in trainer.run(stacks) for record in records], told
-
-
-def _by_node(trained: Counter[str], shown: int = 4) -> str:
-    """Networks trained by each node: `a 120, b 96`."""
-    text = ", ".join(f"{name} {count}" for name, count in trained.most_common(shown))
-    return text if len(trained) <= shown else f"{text} and {len(trained) - shown} more nodes"
-
-
-def _failures(failed: Mapping[Cell, str], shown: int = 5) -> str:
-    names = [
-        f"{cell.dataset} {cell.scheme} depth {cell.depth} seed {cell.seed} ({reason})"
-        for cell, reason in failed.items()
-    ]
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return f"{counted(len(names), 'network')} could not be trained: {'; '.join(names[:shown])}{more}; the rest is kept."
+    problems, told = settings.problems(cores, {values["dataset"] for values in identities}), list[str]()
+    cells = [Cell.from_dict(values) for values in identities]
+    trainer = LocalTrainer(problems, torch.device(kind), settings.engine, told.append)
+    share = settings.share or cores / max(os.cpu_count() or 1, cores)
+    stacks = split_evenly(cells, settings.most or fits(cells[0], problems, trainer.device, share))
+    values = [record.to_dict() for records in trainer.run(stacks) for record in records]
+    return values, [f"{platform.node()}: {text}" for text in told]
 
 
 def plan(
@@ -307,7 +338,7 @@ def plan(
     stacks = [
         part
         for group in grouped(cells, problems)
-        for part in split_evenly(group, most or _fits(group[0], problems, device))
+        for part in split_evenly(group, most or fits(group[0], problems, device))
     ]
     unfinished = [[cell for cell in stack if cell not in done] for stack in stacks]
     return [stack for stack in unfinished if stack]
@@ -318,20 +349,29 @@ def grouped(cells: Sequence[Cell], problems: Problems) -> list[list[Cell]]:
     groups: dict[Any, list[Cell]] = {}
     for cell in cells:
         problem = problems(cell)
-        shape = problem.inputs, problem.size, problem.outputs, problem.loss, problem.scale
+        shape = problem.inputs, problem.size, problem.outputs, problem.loss, problem.scale, problem.image
         groups.setdefault((stack_key(cell), shape), []).append(cell)
     return list(groups.values())
 
 
-def _fits(cell: Cell, problems: Problems, device: torch.device, share: float = 1.0) -> int:
+def fits(cell: Cell, problems: Problems, device: torch.device, share: float = 1.0) -> int:
     """How many networks like `cell` a stack may hold, in that share of the memory that is free."""
     free = _memory(device)[0]
     problem = problems(cell)
     engine = pick_engine("auto", cell, problem, device)
     concurrent = _CONCURRENT if engine is FusedEngine else 1
-    fits = int(share * _MEMORY_SHARE / concurrent * free / memory_per_cell(cell, problem, engine.memory(cell, problem)))
+    fits = int(share * _MEMORY_SHARE / concurrent * free / _memory_per_cell(cell, problem, engine))
     most = _MOST["cuda"] if device.type == "cuda" else max(_MOST["cpu"], _EACH_THREAD * torch.get_num_threads())
+    if engine is SlotEngine:
+        most = _SIDE_BY_SIDE if device.type == "cuda" else torch.get_num_threads()
     return max(1, min(fits, most))
+
+
+def _memory_per_cell(cell: Cell, problem: Problem, engine: type[Engine]) -> int:
+    """Bytes one cell takes: parameters, gradients and moments, its order, and what training or testing needs."""
+    size = size_of(cell, problem)
+    evaluation = 4 * ROWS * (3 * size.largest + 2 * BINS)
+    return 12 * size.parameters + max(engine.memory(cell, problem), evaluation) + 32 * problem.size
 
 
 def _memory(device: torch.device) -> tuple[float, float]:
@@ -352,14 +392,11 @@ def _too_large(cell: Cell, device: torch.device) -> StiefelError:
 
 
 def work(cell: Cell, problem: Problem) -> float:
-    """What training and testing a cell cost, in floating-point operations, the measure of progress.
-
-    For each parameter: six for a row trained, two for a row tested, and for a step as much as sixty in the optimizer,
-    which waits for memory.
-    """
-    steps = problem.steps(cell.batch) * cell.epochs
+    """What training and testing a cell cost, the measure of progress, in floating-point operations."""
+    # For each product: six for a row trained, two for one tested; for each parameter sixty for a step, which waits.
+    size, steps = size_of(cell, problem), problem.steps(cell.batch) * cell.epochs
     rows = 6.0 * problem.size * cell.epochs + 2.0 * len(problem.test_features) * len(epochs_tested(cell))
-    return Architecture.of(cell, problem).parameters * (rows + 60.0 * steps)
+    return size.products * rows + size.parameters * 60.0 * steps
 
 
 def pick_device(name: DeviceName) -> torch.device:
@@ -372,6 +409,6 @@ def pick_device(name: DeviceName) -> torch.device:
 
 
 def _free(device: torch.device) -> None:
-    gc.collect()
     if device.type == "cuda":
+        gc.collect()
         torch.cuda.empty_cache()

@@ -9,10 +9,7 @@ import contextlib
 import functools
 import hashlib
 import subprocess
-from collections.abc import Collection
 from pathlib import Path
-
-from ...core.errors import StiefelError
 
 PACKAGE = Path(__file__).parents[2]
 _IGNORED = ("__pycache__", ".DS_Store")
@@ -44,30 +41,13 @@ def _tree(folder: Path) -> bytes:
 @functools.cache
 def commit() -> str | None:
     """The checked-out commit, if the package runs from a source tree and its files are those of that commit."""
-    if _git("rev-parse", "HEAD:./") != source_hash():
+    if git("rev-parse", "HEAD:./") != source_hash():
         return None
-    return _git("rev-parse", "--short=12", "HEAD")
+    return git("rev-parse", "--short=12", "HEAD")
 
 
-def commits_of(hashes: Collection[str], folder: Path = PACKAGE) -> dict[str, str]:
-    """The oldest commits whose package has these hashes; a hash that no commit of this repository has is left out.
-
-    Raises:
-        StiefelError: if the package does not run from a clone of its repository.
-    """
-    listed = _git("log", "--all", "--reverse", "--topo-order", "--format=%H", folder=folder)
-    commits = (listed or "").split()
-    trees = _git("cat-file", "--batch-check=%(objectname)", given="\n".join(f"{c}:./" for c in commits), folder=folder)
-    if trees is None or _git("rev-parse", "HEAD:./", folder=folder) is None:
-        raise StiefelError(f"{folder} is not in a clone of the repository, which knows its commits; run this in one.")
-    found: dict[str, str] = {}
-    for name, tree in zip(commits, trees.splitlines()):
-        if tree in hashes:
-            found.setdefault(tree, name[:12])
-    return found
-
-
-def _git(*arguments: str, given: str | None = None, folder: Path = PACKAGE) -> str | None:
+def git(*arguments: str, given: str | None = None, folder: Path = PACKAGE) -> str | None:
+    """What git says, run in a folder; None if it fails, or is not there."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(
             ["git", *arguments], cwd=folder, input=given, capture_output=True, text=True, timeout=30, check=True

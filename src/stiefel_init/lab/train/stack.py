@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 from ...core import stream as _stream
 from ...torch.sampling.stream import words
 from .cell import Cell, ScheduleName
-from .network import Architecture, calibrate, initial
+from .network import LOSSES, Architecture, Parameters, calibrate, initial, predict
 from .problem import Problem
 
 ROWS = 2048
@@ -33,11 +34,12 @@ RELEASED = 1 / 16
 """Of the rate, once weights are let go: free training takes no larger one."""
 
 
-def factor(schedule: ScheduleName, step: int, steps: int) -> float:
+def factor(schedule: ScheduleName, step: int, steps: int, warm: int | None = None) -> float:
     """What the learning rate of a step, counted from 0, is multiplied with.
 
-    With W = ⌈steps/10⌉, `"cosine"` is (step + 1)/W while step < W, then (1 + cos(π (step - W)/(steps - W)))/2.
-    With H = ⌈steps/2⌉, `"release"` is 1 while step < H, on the set, then (1 + cos(π (step - H)/(steps - H)))/32 off it.
+    With W = `warm`, by default ⌈steps/10⌉, `"cosine"` is (step + 1)/W while step < W, then (1 + cos(π (step - W)/(steps
+    - W)))/2. With H = ⌈steps/2⌉, `"release"` is 1 while step < H, on the set, then (1 + cos(π (step - H)/(steps -
+    H)))/32 off it.
 
     >>> [round(factor("cosine", step, 20), 2) for step in (0, 1, 2, 11, 19)]
     [0.5, 1.0, 1.0, 0.5, 0.01]
@@ -45,7 +47,7 @@ def factor(schedule: ScheduleName, step: int, steps: int) -> float:
     [1.0, 1.0, 0.0625, 0.0312]
     """
     if schedule == "cosine":
-        warm = math.ceil(WARM_UP * steps)
+        warm = math.ceil(WARM_UP * steps) if warm is None else warm
         return (step + 1) / warm if step < warm else _falling(step - warm, steps - warm)
     if not released(schedule, step, steps):
         return 1.0
@@ -119,7 +121,7 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 
 
 class Stack:
-    """Cells of one architecture in training."""
+    """Cells of one architecture in training: perceptrons, all parameters in one array."""
 
     def __init__(
         self,
@@ -131,16 +133,11 @@ class Stack:
         cell, problem = cells[0], problems[0]
         self.check = check
         """Raises where training should stop; engines that share a CPU call it before each step."""
-        self.cells, self.loss = cells, problem.loss
-        self.net = Architecture.of(cell, problem)
+        self.cells, self.loss, self.outputs = cells, problem.loss, problem.outputs
         self.data = Data(problems, device)
-        self.parameters = initial(cells, self.net, device)
         self.units = torch.tensor([problem.unit for problem in problems], dtype=torch.float64, device=device)
         self.size = problem.size
-        if any(cell.scheme.calibrates for cell in cells):
-            step = -(-self.size // CALIBRATION_ROWS)
-            batch = self.data.inputs(self.data.features[self.data.rows[:, ::step]])
-            calibrate(self.parameters, self.net, [cell.scheme for cell in cells], batch)
+        """Rows that are trained on in an epoch."""
         self.batch = min(cell.batch or self.size, self.size)
         self.steps = -(-self.size // self.batch)
         """Of an epoch."""
@@ -150,12 +147,46 @@ class Stack:
         self.followers: Any = None
         """The `Followers` that watch some of the networks, if any."""
         self._keys = np.stack([_stream.key(cell.seed, "order") for cell in cells])
+        self._begin(problem, device)
+
+    def _begin(self, problem: Problem, device: torch.device) -> None:
+        """Make the networks."""
+        self.net = Architecture.of(self.cells[0], problem)
+        self.parameters = initial(self.cells, self.net, device)
+        if any(cell.scheme.calibrates for cell in self.cells):
+            batch = self.data.inputs(self.data.features[self.calibration_rows()])
+            calibrate(self.parameters, self.net, [cell.scheme for cell in self.cells], batch)
+
+    def calibration_rows(self) -> Tensor:
+        """Of each network the training rows that schemes such as LSUV measure, (E, rows)."""
+        return self.data.rows[:, :: -(-self.size // CALIBRATION_ROWS)]
+
+    def state(self) -> list[Tensor]:
+        """What the networks are; copying into it restores it."""
+        return [self.parameters.flat]
+
+    def predictor(self, members: Sequence[int]) -> Callable[[Tensor], Tensor]:
+        """From inputs (E, rows, inputs) of some networks, by their places, to their outputs (E, rows, outputs)."""
+        networks = self.parameters
+        if len(members) < len(self.cells):
+            networks = Parameters.of(networks.flat[members], self.net)
+        return lambda x: predict(networks, self.net, x)
+
+    def batch_of(self, place: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of a network in these rows of the epoch."""
+        chosen = self.order[place, start:stop]
+        return self.data.inputs(self.data.features[chosen]), self.data.targets[chosen]
+
+    def mean_loss(self, place: int, outputs: Tensor, targets: Tensor) -> Tensor:
+        """What a network minimizes, with outputs of shape (rows, outputs)."""
+        return LOSSES[self.loss](outputs.unsqueeze(0), targets.unsqueeze(0))[0].sum() / len(targets)
 
     def shuffle(self, epoch: int) -> None:
         """Go to an epoch, counted from 0, and put the rows into its order."""
         self.epoch = epoch
-        if self.batch < self.size:
-            lots = words(self._keys, (epoch, epoch + 1), self.size, self.order.device).squeeze(1)
+        if self.batch < self.order.shape[1]:
+            rows = self.order.shape[1]
+            lots = words(self._keys, (epoch, epoch + 1), rows, self.order.device).squeeze(1)
             self.order.copy_(self.data.rows.gather(1, lots.argsort(dim=1, stable=True)))
 
     def rate_factor(self, start: int) -> float:
@@ -171,52 +202,65 @@ class Stack:
         return self.epoch * self.steps + start // self.batch
 
 
-def memory_per_cell(cell: Cell, problem: Problem, training: int) -> int:
-    """Bytes one cell takes: parameters, gradients and moments, its order, and what training or testing needs."""
-    net = Architecture.of(cell, problem)
-    evaluation = 4 * ROWS * (3 * max(net.widths) + 2 * BINS)
-    return 12 * net.parameters + max(training, evaluation) + 32 * problem.size
-
-
-def nothing(row: int) -> None:
-    """Nobody needs to hear of it."""
-
-
-class Engine(Protocol):
+class Engine(ABC):
     """Trains one stack, epoch by epoch, in the order that the stack's rows have."""
 
     name: ClassVar[str]
+    networks: ClassVar[type[Stack]] = Stack
+    """The stacks that it trains."""
 
-    def __init__(self, stack: Stack) -> None: ...
+    @abstractmethod
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
 
     @staticmethod
     def refuses(cell: Cell, problem: Problem) -> str | None:
         """Why it cannot train the cell's architecture, in a sentence; None if it can."""
+        return None
 
     @staticmethod
+    @abstractmethod
     def suits(cell: Cell, problem: Problem, device: torch.device) -> bool:
         """Whether it can train the cell and is the one to do it on that device."""
 
     @staticmethod
+    @abstractmethod
     def memory(cell: Cell, problem: Problem) -> int:
         """Bytes a cell takes while it trains, beyond its parameters, gradients and moments."""
 
-    def epoch(self, begin: int = 0, after: Callable[[int], None] = nothing) -> tuple[Tensor, Tensor]:
-        """Train one epoch; the sums, over its rows, of each network's losses and correct predictions.
+    @abstractmethod
+    def begin(self, start: int) -> None:
+        """Go to a row of the epoch; the sums begin anew with the first."""
 
-        Args:
-            begin: The row to begin with, whose `state` was restored; 0 for all of the epoch.
-            after: Hears after each step but the last at which row the next one begins.
-        """
+    @abstractmethod
+    def step(self, start: int, stop: int) -> None:
+        """Train on these rows, the next ones."""
 
-    def first_steps(self, count: int) -> None:
-        """Take `count` steps from the beginning of the data, to see how long they take."""
+    @abstractmethod
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """Over the rows since the first, of each network's losses and correct predictions."""
 
+    @abstractmethod
     def state(self) -> list[Tensor]:
-        """What training remembers besides the stack's parameters: the optimizer's moments, and the sums of the epoch.
-
-        Copying into it restores it.
-        """
+        """What training remembers besides the stack's parameters: moments and sums. Copying into it restores it."""
 
     def close(self) -> None:
-        """Let go of memory now."""
+        """Let go of memory now, and finish the files of watched networks."""
+        if self.stack.followers is not None:
+            self.stack.followers.close()
+
+    def epoch(self, begin: int = 0, after: Callable[[int], None] = lambda row: None) -> tuple[Tensor, Tensor]:
+        """Train one epoch from a row on, and return its sums; `after` each step but the last, told the next row."""
+        stack, followers = self.stack, self.stack.followers
+        self.begin(begin)
+        for start in range(begin, stack.size, stack.batch):
+            stack.check()
+            stop = min(start + stack.batch, stack.size)
+            if followers is not None:
+                followers.before(start, stop)
+            self.step(start, stop)
+            if followers is not None:
+                followers.after()
+            if stop < stack.size:
+                after(stop)
+        return self.sums()

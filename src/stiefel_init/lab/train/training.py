@@ -24,17 +24,19 @@ from ..files import replace
 from .cell import Cell
 from .concurrency import spread
 from .evaluation import evaluate
+from .family import PERCEPTRON
 from .fused import FusedEngine
 from .graph import GraphEngine
+from .modules import SlotEngine, convolutions
 from .problem import Problem
 from .record import Outcome
 from .source import source_hash
 from .stack import Engine, Stack
 from .watched import Followers, Watching
 
-EngineName = Literal["auto", "fused", "graph"]
+EngineName = Literal["auto", "fused", "graph", "slots"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
-_ENGINES: tuple[type[Engine], ...] = (FusedEngine, GraphEngine)
+_ENGINES: tuple[type[Engine], ...] = (SlotEngine, FusedEngine, GraphEngine)
 _BUILDING = threading.Lock()
 """Stacks on one GPU are built one at a time: what sampling keeps for later must be there before others use it."""
 TESTS = 20
@@ -51,6 +53,8 @@ def pick_engine(name: EngineName, cell: Cell, problem: Problem, device: torch.de
     Raises:
         StiefelError: if the engine cannot train the cell.
     """
+    if name != "auto" and (name == SlotEngine.name) == (cell.network == PERCEPTRON):
+        raise StiefelError(f"engine={name!r} does not train network={cell.network!r}; leave it out.")
     for engine in _ENGINES:
         if name == "auto" and engine.suits(cell, problem, device):
             return engine
@@ -87,44 +91,46 @@ def train(
     """
     if watching is not None and not any(map(watching.chosen, cells)):
         watching = None
-    kind = pick_engine(engine if watching is None else "graph", cells[0], problems[0], device)
+    kind = pick_engine(engine, cells[0], problems[0], device)
+    if watching is not None and kind is FusedEngine:
+        kind = GraphEngine
 
     def part(first: int, last: int, tell: Callable[[int], None], check: Callable[[], None]) -> list[Outcome]:
-        file = None if keep is None else keep.with_name(f"{keep.name}-{first}-{last}.pt")
-        with _BUILDING if device.type == "cuda" else nullcontext():
-            stack = Stack(cells[first:last], problems[first:last], device, check)
+        with _BUILDING if device.type == "cuda" or kind is SlotEngine else nullcontext():
+            stack = kind.networks(cells[first:last], problems[first:last], device, check)
             if device.type == "cuda":
                 torch.cuda.current_stream(device).synchronize()
-        return _train(stack, kind, tell, file, watching)
+        file = None if keep is None else keep.with_name(f"{keep.name}-{first}-{last}.pt")
+        measured = kind is SlotEngine and device.type == "cuda"
+        if measured:
+            torch.cuda.reset_peak_memory_stats(device)
+        outcomes = _train(stack, kind(stack), tell, file, watching)
+        for outcome in outcomes if measured else ():
+            outcome.memory = torch.cuda.max_memory_allocated(device) / len(outcomes)
+        return outcomes
 
-    with products(device.type, "ieee" if cells[0].precision == "float32" else "tf32"):
-        if kind is GraphEngine and device.type == "cpu":
+    precision = cells[0].precision
+    with products(device.type, "ieee" if precision == "float32" else "tf32"), convolutions(device, precision):
+        if kind is not FusedEngine and device.type == "cpu":
             return spread(len(cells), part, progress), kind.name
         return part(0, len(cells), progress, lambda: None), kind.name
 
 
 def _train(
-    stack: Stack,
-    kind: type[Engine],
-    progress: Callable[[int], None],
-    keep: Path | None,
-    watching: Watching | None,
+    stack: Stack, engine: Engine, progress: Callable[[int], None], keep: Path | None, watching: Watching | None
 ) -> list[Outcome]:
-    trainer = kind(stack)
-    outcomes = [Outcome() for _ in stack.cells]
-    epochs, few = stack.cells[0].epochs, stack.cells[0].shots is not None
-    tested = epochs_tested(stack.cells[0])
-    checkpoint = Checkpoint(keep, stack, trainer)
+    cell, outcomes = stack.cells[0], [Outcome() for _ in stack.cells]
+    tested = epochs_tested(cell)
+    checkpoint = Checkpoint(keep, stack, engine)
     done, row = checkpoint.restore(outcomes)
     if watching is not None:
         stack.followers = Followers(watching, stack, done * stack.steps + row // stack.batch)
     try:
-        for epoch in range(done + 1, epochs + 1):
+        for epoch in range(done + 1, cell.epochs + 1):
             stack.shuffle(epoch - 1)
-            loss, correct = trainer.epoch(row, partial(checkpoint.keep, epoch - 1, outcomes))
-            row = 0
-            last = epoch == epochs
-            if last or not few:  # few-shot epochs are single steps: only the last matters
+            loss, correct = engine.epoch(row, partial(checkpoint.keep, epoch - 1, outcomes))
+            row, last = 0, epoch == cell.epochs
+            if last or cell.shots is None:  # few-shot epochs are single steps: only the last matters
                 _note(outcomes, stack, epoch, loss, correct)
                 if epoch in tested:
                     _test(outcomes, stack, epoch, last)
@@ -132,9 +138,7 @@ def _train(
             if not last:
                 checkpoint.keep(epoch, outcomes)
     finally:
-        if stack.followers is not None:
-            stack.followers.close()
-        trainer.close()
+        engine.close()
     return outcomes
 
 
@@ -142,10 +146,13 @@ class Checkpoint:
     """What one stack needs to go on after a kill, in a file; without a path it does nothing."""
 
     def __init__(self, path: Path | None, stack: Stack, engine: Engine) -> None:
-        flat = stack.parameters.flat
-        self.path = path if 3 * flat.numel() * flat.element_size() <= MOST_BYTES else None
         self.stack, self.engine = stack, engine
+        self.path = path if sum(tensor.nbytes for tensor in self._state()) <= MOST_BYTES else None
+        self.maker = {"engine": engine.name, "source": source_hash()}
         self.last = time.monotonic()
+
+    def _state(self) -> list[Tensor]:
+        return [*self.stack.state(), *self.engine.state()]
 
     def restore(self, outcomes: list[Outcome]) -> tuple[int, int]:
         """Put stack, engine and outcomes where they were; the epochs that are done, and the row of the next one."""
@@ -153,10 +160,12 @@ class Checkpoint:
             return 0, 0
         try:
             kept: dict[str, Any] = torch.load(self.path, map_location=self.stack.order.device, weights_only=True)
-            if not self._maker().items() <= kept.items() or len(kept["outcomes"]) != len(outcomes):
+            if not self.maker.items() <= kept.items() or len(kept["outcomes"]) != len(outcomes):
                 return 0, 0  # other code may train another way
-            self.stack.parameters.flat.copy_(kept["parameters"])
-            for tensor, value in zip(self.engine.state(), kept["state"], strict=True):
+            state = self._state()
+            if [tensor.shape for tensor in state] != [value.shape for value in kept["state"]]:
+                return 0, 0
+            for tensor, value in zip(state, kept["state"]):
                 tensor.copy_(value)
             outcomes[:] = [Outcome(**values) for values in kept["outcomes"]]
             return int(kept["epoch"]), int(kept["row"])
@@ -164,18 +173,14 @@ class Checkpoint:
             return 0, 0  # damaged: nothing but time is lost
 
     def keep(self, epoch: int, outcomes: Sequence[Outcome], row: int = 0) -> None:
-        """Write the file, if the last time was long ago: after so many epochs, and rows of the next one.
-
-        A disk without room costs only the chance to resume.
-        """
+        """Write the file, if the last time was long ago: after so many epochs, and rows of the next one."""
         if self.path is None or time.monotonic() - self.last < CHECKPOINT_EVERY:
             return
         state: dict[str, Any] = {
-            **self._maker(),
+            **self.maker,
             "epoch": epoch,
             "row": row,
-            "parameters": self.stack.parameters.flat.contiguous(),
-            "state": [tensor.contiguous() for tensor in self.engine.state()],
+            "state": [tensor.contiguous() for tensor in self._state()],
             "outcomes": [asdict(outcome) for outcome in outcomes],
         }
         buffer = io.BytesIO()
@@ -183,11 +188,8 @@ class Checkpoint:
         try:
             replace(self.path, buffer.getvalue())
         except OSError:
-            self.path = None
+            self.path = None  # a disk without room costs only the chance to resume
         self.last = time.monotonic()
-
-    def _maker(self) -> dict[str, str]:
-        return {"engine": self.engine.name, "source": source_hash()}
 
 
 def _note(outcomes: list[Outcome], stack: Stack, epoch: int, loss: Tensor, correct: Tensor) -> None:

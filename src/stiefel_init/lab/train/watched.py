@@ -11,15 +11,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ...torch.watching import Event, Watch, watch
-from .activation import MODULES, applied
+from .activation import module
 from .cell import Cell, digest
-from .network import LOSSES
+from .family import PERCEPTRON
+from .modules import Modules
 from .stack import Stack
 
 SAMPLES = 40
@@ -52,7 +52,8 @@ class Watching:
 
 def named(cell: Cell) -> str:
     """A network's name as that of a file, such as digits-stiefel-relu-depth10-rate1-seed0-1a2b3c."""
-    network = f"{cell.dataset}-{cell.scheme}-{cell.activation}-depth{cell.depth}"
+    kind = "" if cell.network == PERCEPTRON else f"-{cell.network}"
+    network = f"{cell.dataset}-{cell.scheme}-{cell.activation}{kind}-depth{cell.depth}"
     words = f"{network}-rate{cell.lr_multiplier:g}-seed{cell.seed}"
     return f"{re.sub(r'[^A-Za-z0-9.+-]+', '-', words)}-{digest([cell])[:6]}"
 
@@ -62,25 +63,24 @@ class Followers:
 
     def __init__(self, watching: Watching, stack: Stack, steps: int) -> None:
         """`steps` have been taken before, by a training that was killed."""
-        self._stack, self._loss = stack, LOSSES[stack.loss]
-        self._watched: list[tuple[int, nn.Sequential, Watch]] = []
+        self._stack = stack
+        self._watched: list[tuple[int, nn.Module, Watch]] = []
         self._losses: dict[int, Tensor] = {}
         for place, cell in enumerate(stack.cells):
             if watching.chosen(cell):
-                model = mirror(stack, place)
+                model = stack.mirror(place) if isinstance(stack, Modules) else mirror(stack, place)
                 follower = watching.watch(cell, model, cell.epochs * stack.steps)
                 follower.steps = steps
                 self._watched.append((place, model, follower))
 
-    def before(self, start: int, rows: int) -> None:
+    def before(self, start: int, stop: int) -> None:
         """Look at the rows that the engine is about to train on, if the step is sampled."""
         stack = self._stack
         for place, model, follower in self._watched:
             if follower.sampling:
-                chosen = stack.order[place, start : start + rows]
-                x, y = stack.data.inputs(stack.data.features[chosen]), stack.data.targets[chosen]
+                x, y = stack.batch_of(place, start, stop)
                 with torch.enable_grad():
-                    loss = self._loss(model(x).unsqueeze(0), y.unsqueeze(0))[0].sum() / rows
+                    loss = stack.mean_loss(place, model(x), y)
                     loss.backward()
                 self._losses[place] = loss.detach()
 
@@ -98,19 +98,6 @@ class Followers:
             follower.close()
 
 
-class _Activation(nn.Module):
-    """One that has no module of its own in PyTorch, or a slope that is trained."""
-
-    def __init__(self, name: str, depth: int, slope: Tensor | None) -> None:
-        super().__init__()
-        self._apply_to: Any = applied(name, depth).forward
-        self._slope = slope
-
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self._apply_to(x.clone().unsqueeze(0), self._slope)
-        return result.squeeze(0)
-
-
 def mirror(stack: Stack, place: int) -> nn.Sequential:
     """A network of a stack as a module; its weights and biases are the stack's own memory."""
     parts: list[nn.Module] = []
@@ -121,8 +108,6 @@ def mirror(stack: Stack, place: int) -> nn.Sequential:
         linear.weight, linear.bias = nn.Parameter(weight), nn.Parameter(bias)
         parts.append(linear)
         if layer < count - 1:
-            name, slope = stack.net.activation, stack.parameters.slope(layer)
-            its_slope = None if slope is None else slope[place : place + 1]
-            built_in = name in MODULES and slope is None
-            parts.append(MODULES[name]() if built_in else _Activation(name, count - 1, its_slope))
+            slope = stack.parameters.slope(layer)
+            parts.append(module(stack.net.activation, count - 1, None if slope is None else slope[place : place + 1]))
     return nn.Sequential(*parts)

@@ -1,4 +1,5 @@
-"""How deep a start carries: `check_depths`, which diagnoses one architecture at several depths."""
+"""One architecture at several sizes: how deep its initialization carries, `check_depths`; and what first steps change
+in networks of several widths or depths, `check_widths`."""
 
 from __future__ import annotations
 
@@ -9,13 +10,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from ...core import validate
 from ...core.errors import StiefelError
 from ...core.text import columns
 from ...health.rows import Evidence
 from ..initialize import initialize_
+from ..inputs import arguments
 from ..observe import frame, plots
-from .diagnose import Loss, diagnose
-from .diagnosis import Diagnosis, text
+from ..observe.observer import first_tensor
+from ..observe.report import text
+from ..observe.weights import weight_layers
+from ..rates import param_groups
+from .diagnose import Loss, diagnose, loss_of
+from .diagnosis import Diagnosis
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,6 +100,63 @@ class Depths:
         return plots().of_depths(self.points)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What the first steps changed in a network of one size."""
+
+    rates: str
+    size: int
+    first: float
+    """Of what the first layer says on the batch: the change over what it was, as norms."""
+    hidden: float
+    """Of what the last layer before the output says."""
+    output: float
+    """The root mean square of the change of the output."""
+    loss: float
+    """After the steps, over what it was; a network that learns is below 1."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Widths:
+    """What `check_widths` measured. It prints as a table; `plot()` is the picture."""
+
+    changes: tuple[Change, ...]
+    over: str
+    """What the sizes are: `"width"`, or `"depth"`."""
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    @property
+    def table(self) -> Any:
+        """The changes as a pandas DataFrame; where pandas is not installed, as a list of dicts."""
+        rows = [asdict(change) for change in self.changes]
+        return frame(rows, tuple(column.name for column in fields(Change)))
+
+    def __repr__(self) -> str:
+        rates = dict.fromkeys(change.rates for change in self.changes)
+        sizes = dict.fromkeys(change.size for change in self.changes)
+        return f"<Widths: {', '.join(rates)} at {self.over}s {', '.join(map(str, sizes))}>"
+
+    def __str__(self) -> str:
+        header = ["rates", self.over, *(field.name for field in fields(Change)[2:])]
+        rows = [[text(value) for value in asdict(change).values()] for change in self.changes]
+        return "\n".join(columns(header, rows, left=1))
+
+    def plot(self) -> Figure:
+        """Plot the changes over the size, a line for each way to choose the rates.
+
+        Flat lines are what to look for: one number for the learning rate then suits every size.
+
+        Returns:
+            A matplotlib figure, made without pyplot.
+
+        Raises:
+            StiefelError: if matplotlib is not installed.
+        """
+        return plots().of_widths(self.changes, self.over)
+
+
 def check_depths(
     make: Callable[[int], nn.Module],
     inputs: Any,
@@ -130,7 +194,7 @@ def check_depths(
     >>> [(point.start, point.depth, point.finding) for point in found.points]
     [('built', 5, ''), ('built', 50, 'signal dies'), ('best', 5, ''), ('best', 50, '')]
     """
-    chosen = _depths(depths)
+    chosen = _sizes("depths", depths)
     by_name = _starts(starts, seed)
     with torch.random.fork_rng():
         points = [
@@ -141,19 +205,147 @@ def check_depths(
     return Depths(tuple(points))
 
 
-def _depths(depths: Iterable[int]) -> list[int]:
-    chosen = list(depths) if isinstance(depths, Iterable) else []
-    if not chosen or any(isinstance(depth, bool) or not isinstance(depth, int) or depth < 1 for depth in chosen):
-        raise StiefelError(f"depths={depths!r} cannot be built; give whole numbers from 1 on, such as (10, 100, 1000).")
+Optimize = Callable[[nn.Module], torch.optim.Optimizer]
+
+
+def check_widths(
+    make: Callable[[int], nn.Module],
+    inputs: Any,
+    targets: Any,
+    *,
+    widths: Iterable[int] | None = None,
+    depths: Iterable[int] | None = None,
+    lr: float = 1e-3,
+    steps: int = 3,
+    rates: Mapping[str, Optimize] | None = None,
+    start: str | Start = "best",
+    loss: Loss | None = None,
+    seed: int = 0,
+) -> Widths:
+    """Train networks of several widths, or depths, for a few steps on one batch: what does that change?
+
+    The coordinate check that muP users know, over depths too. Where the lines are flat, a learning rate that was found
+    on a small network suits a large one.
+
+    Args:
+        make: `make(width)`, the network of that width; with `depths`, `make(depth)`.
+        inputs: One batch, as for `diagnose`.
+        targets: As for `diagnose`.
+        widths: The widths to build; by default 32, 64, 128, 256.
+        depths: The depths to build instead.
+        lr: The learning rate.
+        steps: How many steps are taken.
+        rates: Ways to choose the rates, as functions from a model to its optimizer, by their names. By default
+            `"param_groups"` and `"one rate"` for all layers, of Adam.
+        start: As in `check_depths`.
+        loss: As for `diagnose`.
+        seed: Random seed, for building and for initializing.
+
+    Returns:
+        What changed, for each way and size, as table and picture.
+
+    Raises:
+        StiefelError: if sizes, steps or rates are none, a network cannot be used, or a loss is not finite.
+
+    >>> def make(depth):
+    ...     layers = [module for _ in range(depth) for module in (nn.Linear(16, 16), nn.ReLU())]
+    ...     return nn.Sequential(*layers, nn.Linear(16, 4))
+    >>> found = check_widths(make, torch.rand(64, 16), torch.arange(64) % 4, depths=(10, 100))
+    >>> [(change.rates, change.size) for change in found.changes]
+    [('param_groups', 10), ('param_groups', 100), ('one rate', 10), ('one rate', 100)]
+    """
+    if widths is not None and depths is not None:
+        raise StiefelError("widths and depths are both given; give one of them, since make takes one number.")
+    over = "width" if depths is None else "depth"
+    given = widths if depths is None else depths
+    sizes = _sizes(f"{over}s", (32, 64, 128, 256) if given is None else given)
+    steps = validate.size("steps", steps)
+    if steps < 1:
+        raise StiefelError("steps=0 change nothing; give 1 or more.")
+    ways: Mapping[str, Optimize] = (
+        rates
+        if rates is not None
+        else {
+            "param_groups": lambda model: torch.optim.Adam(param_groups(model, lr, inputs=inputs)),
+            "one rate": lambda model: torch.optim.Adam(model.parameters(), lr),
+        }
+    )
+    if not ways or not all(map(callable, ways.values())):
+        raise StiefelError(f"rates={rates!r} choose nothing; give functions from a model to its optimizer, by names.")
+    begin = start if callable(start) else _named(start, seed)
+    with torch.random.fork_rng(), torch.enable_grad():
+        return Widths(
+            tuple(
+                _changed(name, size, _built(make, size, begin, seed), optimize, inputs, targets, steps, loss)
+                for name, optimize in ways.items()
+                for size in sizes
+            ),
+            over,
+        )
+
+
+def _changed(
+    rates: str, size: int, model: nn.Module, optimize: Optimize, inputs: Any, targets: Any, steps: int,
+    loss: Loss | None,
+) -> Change:  # fmt: skip
+    """Train a network for some steps on one batch, and see what that changed."""
+    layers = [module for _, module in weight_layers(model.named_modules())]
+    if len(layers) < 2:
+        raise StiefelError(f"make({size}) returned a network of {len(layers)} layers; it must have two or more.")
+    optimizer = optimize(model)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise StiefelError(f"rates[{rates!r}] returned a {type(optimizer).__name__}; it must return an optimizer.")
+    seen: dict[nn.Module, torch.Tensor] = {}
+
+    def see(module: nn.Module, given: Any, output: Any) -> None:
+        if (tensor := first_tensor(output)) is not None:
+            seen.setdefault(module, tensor.detach().double())
+
+    def look() -> tuple[list[torch.Tensor], torch.Tensor]:
+        seen.clear()
+        outputs = model(*positional, **named)
+        value = loss_of(loss, outputs, targets)
+        if not bool(value.isfinite()):
+            raise StiefelError(f"the loss of make({size}) is {value.item()} with rates {rates!r}; give a smaller lr.")
+        called = [seen[layer] for layer in layers if layer in seen]
+        final = first_tensor(outputs)
+        return [called[0], called[-2], called[-1] if final is None else final.detach().double()], value
+
+    positional, named = arguments(inputs)
+    hooks = [layer.register_forward_hook(see) for layer in layers]
+    try:
+        before, initial = look()
+        value = initial
+        for _ in range(steps):
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+            after, value = look()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    first, hidden, output = (new - old for new, old in zip(after, before))
+    return Change(
+        rates=rates, size=size, first=float(first.norm() / before[0].norm()),
+        hidden=float(hidden.norm() / before[1].norm()), output=float(output.square().mean().sqrt()),
+        loss=value.item() / initial.item(),
+    )  # fmt: skip
+
+
+def _sizes(what: str, sizes: Any) -> list[int]:
+    chosen = list(sizes) if isinstance(sizes, Iterable) else []
+    if not chosen or any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in chosen):
+        raise StiefelError(f"{what}={sizes!r} cannot be built; give whole numbers from 1 on, such as (10, 100, 1000).")
     return list(dict.fromkeys(chosen))
 
 
 def _starts(starts: Sequence[str] | Mapping[str, Start], seed: int) -> dict[str, Start]:
-    if isinstance(starts, Mapping):
-        by_name = dict(starts)
-    else:
-        names = [starts] if isinstance(starts, str) else list(starts)
-        by_name = {name: _named(name, seed) for name in names}
+    def named(name: str) -> Start:
+        recipe: Any = {"recipe": name} if name in ("best", "paper") else {"scheme": name}
+        return lambda model: None if name == "built" else initialize_(model, **recipe, seed=seed)
+
+    names = [starts] if isinstance(starts, str) else starts
+    by_name = dict(starts) if isinstance(starts, Mapping) else {name: named(name) for name in names}
     if not by_name or not all(callable(start) for start in by_name.values()):
         raise StiefelError(f"starts={starts!r} start nothing; give names such as 'best', or functions by their names.")
     return by_name
@@ -170,24 +362,23 @@ def _named(name: str, seed: int) -> Start:
 def _diagnosed(
     make: Callable[[int], nn.Module], depth: int, start: Start, seed: int, inputs: Any, targets: Any, loss: Loss | None
 ) -> Diagnosis:
+    return diagnose(_built(make, depth, start, seed), inputs, targets, loss=loss)
+
+
+def _built(make: Callable[[int], nn.Module], size: int, start: Start, seed: int) -> nn.Module:
     torch.manual_seed(seed)
-    model = make(depth)
+    model = make(size)
     if not isinstance(model, nn.Module):
-        raise StiefelError(f"make({depth}) returned a {type(model).__name__}; it must return a torch.nn.Module.")
+        raise StiefelError(f"make({size}) returned a {type(model).__name__}; it must return a torch.nn.Module.")
     start(model)
-    return diagnose(model, inputs, targets, loss=loss)
+    return model
 
 
 def _point(start: str, depth: int, found: Diagnosis) -> Point:
     last = Evidence(found.layers).hidden[-1]
     first, end = found.layers[0].gradient, found.layers[-1].gradient
     return Point(
-        start=start,
-        depth=depth,
-        std=last.post_std,
-        spread=last.spread,
-        active=last.active,
-        distinct=last.distinct,
+        start=start, depth=depth, std=last.post_std, spread=last.spread, active=last.active, distinct=last.distinct,
         gradient=first / end if first is not None and end else None,
         finding="" if found.healthy else found.findings[0].kind,
-    )
+    )  # fmt: skip

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,20 +18,21 @@ from torch.nn.parameter import is_lazy
 from ...core.activations import DYING
 from ...core.errors import StiefelError
 from ...health.rows import Layer
+from ...health.rule import AT_INITIALIZATION
 from ..initialize.wrappers import refuse_scripted
 from ..inputs import arguments, tensors_in
-from ..observe.observer import Observer, Seen, first_tensor
-from ..observe.statistics import norms
+from ..observe.observer import Observer, first_tensor
+from ..observe.statistics import norms, read
 from ..observe.weights import survey, weight_layers
-from .backward import Gradients, Jacobian, gradients_of, jacobians, signals_to_noise, time_axis, updates_of
+from .backward import Gradients, Step, gradients_of, step_of, time_axis
 from .diagnosis import Diagnosis
 from .ends import fit_of, inputs_of
-from .predict import Prediction, predictions
 from .setup import setup_of
 from .snapshot import unchanged
 
 Loss = Callable[[Any, Any], Tensor]
-_PREDICTED = tuple(f"predicted_{field}" for field in Prediction._fields)
+STEPS = 60
+"""On one batch, until a model counts as one that does not learn it."""
 
 
 def diagnose(
@@ -38,7 +42,6 @@ def diagnose(
     *,
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
-    probes: int = 0,
 ) -> Diagnosis:
     r"""Send one batch through `model` and say where its signal and gradient go wrong, and how to fix it.
 
@@ -54,17 +57,12 @@ def diagnose(
             the mean squared error for float targets.
         optimizer: Pass it, with targets, to measure how far its next step would move each layer's weights. A copy of
             it takes the step; it costs a second backward pass and that copy.
-        probes: How many random directions to send back from the outputs, 8 or so, to measure how far the singular
-            values of the Jacobian spread; with targets also into how many parts to cut the batch, to measure the
-            gradient's signal-to-noise ratio. Costs that many backward passes and copies of the activations, and one
-            more forward and backward pass. By default neither is measured.
 
     Returns:
         A verdict in plain sentences, and one row for each call of each layer with weights, in the order they ran.
 
     Raises:
-        StiefelError: if the model, the inputs, the targets or the loss do not fit together, or probes is 1 or less
-            than 0.
+        StiefelError: if the model, the inputs, the targets or the loss do not fit together.
 
     >>> from stiefel_init.torch import initialize_
     >>> model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -82,8 +80,6 @@ def diagnose(
         raise StiefelError("loss was given without targets; pass both, or neither.")
     if optimizer is not None and targets is None:
         raise StiefelError("optimizer was given without targets; pass both, or neither.")
-    if isinstance(probes, bool) or not isinstance(probes, int) or probes < 0 or probes == 1:
-        raise StiefelError(f"probes={probes!r} cannot show a spread; give 2 or more, or 0 to measure none.")
     modules = list(model.named_modules())
     refuse_scripted(modules, "diagnose")
     layers = weight_layers(modules)
@@ -96,29 +92,61 @@ def diagnose(
                 raise StiefelError(f"{where} belongs to a lazy layer and is uninitialized; run one forward pass first.")
             if parameter is not None and parameter.is_meta:
                 raise StiefelError(f"{where} is on the meta device and has no values; initialize the model first.")
-    with unchanged([module for _, module in modules], given), _as_written(targets is not None or probes > 0):
-        observer = Observer(layers, targets is not None or probes > 0)
+    with unchanged([module for _, module in modules], given), _as_written(targets is not None):
+        observer = Observer(layers, targets is not None)
         with observer:
             outputs = _forward(model, args, kwargs)
         if not observer.seen:
             raise StiefelError(f"no layer of {type(model).__name__} with weights ran on these inputs; is it scripted?")
-        value = None if targets is None else _loss(loss, outputs, targets)
+        value = None if targets is None else loss_of(loss, outputs, targets)
         setup = None
         if value is not None:  # before a backward pass takes its graph away
             ran = [layer.module for layer in observer.seen]
-            setup = setup_of(model, inputs, outputs, targets, value, loss or _default_loss, optimizer, ran)
-        updates = {} if value is None or optimizer is None else updates_of(optimizer, value, observer.seen)
-        spectra = jacobians(first_tensor(outputs), observer.seen, probes) if probes else []
+            setup = setup_of(model, inputs, outputs, targets, value, loss or default_loss, optimizer, ran)
+        step = Step({}) if value is None or optimizer is None else step_of(optimizer, value, observer.seen)
+        setup = None if setup is None else replace(setup, gain=step.gain)
         gradients = gradients_of(value, observer.seen, _HALF_SCALE if _is_half(outputs) else 1.0)
-        ratios: dict[nn.Module, float] = {}
-        if probes and value is not None:
-            ratios = signals_to_noise(
-                lambda x, y: _loss(loss, _forward(model, *arguments(x)), y), inputs, targets, observer.seen, probes
-            )
         fit = None if value is None else fit_of(value, first_tensor(outputs), targets, loss, inputs)
-        rows = _rows(observer, gradients, updates, Probed(spectra, ratios))
+        rows = _rows(observer, gradients, step.updates)
         curvature = _curvature(model, inputs, first_tensor(outputs)) if _is_straight(rows) else None
-    return Diagnosis(rows, inputs_of(given, observer.seen[0].module), fit, curvature, setup)
+        found = Diagnosis(rows, inputs_of(given, observer.seen[0].module), fit, curvature, setup)
+        kinds = {finding.kind for finding in (*found.findings, *found.warnings)}
+        if optimizer is None or all(AT_INITIALIZATION[kind].holds_anyway for kind in kinds - {"not finite"}):
+            return found
+        return replace(found, trial=_tried(model, inputs, targets, loss or default_loss, optimizer, found))
+
+
+def _tried(
+    model: nn.Module, inputs: Any, targets: Any, loss: Loss, optimizer: Any, found: Diagnosis
+) -> tuple[float, ...]:
+    """Before something measured is called a fault: the losses of a copy, trained on this batch until it learns."""
+    losses: list[float] = []
+    try:
+        for value in trained_on(model, inputs, targets, loss, optimizer):
+            losses.append(value)
+            if replace(found, trial=tuple(losses)).learns:
+                break
+    except Exception:  # a model that cannot be copied, or an optimizer that asks for a closure
+        return ()
+    return tuple(losses)
+
+
+def trained_on(
+    model: nn.Module, inputs: Any, targets: Any, loss: Callable[[Any, Any], Tensor],
+    optimizer: torch.optim.Optimizer | None = None, steps: int = STEPS,
+) -> Iterator[float]:  # fmt: skip
+    """The losses of a copy that is trained on this one batch, by a copy of the optimizer or by Adam at 0.001."""
+    twin, stepper = copy.deepcopy((model, optimizer))
+    stepper = stepper or torch.optim.Adam(twin.parameters(), 1e-3)
+    args, kwargs = arguments(inputs)
+    for _ in range(steps + 1):
+        stepper.zero_grad()
+        value = loss(twin(*args, **kwargs), targets)
+        yield float(value.detach())
+        if not math.isfinite(float(value.detach())):
+            return
+        value.backward()
+        stepper.step()
 
 
 def _check_inputs(given: Sequence[Tensor]) -> None:
@@ -163,9 +191,9 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__} ({text[0].rstrip('.')})" if text else type(error).__name__
 
 
-def _loss(loss: Loss | None, outputs: Any, targets: Any) -> Tensor:
+def loss_of(loss: Loss | None, outputs: Any, targets: Any) -> Tensor:
     if loss is None:
-        value = _default_loss(first_tensor(outputs), targets)
+        value = default_loss(outputs, targets)
     else:
         try:
             value = loss(outputs, targets)
@@ -179,7 +207,8 @@ def _loss(loss: Loss | None, outputs: Any, targets: Any) -> Tensor:
     return value.reshape(())
 
 
-def _default_loss(outputs: Tensor | None, targets: Any) -> Tensor:
+def default_loss(result: Any, targets: Any) -> Tensor:
+    outputs = first_tensor(result)
     if outputs is None or not isinstance(targets, Tensor):
         what = "the model's output" if outputs is None else f"targets, a {type(targets).__name__},"
         raise StiefelError(f"{what} is not a tensor of numbers; pass loss=, a function of outputs and targets.")
@@ -214,43 +243,31 @@ def _is_half(outputs: Any) -> bool:
     return first is not None and first.dtype is torch.float16
 
 
-class Probed(NamedTuple):
-    """What was measured by probes."""
-
-    jacobians: Sequence[Jacobian | None]
-    signals_to_noise: Mapping[nn.Module, float]
-
-
-def _rows(
-    observer: Observer, gradients: Sequence[Gradients], updates: Mapping[nn.Module, float], probed: Probed
-) -> tuple[Layer, ...]:
-    seen, entering, leaving = observer.seen, observer.entering.results(), observer.leaving.results()
-    bending = observer.bending.results()
+def _rows(observer: Observer, gradients: Sequence[Gradients], updates: Mapping[nn.Module, float]) -> tuple[Layer, ...]:
+    seen = observer.seen
+    (facts,) = read([observer.signal.table()])
+    numbers = observer.signal.numbers(seen, facts)
     weights = survey(dict.fromkeys(layer.module for layer in seen))
-    expected_rows = predictions(seen, gradients, weights)
     rows = []
-    for layer, gradient, jacobian in zip(seen, gradients, probed.jacobians or [None] * len(seen)):
-        mean, std, pre_spread, active, never, always = entering[id(layer)]
-        mean_after, std_after, spread, distinct = leaving[id(layer)]
-        weight, expected = weights[layer.module], expected_rows.get(id(layer))
+    for layer, gradient in zip(seen, gradients):
+        mean, std, pre_spread, active, never, always, mean_after, std_after, spread, distinct = numbers[id(layer)]
+        weight, dies = weights[layer.module], layer.activation in DYING
+        bend = 1 - (never + always) / layer.units if dies else None if layer.bend is None else float(layer.bend)
         row = Layer(
             layer=layer.name, call=layer.call, kind=type(layer.module).__name__, shape=weight.shape,
             activation=layer.activation, units=layer.units, samples=layer.samples,
             pre_mean=mean, pre_std=std, pre_spread=pre_spread, alpha=mean / std if std > 0 else None,
             active=None if layer.activation is None else active,
-            dead=int(never) if layer.activation in DYING else None, bend=_bend(layer, never + always, bending),
+            dead=int(never) if dies else None, bend=bend,
             saturated=None if layer.saturated is None else float(layer.saturated),
             post_mean=mean_after, post_std=std_after, spread=spread,
             distinct=distinct if layer.samples > 1 and distinct > 0 else None,
             gradient=gradient.output, weight_gradient=gradient.weights, common_gradient=gradient.common,
-            update=updates.get(layer.module), signal_to_noise=probed.signals_to_noise.get(layer.module),
-            jacobian=None if jacobian is None else jacobian.size,
-            jacobian_spread=None if jacobian is None else jacobian.spread,
+            update=updates.get(layer.module),
             steps=None if (x := layer.sequence) is None else x.shape[time_axis(x, layer.module)],
             first_step=gradient.first_step, zero_weights=weight.zero, row_norm=weight.row_norm, level=weight.level,
             bias_mean=weight.bias_mean, bias_std=weight.bias_std, scheme=weight.scheme,
             orthogonality_error=weight.orthogonality_error, alignment_error=weight.alignment_error,
-            **({} if expected is None else dict(zip(_PREDICTED, expected))),
         )  # fmt: skip
         rows.append(row)
     return tuple(rows)
@@ -278,10 +295,3 @@ def _curvature(model: nn.Module, inputs: Any, outputs: Tensor | None) -> float |
         other = outputs.roll(1, 0)
         off, apart = norms([between - (outputs + other) / 2, outputs - other])
     return off / apart if apart > 0 else None
-
-
-def _bend(layer: Seen, idle: float, bending: Mapping[int, Sequence[float]]) -> float | None:
-    """`Layer.bend`; `idle` counts the units that fire always or never."""
-    if layer.activation in DYING:
-        return 1 - idle / layer.units
-    return bending[id(layer)][0] if id(layer) in bending else None

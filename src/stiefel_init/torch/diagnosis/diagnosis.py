@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import html
 import json
 import math
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ...core.text import columns
 from ...health.judge import Finding, Verdict, judge
 from ...health.rows import LAYER_COLUMNS, Evidence, Fit, Inputs, Layer
 from ...health.setup import Setup
 from ..observe import frame, plots
+from ..observe.report import in_html, report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_PRINTED = {
-    "label": "layer", "shape": "weight", "activation": "activation", "pre_mean": "mean", "pre_std": "std", "alpha": "α",
-    "active": "active", "dead": "dead", "saturated": "saturated", "post_mean": "mean after", "post_std": "std after",
-    "distinct": "distinct", "gradient": "gradient", "update": "update", "signal_to_noise": "signal/noise",
-    "jacobian": "jacobian", "jacobian_spread": "σ spread", "orthogonality_error": "orth. error",
-    "alignment_error": "align. error", "predicted_pre_std": "std predicted", "predicted_active": "active predicted",
-    "predicted_gradient": "gradient predicted",
+_WORDS = {"shape": "weight", "activation": "activation"}
+_NUMBERS = {
+    "post_std": "std", "distinct": "distinct", "gradient": "gradient", "update": "update", "active": "active",
+    "dead": "dead", "saturated": "saturated", "orthogonality_error": "orth. error",
 }  # fmt: skip
 
 
@@ -57,10 +53,21 @@ class Diagnosis:
     """Where no activation seems to act: how far the network is from linear, over how far its outputs differ."""
     setup: Setup | None = None
     """How loss, targets and optimizer fit the model, if targets were given."""
+    trial: tuple[float, ...] = ()
+    """The losses of a copy that was trained on the batch, if that had to be tried."""
+
+    @property
+    def _evidence(self) -> Evidence:
+        return Evidence(self.layers, self.inputs, self.fit, self.curvature, self.setup, self.trial)
 
     @cached_property
     def _judged(self) -> Verdict:
-        return judge(Evidence(self.layers, self.inputs, self.fit, self.curvature, self.setup))
+        return judge(self._evidence)
+
+    @property
+    def learns(self) -> bool:
+        """Whether the network learned the batch when it was tried."""
+        return self._evidence.learns
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -126,39 +133,10 @@ class Diagnosis:
         return f"<Diagnosis: {len(self)} layers, {'healthy' if self.healthy else self.findings[0].kind}>"
 
     def __str__(self) -> str:
-        header, rows = self._cells()
-        return "\n".join([*self.verdict, "", *columns(header, rows, left=self._texts(header))])
+        return report(self.verdict, self.layers, _WORDS, _NUMBERS)
 
     def _repr_html_(self) -> str:
-        header, rows = self._cells()
-        texts = self._texts(header)
-        mark = "#2e7d32" if self.healthy else "#b3261e"
-        sentences = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in self.verdict)
-        named = {finding.layer for finding in self.findings}
-        body = []
-        for row in rows:
-            cells = (
-                f'<td style="text-align:{"left" if at < texts else "right"}">{html.escape(cell)}</td>'
-                for at, cell in enumerate(row)
-            )
-            weight = "bold" if row[0] in named else "normal"
-            body.append(f'<tr style="font-weight:{weight}">{"".join(cells)}</tr>')
-        return (
-            f'<div><ul style="border-left:4px solid {mark};list-style:none;padding-left:0.8em">{sentences}</ul>'
-            f'<div style="max-height:24em;overflow:auto"><table><thead><tr>'
-            f"{''.join(f'<th>{html.escape(name)}</th>' for name in header)}</tr></thead>"
-            f"<tbody>{''.join(body)}</tbody></table></div></div>"
-        )
-
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
-        """The printed columns, without empty ones."""
-        values = {name: [getattr(layer, name) for layer in self.layers] for name in _PRINTED}
-        shown = [name for name in _PRINTED if any(value is not None for value in values[name])]
-        return [_PRINTED[name] for name in shown], [list(row) for row in zip(*(map(text, values[n]) for n in shown))]
-
-    @staticmethod
-    def _texts(header: list[str]) -> int:
-        return sum(name in ("layer", "weight", "activation") for name in header)
+        return in_html(str(self), self.healthy)
 
     def plot(self) -> Figure:
         """Plot signal, active units, distinct units and gradient over the layers; predictions are lines.
@@ -170,15 +148,6 @@ class Diagnosis:
             StiefelError: if matplotlib is not installed.
         """
         return plots().of_layers(self.layers, self.findings, self.verdict[0])
-
-
-def text(value: Any) -> str:
-    """A number to three digits, in a printed table."""
-    if value is None:
-        return "—"
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    return str(value)
 
 
 def _strict(value: Any) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...health.rows import ENOUGH, Fit, Inputs
-from ..observe.statistics import double, leaving, some
+from ..observe.statistics import distinct, double, some
 
 _SAMPLES, _NUMBERS = 1024, 1 << 22  # rows looked at, fewer where there are very many features
 
@@ -29,12 +29,12 @@ def inputs_of(given: Iterable[Tensor], first: nn.Module) -> Inputs | None:
     std = rows.std(0, correction=0)
     varying = std[std > 1e-12 * rows.abs().amax().clamp(min=1e-300)]
     square = float(rows.square().mean())
-    distinct = float(leaving(rows.float().unsqueeze(0).clone())[0, 3]) if len(rows) > 1 else 0.0
+    different = float(distinct(rows.float().unsqueeze(0))) if len(rows) > 1 else 0.0
     widest, middle = (float(varying.amax()), float(varying.median())) if len(varying) else (0.0, 0.0)
     same = 1 - float(std.square().mean()) / square if square > 0 else 1.0
     return Inputs(
         mean=float(rows.mean()), std=float(rows.std(correction=0)), samples=len(rows), features=rows.shape[1],
-        largest_std=widest, median_std=middle, distinct=distinct or None, same=same,
+        largest_std=widest, median_std=middle, distinct=different or None, same=same,
     )  # fmt: skip
 
 
@@ -76,15 +76,7 @@ _DISTANCE_MODULES = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)
 
 
 def fit_of(value: Tensor, outputs: Tensor | None, targets: Any, loss: Any, inputs: Any = None) -> Fit:
-    """Compare the outputs with the targets.
-
-    Args:
-        value: The loss.
-        outputs: The model's first tensor.
-        targets: As the user gave them.
-        loss: The user's function, None for the default. Outputs are compared with targets only where it is a distance.
-        inputs: The user's, where they are a single tensor.
-    """
+    """Compare the outputs with the targets, where the loss, None for the default, is a distance."""
     is_batch = isinstance(inputs, Tensor) and inputs.is_floating_point() and inputs.ndim > 1
     told = Fit(loss=float(value.detach()), constant_loss=None, readable=readable(inputs, targets) if is_batch else None)
     if outputs is None or not isinstance(targets, Tensor) or targets.is_complex():
@@ -100,13 +92,10 @@ def fit_of(value: Tensor, outputs: Tensor | None, targets: Any, loss: Any, input
     out, aim = double(outputs.detach()), double(targets.detach())
     columns = aim.reshape(len(aim), -1) if aim.ndim > 0 else aim.reshape(1, 1)
     return replace(
-        told,
-        constant_loss=float(columns.var(0, correction=0).mean()) if squares else None,
-        output_mean=float(out.mean()),
-        output_std=float(out.std(correction=0)),
-        target_mean=float(aim.mean()),
-        target_std=float(aim.std(correction=0)),
-    )
+        told, constant_loss=float(columns.var(0, correction=0).mean()) if squares else None,
+        output_mean=float(out.mean()), output_std=float(out.std(correction=0)),
+        target_mean=float(aim.mean()), target_std=float(aim.std(correction=0)),
+    )  # fmt: skip
 
 
 @torch.no_grad()

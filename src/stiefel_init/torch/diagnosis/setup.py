@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ...core.errors import StiefelError
 from ...health.setup import Op, Setup, Targets
 from ..auditing import audit
 from ..inputs import arguments, tensors_in
@@ -56,12 +56,7 @@ def _dim(node: Any, shape: tuple[int, ...]) -> int | None:
 def tail_of(loss: Tensor, size: int | None = None) -> tuple[tuple[Op, ...], str]:
     """The operations between the last layer and the loss, the loss's own last, and the operation before these.
 
-    Also after the backward pass.
-
-    Args:
-        loss: The loss.
-        size: How many numbers the model returns. An operation on fewer or more, once that many were met, is the model's
-            inside.
+    An operation on fewer or more numbers than `size`, which the model returns, is its inside once that many were met.
     """
     ops: list[Op] = []
     node, last, met = loss.grad_fn, "", False
@@ -72,71 +67,56 @@ def tail_of(loss: Tensor, size: int | None = None) -> tuple[tuple[Op, ...], str]
             last = name
             break
         below = [function for function, _ in node.next_functions]
-        ignored = getattr(node, "_saved_ignore_index", None)
+        ignored, weight = (getattr(node, f"_saved_{what}", None) for what in ("ignore_index", "weight"))
         ops.append(
             Op(
                 name, shape, _dim(node, shape), getattr(node, "_saved_reduction", None),
                 None if ignored is None else ignored - (1 << 64) if ignored >= 1 << 63 else ignored,
-                _weights(node), name in _ORDERED and len(below) > 1 and below[0] is None,
+                tuple(weight.tolist()) if isinstance(weight, Tensor) and weight.ndim == 1 else (),
+                name in _ORDERED and len(below) > 1 and below[0] is None,
             )
         )  # fmt: skip
         node = next((function for function in below if function is not None), None)
     return tuple(reversed(ops)), last
 
 
-def _weights(node: Any) -> tuple[float, ...]:
-    """What a loss weights its classes with; nothing after the backward pass."""
-    try:
-        weight = getattr(node, "_saved_weight", None)
-    except RuntimeError:
-        return ()
-    return tuple(weight.detach().flatten().tolist()) if isinstance(weight, Tensor) and weight.ndim == 1 else ()
+@dataclass
+class Graph:
+    """What the loss's gradient passes on its way to the leaves."""
 
-
-class Graph(NamedTuple):
-    """What is between parameters and loss."""
-
-    leaves: list[Tensor]
-    """The tensors that the loss's gradient reaches."""
-    softmaxes: list[Op]
-    pairs: list[tuple[str, str]]
+    leaves: list[Tensor] = field(default_factory=list)
+    softmaxes: list[Op] = field(default_factory=list)
+    pairs: list[tuple[str, str]] = field(default_factory=list)
     """Activations that follow each other directly."""
-    single: int
+    single: int = 0
     """Normalizations over one number."""
 
 
 def graph_of(loss: Tensor) -> Graph:
     """All that the loss's gradient passes."""
     stack: list[tuple[Any, str]] = [(loss.grad_fn, "")]
-    seen: set[Any] = set()
-    leaves: list[Tensor] = []
-    softmaxes: list[Op] = []
-    pairs: list[tuple[str, str]] = []
-    single = 0
+    seen: set[Any] = {None}
+    found = Graph()
     while stack:
         node, reader = stack.pop()
-        if node is None or node in seen:
+        if node in seen:
             continue
         seen.add(node)
         name = _name(node)
         if hasattr(node, "variable"):
-            leaves.append(node.variable)
+            found.leaves.append(node.variable)
         elif name in ("Softmax", "LogSoftmax"):
-            shape = _shape(node)
-            softmaxes.append(Op(name, shape, _dim(node, shape), reader=reader, peak=_peak(node, _dim(node, shape))))
+            dim = _dim(node, _shape(node))
+            found.softmaxes.append(Op(name, _shape(node), dim, reader=reader, peak=_peak(node, dim)))
         if name in _SQUASHING and reader in _SQUASHING:
-            pairs.append((name, reader))
-        single += _is_single(node, name)
+            found.pairs.append((name, reader))
+        if name == "NativeLayerNorm":
+            found.single += math.prod(node._saved_normalized_shape) == 1
+        if name == "NativeGroupNorm":
+            found.single += node._saved_C * node._saved_HxW == node._saved_group
         reader = reader if name in _RESHAPES else name
         stack += [(below, reader) for below, _ in node.next_functions]
-    return Graph(leaves, softmaxes, pairs, single)
-
-
-def _is_single(node: Any, name: str) -> bool:
-    """Whether a normalization takes the mean of one number from it."""
-    if name == "NativeLayerNorm":
-        return math.prod(node._saved_normalized_shape) == 1
-    return name == "NativeGroupNorm" and node._saved_C * node._saved_HxW == node._saved_group
+    return found
 
 
 def _peak(node: Any, dim: int | None) -> float | None:
@@ -187,20 +167,13 @@ def _targets(targets: Any) -> Targets | None:
     most = int(counts.argmax())
     rows = values.double().reshape(len(values) if values.ndim else 1, -1)
     return Targets(
-        shape=tuple(values.shape),
-        whole=not values.is_floating_point(),
-        low=float(distinct[0]),
-        high=float(distinct[-1]),
-        distinct=len(distinct),
-        majority=float(counts[most]) / values.numel(),
-        usual=float(distinct[most]),
-        counts=_counts(values),
+        shape=tuple(values.shape), whole=not values.is_floating_point(), low=float(distinct[0]),
+        high=float(distinct[-1]), distinct=len(distinct), majority=float(counts[most]) / values.numel(),
+        usual=float(distinct[most]), counts=_counts(values), padding=_padding(values),
         several=rows.shape[1] > 1 and distinct.tolist() == [0, 1] and not bool((rows.sum(1) == 1).all()),
-        negative=float((rows < 0).double().mean()),
-        above=float((rows > 1).double().mean()),
+        negative=float((rows < 0).double().mean()), above=float((rows > 1).double().mean()),
         beyond=float((rows.abs() > 1).double().mean()),
-        padding=_padding(values),
-    )
+    )  # fmt: skip
 
 
 def _counts(targets: Tensor) -> tuple[int, ...]:
@@ -242,27 +215,10 @@ def _is_blind(loss: Callable[[Any, Any], Tensor], outputs: Any, targets: Any, va
 
 
 def setup_of(
-    model: nn.Module,
-    inputs: Any,
-    outputs: Any,
-    targets: Any,
-    value: Tensor,
-    loss: Callable[[Any, Any], Tensor],
-    optimizer: torch.optim.Optimizer | None,
-    ran: Collection[nn.Module],
-) -> Setup:
-    """What the loss's graph, the optimizer and the modules tell.
-
-    Args:
-        model: The model.
-        inputs: As the user gave them.
-        outputs: What the model made of them.
-        targets: As the user gave them.
-        value: The loss, before its backward pass.
-        loss: The function.
-        optimizer: If there is one.
-        ran: The layers that took part.
-    """
+    model: nn.Module, inputs: Any, outputs: Any, targets: Any, value: Tensor, loss: Callable[[Any, Any], Tensor],
+    optimizer: torch.optim.Optimizer | None, ran: Collection[nn.Module],
+) -> Setup:  # fmt: skip
+    """What the graph of the loss's `value`, the optimizer and the modules tell; `ran` are the layers that took part."""
     modules, parameters = list(model.named_modules()), list(model.named_parameters())
     names = {id(parameter): name for name, parameter in parameters}
     given = list(tensors_in(inputs))
@@ -276,37 +232,24 @@ def setup_of(
     norms = {name: module for name, module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)}
     dropouts = {name: module for name, module in modules if isinstance(module, nn.modules.dropout._DropoutNd)}
     momenta = {name: module.momentum for name, module in norms.items() if module.momentum is not None}
-    mixed = mixing(model, inputs, targets, first)
     return Setup(
-        tail=tail,
-        last=last,
-        softmaxes=tuple(graph.softmaxes),
-        outputs=None if first is None else tuple(first.shape),
-        targets=_targets(targets),
-        blind=_is_blind(loss, outputs, targets, float(value.detach())),
+        tail=tail, last=last, softmaxes=tuple(graph.softmaxes), outputs=None if first is None else tuple(first.shape),
+        targets=_targets(targets), blind=_is_blind(loss, outputs, targets, float(value.detach())),
         zeros=0.0 if first is None or not first.numel() else float((first.detach() == 0).double().mean()),
-        parameters=len(names),
-        hidden=tuple(_hidden(modules, names)),
+        parameters=len(names), hidden=tuple(_hidden(modules, names)),
         unregistered=sum(isinstance(leaf, nn.Parameter) and id(leaf) not in names for leaf in graph.leaves),
-        frozen=frozen,
+        frozen=frozen, last_frozen=next((not p.requires_grad for _, p in parameters[::-1] if p.ndim > 1), False),
+        fresh=_fresh(model) if frozen else (), repeated=_repeated(modules),
         unreached=tuple(name for name, p in trained if id(p) not in reached and id(p) in running),
-        repeated=_repeated(modules),
-        standardizes=_standardizes(modules),
+        standardizes=_standardizes(modules), single=graph.single, pairs=tuple(graph.pairs),
         evaluating=tuple(n for n, m in (norms | dropouts).items() if not m.training) if model.training else (),
         dropout=max((float(module.p) for module in dropouts.values()), default=0.0),
-        examples=len(given[0]) if given and given[0].ndim else 1,
-        normalized=tuple(norms),
+        examples=len(given[0]) if given and given[0].ndim else 1, normalized=tuple(norms),
         memory=max(momenta.values(), default=None),
         untracked=tuple(name for name, momentum in momenta.items() if momentum == 0),
-        fresh=_fresh(model) if frozen else (),
-        single=graph.single,
-        pairs=tuple(graph.pairs),
-        drops=mixed.drops,
-        remembers=mixed.remembers,
-        mixes=mixed.moved,
-        leaks=leaking(model, inputs, targets),
+        leaks=leaking(model, inputs, targets), **mixing(model, inputs, targets),
         **({} if optimizer is None else _optimized(optimizer, trained, reached, names.keys())),
-    )
+    )  # fmt: skip
 
 
 def _fresh(model: nn.Module) -> tuple[str, ...]:
@@ -317,10 +260,7 @@ def _fresh(model: nn.Module) -> tuple[str, ...]:
     frozen = [name for name, p in model.named_parameters() if not p.requires_grad and p.numel() >= _TELLING]
     if not frozen:
         return ()
-    try:
-        known = {row.name: row.law for row in audit(model)}
-    except StiefelError:
-        return ()
+    known = {row.name: row.law for row in audit(model)}
     return tuple(name for name in frozen if "(" in known.get(name, ""))
 
 
@@ -330,7 +270,6 @@ def _optimized(
     reached: set[int],
     own: Collection[int],
 ) -> dict[str, Any]:
-    """What the optimizer holds."""
     groups = optimizer.param_groups
     held = {id(parameter) for group in groups for parameter in group["params"]}
     known = reached | set(own)
@@ -338,6 +277,7 @@ def _optimized(
         "optimizer": type(optimizer).__name__,
         "optimized": len(held & known),
         "stale": len(held - known),
+        "warms_up": any(group["lr"] < group.get("initial_lr", 0.0) for group in groups if "lr" in group),
         "unoptimized": tuple(name for name, p in trained if id(p) in reached and id(p) not in held),
         "momentum": max(
             (float(group.get("momentum") or group.get("betas", (0.0,))[0]) for group in groups), default=0.0
@@ -371,7 +311,6 @@ class _Dropped(TorchFunctionMode):
 
 
 def _with(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The inputs with each tensor changed."""
     if isinstance(inputs, Tensor):
         return change(inputs)
     if isinstance(inputs, Mapping):
@@ -382,7 +321,6 @@ def _with(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def _is_time_first(model: nn.Module, targets: Any) -> bool:
-    """Whether the first dimension may be time: layers that say so, and targets for every step."""
     first = any(getattr(module, "batch_first", True) is False for module in model.modules())
     return first and isinstance(targets, Tensor) and targets.ndim > 1
 
@@ -411,52 +349,31 @@ def _moved(one: Tensor, other: Tensor, size: float) -> float:
     return float((other.double() - one.double()).abs().amax()) / size if size > 0 and one.numel() else 0.0
 
 
-class Mixing(NamedTuple):
-    """What a few examples in evaluation mode tell."""
-
-    moved: float | None = None
-    """How far the outputs of other examples move when one is changed, over their size."""
-    remembers: bool = False
-    drops: bool = False
-    """Whether dropout drops."""
-
-
 @torch.no_grad()
-def mixing(model: nn.Module, inputs: Any, targets: Any, known: Tensor | None) -> Mixing:
+def mixing(model: nn.Module, inputs: Any, targets: Any) -> dict[str, Any]:
     """Change one example: do the outputs of others move?
 
-    In evaluation mode, where batch normalization and dropout keep examples apart. None where it cannot be asked:
-    outputs that are not one for each example, inputs of several lengths. A model that gives other outputs for the same
-    inputs and the same random numbers remembers those before. `known` are its outputs for all inputs.
+    In evaluation mode, where batch normalization and dropout keep examples apart. Nothing is told where it cannot be
+    asked: outputs that are not one for each example, inputs of several lengths. A model that gives other outputs for
+    the same inputs and the same random numbers remembers those before.
     """
     given = list(tensors_in(inputs))
     count = len(given[0]) if given and given[0].ndim else 0
     if count < _FEW or any(t.ndim < 1 or len(t) != count for t in given) or _is_time_first(model, targets):
-        return Mixing()
+        return {}
     if not isinstance(targets, Tensor) or targets.ndim < 1 or len(targets) != count:
-        return Mixing()
+        return {}
     few = _with(inputs, lambda t: t[:_FEW])
-
-    def changed(tensor: Tensor) -> Tensor:
-        other = tensor[:_FEW].clone()
-        other[0] = tensor[-1]
-        return other
-
-    one, others = None if known is None or known.ndim < 1 else known.detach()[:_FEW], _with(inputs, changed)
-    if one is not None and (outputs := _runs(model, others)) is not None and outputs[0].shape == one.shape:
-        size = float(one.double().std()) if one.numel() > 1 else 0.0
-        if size > 0 and (moved := _moved(one[1:], outputs[0][1:], size)) <= _ROUNDING:
-            return Mixing(moved)
-    # Other modes, random numbers or a memory may make the difference too.
+    others = _with(inputs, lambda t: torch.cat([t[-1:], t[1:_FEW]]))
     with _Dropped() as dropped:
         outputs = _runs(model, few, few, others)
     if outputs is None or any(len(output) != _FEW for output in outputs):
-        return Mixing()
+        return {}
     one, same, other = outputs
     size = float(one.double().std()) if one.numel() > 1 else 0.0
     if _moved(one, same, size) > _ROUNDING:
-        return Mixing(None, True, dropped.seen)
-    return Mixing(_moved(one[1:], other[1:], size) if size > 0 else None, False, dropped.seen)
+        return {"remembers": True, "drops": dropped.seen}
+    return {"mixes": _moved(one[1:], other[1:], size) if size > 0 else None, "drops": dropped.seen}
 
 
 @torch.no_grad()

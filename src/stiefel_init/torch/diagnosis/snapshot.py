@@ -21,11 +21,10 @@ def unchanged(modules: Sequence[nn.Module], tensors: Iterable[Tensor]) -> Iterat
     """
     attributes = [vars(module) for module in modules]
     dicts = attributes + [value for state in attributes for value in state.values() if isinstance(value, dict)]
-    saved = [(state, dict(state) if state else None) for state in dicts]  # most are empty
+    saved = [(state, dict(state)) for state in dicts]
     kinds = (state[name] for state in attributes for name in ("_parameters", "_buffers"))
     held = list({id(tensor): tensor for kind in kinds for tensor in kind.values() if tensor is not None}.values())
-    grads = [tensor.grad if tensor.is_leaf else None for tensor in held]
-    values = [_Values(group) for group in _alike(held)]
+    kept = [(tensor, tensor.detach().clone(), tensor.grad if tensor.is_leaf else None) for tensor in held]
     numbers, python = np.random.get_state(), random.getstate()  # noqa: NPY002 - the user's model may draw from it
     devices = {tensor.device for tensor in (*held, *tensors) if tensor.device.type == "cuda"}
     try:
@@ -36,49 +35,12 @@ def unchanged(modules: Sequence[nn.Module], tensors: Iterable[Tensor]) -> Iterat
             yield
     finally:
         for state, before in saved:
-            if before is not None:
-                state.clear()
-                state.update(before)
-            elif state:
-                state.clear()
-        for group in values:
-            group.put_back()
-        for tensor, grad in zip(held, grads):
+            state.clear()
+            state.update(before)
+        for tensor, values, grad in kept:
+            if not torch.equal(tensor, values):
+                tensor.data.copy_(values)
             if tensor.is_leaf:
                 tensor.grad = grad
         np.random.set_state(numbers)  # noqa: NPY002
         random.setstate(python)
-
-
-def _alike(tensors: Iterable[Tensor]) -> Iterable[list[Tensor]]:
-    """Groups whose values fit into one flat tensor."""
-    groups: dict[object, list[Tensor]] = {}
-    for tensor in tensors:
-        plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided
-        groups.setdefault((tensor.dtype, tensor.device) if plain else id(tensor), []).append(tensor)
-    return groups.values()
-
-
-class _Values:
-    """The values of tensors of one dtype and device, copied, compared and put back all at once: models have many."""
-
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self._tensors = tensors
-        self._copy = self._flat()
-
-    def _flat(self) -> Tensor:
-        if len(self._tensors) == 1:
-            return self._tensors[0].detach().clone()
-        return torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors])
-
-    def put_back(self) -> None:
-        with torch.no_grad():
-            if torch.equal(self._flat(), self._copy):
-                return
-            if len(self._tensors) == 1:
-                self._tensors[0].data.copy_(self._copy)
-                return
-            parts = self._copy.split([tensor.numel() for tensor in self._tensors])
-            for tensor, part in zip(self._tensors, parts):
-                if not torch.equal(tensor.detach().reshape(-1), part):
-                    tensor.data.copy_(part.view_as(tensor))

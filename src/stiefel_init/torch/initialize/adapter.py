@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
@@ -19,6 +20,7 @@ from ...core import validate as _validate
 from ...core.check import tolerance
 from ...core.errors import StiefelError
 from ...core.sample import Member
+from ...recipe.author import follows_pattern
 from ...recipe.initialize import AN_EMBEDDING, Adapter, Options, Patterns, RecipeName, initialize
 from ...recipe.layers import ZEROS, Constant, Conv, Layer, Leave, Matrices, Rule
 from ...recipe.one_scheme import needs_roles
@@ -27,10 +29,11 @@ from ...recipe.roles import Roles
 from ...recipe.rules import Draw
 from ...recipe.trace import Flow
 from ...schemes import Scheme, SchemeName, Stiefel
-from ..inputs import tensors_in
+from ..inputs import shapes, tensors_in
 from ..sampling import tensors
 from .apply import Planned, apply_plan, fill_all, materialize_, memory_device
 from .calibrate import calibrate_, check, restored_on_failure
+from .examples import examples
 from .layers import EMBEDDINGS, RULED_BY_SHAPE, held_by, is_normalization, rule
 from .parameters import TorchRef, is_uninitialized, modules_of, parameters_of
 from .sharded import check_placements, is_sharded, reshard
@@ -92,11 +95,11 @@ def initialize_(
 
     >>> model = nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
     >>> print(initialize_(model, seed=0))
-    parameter  shape      what is done    orthonormal  why
-    0.weight   (64, 784)  stiefel 64×784  rows         stem: reads the input (as torch.fx reads it)
-    0.bias     (64,)      zeros           —
-    2.weight   (10, 64)   centred 10×64   rows         head: makes the output (as torch.fx reads it)
-    2.bias     (10,)      zeros           —
+    parameter  shape      what is done               orthonormal  why
+    0.weight   (64, 784)  orthogonal 64×784 × 0.577  rows         stem: reads the input (torch.fx)
+    0.bias     (64,)      offsets 0.0206 64×1        —            set the units apart
+    2.weight   (10, 64)   centred 10×64 × 0.577      rows         head: makes the output (torch.fx)
+    2.bias     (10,)      offsets 0.0722 10×1        —            set the units apart
     """
     if not isinstance(model, nn.Module):
         raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
@@ -148,13 +151,27 @@ class TorchAdapter(Adapter[TorchRef]):
             for ref in self.parameters
             if ref.leaf != "bias" and math.prod(ref.shape) == max(ref.shape, default=1)
         }
+        flow, how = self._flow(weights, gains, inputs)
+        if flow is not None:  # a parametrization is known, and takes what is assigned to it
+            flow.altered -= {streams[ref.key] for ref in self.parameters if ref.parametrization is not None}
+        return flow, how
+
+    def _flow(self, weights: Mapping[int, str], gains: Mapping[int, str], inputs: Any) -> tuple[Flow | None, str]:
         # A model without values runs on none, and FSDP shows other tensors than its parameters while it runs.
+        model = unwrapped(self.model)
         runs = not any(ref.empty for ref in self.parameters) or any(x.is_meta for x in tensors_in(inputs))
         if inputs is not None and runs:
-            watched = watch(unwrapped(self.model), inputs, weights, gains)
+            watched = watch(model, inputs, weights, gains)
             if watched.reads or not weights:
                 return watched, "traced"
-        return read(unwrapped(self.model), weights, gains), "as torch.fx reads it"
+        found = read(model, weights, gains)
+        if (found is None or found.opaque) and not any(is_sharded(ref.tensor) for ref in self.parameters):
+            for example in examples(model):
+                with suppress(Exception), warnings.catch_warnings(action="ignore"):  # a guess that does not fit
+                    watched = watch(model, example, weights, gains)
+                    if watched.reads:
+                        return watched, f"traced with {shapes(example)}"
+        return found, "torch.fx"
 
     def ordered(self) -> Iterable[TorchRef]:
         layers = nn.Linear, nn.modules.conv._ConvNd
@@ -168,6 +185,30 @@ class TorchAdapter(Adapter[TorchRef]):
             return None
         return held if parameter.heads is None else replace(held, heads=parameter.heads)
 
+    @cached_property
+    def sizes(self) -> Mapping[Hashable, float]:
+        refs = [ref for ref in {ref.key: ref for ref in self.parameters}.values() if _has_values(ref.tensor)]
+        plain, split = ([ref for ref in refs if is_sharded(ref.tensor) is sharded] for sharded in (False, True))
+        norms = list(torch._foreach_norm([ref.tensor.detach() for ref in plain])) if plain else []
+        norms += [torch.linalg.vector_norm(ref.tensor.detach()).full_tensor() for ref in split]
+        sizes = torch.stack([norm.double() for norm in norms]).tolist() if norms else []
+        return {ref.key: size / math.sqrt(ref.tensor.numel()) for ref, size in zip([*plain, *split], sizes)}
+
+    @cached_property
+    def patterned(self) -> Collection[Hashable]:
+        """Of matrices the first rows tell; of vectors, those that begin with two equal entries are looked at."""
+        refs = {ref.key: ref for ref in self.parameters if _has_values(ref.tensor) and not is_sharded(ref.tensor)}
+        known = [(key, ref.tensor.detach()) for key, ref in refs.items() if ref.tensor.numel() > 1]
+        rows = [(key, x[: max(1, _LOOKED_AT // x[0].numel())]) for key, x in known if x.ndim > 1]
+        vectors = [(key, x) for key, x in known if x.ndim == 1]
+        if not known:
+            return ()
+        parts = [[x.count_nonzero() / x.numel() for _, x in rows], [x[0] == x[1] for _, x in vectors]]
+        told = torch.stack([each.float() for part in parts for each in part]).tolist()
+        sparse = {key for (key, _), share in zip(rows, told) if 0 < share < 0.5}
+        alike = [(key, x) for (key, x), same in zip(vectors, told[len(rows) :]) if same]
+        return sparse | {key for key, x in alike if follows_pattern(x.float().cpu().numpy())}
+
     def bias_of(self, parameter: TorchRef) -> Hashable:
         bias = parameter.module._parameters.get("bias")
         return None if bias is None else self._keys[id(bias)]
@@ -178,7 +219,7 @@ class TorchAdapter(Adapter[TorchRef]):
         look = None if zero or owner is not parameter else _look(parameter)
         known = self._alike.get(look)
         if known is None:
-            known = _rule(parameter, owner, options.scheme or Stiefel(), options.conv, zero=zero)
+            known = _rule(parameter, owner, options, zero=zero)
             if look is not None:
                 self._alike[look] = known
         return known
@@ -205,6 +246,15 @@ class TorchAdapter(Adapter[TorchRef]):
                     calibrate_(self.model, calibrated, drawn, inputs, stems, seed)
 
 
+_LOOKED_AT = 4096  # entries of a matrix
+
+
+def _has_values(tensor: Tensor) -> bool:
+    usual = type(tensor) in (nn.Parameter, Tensor) or is_sharded(tensor)
+    usual = usual and tensor.layout is torch.strided and tensor.is_floating_point()
+    return usual and not tensor.is_meta and tensor.numel() > 0
+
+
 def _look(ref: TorchRef) -> Hashable:
     """All that decides the rule of a parameter of a usual layer; None where more does."""
     kind, leaf, tensor, key = type(ref.module), ref.leaf, ref.tensor, ref.key
@@ -215,9 +265,9 @@ def _look(ref: TorchRef) -> Hashable:
     return kind, leaf, ref.shape, tensor.dtype, tensor.requires_grad, tensor.is_contiguous(), tensor.is_inference()
 
 
-def _rule(ref: TorchRef, owner: TorchRef, scheme: Scheme, conv: Conv, *, zero: bool) -> Rule:
+def _rule(ref: TorchRef, owner: TorchRef, options: Options, *, zero: bool) -> Rule:
     """What a parameter holds, as the parameter `owner` of an embedding if it is one; `zero` where it is to be zero."""
-    name, tensor = ref.name, ref.tensor
+    name, tensor, scheme, conv = ref.name, ref.tensor, options.scheme or Stiefel(), options.conv
     usual = type(tensor) is nn.Parameter
     if not usual and is_uninitialized(tensor):
         raise StiefelError(
@@ -235,6 +285,8 @@ def _rule(ref: TorchRef, owner: TorchRef, scheme: Scheme, conv: Conv, *, zero: b
     chosen = ZEROS if zero else rule(module, leaf, ref.shape, conv, entrywise=scheme.entrywise)
     if isinstance(chosen, Leave) and chosen.reason == AN_EMBEDDING.reason and scheme.embeds:
         chosen = chosen.otherwise
+    if chosen is None and is_normalization(module):
+        return Leave("a normalization")
     if chosen is None:
         return Leave(f"no rule for parameters of {type(module).__name__}")
     if isinstance(chosen, Leave):
@@ -252,7 +304,12 @@ def _rule(ref: TorchRef, owner: TorchRef, scheme: Scheme, conv: Conv, *, zero: b
     if not (tensor.requires_grad if steps is None else any(each.requires_grad for each in steps.parameters())):
         return Leave("frozen: requires_grad is False")
     if steps is not None:
-        _check_parametrization(ref, chosen, scheme)
+        try:
+            _check_parametrization(ref, chosen, scheme)
+        except StiefelError:
+            if options.scheme is not None or tensor.is_meta:
+                raise
+            return Leave("its parametrization does not give back what is assigned")
     return chosen
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 
+import torch
 from torch import Tensor, nn
 
 from ...recipe.layers import ONES, ZEROS, Constant, Conv, Layer, Leave, Matrices, Rule, Shape, matrices_of
@@ -100,8 +102,23 @@ _NORMS = nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm
 
 
 def is_normalization(module: nn.Module) -> bool:
-    """Whether a module is one of torch's normalization layers."""
-    return isinstance(module, _NORMS)
+    """Whether a module normalizes: one of torch's layers, one that is called so, or one that takes no heed of size."""
+    if isinstance(module, _NORMS):
+        return True
+    kind = type(module)
+    own = [parameter for parameter in module._parameters.values() if parameter is not None]
+    if module._modules or kind.__module__.startswith("torch.") or any(each.ndim != 1 for each in own):
+        return False
+    if "norm" in kind.__name__.lower():
+        return True
+    size = max((len(each) for each in own), default=0)
+    if size < 2 or any(each.is_meta or len(each) not in (1, size) for each in own):
+        return False
+    x = torch.linspace(-1, 2, 2 * size, device=own[0].device, dtype=own[0].dtype).view(2, size)
+    with suppress(Exception), torch.no_grad():  # whatever a forward wants
+        one, three = module.forward(x), module.forward(3 * x)
+        return bool(one.std() > 0) and bool(torch.allclose(one, three, rtol=1e-2, atol=1e-3))
+    return False
 
 
 _KINDS: tuple[tuple[tuple[type[nn.Module], ...], Callable[[nn.Module, str, Shape], Held]], ...] = (

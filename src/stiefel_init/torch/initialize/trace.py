@@ -20,8 +20,18 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ...core.errors import StiefelError
 from ...recipe.trace import INPUT, LAYERS, Flow, Signal, join
 from ..inputs import arguments, plain, shapes, tensors_in
+from .layers import is_normalization
 
 _VIEWS = frozenset({"getitem", "select", "view", "reshape", "squeeze", "unsqueeze", "expand", "to", "expandas"})
+_SAME = _VIEWS | {
+    "get", "transpose", "permute", "t", "mt", "swapaxes", "swapdims", "movedim", "flatten", "unflatten",
+    "reshapeas", "viewas", "contiguous", "clone", "detach", "chunk", "split", "unbind", "narrow", "cat", "stack",
+    "float", "half", "bfloat16", "double", "type", "typeas", "getattr", "requiresgrad",
+}  # fmt: skip
+"""What leaves the entries of a weight as they are."""
+_OF_PARAMETERS = frozenset({"linear", "conv1d", "conv2d", "conv3d", "embedding"})
+"""Layers that also read what is the same for all inputs: learned queries, or positions."""
+_TRANSPOSES: dict[Any, str] = {getattr(Tensor, name).__get__: name for name in ("T", "mT", "H", "mH")}
 _FACTS = frozenset({"shape", "size", "dim", "ndim", "dtype", "device", "numel"})  # known of a tensor, but no signal
 
 
@@ -42,7 +52,8 @@ def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str] 
         """Goes into everything but layers, without their hooks."""
 
         def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-            return isinstance(m, _LEAVES) or super().is_leaf_module(m, module_qualified_name)
+            layer = isinstance(m, _LEAVES) and type(m).forward.__module__.startswith("torch.")
+            return layer or is_normalization(m) or super().is_leaf_module(m, module_qualified_name)
 
         def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
             return super().call_module(m, m.forward, args, kwargs)
@@ -57,7 +68,7 @@ def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str] 
     except Exception:  # whatever a forward does that a symbol cannot
         return None
     flow, signals, held = Flow(), dict[Any, Signal | None](), dict[Any, tuple[str, ...]]()
-    sort = _Sorter(weights, gains)
+    sort, altered = _Sorter(weights, gains), set[Any]()
 
     for node in graph.nodes:
         inputs = [signal for other in node.all_input_nodes if (signal := signals.get(other)) is not None]
@@ -69,14 +80,27 @@ def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str] 
             held[node] = sort.names(tensor)
         elif node.op == "call_module":
             module = model.get_submodule(node.target)
-            signals[node] = _through(flow, module, join(inputs), weights, gains) if inputs else None
+            known = inputs or [Signal(frozenset())] * isinstance(
+                module, nn.Linear | nn.modules.conv._ConvNd | nn.Embedding
+            )
+            signals[node] = _through(flow, module, join(known), weights, gains) if known else None
         elif node.op in ("call_function", "call_method"):
             name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+            if using and not inputs and node.op == "call_function" and name in _OF_PARAMETERS:
+                inputs = [Signal(frozenset())]
             if using and not inputs:
                 held[node] = sort.kept(name, using)
+                if sort.alters(name) or not altered.isdisjoint(node.all_input_nodes):
+                    altered.add(node)
             elif name not in _FACTS and not (name == "getattr" and node.args[1] in _FACTS):
+                name = str(node.args[1]) if name == "getattr" else name
                 turns = _swaps_axes(name, node.args[1:])
-                signals[node] = flow.call(name, inputs, sort.weights(using), turns=turns, gains=sort.gains(using))
+                name = _meaning(name, node.args, node.kwargs)
+                factor = _factor(name, [_number(each, model) for each in node.args])
+                flow.altered |= {each for other in altered.intersection(node.all_input_nodes) for each in held[other]}
+                signals[node] = flow.call(
+                    name, inputs, sort.weights(using), turns=turns, gains=sort.gains(using), factor=factor
+                )
         elif node.op == "output":
             flow.returned = inputs
     return flow
@@ -98,6 +122,10 @@ class _Sorter:
     def gains(self, using: Iterable[str]) -> list[str]:
         return [name for name in dict.fromkeys(using) if name in self._gains]
 
+    def alters(self, function: str) -> bool:
+        """Whether a tensor that a function makes of weights holds other values than they do."""
+        return function.replace("_", "").lower() not in _SAME
+
     def kept(self, function: str, using: Iterable[str]) -> tuple[str, ...]:
         """What a tensor that a function computes stands for: a gain only as long as it is zero where that is."""
         views = function.replace("_", "").lower() in _VIEWS
@@ -106,6 +134,8 @@ class _Sorter:
 
 def _swaps_axes(name: str, options: Sequence[Any], rank: int | None = None) -> bool:
     """Whether a function puts another axis last; without the `rank`, an exchange of the second and third does."""
+    if name in _TRANSPOSES.values():
+        return True
     axes = tuple(options[0]) if options and isinstance(options[0], tuple | list) else tuple(options)
     if not axes or not all(type(axis) is int for axis in axes):
         return False
@@ -116,6 +146,28 @@ def _swaps_axes(name: str, options: Sequence[Any], rank: int | None = None) -> b
     if rank is None:
         return -1 in axes or set(axes) == {1, 2}
     return rank - 1 in {axis % rank for axis in axes}
+
+
+def _meaning(name: str, args: Sequence[Any], options: Mapping[str, Any]) -> str:
+    """The name of a function, by what it is called with: from 0 on, `hardtanh` is a rectifier."""
+    low = args[1] if len(args) > 1 else options.get("min_val", -1)
+    return "relu6" if name.rstrip("_") == "hardtanh" and low == 0 else name
+
+
+def _factor(name: str, args: Sequence[Any]) -> float:
+    """The number that a signal is multiplied by; 1 if that is not known."""
+    if name not in ("mul", "rmul", "__mul__", "__rmul__", "multiply", "div", "truediv", "__truediv__", "imul", "mul_"):
+        return 1.0
+    numbers = [float(each) for each in args if isinstance(each, int | float) and each]
+    return 1.0 if len(numbers) != 1 else 1 / numbers[0] if "div" in name else numbers[0]
+
+
+def _number(value: Any, model: nn.Module | None = None) -> Any:
+    """An argument; of a tensor of one entry, its value, and of a node of the graph that gets one from the model."""
+    if model is not None and getattr(value, "op", "") == "get_attr":
+        value = _attribute(model, value.target)
+    one = isinstance(value, Tensor) and not value.requires_grad and not value.is_meta and value.numel() == 1
+    return value.item() if one else value
 
 
 def _chain(model: nn.Module) -> list[nn.Module] | None:
@@ -152,7 +204,10 @@ def _through(
     kind, mine = _kind(type(module)), _named(module, weights)  # type: ignore[arg-type]
     if not mine and module._modules and kind not in LAYERS and any(id(p) in weights for p in module.parameters()):
         # A block, such as an encoder layer: its inner flow stays unknown.
+        flow.opaque = True
         return Signal(frozenset({f"{type(module).__name__} {id(module)}"}), merged=True)
+    if is_normalization(module) and not type(module).__module__.startswith("torch."):
+        kind = normalization_of(module)
     scales = [name] if (name := gains.get(id(module._parameters.get("weight")))) else []
     return flow.call(kind, [signal], mine, gains=scales) or signal
 
@@ -190,6 +245,11 @@ def _attribute(model: nn.Module, path: str) -> Any:
     return value
 
 
+def normalization_of(module: nn.Module) -> str:
+    """What a normalization of someone's own is called in a flow."""
+    return "batch_norm" if "batchnorm" in type(module).__name__.lower() else "layer_norm"
+
+
 def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str], gains: Mapping[int, str] | None = None) -> Flow:
     """The flow through the model as it runs on example inputs, once; the model is as before afterwards.
 
@@ -205,7 +265,13 @@ def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str], gains: Mapp
     watcher = _Watcher(weights, gains or {})
     for tensor in tensors_in(inputs):
         watcher.signals[tensor] = Signal(frozenset({INPUT}))
-    result = runs_undisturbed(model, inputs, watcher)
+    foreign = [module for module in model.modules() if not type(module).__module__.startswith("torch.")]
+    hooks = [module.register_forward_hook(watcher.normalized) for module in foreign if is_normalization(module)]
+    try:
+        result = runs_undisturbed(model, inputs, watcher)
+    finally:
+        for hook in hooks:
+            hook.remove()
     watcher.flow.returned = [
         signal for leaf in tensors_in(plain(result)) if (signal := watcher.signals.get(leaf)) is not None
     ]
@@ -245,6 +311,7 @@ class _Watcher(TorchFunctionMode):
         self.sort = _Sorter(weights, gains)
         self.signals: Any = WeakTensorKeyDictionary()
         self.computed: Any = WeakTensorKeyDictionary()
+        self.altered: Any = WeakTensorKeyDictionary()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -253,19 +320,33 @@ class _Watcher(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         signals = [signal for tensor in given if (signal := self.signals.get(tensor)) is not None]
         using = [name for tensor in given for name in self._names(tensor)]
+        if using and not signals and getattr(func, "__name__", "") in _OF_PARAMETERS:
+            signals = [Signal(frozenset())]
         made = list(tensors_in(result))
         if signals and made:
-            name = getattr(func, "__name__", "")
+            name = str(_TRANSPOSES.get(func) or getattr(func, "__name__", ""))
             turns = _swaps_axes(name, args[1:], given[0].ndim)
-            scales = self.sort.gains(using)
-            signal = self.flow.call(name, signals, self.sort.weights(using), turns=turns, gains=scales)
+            name, scales = _meaning(name, args, kwargs or {}), self.sort.gains(using)
+            factor = _factor(name, [_number(each) for each in args])
+            self.flow.altered |= {each for x in given if x in self.altered for each in self._names(x)}
+            signal = self.flow.call(name, signals, self.sort.weights(using), turns=turns, gains=scales, factor=factor)
             for tensor in made:
                 self.signals[tensor] = signal
         elif using:
+            name = getattr(func, "__name__", "")
+            alters = self.sort.alters(_TRANSPOSES.get(func, name)) or any(x in self.altered for x in given)
             for tensor in made:  # a view of a weight, or what a parametrization computes
                 if not self.sort.names(tensor):
-                    self.computed[tensor] = self.sort.kept(getattr(func, "__name__", ""), using)
+                    self.computed[tensor] = self.sort.kept(name, using)
+                    if alters:
+                        self.altered[tensor] = True
         return result
+
+    def normalized(self, module: nn.Module, given: Any, result: Any) -> None:
+        """A module normalizes, however it does that: a forward hook."""
+        signals = [signal for tensor in tensors_in(given) if (signal := self.signals.get(tensor)) is not None]
+        for tensor in tensors_in(result):
+            self.signals[tensor] = self.flow.call(normalization_of(module), signals, ())
 
     def _names(self, tensor: Tensor) -> tuple[str, ...]:
         return self.sort.names(tensor) or self.computed.get(tensor, ())

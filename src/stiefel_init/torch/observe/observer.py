@@ -1,4 +1,4 @@
-"""What passes through a model's layers in one forward pass: `Observer`, which `diagnose` runs the model under.
+"""What passes through a model's layers in one forward pass: `Observer`, for `diagnose` and the sampler of `watch`.
 
 Note [what follows a layer]
     A hook on each layer sees its output. A torch-function mode sees every torch call after it, whether a module made
@@ -9,10 +9,11 @@ Note [what follows a layer]
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from ...core.activations import BOUNDS, DYING, OF_UNITS
-from .statistics import Gatherer, bending, double, entering, leaving, some
+from .statistics import Signal, bending
 
 RESHAPES = frozenset([
     "view", "reshape", "flatten", "unflatten", "transpose", "permute", "contiguous", "squeeze", "unsqueeze",
@@ -32,7 +33,9 @@ PASS_ON = frozenset([
     "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
     "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "boolean_dispatch",
 ])  # fmt: skip
-_INPUTS = 256  # inputs whose own mean and std a prediction starts from
+_CLAMPS = ("clamp", "clamp_min", "hardtanh")
+
+Result = TypeVar("Result")
 
 
 @dataclass(eq=False, slots=True)
@@ -51,43 +54,51 @@ class Seen:
     units: int = 0
     samples: int = 0
     activation: str | None = None
-    parameters: dict[str, float] | None = None
-    """The activation's parameters as the theory names them; None where the theory does not cover it."""
-    before: Seen | None = None
-    """The linear layer whose activations, and nothing else, are this linear layer's input."""
-    start: Tensor | None = None
-    """Otherwise, of a linear layer: its inputs' own means and stds."""
-    followed: bool = False
-    """Whether it is another layer's `before`."""
-    forked: bool = False
-    """Whether anything besides that layer uses the activations."""
+    before: Tensor | None = None
+    """What enters the activation, until it has run."""
     saturated: Tensor | None = None
     """The fraction of outputs near a bound of the activation."""
+    bend: Tensor | None = None
+    """How far from linear a smooth activation acts."""
     sequence: Tensor | None = None
     """Of a recurrent layer that reads forward: its input, (steps, …), as a tensor that only this layer uses."""
 
 
-@dataclass(slots=True)
-class Mark:
-    seen: Seen
-    activated: bool
-    plain: bool
-    """Nothing but reshaping lies between the layer, or its activation, and the tensor."""
+def guarded(method: Callable[..., Result]) -> Callable[..., Result | None]:
+    """A method of an observer that never raises: what goes wrong ends the observation, not the training."""
+
+    @functools.wraps(method)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Result | None:
+        if self.failure is not None:
+            return None
+        with torch._C.DisableTorchFunction():
+            before = torch.is_grad_enabled()
+            torch._C._set_grad_enabled(False)  # torch.no_grad() takes longer than much of what is done here
+            try:
+                return method(self, *args, **kwargs)
+            except Exception as error:  # whatever a user's tensors make torch raise
+                self.failure = error
+                return None
+            finally:
+                torch._C._set_grad_enabled(before)
+
+    return run
 
 
-@dataclass
 class Observer(TorchFunctionMode):
-    """A context that records the calls of `layers`, in the order they end."""
+    """A context that records the calls of `layers`, in the order they end.
 
-    layers: Iterable[tuple[str, nn.Module]]
-    gradients: bool
-    """Whether to keep the graph edges that gradients with respect to the outputs need."""
-    seen: list[Seen] = field(default_factory=list)
+    With `gradients` it keeps the graph edges that gradients with respect to the outputs need; of `most` samples of each
+    layer it measures the signal, or of all.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, layers: Iterable[tuple[str, nn.Module]], gradients: bool, most: int | None = None) -> None:
         super().__init__()
-        self._marks: dict[int, tuple[weakref.ref[Tensor], Mark]] = {}
-        self.entering, self.leaving, self.bending = Gatherer(entering), Gatherer(leaving), Gatherer(bending)
+        self.layers, self.gradients = list(layers), gradients
+        self.seen: list[Seen] = []
+        self.failure: Exception | None = None
+        self.signal = Signal(len(self.layers), most)
+        self._marks: dict[int, tuple[weakref.ref[Tensor], Seen]] = {}
         self._sequences: dict[nn.Module, Tensor] = {}
         self._calls: dict[nn.Module, int] = {}
         self._handles: list[Any] = []
@@ -104,9 +115,10 @@ class Observer(TorchFunctionMode):
         super().__exit__(*error)
         for handle in self._handles:
             handle.remove()
-        if error[0] is None:
-            for layer in self.seen:
-                self._settle(layer)
+        for layer in self.seen if error[0] is None else ():
+            self._settle(layer)
+        if error[0] is None and self.failure is not None:
+            raise self.failure
 
     def _separate(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Give a recurrent layer its input as a tensor of its own, for the gradient at each step."""
@@ -118,19 +130,19 @@ class Observer(TorchFunctionMode):
         self._sequences[module] = own
         return (own, *args[1:])
 
-    def _put(self, tensor: Tensor, mark: Mark) -> None:
-        self._marks[id(tensor)] = weakref.ref(tensor), mark
+    def _put(self, tensor: Any, seen: Seen) -> None:
+        self._marks[id(tensor)] = weakref.ref(tensor), seen
 
-    def _mark(self, value: Any) -> Mark | None:
-        reference, mark = self._marks.get(id(value), (None, None))
-        return mark if reference is not None and reference() is value else None
+    def _mark(self, value: Any) -> Seen | None:
+        reference, seen = self._marks.get(id(value), (None, None))
+        return seen if reference is not None and reference() is value else None
 
     def _hook(self, name: str) -> Callable[..., Any]:
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Any:
+        def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
             with torch._C.DisableTorchFunction():  # what is done here is not the model's
-                return see(module, args, kwargs, output)
+                return see(module, output)
 
-        def see(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Any:
+        def see(module: nn.Module, output: Any) -> Any:
             result = first_tensor(output)
             if result is None or not result.numel() or result.ndim == 0:
                 return None
@@ -143,107 +155,78 @@ class Observer(TorchFunctionMode):
             self._calls[module] = call = self._calls.get(module, 0) + 1
             layer = Seen(name, module, call, unit_axis(module, result), result.ndim, result.detach(), edge)
             layer.sequence = self._sequences.pop(module, None)
-            if isinstance(module, nn.Linear):
-                self._connect(layer, args[0] if args else first_tensor(kwargs))
             self.seen.append(layer)
-            self._put(result, Mark(layer, False, True))
+            self._put(result, layer)
             return replaced
 
         return hook
 
-    def _connect(self, layer: Seen, source: Tensor | None) -> None:
-        """Find what the input of a linear layer is."""
-        if source is None:
-            return
-        mark = self._mark(source)
-        if mark is not None and mark.activated:
-            below = mark.seen
-            if mark.plain and below.parameters is not None and isinstance(below.module, nn.Linear):
-                if not below.followed:
-                    below.followed, layer.before = True, below
-                    return
-                below.forked = True
-        rows = _matrix(source, -1)
-        with torch.no_grad():
-            rows = double(some(rows, _INPUTS))
-            layer.start = torch.stack((rows.mean(1), rows.std(1, correction=0)))
-
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         source = args[0] if args else kwargs.get("input")
-        mark = self._mark(source)
-        name = getattr(func, "__name__", "")
-        if mark is None:
-            self._fork(args[1:2])
+        layer = self._mark(source)
+        role = None if layer is None or self.failure is not None else _role(getattr(func, "__name__", ""))
+        if layer is None or role is None:
             return func(*args, **kwargs)
-        plain_name = name.rstrip("_")
-        if plain_name in ("clamp", "clamp_min", "hardtanh"):
-            plain_name = clamp_name(plain_name, *args[1:3], **kwargs)
-        if plain_name in OF_UNITS and not mark.activated and mark.seen.activation is None:
-            return self._activate(mark, plain_name, func, args, kwargs)
-        if plain_name in RESHAPES or plain_name in PASS_ON:
+        name, changes = role
+        if name in _CLAMPS:
+            name = clamp_name(name, *args[1:3], **kwargs)
+        if name in OF_UNITS and layer.activation is None:
+            self._before_activation(layer, name, source)
+            result = func(*args, **kwargs)
+            self._after_activation(layer, name, result)
+            self._put(result, layer)
+            return result
+        if name in RESHAPES or name in PASS_ON:
             result = func(*args, **kwargs)
             out = first_tensor(result)
-            if out is not None and out.is_floating_point():
-                plain = mark.plain and (plain_name in RESHAPES or out is source)
-                self._put(out, Mark(mark.seen, mark.activated, plain))
+            if out is not None:
+                self._put(out, layer)
             return result
-        if name.startswith("__i") or (name.endswith("_") and not name.endswith("__")) or name == "__setitem__":
-            self._settle(mark.seen)
-            del self._marks[id(source)]
-            mark.seen.forked = True
-        result = func(*args, **kwargs)
-        if name != "linear" and isinstance(result, Tensor):
-            self._fork(args[:2])
-        return result
+        if changes:
+            self._settle(layer)
+            self._marks.pop(id(source), None)
+        return func(*args, **kwargs)
 
+    @guarded
     def _settle(self, layer: Seen) -> None:
-        """Measure a layer's output that no activation follows."""
+        """Measure an output that no activation has followed, so that it can go."""
         if layer.output is not None:
-            values, layer.output = self._by_unit(layer, layer.output), None
-            self.entering.add(id(layer), values)
-            self.leaving.add(id(layer), values)
+            values, layer.output = layer.output, None
+            self.signal.add(layer, values)
 
-    @staticmethod
-    def _by_unit(layer: Seen, values: Tensor) -> Tensor:
-        """The values as (samples, units)."""
-        matrix = _matrix(values, layer.axis if values.ndim == layer.ndim else -1)
-        layer.samples, layer.units = matrix.shape
-        return matrix
-
-    def _fork(self, operands: Iterable[Any]) -> None:
-        """Note that activations are used by something that is not a layer."""
-        for operand in operands:
-            mark = self._mark(operand)
-            if mark is not None and mark.activated:
-                mark.seen.forked = True
-
-    def _activate(self, mark: Mark, name: str, func: Any, args: Any, kwargs: Any) -> Any:
-        layer = mark.seen
-        before = self._by_unit(layer, args[0] if args else kwargs["input"])
-        self.entering.add(id(layer), before)
-        smooth = name not in DYING
-        if smooth:
-            before = before.clone()  # the activation may work in place
-        result = func(*args, **kwargs)
+    @guarded
+    def _before_activation(self, layer: Seen, name: str, values: Tensor) -> None:
         layer.activation, layer.output = name, None
-        layer.parameters = _theory_parameters(name, args, kwargs)
-        after = self._by_unit(layer, result)
-        self.leaving.add(id(layer), after)
-        if smooth:
-            self.bending.add(id(layer), torch.cat((before, after), 1))
-        layer.saturated = saturation(name, after, torch.float64)
-        self._put(result, Mark(layer, True, mark.plain))
-        return result
+        layer.before = self.signal.add(layer, values, "" if name == "relu" else "enters", relu=name == "relu")
+
+    @guarded
+    def _after_activation(self, layer: Seen, name: str, values: Tensor) -> None:
+        before, layer.before = layer.before, None
+        if name != "relu":
+            after = self.signal.add(layer, values, "leaves")
+            layer.saturated = saturation(name, after)
+            if self.signal.most is None and before is not None and name not in DYING:
+                layer.bend = bending(before, after)
 
 
-def saturation(name: str, after: Tensor, dtype: torch.dtype = torch.float32) -> Tensor | None:
+@functools.cache
+def _role(name: str) -> tuple[str, bool] | None:
+    """What a function on a layer's output may be: its name without the mark of those in place, and whether it is one;
+    None for those that do nothing that we follow."""
+    plain = name.rstrip("_")
+    changes = name.startswith("__i") or (name.endswith("_") and not name.endswith("__")) or name == "__setitem__"
+    followed = plain in OF_UNITS or plain in _CLAMPS or plain in RESHAPES or plain in PASS_ON
+    return (plain, changes) if followed or changes else None
+
+
+def saturation(name: str, after: Tensor) -> Tensor | None:
     """The fraction of outputs within 1 % of a bound of the activation, if it has one."""
     if name not in BOUNDS:
         return None
     low, high = BOUNDS[name]
     edge = 0.5 * (high - low) - (after - 0.5 * (low + high)).abs()
-    return (edge < 0.01 * (high - low)).to(dtype).mean()
+    return (edge < 0.01 * (high - low)).float().mean()
 
 
 def first_tensor(value: Any) -> Tensor | None:
@@ -268,34 +251,9 @@ def unit_axis(module: nn.Module, output: Tensor) -> int:
     return -1
 
 
-def _matrix(values: Tensor, axis: int) -> Tensor:
-    """(samples, units)."""
-    if values.ndim == 2 and axis == -1:
-        return values.detach()
-    return values.detach().movedim(axis, -1).reshape(-1, values.shape[axis])
-
-
 def clamp_name(name: str, low: Any = None, high: Any = None, **kwargs: Any) -> str:
     """The name of a clamp as an activation: `nn.ReLU6` is a hardtanh from 0, and y.clamp(min=0) a ReLU."""
     low, high = kwargs.get("min", kwargs.get("min_val", low)), kwargs.get("max", kwargs.get("max_val", high))
     if isinstance(low, int | float) and low == 0:
         return "relu6" if name == "hardtanh" else "relu" if high is None else name
     return name
-
-
-def _theory_parameters(name: str, args: Any, kwargs: Any) -> dict[str, float] | None:
-    """The activation's parameters under the theory's names, or None where it is not one of the theory's."""
-
-    def given(key: str, default: Any) -> Any:
-        return kwargs.get(key, args[1] if len(args) > 1 else default)
-
-    if name in ("relu", "selu"):
-        return {}
-    if name == "leaky_relu":
-        return {"negative_slope": float(given("negative_slope", 0.01))}
-    if name == "elu":
-        return {"alpha": float(given("alpha", 1.0))}
-    if name == "prelu":
-        slope = given("weight", None)
-        return {"a": float(slope.detach())} if isinstance(slope, Tensor) and slope.numel() == 1 else None
-    return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...health.rows import Layer
 
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222")
-_MEASURED, _BAD, _PREDICTED = _COLORS[0], _COLORS[1], _COLORS[-1]
+_MEASURED, _BAD = _COLORS[:2]
 _SICK: Any = {"color": "#222222", "markersize": 9, "markeredgewidth": 1.5, "linestyle": "none", "zorder": 3}
 _STYLE: Any = {
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "font.size": 10
@@ -28,7 +28,7 @@ _SHARES = frozenset({"active"})  # on an axis from 0 to 1; the others on a logar
 
 
 def of_layers(layers: Sequence[Layer], findings: Sequence[Finding], headline: str) -> Figure:
-    """A panel over the layers for each quantity that was measured; predictions are lines."""
+    """A panel over the layers for each quantity that was measured."""
     titles = {
         "post_std": "std after the activation", "spread": "difference between inputs",
         "active": "share of units that fire", "distinct": "distinct units", "gradient": "gradient norm",
@@ -37,12 +37,10 @@ def of_layers(layers: Sequence[Layer], findings: Sequence[Finding], headline: st
         figure, panels = _panels(titles, layers, 3.9)
         for name, axis in panels.items():
             at = np.arange(1, len(layers) + 1)
-            values, lines = _values(layers, name), _values(layers, f"predicted_{name}", name in _SHARES)
-            _set_scale(axis, name, (values, lines))
+            values = _values(layers, name)
+            _set_scale(axis, name, [values])
             size = 5 if len(layers) <= 40 else 3
-            axis.plot(at, values, "o", color=_MEASURED, markersize=size, label="measured")
-            if not np.isnan(lines).all():
-                axis.plot(at, lines, "-", color=_PREDICTED, linewidth=1.3, label="predicted")
+            axis.plot(at, values, "o", color=_MEASURED, markersize=size)
             for finding in findings:
                 places = [index for index, layer in enumerate(layers, 1) if layer.label == finding.layer]
                 if places:
@@ -50,7 +48,6 @@ def of_layers(layers: Sequence[Layer], findings: Sequence[Finding], headline: st
             named = _spread_evenly(len(layers))
             axis.set_xticks(at[named], [layers[place].label for place in named], rotation=60, ha="right", fontsize=8)
             axis.set_xlabel("layer")
-        _legend(figure)
         shortened = textwrap.shorten(headline, 40 * len(panels), placeholder=" …")
         figure.suptitle(shortened, color=_BAD if findings else "black")
     return figure
@@ -90,6 +87,31 @@ def of_depths(points: Sequence[Any]) -> Figure:
     return figure
 
 
+def of_widths(changes: Sequence[Any], over: str) -> Figure:
+    """A panel over the size for each quantity of a `Change`, with a line for each way to choose the rates."""
+    titles = {
+        "first": "change of the first layer", "hidden": "change of the last hidden layer",
+        "output": "change of the output", "loss": "loss after over before",
+    }  # fmt: skip
+    with mpl.rc_context(_STYLE):
+        figure, panels = _panels(titles, changes, 3.6)
+        for name, axis in panels.items():
+            shown = []
+            for at, rates in enumerate(dict.fromkeys(change.rates for change in changes)):
+                rows = sorted((change for change in changes if change.rates == rates), key=lambda change: change.size)
+                values = _values(rows, name)
+                axis.plot([row.size for row in rows], values, "o-", color=_COLORS[at % len(_COLORS)], label=rates)
+                shown.append(values)
+            _set_scale(axis, name, shown)
+            axis.set_xscale("log")
+            axis.set_xlabel(over)
+            sizes = sorted({change.size for change in changes})
+            axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
+            axis.minorticks_off()
+        _legend(figure)
+    return figure
+
+
 def of_training(history: Any, events: Iterable[Event], titles: Mapping[str, str], linear: frozenset[str]) -> Figure:
     """A heat map, layers × steps, for each column of a `History`; events are marked."""
     steps, layers = history.steps, history.layers
@@ -114,8 +136,23 @@ def of_training(history: Any, events: Iterable[Event], titles: Mapping[str, str]
     return figure
 
 
+def of_trials(curves: Mapping[str, Sequence[float]]) -> Figure:
+    """Training losses over the steps, a line for each trial, over a tenth of it averaged."""
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+        axis = figure.subplots()
+        for color, (name, curve) in zip(_COLORS, curves.items()):
+            span = max(1, len(curve) // 10)
+            smooth = np.convolve(curve, np.ones(span) / span, "valid")
+            axis.plot(np.arange(len(smooth)) + span, smooth, color=color, label=name, linewidth=1.3)
+        axis.set_yscale("log")
+        axis.set_xlabel("step")
+        axis.set_title("training loss")
+        axis.legend(frameon=False)
+    return figure
+
+
 def _panels(titles: Mapping[str, str], rows: Sequence[Any], height: float) -> tuple[Figure, dict[str, Axes]]:
-    """A panel for each quantity that some row has."""
     names = [name for name in titles if any(getattr(row, name) is not None for row in rows)]
     figure = Figure(figsize=(3.3 * len(names), height), layout="constrained")
     panels = dict(zip(names, figure.subplots(1, len(names), squeeze=False)[0]))
@@ -124,10 +161,10 @@ def _panels(titles: Mapping[str, str], rows: Sequence[Any], height: float) -> tu
     return figure, panels
 
 
-def _values(rows: Sequence[Any], name: str, is_share: bool | None = None) -> np.ndarray:
+def _values(rows: Sequence[Any], name: str) -> np.ndarray:
     """A column; NaN where nothing was measured, and where a dead signal has no place on a logarithmic axis."""
     found = np.array([np.nan if (v := getattr(row, name, None)) is None else v for row in rows], float)
-    if name in _SHARES or is_share:
+    if name in _SHARES:
         return found
     return np.where(np.isfinite(found) & (found > 0), found, np.nan)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable
 from functools import lru_cache
@@ -16,26 +15,13 @@ from ...core.check import errors, tolerance
 from ...recipe.layers import Leave, Matrices
 from ...schemes import Lee
 from ..initialize.layers import rule
-from .statistics import Gatherer, on_host
+from .statistics import measured, on_host
 
 _LAYERS = (
     nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase,
     nn.Embedding, nn.EmbeddingBag,
 )  # fmt: skip
 _NOT_LAYERS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.PReLU)
-
-
-class Map(NamedTuple):
-    """What a linear layer does to the mean and std of its input, by its row sums r_i = Σ_j W_ij and biases b_i."""
-
-    mean_r: float
-    var_r: float
-    energy: float
-    """mean_i Σ_j W_ij²: also the gain of Wᵀ on the square of a gradient in a random direction."""
-    mean_b: float
-    var_b: float
-    groups: int = 0
-    """Of a non-negative member of Õ(m,n) without biases: the inputs that a unit sums, at least 1; else 0."""
 
 
 class Weights(NamedTuple):
@@ -49,8 +35,6 @@ class Weights(NamedTuple):
     """`"stiefel"` for members of Õ(m,n), `"lee"`, `"orthogonal"`, or `"other"`; None if there is no matrix."""
     orthogonality_error: float | None = None
     alignment_error: float | None = None
-    map: Map | None = None
-    """Of a linear layer."""
     row_norm: float | None = None
     """√(mean_i Σ_j W_ij²), the largest of the layer's matrices."""
     level: float | None = None
@@ -107,57 +91,52 @@ def own_weights(module: nn.Module) -> list[nn.Parameter]:
 
 def survey(modules: Iterable[nn.Module]) -> dict[nn.Module, Weights]:
     """Compare the weights of layers with Õ(m,n), weights of one shape together."""
-    gatherer, biases = (Gatherer(compute, torch.float64) for compute in (_facts, _bias_facts))
-    keys = itertools.count()
-    held: dict[nn.Module, tuple[dict[str, Tensor], list[tuple[int, Tensor]]]] = {}
+    weights: dict[int, Tensor] = {}
+    biases: dict[int, Tensor] = {}
+    held: dict[nn.Module, tuple[dict[str, Tensor], dict[int, Tensor]]] = {}
     for module in modules:
         named = named_weights(module)
         if isinstance(module, nn.MultiheadAttention):
             named["out_proj.weight"] = module.out_proj.weight.detach()
-        matrices = [
-            (next(keys), matrix)
-            for name, weight in named.items()
-            if (matrix := _matrices(module, name, weight)) is not None
-        ]
+        found = {name: _matrices(module, name, weight) for name, weight in named.items()}
+        matrices = {len(weights) + at: m for at, m in enumerate(m for m in found.values() if m is not None)}
+        weights |= {key: on_host(matrix) for key, matrix in matrices.items()}
         bias = module._parameters.get("bias")
-        for key, matrix in matrices:
-            gatherer.add(key, on_host(matrix))
-            if bias is not None and bias.ndim == 1 and bias.numel():
-                biases.add(key, on_host(bias.detach()))
+        if bias is not None and bias.ndim == 1 and bias.numel():
+            biases |= dict.fromkeys(matrices, on_host(bias.detach()))
         held[module] = named, matrices
-    facts, of_bias = gatherer.results(), biases.results()
+    facts, of_bias = (measured(f, of, torch.float64) for f, of in ((_facts, weights), (_bias_facts, biases)))
     facts = {key: [*row, *of_bias.get(key, (math.nan, math.nan))] for key, row in facts.items()}
     return {module: _told(module, named, matrices, facts) for module, (named, matrices) in held.items()}
 
 
 def _facts(stack: Tensor) -> Tensor:
-    """Of (…, count, m, n): worst errors, first and least entry, mean and variance of row sums, mean square of a row."""
+    """Of (…, count, m, n): worst errors, first entry, mean and variance of row sums, mean square of a row."""
     orthogonality, forward, backward, _ = errors(stack)
     sums = stack.sum(-1).flatten(1)
     var, mean = torch.var_mean(sums, 1, correction=0)
-    corner, least = stack[:, 0, 0, 0].clone(), stack.amin((1, 2, 3))
+    corner = stack[:, 0, 0, 0].clone()
     energy = stack.square_().sum((1, 2, 3)) / sums.shape[1]
     alignment = torch.maximum(forward, backward).amax(1)
-    return torch.stack((orthogonality.amax(1), alignment, corner, least, mean, var, energy), 1)
+    return torch.stack((orthogonality.amax(1), alignment, corner, mean, var, energy), 1)
 
 
 def _bias_facts(stack: Tensor) -> Tensor:
-    """Of (…, m): mean and variance."""
     variance, mean = torch.var_mean(stack, 1, correction=0)
     return torch.stack((mean, variance), 1)
 
 
 def _told(
-    module: nn.Module, named: dict[str, Tensor], matrices: list[tuple[int, Tensor]], facts: dict[int, list[float]]
+    module: nn.Module, named: dict[str, Tensor], matrices: dict[int, Tensor], facts: dict[int, list[float]]
 ) -> Weights:
     if not matrices:
         sizes = next(iter(named.values())).shape if named else ()
         return Weights("×".join(map(str, sizes)), bool(named) and not any(bool(w.any()) for w in named.values()))
-    rows = [facts[key] for key, _ in matrices]
-    tolerances = [_tolerance(w.shape, w.dtype) for _, w in matrices]
+    rows, weights = [facts[key] for key in matrices], list(matrices.values())
+    tolerances = [_tolerance(w.shape, w.dtype) for w in weights]
     if not all(row[0] <= limit for row, limit in zip(rows, tolerances)):
         scheme = "other"
-    elif all(_is_lee(matrix, row[2]) for (_, matrix), row in zip(matrices, rows)):
+    elif all(_is_lee(matrix, row[2]) for matrix, row in zip(weights, rows)):
         scheme = "lee"
     else:
         scheme = "stiefel" if all(row[1] <= limit for row, limit in zip(rows, tolerances)) else "orthogonal"
@@ -167,14 +146,13 @@ def _told(
     *_, mean_b, var_b = rows[0]
     biasless = math.isnan(mean_b) and module._parameters.get("bias") is None
     return Weights(
-        "×".join(map(str, matrices[0][1].shape[-2:])),
-        all(row[6] == 0 for row in rows),
+        "×".join(map(str, weights[0].shape[-2:])),
+        all(row[5] == 0 for row in rows),
         scheme,
         orthogonality,
         alignment,
-        _map(module, scheme, rows[0], tolerances[0]) if isinstance(module, nn.Linear) else None,
-        math.nan if any(math.isnan(row[6]) for row in rows) else math.sqrt(max(row[6] for row in rows)),
-        _level(rows[0], matrices[0][1].shape[-1]),
+        math.nan if any(math.isnan(row[5]) for row in rows) else math.sqrt(max(row[5] for row in rows)),
+        _level(rows[0], weights[0].shape[-1]),
         *([None, None] if biasless else [mean_b, math.sqrt(var_b)]),
     )
 
@@ -185,24 +163,8 @@ def _tolerance(shape: torch.Size, dtype: torch.dtype) -> float:
 
 
 def _level(facts: list[float], n: int) -> float | None:
-    mean_r, var_r, energy = facts[4:7]
+    mean_r, var_r, energy = facts[3:6]
     return (mean_r**2 + var_r) / (n * energy) if 0 < energy < math.inf else None
-
-
-def _map(module: nn.Linear, scheme: str, facts: list[float], limit: float) -> Map:
-    """The layer's map, without the noise of weights that were drawn with mean zero.
-
-    Row sums of independent weights of mean 0 and variance v have mean 0 and variance nv, up to chance. Over 100 layers
-    that chance would add up, though the network's own signal does not depend on the row sums.
-    """
-    mean_r, var_r, energy = facts[4:7]
-    mean_b, var_b = facts[7:] if module.bias is not None else (0.0, 0.0)
-    exact = Map(mean_r, var_r, energy, mean_b, var_b)
-    if max(facts[:2]) <= limit and facts[3] >= -limit and mean_b == var_b == 0:
-        return exact._replace(groups=max(module.in_features // module.out_features, 1))
-    m = module.out_features
-    drawn = abs(mean_r) < 4 * math.sqrt(energy / m) and abs(var_r / (energy or 1) - 1) < 4 * math.sqrt(2 / m)
-    return exact._replace(mean_r=0.0, var_r=energy) if scheme in ("other", "orthogonal") and drawn else exact
 
 
 def _is_lee(batch: Tensor, first: float) -> bool:
@@ -238,7 +200,6 @@ def _matrices(module: nn.Module, name: str, weight: Tensor) -> Tensor | None:
 
 
 def read_matrices(chosen: Matrices, weight: Tensor) -> Tensor:
-    """The matrices in a weight that was laid out by these."""
     if chosen.count == chosen.scale == 1 and not chosen.tap and not chosen.order:
         return weight.reshape(1, chosen.m, chosen.n)
     blocks = weight.unflatten(0, (chosen.count, -1))

@@ -6,10 +6,11 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from ...core import validate
 from ...core.errors import StiefelError
@@ -22,6 +23,8 @@ from .stack import Batch, Stack, Update, any_reading, of_model, reading_in_set, 
 Params = nn.Module | Iterable[Any]
 Part = tuple[bool, list[tuple[Any, Any]]]
 """Whether it is on the set; its items, each with the matrices it is read as."""
+_Strays = tuple[list[tuple[Tensor, Tensor]], str]
+"""Parameters and the members that they are to be projected to; how to say so."""
 
 
 class StiefelOptimizer(torch.optim.Optimizer, ABC):
@@ -43,16 +46,13 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
         groups = listed if isinstance(listed[0], dict) else [{"params": listed}]
         prepared, strays = self._prepare(groups, defaults, readings)
         super().__init__(prepared, defaults)
-        _project_strays(strays)
+        _project(strays)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group, as the constructor takes them.
 
         Args:
             param_group: With `params`, and the options that differ from the optimizer's own.
-
-        Raises:
-            StiefelError: as the constructor; nothing is then changed.
         """
         if "matrices" in param_group:  # the constructor has prepared it
             super().add_param_group(param_group)
@@ -60,7 +60,7 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
         prepared, strays = self._prepare([param_group], self.defaults, {})
         for group in prepared:
             super().add_param_group(group)
-        _project_strays(strays)
+        _project(strays)
 
     def _prepare(
         self, groups: list[Any], defaults: dict[str, Any], readings: dict[int, tuple[Batch, ...]]
@@ -81,19 +81,16 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
                         f"a parameter of shape {tuple(tensor_of(item).shape)} is given twice; put it into one group."
                     )
                 seen.add(id(tensor_of(item)))
-            flag = group.get("on_set")
-            if flag is True:
-                on: list[tuple[Any, Any]] = [
-                    (item, _reading(tensor_of(item), group.get("batch_dims", 0))) for item in items
-                ]
-                chosen += [(tensor_of(item), batch) for item, batch in on]
-                parts: list[Part] = [(True, on)]
-            elif flag is False:
-                parts = [(False, [(item, None) for item in items])]
-            elif flag is None:
-                parts = _split(items, readings)
-            else:
+            flag, dims = group.get("on_set"), group.get("batch_dims", 0)
+            if flag is not None and not isinstance(flag, bool):
                 raise StiefelError(f"on_set={flag!r} is not a choice; give True, False or None.")
+            parts: list[Part] = [
+                (bool(flag), [(each, _reading(tensor_of(each), dims) if flag else None) for each in items])
+            ]
+            if flag is None:
+                parts = _split(items, readings)
+            elif flag:
+                chosen += [(tensor_of(item), batch) for item, batch in parts[0][1]]
             for on_set, pairs in parts:
                 part = {"params": [item for item, _ in pairs], "matrices": [batch for _, batch in pairs]}
                 prepared.append(self._options(on_set) | group | part | {"on_set": on_set})
@@ -178,9 +175,25 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
     def _update(self, group: dict[str, Any]) -> Update:
         """The update of a group on the set, as `Stack.step` takes it."""
 
-    @abstractmethod
     def _free_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
-        """The ordinary update of parameters that have a gradient."""
+        """The ordinary update of parameters that have a gradient: torch's AdamW.
+
+        Its steps are counted on the device, so that it can be captured in a graph.
+        """
+        for parameter in parameters:
+            kept = self.state[parameter]
+            if "step" not in kept:
+                kept["step"] = torch.zeros((), device=parameter.device)
+                kept["exp_avg"], kept["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        firsts, seconds, steps = (
+            [self.state[p][name] for p in parameters] for name in ("exp_avg", "exp_avg_sq", "step")
+        )
+        (beta1, beta2), options = group["betas"], {key: group[key] for key in ("lr", "weight_decay", "eps")}
+        adam(
+            local(parameters), local(p.grad for p in parameters), local(firsts), local(seconds), [], steps,
+            fused=fusible(parameters), foreach=False, capturable=parameters[0].is_cuda, amsgrad=False, maximize=False,
+            decoupled_weight_decay=True, beta1=beta1, beta2=beta2, **options,
+        )  # fmt: skip
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a state that `state_dict` returned.
@@ -207,14 +220,13 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
 
 def _split(items: list[Any], readings: dict[int, tuple[Batch, ...]]) -> list[Part]:
     """The items that are members of the set, and all others."""
-    inside: list[tuple[Any, Any]] = []
-    outside: list[tuple[Any, Any]] = []
+    parts: dict[bool, list[tuple[Any, Any]]] = {True: [], False: []}
     for item in items:
         tensor = tensor_of(item)
         possible = readings.get(id(tensor), any_reading(tuple(tensor.shape)))
         batch = reading_in_set(tensor, possible) if tensor.requires_grad else None
-        (outside if batch is None else inside).append((item, batch))
-    return [part for part in ((True, inside), (False, outside)) if part[1]]
+        parts[batch is not None].append((item, batch))
+    return [part for part in parts.items() if part[1]]
 
 
 def _check_parameter(tensor: Any) -> None:
@@ -243,37 +255,26 @@ def _reading(tensor: Tensor, batch_dims: Any) -> Batch:
     return math.prod(shape[:batch_dims]), shape[batch_dims], math.prod(shape[batch_dims + 1 :])
 
 
-class _Strays(NamedTuple):
-    """Matrices that are to be projected: parameters, how to read them, their nearest members; of `total` in all."""
-
-    matrices: list[tuple[Tensor, Batch, Tensor]]
-    furthest: float
-    total: int
-
-
 def _strays_of(chosen: list[tuple[Tensor, Batch]]) -> _Strays:
-    """Which of these matrices are not in the set; refuses those without one nearest member."""
-    matrices, furthest = [], 0.0
+    """The parameters whose matrices are not in the set; refuses those without one nearest member."""
+    strays, moved, furthest = [], 0, 0.0
     for tensor, batch in chosen:
         if math.prod(batch) and reading_in_set(tensor, [batch]) is None:
             members, distance = nearest(whole(tensor).reshape(batch), f"a parameter of shape {tuple(tensor.shape)}")
-            matrices.append((tensor, batch, members))
-            furthest = max(furthest, float(distance.max()))
-    return _Strays(matrices, furthest, sum(batch[0] for _, batch in chosen))
-
-
-def _project_strays(strays: _Strays) -> None:
-    """Project, and say so."""
-    if not strays.matrices:
-        return
-    for tensor, _, members in strays.matrices:
-        write([tensor], [members])
-    moved = sum(batch[0] for _, batch, _ in strays.matrices)
-    warnings.warn(
-        f"{moved} of {strays.total} matrices with on_set=True were not in the set and are now their nearest members, "
-        f"up to {strays.furthest:.2g} away (Frobenius norm).",
-        stacklevel=4,
+            strays.append((tensor, members))
+            moved, furthest = moved + batch[0], max(furthest, float(distance.max()))
+    return strays, (
+        f"{moved} of {sum(batch[0] for _, batch in chosen)} matrices with on_set=True were not in the set and are now "
+        f"their nearest members, up to {furthest:.2g} away (Frobenius norm)."
     )
+
+
+def _project(strays: _Strays) -> None:
+    """Do it, and say so."""
+    for tensor, members in strays[0]:
+        write([tensor], [members])
+    if strays[0]:
+        warnings.warn(strays[1], stacklevel=4)
 
 
 def items_of(params: Any) -> list[Any]:
@@ -284,3 +285,13 @@ def items_of(params: Any) -> list[Any]:
 def tensor_of(item: Any) -> Any:
     """The tensor of such an item."""
     return item[1] if isinstance(item, tuple) and len(item) == 2 else item
+
+
+def local(tensors: Iterable[Any]) -> list[Tensor]:
+    """The part of each DTensor that this rank has: an entrywise update needs no other."""
+    return [tensor.to_local() if is_sharded(tensor) else tensor for tensor in tensors]
+
+
+def fusible(parameters: list[Tensor]) -> bool:
+    """Whether torch's fused updates can be used."""
+    return all(parameter.device.type in ("cpu", "cuda") for parameter in parameters)

@@ -33,9 +33,6 @@ def project(tensor: Tensor, *, batch_dims: int = 0) -> Projection:
         tensor: A weight. Its first dimension are the rows; the others, as of a convolution, are read as the columns.
         batch_dims: Number of leading dimensions that index matrices: 1 for stacked weights of shape (layers, m, n).
 
-    Returns:
-        The nearest members and their distances.
-
     Raises:
         StiefelError: if the tensor is no weight, holds NaN or infinity, or its nearest member is not unique.
 
@@ -52,17 +49,10 @@ def project(tensor: Tensor, *, batch_dims: int = 0) -> Projection:
 
 
 def project_(tensor: Tensor, *, batch_dims: int = 0) -> Tensor:
-    r"""Replace the matrices of a weight by their nearest members of Õ(m,n), in place.
+    r"""Replace the matrices of a weight by their nearest members of Õ(m,n), in place; return the distances ‖A - W‖_F.
 
     Args:
-        tensor: As in `project`.
-        batch_dims: As in `project`.
-
-    Returns:
-        The distances ‖A - W‖_F.
-
-    Raises:
-        StiefelError: as `project`; the tensor is then unchanged.
+        tensor, batch_dims: As in `project`.
 
     >>> weight = torch.eye(3) + 0.1
     >>> round(float(project_(weight)), 4), bool(torch.allclose(weight, torch.eye(3), atol=1e-6))
@@ -99,13 +89,10 @@ def aligned(module: nn.Module, name: str = "weight", *, batch_dims: int | None =
     becomes its nearest member.
 
     Args:
-        module: The layer, which is changed in place.
+        module: The layer, which is changed in place and returned.
         name: Its parameter.
         batch_dims: Number of leading dimensions that index matrices. By default as the layer reads its weight: one
             matrix of a linear layer, three of attention's `in_proj_weight`, one a group of a convolution.
-
-    Returns:
-        The module.
 
     Raises:
         StiefelError: if there is no such parameter, it is no weight, or its nearest member is not unique; the module is

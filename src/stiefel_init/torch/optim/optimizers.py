@@ -10,9 +10,8 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from ...core import geometry
-from ..initialize.sharded import is_sharded
 from . import kernel
-from .base import Params, StiefelOptimizer
+from .base import Params, StiefelOptimizer, fusible, local
 from .squares import Squares
 from .stack import Update
 
@@ -46,7 +45,7 @@ class StiefelAdam(StiefelOptimizer):
     >>> import stiefel_init
     >>> from stiefel_init.torch import initialize_
     >>> model = torch.nn.Sequential(torch.nn.Linear(9, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
-    >>> _ = initialize_(model, seed=0)
+    >>> _ = initialize_(model, seed=0, recipe="paper")
     >>> optimizer = StiefelAdam(model, lr=0.1)
     >>> for _ in range(10):
     ...     optimizer.zero_grad()
@@ -75,8 +74,8 @@ class StiefelAdam(StiefelOptimizer):
             if kernel.fits(weights):
                 numbers = kernel.adam_numbers(group["lr"], group["betas"], group["eps"], steps)
                 return kernel.step(weights, gradients, (first, second), "adam", numbers)
-            if weights.shape[-2] == weights.shape[-1] and steps.ndim < 3 and _fusible([weights]):
-                return _adam_of_squares(weights, gradients, (first, second), steps, squares, group)
+            if weights.shape[-2] == weights.shape[-1] and steps.ndim < 3 and fusible([weights]):
+                return _adam_of_squares(weights, gradients, [first, second], steps, squares, group)
             options = {"betas": group["betas"], "eps": group["eps"]}
             new, *moments = geometry.adam_step(weights, gradients, first, second, steps + 1, group["lr"], **options)
             first.copy_(moments[0])
@@ -84,9 +83,6 @@ class StiefelAdam(StiefelOptimizer):
             return new
 
         return update
-
-    def _free_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
-        _adam(group, parameters, self.state)
 
 
 class StiefelSGD(StiefelOptimizer):
@@ -101,9 +97,6 @@ class StiefelSGD(StiefelOptimizer):
         momentum: What is left of the momentum after a step.
         nesterov: Whether to look ahead.
         weight_decay: Of parameters off the set.
-
-    Raises:
-        StiefelError: as `StiefelAdam`.
 
     >>> layer = torch.nn.Linear(3, 3)
     >>> _ = torch.nn.init.eye_(layer.weight)
@@ -132,20 +125,13 @@ class StiefelSGD(StiefelOptimizer):
             for parameter in parameters:
                 if "momentum_buffer" not in self.state[parameter]:
                     self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-            buffers = [_local(self.state[parameter]["momentum_buffer"]) for parameter in parameters]
+            buffers = [*local(self.state[parameter]["momentum_buffer"] for parameter in parameters)]
+        options = {key: group[key] for key in ("lr", "weight_decay", "momentum")}
         sgd(
-            [_local(parameter) for parameter in parameters],
-            [_local(parameter.grad) for parameter in parameters],
-            buffers,
-            fused=_fusible(parameters),
-            foreach=False,
-            weight_decay=group["weight_decay"],
-            momentum=group["momentum"],
-            lr=group["lr"],
-            dampening=0.0,
-            nesterov=group["nesterov"] and group["momentum"] > 0,
-            maximize=False,
-        )
+            local(parameters), local(parameter.grad for parameter in parameters), buffers,
+            fused=fusible(parameters), foreach=False, maximize=False, dampening=0.0,
+            nesterov=group["nesterov"] and group["momentum"] > 0, **options,
+        )  # fmt: skip
 
 
 class StiefelMuon(StiefelOptimizer):
@@ -163,9 +149,6 @@ class StiefelMuon(StiefelOptimizer):
         betas: Of their Adam.
         eps: Likewise.
         weight_decay: Likewise.
-
-    Raises:
-        StiefelError: as `StiefelAdam`.
 
     >>> layer = torch.nn.Linear(3, 3)
     >>> _ = torch.nn.init.eye_(layer.weight)
@@ -197,9 +180,6 @@ class StiefelMuon(StiefelOptimizer):
     def _update(self, group: dict[str, Any]) -> Update:
         return _momentum_update(group, muon=True)
 
-    def _free_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
-        _adam(group, parameters, self.state)
-
 
 def _momentum_update(group: dict[str, Any], *, muon: bool) -> Update:
     """Of gradient descent with momentum, or of Muon, which makes all singular values of its direction about 1."""
@@ -224,73 +204,20 @@ def _momentum_update(group: dict[str, Any], *, muon: bool) -> Update:
 
 
 def _adam_of_squares(
-    weights: Tensor,
-    gradients: Tensor,
-    moments: tuple[Tensor, Tensor],
-    steps: Tensor,
-    squares: Room,
-    group: dict[str, Any],
+    weights: Tensor, gradients: Tensor, moments: list[Tensor], steps: Tensor, squares: Room, group: dict[str, Any]
 ) -> Tensor:
     """`geometry.adam_step` for square matrices that have all taken as many steps: in one pass of torch's fused Adam."""
     if squares is None:
         turn, gradient = torch.zeros_like(weights), geometry.generator(weights, gradients)
     else:
         turn, gradient = squares.turn(weights).zero_(), squares.generator(weights, gradients)
+    beta1, beta2 = group["betas"]
+    counted = [steps.to(torch.float32, copy=True).view(())]  # which adam counts up
     adam(
-        [turn],
-        [gradient],
-        [moments[0]],
-        [moments[1]],
-        [],
-        [steps.to(torch.float32, copy=True).view(())],  # which adam counts up
-        fused=True,
-        foreach=False,
-        capturable=weights.is_cuda,
-        amsgrad=False,
-        beta1=group["betas"][0],
-        beta2=group["betas"][1],
-        lr=group["lr"] * geometry.SKEW,
-        weight_decay=0.0,
-        eps=group["eps"] * geometry.SKEW,
-        maximize=False,
-    )
+        [turn], [gradient], moments[:1], moments[1:], [], counted,
+        fused=True, foreach=False, capturable=weights.is_cuda, amsgrad=False, maximize=False, weight_decay=0.0,
+        beta1=beta1, beta2=beta2, lr=group["lr"] * geometry.SKEW, eps=group["eps"] * geometry.SKEW,
+    )  # fmt: skip
     if squares is None:
         return geometry.rotate(weights, geometry.centred_skew(turn))
     return squares.rotate(weights, turn)
-
-
-def _adam(group: dict[str, Any], parameters: list[Tensor], state: Any) -> None:
-    """torch's own AdamW; its steps are counted on the device, so that it can be captured in a graph."""
-    for parameter in parameters:
-        kept = state[parameter]
-        if "step" not in kept:
-            kept["step"] = torch.zeros((), device=parameter.device)
-            kept["exp_avg"], kept["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-    adam(
-        [_local(parameter) for parameter in parameters],
-        [_local(parameter.grad) for parameter in parameters],
-        [_local(state[parameter]["exp_avg"]) for parameter in parameters],
-        [_local(state[parameter]["exp_avg_sq"]) for parameter in parameters],
-        [],
-        [state[parameter]["step"] for parameter in parameters],
-        fused=_fusible(parameters),
-        foreach=False,
-        capturable=parameters[0].is_cuda,
-        decoupled_weight_decay=True,
-        amsgrad=False,
-        beta1=group["betas"][0],
-        beta2=group["betas"][1],
-        lr=group["lr"],
-        weight_decay=group["weight_decay"],
-        eps=group["eps"],
-        maximize=False,
-    )
-
-
-def _local(tensor: Any) -> Tensor:
-    """The part of a DTensor that this rank has: an entrywise update needs no other."""
-    return tensor.to_local() if is_sharded(tensor) else tensor
-
-
-def _fusible(parameters: list[Tensor]) -> bool:
-    return all(parameter.device.type in ("cpu", "cuda") for parameter in parameters)

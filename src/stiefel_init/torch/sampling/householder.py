@@ -233,7 +233,5 @@ def by_qr(out: Tensor, method: str, generator: torch.Generator | None) -> Tensor
     with full_precision(out.device.type):
         if method == "algorithm1":
             return construct.algorithm1(torch, xi, normal, p, q)
-        diagonal, below = (torch.from_numpy(column).to(**options) for column in construct.cholesky_columns(p))
-        cholesky = below.expand(p, p).tril(-1)
-        cholesky.diagonal().copy_(diagonal)
+        cholesky = torch.from_numpy(construct.cholesky_factor(p)).to(**options)
         return construct.algorithm2(torch, xi, normal, cholesky, p, q)

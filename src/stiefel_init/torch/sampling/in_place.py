@@ -35,17 +35,11 @@ def sample(
     Args:
         m: Outputs.
         n: Inputs.
-        batch: Shape of a batch of independent matrices.
+        batch: Shape of a batch of independent matrices; the result is of shape (*batch, m, n).
         method, member, spread: As in `stiefel_init.sample`.
         dtype: torch's default dtype if not given; bfloat16 and float16 are drawn in float32 and rounded.
         device: torch's default device if not given.
         generator: On that device; the global one if not given.
-
-    Returns:
-        A tensor of shape (*batch, m, n).
-
-    Raises:
-        StiefelError: for an invalid size, method, member, dtype or generator.
 
     >>> from stiefel_init import check
     >>> W = sample(64, 784, batch=(3,), generator=torch.Generator().manual_seed(0))
@@ -79,7 +73,7 @@ def draw_(
     batch_dims: int = 0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Fill `tensor` with weights drawn by any scheme.
+    """Fill `tensor` with weights drawn by any scheme, and return it.
 
     Args:
         tensor: A weight; m = its first dimension, n = the product of the others. The fans of a kernel are those of
@@ -91,12 +85,6 @@ def draw_(
         batch_dims: Number of leading dimensions that index independent matrices, as in the stacked weights of experts
             or of an ensemble; m is the next dimension.
         generator: On the tensor's device; the global one if not given.
-
-    Returns:
-        `tensor`.
-
-    Raises:
-        StiefelError: if the tensor cannot be filled or an option is invalid; the tensor is unchanged.
 
     >>> draw_(torch.empty(2, 4), "identity")
     tensor([[0.7071, 0.7071, 0.0000, 0.0000],
@@ -123,7 +111,7 @@ def stiefel_(
     spread: float = 0.1,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""Fill `tensor` with gain · W, W from Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }.
+    r"""Fill `tensor` with gain · W, W from Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }, and return it.
 
     Args:
         tensor: A weight; m = its first dimension, n = the product of the others.
@@ -132,12 +120,6 @@ def stiefel_(
             or of an ensemble; m is the next dimension.
         method, member, spread: As in `stiefel_init.sample`.
         generator: On the tensor's device; the global one if not given.
-
-    Returns:
-        `tensor`.
-
-    Raises:
-        StiefelError: if the tensor cannot be filled or an option is invalid; the tensor is unchanged.
 
     >>> w = stiefel_(torch.empty(2, 3))
     >>> torch.allclose(w.sum(1), torch.tensor(1.5).sqrt())
@@ -152,7 +134,7 @@ def stiefel_(
 
 
 def lee_(tensor: Tensor, epsilon: float = 0.1, *, variant: Variant = "product") -> Tensor:
-    r"""Fill `tensor` with the deterministic initialization of Lee et al. (2024).
+    r"""Fill `tensor` with the deterministic initialization of Lee et al. (2024), and return it.
 
     Args:
         tensor: A weight; m = its first dimension, n = the product of the others.
@@ -161,12 +143,6 @@ def lee_(tensor: Tensor, epsilon: float = 0.1, *, variant: Variant = "product") 
             whatever ε. `"direct"`: the orthonormal factor of the m × n matrix 11ᵀ + εI_{m×n} itself (of its transpose
             when m < n). `"lapack"`: the product with the signs of `torch.linalg.qr`, diag R_k < 0 but for its last
             entry.
-
-    Returns:
-        `tensor`.
-
-    Raises:
-        StiefelError: if the tensor cannot be filled or an option is invalid; the tensor is unchanged.
 
     >>> lee_(torch.empty(3, 3)).tolist() == torch.eye(3).tolist()
     True

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -103,20 +104,18 @@ def products(device: str, precision: Precision) -> Iterator[None]:
     backend: Any = {"cuda": torch.backends.cuda, "cpu": torch.backends.mkldnn}.get(device)
     if backend is None:
         yield
-    elif hasattr(backend, "matmul") and hasattr(backend.matmul, "fp32_precision"):
-        before = backend.matmul.fp32_precision
-        backend.matmul.fp32_precision = precision
-        try:
-            yield
-        finally:
-            backend.matmul.fp32_precision = before
+        return
+    change: Callable[[str], object]
+    if hasattr(backend, "matmul") and hasattr(backend.matmul, "fp32_precision"):
+        before, change = backend.matmul.fp32_precision, partial(setattr, backend.matmul, "fp32_precision")
+        change(precision)
     else:
-        general = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest" if precision == "ieee" else "high")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(general)
+        before, change = torch.get_float32_matmul_precision(), torch.set_float32_matmul_precision
+        change("highest" if precision == "ieee" else "high")
+    try:
+        yield
+    finally:
+        change(before)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...health.rows import NUMBERS, ROW_COLUMNS, TEXTS, Row, Sample
+from ...health.rows import NUMBERS, ROW_COLUMNS, TEXTS, Sample
 from ..observe import frame
 
 KEEP = 1024  # samples; when there are more, every second one is dropped, the newest never
@@ -25,7 +25,6 @@ class History:
         return len(self._samples)
 
     def add(self, sample: Sample) -> None:
-        """Keep a sample."""
         names = tuple(row.layer for row in sample.rows)
         if self._samples and self._samples[-1][2] == names:
             names = self._samples[-1][2]  # one tuple for all samples
@@ -43,7 +42,6 @@ class History:
 
     @property
     def steps(self) -> list[int]:
-        """The sampled steps that are kept."""
         return [step for step, *_ in self._samples]
 
     @property
@@ -69,7 +67,6 @@ class History:
         return result
 
     def records(self) -> list[dict[str, Any]]:
-        """A dict for each layer and step."""
         found = []
         for step, loss, names, values in self._samples:
             for name, row in zip(names, values.tolist()):
@@ -81,16 +78,3 @@ class History:
     def table(self) -> Any:
         """The records as a pandas DataFrame; where pandas is not installed, `records()`."""
         return frame(self.records(), ("step", "loss", *ROW_COLUMNS))
-
-
-def content(row: Row) -> dict[str, Any]:
-    """A row for JSON: what was measured; numbers that are not finite as text."""
-    values = {name: getattr(row, name) for name in ROW_COLUMNS}
-    return {name: plain(value) for name, value in values.items() if value is not None}
-
-
-def plain(value: Any) -> Any:
-    """JSON has no word for what is not finite."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else str(value)
-    return value

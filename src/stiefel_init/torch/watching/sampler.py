@@ -12,61 +12,35 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from ...core.activations import DYING, OF_UNITS
+from ...core.activations import DYING
 from ...health.rows import Inputs, Row, Sample
-from ..observe.observer import PASS_ON, RESHAPES, Mark, Observer, Seen, clamp_name, first_tensor, saturation, unit_axis
+from ..observe.observer import Observer, Seen, first_tensor, guarded, unit_axis
 from ..observe.statistics import Table, read, scalars
-from .signal import Signal, numbers
 from .weights import Moves, Spectra, Structure, is_sharded, local, moved
 
 _BOUND = 0.98  # of a tanh: within 1 % of its range
 _ASKED = 8  # weights, at least, that are asked whether gradients of the step before are still there
 _HELD = 1 << 17  # numbers of gradients that are kept to be measured together
-_CLAMPS = ("clamp", "clamp_min", "hardtanh")
-
-Result = TypeVar("Result")
-
-
-def guarded(method: Callable[..., Result]) -> Callable[..., Result | None]:
-    """A method of the sampler that never raises: what goes wrong ends the sample, not the training."""
-
-    @functools.wraps(method)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Result | None:
-        if self.failure is not None:
-            return None
-        with torch._C.DisableTorchFunction():
-            before = torch.is_grad_enabled()
-            torch._C._set_grad_enabled(False)  # torch.no_grad() takes longer than much of what is done here
-            try:
-                return method(self, *args, **kwargs)
-            except Exception as error:  # whatever a user's tensors make torch raise
-                self.failure = error
-                return None
-            finally:
-                torch._C._set_grad_enabled(before)
-
-    return run
+_SAMPLES = 128  # values of a unit that are looked at
 
 
 class Sampler(Observer):
     """Watches the model from `arm` to `finish`."""
 
     def __init__(self, model: nn.Module, structure: Structure, spectra: Spectra) -> None:
-        super().__init__(structure.layers, False)
-        self.failure: Exception | None = None
+        super().__init__(structure.layers, False, _SAMPLES)
         self.ran = False
         self._model, self._structure, self._spectra = model, structure, spectra
         self._depth, self._inside = 0, False
         self._backward = False
-        self._signal = Signal(len(structure.layers))
         self._pending: Seen | None = None
         self._gradients: dict[nn.Module, Tensor] = {}
         self._flows: dict[nn.Module, Tensor] = {}
@@ -104,11 +78,9 @@ class Sampler(Observer):
         handles.append(register_optimizer_step_pre_hook(self._step))
 
     def _weights(self) -> list[nn.Parameter]:
-        """Each weight once."""
         return list({id(weight): weight for each in self._structure.weights.values() for weight in each}.values())
 
     def disarm(self) -> None:
-        """Take all hooks off."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -122,7 +94,6 @@ class Sampler(Observer):
             self._inside = True
 
     def end(self) -> None:
-        """Observe up to here."""
         self._depth -= 1
         if self._depth == 0:
             self._stop()
@@ -165,7 +136,6 @@ class Sampler(Observer):
             self._inputs = torch.stack((mean, std, values.isfinite().all().float()))
 
     def _saw(self, module: nn.Module, args: Any, output: Any) -> None:
-        """A layer's first call."""
         if self._inside and module not in self._calls:
             self._look_at_layer(module, output)
 
@@ -182,7 +152,7 @@ class Sampler(Observer):
             self._settle(self._pending)
         self._pending = layer
         self.seen.append(layer)
-        self._put(result, Mark(layer, False, True))
+        self._put(result, layer)
         if result.requires_grad:
             result.register_hook(functools.partial(self._flowed, module))
         if isinstance(module, nn.LSTM) or getattr(module, "nonlinearity", "") == "tanh":
@@ -191,67 +161,11 @@ class Sampler(Observer):
             for table, part in zip(self._early, self._spectra.measure([module])):
                 table += part
 
-    def _settle(self, layer: Seen) -> None:
-        """Sample an output that no activation has followed, so that it can go; one may still follow."""
-        if layer.output is not None:
-            values, layer.output = layer.output, None
-            self._signal.same(layer, values)
-
     @guarded
     def _settle_pending(self) -> None:
         if self._pending is not None:
             self._settle(self._pending)
             self._pending = None
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        mark = self._mark(args[0] if args else kwargs.get("input"))
-        if mark is None or self.failure is not None:
-            return func(*args, **kwargs)
-        role = _role(getattr(func, "__name__", ""))
-        if role is None:
-            return func(*args, **kwargs)
-        name, changes = role
-        if name in _CLAMPS:
-            name = clamp_name(name, *args[1:3], **kwargs)
-        source = args[0] if args else kwargs["input"]
-        if name in OF_UNITS and not mark.activated and mark.seen.activation is None:
-            self._before_activation(mark.seen, name, source)
-            result = func(*args, **kwargs)
-            if name != "relu":
-                self._after_activation(mark.seen, name, result)
-            self._put(result, Mark(mark.seen, True, False))
-            return result
-        if name in RESHAPES or name in PASS_ON:
-            result = func(*args, **kwargs)
-            self._pass_on(mark, result)
-            return result
-        if changes:
-            self._changed(mark.seen, source)
-        return func(*args, **kwargs)
-
-    @guarded
-    def _before_activation(self, layer: Seen, name: str, values: Tensor) -> None:
-        layer.activation, layer.output = name, None
-        if name == "relu":
-            self._signal.rectified(layer, values)
-        else:
-            self._signal.enters(layer, values)
-
-    @guarded
-    def _after_activation(self, layer: Seen, name: str, values: Tensor) -> None:
-        layer.saturated = saturation(name, self._signal.leaves(layer, values))
-
-    @guarded
-    def _pass_on(self, mark: Mark, result: Any) -> None:
-        out = first_tensor(result)
-        if out is not None:
-            self._put(out, Mark(mark.seen, mark.activated, False))
-
-    @guarded
-    def _changed(self, layer: Seen, values: Tensor) -> None:
-        self._settle(layer)
-        self._marks.pop(id(values), None)
 
     @guarded
     def _flowed(self, module: nn.Module, gradient: Tensor) -> None:
@@ -267,7 +181,6 @@ class Sampler(Observer):
             self._measure_flows()
 
     def _measure_flows(self) -> None:
-        """Take the norms of small gradients together, before they add up to much memory."""
         if self._flows:
             self._gradients.update(zip(self._flows, torch._foreach_norm([*self._flows.values()])))
             self._flows, self._held = {}, 0
@@ -293,7 +206,6 @@ class Sampler(Observer):
         self._use(getattr(optimizer, "grad_scale", None))
 
     def _use(self, scale: Tensor | None = None) -> None:
-        """Norms of the gradients of our weights."""
         found = {id(p): p.grad for weights in self._structure.weights.values() for p in weights if p.grad is not None}
         values = [_plain_gradient(gradient) for gradient in found.values()]
         for key, length in zip(found, torch._foreach_norm(values) if values else ()):
@@ -301,13 +213,10 @@ class Sampler(Observer):
 
     @guarded
     def finish(self, step: int, loss: float | Tensor | None, resting: bool, accumulates: bool) -> Sample:
-        """What the step told. Call `disarm` first.
+        """What the step told, once it is disarmed.
 
-        Args:
-            step: Its number.
-            loss: If it was given.
-            resting: Whether the optimizer steps once for several batches, and not now.
-            accumulates: Whether it did not step before this one, so that gradients are there by right.
+        `resting`: the optimizer steps once for several batches, and not now. `accumulates`: it did not step before this
+        step, so that gradients are there by right.
         """
         for layer in self.seen:
             self._settle(layer)
@@ -320,7 +229,8 @@ class Sampler(Observer):
             facts["loss"] = loss.detach().float().mean()
         saturated = {layer.module: layer.saturated for layer in self.seen if layer.saturated is not None}
         ran = {layer.module: layer for layer in self.seen}
-        layers = [*ran, *self._idle(ran)]
+        present = set(self._model.modules())  # a layer may have been taken out since the step began
+        layers = [*ran, *(module for module in self._structure.names if module not in ran and module in present)]
         whole = [module for module in layers if module not in self._structure.sharded]
         # A step that was skipped has moved nothing; the part that was kept goes before the spectra need memory.
         moves = (self._moves or Moves(self._weights())).table()
@@ -332,31 +242,24 @@ class Sampler(Observer):
             "facts": scalars(facts), "inputs": inputs, "leftover": scalars(old), "gradients": scalars(self._gradients),
             "received": scalars(self._received), "used": scalars(self._used), "moves": moves,
             "saturated": scalars(saturated), "sizes": spectra[0],
-            "distances": spectra[1], "biases": spectra[2], "signals": self._signal.table(),
+            "distances": spectra[1], "biases": spectra[2], "signals": self.signal.table(),
         }  # fmt: skip
         known = dict(zip(tables, read(tables.values())))
         known["sizes"], known["distances"] = self._spectra.facts(known["sizes"], known["distances"])
-        known["signals"] = numbers(self.seen, known["signals"])
+        known["signals"] = self.signal.numbers(self.seen, known["signals"])
         entry, leftover = known["inputs"].get("inputs"), known["leftover"]
         finite = entry is None or entry[2] == 1
         loss = known["facts"].get("loss", loss)
         return Sample(
-            step,
-            tuple(self._row(module, ran.get(module), known) for module in layers),
-            None if loss is None else float(loss),
-            self._rate if self._stepped else None,
-            _inputs(entry, self._shape) if entry is not None and finite else None,
-            finite,
-            self._backward or bool(self._used),
-            self._stepped,
-            resting,
-            accumulates and bool(self._leftover) and not any(leftover.values()),
-            min(leftover.values()) if leftover and len(leftover) == len(self._leftover) and not accumulates else 0.0,
-            _kept(known["received"], known["used"]) if self._stepped else None,
-            self._cleared,
-            self._half,
-            self._evaluating,
-        )
+            step, tuple(self._row(module, ran.get(module), known) for module in layers),
+            loss=None if loss is None else float(loss), rate=self._rate if self._stepped else None,
+            inputs=_inputs(entry, self._shape) if entry is not None and finite else None, finite_inputs=finite,
+            backward=self._backward or bool(self._used), stepped=self._stepped, resting=resting,
+            parts_lost=accumulates and bool(self._leftover) and not any(leftover.values()),
+            leftover=min(leftover.values()) if len(leftover) == len(self._leftover) > 0 and not accumulates else 0.0,
+            kept=_kept(known["received"], known["used"]) if self._stepped else None,
+            cleared=self._cleared, half=self._half, evaluating=self._evaluating,
+        )  # fmt: skip
 
     def _row(self, module: nn.Module, layer: Seen | None, known: Mapping[str, Any]) -> Row:
         """What was measured of a layer, by its module, by the ids of its weights, and by that of its call."""
@@ -368,7 +271,7 @@ class Sampler(Observer):
         bias_mean, bias_std = known["biases"].get(module, no_bias)
         signal: dict[str, Any] = {}
         if layer is not None and (facts := known["signals"].get(id(layer))) is not None:
-            mean, std, _, active, never, post_mean, post_std, spread, distinct = facts
+            mean, std, _, active, never, _, post_mean, post_std, spread, distinct = facts
             signal = {
                 "activation": layer.activation, "units": layer.units, "samples": layer.samples, "mean": mean,
                 "std": std, "alpha": mean / std if std > 0 else None,
@@ -385,12 +288,6 @@ class Sampler(Observer):
             trained=any(weight.requires_grad for weight in weights), **signal,
         )  # fmt: skip
 
-    def _idle(self, ran: Collection[nn.Module]) -> list[nn.Module]:
-        """The layers that did not run, but for those that were taken out of the model since the step began."""
-        idle = [module for module in self._structure.names if module not in ran]
-        present = set(self._model.modules()) if idle else set()
-        return [module for module in idle if module in present]
-
 
 def _kept(received: Mapping[nn.Parameter, float], used: Mapping[int, float]) -> float | None:
     """Which share of the gradients that arrived was used; 1 for a power of two, which is the scale of a loss."""
@@ -400,16 +297,6 @@ def _kept(received: Mapping[nn.Parameter, float], used: Mapping[int, float]) -> 
     share = math.hypot(*(part for _, part in pairs)) / math.hypot(*(whole for whole, _ in pairs))
     scale = math.log2(share) if 0 < share < math.inf else 0.5
     return 1.0 if scale < -1 and abs(scale - round(scale)) < 1e-3 else share
-
-
-@functools.cache
-def _role(name: str) -> tuple[str, bool] | None:
-    """What a function on a layer's output may be: its name without the mark of those in place, and whether it is one;
-    None for those that do nothing that we follow."""
-    plain = name.rstrip("_")
-    changes = name.startswith("__i") or (name.endswith("_") and not name.endswith("__")) or name == "__setitem__"
-    followed = plain in OF_UNITS or plain in _CLAMPS or plain in RESHAPES or plain in PASS_ON
-    return (plain, changes) if followed or changes else None
 
 
 def _plain_gradient(gradient: Any) -> Tensor:

@@ -1,4 +1,7 @@
-"""Where samples go besides memory: JSON Lines, an HTML page, TensorBoard, Weights & Biases."""
+"""Where samples go besides memory: JSON Lines, an HTML page, TensorBoard, Weights & Biases.
+
+A `Sink` takes every sample and the events it brought by `write`, until the training ends with `close`.
+"""
 
 from __future__ import annotations
 
@@ -8,81 +11,72 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from ...core.errors import StiefelError
 from ...health.judge import Event
-from ...health.rows import Sample, median
-from .history import content, plain
+from ...health.rows import ROW_COLUMNS, Sample, median
 
 SUMMARIZED = ("post_std", "alpha", "active", "dead", "saturated", "distinct", "gradient", "weight_gradient", "update",
               "norm", "singular", "distance")  # fmt: skip
 _SHARE = 20  # the page is written at most this share of the time
+Events = Sequence[Event]
 
 
-class Sink(Protocol):
-    """Takes every sample, and the events it brought."""
-
-    def write(self, sample: Sample, events: Sequence[Event]) -> None:
-        """Take a sample."""
-
-    def close(self) -> None:
-        """The training ended."""
+class Sink(NamedTuple):
+    name: str
+    write: Callable[[Sample, Events], None]
+    close: Callable[[], None]
 
 
-class JsonLines:
+def _plain(value: Any) -> Any:
+    """JSON has no word for what is not finite."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if float("-inf") < value < float("inf") else str(value)
+    return value
+
+
+def _lines(path: Path) -> Sink:
     """A line for each sample, on disk as soon as it is there; a file that exists is continued."""
+    file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the training runs
+    if file.tell() and not path.read_bytes().endswith(b"\n"):
+        file.write("\n")  # a killed training left half a line
 
-    def __init__(self, path: Path) -> None:
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the training runs
-        if self._file.tell() and not path.read_bytes().endswith(b"\n"):
-            self._file.write("\n")  # a killed training left half a line
+    def write(sample: Sample, events: Events) -> None:
+        rows = [zip(ROW_COLUMNS, row) for row in sample.rows]
+        layers = [{name: _plain(value) for name, value in row if value is not None} for row in rows]
+        line = {"step": sample.step, "loss": _plain(sample.loss), "rate": _plain(sample.rate),
+                "events": [event._asdict() for event in events], "layers": layers}  # fmt: skip
+        file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+        file.flush()
 
-    def write(self, sample: Sample, events: Sequence[Event]) -> None:
-        """Append a line."""
-        line = {
-            "step": sample.step,
-            "loss": plain(sample.loss),
-            "rate": plain(sample.rate),
-            "events": [event._asdict() for event in events],
-            "layers": [content(row) for row in sample.rows],
-        }
-        self._file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+    return Sink("JSON Lines", write, file.close)
 
 
-class Page:
+def replace(path: Path, text: str) -> None:
+    """Write a file so that a browser never sees half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _page(path: Path, render: Callable[[bool], str]) -> Sink:
     """An HTML file that can be opened while the training runs."""
+    path.touch()
+    due = 0.0
 
-    def __init__(self, path: Path, render: Callable[[bool], str]) -> None:
-        self._path, self._render = path, render
-        self._next = 0.0
-        path.touch()
-
-    def write(self, sample: Sample, events: Sequence[Event]) -> None:
-        """Write it again, unless that would take more than a twentieth of the time."""
+    def write(sample: Sample, events: Events) -> None:
+        nonlocal due
         begin = time.monotonic()
-        if events or begin >= self._next:
-            self._replace(self._render(True))
-            end = time.monotonic()
-            self._next = end + _SHARE * (end - begin)
+        if events or begin >= due:
+            replace(path, render(True))
+            due = time.monotonic() + _SHARE * (time.monotonic() - begin)
 
-    def close(self) -> None:
-        """Write it for the last time."""
-        self._replace(self._render(False))
-
-    def _replace(self, text: str) -> None:
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            os.replace(temporary, self._path)  # a browser never sees half a page
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+    return Sink("Page", write, lambda: replace(path, render(False)))
 
 
 def summary(sample: Sample) -> dict[str, float]:
@@ -92,46 +86,33 @@ def summary(sample: Sample) -> dict[str, float]:
         numbers = [value for row in sample.rows if (value := getattr(row, column)) is not None]
         middle = median(numbers)
         if middle is not None:
-            values |= {f"watch/{column}/min": min(numbers), f"watch/{column}/median": middle,
-                       f"watch/{column}/max": max(numbers)}  # fmt: skip
+            of = {"min": min(numbers), "median": middle, "max": max(numbers)}
+            values |= {f"watch/{column}/{name}": value for name, value in of.items()}
     return values
 
 
-class TensorBoard:
-    """Scalars over the steps, and events as text, for a `SummaryWriter`; it stays the user's to close."""
+def _tensorboard(writer: Any) -> Sink:
+    """Scalars over the steps, and events as text; the writer stays the user's to close."""
 
-    def __init__(self, writer: Any) -> None:
-        self._writer = writer
-
-    def write(self, sample: Sample, events: Sequence[Event]) -> None:
-        """Add the sample."""
+    def write(sample: Sample, events: Events) -> None:
         for name, value in summary(sample).items():
-            self._writer.add_scalar(name, value, sample.step)
+            writer.add_scalar(name, value, sample.step)
         if events:
-            self._writer.add_text("watch/events", "\n\n".join(map(str, events)), sample.step)
+            writer.add_text("watch/events", "\n\n".join(map(str, events)), sample.step)
 
-    def close(self) -> None:
-        """Flush the writer."""
-        self._writer.flush()
+    return Sink("TensorBoard", write, writer.flush)
 
 
-class WeightsAndBiases:
-    """The same for a run of Weights & Biases, over the metric `watch/step`."""
+def _weights_and_biases(run: Any) -> Sink:
+    """The same over the metric `watch/step`; the run stays the user's to finish."""
+    run.define_metric("watch/step")
+    run.define_metric("watch/*", step_metric="watch/step")
 
-    def __init__(self, run: Any) -> None:
-        self._run = run
-        run.define_metric("watch/step")
-        run.define_metric("watch/*", step_metric="watch/step")
+    def write(sample: Sample, events: Events) -> None:
+        told = {"watch/events": "\n".join(map(str, events))} if events else {}
+        run.log({"watch/step": sample.step, **summary(sample), **told})
 
-    def write(self, sample: Sample, events: Sequence[Event]) -> None:
-        """Log the sample."""
-        values: dict[str, Any] = {"watch/step": sample.step, **summary(sample)}
-        if events:
-            values["watch/events"] = "\n".join(map(str, events))
-        self._run.log(values)
-
-    def close(self) -> None:
-        """The run stays the user's to finish."""
+    return Sink("Weights & Biases", write, lambda: None)
 
 
 def sink_of(target: Any, render: Callable[[bool], str]) -> Sink:
@@ -142,22 +123,18 @@ def sink_of(target: Any, render: Callable[[bool], str]) -> Sink:
     """
     if isinstance(target, str | os.PathLike):
         path = Path(target)
-        kinds: dict[str, Callable[[], Sink]] = {
-            ".jsonl": lambda: JsonLines(path),
-            ".html": lambda: Page(path, render),
-        }
-        if path.suffix not in kinds:
+        if path.suffix not in (".jsonl", ".html"):
             raise StiefelError(
                 f"to={str(target)!r} ends in neither .html nor .jsonl; name the file by what it is to be."
             )
         try:
-            return kinds[path.suffix]()
+            return _lines(path) if path.suffix == ".jsonl" else _page(path, render)
         except OSError as error:
             raise StiefelError(f"{path} cannot be written ({error.strerror}); choose another place.") from None
     if hasattr(target, "add_scalar"):
-        return TensorBoard(target)
+        return _tensorboard(target)
     if hasattr(target, "define_metric"):
-        return WeightsAndBiases(target)
+        return _weights_and_biases(target)
     raise StiefelError(
         f"to has a {type(target).__name__}; give a path that ends in .html or .jsonl, a SummaryWriter of TensorBoard, "
         "or a run of Weights & Biases."

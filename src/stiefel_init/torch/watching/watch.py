@@ -16,9 +16,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ...core.errors import StiefelError
 from ...health.judge import Event, Judge
+from ...health.rows import Row
 from ...health.wording import capital
 from ..initialize.wrappers import refuse_scripted, unwrapped
 from ..observe import plots
+from ..observe.report import report as printed
 from .history import History
 from .page import LINEAR, SHOWN, body, page
 from .sampler import Sampler
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 
 Report = Literal["log", "warn"] | Callable[[Event], Any]
 LOGGER = logging.getLogger("stiefel_init.watch")
+_PRINTED = {
+    "post_std": "std", "distinct": "distinct", "gradient": "gradient", "update": "update", "dead": "dead",
+}  # fmt: skip
 _EVENTS = 1000  # remembered
 _ENOUGH, _FALLEN = 20, 0.02  # samples after which a loss should have fallen, and by which share of itself
 _ACCUMULATED = 4  # samples in which an optimizer may not have stepped yet
@@ -107,6 +112,7 @@ class Watch:
         self._judge, self._spectra = Judge(), Spectra()
         self._failures = 0
         self._stance: Any = None
+        self._rows: tuple[Row, ...] = ()
         self._first_loss: float | None = None
         self._last_loss: float | None = None
         self._sinks: list[Sink] = []
@@ -199,6 +205,7 @@ class Watch:
                 return
             self.samples += 1
             self.history.add(sample)
+            self._rows = sample.rows
             if sample.loss is not None:
                 self._first_loss = sample.loss if self._first_loss is None else self._first_loss
                 self._last_loss = sample.loss
@@ -213,18 +220,17 @@ class Watch:
             self._failed(error)
 
     def _tell(self, event: Event) -> None:
-        if callable(self._report):
-            try:
+        try:
+            if callable(self._report):
                 self._report(event)
-            except Exception as error:  # the user's function
-                LOGGER.warning("report raised %s (%s); the event was: %s", type(error).__name__, error, event)
-        elif self._report == "warn":
-            try:
+            elif self._report == "warn":
                 warnings.warn(str(event), stacklevel=4)
-            except Warning:  # warnings are errors here, and training goes on
+            else:
                 LOGGER.warning("%s", event)
-        else:
+        except Warning:  # warnings are errors here, and training goes on
             LOGGER.warning("%s", event)
+        except Exception as error:  # the user's function
+            LOGGER.warning("report raised %s (%s); the event was: %s", type(error).__name__, error, event)
 
     def _into(self, sink: Sink, act: Callable[[], None]) -> None:
         try:
@@ -232,7 +238,7 @@ class Watch:
         except Exception as error:  # a full disk, a lost connection
             self._sinks = [kept for kept in self._sinks if kept is not sink]
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            LOGGER.warning("%s cannot be written any more (%s); training goes on.", type(sink).__name__, reason)
+            LOGGER.warning("%s cannot be written any more (%s); training goes on.", sink.name, reason)
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
@@ -284,26 +290,22 @@ class Watch:
         return Event(self.steps, "evaluated in training mode", "", sentence, advice)
 
     @property
-    def _learns(self) -> bool | None:
-        """Whether the loss fell; None while it is too early to tell, or if it was not given."""
-        if self.samples < _ENOUGH or self._first_loss is None or self._last_loss is None:
-            return None
-        return self._last_loss < self._first_loss - _FALLEN * abs(self._first_loss)
-
-    @property
     def verdict(self) -> tuple[str, ...]:
         """Sentences: what is broken, or that nothing is, and where the loss went."""
         if not self.samples:
             return ("No step was sampled; call step() at the end of every training step.",)
-        loss = ""
+        loss = "the loss was not given; pass it to step()"
         if self._first_loss is not None and self._last_loss is not None:
             loss = f"the loss went from {self._first_loss:.3g} to {self._last_loss:.3g}"
-        else:
-            loss = "the loss was not given; pass it to step()"
         over = sum(event.recovered for event in self.events)
         past = f" {over} thing{'s' if over > 1 else ''} broke and recovered." if over else ""
         count = f"{self.samples:,} of {max(self.steps, 1):,} steps sampled"
-        if self.healthy and self._learns is False:
+        fell = (
+            self._first_loss is None
+            or self._last_loss is None
+            or (self._last_loss < self._first_loss - _FALLEN * abs(self._first_loss))
+        )
+        if self.healthy and self.samples >= _ENOUGH and not fell:
             return (f"Nothing is broken, but nothing was learned: {loss}.{past} {count}.",)
         if self.healthy:
             return (f"The training is healthy: {loss}.{past} {count}.",)
@@ -339,12 +341,12 @@ class Watch:
         lines = [str(event) for event in self.events]
         return page(self.history, lines, self.verdict, healthy=self.healthy, running=running)
 
+    def __str__(self) -> str:
+        return printed(self.verdict, self._rows, {"activation": "activation"}, _PRINTED)
+
     def _repr_html_(self) -> str:
         return body(self.history, [str(event) for event in self.events], self.verdict, self.healthy)
 
     def __repr__(self) -> str:
         state = "healthy" if self.healthy else self.open[0].kind
         return f"<Watch: {self.samples} samples of {self.steps} steps, {state}>"
-
-    def __str__(self) -> str:
-        return "\n".join(self.verdict)

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import is_
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,14 +16,13 @@ from torch.nn.parameter import is_lazy
 from ...recipe.layers import Matrices
 from ..initialize.layers import rule
 from ..initialize.wrappers import unwrapped_names
-from ..observe.statistics import Table
+from ..observe.statistics import Table, stacks
 from ..observe.weights import named_weights, read_matrices, weight_layers
 
 _BIASES = ("bias", "bias_ih_l0", "bias_ih")
 _ENTRIES = 1 << 16  # entries of a weight whose move is followed
 _PROBES = 32  # random vectors that measure the distance of weights too wide for a Gram matrix
 _WIDE = 512  # from this on
-_STACK = 1 << 20  # numbers of a weight from which on it is measured by itself, without a copy
 
 
 MODAL = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
@@ -88,7 +86,6 @@ def _around(model: nn.Module, layers: set[nn.Module]) -> list[nn.Module]:
 
 
 def weights_of(module: nn.Module) -> list[nn.Parameter]:
-    """A layer's weights, trained or not."""
     parameters = module.parameters() if module._modules else module._parameters.values()
     known = [p for p in parameters if p is not None and not is_lazy(p) and not p.is_meta]
     return [p for p in known if p.ndim >= 2 and p.is_floating_point()]
@@ -100,7 +97,6 @@ def is_sharded(parameter: Any) -> bool:
 
 
 def local(parameter: Tensor) -> Tensor:
-    """The values on this rank."""
     value: Any = parameter.detach()
     return value.to_local() if is_sharded(value) else value
 
@@ -183,17 +179,17 @@ class Spectra:
             self._shapes[module] = len(weight), shape[0], shape[1], scales.get(module, 1.0)
         singular: Table = []
         distance: Table = []
-        for key, members, stack in _stacks(plain, scales):
-            singular.append((members, self._largest(key, stack)))
+        for group, members, stack in stacks(plain, scales):
+            stack = stack.float()
+            singular.append((members, self._largest((group, *members), stack)))
             if members[0] in scales:
                 distance.append((members, _distance(stack.unsqueeze(1), scales[members[0]])))
-        for _, members, stack in _stacks(matrices):
-            distance.append((members, _distance(stack)))
+        for _, members, stack in stacks(matrices):
+            distance.append((members, _distance(stack.float())))
         _identity.cache_clear()  # for one sample: no memory is kept between them
-        return singular, distance, [(members, _bias_facts(stack)) for _, members, stack in _stacks(biases)]
+        return singular, distance, [(members, _bias_facts(stack.float())) for _, members, stack in stacks(biases)]
 
     def _weight(self, module: nn.Module) -> tuple[Tensor | None, Matrices | None]:
-        """A layer's first weight, and how it is read as matrices."""
         if module not in self._readers:
             self._readers[module] = _reader(module, named_weights(module))
         name, chosen = self._readers[module]
@@ -239,20 +235,6 @@ class Spectra:
         return found, apart
 
 
-def _stacks(
-    tensors: Mapping[nn.Module, Tensor], kinds: Mapping[nn.Module, Any] = MappingProxyType({})
-) -> Iterator[tuple[tuple[Any, ...], list[Any], Tensor]]:
-    """The tensors in stacks, those together that are small and of one shape and kind."""
-    groups: dict[Hashable, list[nn.Module]] = {}
-    for module, tensor in tensors.items():
-        alone = module if tensor.numel() > _STACK else None
-        groups.setdefault((tensor.shape, tensor.dtype, tensor.device, kinds.get(module), alone), []).append(module)
-    for key, members in groups.items():
-        chosen = [tensors[module] for module in members]
-        stack = torch.stack(chosen) if len(chosen) > 1 else chosen[0].unsqueeze(0)
-        yield (key, *members), members, stack.float()
-
-
 def _reader(module: nn.Module, named: dict[str, Tensor]) -> tuple[str, Matrices | None]:
     """The weight to look at, and how it is read as matrices; a kernel as `diagnose` reads it at this time."""
     for name, weight in named.items():
@@ -285,6 +267,5 @@ def _identity(m: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def _bias_facts(stack: Tensor) -> Tensor:
-    """Of (k, m): mean and std."""
     std, mean = torch.std_mean(stack, 1, correction=0)
     return torch.stack((mean, std), 1)

@@ -1,0 +1,266 @@
+"""Networks that are modules, each cell one of its own, and the engine that trains them side by side."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...core import stream as _stream
+from ...torch import initialize_, param_groups
+from ...torch.sampling.stream import words
+from .cell import Cell, PrecisionName
+from .convolutional import Blueprint
+from .family import PERCEPTRON
+from .pictures import Pictures
+from .problem import Problem
+from .size import size_of
+from .slot import Plain, Slot
+from .stack import Engine, Stack, factor
+
+
+class Modules(Stack):
+    """Cells whose networks are modules. What is left of an epoch beyond its last whole batch is for another epoch."""
+
+    def _begin(self, problem: Problem, device: torch.device) -> None:
+        self.steps = max(1, self.size // self.batch)
+        self.size = self.steps * self.batch
+        self.flat = [size_of(cell, problem).flat for cell in self.cells]
+        self.pictures = (
+            None
+            if problem.image is None
+            else Pictures(problem.features, self.data.features, problem.image, problem.scale)
+        )
+        self.lots = torch.zeros(len(self.cells), self.size, dtype=torch.int32, device=device)
+        """Of the rows of an epoch, what decides how each image is cut."""
+        self._lot_keys = np.stack([_stream.key(cell.seed, "pictures") for cell in self.cells])
+        self.models = [self._model(place, problem, device) for place in range(len(self.cells))]
+
+    def _model(self, place: int, problem: Problem, device: torch.device) -> nn.Module:
+        """A network as it starts; the seed decides all of it, what no scheme draws included."""
+        cell = self.cells[place]
+        where = device if cell.scheme.calibrates else torch.device("cpu")  # which draws faster than it launches
+        with torch.random.fork_rng(devices=()):
+            torch.default_generator.manual_seed(cell.seed)
+            model = Blueprint.of(cell, problem).build().to(where)
+        rows = self.data.inputs(self.data.features[self.calibration_rows()[place]])
+        inputs = self.as_inputs(place, rows) if cell.scheme.calibrates else None
+        initialize_(model, cell.scheme, seed=cell.seed, inputs=inputs)
+        model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # as convolutions want it
+        return model.train()
+
+    def as_inputs(self, place: int, rows: Tensor) -> Tensor:
+        """Rows that were divided by the scale, as a network takes them."""
+        images = rows if self.pictures is None else self.pictures.standardized(rows)
+        return images.flatten(1) if self.flat[place] else images
+
+    def state(self) -> list[Tensor]:
+        """Nothing: the engine's slots remember the modules."""
+        return []
+
+    def shuffle(self, epoch: int) -> None:
+        """Go to an epoch, put the rows into its order, and draw how images are cut."""
+        super().shuffle(epoch)
+        if any(cell.augment != "none" for cell in self.cells):
+            self.lots.copy_(words(self._lot_keys, (epoch, epoch + 1), self.size, self.lots.device).squeeze(1))
+
+    def taken(self, place: int, rows: Tensor, lots: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of a network, of training rows that are cut as their lots say."""
+        targets, augment = self.data.targets.index_select(0, rows), self.cells[place].augment
+        if self.pictures is None:
+            return self.data.inputs(self.data.features.index_select(0, rows)), targets
+        images = self.pictures.batch(rows, lots, augment)
+        return images.flatten(1) if self.flat[place] else images, targets
+
+    def batch_of(self, place: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of a network in these rows of the epoch."""
+        return self.taken(place, self.order[place, start:stop], self.lots[place, start:stop])
+
+    def mean_loss(self, place: int, outputs: Tensor, targets: Tensor) -> Tensor:
+        """What a network minimizes."""
+        if self.loss == "squared_error":
+            return F.mse_loss(outputs.float().squeeze(1), targets)
+        return F.cross_entropy(outputs.float(), targets, label_smoothing=self.cells[place].smoothing)
+
+    def precision(self) -> Any:
+        """What products are computed in."""
+        if self.cells[0].precision != "bfloat16":
+            return nullcontext()
+        return torch.autocast(self.order.device.type, torch.bfloat16, cache_enabled=False)
+
+    def predictor(self, members: Sequence[int]) -> Callable[[Tensor], Tensor]:
+        """From inputs (E, rows, inputs) of some networks to their outputs, (E, rows, outputs)."""
+
+        def outputs(place: int, rows: Tensor) -> Tensor:
+            model = self.models[place].eval()
+            try:
+                with torch.no_grad(), self.precision(), _as_it_comes():
+                    return model(self.as_inputs(place, rows)).float()
+            finally:
+                model.train()
+
+        return lambda x: torch.stack([outputs(place, rows) for place, rows in zip(members, x)])
+
+    def mirror(self, place: int) -> nn.Module:
+        """A network as another module, whose parameters are its own memory, and whose buffers are not."""
+        model = self.models[place]
+        shared = {id(parameter): nn.Parameter(parameter.detach()) for parameter in model.parameters()}
+        return copy.deepcopy(model, shared)  # what is in the memo is not copied
+
+
+class Run:
+    """A network of a stack in training."""
+
+    def __init__(self, stack: Modules, place: int) -> None:
+        self.stack, self.place = stack, place
+        self.cell, model, device = stack.cells[place], stack.models[place], stack.order.device
+        self.position = torch.zeros((), dtype=torch.int64, device=device)
+        """The row of the epoch that is next."""
+        self.loss_sum = torch.zeros((), device=device)
+        self.correct_sum = torch.zeros((), dtype=torch.int64, device=device)
+        self._offsets = torch.arange(stack.batch, device=device)
+        self.warm = None if self.cell.warmup is None else round(self.cell.warmup * stack.steps)
+        self.slot = Slot(
+            model, self._loss, groups_of(model, self.cell), partial(Plain, adam=self.cell.optimizer == "adam"),
+            clip=self.cell.clip, counters=(self.position, self.loss_sum, self.correct_sum),
+        )  # fmt: skip
+
+    def _loss(self, model: nn.Module) -> Tensor:
+        stack, at = self.stack, self.position + self._offsets
+        rows, lots = (each[self.place].index_select(0, at) for each in (stack.order, stack.lots))
+        inputs, targets = stack.taken(self.place, rows, lots)
+        with stack.precision():
+            outputs = model(inputs)
+        loss = stack.mean_loss(self.place, outputs, targets)
+        with torch.no_grad():
+            self.loss_sum += loss * stack.batch
+            if stack.loss == "cross_entropy":
+                self.correct_sum += (outputs.argmax(1) == targets).sum()
+            self.position += stack.batch
+        return loss
+
+    def step(self, step: int) -> None:
+        """Train on the next batch, in a step that is counted from 0 over all epochs."""
+        steps = self.cell.epochs * self.stack.steps
+        self.slot.step(self.cell.rate * factor(self.cell.schedule, step, steps, self.warm))
+
+
+def groups_of(model: nn.Module, cell: Cell) -> list[dict[str, Any]]:
+    """The parameters that a cell trains, in groups with the `lr` that a rate of 1 means for each."""
+    if cell.groups:
+        return param_groups(model, 1.0, optimizer=cell.optimizer, weight_decay=cell.decay)  # type: ignore[arg-type]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups: dict[float, list[nn.Parameter]] = {1.0: trained}
+    if cell.ends != 1:
+        weights = {
+            id(parameter)
+            for group in param_groups(model, 1.0)
+            if group["name"].startswith(("first layer", "last layer"))
+            for parameter in group["params"]
+        }
+        layers = [each for each in model.modules() if id(getattr(each, "weight", None)) in weights]
+        ends = {id(parameter) for layer in layers for parameter in layer.parameters(recurse=False)}
+        groups = {1.0: [p for p in trained if id(p) not in ends], cell.ends: [p for p in trained if id(p) in ends]}
+    return [{"params": some, "lr": lr, "weight_decay": cell.decay} for lr, some in groups.items() if some]
+
+
+class SlotEngine(Engine):
+    """Trains modules, step by step together; on a GPU each on a stream of its own."""
+
+    name = "slots"
+    networks = Modules
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__(stack)
+        assert isinstance(stack, Modules)
+        self.runs = [Run(stack, place) for place in range(len(stack.cells))]
+
+    @staticmethod
+    def suits(cell: Cell, problem: Problem, device: torch.device) -> bool:
+        """Whether its network is a module."""
+        return cell.network != PERCEPTRON
+
+    @staticmethod
+    def memory(cell: Cell, problem: Problem) -> int:
+        """Bytes of gradients, of what a step keeps of its layers, and of a batch."""
+        size, rows = size_of(cell, problem), min(cell.batch or problem.size, problem.size)
+        each = 2 if cell.precision == "bfloat16" else 4
+        return 8 * size.parameters + 2 * each * rows * size.values + 32 * rows * problem.inputs
+
+    def begin(self, start: int) -> None:
+        """Go to a row."""
+        for run in self.runs:
+            run.position.fill_(start)
+            if not start:
+                run.loss_sum.zero_()
+                run.correct_sum.zero_()
+        self._fork()
+
+    def step(self, start: int, stop: int) -> None:
+        """Train every network on the rows from the position on."""
+        for run in self.runs:
+            run.step(self.stack.step_at(start))
+        if self.stack.followers is not None:  # which look at every step
+            self._join()
+            self._fork()
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """Losses and correct predictions."""
+        self._join()
+        return torch.stack([run.loss_sum for run in self.runs]), torch.stack([run.correct_sum for run in self.runs])
+
+    def state(self) -> list[Tensor]:
+        """The modules, what their optimizers remember, and the sums."""
+        self._join()
+        return [tensor for run in self.runs for tensor in (*run.slot.state(), run.loss_sum, run.correct_sum)]
+
+    def _fork(self) -> None:
+        """The streams of the slots begin where this one is."""
+        for run in self.runs:
+            if run.slot.stream is not None:
+                run.slot.stream.wait_stream(torch.cuda.current_stream())
+
+    def _join(self) -> None:
+        """This stream goes on where those of the slots end."""
+        for run in self.runs:
+            if run.slot.stream is not None:
+                torch.cuda.current_stream().wait_stream(run.slot.stream)
+
+    def close(self) -> None:
+        """Let go of the graphs now."""
+        super().close()
+        for run in self.runs:
+            run.slot.graph = None
+        self.runs.clear()
+
+
+@contextmanager
+def _as_it_comes() -> Iterator[None]:
+    """Without a search for the fastest algorithms: tests have batches of their own sizes, and are few."""
+    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+@contextmanager
+def convolutions(device: torch.device, precision: PrecisionName) -> Iterator[None]:
+    """Convolutions on a GPU by their fastest algorithms, and in float32 itself where that is asked."""
+    if device.type != "cuda":
+        yield
+        return
+    backend: Any = torch.backends.cudnn
+    before = backend.benchmark, backend.conv.fp32_precision
+    backend.benchmark, backend.conv.fp32_precision = True, "ieee" if precision == "float32" else "tf32"
+    try:
+        yield
+    finally:
+        backend.benchmark, backend.conv.fp32_precision = before

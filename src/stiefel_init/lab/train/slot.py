@@ -1,0 +1,158 @@
+"""One module in training, for networks that are no stacks of perceptrons: `Slot`.
+
+Note [slots]
+    On a GPU a step of such a network is hundreds of small kernels that leave much of it idle. A `Slot` holds a module,
+    what its optimizer remembers, and a CUDA graph of one whole step, which finds its batch and its learning rate on the
+    device. A run is then first weights and a number of replays; several slots run side by side, each on a stream of its
+    own, and nothing waits for the CPU. On a CPU the same step runs as it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from .optimizer import plain_step, remembered
+
+WARM_UP = 2
+"""Steps that are taken before one is captured, and taken back."""
+
+
+class Stepper(Protocol):
+    """An optimizer, as a slot asks for it."""
+
+    def step(self) -> None:
+        """Apply the gradients, at the rates of the groups."""
+
+    def state(self) -> list[Tensor]:
+        """What it remembers, all zero at first."""
+
+
+class Plain:
+    """AdamW (β 0.9, 0.999; ε 1e-8), or gradient descent, of groups with a `weight_decay` each.
+
+    By torch's functions: its classes import torch's compiler, which takes seconds.
+    """
+
+    def __init__(self, groups: Sequence[dict[str, Any]], *, adam: bool = True) -> None:
+        self.groups = groups
+        self.moments = [remembered(group["params"]) if adam else [] for group in groups]
+
+    def step(self) -> None:
+        """Apply the gradients; a parameter that has none stays."""
+        for group, moments in zip(self.groups, self.moments):
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            given = [at for at, parameter in enumerate(group["params"]) if parameter.grad is not None]
+            state = [[each.detach() for each in parameters], [each.grad for each in parameters]]
+            state += [[values[at] for at in given] for values in moments]
+            if parameters:
+                plain_step(state, group["lr"], group.get("weight_decay", 0.0))
+
+    def state(self) -> list[Tensor]:
+        """The moments and steps."""
+        return [tensor for moments in self.moments for values in moments for tensor in values]
+
+
+class OfTorch:
+    """An optimizer of torch's kind; on a GPU it must be capturable."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+    def step(self) -> None:
+        """Apply the gradients."""
+        self.optimizer.step()
+
+    def state(self) -> list[Tensor]:
+        """What it remembers, once it has taken a step."""
+        kept = self.optimizer.state.values()
+        return [value for each in kept for value in each.values() if isinstance(value, Tensor)]
+
+
+class Slot:
+    """Trains a module, whose memory it keeps; Note [slots]."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Callable[[nn.Module], Tensor],
+        groups: Sequence[dict[str, Any]],
+        stepper: Callable[[list[dict[str, Any]]], Stepper] = Plain,
+        *,
+        clip: float | None = None,
+        counters: Sequence[Tensor] = (),
+    ) -> None:
+        """Prepare to train.
+
+        Args:
+            model: The module, on its device, with its first weights.
+            loss: Of the module, on the batch that is next by what the loss itself keeps on the device.
+            groups: Of parameters, each with the `lr` that a rate of 1 means for it.
+            stepper: Makes the optimizer of the groups, whose `lr` is then a tensor that changes.
+            clip: The largest norm of the gradient.
+            counters: What the loss changes on the device, such as the place of the next batch.
+        """
+        self.model, self.loss, self.clip, self.counters = model, loss, clip, list(counters)
+        device = next(model.parameters()).device
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.scales = torch.tensor([group["lr"] for group in groups], device=device)
+        self.rates = torch.zeros_like(self.scales)
+        settings = [{**group, "lr": rate} for group, rate in zip(groups, self.rates.unbind())]
+        self.parameters: list[nn.Parameter] = [parameter for group in settings for parameter in group["params"]]
+        self.stepper = stepper(settings)
+        self.graph: Any = None
+        if self.stream is not None:
+            self._capture()
+
+    def _capture(self) -> None:
+        """Make the graph of a step; nothing else changes."""
+        assert self.stream is not None
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            kept = [tensor.detach().clone() for tensor in (*self._values(), *self.counters)]
+            try:
+                for _ in range(WARM_UP):
+                    self._step()
+                self.stream.synchronize()
+                self.graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self.graph, stream=self.stream):
+                    self._step()
+            finally:
+                with torch.no_grad():
+                    for tensor, value in zip((*self._values(), *self.counters), kept):
+                        tensor.copy_(value)
+                    for tensor in self.stepper.state():
+                        tensor.zero_()
+
+    def _values(self) -> list[Tensor]:
+        """What a module is: parameters and buffers, those included that no state dict has."""
+        return [*self.model.parameters(), *self.model.buffers()]
+
+    def state(self) -> list[Tensor]:
+        """What training remembers; copying into it restores it."""
+        return [*(tensor.detach() for tensor in self._values()), *self.stepper.state()]
+
+    def on_stream(self) -> Any:
+        """Whose work is queued in its order."""
+        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
+
+    def step(self, rate: float) -> None:
+        """Train on the next batch at a rate."""
+        with self.on_stream():
+            torch.mul(self.scales, rate, out=self.rates)
+            if self.graph is not None:
+                self.graph.replay()
+            else:
+                self._step()
+
+    def _step(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+        self.loss(self.model).backward()
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True)
+        self.stepper.step()

@@ -1,0 +1,92 @@
+"""What the author of a model made of its weights: their size, and what was meant to be as it is.
+
+The size is that of the entries, their root mean square. A seed has to give the same weights whatever the model held, so
+that the sizes of the usual initializations are taken exactly, not as they happened to be drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from .layers import Weight
+
+FEW = 4
+"""Values that a vector repeats: those of the gates of a recurrent layer."""
+SMALL = 0.1
+"""Heads below this part of a unit matrix, and a quarter of the other layers', are small on purpose."""
+
+
+def follows_pattern(values: np.ndarray) -> bool:
+    """Whether entries follow a pattern, as no random ones do: a matrix of mostly zeros, a vector of few values.
+
+    >>> follows_pattern(np.eye(4)), follows_pattern(np.array([0.0, 0.0, 1.0, 1.0])), follows_pattern(np.arange(4.0))
+    (True, True, False)
+    """
+    if values.ndim > 1:
+        return bool(0 < np.count_nonzero(values) < values.size / 2)
+    return values.size > 1 and len(np.unique(values)) <= min(FEW, values.size // 2)
+
+
+def usual(weight: Weight) -> float | None:
+    """The size that the author meant: the usual one for the weight's shape from which it cannot be told apart."""
+    size = weight.size
+    if not size or 0 in weight.shape:
+        return None
+    places, entries = math.prod(weight.shape[2:]), math.prod(weight.shape)
+    fan_in, fan_out = weight.shape[1] * places, weight.shape[0] * places
+    if weight.layer.transposed:
+        fan_in, fan_out = fan_out, fan_in
+    known = [
+        *(part / fan for part in (1 / 3, 1, 2) for fan in (fan_in, fan_out)),
+        2 / (fan_in + fan_out),
+        *(part / max(weight.shape[0], fan_in) for part in (1, 2)),
+        0.02**2,
+    ]
+    return _nearest(size, known, [1 / (2 * fan_in)], entries)
+
+
+def usual_bias(weight: Weight) -> float | None:
+    """Likewise of the biases of its layer; None where they are zero, or not known."""
+    if not weight.bias:
+        return None
+    return _nearest(weight.bias, [1 / (3 * weight.matrices.n)], [0.5, 2.0], weight.matrices.m)
+
+
+def _nearest(size: float, usual: list[float], own: list[float], entries: int) -> float:
+    """The size that it is exactly, of those with these squares, the recipe's `own` among them; or the first of the
+    usual ones from which so many entries do not differ; else two digits.
+    """
+    noise = 8 / math.sqrt(2 * entries)  # of a square, four standard deviations
+    exact = [square for square in [*usual, *own] if abs(size**2 / square - 1) < 1e-4]
+    near = [square for square in usual if abs(size**2 / square - 1) < noise]
+    return math.sqrt([*exact, *near][0]) if exact or near else float(f"{size:.2g}")
+
+
+def meant(
+    weights: Iterable[Weight], heads: Iterable[str], sines: Iterable[str], altered: Iterable[str]
+) -> dict[str, str]:
+    """The weights that are to stay as their author made them, and why."""
+    known = {weight.name: weight for weight in weights if weight.size is not None}
+    if not any(weight.size for weight in known.values()):
+        return {}  # a model of zeros alone is not meant to stay so
+    units = sorted(_of_unit(weight) for name, weight in known.items() if name not in heads and weight.size)
+    middle = units[len(units) // 2] if units else 0.0
+    left = {name: "made for sines by its author" for name in sines if name in known}
+    left |= {name: "its layer does something to it before it is used" for name in altered if name in known}
+    for name, weight in known.items():
+        if weight.size == 0 and 0 not in weight.shape:
+            left[name] = "zero, as its author made it"
+        elif weight.patterned:
+            left[name] = "mostly zeros, as its author made it"
+        elif name in heads and weight.size and _of_unit(weight) < min(SMALL, middle / 4):
+            left[name] = "small, as its author made it"
+    return left
+
+
+def _of_unit(weight: Weight) -> float:
+    """The size beside that of a semi-orthogonal matrix."""
+    assert weight.size is not None
+    return weight.size * math.sqrt(max(weight.shape[0], math.prod(weight.shape[1:])))

@@ -1,0 +1,380 @@
+"""`find_start`: which initialization and which learning rate for a model on its own data, by short trainings."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core import validate
+from ..core.errors import StiefelError
+from ..core.text import columns
+from .diagnosis.depths import Start, _starts
+from .diagnosis.diagnose import Loss, loss_of
+from .inputs import arguments
+from .observe import frame, plots
+from .observe.report import text
+from .rates import param_groups
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+AUTHOR = "built"
+STARTS = (AUTHOR, "he", "orthogonal", "best")
+LRS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+KEEP, ROUNDS = 4, 3
+"""Of each round one in `KEEP` goes on to the next, which is as many times as long; the last has the full length."""
+ONE, GROUPS = "one rate", "param_groups"
+
+Optimize = Callable[..., torch.optim.Optimizer]
+Setting = tuple[str, str, float]
+"""An initialization, one rate or those of `param_groups`, and the learning rate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One training: from an initialization, at a rate, with a seed."""
+
+    start: str
+    rates: str
+    """One rate for all layers, or those of `param_groups`."""
+    lr: float
+    seed: int
+    steps: int
+    loss: float
+    """Of the validation batches at the end; without any, the mean over the last quarter of the steps."""
+    curve: tuple[float, ...]
+    """The training loss of each step, as far as it is finite."""
+
+    @property
+    def setting(self) -> Setting:
+        """What was tried."""
+        return self.start, self.rates, self.lr
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trials:
+    """What `find_start` found. It prints as a sentence and a table; `plot()` shows the curves."""
+
+    trials: tuple[Trial, ...]
+    steps: int
+    complete: bool
+    """Whether the search went to its end; an interrupted one knows less."""
+
+    def _means(self) -> dict[Setting, float]:
+        """The mean loss of each setting over its longest trainings: those trained furthest first, the best before."""
+        found: dict[Setting, tuple[int, float]] = {}
+        for setting in {each.setting: None for each in self.trials}:
+            most = max(each.steps for each in self.trials if each.setting == setting)
+            losses = [each.loss for each in self.trials if (each.setting, each.steps) == (setting, most)]
+            found[setting] = -most, statistics.mean(losses)
+        return {setting: loss for setting, (_, loss) in sorted(found.items(), key=lambda item: item[1])}
+
+    @property
+    def gain(self) -> tuple[float, float]:
+        """By how much the best other setting's loss is below the author's, and what noise can explain.
+
+        The noise is twice the standard error over the seeds that both were trained with to the end.
+        """
+        (_, others), (_, authors) = self._finalists()
+        if len(others) < 2 or not all(map(math.isfinite, others)):
+            return 0.0, math.inf
+        if not all(map(math.isfinite, authors)):
+            return math.inf, 0.0
+        gains = [author - other for author, other in zip(authors, others)]
+        return statistics.mean(gains), 2 * statistics.stdev(gains) / math.sqrt(len(gains))
+
+    def _finalists(self) -> list[tuple[Setting | None, list[float]]]:
+        """The best setting of the others and the best of the author's, with their losses at full length by the seed."""
+        pair: list[tuple[Setting | None, list[float]]] = []
+        for author in (False, True):
+            best = next((setting for setting in self._means() if (setting[0] == AUTHOR) is author), None)
+            full = [each for each in self.trials if (each.setting, each.steps) == (best, self.steps)]
+            pair.append((best, [each.loss for each in full]))
+        return pair
+
+    @property
+    def best(self) -> Setting:
+        """(initialization, rates, learning rate): the author's, unless another is better by more than the noise."""
+        (other, _), (author, _) = self._finalists()
+        gain, noise = self.gain
+        chosen = other if author is None or gain > noise else author
+        assert chosen is not None  # there is a trial
+        return chosen
+
+    @property
+    def call(self) -> str:
+        """What to write."""
+        start, way, lr = self.best
+        first = {AUTHOR: [], "best": ["initialize_(model)"], "paper": ['initialize_(model, recipe="paper")']}
+        lines = first.get(start, [f'initialize_(model, "{start}")'])
+        given = f"param_groups(model, {lr:g})" if way == GROUPS else f"model.parameters(), lr={lr:g}"
+        return "\n".join([*lines, f"optimizer = Optimizer({given})"])
+
+    @property
+    def sentence(self) -> str:
+        """What was found."""
+        start, way, lr = self.best
+        gain, noise = self.gain
+        if not self.complete:
+            return "The search was interrupted: the table has what was trained, and nothing is settled."
+        if start == AUTHOR:
+            return f"Keep the model's own initialization, with lr={lr:g}: no other is better by more than the noise."
+        name = "initialize_(model)" if start == "best" else start
+        by = f"its loss is lower by {gain:.3g} ± {noise:.2g}" if gain < math.inf else "the model's own does not train"
+        groups = " in param_groups" if way == GROUPS else ""
+        return f"{name} with lr={lr:g}{groups} is better than the model's own initialization: {by}."
+
+    @property
+    def table(self) -> Any:
+        """The trials as a pandas DataFrame; where pandas is not installed, as a list of dicts."""
+        return frame([asdict(each) for each in self.trials], tuple(column.name for column in fields(Trial)))
+
+    def __len__(self) -> int:
+        return len(self.trials)
+
+    def __repr__(self) -> str:
+        return f"<Trials: {len(self)} of up to {self.steps} steps; {self.sentence}>"
+
+    def __str__(self) -> str:
+        means = self._means()
+        rows = []
+        for setting in self._leaders():
+            steps = max(each.steps for each in self.trials if each.setting == setting)
+            seeds = sum(each.steps == steps for each in self.trials if each.setting == setting)
+            rows.append([setting[0], setting[1], f"{setting[2]:g}", str(steps), str(seeds), text(means[setting])])
+        header = ["initialization", "rates", "best lr", "steps", "seeds", "loss"]
+        return "\n".join([self.sentence, "", *columns(header, rows, left=2), "", self.call])
+
+    def _leaders(self) -> list[Setting]:
+        """The best rate of each initialization, the best of all first."""
+        first: dict[tuple[str, str], Setting] = {}
+        for setting in self._means():
+            first.setdefault(setting[:2], setting)
+        return list(first.values())
+
+    def plot(self) -> Figure:
+        """Plot the training loss of the best trial of each initialization.
+
+        Returns:
+            A matplotlib figure, made without pyplot.
+
+        Raises:
+            StiefelError: if matplotlib is not installed.
+        """
+        curves = {each.setting: each.curve for each in self.trials}
+        named = {f"{start}, {way}, lr={lr:g}": curves[start, way, lr] for start, way, lr in self._leaders()}
+        return plots().of_trials(named)
+
+
+def find_start(
+    make_model: Callable[[], nn.Module],
+    batches: Iterable[Any],
+    loss: Loss | None = None,
+    *,
+    validation: Iterable[Any] | None = None,
+    optimizer: Optimize = torch.optim.Adam,
+    starts: Sequence[str] | Mapping[str, Start] = STARTS,
+    lrs: Iterable[float] = LRS,
+    steps: int = 400,
+    seeds: int = 3,
+    device: torch.device | str | None = None,
+) -> Trials:
+    """Find out by training which initialization and which learning rate suit this model and these data.
+
+    Every initialization is tried at every rate for a sixteenth of the steps; the best quarter goes on to a quarter of
+    them, and the best one and the best from the author's own initialization to all, with fresh seeds. Trainings with
+    the same seed see the same batches; each has a warm-up and a cosine. Only what is better than the author's by more
+    than the noise is recommended.
+
+    Args:
+        make_model: Builds the model, with its author's initialization.
+        batches: A loader or list of `(inputs, targets)`, or of mappings that the model takes as keywords.
+        loss: A function of outputs and targets, as for `diagnose`; of a mapping, the model's own `loss` by default.
+        validation: Batches to be judged by; else the loss of the last quarter of the training does it.
+        optimizer: `optimizer(parameters, lr=lr)`, such as `torch.optim.SGD` or a `functools.partial` of one.
+        starts: As in `check_depths`; `"built"` is the author's own, which is always among them.
+        lrs: The learning rates; those of `param_groups`, tried beside one rate for `"best"`, are from the same list.
+        steps: Of a full training. Short ones tell less: give at least a tenth of what you will train.
+        seeds: Fresh seeds of the two that are compared at the end.
+        device: Where to train; by default where `make_model` builds.
+
+    Returns:
+        The trials, with the sentence, the table, the picture and the call. Ctrl-C returns what there is so far.
+
+    Raises:
+        StiefelError: for batches that are none or can be read only once, or what cannot be trained.
+
+    >>> x, make = torch.randn(64, 8), lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+    >>> found = find_start(make, [(x, (x[:, 0] > 0).long())], steps=32, seeds=2, lrs=[1e-3, 1e-2])
+    >>> len(found), found.complete
+    (16, True)
+    """
+    steps = validate.size("steps", steps, at_least=KEEP ** (ROUNDS - 1))
+    seeds = validate.size("seeds", seeds, at_least=2)
+    rates = [validate.number("lrs", lr, above=0, hint="give positive numbers") for lr in lrs]
+    names = dict.fromkeys((*_starts(starts, 0), AUTHOR))
+    if not rates:
+        raise StiefelError("lrs is empty; give learning rates, such as [1e-3, 1e-2].")
+    for name, given in (("batches", batches), ("validation", validation)):
+        if given is not None and iter(given) is given:
+            raise StiefelError(f"{name} can be read only once; give a list or a DataLoader instead of an iterator.")
+    trainer = _Trainer(make_model, batches, validation, loss, optimizer, starts, device)
+    ways = [(start, way) for start in names for way in ((ONE, GROUPS) if start == "best" else (ONE,))]
+    settings = [(start, way, lr) for start, way in ways for lr in rates]
+    trials: list[Trial] = []
+    clock = _Clock(_planned(len(settings), steps, seeds))
+    with torch.random.fork_rng():
+        try:
+            for turn in range(ROUNDS - 1):
+                short = steps // KEEP ** (ROUNDS - 1 - turn)
+                now = [trainer.train(setting, seeds, short, clock) for setting in settings]
+                trials += now
+                settings = _survivors(now, 2 if turn == ROUNDS - 2 else max(2, len(now) // KEEP))
+            for seed in range(seeds):
+                trials += [trainer.train(setting, seed, steps, clock) for setting in settings]
+        except KeyboardInterrupt:
+            if not trials:
+                raise
+            return Trials(tuple(trials), steps, complete=False)
+        finally:
+            clock.close()
+    return Trials(tuple(trials), steps, complete=True)
+
+
+def _survivors(trials: Sequence[Trial], count: int) -> list[Setting]:
+    """The best, with the best of the author's own initialization among them."""
+    order = sorted(trials, key=lambda trial: trial.loss)
+    first = next(trial for trial in order if trial.start == AUTHOR)
+    others = [trial for trial in order if trial is not first and (count > 2 or trial.start != AUTHOR)]
+    return [trial.setting for trial in (*others[: count - 1], first)]
+
+
+def _planned(settings: int, steps: int, seeds: int) -> int:
+    """How many steps a search takes."""
+    total, left = 0, settings
+    for turn in range(ROUNDS - 1):
+        total += left * (steps // KEEP ** (ROUNDS - 1 - turn))
+        left = max(2, left // KEEP)
+    return total + 2 * seeds * steps
+
+
+@dataclass(frozen=True, eq=False)
+class _Trainer:
+    """What all trials of a search share."""
+
+    make: Callable[[], nn.Module]
+    batches: Iterable[Any]
+    validation: Iterable[Any] | None
+    loss: Loss | None
+    optimizer: Optimize
+    starts: Sequence[str] | Mapping[str, Start]
+    device: Any
+
+    def train(self, setting: Setting, seed: int, steps: int, clock: _Clock) -> Trial:
+        """One training; a loss that is not finite ends it."""
+        start, rates, lr = setting
+        torch.manual_seed(seed)
+        model = self.make()
+        if not isinstance(model, nn.Module):
+            raise StiefelError(f"make_model returned a {type(model).__name__}; it must return a torch.nn.Module.")
+        model = model.to(self.device).train()
+        if start != AUTHOR:
+            _starts(self.starts, seed)[start](model)
+        stepper = self.optimizer(model.parameters(), lr=lr)
+        if rates == GROUPS:
+            kind = "sgd" if isinstance(stepper, torch.optim.SGD) else "adam"
+            stepper = self.optimizer(param_groups(model, lr, optimizer=kind), lr=lr)  # type: ignore[arg-type]
+        warm = max(1, steps // 20)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            stepper, lambda at: min(1.0, (at + 1) / warm) * (1 + math.cos(math.pi * at / steps)) / 2
+        )
+        torch.manual_seed(seed)  # the order of a loader, and what dropout drops, are the same for all
+        curve: list[float] = []
+        for batch in self._read(steps):
+            value = self._loss(model, batch)
+            curve.append(float(value.detach()))
+            clock.tick()
+            if not math.isfinite(curve[-1]):
+                clock.tick(steps - len(curve))
+                break
+            stepper.zero_grad()
+            value.backward()
+            stepper.step()
+            schedule.step()
+        finite = [each for each in curve if math.isfinite(each)]
+        loss = self._judge(model, curve) if len(finite) == steps else math.inf
+        return Trial(start=start, rates=rates, lr=lr, seed=seed, steps=steps, loss=loss, curve=tuple(finite))
+
+    def _judge(self, model: nn.Module, curve: Sequence[float]) -> float:
+        if self.validation is None:
+            return statistics.mean(curve[-max(1, len(curve) // 4) :])
+        model.eval()
+        with torch.enable_grad():  # a loss may need derivatives by its inputs
+            losses = [float(self._loss(model, batch).detach()) for batch in self.validation]
+        if not losses:
+            raise StiefelError("validation has no batch; give some, or none at all.")
+        return found if math.isfinite(found := statistics.mean(losses)) else math.inf
+
+    def _read(self, steps: int) -> Iterator[Any]:
+        """So many batches, from the beginning again where they end."""
+        count = 0
+        while count < steps:
+            before = count
+            for batch in self.batches:
+                yield batch
+                count += 1
+                if count == steps:
+                    return
+            if count == before:
+                raise StiefelError("batches has no batch; give a loader or list with at least one.")
+
+    def _loss(self, model: nn.Module, batch: Any) -> Tensor:
+        batch = _moved(batch, self.device)
+        if isinstance(batch, Mapping):
+            inputs, targets = batch, batch.get("labels")
+        elif isinstance(batch, tuple | list) and len(batch) == 2:
+            inputs, targets = batch
+        else:
+            raise StiefelError(f"a batch is a {type(batch).__name__}; give pairs (inputs, targets), or mappings.")
+        positional, named = arguments(inputs)
+        outputs = model(*positional, **named)
+        own = getattr(outputs, "loss", None)
+        return own if self.loss is None and isinstance(own, Tensor) else loss_of(self.loss, outputs, targets)
+
+
+def _moved(value: Any, device: Any) -> Any:
+    """Tensors in nested containers, to a device."""
+    if device is None or not isinstance(value, Tensor | tuple | list | Mapping):
+        return value
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, Mapping):
+        return {name: _moved(each, device) for name, each in value.items()}
+    return type(value)(_moved(each, device) for each in value)
+
+
+class _Clock:
+    """How much is left, on a terminal."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done, self.began, self.said = total, 0, time.monotonic(), 0.0
+
+    def tick(self, steps: int = 1) -> None:
+        self.done += steps
+        now = time.monotonic()
+        if sys.stderr.isatty() and now - max(self.began + 2, self.said) > 1:
+            self.said = now
+            left = (now - self.began) * (self.total / self.done - 1)
+            print(f"\rfind_start: {self.done / self.total:.0%}, about {left:.0f} s left ", end="", file=sys.stderr)
+
+    def close(self) -> None:
+        if self.said:
+            print("\r" + " " * 60 + "\r", end="", file=sys.stderr)

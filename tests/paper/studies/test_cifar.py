@@ -1,0 +1,192 @@
+"""The studies of natural images and of characters: what they train, and what their pages say of few records or none."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import assert_refused
+from laboratory import record
+from paper.experiment import Options
+from paper.results import Results, publish
+from paper.studies import cifar, shakespeare
+from paper.studies.cifar import DATA, QUICK, Cifar, Evidence
+from paper.studies.cifar_networks import (
+    BATCH,
+    GROUPS,
+    HE,
+    OURS,
+    PLAIN,
+    REPVGG,
+    TRIED,
+    Branches,
+    Contender,
+    repvgg,
+    signal,
+)
+from paper.studies.shakespeare import AUTHOR, LR, Scale, Shakespeare
+from torch import nn
+
+from stiefel_init.lab.data import Dataset
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.problem import Problems
+from stiefel_init.lab.train.record import Record
+from stiefel_init.lab.train.runner import check
+from stiefel_init.lab.train.size import size_of
+
+RNG = np.random.default_rng(0)
+IMAGES = Dataset(
+    DATA, "classification", RNG.integers(0, 256, (1200, 3072), np.uint8), np.arange(1200) % 10, 10, 255.0, 1000,
+    image=(3, 32, 32),
+)  # fmt: skip
+SCORES: dict[Contender, float] = {OURS: 88.0, HE: 82.0, BATCH: 92.0, GROUPS: 89.5, PLAIN["PyTorch's default"]: 10.0}
+
+
+def trained(seeds: int, done: Callable[[Cell], bool] = lambda cell: True) -> dict[Cell, Record]:
+    """Records of the study as if all of it, or a part, had been trained; deeper networks are worse."""
+    study, records = Cifar(), dict[Cell, Record]()
+    while left := [cell for cell in study.cells(seeds, records=records) if cell not in records and done(cell)]:
+        for cell in left:
+            score = SCORES.get(study.contender(cell), 80.0) - 0.1 * cell.seed % 1 - cell.rate
+            lost = 0.0 if score < 11 else cell.depth / 10
+            records[cell] = record(cell, score - lost, seconds=12.0, test_score=(50.0, score - lost))
+    return records
+
+
+# CIFAR-10.
+
+
+def test_every_network_of_the_study_can_be_trained() -> None:
+    study, records, seen = Cifar(), trained(1), set[Any]()
+    problems = Problems({DATA: IMAGES})
+    for cell in records:
+        key = study.contender(cell), cell.depth
+        if key not in seen:
+            seen.add(key)
+            check([cell], problems, torch.device("cpu"))
+    assert len(seen) == 48
+    assert not any(cell.scheme.name == "torch" and cell.epochs == 30 and cell.network == "cnn" for cell in records)
+
+
+def test_what_is_compared_costs_about_the_same() -> None:
+    problems = Problems({DATA: IMAGES})
+    cells = {study: cell for cell in trained(1) if (study := Cifar().contender(cell)) and cell.depth in (11, 20)}
+    work = {each: size_of(cell, problems(cell)).products for each, cell in cells.items() if each.network != "vgg"}
+    assert max(work.values()) < 1.15 * work[OURS]
+
+
+def test_the_page_of_no_records_says_so() -> None:
+    page = "\n".join(Cifar().section(Evidence(None)))
+    assert page.startswith("Not measured yet")
+    assert page.count("not measured yet") == 7
+    assert Cifar().pictures(Evidence(None)) == {}
+
+
+def test_a_part_of_the_study_is_published_and_shown(tmp_path: Path) -> None:
+    """Twenty layers alone; what is missing is told, and nothing is made up."""
+    records = trained(2, lambda cell: cell.depth == 20 and cell.network in ("cnn", "resnet"))
+    out = tmp_path / "run"
+    out.mkdir()
+    Cifar().show(list(records.values()), Options(out, seeds=2, device="cuda"))
+    published = tmp_path / "published"
+    published.mkdir()
+    publish(Results(out), {"cifar": list(records.values())}, Cifar.files, published)
+    evidence = Cifar().evidence(Results(published))
+    page = "\n".join(Cifar().section(evidence))
+    assert "they are worth 4.0 points" in page
+    assert "**Plain, 20 layers**: `initialize_(model)` 85.9 %" in page
+    assert "| 20 layers: 5 points above He | +6.0 [" in page
+    assert "| 56 layers: 15 points above He | — | not measured yet |" in page
+    assert "| PyTorch's default | 10.0 at any rate |" in page
+    assert "| 25 networks of 20 layers, minutes of one GPU: at most 8 | 5.0 | yes |" in page
+    assert "2.5 points, yes" in page
+    assert "12 s" in page
+    (drawn,) = Cifar().pictures(evidence).values()
+    assert [len(axis.lines) for axis in drawn.axes] == [4, 0, 0]
+
+
+def test_the_whole_study_is_found_again_with_more_seeds() -> None:
+    records = trained(3)
+    selected = Cifar().select(records)
+    assert {one.cell for one in selected} == set(records)
+    found = Cifar().found_in(records, 5)
+    assert found is not None
+    assert {len(values) for values in found.scores.values()} == {3}
+
+
+def test_a_tenth_of_the_images_has_all_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cifar, "load", lambda name, directory: IMAGES)
+    cells = Cifar().cells(1, quick=True)
+    tenth = Cifar().datasets(cells, None)[QUICK]
+    assert (len(tenth.x), tenth.train_rows) == (120, 100)
+    assert np.array_equal(tenth.x[:100], IMAGES.x[:1000:10])
+    check(cells, Problems({QUICK: tenth}), torch.device("cpu"))
+
+
+def test_three_branches_fold_into_one_convolution() -> None:
+    for inputs, outputs, stride in ((4, 4, 1), (4, 6, 2)):
+        layer, x = Branches(inputs, outputs, stride), torch.randn(5, inputs, 8, 8)
+        for norm in layer.norms:
+            nn.init.uniform_(norm.get_parameter("weight"), 0.5, 2)
+            nn.init.normal_(norm.get_parameter("bias"))
+        for _ in range(3):
+            layer(x)
+        layer.eval()
+        torch.testing.assert_close(torch.relu(layer.folded()(x)), layer(x), rtol=1e-4, atol=1e-4)
+    assert sum(isinstance(each, Branches) for each in repvgg().modules()) == 19
+    assert TRIED["three branches, folded at the end (RepVGG)"].network == REPVGG
+
+
+def test_the_signal_before_training_is_told_layer_by_layer() -> None:
+    rows = signal(IMAGES, quick=True)
+    assert [row["layer"] for row in rows] == [*range(1, 20)] * 2
+    assert {row["initialization"] for row in rows} == {"initialize_(model)", "He"}
+
+
+# Characters.
+
+
+def test_characters_are_learned_kept_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = b"to be or not to be, " * 400
+    (tmp_path / "tinyshakespeare.txt").write_bytes(raw)
+    options = Options(tmp_path / "out", quick=True, device="cpu", data=tmp_path, seeds=2)
+    assert_refused(lambda: Shakespeare().run(options), ["is not tinyshakespeare"])
+    monkeypatch.setattr(shakespeare, "MD5", hashlib.md5(raw).hexdigest())
+    (tmp_path / "start.py").write_text(
+        "def zero(model):\n    for p in model.blocks.parameters():\n        p.data.zero_()\n"
+    )
+    Shakespeare().run(options, starts=[AUTHOR, "ours", f"{tmp_path / 'start.py'}:zero"])
+    rows = Results(tmp_path / "out").table("shakespeare-quick")
+    assert len(rows) == 6
+    assert all(float(str(row["curve"]).split()[-1]) < float(str(row["curve"]).split()[0]) for row in rows)
+    monkeypatch.setattr(shakespeare, "train", None)  # would fail
+    Shakespeare().run(options)
+    assert_refused(lambda: shakespeare.text(tmp_path / "out"), ["has no tinyshakespeare.txt"])
+
+
+def test_the_page_of_the_character_model() -> None:
+    assert Shakespeare().section([])[0].startswith("Not measured yet")
+    best = {AUTHOR: ("1.4650", "1.4640"), "ours": ("1.4700", "1.4690")}
+    rows = [
+        {"start": start, "lr": LR, "steps": Scale().steps, "seed": seed, "best": loss, "curve": f"4.2 2.0 1.7 {loss}"}
+        for start, losses in best.items()
+        for seed, loss in enumerate(losses)
+    ]
+    page = "\n".join(Shakespeare().section(rows))
+    assert "best validation loss is 1.4697" in page
+    assert "1.4645, from `initialize_(model)` 1.4695" in page
+    assert "| +0.0050 [" in page
+
+
+def test_the_character_model_is_that_of_the_readme() -> None:
+    """10.65 million parameters, tables included; the ends of branches are smaller."""
+    model = shakespeare.model_of(Scale(), 65)
+    assert sum(parameter.numel() for parameter in model.parameters()) == pytest.approx(10.75e6, rel=0.01)
+    blocks = list(model.blocks)
+    assert float(blocks[0].get_parameter("fc2.weight").detach().std()) == pytest.approx(0.02 / 12**0.5, rel=0.02)
+    assert model.head.weight is model.embedding.weight

@@ -1,0 +1,157 @@
+"""The zoo: every network builds and takes a step from each initialization; halves, rates and verdicts follow rules."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from pathlib import Path
+
+import pytest
+import torch
+from paper.loop import TUNING, Job
+from paper.results import Results
+from paper.zoo.catalogue import ENTRIES, entries
+from paper.zoo.entry import ARMS, AUTHOR, OURS, SCHEDULES, Learner, begin_, half, outputs
+from paper.zoo.runs import Scale, best_rate, further, left, train
+from paper.zoo.study import DROP_IN, Zoo, found
+
+
+def test_the_zoo_is_large_and_much_of_it_is_of_packages() -> None:
+    assert len(ENTRIES) >= 40
+    assert sum(bool(entry.package) for entry in ENTRIES.values()) >= 15
+    assert len({entry.kind for entry in ENTRIES.values()}) >= 20
+
+
+def test_the_hash_of_the_name_decides_the_half() -> None:
+    for name in ENTRIES:
+        assert half(name) == ("report" if hashlib.sha256(name.encode()).digest()[0] % 2 else "choosing")
+    assert entries("choosing").keys() | entries("report").keys() == entries().keys()
+    assert not entries("choosing").keys() & entries("report").keys()
+    assert min(len(entries("choosing")), len(entries("report"))) >= 15
+
+
+@pytest.fixture(autouse=True)
+def little_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images, text and people that need no file."""
+    from paper.zoo import pictures, relations, sequences
+
+    generator = torch.Generator().manual_seed(0)
+    images = tuple((torch.rand(90, 1, 28, 28, generator=generator), torch.randint(10, (90,))) for _ in range(2))
+    people = tuple((torch.randn(600, 14, generator=generator), torch.randint(2, (600,))) for _ in range(2))
+    monkeypatch.setattr(pictures, "_images", lambda name, directory: images)
+    monkeypatch.setattr(sequences, "_characters", lambda directory: torch.randint(96, (5000,), generator=generator))
+    monkeypatch.setattr(relations, "_people", lambda directory: people)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # of DeBERTa's module
+@pytest.mark.parametrize("name", entries())
+def test_every_network_takes_a_step_from_each_initialization(name: str) -> None:
+    entry, made = ENTRIES[name], {}
+    train_part, test_part = (tuple(each[:20] for each in part) for part in entry.task.data(False, None))
+    for arm in ARMS:
+        torch.manual_seed(0)
+        learner = Learner(entry, False)
+        begin_(learner.net, arm, entry.gain, entry.task.inputs(train_part))
+        made[arm] = torch.cat([parameter.detach().flatten() for parameter in learner.net.parameters()])
+        parameters = [each for each in learner.parameters() if each.requires_grad]
+        loss = learner(train_part)
+        loss.backward()
+        entry.optimizer(parameters, lr=torch.tensor(entry.rates[0]), gpu=False).step()
+        with torch.no_grad():
+            assert loss.isfinite()
+            assert learner.eval().score(test_part).isfinite()
+    assert not any(torch.equal(made[AUTHOR], made[arm]) for arm in ("he", "orthogonal"))
+
+
+def plainly(job: Job, steps: int) -> list[float]:
+    """A run as a user would write it."""
+    entry, found = ENTRIES[job.network], []
+    data, test = entry.task.data(False, None)
+    torch.manual_seed(job.seed)
+    learner = Learner(entry, False)
+    begin_(learner.net, job.start, entry.gain, entry.task.inputs(tuple(each[:16] for each in data)))
+    adam, batch = torch.optim.AdamW(learner.parameters(), weight_decay=0.0), entry.batch[0]
+    order = torch.randperm(len(data[0]), generator=torch.Generator().manual_seed(job.seed))
+    for step in range(steps):
+        adam.param_groups[0]["lr"] = job.rate * float(SCHEDULES[entry.schedule](torch.tensor(step / steps)))
+        adam.zero_grad()
+        learner(tuple(each[order[step * batch :][:batch]] for each in data)).backward()
+        adam.step()
+        if step + 1 in (steps // 2, steps):
+            with torch.no_grad():
+                found.append(float(learner.eval().score(test)))
+            learner.train()
+    return found
+
+
+def test_a_run_is_the_training_as_users_write_it_whatever_was_trained_before() -> None:
+    scale = Scale(False, quick=True)
+    for job, steps in ((Job("deep set", OURS, 1e-3, 0), 6), (Job("deep set", AUTHOR, 1e-2, TUNING), 3)) * 2:
+        assert train(job, scale) == pytest.approx(plainly(job, steps), abs=2e-3)
+
+
+def test_a_run_is_the_same_again_and_depends_on_how_it_begins() -> None:
+    scale = Scale(False, quick=True)
+    scores = {arm: train(Job("deep set", arm, 1e-3, 0), scale) for arm in ARMS}
+    assert len({tuple(curve) for curve in scores.values()}) == len(ARMS)
+    assert train(Job("deep set", OURS, 1e-3, 0), scale) == scores[OURS]
+    assert train(Job("deep set", OURS, 1e-3, 1), scale) != scores[OURS]
+
+
+def test_a_diverged_network_has_the_score_of_chance() -> None:
+    scale, chance = Scale(False, quick=True), ENTRIES["deep set"].task.metric.chance
+    assert train(Job("deep set", OURS, 1e30, 0), scale) == [chance, chance]
+
+
+def test_the_authors_initialization_is_the_network_as_made_and_others_change_it() -> None:
+    entry = ENTRIES["deep set"]
+    torch.manual_seed(0)
+    net = Learner(entry, False).net
+    made = [parameter.clone() for parameter in net.parameters()]
+    begin_(net, AUTHOR, entry.gain, None)
+    assert all(map(torch.equal, made, net.parameters()))
+    begin_(net, "orthogonal", 2.0, None)
+    first = net.each[0].weight  # type: ignore[index,union-attr]
+    torch.testing.assert_close(first.mT @ first, 4 * torch.eye(3))
+    assert outputs(net, torch.zeros(2, 10, 3)).shape == (2, 1)
+
+
+def _scored(best: dict[str, float], seeds: dict[tuple[str, float], list[float]]) -> dict[Job, float]:
+    entry = ENTRIES["deep set"]
+    scores = {Job(entry.name, arm, rate, TUNING): -float(rate == best[arm]) for arm in ARMS for rate in entry.rates}
+    return scores | {Job(entry.name, arm, rate, s): v for (arm, rate), vs in seeds.items() for s, v in enumerate(vs)}
+
+
+def test_rates_go_on_beyond_an_end_and_ours_also_runs_at_the_authors() -> None:
+    entry = ENTRIES["deep set"]
+    _, middle, high = entry.rates
+    scores = _scored(dict.fromkeys(ARMS, middle) | {OURS: high}, {})
+    assert (further(entry, AUTHOR, scores), best_rate(entry, AUTHOR, scores)) == ([], middle)
+    assert (further(entry, OURS, scores), best_rate(entry, OURS, scores)) == ([0.009], None)
+    scores[Job(entry.name, OURS, 3 * high, TUNING)] = 0.0
+    asked = {(job.start, job.rate) for job in left(entry, scores)}
+    assert asked == {(arm, middle) for arm in ARMS} | {(OURS, high)}
+
+
+def test_verdicts_and_the_page_follow_from_records(tmp_path: Path) -> None:
+    entry = ENTRIES["deep set"]
+    _, middle, _ = entry.rates
+    steady = {(arm, middle): [-1.0, -1.01, -0.99] for arm in ARMS}
+    for ours, word in (([-1.3, -1.31, -1.29], "better"), ([-0.5, -0.51, -0.49], "worse"), ([-2.0, 0.0, -0.9], "level")):
+        scores = _scored(dict.fromkeys(ARMS, middle), steady | {(OURS, middle): ours})
+        with open(tmp_path / "zoo.csv", "w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(("network", "start", "rate", "seed", "score", "curve"))
+            writer.writerows((*job, score, f"0.0 {score}") for job, score in scores.items())
+        [each] = Zoo().evidence(Results(tmp_path)) or []
+        assert each.word(OURS, AUTHOR) == each.word(DROP_IN, AUTHOR) == word
+        text = "\n".join(Zoo().section([each]))
+        assert all(part in text for part in ("deep set", word, f"({middle:g})"))
+    assert found({job: (score,) for job, score in scores.items() if job.seed != 2 or job.start != "he"}), "two seeds do"
+    assert not found({job: (score,) for job, score in scores.items() if job.start != "author"})
+
+
+def test_the_published_page_is_of_the_published_records() -> None:
+    evidence = Zoo().evidence(Results(Path(__file__).parents[2] / "results"))
+    assert len(evidence or ()) >= 40
+    assert "\n".join(Zoo().section(evidence or [])) in (Path(__file__).parents[2] / "docs" / "zoo.md").read_text()
