@@ -361,3 +361,25 @@ def test_what_follows_a_pattern_stays() -> None:
     plan = initialize_(memory)
     assert (plan["bias_ih_l0"].action, plan["bias_hh_l0"].action) == ("zeros", "left alone")
     assert bias.detach().view(4, 8).mean(1).tolist() == [0, 1, 0, 0]
+
+
+def test_a_kernel_at_its_centre_alone_is_no_pattern() -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 2, 3))
+    initialize_(model, recipe="paper", seed=0)
+    assert (model.get_parameter("2.weight") == 0).float().mean() > 0.8
+    initialize_(model, seed=0)
+    assert bool((model.get_parameter("2.weight") != 0).all())
+
+
+@pytest.mark.parametrize("draw", [nn.init.xavier_uniform_, nn.init.kaiming_normal_])
+def test_small_layers_follow_the_rule_that_fits_the_model(draw: Any) -> None:
+    heads = []
+    for seed in range(20):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(2, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, 1))
+        for name in ("0.weight", "2.weight", "4.weight"):
+            draw(model.get_parameter(name))
+        initialize_(model, seed=0)
+        heads.append(model.get_parameter("4.weight").detach().clone())
+    for head in heads[1:]:
+        torch.testing.assert_close(head, heads[0], rtol=0.03, atol=0)

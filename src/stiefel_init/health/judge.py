@@ -86,7 +86,7 @@ def _healthy(evidence: Evidence) -> list[str]:
     layers = evidence.judged
     first, last, hidden = layers[0], layers[-1], evidence.hidden[-1]
     reasons = []
-    if hidden is not first and first.spread > 0:
+    if hidden is not first and first.spread > 0 and not evidence.wakes:
         ratio = f"{hidden.spread / first.spread:.2g} times"
         reasons.append(f"the signal at {hidden.named} is {ratio} that at {first.named}")
     if hidden.active is not None:

@@ -58,16 +58,16 @@ def initialize_(
     Returns:
         What was done to each parameter, and why; it prints as a table.
 
-    >>> layers = keras.layers.Dense(8, "relu", name="inner"), keras.layers.Dense(1, name="outer")
+    >>> layers = keras.layers.Dense(64, "relu", name="inner"), keras.layers.Dense(1, name="outer")
     >>> model = keras.Sequential([keras.Input((2,)), *layers])
     >>> print(initialize_(model, seed=0))
-    parameter     shape   what is done           orthonormal  why
-    inner.kernel  (2, 8)  orthogonal 8×2 × 1.41  columns
+    parameter     shape    what is done         orthonormal  why
+    inner.kernel  (2, 64)  orthogonal 64×2 × 4  columns
         stem: reads the input (in the graph of layers), lifted
-    inner.bias    (8,)    offsets 0.707 8×1      —            set the units apart
-    outer.kernel  (8, 1)  centred 1×8 × 1.63     rows
+    inner.bias    (64,)    offsets 0.707 64×1   —            set the units apart
+    outer.kernel  (64, 1)  centred 1×64 × 1.41  rows
         head: makes the output (in the graph of layers)
-    outer.bias    (1,)    zeros                  —
+    outer.bias    (1,)     zeros                —
     """
     if not isinstance(model, keras.layers.Layer):
         raise StiefelError(f"model is a {type(model).__name__}; give a keras.Model.")

@@ -7,7 +7,7 @@ that the sizes of the usual initializations are taken exactly, not as they happe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -22,40 +22,69 @@ SMALL = 0.1
 def follows_pattern(values: np.ndarray) -> bool:
     """Whether entries follow a pattern, as no random ones do: a matrix of mostly zeros, a vector of few values.
 
+    Of a kernel the part that is used counts: a matrix at its centre alone is how some initializations begin.
+
     >>> follows_pattern(np.eye(4)), follows_pattern(np.array([0.0, 0.0, 1.0, 1.0])), follows_pattern(np.arange(4.0))
     (True, True, False)
     """
     if values.ndim > 1:
-        return bool(0 < np.count_nonzero(values) < values.size / 2)
+        axes = range(values.ndim if values.ndim > 2 else 0)
+        used = [np.any(values, axis=tuple({*axes} - {axis})).sum() for axis in axes]
+        return bool(0 < np.count_nonzero(values) < (math.prod(used) if used else values.size) / 2)
     return values.size > 1 and len(np.unique(values)) <= min(FEW, values.size // 2)
 
 
-def usual(weight: Weight) -> float | None:
-    """The size that the author meant: the usual one for the weight's shape from which it cannot be told apart."""
-    size = weight.size
-    if not size or 0 in weight.shape:
-        return None
-    places, entries = math.prod(weight.shape[2:]), math.prod(weight.shape)
-    fan_in, fan_out = weight.shape[1] * places, weight.shape[0] * places
-    if weight.layer.transposed:
-        fan_in, fan_out = fan_out, fan_in
-    known = [
+def settled(weights: Mapping[str, Weight]) -> dict[str, Weight]:
+    """Each weight with the size that its author meant: the usual one for its shape from which it cannot be told apart.
+
+    A small layer cannot be told apart from several; the one that fits most of the model then counts.
+    """
+    usual = {name: _usual(weight) for name, weight in weights.items() if weight.size and 0 not in weight.shape}
+    misfits = [
+        sum(_misfit(weights[name], squares[rule]) for name, squares in usual.items())
+        for rule in range(max(map(len, usual.values()), default=0))
+    ]
+    order = sorted(range(len(misfits)), key=misfits.__getitem__)
+    sizes = {name: _nearest(weights[name], [squares[rule] for rule in order]) for name, squares in usual.items()}
+    return {name: weight._replace(size=sizes.get(name)) for name, weight in weights.items()}
+
+
+def _fans(weight: Weight) -> tuple[int, int]:
+    places = math.prod(weight.shape[2:])
+    fans = weight.shape[1] * places, weight.shape[0] * places
+    return (fans[1], fans[0]) if weight.layer.transposed else fans
+
+
+def _usual(weight: Weight) -> list[float]:
+    """The squares of the usual sizes, one for each rule that frameworks and authors have."""
+    fan_in, fan_out = _fans(weight)
+    return [
         *(part / fan for part in (1 / 3, 1, 2) for fan in (fan_in, fan_out)),
         2 / (fan_in + fan_out),
         *(part / max(weight.shape[0], fan_in) for part in (1, 2)),
         0.02**2,
     ]
-    return _nearest(size, known, [1 / (2 * fan_in)], entries)
+
+
+def _misfit(weight: Weight, square: float) -> float:
+    """How far the size is from it, in squares of its standard deviation, as far as another rule might be at work."""
+    assert weight.size
+    return min(math.prod(weight.shape) / 2 * math.log(weight.size**2 / square) ** 2, 16.0)
 
 
 def usual_bias(weight: Weight) -> float | None:
     """Likewise of the biases of its layer; None where they are zero, or not known."""
     if not weight.bias:
         return None
-    return _nearest(weight.bias, [1 / (3 * weight.matrices.n)], [0.5, 2.0], weight.matrices.m)
+    return _near(weight.bias, [1 / (3 * weight.matrices.n)], [0.5, 2.0], weight.matrices.m)
 
 
-def _nearest(size: float, usual: list[float], own: list[float], entries: int) -> float:
+def _nearest(weight: Weight, usual: list[float]) -> float:
+    assert weight.size
+    return _near(weight.size, usual, [1 / (2 * _fans(weight)[0])], math.prod(weight.shape))
+
+
+def _near(size: float, usual: list[float], own: list[float], entries: int) -> float:
     """The size that it is exactly, of those with these squares, the recipe's `own` among them; or the first of the
     usual ones from which so many entries do not differ; else two digits.
     """

@@ -49,7 +49,7 @@ from ..schemes.level import gain, level
 from ..schemes.on_set import Blend, Centred, Rotation, Stiefel
 from ..schemes.orthogonal import Orthogonal
 from .attention import Attention, attentions
-from .author import meant, usual, usual_bias
+from .author import meant, settled, usual_bias
 from .layers import Constant, Matrices, Weight, is_patches, kernel_matrices
 from .roles import Role, Roles, saturates
 from .trace import BATCH, INPUT, Norm
@@ -167,7 +167,7 @@ def recipe(weights: Iterable[Weight], roles: Roles) -> tuple[Draws, dict[str, st
     """What is drawn into all weights of a model; and those that stay as they are, with the reason."""
     known = {weight.name: weight for weight in weights}
     left = meant(known.values(), roles.heads, roles.sines, roles.altered)
-    known = {name: weight for name, weight in known.items() if name not in left}
+    known = settled({name: weight for name, weight in known.items() if name not in left})
     linked = _attention({name: weight for name, weight in known.items() if weight.linked}, roles)
     ends = [known[name] for name in roles.branches if name in known and name not in linked]
     ends = [weight for weight in ends if weight.layer.kind in ("linear", "convolution")]
@@ -213,7 +213,7 @@ def _apart(draw: Draw) -> Draw:
 
 def _size(weight: Weight, matrices: Matrices, kind: Norm) -> float | None:
     """The author's size of a weight, beside that of a unit matrix; None if it is not known, or poor."""
-    size, m, n = usual(weight), matrices.m, matrices.n
+    size, m, n = weight.size, matrices.m, matrices.n
     if size is None or (kind != BATCH and size * math.sqrt(n) > LARGE):
         return None
     if kind == BATCH or size * math.sqrt(n) >= WIDE:

@@ -123,7 +123,7 @@ OPEN = 'for name, bias in model.get_submodule("memory").named_parameters(): "bia
 CASES: dict[str, tuple[Callable[[], Any], Any, str, str]] = {
     "large negative biases": (lambda: changed(regressor(5), lambda m: m[4].bias.sub_(100)), (X, Y), "biases", NO_BIAS),
     "low biases": (lambda: changed(regressor(5), lambda m: m[4].bias.fill_(-5)), (X, Y), "biases", NO_BIAS),
-    "a layer of zeros": (lambda: changed(regressor(5), lambda m: m[4].weight.zero_()), (X, Y), "weights", FOURTH),
+    "a layer of zeros": (lambda: changed(regressor(8), lambda m: m[4].weight.zero_()), (X, Y), "weights", FOURTH),
     "a large layer": (lambda: changed(regressor(5), lambda m: m[4].weight.mul_(1e4)), (X, Y), "weights", FOURTH),
     "all layers off": (lambda: silenced(-1.0), (X, Y), "biases", NO_BIASES),
     "all layers far off": (lambda: silenced(-100.0), (X, Y), "biases", NO_BIASES),
@@ -142,12 +142,10 @@ CASES: dict[str, tuple[Callable[[], Any], Any, str, str]] = {
     "a residual network": (lambda: residual(25, 2), (X, BOTH), "depth", ALL),
     "a residual network of one output": (lambda: residual(25, 1), (X, Y), "weights", ALL),
     "a large head": (large_head, (X, BOTH), "weights", FOURTH),
-    "a large head of classes": (large_head, (X, (X[:, 0] > 0).long()), "weights", FOURTH),
 }
 FIRST = {
     "large negative biases": "4", "low biases": "4", "a layer of zeros": "4", "a large layer": "4", "LSTM": "memory",
     "GRU": "memory", "RNN": "memory", "a common output": "20", "equal units": "0", "a large head": "4",
-    "a large head of classes": "4",
 }  # fmt: skip
 """The layer that is named."""
 SLOW = {"Mish", "Hardswish", "orthogonal", "GRU", "a residual network of one output"}

@@ -203,7 +203,7 @@ class TorchAdapter(Adapter[TorchRef]):
         vectors = [(key, x) for key, x in known if x.ndim == 1]
         if not known:
             return ()
-        parts = [[x.count_nonzero() / x.numel() for _, x in rows], [x[0] == x[1] for _, x in vectors]]
+        parts = [[_share_used(x) for _, x in rows], [x[0] == x[1] for _, x in vectors]]
         told = torch.stack([each.float() for part in parts for each in part]).tolist()
         sparse = {key for (key, _), share in zip(rows, told) if 0 < share < 0.5}
         alike = [(key, x) for (key, x), same in zip(vectors, told[len(rows) :]) if same]
@@ -253,6 +253,14 @@ def _has_values(tensor: Tensor) -> bool:
     usual = type(tensor) in (nn.Parameter, Tensor) or is_sharded(tensor)
     usual = usual and tensor.layout is torch.strided and tensor.is_floating_point()
     return usual and not tensor.is_meta and tensor.numel() > 0
+
+
+def _share_used(x: Tensor) -> Tensor:
+    """Likewise on the device: see `follows_pattern`."""
+    filled = x != 0
+    axes = range(x.ndim if x.ndim > 2 else 0)
+    used = [filled.any(tuple({*axes} - {axis})).sum() for axis in axes]
+    return filled.sum() / (math.prod(used) if used else x.numel())
 
 
 def _look(ref: TorchRef) -> Hashable:
