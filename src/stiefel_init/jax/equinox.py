@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from ..recipe.layers import ONES, ZEROS, ArrayRef, Constant, Layer, Layout, Leave
+from ..recipe.trace import norm_of
 from .model import GUESSES, PIXELS, Apply, Model, example, is_floating, kept, no_rule
 
 _NORMS = eqx.nn.LayerNorm, eqx.nn.GroupNorm, eqx.nn.RMSNorm, eqx.nn.BatchNorm
@@ -50,7 +51,7 @@ def read(model: eqx.Module, apply: Apply | None) -> Model:
         result = running(*given, **named) if apply is None else apply(running, *given, **named)
         return eqx.filter(result, eqx.is_array)
 
-    normalized = any(isinstance(owner, _NORMS) for owner in owners)
+    normalized = norm_of(type(owner).__name__ for owner in owners if isinstance(owner, _NORMS))
 
     def trainable(spec: Any) -> set[Hashable]:
         return kept(model, spec, keys)

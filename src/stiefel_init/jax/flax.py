@@ -27,6 +27,7 @@ from ..recipe.layers import (
     einsum,
     kernel,
 )
+from ..recipe.trace import norm_of
 from .model import GUESSES, PIXELS, Apply, Model, example, is_floating, kept, no_rule
 from .trace import flow_of
 
@@ -150,8 +151,8 @@ def read_linen(variables: Any, apply: Apply | None, inputs: tuple[tuple[Any, ...
         bias = (*path[:-1], "bias")
         biased = bias if isinstance(held, Layer) and bias in leaves else None
         parameters.append(ArrayRef(".".join(names), _stream(names), path, shape, held, layout, biased))
-    found = {type(layer).__name__ for layer in layers.values()}
-    normalized = bool(found & set(_NORMS)) if layers else any(path[-1] == "scale" for path in paths)
+    scaled = ["" for path in paths if path[-1] == "scale"]
+    normalized = norm_of({type(layer).__name__ for layer in layers.values()} & {*_NORMS} if layers else scaled)
 
     def trainable(spec: Any) -> set[Hashable]:
         return kept(variables, spec, list(paths))
@@ -217,7 +218,7 @@ def read_nnx(model: nnx.Module, apply: Apply | None) -> Model:
         running.eval()
         return running(*given, **named) if apply is None else apply(running, *given, **named)
 
-    normalized = any(type(owner).__name__ in _NORMS for owner in owners)
+    normalized = norm_of({type(owner).__name__ for owner in owners} & {*_NORMS})
 
     def trainable(spec: Any) -> set[Hashable]:
         return set(dict(nnx.to_flat_state(nnx.state(model, spec))))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ..recipe.layers import ArrayRef, Leave
+from ..recipe.trace import Norm
 
 Apply = Callable[..., Any]
 GUESSES = 12
@@ -27,8 +28,8 @@ class Model:
     """Runs it with other arrays in place of the leaves, in evaluation mode."""
     rebuilt: Callable[[Mapping[Hashable, jax.Array]], Any]
     """The model with new arrays in place of some leaves."""
-    normalized: bool
-    """Whether it has normalization layers."""
+    normalized: Norm
+    """The kind of its normalization layers, if it has any."""
     trainable: Callable[[Any], set[Hashable]]
     """The keys of the leaves that a filter of the library names."""
     examples: list[jax.ShapeDtypeStruct]

@@ -15,7 +15,7 @@ from ..core.errors import StiefelError
 from ..recipe.initialize import ArrayAdapter, Options, Patterns, RecipeName, initialize
 from ..recipe.layers import Conv
 from ..recipe.plan import Plan
-from ..recipe.trace import Flow
+from ..recipe.trace import Flow, Norm, norm_of
 from ..schemes import Scheme, SchemeName
 from .layers import NORMS, parameters_of
 from .trace import flow_of
@@ -86,8 +86,8 @@ class KerasAdapter(ArrayAdapter):
         self.variables: dict[Hashable, Any] = {id(variable): variable for variable in model.weights}
 
     @property
-    def normalized(self) -> bool:  # type: ignore[override]
-        return any(isinstance(layer, NORMS) for layer in self.model._flatten_layers())
+    def normalized(self) -> Norm:  # type: ignore[override]
+        return norm_of({type(layer).__name__ for layer in self.model._flatten_layers() if isinstance(layer, NORMS)})
 
     def flow(self, streams: Mapping[Hashable, str], tables: Collection[str], inputs: Any) -> tuple[Flow | None, str]:
         weights: Any = {

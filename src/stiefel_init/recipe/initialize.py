@@ -40,7 +40,7 @@ from .one_scheme import check_roles, needs_roles, one_scheme, refuse_torch_only
 from .plan import EMBEDDING, Plan, Row, described, row_of
 from .roles import Roles, of_flow, of_order
 from .rules import Draw, Draws, reason_of, recipe
-from .trace import Flow
+from .trace import Flow, Norm
 
 RecipeName = Literal["best", "paper"]
 RECIPES: tuple[RecipeName, ...] = get_args(RecipeName)
@@ -152,8 +152,8 @@ class Adapter(ABC, Generic[Ref]):
 
     parameters: Sequence[Ref]
     """All parameters under all their names."""
-    normalized: bool
-    """Whether the model has normalization layers."""
+    normalized: Norm
+    """The kind of its normalization layers, if it has any."""
 
     @abstractmethod
     def flow(self, streams: Mapping[Hashable, str], tables: Collection[str], inputs: Any) -> tuple[Flow | None, str]:
@@ -262,7 +262,9 @@ def roles_of(adapter: Adapter[Ref], options: Options) -> Roles:
         return of_flow(flow, stems, heads, how, tables)
     order = dict.fromkeys(streams[each.key] for each in adapter.ordered() if streams[each.key] not in tables)
     first = next((each.stream for each in parameters if each.stream in order or each.stream in tables), "")
-    return of_order(order, stems, heads, normalized=adapter.normalized, embedded=first in tables)
+    weights = (streams[each.key] for each in parameters if adapter.layer(each) is not None)
+    held = dict.fromkeys(weights, adapter.normalized) if adapter.normalized else {}
+    return of_order(order, stems, heads, held, embedded=first in tables)
 
 
 Chosen = Callable[[Iterable[Weight]], tuple[Draws, dict[str, str]]]  # what is drawn, and why the rest stays as it is

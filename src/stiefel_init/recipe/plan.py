@@ -107,6 +107,7 @@ def row_of(name: str, shape: Shape, draws: list[Draw]) -> Row:
         kinds = Counter((scheme, matrices.m, matrices.n) for scheme, matrices in filled)
         counts = {kind: f"{count} of " if count > 1 else "" for kind, count in kinds.items()}
         text = ", ".join(f"{_label(scheme)} {counts[scheme, m, n]}{m}×{n}" for scheme, m, n in kinds)
+        text += _times(filled[0][1])
         side = NEITHER if any(map(_neither, (scheme for scheme, _, _ in kinds))) else "both"
     else:
         text, side = described(draws[0].what, draws[0].scheme)
@@ -125,9 +126,12 @@ def described(chosen: Matrices | Constant, scheme: Scheme) -> tuple[str, str]:
     m, n = chosen.m, chosen.n
     many = f"{chosen.count} of " if chosen.count > 1 else ""
     centre = " at the centre" if chosen.tap else ""
-    scale = "" if chosen.scale == 1 else f" × {chosen.scale:.3g}"
     side = NEITHER if _neither(scheme) else "rows" if m < n else "columns" if m > n else "both"
-    return f"{_label(scheme.resolve(m, n))} {many}{m}×{n}{centre}{scale}", side
+    return f"{_label(scheme.resolve(m, n))} {many}{m}×{n}{centre}{_times(chosen)}", side
+
+
+def _times(filled: Matrices) -> str:
+    return "" if filled.scale == 1 else f" × {filled.scale:.3g}"
 
 
 def _neither(scheme: Scheme) -> bool:

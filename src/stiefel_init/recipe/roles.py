@@ -11,7 +11,6 @@ from typing import NamedTuple
 from ..core.activations import RECTIFIERS, SATURATING
 from .trace import ATTENDED, BATCH, INPUT, Flow, Norm, Signal
 
-_HEADS = ("head", "fc", "classifier", "out", "logits", "score", "readout", "predict", "generator")
 _PERIODIC = ("sin", "cos")
 _FEW = 4
 """Layers whose signals meet at a layer inside a branch: those of q, k and v, or of two that are multiplied."""
@@ -285,21 +284,20 @@ def of_order(
     weights: Iterable[str],
     stems: Collection[str] | None,
     heads: Collection[str] | None,
+    held: Mapping[str, Norm],
     *,
-    normalized: bool,
     embedded: bool = False,
 ) -> Roles:
     """The roles of a model whose flow is not known, from the order in which its linear layers and convolutions appear.
 
-    The last one is a head if it is called so; the first one is a stem unless what it reads is `embedded`. Where the
-    model has normalization layers, each of its layers is a chain of its own; where it has none, they are one chain.
+    The last one is taken for the head, for a head that is not would read the common level alone; the first one is a
+    stem unless what it reads is `embedded`. Where normalization layers hold the weights, each layer is a chain of its
+    own; where there are none, they are one chain.
     """
     names = list(weights)
     why = "(not traced; give inputs= to trace)"
     if heads is None:
-        called = names[-1].removesuffix(".weight").rpartition(".")[2].lower() if names else ""
-        is_head = any(word in called for word in _HEADS)
-        heads_found = {names[-1]: f"head: the last layer, by its name {why}"} if is_head else {}
+        heads_found = {names[-1]: f"head: the last layer {why}"} if len(names) > 1 else {}
     else:
         heads_found = dict.fromkeys(heads, "head: named")
     if stems is None:
@@ -307,8 +305,8 @@ def of_order(
     else:
         stems_found = dict.fromkeys(stems, "stem: named")
     hidden = [name for name in names if name not in stems_found and name not in heads_found]
-    held: dict[str, Norm] = dict.fromkeys(hidden, "layer") if normalized else {}
-    return Roles(stems_found, heads_found, dict.fromkeys(hidden, 1 if normalized else len(hidden)), held=held)
+    held_by = {name: kind for name, kind in held.items() if name not in stems_found and name not in heads_found}
+    return Roles(stems_found, heads_found, dict.fromkeys(hidden, 1 if held else len(hidden)), held=held_by)
 
 
 def saturates(activation: str) -> bool:

@@ -34,6 +34,15 @@ _NORMS: dict[str, Norm] = {
     **dict.fromkeys(_words("batchnorm syncbatchnorm groupnorm instancenorm"), BATCH),
     **dict.fromkeys(_words("layernorm rmsnorm normalize localresponsenorm rsqrt"), "layer"),
 }
+
+
+def norm_of(classes: Iterable[str]) -> Norm:
+    """What kind normalization layers of these names are: `BATCH`, if any is."""
+    names = [name.lower() for name in classes]
+    per_channel = any(kind in name for kind in ("batchnorm", "groupnorm", "instancenorm") for name in names)
+    return BATCH if per_channel else "layer" if names else ""
+
+
 _SUMS = _words("add radd iadd")
 _FACTORS = _words("mul rmul imul multiply")
 _PARTS = _words("cat concat concatenate")

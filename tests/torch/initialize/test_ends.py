@@ -121,7 +121,7 @@ def test_what_cannot_be_read_is_traced_with_inputs_or_guessed_by_order() -> None
 
     guessed = initialize_(Two())
     assert ends(guessed, "stem") == {"inner.weight"}
-    assert ends(guessed, "head") == set()  # `last` is not a word for a head
+    assert ends(guessed, "head") == {"last.weight"}
     assert "give inputs=" in guessed["inner.weight"].reason
 
 

@@ -103,7 +103,7 @@ def test_fused_projections_are_a_filter(make: Any, seed: int | None) -> None:
     torch.testing.assert_close(k, 0.7 * q)
     torch.testing.assert_close(out, -0.25 * unit(v).T)
     fused = next(row for row in plan if row.reason == "k starts as 0.7 q")
-    assert fused.action == "stiefel 3 of 16×16"
+    assert fused.action.startswith("stiefel 3 of 16×16")
     assert torch.isfinite(model(torch.randn(2, 5, WIDTH))).all()
 
 

@@ -27,7 +27,7 @@ from ...recipe.one_scheme import needs_roles
 from ...recipe.plan import Plan
 from ...recipe.roles import Roles
 from ...recipe.rules import Draw
-from ...recipe.trace import Flow
+from ...recipe.trace import Flow, Norm, norm_of
 from ...schemes import Scheme, SchemeName, Stiefel
 from ..inputs import shapes, tensors_in
 from ..sampling import tensors
@@ -126,8 +126,8 @@ class TorchAdapter(Adapter[TorchRef]):
         self._alike: dict[Hashable, Rule] = {}
 
     @property
-    def normalized(self) -> bool:  # type: ignore[override]
-        return any(is_normalization(ref.module) for ref in self.parameters)
+    def normalized(self) -> Norm:  # type: ignore[override]
+        return norm_of({type(ref.module).__name__ for ref in self.parameters if is_normalization(ref.module)})
 
     @cached_property
     def _tables(self) -> dict[Hashable, TorchRef]:
