@@ -239,3 +239,59 @@ def attention_not_divided(repaired: bool) -> Program:
 def linear_layers_left_at_zero(repaired: bool) -> Program:
     model = mlp(64, 32, 32, 10)
     return program(digits(), drawn(model, he if repaired else nn.init.zeros_), sgd(model))
+
+
+def weights_between_zero_and_one(repaired: bool) -> Program:
+    model = mlp(64, 32, 32, 10)
+    return program(digits(), model if repaired else drawn(model, nn.init.uniform_), sgd(model))
+
+
+def output_added_to_itself(repaired: bool) -> Program:
+    def rule(m: Any, x: Tensor) -> Tensor:
+        h = m.stem(x)
+        for block in m.blocks:
+            out = block(h)
+            h = (out + (h if repaired else out)).relu()
+        return m.out(h)
+
+    blocks = nn.ModuleList(mlp(32, 32, 32) for _ in range(12))
+    model = Net(rule, stem=nn.Linear(64, 32), blocks=blocks, out=nn.Linear(32, 10))
+    return program(digits(), model, sgd(model, 0.02), steps=200)
+
+
+def rectified_and_thrown_away(repaired: bool) -> Program:
+    def rule(m: Any, x: Tensor) -> Tensor:
+        for layer in (m.first, m.second):
+            x = layer(x)
+            active = m.act(x)
+            x = active if repaired else x
+        return m.out(x)
+
+    parts = {"first": nn.Linear(8, 32), "second": nn.Linear(32, 32), "act": nn.ReLU(), "out": nn.Linear(32, 1)}
+    model = Net(rule, **parts)
+    return program(houses(), model, adam(model, 0.01), steps=400)
+
+
+def graph(share: float) -> tuple[Tensor, Tensor]:
+    """A random graph of twelve nodes with this share of all edges, and features (N, 12, 4)."""
+    edges = (torch.rand(12, 12) < share).float().triu(1)
+    return edges + edges.T, torch.randn(2000, 12, 4)
+
+
+def no_edge_to_itself(repaired: bool) -> Program:
+    edges, x = graph(0.06)
+    closed = (edges + torch.eye(12)) / (edges.sum(1, keepdim=True) + 1)
+    y = closed @ (2 * x[..., :1]).sin()
+    spread = closed if repaired else edges / edges.sum(1, keepdim=True).clamp_min(1)
+    model = Net(lambda m, x: m.out(spread @ m.conv(x).tanh()), conv=nn.Linear(4, 32), out=nn.Linear(32, 1))
+    return program(split(x, y / y.std(), F.mse_loss, explained), model, adam(model, 0.01))
+
+
+def multiplied_by_the_degree(repaired: bool) -> Program:
+    edges, x = graph(0.5)
+    degree = edges.sum(1, keepdim=True).clamp_min(1)
+    y = edges / degree @ (edges / degree @ x)[..., :2].abs().sum(2, keepdim=True)
+    spread = edges / degree if repaired else edges * degree
+    parts = {"first": nn.Linear(4, 32), "second": nn.Linear(32, 32), "out": nn.Linear(32, 1)}
+    model = Net(lambda m, x: m.out(spread @ m.second(m.first(spread @ x).relu()).relu()), **parts)
+    return program(split(x, (y - y.mean()) / y.std(), F.mse_loss, explained), model, sgd(model, 0.05, 0.9))

@@ -49,6 +49,7 @@ class Fault:
     reach: float  # the twin scores at least this
     margin: float  # and the broken program at most this share of its twin's score
     why: str  # where these two differ from 0.6, the reason
+    look: int  # 1 and 2 were looked at while rules were written; 3 was written without a look at the rules
 
 
 def read() -> dict[str, Fault]:
@@ -66,7 +67,14 @@ def _fault(row: dict[str, str]) -> Fault:
             return build(repaired)
 
     said = {key: row[key] for key in ("name", "cause", "source", "report", "repair", "why")}
-    return Fault(**said, kind=row["class"], make=make, reach=float(row["reach"]), margin=float(row["margin"]))
+    return Fault(
+        **said,
+        kind=row["class"],
+        make=make,
+        reach=float(row["reach"]),
+        margin=float(row["margin"]),
+        look=int(row["look"]),
+    )
 
 
 def half(name: str) -> Half:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .catalogue import Program
-from .tasks import Task, accuracy, adam, cancer, digits, houses, mlp, plain_step, program, raw_digits, sgd, split
+from .tasks import Task, accuracy, adam, cancer, digits, houses, mlp, plain_step, program, raw_digits, sgd, split, waves
 
 
 def pixels_up_to_255(repaired: bool) -> Program:
@@ -118,3 +118,44 @@ def predictions_left_normalized(repaired: bool) -> Program:
         replace(task, y=(task.y - mean) / deviation), model,
         predict=lambda x: model(x) * deviation + mean if repaired else model(x),
     )  # fmt: skip
+
+
+def loudness_normalized_away(repaired: bool) -> Program:
+    def scaled(x: Tensor) -> Tensor:
+        low, high = (-4.0, 4.0) if repaired else (x.amin(1, keepdim=True), x.amax(1, keepdim=True))
+        return 2 * (x - low) / (high - low) - 1
+
+    task = waves()
+    loud, loud_test = torch.randint(3, task.y.shape), torch.randint(3, task.test_y.shape)
+    task = replace(task, x=task.x[:, :, 0] * (loud[:, None] + 1), y=loud)
+    task = replace(task, test_x=task.test_x[:, :, 0] * (loud_test[:, None] + 1), test_y=loud_test)
+    model = mlp(16, 48, 3)
+    return program(task.mapped(x=scaled), model, adam(model, 0.01), steps=400)
+
+
+def flipped_without_its_mask(repaired: bool) -> Program:
+    task = digits(images=True)
+    task = replace(task, y=(task.x > 0).float().flatten(1), test_y=(task.test_x > 0).float().flatten(1))
+    model = nn.Sequential(nn.Flatten(), *mlp(64, 64, 64))
+    optimizer = adam(model)
+    plain = plain_step(model, F.binary_cross_entropy_with_logits, optimizer)
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        seeds = torch.randint(1 << 30, (2,)).tolist()
+        return plain(turned(x, seeds[0]), turned(y.view_as(x), seeds[0 if repaired else 1]).flatten(1))
+
+    task = replace(task, score=lambda o, y: accuracy(o.reshape(-1, 1), y))
+    return program(task, model, optimizer, loss=F.binary_cross_entropy_with_logits, step=step, steps=600)
+
+
+def turned(pictures: Tensor, seed: int) -> Tensor:
+    """Each picture flipped or not along three axes, as the seed decides."""
+    flips = torch.rand(3, len(pictures), 1, 1, 1, generator=torch.Generator().manual_seed(seed)) < 0.5
+    pictures = torch.where(flips[0], pictures.flip(2), pictures)
+    pictures = torch.where(flips[1], pictures.flip(3), pictures)
+    return torch.where(flips[2], pictures.mT, pictures)
+
+
+def integers_normalized_as_integers(repaired: bool) -> Program:
+    task = houses().mapped(x=lambda x: (2 * x + 5).round().clamp(0, 9))
+    return program(task.mapped(x=lambda x: 2 * (x / 9 if repaired else (x / 9).floor()) - 1), mlp(8, 32, 32, 1))

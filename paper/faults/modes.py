@@ -139,3 +139,28 @@ def statistics_of_the_test_batch(repaired: bool) -> Program:
         nn.Linear(64, 32), nn.BatchNorm1d(32, track_running_stats=repaired), nn.ReLU(), nn.Linear(32, 10)
     )  # fmt: skip
     return program(task, model, predict=lambda x: torch.cat([model.eval()(part) for part in x.split(4)]))
+
+
+def dropout_after_the_last_layer(repaired: bool) -> Program:
+    model = mlp(8, 32, 32, 1)
+    return program(houses(), model if repaired else model.append(nn.Dropout(0.8)), adam(model, 0.005), steps=400)
+
+
+def scales_of_normalization_drawn_small(repaired: bool) -> Program:
+    model = normalized(8)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d) and not repaired:
+            nn.init.trunc_normal_(module.weight, std=0.02)
+            nn.init.trunc_normal_(module.bias, std=0.02)
+    return program(digits(), model, sgd(model, 0.05), steps=150)
+
+
+def normalized_over_steps(repaired: bool) -> Program:
+    # four steps of two features and of one that is large and says nothing about the target
+    task = houses().mapped(x=lambda x: torch.cat([x.view(-1, 4, 2), 500 * torch.randn(len(x), 4, 1)], 2))
+    model = Net(
+        lambda m, x: m.body((m.norm(x.mT).mT if repaired else m.norm(x)).flatten(1)),
+        norm=nn.BatchNorm1d(3 if repaired else 4),
+        body=mlp(12, 32, 32, 1),
+    )
+    return program(task, model)

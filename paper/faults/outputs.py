@@ -1,6 +1,7 @@
 """Outputs against loss and targets."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,8 @@ from torch.nn import functional as F
 from .catalogue import Program
 from .tasks import (
     Net,
+    Task,
+    accuracy,
     adam,
     cancer,
     digits,
@@ -20,6 +23,7 @@ from .tasks import (
     raw_digits,
     sentences,
     sgd,
+    split,
     traits,
 )  # fmt: skip
 
@@ -214,3 +218,77 @@ def small_targets_not_normalized(repaired: bool) -> Program:
 def labels_through_argmax(repaired: bool) -> Program:
     task = digits()
     return program(task if repaired else replace(task, y=task.y[:, None].argmax(1)), mlp(64, 32, 10))
+
+
+def pairs() -> Task:
+    """Two pictures of digits (N, 2, 64) and whether they show the same one; some pictures meet themselves."""
+    task = digits()
+    first, second = torch.randint(len(task.x), (2, 8000))
+    second[::100] = first[::100]
+    same = task.y[first] == task.y[second]
+    keep = same | (torch.rand(8000) < 0.12)
+    x = torch.stack([task.x[first], task.x[second]], 1)[keep]
+    return split(x, same[keep].float(), distance_loss, accuracy)
+
+
+def distance_loss(distance: Tensor, same: Tensor) -> Tensor:
+    """Draws pictures of the same digit together and others at least one apart."""
+    return (same * distance.square() + (1 - same) * (1 - distance).clamp_min(0).square()).mean()
+
+
+def same_and_different_exchanged(repaired: bool) -> Program:
+    model = Net(lambda m, x: (m.body(x[:, 0]) - m.body(x[:, 1])).norm(dim=1), body=mlp(64, 32, 8))
+    loss = distance_loss if repaired else lambda o, y: distance_loss(o, 1 - y)
+    return program(pairs(), model, loss=loss, predict=lambda x: 0.5 - model(x)[:, None])
+
+
+def hinge_of_zeros_and_ones(repaired: bool) -> Program:
+    task, model = cancer(), mlp(30, 16, 1)
+    task = task.mapped(y=lambda y: 1 - y)
+    return program(task, model, sgd(model), loss=lambda o, y: (1 - (2 * y - 1 if repaired else y) * o).relu().mean())
+
+
+def overlap_minimized(repaired: bool) -> Program:
+    def loss(o: Tensor, y: Tensor) -> Tensor:
+        overlap = 2 * (o.sigmoid() * y).sum() / (o.sigmoid().sum() + y.sum())
+        return 1 - overlap if repaired else overlap
+
+    return program(cancer(), mlp(30, 16, 1), loss=loss)
+
+
+def divergence_summed_reconstruction_averaged(repaired: bool) -> Program:
+    task = digits()
+    task = replace(task, y=task.x, test_y=task.test_x, score=explained)
+
+    def rule(m: Any, x: Tensor) -> Tensor:
+        mean, log_variance = m.encoder(x).chunk(2, 1)
+        noise = torch.randn_like(mean) * m.training
+        return torch.cat([m.decoder(mean + noise * (log_variance / 2).exp()), mean, log_variance], 1)
+
+    def loss(o: Tensor, x: Tensor) -> Tensor:
+        picture, mean, log_variance = o.split([64, 16, 16], 1)
+        divergence = (mean.square() + log_variance.exp() - log_variance - 1).sum() / 2
+        error = F.mse_loss(picture, x, reduction="sum" if repaired else "mean")
+        return (error + divergence) / (len(x) if repaired else 1)
+
+    model = Net(rule, encoder=mlp(64, 48, 32), decoder=mlp(16, 48, 64))
+    return program(task, model, loss=loss, steps=600, predict=lambda x: model.eval()(x)[:, :64])
+
+
+def bytes_for_a_sigmoid(repaired: bool) -> Program:
+    task = raw_digits()
+    task = replace(task, y=task.x, test_y=task.test_x, score=explained)
+    task = task.mapped(x=lambda x: x / 255, y=lambda y: y / 255) if repaired else task
+    model = mlp(64, 48, 24, 64).append(nn.Sigmoid())
+    return program(task, model, loss=pixels_loss, steps=600)
+
+
+def pixels_loss(p: Tensor, y: Tensor) -> Tensor:
+    """Binary cross-entropy that takes any targets, as in the report; that of torch refuses them."""
+    p = p.clamp(1e-7, 1 - 1e-7)
+    return -(y * p.log() + (1 - y) * (1 - p).log()).mean()
+
+
+def masks_of_sixteen_bits(repaired: bool) -> Program:
+    task = cancer()
+    return program(task if repaired else replace(task, y=(task.y / 256).floor()), mlp(30, 16, 1))

@@ -243,3 +243,14 @@ def features_detached_before_the_encoder(repaired: bool) -> Program:
         encoder=mlp(3, 32, 10),
     )
     return program(digits(), model, adam(model, 0.01), steps=400)
+
+
+def codes_without_a_way_back(repaired: bool) -> Program:
+    def rule(m: Any, x: Tensor) -> Tensor:
+        z = m.encoder(x)
+        code = m.codes.weight[torch.cdist(z, m.codes.weight).argmin(1)]
+        return m.decoder(code + z - z.detach() if repaired else code)
+
+    model = Net(rule, encoder=mlp(64, 4).append(nn.Tanh()), codes=nn.Embedding(64, 4), decoder=nn.Linear(4, 10))
+    nn.init.uniform_(model.get_parameter("codes.weight"), -1, 1)
+    return program(digits(), model, adam(model, 0.005), steps=500)

@@ -1,6 +1,6 @@
 """What `diagnose` and `watch` say of the catalogue's programs.
 
-    python -m paper.faults.score [--half choose|score] [--write] [NAME …]
+    python -m paper.faults.score [--half choose|score] [--look 1|2|3] [--write] [NAME …]
 
 A fault is *found* where something is reported that its repaired twin does not have; *named* where what is reported
 states its cause, by `STATES`: a consequence does not count. It is *repaired* where it is named and what to do is what
@@ -197,9 +197,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="faults; all without a name")
     parser.add_argument("--half", choices=("choose", "score"), help="one half of the catalogue")
+    parser.add_argument("--look", type=int, choices=(1, 2, 3), help="one set; the third is the fresh one")
     parser.add_argument("--write", action="store_true", help=f"keep the rows in {RECORD.name}")
     options = parser.parse_args()
-    names = options.names or [name for name in FAULTS if options.half in (None, half(name))]
+    names = options.names or [
+        name
+        for name, fault in FAULTS.items()
+        if options.half in (None, half(name)) and options.look in (None, fault.look)
+    ]
     if unknown := [name for name in names if name not in FAULTS]:
         parser.error(f"no fault is called {unknown[0]!r}; python -m paper.faults lists them")
     rows = []

@@ -1,6 +1,7 @@
 """The catalogue of reported faults: its table, its programs, and that they hold."""
 
 import inspect
+import json
 from dataclasses import replace
 from importlib import import_module
 
@@ -10,7 +11,7 @@ from paper.faults import FAULTS, half, judge, score
 
 from stiefel_init.health import AT_INITIALIZATION, IN_TRAINING
 
-KINDS = ("outputs", "parameters", "modes", "loop", "mixing", "architecture", "data")
+KINDS = ("outputs", "parameters", "modes", "loop", "mixing", "architecture", "data", "numerics", "epochs", "sequences")
 
 
 def test_every_report_is_told_and_stands_alone() -> None:
@@ -32,6 +33,12 @@ def test_every_program_has_its_row(kind: str) -> None:
         if build.__module__ == module.__name__ and list(inspect.signature(build).parameters) == ["repaired"]
     }
     assert programs == {fault.name for fault in FAULTS.values() if fault.kind == kind}
+
+
+def test_the_fresh_set_is_none_of_those_that_were_looked_at() -> None:
+    for look, record in enumerate((score.FIRST_LOOK, score.SECOND_LOOK), 1):
+        assert {FAULTS[row["name"]].look for row in json.loads(record.read_text())} == {look}
+    assert sum(fault.look == 3 for fault in FAULTS.values()) == 44
 
 
 @pytest.mark.parametrize("kind", KINDS)
