@@ -86,7 +86,7 @@ def attentions(weights: Mapping[str, Weight], roles: Roles) -> Iterator[Attentio
             other, third = weights.get(f"{stem}{keys}.weight"), weights.get(f"{stem}{values}.weight")
             if other is None or third is None:
                 continue
-            apart = crossed or roles.origins.get(name) != roles.origins.get(other.name)
+            apart = crossed or roles[name].origins != roles[other.name].origins
             query, key, value = (Projection(each.name, each.matrices, 0) for each in (weight, other, third))
             output = _first(weights, (f"{stem}{out}.weight" for out in outs))
             if output is None:  # BERT's is beside the module of the others

@@ -227,7 +227,11 @@ def initialize(adapter: Adapter[Ref], options: Options, *, advised: bool = False
     skipped = matching("skip", adapter.parameters, options.skip)
     roles = cache(lambda: roles_of(adapter, options))
     drawn = _distributions(options, roles)
-    zeroed = Counter(roles().gains.values() if scheme is not None and scheme.zeroes_gains else ())
+    zeroed = (
+        Counter(role.gain for role in roles().values() if role.gain)
+        if scheme is not None and scheme.zeroes_gains
+        else Counter()
+    )
     rows, planned = decide(adapter, options, skipped, drawn, zeroed)
     adapter.write(planned, options, roles)
     if not advised or scheme is not None:
@@ -238,7 +242,8 @@ def initialize(adapter: Adapter[Ref], options: Options, *, advised: bool = False
 def _last_line(adapter: Adapter[Ref], roles: Roles) -> str:
     """The optimizer to write next, for plain networks of linear layers and ReLU; shallow ones need no such care."""
     matrices = {each.stream for each in adapter.parameters if len(each.shape) == 2}
-    chains = (chain for name, chain in roles.chains.items() if name in matrices and roles.next.get(name) == "relu")
+    hidden = (role for name, role in roles.items() if name in matrices and not (role.stem or role.head))
+    chains = (role.chain for role in hidden if role.activation == "relu")
     return "optimizer = torch.optim.Adam(param_groups(model, 1e-3))" if max(chains, default=0) + 1 >= DEEP else ""
 
 

@@ -27,28 +27,26 @@ def check_roles(scheme: Scheme, roles: Roles) -> None:
     Raises:
         StiefelError: if its flow is not known, its activations are others, or it has no residual branches.
     """
-    named = roles.stems and roles.heads and not roles.origins and not any(map(_guessed, (roles.stems, roles.heads)))
-    if not (roles.origins or named):
+    stems, heads = {role.stem for role in roles.values()} - {""}, {role.head for role in roles.values()} - {""}
+    named = stems and heads and not any("not traced" in how for how in stems | heads)
+    if not (roles.traced or named):
         raise StiefelError(
             f"scheme={str(scheme)!r} needs to know what feeds what, and the model's forward could not be read; give "
             "inputs= to trace it."
         )
     expected = {_IN_FLOWS.get(name, name.replace("_", "")) for name in scheme.activations}
-    for weight, activation in roles.next.items():
-        if expected and activation not in expected and weight not in roles.heads:
+    for weight, role in roles.items():
+        if expected and role.activation not in (None, *expected) and not role.head:
             raise StiefelError(
                 f"scheme={str(scheme)!r} is made for networks with {' or '.join(scheme.activations)}, and {weight} is "
-                f"followed by {activation}; use another scheme or that activation."
+                f"followed by {role.activation}; use another scheme or that activation."
             )
-    if scheme.residual and not (roles.residual or (scheme.zeroes_gains and roles.gains)):
+    gains = scheme.zeroes_gains and any(role.gain for role in roles.values())
+    if scheme.residual and not (roles.branches or gains):
         raise StiefelError(
             f"scheme={str(scheme)!r} is for residual networks, and no layer of the model ends a residual branch; use "
             "another scheme."
         )
-
-
-def _guessed(ends: dict[str, str]) -> bool:
-    return any("not traced" in how for how in ends.values())
 
 
 def refuse_torch_only(scheme: Scheme | None) -> None:
@@ -98,22 +96,23 @@ def _positions(weights: Mapping[str, Weight], roles: Roles | None) -> dict[str, 
     """The position of each weight, as far as the flow tells."""
     if roles is None:
         return {name: Position(table=weight.layer.kind == "embedding") for name, weight in weights.items()}
-    in_branch = {name: len(branch) for branch in roles.residual.values() for name in branch}
+    branches = roles.branches
     return {
         name: Position(
-            first=name in roles.stems,
-            last=name in roles.heads,
-            branches=len(roles.residual),
-            branch=in_branch.get(name, 0),
-            ends_branch=name in roles.residual,
-            gained=name in roles.gains,
+            first=bool(role.stem),
+            last=bool(role.head),
+            branches=branches,
+            branch=role.branch,
+            ends_branch=role.ends_branch,
+            gained=bool(role.gain),
             table=weight.layer.kind == "embedding",
-            row=roles.chains.get(name) or roles.chain_behind(name) or 1,
+            row=role.chain or 1,
             units=weight.matrices.m,
             inputs=weight.matrices.n,
-            activation=roles.next.get(name, ""),
+            activation=role.activation or "",
         )
         for name, weight in weights.items()
+        for role in [roles[name]]
     }
 
 
@@ -124,7 +123,7 @@ def _reason(scheme: Scheme, position: Position, roles: Roles | None, name: str) 
         return f"ends one of {position.branches} residual branches"
     if position.branch:
         return f"in one of {position.branches} residual branches of {position.branch} layers"
-    return roles.heads.get(name) or roles.stems.get(name, "")
+    return roles[name].head or roles[name].stem
 
 
 _THIRDS: tuple[Literal["query", "key", "value"], ...] = ("query", "key", "value")

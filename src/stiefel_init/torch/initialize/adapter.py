@@ -241,7 +241,8 @@ class TorchAdapter(Adapter[TorchRef]):
             with nullcontext() if calibrated is None else restored_on_failure(self.parameters):
                 apply_plan(planned, seed)
                 if calibrated is not None:
-                    stems = roles().stems if needs_roles(calibrated) else ()
+                    named = roles().items() if needs_roles(calibrated) else ()
+                    stems = [name for name, role in named if role.stem]
                     drawn = [ref for ref, draw in planned if isinstance(draw.what, Matrices)]
                     calibrate_(self.model, calibrated, drawn, inputs, stems, seed)
 
