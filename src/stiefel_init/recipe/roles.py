@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 from ..core.activations import RECTIFIERS
@@ -65,12 +66,12 @@ class Roles(dict[str, Role]):
     def __missing__(self, name: str) -> Role:
         return Role()
 
-    @property
+    @cached_property
     def traced(self) -> bool:
         """Whether it is known what feeds what."""
         return any(role.origins for role in self.values())
 
-    @property
+    @cached_property
     def branches(self) -> int:
         """The number of residual branches."""
         return sum(role.ends_branch for role in self.values())
