@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar, get_args
@@ -80,52 +80,40 @@ class Options:
         member: Member = "uniform",
         spread: float = 0.1,
     ) -> Options:
-        """The options, checked.
+        """The options, checked; those about inputs and ends belong to the default recipe.
 
         Raises:
             StiefelError: for options that are not known, or contradict each other.
         """
-        ends = any(option is not None for option in (inputs, stem, head))
-        chosen = chosen_scheme(scheme, recipe, conv, member, spread, ends=ends)
-        return cls(chosen, conv or "delta", inputs, stem, head, skip, dry_run)
-
-
-def chosen_scheme(
-    scheme: SchemeName | Scheme | None,
-    recipe: RecipeName | None,
-    conv: Conv | None,
-    member: Member,
-    spread: float,
-    *,
-    ends: bool,
-) -> Scheme | None:
-    """The scheme for every layer; None for the default recipe, to which options about the `ends` belong."""
-    if recipe is not None and recipe not in RECIPES:
-        raise unknown("recipe", recipe, RECIPES)
-    if conv is not None and conv not in CONV_MODES:
-        raise unknown("conv", conv, CONV_MODES)
-    if scheme is not None and get(scheme) == AsScheme():
-        if recipe == "paper":
-            raise StiefelError("scheme='recipe' is recipe='best'; leave out recipe='paper'.")
-        scheme = None
-    as_member = member_scheme(member, spread)
-    everywhere = scheme is not None or conv is not None or member != "uniform"
-    if recipe == "best" and everywhere:
-        raise StiefelError("recipe='best' chooses for every layer by itself; leave out scheme, conv and member.")
-    chosen = get("stiefel" if scheme is None else scheme)
-    if recipe == "paper" and chosen != Stiefel():
-        raise StiefelError(f"recipe='paper' is scheme='stiefel' in every layer; leave out scheme={scheme!r}.")
-    if member != "uniform":
-        if chosen != Stiefel():
+        if recipe is not None and recipe not in RECIPES:
+            raise unknown("recipe", recipe, RECIPES)
+        if conv is not None and conv not in CONV_MODES:
+            raise unknown("conv", conv, CONV_MODES)
+        if scheme is not None and get(scheme) == AsScheme():
+            if recipe == "paper":
+                raise StiefelError("scheme='recipe' is recipe='best'; leave out recipe='paper'.")
+            scheme = None
+        as_member = member_scheme(member, spread)
+        everywhere = scheme is not None or conv is not None or member != "uniform"
+        if recipe == "best" and everywhere:
+            raise StiefelError("recipe='best' chooses for every layer by itself; leave out scheme, conv and member.")
+        chosen = get("stiefel" if scheme is None else scheme)
+        if recipe == "paper" and chosen != Stiefel():
+            raise StiefelError(f"recipe='paper' is scheme='stiefel' in every layer; leave out scheme={scheme!r}.")
+        if member != "uniform" and chosen != Stiefel():
             raise StiefelError(f"member={member!r} belongs to scheme='stiefel'; leave it out for scheme={scheme!r}.")
-        chosen = as_member
-    if not everywhere and recipe != "paper":
-        return None
-    if ends and not (needs_roles(chosen) or chosen.calibrates or chosen.attention):
-        raise StiefelError("inputs, stem and head belong to recipe='best'; leave them out where every layer is alike.")
-    if conv == "flatten" and isinstance(chosen, DeltaOrthogonal):
-        raise StiefelError("scheme='delta-orthogonal' fills a kernel's centre; leave out conv='flatten'.")
-    return chosen
+        chosen = chosen if member == "uniform" else as_member
+        asked = cls(chosen, conv or "delta", inputs, stem, head, skip, dry_run)
+        if not everywhere and recipe != "paper":
+            return replace(asked, scheme=None)
+        ends = any(option is not None for option in (inputs, stem, head))
+        if ends and not (needs_roles(chosen) or chosen.calibrates or chosen.attention):
+            raise StiefelError(
+                "inputs, stem and head belong to recipe='best'; leave them out where every layer is alike."
+            )
+        if conv == "flatten" and isinstance(chosen, DeltaOrthogonal):
+            raise StiefelError("scheme='delta-orthogonal' fills a kernel's centre; leave out conv='flatten'.")
+        return asked
 
 
 def matching(option: str, parameters: Sequence[ParamRef], patterns: Patterns) -> set[Hashable]:

@@ -35,10 +35,10 @@ def check_roles(scheme: Scheme, roles: Roles) -> None:
             "needs to know what feeds what, and the model's forward could not be read; give inputs= to trace it.",
         )
     expected = {_IN_FLOWS.get(name, name.replace("_", "")) for name in scheme.activations}
-    for weight, role in roles.items():
-        if expected and role.activation not in (None, *expected) and not role.head:
+    for weight in roles.followed:
+        if expected and roles[weight].activation not in expected and not roles[weight].head:
             made_for = f"is made for networks with {' or '.join(scheme.activations)}, and {weight} is followed by"
-            raise _refusal(scheme, f"{made_for} {role.activation}; use another scheme or that activation.")
+            raise _refusal(scheme, f"{made_for} {roles[weight].activation}; use another scheme or that activation.")
     gains = scheme.zeroes_gains and any(role.gain for role in roles.values())
     if scheme.residual and not (roles.branches or gains):
         raise _refusal(

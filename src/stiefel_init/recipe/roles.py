@@ -63,6 +63,9 @@ class Role(NamedTuple):
 class Roles(dict[str, Role]):
     """The role of each layer, by the name of its weight; those of which nothing is known have none of their own."""
 
+    followed: tuple[str, ...] = ()
+    """Those with an activation behind them, in the order in which these are applied."""
+
     def __missing__(self, name: str) -> Role:
         return Role()
 
@@ -146,7 +149,9 @@ def of_flow(
         )
 
     known = [*reads, *following, *found_stems, *found_heads, *flow.altered]
-    return Roles({name: role(name) for name in dict.fromkeys(known)})
+    roles = Roles({name: role(name) for name in dict.fromkeys(known)})
+    roles.followed = tuple(following)
+    return roles
 
 
 def _named(given: Collection[str] | None, named: str, found_how: str, found: Iterable[str]) -> dict[str, str]:

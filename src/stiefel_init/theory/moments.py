@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from scipy import special
@@ -81,15 +81,6 @@ def tilted(alpha: Any, std: Any, k: int) -> Any:
     return np.where(c > 0, scaled, plain)
 
 
-class Activation(Protocol):
-    """f, its slope, and the moments of both for y = σ(α + g): (E f/σ, Var f/σ²) and E f'^k."""
-
-    def __call__(self, y: Any) -> Any: ...
-    def slope(self, y: Any) -> Any: ...
-    def moments(self, alpha: Any, std: Any) -> tuple[Any, Any]: ...
-    def slope_moment(self, alpha: Any, std: Any, k: int) -> Any: ...
-
-
 @dataclass(frozen=True, slots=True)
 class TwoSided:
     """scale·y for y > 0; for y ≤ 0 scale·a·y, or scale·a·(e^y - 1) if it bends."""
@@ -143,6 +134,10 @@ class Function:
 
     def slope_moment(self, alpha: Any, std: Any, k: int) -> Any:
         return _expected(lambda y: self.slope(y) ** k, alpha, std)
+
+
+Activation = TwoSided | Function
+"""f, its slope, and the moments of both for y = σ(α + g): (E f/σ, Var f/σ²) and E f'^k."""
 
 
 def _expected(function: Callable[[Any], Any], alpha: Any, std: Any) -> Any:
