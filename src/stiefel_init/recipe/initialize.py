@@ -145,12 +145,7 @@ class Adapter(ABC, Generic[Ref]):
 
     @abstractmethod
     def flow(self, streams: Mapping[Hashable, str], tables: Collection[str], inputs: Any) -> tuple[Flow | None, str]:
-        """What feeds what, and how that was found; None where it cannot be seen.
-
-        Args:
-            streams: The names that the flow calls parameters, by their keys.
-            tables: The names of embeddings.
-            inputs: Example inputs; None if there are none.
+        """What feeds what, by the names of `streams`, and how that was found; None where it cannot be seen.
 
         Raises:
             StiefelError: if the model does not run on the inputs.
@@ -158,12 +153,7 @@ class Adapter(ABC, Generic[Ref]):
 
     @abstractmethod
     def rule(self, parameter: Ref, options: Options, zero: bool) -> Rule:
-        """What a parameter holds, or why it is left alone.
-
-        Args:
-            parameter: Under the first of its names.
-            options: The user's.
-            zero: Whether it is to be zero.
+        """What a parameter, under the first of its names, holds, or why it is left alone; `zero` if it is to be zero.
 
         Raises:
             StiefelError: if it cannot be changed.
@@ -201,12 +191,7 @@ class Adapter(ABC, Generic[Ref]):
 
 
 def initialize(adapter: Adapter[Ref], options: Options, *, advised: bool = False) -> Plan:
-    """Initialize a model, and say what was done to each parameter.
-
-    Args:
-        adapter: Of the model.
-        options: The user's.
-        advised: Whether the plan ends with the optimizer to write, where that is known.
+    """Initialize a model, and say what was done to each parameter; if `advised`, also what optimizer to write.
 
     Raises:
         StiefelError: for a pattern, scheme or parameter that cannot be used; the model is unchanged.

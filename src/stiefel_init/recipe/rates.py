@@ -55,12 +55,7 @@ class Share(NamedTuple):
 
 
 def shares(adapter: Adapter[Ref], options: Options, step: str) -> dict[Hashable, Share]:
-    """How fast each parameter learns, by its key.
-
-    Args:
-        adapter: Of the model.
-        options: With the example inputs, and the ends that the user names.
-        step: The kind of the optimizer.
+    """How fast each parameter learns, by its key, under an optimizer of the kind `step`.
 
     Raises:
         StiefelError: for an unknown optimizer or pattern.

@@ -87,14 +87,9 @@ def of_flow(
     how: str,
     tables: Mapping[str, float | None] | None = None,
 ) -> Roles:
-    """The roles of a model whose flow is known.
+    """The roles of a model whose flow is known, and `how`; the user may have named the ends.
 
-    Args:
-        flow: What feeds what.
-        stems: Those that the user has named, if any.
-        heads: Likewise.
-        how: The way in which the flow was found.
-        tables: The weights of embeddings, which have no role, and the size of their entries.
+    `tables` are the weights of embeddings, which have no role, and the size of their entries.
     """
     tables = tables or {}
     reads, following = flow.reads, flow.next

@@ -107,11 +107,7 @@ class Raised(Stiefel):
 def linear(m: int, n: int, role: Role, *, biased: bool = True) -> tuple[Scheme, str]:
     """The distribution of a linear layer's weight and biases, and why, if it is not what hidden layers get.
 
-    Args:
-        m: Outputs.
-        n: Inputs.
-        role: What the layer is to its network.
-        biased: Whether it has biases that can be set.
+    The layer has m outputs and n inputs; `biased` says whether it has biases that can be set.
     """
     if role.head:
         return Centred(), role.head
