@@ -31,18 +31,6 @@ def test_projections_are_beta_distributed(sampler: Sampler, shape: tuple[int, in
     assert beta_pvalue(drawn(sampler, shape)) > FALSE_ALARM / 8  # eight tests inside
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_first_and_second_moments_are_exact(sampler: Sampler, shape: tuple[int, int]) -> None:
-    m, n = shape
-    W = drawn(sampler, shape)
-    second = 1 / (m * n) + (1 - 1 / m) * (1 - 1 / n) / (max(m, n) - 1)
-    for power, expected in ((1, 1 / np.sqrt(m * n)), (2, second)):
-        error = (W**power).mean(0) - expected
-        spread = np.maximum((W**power).std(0), 1e-12) / np.sqrt(COUNT)
-        z = stats.norm.isf(FALSE_ALARM / (2 * m * n) / 2)
-        assert (np.abs(error) <= z * spread + 1e-12).all(), (power, error / spread)
-
-
 @pytest.mark.parametrize("size", [2, 3, 6])
 def test_both_components_of_the_square_set_are_equally_likely(sampler: Sampler, size: int) -> None:
     W = drawn(sampler, (size, size))

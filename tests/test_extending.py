@@ -16,10 +16,8 @@ from laboratory import ROOT, Cli, refused
 from paper import experiment
 from paper import registry as experiments
 from paper.experiment import Trained
-from torch import nn
 
-import stiefel_init.torch
-from stiefel_init import schemes, theory
+from stiefel_init import theory
 from stiefel_init.health import AT_INITIALIZATION
 from stiefel_init.lab import data
 from stiefel_init.lab.data import library
@@ -113,20 +111,6 @@ def test_a_scheme(mine: Mine, stiefel_init: Cli, tmp_path: Path) -> None:
     done = stiefel_init("--plugin", "my_scheme.py", "diagnose", "--depth", "3", "--scheme", f"{mine.scheme},stiefel")
     assert (done.code, done.err) == (0, "")
     assert re.search(rf"│{mine.scheme} +│", done.out)
-
-
-def test_a_scheme_draws_the_same_weights_in_every_framework(mine: Mine, tmp_path: Path) -> None:
-    load_file(tmp_path / "my_scheme.py")
-    weights = stiefel_init.draw(mine.scheme, 5, 7, seed=3, name="0.weight")
-    assert weights.shape == (5, 7)
-    assert np.abs(weights - stiefel_init.draw(mine.scheme, 5, 7, seed=4, name="0.weight")).max() > 0.01
-    layer = nn.Linear(7, 5)
-    stiefel_init.torch.initialize_(nn.Sequential(layer), mine.scheme, seed=3)
-    np.testing.assert_allclose(layer.weight.detach().numpy(), weights, rtol=1e-5, atol=1e-6)
-    scheme = schemes.get(mine.scheme)
-    assert theory.propagate((64, 64, 64), mean=0.0, std=1.0, scheme=mine.scheme).pre_std[0] == pytest.approx(
-        (64 * scheme.distribution(64, 64).variance) ** 0.5
-    )
 
 
 def test_a_data_set(mine: Mine, stiefel_init: Cli, tmp_path: Path) -> None:

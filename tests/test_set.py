@@ -22,25 +22,6 @@ def test_theorem_1_no_semi_orthogonal_matrix_sums_to_more_than_a_member(shape: t
         assert q.sum() < np.sqrt(m * n)
 
 
-@pytest.mark.parametrize("shape", [(2, 3), (4, 4), (6, 3)], ids=str)
-def test_lemma_1_the_three_conditions_are_equivalent(shape: tuple[int, int]) -> None:
-    m, n = shape
-
-    def conditions(W: np.ndarray) -> list[bool]:
-        xi_m, xi_n = np.full(m, m**-0.5), np.full(n, n**-0.5)
-        return [
-            bool(np.isclose(xi_m @ W @ xi_n, 1)),
-            np.allclose(W @ xi_n, xi_m),
-            np.allclose(W.T @ xi_m, xi_n),
-        ]
-
-    rng = np.random.default_rng(1)
-    generic, _ = np.linalg.qr(rng.standard_normal((max(m, n), min(m, n))))
-    assert conditions(sample(m, n, seed=2)) == [True] * 3
-    assert conditions(generic if m >= n else generic.T) == [False] * 3
-    assert conditions(-sample(m, n, seed=2)) == [False] * 3
-
-
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES, ids=lambda d: d.__name__)
 @pytest.mark.parametrize("shape", [(0, 4), (4, 4), (1, 5), (3, 8)], ids=str)
 def test_proposition_1_the_complement_is_orthogonal_to_the_ones(shape: tuple[int, int], dtype: type) -> None:
@@ -54,14 +35,6 @@ def test_proposition_1_the_complement_is_orthogonal_to_the_ones(shape: tuple[int
     np.testing.assert_allclose(basis @ basis.mT, np.broadcast_to(np.eye(n), (2, n, n)), atol=atol)
     if m:
         np.testing.assert_allclose(C.astype(np.float64).sum(-1), 0, atol=atol)
-
-
-@pytest.mark.parametrize("shape", [(2, 2), (2, 3), (5, 9)], ids=str)
-def test_proposition_2_gram_matrix_of_the_centred_rows(shape: tuple[int, int]) -> None:
-    m, n = shape
-    W = sample(m, n, seed=5)
-    H = (W - W.mean(1, keepdims=True)).T  # h_i = w_i minus its projection on ξ_n
-    np.testing.assert_allclose(H.T @ H, np.eye(m) - 1 / m, atol=1e-14)
 
 
 @pytest.mark.parametrize("m", [2, 3, 10, 257])

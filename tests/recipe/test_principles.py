@@ -383,3 +383,25 @@ def test_small_layers_follow_the_rule_that_fits_the_model(draw: Any) -> None:
         heads.append(model.get_parameter("4.weight").detach().clone())
     for head in heads[1:]:
         torch.testing.assert_close(head, heads[0], rtol=0.03, atol=0)
+
+
+class Opaque(nn.Module):
+    """A model that is called with two tensors at once, which nobody can guess."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.act = nn.Linear(3, 16), nn.ReLU()
+        self.block = nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True, norm_first=True)
+        self.o2 = nn.Linear(16, 1)
+
+    def forward(self, both: tuple[Tensor, Tensor]) -> Tensor:
+        return self.o2(self.act(self.block(self.read(torch.cat(both, -1)))))
+
+
+def test_a_model_that_nobody_can_run_is_read_as_with_inputs() -> None:
+    models = Opaque(), Opaque()
+    for model, inputs in zip(models, (None, ((torch.randn(2, 5, 1), torch.randn(2, 5, 2)),))):
+        plan = initialize_(model, inputs=inputs, seed=0)
+        assert plan["o2.weight"].reason.startswith("head: ")
+    for name in ("block.self_attn.in_proj_weight", "block.self_attn.out_proj.weight"):
+        torch.testing.assert_close(*(model.get_parameter(name) for model in models))

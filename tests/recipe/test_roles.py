@@ -32,7 +32,7 @@ def test_what_is_returned_and_read_is_a_code_unless_it_is_rectified_as_well(rect
     flow = Flow()
     code = layer(flow, "code", relu(flow, layer(flow, "in", GIVEN)))
     made = layer(flow, "out", layer(flow, "decoder", relu(flow, code) if rectified else code))
-    assert ("code" in roles(flow, made, code).codes) is not rectified
+    assert roles(flow, made, code)["code"].makes_code is not rectified
 
 
 def test_a_layer_that_one_reader_rectifies_makes_no_code() -> None:
@@ -41,7 +41,7 @@ def test_a_layer_that_one_reader_rectifies_makes_no_code() -> None:
     first, second = layer(flow, "a", middle), layer(flow, "b", relu(flow, middle))
     both = flow.call("add", [relu(flow, first), relu(flow, second)], [])
     assert both is not None
-    assert "middle" not in roles(flow, layer(flow, "out", both)).codes
+    assert not roles(flow, layer(flow, "out", both))["middle"].makes_code
 
 
 class Counted(str):

@@ -9,27 +9,29 @@ from typing import NamedTuple
 from .layers import Matrices, Weight
 from .roles import Roles
 
-_SEPARATE = (
-    ("q_proj", "k_proj", "v_proj", ("o_proj", "out_proj", "c_proj", "proj")),
-    ("query", "key", "value", ("out", "proj", "dense", "out_proj", "attention_output")),
-    ("query_proj", "key_proj", "value_proj", ("output_proj", "out_proj")),
-    ("to_q", "to_k", "to_v", ("to_out", "to_out.0")),
-    ("q_lin", "k_lin", "v_lin", ("out_lin",)),
-    ("wq", "wk", "wv", ("wo",)),
-    ("q", "k", "v", ("o", "out", "proj")),
-)
-_FUSED = (
-    ("in_proj_weight", ("out_proj.weight",)),
-    ("qkv.weight", ("proj.weight", "out_proj.weight", "out.weight")),
-    ("qkv_proj.weight", ("o_proj.weight", "out_proj.weight", "proj.weight")),
-    ("Wqkv.weight", ("out_proj.weight", "Wo.weight")),
-    ("to_qkv.weight", ("to_out.weight", "to_out.0.weight")),
-    ("c_attn.weight", ("c_proj.weight",)),
-    ("query_key_value.weight", ("dense.weight",)),
-)
+_APART: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "q_proj": ("k_proj", "v_proj", ("o_proj", "out_proj", "c_proj", "proj")),
+    "query": ("key", "value", ("out", "proj", "dense", "out_proj", "attention_output")),
+    "query_proj": ("key_proj", "value_proj", ("output_proj", "out_proj")),
+    "to_q": ("to_k", "to_v", ("to_out", "to_out.0")),
+    "q_lin": ("k_lin", "v_lin", ("out_lin",)),
+    "wq": ("wk", "wv", ("wo",)),
+    "q": ("k", "v", ("o", "out", "proj")),
+}
+"""What layers are called whose weights are a query; the names of their key, value and output."""
+_TOGETHER: dict[str, tuple[str, ...]] = {
+    "in_proj_weight": ("out_proj",),  # of `MultiheadAttention`, a parameter of its own
+    "qkv": ("proj", "out_proj", "out"),
+    "qkv_proj": ("o_proj", "out_proj", "proj"),
+    "Wqkv": ("out_proj", "Wo"),
+    "to_qkv": ("to_out", "to_out.0"),
+    "c_attn": ("c_proj",),
+    "query_key_value": ("dense",),
+}
+"""Likewise of those that hold query, key and value; the names of their output."""
 _CROSS = ("cross", "encoder_attn", "encdecattention", "multihead_attn")
 
-QUERIES = frozenset(queries for queries, *_ in _SEPARATE) | {leaf.removesuffix(".weight") for leaf, _ in _FUSED}
+QUERIES = frozenset(_APART.keys() | _TOGETHER.keys())
 """What layers are called whose weights hold a query."""
 
 
@@ -68,46 +70,35 @@ class Attention(NamedTuple):
 def attentions(weights: Mapping[str, Weight], roles: Roles) -> Iterator[Attention]:
     """All attentions whose weights have the usual names, in the order of the weights."""
     for name, weight in weights.items():
-        if name.removesuffix(".weight").rpartition(".")[2] not in QUERIES or len(weight.shape) != 2:
+        path, dot, leaf = name.removesuffix(".weight").rpartition(".")
+        stem = path + dot
+        if leaf not in QUERIES or len(weight.shape) != 2 or name.endswith(".weight") == (leaf == "in_proj_weight"):
             continue
         crossed = any(word in name.lower() for word in _CROSS)
-        for leaf, outputs in _FUSED:
-            if weight.matrices.m * weight.matrices.count != 3 * weight.matrices.n or not _ends(name, leaf):
-                continue
-            if (three := _thirds(weight, leaf)) is not None:
-                query, key, value = (Projection(name, part, place) for place, part in enumerate(three))
-                stem = name.removesuffix(leaf)
-                output = _first(weights, (stem + leaf for leaf in outputs))
-                yield Attention(stem, query, key, value, output, crossed, weight.layer.heads)
-        for queries, keys, values, outs in _SEPARATE:
-            if not _ends(name, leaf := queries + ".weight"):
-                continue
-            stem = name.removesuffix(leaf)
-            other, third = weights.get(f"{stem}{keys}.weight"), weights.get(f"{stem}{values}.weight")
-            if other is None or third is None:
-                continue
-            apart = crossed or roles.origins.get(name) != roles.origins.get(other.name)
-            query, key, value = (Projection(each.name, each.matrices, 0) for each in (weight, other, third))
-            output = _first(weights, (f"{stem}{out}.weight" for out in outs))
-            if output is None:  # BERT's is beside the module of the others
-                output = _first(weights, [stem.removesuffix("self.") + "output.dense.weight"])
-            yield Attention(stem, query, key, value, output, apart, weight.layer.heads)
+        if leaf in _TOGETHER:
+            parts = [Projection(name, part, place) for place, part in enumerate(_thirds(weight, leaf))]
+            outputs = [f"{stem}{out}.weight" for out in _TOGETHER[leaf]]
+        else:
+            key_leaf, value_leaf, outs = _APART[leaf]
+            names = [name, f"{stem}{key_leaf}.weight", f"{stem}{value_leaf}.weight"]
+            parts = [Projection(each, weights[each].matrices, 0) for each in names if each in weights]
+            crossed = crossed or roles[name].origins != roles[names[1]].origins
+            # BERT's output is beside the module of the others.
+            outputs = [*(f"{stem}{out}.weight" for out in outs), stem.removesuffix("self.") + "output.dense.weight"]
+        if len(parts) == 3:
+            query, key, value = parts
+            output = next((each for each in outputs if each in weights), None)
+            yield Attention(stem, query, key, value, output, crossed, weight.layer.heads)
 
 
-def _first(weights: Mapping[str, Weight], names: Iterable[str]) -> str | None:
-    return next((name for name in names if name in weights), None)
-
-
-def _ends(name: str, leaf: str) -> bool:
-    return name == leaf or name.endswith("." + leaf)
-
-
-def _thirds(weight: Weight, leaf: str) -> list[Matrices] | None:
-    """Where q, k and v are in a weight that holds all three; None if that is not known."""
-    size = weight.matrices.n
-    if leaf.startswith("query_key_value"):
-        if (heads := weight.layer.heads) is None or size % heads:
-            return None
+def _thirds(weight: Weight, leaf: str) -> list[Matrices]:
+    """Where q, k and v are in a weight that holds all three; none if that is not known."""
+    size, heads = weight.matrices.n, weight.layer.heads
+    if weight.matrices.m * weight.matrices.count != 3 * size:
+        return []
+    if leaf == "query_key_value":
+        if heads is None or size % heads:
+            return []
         each = size // heads
         return [Matrices(1, size, size, rows=(part * each, (part + 1) * each), period=3 * each) for part in range(3)]
     ranges = [(part * size, (part + 1) * size) for part in range(3)]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from .layers import Weight
+from .roles import Roles
 
 FEW = 4
 """Values that a vector repeats: those of the gates of a recurrent layer."""
@@ -94,24 +95,26 @@ def _near(size: float, usual: list[float], own: list[float], entries: int) -> fl
     return math.sqrt([*exact, *near][0]) if exact or near else float(f"{size:.2g}")
 
 
-def meant(
-    weights: Iterable[Weight], heads: Iterable[str], sines: Iterable[str], altered: Iterable[str]
-) -> dict[str, str]:
+def meant(weights: Iterable[Weight], roles: Roles) -> dict[str, str]:
     """The weights that are to stay as their author made them, and why."""
-    known = {weight.name: weight for weight in weights if weight.size is not None}
-    if not any(weight.size for weight in known.values()):
+    known = [weight for weight in weights if weight.size is not None]
+    if not any(weight.size for weight in known):
         return {}  # a model of zeros alone is not meant to stay so
-    units = sorted(_of_unit(weight) for name, weight in known.items() if name not in heads and weight.size)
-    middle = units[len(units) // 2] if units else 0.0
-    left = {name: "made for sines by its author" for name in sines if name in known}
-    left |= {name: "its layer does something to it before it is used" for name in altered if name in known}
-    for name, weight in known.items():
+    units = sorted(_of_unit(weight) for weight in known if weight.size and not roles[weight.name].head)
+    small = min(SMALL, units[len(units) // 2] / 4 if units else 0.0)
+    left: dict[str, str] = {}
+    for weight in known:
+        role = roles[weight.name]
         if weight.size == 0 and 0 not in weight.shape:
-            left[name] = "zero, as its author made it"
+            left[weight.name] = "zero, as its author made it"
         elif weight.patterned:
-            left[name] = "mostly zeros, as its author made it"
-        elif name in heads and weight.size and _of_unit(weight) < min(SMALL, middle / 4):
-            left[name] = "small, as its author made it"
+            left[weight.name] = "mostly zeros, as its author made it"
+        elif role.head and weight.size and _of_unit(weight) < small:
+            left[weight.name] = "small, as its author made it"
+        elif role.altered:
+            left[weight.name] = "its layer does something to it before it is used"
+        elif role.at_sine:
+            left[weight.name] = "made for sines by its author"
     return left
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar, get_args
 
 import numpy as np
@@ -37,9 +37,9 @@ from .layers import (
     matrices_of,
 )
 from .one_scheme import check_roles, needs_roles, one_scheme, refuse_torch_only
-from .plan import EMBEDDING, Plan, Row, described, row_of
-from .roles import Roles, of_flow, of_order
-from .rules import Draw, Draws, reason_of, recipe
+from .plan import EMBEDDING, Plan, Row, row_of
+from .roles import Role, Roles, of_flow, of_order
+from .rules import Draw, reason_of, recipe
 from .trace import Flow, Norm
 
 RecipeName = Literal["best", "paper"]
@@ -80,52 +80,40 @@ class Options:
         member: Member = "uniform",
         spread: float = 0.1,
     ) -> Options:
-        """The options, checked.
+        """The options, checked; those about inputs and ends belong to the default recipe.
 
         Raises:
             StiefelError: for options that are not known, or contradict each other.
         """
-        ends = any(option is not None for option in (inputs, stem, head))
-        chosen = chosen_scheme(scheme, recipe, conv, member, spread, ends=ends)
-        return cls(chosen, conv or "delta", inputs, stem, head, skip, dry_run)
-
-
-def chosen_scheme(
-    scheme: SchemeName | Scheme | None,
-    recipe: RecipeName | None,
-    conv: Conv | None,
-    member: Member,
-    spread: float,
-    *,
-    ends: bool,
-) -> Scheme | None:
-    """The scheme for every layer; None for the default recipe, to which options about the `ends` belong."""
-    if recipe is not None and recipe not in RECIPES:
-        raise unknown("recipe", recipe, RECIPES)
-    if conv is not None and conv not in CONV_MODES:
-        raise unknown("conv", conv, CONV_MODES)
-    if scheme is not None and get(scheme) == AsScheme():
-        if recipe == "paper":
-            raise StiefelError("scheme='recipe' is recipe='best'; leave out recipe='paper'.")
-        scheme = None
-    as_member = member_scheme(member, spread)
-    everywhere = scheme is not None or conv is not None or member != "uniform"
-    if recipe == "best" and everywhere:
-        raise StiefelError("recipe='best' chooses for every layer by itself; leave out scheme, conv and member.")
-    chosen = get("stiefel" if scheme is None else scheme)
-    if recipe == "paper" and chosen != Stiefel():
-        raise StiefelError(f"recipe='paper' is scheme='stiefel' in every layer; leave out scheme={scheme!r}.")
-    if member != "uniform":
-        if chosen != Stiefel():
+        if recipe is not None and recipe not in RECIPES:
+            raise unknown("recipe", recipe, RECIPES)
+        if conv is not None and conv not in CONV_MODES:
+            raise unknown("conv", conv, CONV_MODES)
+        if scheme is not None and get(scheme) == AsScheme():
+            if recipe == "paper":
+                raise StiefelError("scheme='recipe' is recipe='best'; leave out recipe='paper'.")
+            scheme = None
+        as_member = member_scheme(member, spread)
+        everywhere = scheme is not None or conv is not None or member != "uniform"
+        if recipe == "best" and everywhere:
+            raise StiefelError("recipe='best' chooses for every layer by itself; leave out scheme, conv and member.")
+        chosen = get("stiefel" if scheme is None else scheme)
+        if recipe == "paper" and chosen != Stiefel():
+            raise StiefelError(f"recipe='paper' is scheme='stiefel' in every layer; leave out scheme={scheme!r}.")
+        if member != "uniform" and chosen != Stiefel():
             raise StiefelError(f"member={member!r} belongs to scheme='stiefel'; leave it out for scheme={scheme!r}.")
-        chosen = as_member
-    if not everywhere and recipe != "paper":
-        return None
-    if ends and not (needs_roles(chosen) or chosen.calibrates or chosen.attention):
-        raise StiefelError("inputs, stem and head belong to recipe='best'; leave them out where every layer is alike.")
-    if conv == "flatten" and isinstance(chosen, DeltaOrthogonal):
-        raise StiefelError("scheme='delta-orthogonal' fills a kernel's centre; leave out conv='flatten'.")
-    return chosen
+        chosen = chosen if member == "uniform" else as_member
+        asked = cls(chosen, conv or "delta", inputs, stem, head, skip, dry_run)
+        if not everywhere and recipe != "paper":
+            return replace(asked, scheme=None)
+        ends = any(option is not None for option in (inputs, stem, head))
+        if ends and not (needs_roles(chosen) or chosen.calibrates or chosen.attention):
+            raise StiefelError(
+                "inputs, stem and head belong to recipe='best'; leave them out where every layer is alike."
+            )
+        if conv == "flatten" and isinstance(chosen, DeltaOrthogonal):
+            raise StiefelError("scheme='delta-orthogonal' fills a kernel's centre; leave out conv='flatten'.")
+        return asked
 
 
 def matching(option: str, parameters: Sequence[ParamRef], patterns: Patterns) -> set[Hashable]:
@@ -157,12 +145,7 @@ class Adapter(ABC, Generic[Ref]):
 
     @abstractmethod
     def flow(self, streams: Mapping[Hashable, str], tables: Collection[str], inputs: Any) -> tuple[Flow | None, str]:
-        """What feeds what, and how that was found; None where it cannot be seen.
-
-        Args:
-            streams: The names that the flow calls parameters, by their keys.
-            tables: The names of embeddings.
-            inputs: Example inputs; None if there are none.
+        """What feeds what, by the names of `streams`, and how that was found; None where it cannot be seen.
 
         Raises:
             StiefelError: if the model does not run on the inputs.
@@ -170,12 +153,7 @@ class Adapter(ABC, Generic[Ref]):
 
     @abstractmethod
     def rule(self, parameter: Ref, options: Options, zero: bool) -> Rule:
-        """What a parameter holds, or why it is left alone.
-
-        Args:
-            parameter: Under the first of its names.
-            options: The user's.
-            zero: Whether it is to be zero.
+        """What a parameter, under the first of its names, holds, or why it is left alone; `zero` if it is to be zero.
 
         Raises:
             StiefelError: if it cannot be changed.
@@ -204,7 +182,7 @@ class Adapter(ABC, Generic[Ref]):
         """The weights of linear layers and convolutions, in the model's order."""
 
     @abstractmethod
-    def write(self, planned: list[tuple[Ref, Draw]], options: Options, roles: Callable[[], Roles]) -> None:
+    def write(self, planned: list[tuple[Ref, Draw]], options: Options, roles: Roles) -> None:
         """Draw what is planned and put it into the model; with `dry_run`, only refuse what cannot be done."""
 
     def displayed(self, stream: str) -> str:
@@ -213,32 +191,27 @@ class Adapter(ABC, Generic[Ref]):
 
 
 def initialize(adapter: Adapter[Ref], options: Options, *, advised: bool = False) -> Plan:
-    """Initialize a model, and say what was done to each parameter.
-
-    Args:
-        adapter: Of the model.
-        options: The user's.
-        advised: Whether the plan ends with the optimizer to write, where that is known.
+    """Initialize a model, and say what was done to each parameter; if `advised`, also what optimizer to write.
 
     Raises:
         StiefelError: for a pattern, scheme or parameter that cannot be used; the model is unchanged.
     """
     scheme = options.scheme
     skipped = matching("skip", adapter.parameters, options.skip)
-    roles = cache(lambda: roles_of(adapter, options))
-    drawn = _distributions(options, roles)
-    zeroed = Counter(roles().gains.values() if scheme is not None and scheme.zeroes_gains else ())
-    rows, planned = decide(adapter, options, skipped, drawn, zeroed)
+    asks = scheme is None or needs_roles(scheme) or scheme.attention or scheme.zeroes_gains
+    roles = roles_of(adapter, options) if asks else Roles()
+    if scheme is not None and needs_roles(scheme):  # attention is known by its names
+        check_roles(scheme, roles)
+    rows, planned = decide(adapter, options, roles, skipped)
     adapter.write(planned, options, roles)
-    if not advised or scheme is not None:
-        return Plan(tuple(rows))
-    return Plan(tuple(rows), _last_line(adapter, roles()))
+    return Plan(tuple(rows), _last_line(adapter, roles) if advised and scheme is None else "")
 
 
 def _last_line(adapter: Adapter[Ref], roles: Roles) -> str:
     """The optimizer to write next, for plain networks of linear layers and ReLU; shallow ones need no such care."""
     matrices = {each.stream for each in adapter.parameters if len(each.shape) == 2}
-    chains = (chain for name, chain in roles.chains.items() if name in matrices and roles.next.get(name) == "relu")
+    hidden = (role for name, role in roles.items() if name in matrices and not (role.stem or role.head))
+    chains = (role.chain for role in hidden if role.activation == "relu")
     return "optimizer = torch.optim.Adam(param_groups(model, 1e-3))" if max(chains, default=0) + 1 >= DEEP else ""
 
 
@@ -259,133 +232,108 @@ def roles_of(adapter: Adapter[Ref], options: Options) -> Roles:
     }
     flow, how = adapter.flow(streams, tables, options.inputs)
     if flow is not None:
-        return of_flow(flow, stems, heads, how, tables)
-    order = dict.fromkeys(streams[each.key] for each in adapter.ordered() if streams[each.key] not in tables)
-    first = next((each.stream for each in parameters if each.stream in order or each.stream in tables), "")
-    weights = (streams[each.key] for each in parameters if adapter.layer(each) is not None)
-    held = dict.fromkeys(weights, adapter.normalized) if adapter.normalized else {}
-    return of_order(order, stems, heads, held, embedded=first in tables)
+        roles = of_flow(flow, stems, heads, how, tables)
+    else:
+        order = dict.fromkeys(streams[each.key] for each in adapter.ordered() if streams[each.key] not in tables)
+        first = next((each.stream for each in parameters if each.stream in order or each.stream in tables), "")
+        roles = of_order(order, stems, heads, held=adapter.normalized, embedded=first in tables)
+    for each in parameters:  # those that a flow cannot see: the layers of an opaque block
+        if each.stream not in tables and adapter.layer(each) is not None:
+            roles.setdefault(each.stream, Role(held=adapter.normalized))
+    return roles
 
 
-Chosen = Callable[[Iterable[Weight]], tuple[Draws, dict[str, str]]]  # what is drawn, and why the rest stays as it is
+def decide(
+    adapter: Adapter[Ref], options: Options, roles: Roles, skipped: set[Hashable]
+) -> tuple[list[Row], list[tuple[Ref, Draw]]]:
+    """What is done to each parameter: the rows of the plan, and what is to be drawn.
+
+    Raises:
+        StiefelError: for a parameter that cannot be changed.
+    """
+    scheme = options.scheme or Stiefel()
+    first: dict[Hashable, Ref] = {}
+    for parameter in adapter.parameters:
+        first.setdefault(parameter.key, parameter)
+    zeroed = Counter(role.gain for role in roles.values() if role.gain and scheme.zeroes_gains)
+    rules: dict[Hashable, Rule] = {
+        key: Leave("skipped") if key in skipped else adapter.rule(parameter, options, parameter.stream in zeroed)
+        for key, parameter in first.items()
+    }
+    drawn = _drawn(adapter, options, roles, first, rules)
+    rows: list[Row] = []
+    planned: list[tuple[Ref, Draw]] = []
+    for parameter in adapter.parameters:
+        name, shape, key = parameter.name, parameter.shape, parameter.key
+        rule = rules[key]
+        if first[key] is not parameter:
+            rows.append(Row(name, shape, f"{parameter.relation} {first[key].name}"))
+            continue
+        if key in drawn:
+            draws = drawn[key]
+        elif not isinstance(rule, Leave):
+            branches = zeroed[parameter.stream] if isinstance(rule, Constant) else 0
+            reason = f"scales {branches} of {zeroed.total()} residual branches" if branches else ""
+            draws = [Draw(rule, scheme, reason)]
+        elif not parameter.empty:
+            rows.append(Row(name, shape, "left alone", reason=rule.reason))
+            continue
+        elif rule.otherwise is not None:
+            draws = [Draw(rule.otherwise, EMBEDDING, rule.reason)]
+        else:
+            raise StiefelError(
+                f"{name} is on the meta device and would be left without values ({rule.reason}); give it some on a "
+                "real device first."
+            )
+        row = row_of(name, shape, draws)
+        if source := draws[0].source:
+            row = row._replace(reason=row.reason.replace(source, adapter.displayed(source)))
+        rows.append(row)
+        planned += [(parameter, draw) for draw in draws]
+    return rows, planned
 
 
-def _distributions(options: Options, roles: Callable[[], Roles]) -> Chosen | None:
-    """What is drawn into weights; None where every weight has the scheme as it is.
+def _drawn(
+    adapter: Adapter[Ref], options: Options, roles: Roles, first: Mapping[Hashable, Ref], rules: dict[Hashable, Rule]
+) -> dict[Hashable, list[Draw]]:
+    """What is drawn into weights and biases where layers differ; `rules` then leave what its author meant.
 
     Raises:
         StiefelError: if the scheme is not made for the model.
     """
     scheme = options.scheme
-    if scheme is None:
-        known = roles()
-        return lambda weights: recipe(weights, known)
-    traced = roles() if needs_roles(scheme) or scheme.attention else None
-    if traced is not None and needs_roles(scheme):  # attention is known by its names
-        check_roles(scheme, traced)
-    return (lambda weights: (one_scheme(weights, scheme, traced, options.conv), {})) if scheme.varies else None
-
-
-def decide(
-    adapter: Adapter[Ref],
-    options: Options,
-    skipped: set[Hashable],
-    drawn: Chosen | None,
-    zeroed: Mapping[str, int],
-) -> tuple[list[Row], list[tuple[Ref, Draw]]]:
-    """What is done to each parameter: the rows of the plan, and what is to be drawn.
-
-    `zeroed` are the gains of residual branches that start at zero, by stream, and how many branches each scales.
-
-    Raises:
-        StiefelError: for a parameter that cannot be changed.
-    """
-    first: dict[Hashable, Ref] = {}
-    for parameter in adapter.parameters:
-        first.setdefault(parameter.key, parameter)
-    rules: dict[Hashable, Rule] = {
-        key: Leave("skipped")
-        if key in skipped
-        else adapter.rule(parameter, options, bool(zeroed) and parameter.stream in zeroed)
-        for key, parameter in first.items()
-    }
-    sizes = adapter.sizes if options.scheme is None else {}
-    patterned = adapter.patterned if options.scheme is None else ()
-    for key, held in rules.items():
-        if (
-            isinstance(held, Constant)
-            and held.ones is None
-            and key in patterned
-            and not math.isclose(sizes[key], held.value, abs_tol=1e-6)
-        ):
+    if scheme is not None and not scheme.varies:
+        return {}
+    sizes, patterned = (adapter.sizes, adapter.patterned) if scheme is None else ({}, ())
+    for key in patterned:
+        rule = rules[key]
+        if isinstance(rule, Constant) and rule.ones is None and not math.isclose(sizes[key], rule.value, abs_tol=1e-6):
             rules[key] = Leave(f"{'as' if sizes[key] else 'zero, as'} its author made it")
-    weights = {} if drawn is None else _weights(adapter, first, rules, drawn, sizes, patterned)
-    scheme = options.scheme or Stiefel()
-    plain: dict[Rule, Draw] = {}
-    rows: list[Row] = []
-    planned: list[tuple[Ref, Draw]] = []
-    for parameter in adapter.parameters:
-        name, shape, key = parameter.name, parameter.shape, parameter.key
-        chosen, distribution, reason = rules[key], scheme, ""
-        if first[key] is not parameter:
-            rows.append(Row(name, shape, f"{parameter.relation} {first[key].name}"))
-            continue
-        if key in weights:
-            rows.append(row_of(name, shape, weights[key]))
-            if source := weights[key][0].source:
-                rows[-1] = rows[-1]._replace(reason=rows[-1].reason.replace(source, adapter.displayed(source)))
-            planned += [(parameter, draw) for draw in weights[key]]
-            continue
-        if isinstance(chosen, Leave):
-            reason, distribution = chosen.reason, EMBEDDING
-            if not parameter.empty:
-                rows.append(Row(name, shape, "left alone", reason=reason))
-                continue
-            if chosen.otherwise is None:
-                raise StiefelError(
-                    f"{name} is on the meta device and would be left without values ({reason}); give it some on "
-                    "a real device first."
-                )
-            chosen = chosen.otherwise
-        elif zeroed and parameter.stream in zeroed and isinstance(chosen, Constant):
-            reason = f"scales {zeroed[parameter.stream]} of {sum(zeroed.values())} residual branches"
-        if chosen not in plain:
-            plain[chosen] = Draw(chosen, distribution)
-        rows.append(Row(name, shape, *described(chosen, distribution), reason))
-        planned.append((parameter, plain[chosen]))
-    return rows, planned
-
-
-def _weights(
-    adapter: Adapter[Ref],
-    first: Mapping[Hashable, Ref],
-    rules: dict[Hashable, Rule],
-    drawn: Chosen,
-    sizes: Mapping[Hashable, float],
-    patterned: Collection[Hashable],
-) -> dict[Hashable, list[Draw]]:
-    """What is drawn into weights and biases, by the keys of parameters; `rules` then leave what its author meant."""
     weights: dict[Hashable, Weight] = {}
     for key, each in first.items():
         if isinstance(held := rules[key], Matrices) and (layer := adapter.layer(each)) is not None:
-            biased = isinstance(rules.get(adapter.bias_of(each)), Constant)
-            both = sizes.get(key), sizes.get(adapter.bias_of(each))
+            bias = adapter.bias_of(each)
             weights[key] = Weight(
-                each.stream, each.canonical, held, layer, biased, each.linked, *both, key in patterned
-            )
-    by_stream, left = drawn(weights.values())
+                each.stream, each.canonical, held, layer, isinstance(rules.get(bias), Constant), each.linked,
+                sizes.get(key), sizes.get(bias), key in patterned,
+            )  # fmt: skip
+    if scheme is None:
+        chosen, left = recipe(weights.values(), roles)
+    else:
+        chosen, left = one_scheme(weights.values(), scheme, roles, options.conv), {}
+    drawn: dict[Hashable, list[Draw]] = {}
     for key, weight in weights.items():
+        bias = adapter.bias_of(first[key])
         if weight.name in left:
             rules[key] = Leave(left[weight.name])
             if weight.biased:
-                rules[adapter.bias_of(first[key])] = rules[key]
-    draws = {key: by_stream[weight.name] for key, weight in weights.items() if weight.name not in left}
-    for key in list(draws):
-        if (distribution := draws[key][0].bias) is not None:
-            bias = adapter.bias_of(first[key])
+                rules[bias] = rules[key]
+            continue
+        drawn[key] = chosen[weight.name]
+        if (distribution := drawn[key][0].bias) is not None:
             units = math.prod(first[bias].shape)
-            draws[bias] = [Draw(Matrices(1, units, 1), distribution, reason_of(distribution))]
-    return draws
+            drawn[bias] = [Draw(Matrices(1, units, 1), distribution, reason_of(distribution))]
+    return drawn
 
 
 class ArrayAdapter(Adapter[ArrayRef]):
@@ -448,7 +396,7 @@ class ArrayAdapter(Adapter[ArrayRef]):
         kinds = ("linear", "convolution")
         return (each for each in self.parameters if isinstance(each.what, Layer) and each.what.kind in kinds)
 
-    def write(self, planned: list[tuple[ArrayRef, Draw]], options: Options, roles: Callable[[], Roles]) -> None:
+    def write(self, planned: list[tuple[ArrayRef, Draw]], options: Options, roles: Roles) -> None:
         for parameter, _ in planned:
             if (kind := self.dtype(parameter.key)) not in DTYPES:
                 name = parameter.name

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
 
 from ..core.errors import StiefelError
 from ..schemes import Position, Scheme
+from ..schemes.base import InAttention
 from .attention import Attention, Projection, attentions, blocks
 from .layers import Conv, Matrices, Weight, kernel_matrices
-from .roles import Roles
+from .roles import Role, Roles
 from .rules import Draw, Draws
 
 _IN_FLOWS = {"tat": "leakyrelu"}
@@ -27,128 +27,98 @@ def check_roles(scheme: Scheme, roles: Roles) -> None:
     Raises:
         StiefelError: if its flow is not known, its activations are others, or it has no residual branches.
     """
-    named = roles.stems and roles.heads and not roles.origins and not any(map(_guessed, (roles.stems, roles.heads)))
-    if not (roles.origins or named):
-        raise StiefelError(
-            f"scheme={str(scheme)!r} needs to know what feeds what, and the model's forward could not be read; give "
-            "inputs= to trace it."
+    stems, heads = {role.stem for role in roles.values()} - {""}, {role.head for role in roles.values()} - {""}
+    named = stems and heads and not any("not traced" in how for how in stems | heads)
+    if not (roles.traced or named):
+        raise _refusal(
+            scheme,
+            "needs to know what feeds what, and the model's forward could not be read; give inputs= to trace it.",
         )
     expected = {_IN_FLOWS.get(name, name.replace("_", "")) for name in scheme.activations}
-    for weight, activation in roles.next.items():
-        if expected and activation not in expected and weight not in roles.heads:
-            raise StiefelError(
-                f"scheme={str(scheme)!r} is made for networks with {' or '.join(scheme.activations)}, and {weight} is "
-                f"followed by {activation}; use another scheme or that activation."
-            )
-    if scheme.residual and not (roles.residual or (scheme.zeroes_gains and roles.gains)):
-        raise StiefelError(
-            f"scheme={str(scheme)!r} is for residual networks, and no layer of the model ends a residual branch; use "
-            "another scheme."
+    for weight in roles.followed:
+        if expected and roles[weight].activation not in expected and not roles[weight].head:
+            made_for = f"is made for networks with {' or '.join(scheme.activations)}, and {weight} is followed by"
+            raise _refusal(scheme, f"{made_for} {roles[weight].activation}; use another scheme or that activation.")
+    gains = scheme.zeroes_gains and any(role.gain for role in roles.values())
+    if scheme.residual and not (roles.branches or gains):
+        raise _refusal(
+            scheme, "is for residual networks, and no layer of the model ends a residual branch; use another scheme."
         )
-
-
-def _guessed(ends: dict[str, str]) -> bool:
-    return any("not traced" in how for how in ends.values())
 
 
 def refuse_torch_only(scheme: Scheme | None) -> None:
     """Refuse a scheme that needs more than the other frameworks' `initialize` finds out about a model."""
-    if scheme is None:
-        return
-    needs = (
-        "measures a batch"
-        if scheme.calibrates not in ("", "inputs")
-        else "looks for attention and its heads"
-        if scheme.attention
-        else "looks for the gains of residual branches"
-        if scheme.zeroes_gains
-        else ""
-    )
-    if needs:
-        raise StiefelError(
-            f"scheme={str(scheme)!r} {needs}, which only PyTorch's initialize_ does; use another scheme."
-        )
+    needs = {
+        "measures a batch": scheme is not None and scheme.calibrates not in ("", "inputs"),
+        "looks for attention and its heads": scheme is not None and scheme.attention,
+        "looks for the gains of residual branches": scheme is not None and scheme.zeroes_gains,
+    }
+    for need, needed in needs.items():
+        if needed:
+            raise _refusal(scheme, f"{need}, which only PyTorch's initialize_ does; use another scheme.")
 
 
-def one_scheme(weights: Iterable[Weight], scheme: Scheme, roles: Roles | None, conv: Conv) -> Draws:
+def _refusal(scheme: Scheme | None, why: str) -> StiefelError:
+    return StiefelError(f"scheme={str(scheme)!r} {why}")
+
+
+def one_scheme(weights: Iterable[Weight], scheme: Scheme, roles: Roles, conv: Conv) -> Draws:
     """What is drawn into all weights of a model.
 
     Raises:
-        StiefelError: if the scheme is for transformers, and the model is none.
+        StiefelError: if the scheme is for transformers, and the model has no attention that it can start.
     """
     known = {weight.name: weight for weight in weights}
-    positions = _positions(known, roles)
-    attention = _of_attention(known, scheme, roles, positions)
+    positions = {name: _position(weight, roles) for name, weight in known.items()}
     draws: Draws = {}
+    if scheme.attention:
+        every = list(attentions({name: weight for name, weight in known.items() if weight.linked}, roles))
+        if all(attention.crossed for attention in every):
+            raise _refusal(
+                scheme,
+                "is for transformers, and the model has no weights with the usual names of self-attention, such as "
+                "q_proj, k_proj and v_proj; use another scheme.",
+            )
+        paired = scheme.attention == "paired"
+        draws = _paired(known, scheme, every) if paired else _in_blocks(known, scheme, every, positions)
     for name, weight in known.items():
-        if name in attention:
-            draws[name] = attention[name]
+        if name in draws:
             continue
         position = positions[name]
         chosen = scheme.at(position)
         matrices = weight.matrices
         if weight.layer.kind == "convolution" and chosen.entrywise != scheme.entrywise:
             matrices = kernel_matrices(weight.layer, weight.shape, conv, entrywise=chosen.entrywise)
-        drawn = chosen.bias(matrices.n) if weight.biased and weight.layer.kind in ("linear", "convolution") else None
-        draws[name] = [Draw(matrices, chosen, _reason(scheme, position, roles, name), bias=drawn)]
+        bias = chosen.bias(matrices.n) if weight.biased and weight.layer.kind in ("linear", "convolution") else None
+        differs = chosen != scheme.at(Position(branches=position.branches))
+        draws[name] = [Draw(matrices, chosen, _reason(position, roles[name]) if differs else "", bias=bias)]
     return draws
 
 
-def _positions(weights: Mapping[str, Weight], roles: Roles | None) -> dict[str, Position]:
-    """The position of each weight, as far as the flow tells."""
-    if roles is None:
-        return {name: Position(table=weight.layer.kind == "embedding") for name, weight in weights.items()}
-    in_branch = {name: len(branch) for branch in roles.residual.values() for name in branch}
-    return {
-        name: Position(
-            first=name in roles.stems,
-            last=name in roles.heads,
-            branches=len(roles.residual),
-            branch=in_branch.get(name, 0),
-            ends_branch=name in roles.residual,
-            gained=name in roles.gains,
-            table=weight.layer.kind == "embedding",
-            row=roles.chains.get(name) or roles.chain_behind(name) or 1,
-            units=weight.matrices.m,
-            inputs=weight.matrices.n,
-            activation=roles.next.get(name, ""),
-        )
-        for name, weight in weights.items()
-    }
+def _position(weight: Weight, roles: Roles) -> Position:
+    """The position of a weight, as far as the flow tells."""
+    role = roles[weight.name]
+    return Position(
+        first=bool(role.stem),
+        last=bool(role.head),
+        branches=roles.branches,
+        branch=role.branch,
+        ends_branch=role.ends_branch,
+        gained=bool(role.gain),
+        table=weight.layer.kind == "embedding",
+        row=role.chain or 1,
+        units=weight.matrices.m,
+        inputs=weight.matrices.n,
+        activation=role.activation or "",
+    )
 
 
-def _reason(scheme: Scheme, position: Position, roles: Roles | None, name: str) -> str:
-    if roles is None or scheme.at(position) == scheme.at(Position(branches=position.branches)):
-        return ""
+def _reason(position: Position, role: Role) -> str:
     if position.ends_branch:
         return f"ends one of {position.branches} residual branches"
     if position.branch:
         return f"in one of {position.branches} residual branches of {position.branch} layers"
-    return roles.heads.get(name) or roles.stems.get(name, "")
-
-
-_THIRDS: tuple[Literal["query", "key", "value"], ...] = ("query", "key", "value")
-
-
-def _of_attention(
-    weights: Mapping[str, Weight], scheme: Scheme, roles: Roles | None, positions: Mapping[str, Position]
-) -> Draws:
-    """What is drawn into the weights of a transformer; nothing where the scheme does not look for attention.
-
-    Raises:
-        StiefelError: if the model has no attention that the scheme can start.
-    """
-    if not scheme.attention:
-        return {}
-    every = list(attentions({n: w for n, w in weights.items() if w.linked}, roles or Roles()))
-    if not any(not attention.crossed for attention in every):
-        raise StiefelError(
-            f"scheme={str(scheme)!r} is for transformers, and the model has no weights with the usual names of "
-            "self-attention, such as q_proj, k_proj and v_proj; use another scheme."
-        )
-    if scheme.attention == "paired":
-        return _paired(weights, scheme, every)
-    return _in_blocks(weights, scheme, every, positions)
+    return role.head or role.stem
 
 
 def _in_blocks(
@@ -157,26 +127,27 @@ def _in_blocks(
     """Each projection and layer by the number of blocks around it."""
     tables = [name for name, weight in weights.items() if weight.layer.kind == "embedding"]
     around = blocks((name for name in weights if name not in tables), every)
+    parts: dict[str, list[tuple[InAttention, Projection]]] = {}
     for attention in every:
-        if attention.query.weight not in around:
-            raise StiefelError(
-                f"scheme={str(scheme)!r} needs to know the transformer's blocks, and no module around "
-                f"{attention.query.weight} has a feed-forward network too; use another scheme."
+        query, key, value = attention.query, attention.key, attention.value
+        if query.weight not in around:
+            raise _refusal(
+                scheme,
+                f"needs to know the transformer's blocks, and no module around {query.weight} has a feed-forward "
+                "network too; use another scheme.",
             )
+        if query.weight == value.weight:
+            parts[query.weight] = [("query", query), ("key", key), ("value", value)]
+        else:
+            parts |= {each.weight: [("query", each)] for each in (query, key)}
     draws: Draws = {}
-    for name in (name for name in weights if name in around):
-        block = around[name]
+    for name, block in around.items():
         position = positions[name]._replace(layers=block.layers, crossed=block.crossed)
         reason = f"in one of {block.layers} {'decoder ' if block.crossed else ''}blocks"
-        draws[name] = [Draw(weights[name].matrices, scheme.at(position), reason)]
-        for attention in every:
-            if name == attention.query.weight == attention.value.weight:
-                factors = [scheme.at(position._replace(projection=kind)) for kind in _THIRDS]
-                thirds = attention.query, attention.key, attention.value
-                draws[name] = [Draw(q.matrices, chosen, reason, first=q.first) for q, chosen in zip(thirds, factors)]
-            elif name in (attention.query.weight, attention.key.weight):
-                chosen = scheme.at(position._replace(projection="query"))
-                draws[name] = [Draw(weights[name].matrices, chosen, reason)]
+        draws[name] = [
+            Draw(part.matrices, scheme.at(position._replace(projection=kind)), reason, first=part.first)
+            for kind, part in parts.get(name, [("", Projection(name, weights[name].matrices, 0))])
+        ]
     most = max(around.values(), key=lambda block: (block.crossed, block.layers))
     for name in tables:
         chosen = scheme.at(Position(layers=most.layers, crossed=most.crossed, table=True))
@@ -193,9 +164,10 @@ def _paired(weights: Mapping[str, Weight], scheme: Scheme, every: list[Attention
         if attention.crossed or (key.matrices.m, key.matrices.n) != (query.matrices.m, size):
             continue  # two sequences, or a key for several queries
         if heads is None or query.matrices.m % heads:
-            raise StiefelError(
-                f"scheme={str(scheme)!r} starts each head by itself, and the heads of {query.weight} are not known; "
-                "give the module around it an attribute num_heads, or use another scheme."
+            raise _refusal(
+                scheme,
+                f"starts each head by itself, and the heads of {query.weight} are not known; give the module around it "
+                "an attribute num_heads, or use another scheme.",
             )
         several = "1 head" if heads == 1 else f"{heads} heads"
         queries, keys = scheme.at(Position(projection="query")), scheme.at(Position(projection="key"))
@@ -215,9 +187,9 @@ def _paired(weights: Mapping[str, Weight], scheme: Scheme, every: list[Attention
         elif value.weight == query.weight:  # it holds all three
             draws[value.weight].append(Draw(value.matrices, scheme.at(Position()), "", first=heads))
     if not draws:
-        raise StiefelError(
-            f"scheme={str(scheme)!r} pairs each query with a key of its own, and no attention of the model has those; "
-            "use another scheme."
+        raise _refusal(
+            scheme,
+            "pairs each query with a key of its own, and no attention of the model has those; use another scheme.",
         )
     return draws
 

@@ -11,7 +11,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ..core.text import WIDTH, columns, folded, span
-from ..schemes import Blend, MimeticFactor, Random, Scheme
+
+# By module: the scheme `recipe` is one of the package, and is made of what is here.
+from ..schemes.base import Scheme
+from ..schemes.entrywise import Random
+from ..schemes.on_set import Blend
+from ..schemes.transformer import MimeticFactor
 from .layers import Constant, Matrices, Shape
 from .rules import Draw
 
@@ -102,21 +107,23 @@ def _alike(row: Row) -> tuple[str, tuple[object, ...]]:
 
 def row_of(name: str, shape: Shape, draws: list[Draw]) -> Row:
     """One row of the plan for all that is drawn into a weight."""
-    if len(draws) > 1:
-        filled = [(draw.scheme, draw.what) for draw in draws if isinstance(draw.what, Matrices)]
-        kinds = Counter((scheme, matrices.m, matrices.n) for scheme, matrices in filled)
-        counts = {kind: f"{count} of " if count > 1 else "" for kind, count in kinds.items()}
-        text = ", ".join(f"{_label(scheme)} {counts[scheme, m, n]}{m}×{n}" for scheme, m, n in kinds)
-        text += _times(filled[0][1])
-        side = NEITHER if any(map(_neither, (scheme for scheme, _, _ in kinds))) else "both"
-    else:
-        text, side = described(draws[0].what, draws[0].scheme)
-    return Row(name, shape, text, side, draws[0].reason)
+    first = draws[0]
+    if len(draws) == 1:
+        return Row(name, shape, *_described(first.what, first.scheme), first.reason)
+    filled = [(draw.scheme, draw.what.m, draw.what.n) for draw in draws if isinstance(draw.what, Matrices)]
+    kinds = [
+        (_label(scheme), f"{count} of " if count > 1 else "", f"{m}×{n}")
+        for (scheme, m, n), count in Counter(filled).items()
+    ]
+    side = NEITHER if any(_neither(scheme) for scheme, _, _ in filled) else "both"
+    text = ", ".join(f"{label} {many}{size}" for label, many, size in kinds)
+    scale = _times(first.what) if isinstance(first.what, Matrices) else ""
+    return Row(name, shape, text + scale, side, first.reason)
 
 
 @lru_cache
-def described(chosen: Matrices | Constant, scheme: Scheme) -> tuple[str, str]:
-    """What is done and which side is orthonormal, for the plan."""
+def _described(chosen: Matrices | Constant, scheme: Scheme) -> tuple[str, str]:
+    """What is done and which side is orthonormal."""
     if isinstance(chosen, Constant):
         if chosen.ones is not None:
             return "zeros, the forget gate ones", NEITHER

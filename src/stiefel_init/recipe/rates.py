@@ -55,12 +55,7 @@ class Share(NamedTuple):
 
 
 def shares(adapter: Adapter[Ref], options: Options, step: str) -> dict[Hashable, Share]:
-    """How fast each parameter learns, by its key.
-
-    Args:
-        adapter: Of the model.
-        options: With the example inputs, and the ends that the user names.
-        step: The kind of the optimizer.
+    """How fast each parameter learns, by its key, under an optimizer of the kind `step`.
 
     Raises:
         StiefelError: for an unknown optimizer or pattern.
@@ -77,13 +72,13 @@ def shares(adapter: Adapter[Ref], options: Options, step: str) -> dict[Hashable,
             found[each.key] = Share(EMBEDDINGS, beside)
         elif layer is not None:
             layers.setdefault(each.key, (each, layer))
-    hidden = sum(each.stream not in roles.stems and each.stream not in roles.heads for each, _ in layers.values())
+    hidden = sum(not (roles[each.stream].stem or roles[each.stream].head) for each, _ in layers.values())
     # What reads a token is its embedding, whichever layer comes first where nothing was traced.
-    unseen = options.stem is None and not roles.origins and any(share.kind == EMBEDDINGS for share in found.values())
-    guessed = hidden if adapter.normalized and not roles.origins else 0  # not traced: most such models are residual
-    branches = len(roles.residual) or guessed
+    unseen = options.stem is None and not roles.traced and any(share.kind == EMBEDDINGS for share in found.values())
+    guessed = hidden if adapter.normalized and not roles.traced else 0  # not traced: most such models are residual
+    branches = roles.branches or guessed
     for key, (each, layer) in layers.items():
-        role = roles.of(each.stream)
+        role = roles[each.stream]
         reads_input = bool(role.stem) and not unseen
         end = "first layer" if reads_input else "last layer" if role.head else ""
         turns = step == "muon" and not end and len(each.shape) == 2

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
-from ..core.activations import RECTIFIERS, SATURATING
+from ..core.activations import RECTIFIERS
 from .trace import ATTENDED, BATCH, INPUT, Flow, Norm, Signal
 
 _PERIODIC = ("sin", "cos")
@@ -16,6 +16,8 @@ _FEW = 4
 """Layers whose signals meet at a layer inside a branch: those of q, k and v, or of two that are multiplied."""
 _LONG = 64
 """Layers of a branch."""
+_NOTHING = Signal(frozenset())
+_UNTRACED = "(not traced; give inputs= to trace)"
 
 
 class Role(NamedTuple):
@@ -26,7 +28,7 @@ class Role(NamedTuple):
     head: str = ""
     """How it is known that it makes the model's output."""
     chain: int = 1
-    """Hidden layers in its chain, with nothing but activations in between; of a stem, in the chain that reads it."""
+    """Hidden layers in its chain, with nothing but activations in between; of an end, in the chain that reads it."""
     activation: str | None = None
     """What follows; None where that is nothing, or not known."""
     normalized: bool = False
@@ -34,68 +36,47 @@ class Role(NamedTuple):
     on_tokens: bool = False
     """Whether it mixes the token axis, and not channels."""
     makes_code: bool = False
+    """Whether its output is read, or returned and read, as it is, with no rectifier or normalization."""
     reads_code: bool = False
     held: Norm = ""
     """The normalization that it reads, or that is behind it, or that what it reads has been through, in its branch."""
+    origins: frozenset[str] = frozenset()
+    """The layers whose signal it reads, where that is known."""
+    branch: int = 0
+    """Layers of the residual branch that it is in; 0 if it is in none."""
+    ends_branch: bool = False
+    free: bool = False
+    """Whether it ends a branch without a normalization."""
+    gain: str = ""
+    """The parameter that scales the branch that it ends."""
+    stream: float | None = None
+    """The size of what the branch that it ends is added to, where that comes from embeddings."""
+    at_sine: bool = False
+    """Whether it is before or behind a sine that is no encoding of the input."""
+    reads_encoding: bool = False
+    """Whether it reads sines of the input."""
+    altered: bool = False
+    """Whether something is done to its weight before it is used."""
 
 
-@dataclass(frozen=True)
-class Roles:
-    """What is known of each weight, by its name."""
+class Roles(dict[str, Role]):
+    """The role of each layer, by the name of its weight; those of which nothing is known have none of their own."""
 
-    stems: dict[str, str] = field(default_factory=dict)
-    """The layers that read the model's input, and how that is known."""
-    heads: dict[str, str] = field(default_factory=dict)
-    """The layers that make its output."""
-    chains: dict[str, int] = field(default_factory=dict)
-    """Of a hidden layer: the number of hidden layers in its chain, with nothing but activations in between."""
-    next: dict[str, str] = field(default_factory=dict)
-    """The activation between a layer and the next; absent where there is none, or nothing is known."""
-    normalized: frozenset[str] = frozenset()
-    """The layers with a normalization before that."""
-    origins: dict[str, frozenset[str]] = field(default_factory=dict)
-    """The layers whose signal a layer reads, where that is known."""
-    branches: frozenset[str] = frozenset()
-    """The last layers of residual branches without a normalization."""
-    residual: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """The last layer of every residual branch, and the layers of that branch, normalized or not."""
-    gains: dict[str, str] = field(default_factory=dict)
-    """The last layers of residual branches that a parameter scales, and that parameter."""
-    on_tokens: frozenset[str] = frozenset()
-    """The linear layers that mix the token axis, and not channels."""
-    codes: frozenset[str] = frozenset()
-    """The layers whose output is a code: read, or returned and read, as it is, with no rectifier or normalization."""
-    decoders: frozenset[str] = frozenset()
-    """The layers that read codes."""
-    held: dict[str, Norm] = field(default_factory=dict)
-    """The layers that a normalization holds, and its kind."""
-    streams: dict[str, float] = field(default_factory=dict)
-    """The last layers of residual branches, and the size of what each is added to, where it comes from embeddings."""
-    sines: frozenset[str] = frozenset()
-    """The layers before or behind a sine that is no encoding of the input."""
-    encodings: frozenset[str] = frozenset()
-    """The layers that read sines of the input."""
-    altered: frozenset[str] = frozenset()
-    """The weights that something is done to before a layer uses them."""
+    followed: tuple[str, ...] = ()
+    """Those with an activation behind them, in the order in which these are applied."""
 
-    def of(self, name: str) -> Role:
-        """The role of one layer."""
-        stem = self.stems.get(name, "")
-        return Role(
-            stem,
-            self.heads.get(name, ""),
-            self.chain_behind(name) if stem else self.chains.get(name, 1),
-            self.next.get(name),
-            name in self.normalized,
-            name in self.on_tokens,
-            name in self.codes,
-            name in self.decoders,
-            self.held.get(name, ""),
-        )
+    def __missing__(self, name: str) -> Role:
+        return Role()
 
-    def chain_behind(self, name: str) -> int:
-        """Layers of the chain that begins with the readers of a layer, the head not counted; 0 if there is none."""
-        return max((self.chains.get(each, 0) for each, read in self.origins.items() if read == {name}), default=0)
+    @cached_property
+    def traced(self) -> bool:
+        """Whether it is known what feeds what."""
+        return any(role.origins for role in self.values())
+
+    @cached_property
+    def branches(self) -> int:
+        """The number of residual branches."""
+        return sum(role.ends_branch for role in self.values())
 
 
 def of_flow(
@@ -105,68 +86,80 @@ def of_flow(
     how: str,
     tables: Mapping[str, float | None] | None = None,
 ) -> Roles:
-    """The roles of a model whose flow is known.
+    """The roles of a model whose flow is known, and `how`; the user may have named the ends.
 
-    Args:
-        flow: What feeds what.
-        stems: Those that the user has named, if any.
-        heads: Likewise.
-        how: The way in which the flow was found.
-        tables: The weights of embeddings, which have no role, and the size of their entries.
+    `tables` are the weights of embeddings, which have no role, and the size of their entries.
     """
     tables = tables or {}
-    consumed = frozenset[str]().union(*(signal.origins for signal in flow.reads.values()))
-    if heads is None:
-        parts = [part for signal in flow.returned for part in signal.parts or (signal,)]
-        made = [signal for signal in parts if not signal.merged and signal.activation not in RECTIFIERS]
-        heads_found = {
-            origin: f"head: makes the output ({how})"
-            for signal in made
-            for origin in sorted(signal.origins)
-            if origin in flow.reads and origin not in consumed and origin not in tables
-        }
-    else:
-        heads_found = dict.fromkeys(heads, "head: named")
-    if stems is None:
-        stems_found = {
-            weight: f"stem: reads the input ({how})"
-            for weight, signal in flow.reads.items()
-            if signal.origins == {INPUT} and weight not in heads_found and weight not in tables
-        }
-    else:
-        stems_found = dict.fromkeys(stems, "stem: named")
-    ends = {*stems_found, *heads_found, *tables}
+    reads, following = flow.reads, flow.next
+    found_heads = _named(heads, "head: named", f"head: makes the output ({how})", _making(flow, tables))
+    first = (
+        name for name, signal in reads.items() if signal.origins == {INPUT} and name not in {*found_heads, *tables}
+    )
+    found_stems = _named(stems, "stem: named", f"stem: reads the input ({how})", first)
+    ends = {*found_stems, *found_heads, *tables}
     chain_of: dict[str, list[str]] = {}
-    for weight, signal in flow.reads.items():
-        if weight in ends:
+    for name, signal in reads.items():
+        if name in ends:
             continue
         apart = signal.normalized or signal.merged or signal.activation == ATTENDED
         plain = len(signal.origins) == 1 and not apart
         chain = chain_of.get(next(iter(signal.origins)), []) if plain else []
-        chain.append(weight)
-        chain_of[weight] = chain
-    chains = {weight: len(chain) for weight, chain in chain_of.items()}
-    origins = {weight: signal.origins for weight, signal in flow.reads.items()}
-    residual = {end: layers for end, layers in _branches(flow).items() if end not in ends}
-    free = frozenset(end for end, row in residual.items() if not _holds_normalization(flow, row))
-    gains = {end: gain for end, gain in _gains(flow).items() if end not in ends}
+        chain.append(name)
+        chain_of[name] = chain
+    behind: dict[str, int] = {}
+    for name, chain in chain_of.items():
+        if len(reads[name].origins) == 1:
+            before = next(iter(reads[name].origins))
+            behind[before] = max(behind.get(before, 0), len(chain))
+    residual = {end: row for end, row in _branches(flow).items() if end not in ends}
+    branch = {name: len(row) for row in residual.values() for name in row}
+    gains, held, on_tokens = _gains(flow), _held(flow), _on_tokens(flow)
     codes = _codes(flow, chain_of) - ends
-    decoders = frozenset(weight for weight, signal in flow.reads.items() if signal.origins <= codes) - ends
-    streams = _streams(flow, residual, tables)
-    sines = frozenset(weight for weight, signal in flow.reads.items() if _periodic(flow, weight, signal))
-    encodings = frozenset(
-        weight for weight, signal in flow.reads.items() if signal.activation in _PERIODIC and INPUT in signal.origins
-    )
-    return Roles(
-        stems_found, heads_found, chains, flow.next, frozenset(flow.normalized), origins, free, residual, gains,
-        _on_tokens(flow) - ends, codes, decoders, _held(flow), streams, sines, encodings, frozenset(flow.altered),
-    )  # fmt: skip
+    streams = _streams(flow, tables)
+
+    def role(name: str) -> Role:
+        signal, inside, ends_branch = reads.get(name, _NOTHING), name not in ends, name in residual
+        periodic, of_input = signal.activation in _PERIODIC, INPUT in signal.origins
+        return Role(
+            stem=found_stems.get(name, ""),
+            head=found_heads.get(name, ""),
+            chain=len(chain_of[name]) if name in chain_of else behind.get(name, 0),
+            activation=following.get(name),
+            normalized=name in flow.normalized,
+            on_tokens=inside and name in on_tokens,
+            makes_code=name in codes,
+            reads_code=inside and name in reads and signal.origins <= codes,
+            held=held.get(name, ""),
+            origins=signal.origins,
+            branch=branch.get(name, 0),
+            ends_branch=ends_branch,
+            free=ends_branch and not _holds_normalization(flow, residual[name]),
+            gain=gains.get(name, "") if inside else "",
+            stream=streams.get(name) if ends_branch else None,
+            at_sine=(periodic and not of_input) or following.get(name) in _PERIODIC,
+            reads_encoding=periodic and of_input,
+            altered=name in flow.altered,
+        )
+
+    known = [*reads, *following, *found_stems, *found_heads, *flow.altered]
+    roles = Roles({name: role(name) for name in dict.fromkeys(known)})
+    roles.followed = tuple(following)
+    return roles
 
 
-def _periodic(flow: Flow, weight: str, signal: Signal) -> bool:
-    """Whether a layer is before or behind a sine of another layer's outputs."""
-    behind = signal.activation in _PERIODIC and INPUT not in signal.origins
-    return behind or flow.next.get(weight) in _PERIODIC
+def _named(given: Collection[str] | None, named: str, found_how: str, found: Iterable[str]) -> dict[str, str]:
+    """Ends of a model and how they are known: as the user named them, or as found."""
+    return dict.fromkeys(found, found_how) if given is None else dict.fromkeys(given, named)
+
+
+def _making(flow: Flow, tables: Mapping[str, float | None]) -> Iterator[str]:
+    """The layers that make what the model returns, and that nothing else reads."""
+    consumed = frozenset[str]().union(*(signal.origins for signal in flow.reads.values()))
+    parts = [part for signal in flow.returned for part in signal.parts or (signal,)]
+    for signal in parts:
+        if not signal.merged and signal.activation not in RECTIFIERS:
+            yield from sorted((signal.origins & flow.reads.keys()) - consumed - tables.keys())
 
 
 def _on_tokens(flow: Flow) -> frozenset[str]:
@@ -189,8 +182,8 @@ def _held(flow: Flow) -> dict[str, Norm]:
     return held
 
 
-def _streams(flow: Flow, ends: Iterable[str], tables: Mapping[str, float | None]) -> dict[str, float]:
-    """The size of what the ends of branches are added to, where that is known."""
+def _streams(flow: Flow, tables: Mapping[str, float | None]) -> dict[str, float]:
+    """The size of what layers are added to, where that is known."""
     found: dict[str, float] = {}
     for signals in flow.sums:
         for signal in signals:
@@ -198,7 +191,7 @@ def _streams(flow: Flow, ends: Iterable[str], tables: Mapping[str, float | None]
             known = [times * (tables.get(name, 1.0) or 0.0) for name, times in size]
             if any(known) and len(signal.origins) <= _FEW:
                 found.update(dict.fromkeys(signal.origins, math.hypot(*known)))
-    return {end: found[end] for end in ends if end in found}
+    return found
 
 
 def _codes(flow: Flow, chain_of: dict[str, list[str]]) -> frozenset[str]:
@@ -284,31 +277,24 @@ def of_order(
     weights: Iterable[str],
     stems: Collection[str] | None,
     heads: Collection[str] | None,
-    held: Mapping[str, Norm],
     *,
+    held: Norm = "",
     embedded: bool = False,
 ) -> Roles:
     """The roles of a model whose flow is not known, from the order in which its linear layers and convolutions appear.
 
     The last one is taken for the head, for a head that is not would read the common level alone; the first one is a
-    stem unless what it reads is `embedded`. Where normalization layers hold the weights, each layer is a chain of its
-    own; where there are none, they are one chain.
+    stem unless what it reads is `embedded`. Where the model has normalizations, whose kind is `held`, each layer is a
+    chain of its own; where it has none, they are one chain.
     """
     names = list(weights)
-    why = "(not traced; give inputs= to trace)"
-    if heads is None:
-        heads_found = {names[-1]: f"head: the last layer {why}"} if len(names) > 1 else {}
-    else:
-        heads_found = dict.fromkeys(heads, "head: named")
-    if stems is None:
-        stems_found = {names[0]: f"stem: the first layer {why}"} if len(names) > 1 and not embedded else {}
-    else:
-        stems_found = dict.fromkeys(stems, "stem: named")
-    hidden = [name for name in names if name not in stems_found and name not in heads_found]
-    held_by = {name: kind for name, kind in held.items() if name not in stems_found and name not in heads_found}
-    return Roles(stems_found, heads_found, dict.fromkeys(hidden, 1 if held else len(hidden)), held=held_by)
-
-
-def saturates(activation: str) -> bool:
-    """Whether an activation has no rectifier's loss of half the signal."""
-    return activation in SATURATING
+    first, last = (names[:1] if not embedded else [], names[-1:]) if len(names) > 1 else ([], [])
+    found_heads = _named(heads, "head: named", f"head: the last layer {_UNTRACED}", last)
+    found_stems = _named(stems, "stem: named", f"stem: the first layer {_UNTRACED}", first)
+    hidden = [name for name in names if name not in found_stems and name not in found_heads]
+    inside = Role(chain=1 if held else len(hidden), held=held)
+    ends = {*found_stems, *found_heads}
+    return Roles(
+        dict.fromkeys(hidden, inside)
+        | {name: Role(found_stems.get(name, ""), found_heads.get(name, "")) for name in ends}
+    )

@@ -42,6 +42,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..core.activations import SATURATING
+
 # By module: the scheme `recipe` is one of the package, and is made of what is here.
 from ..schemes.base import Array, Scheme, Source
 from ..schemes.entrywise import Offsets
@@ -51,7 +53,7 @@ from ..schemes.orthogonal import Orthogonal
 from .attention import Attention, attentions
 from .author import meant, settled, usual_bias
 from .layers import Constant, Matrices, Weight, is_patches, kernel_matrices
-from .roles import Role, Roles, saturates
+from .roles import Role, Roles
 from .trace import BATCH, INPUT, Norm
 
 KEY, OUTPUT = 0.7, 0.25  # Note [attention as a filter]
@@ -105,11 +107,7 @@ class Raised(Stiefel):
 def linear(m: int, n: int, role: Role, *, biased: bool = True) -> tuple[Scheme, str]:
     """The distribution of a linear layer's weight and biases, and why, if it is not what hidden layers get.
 
-    Args:
-        m: Outputs.
-        n: Inputs.
-        role: What the layer is to its network.
-        biased: Whether it has biases that can be set.
+    The layer has m outputs and n inputs; `biased` says whether it has biases that can be set.
     """
     if role.head:
         return Centred(), role.head
@@ -134,7 +132,7 @@ def linear(m: int, n: int, role: Role, *, biased: bool = True) -> tuple[Scheme, 
 
 def _power(activation: str | None) -> float:
     """What makes up for the part of a random signal's power that an activation takes."""
-    return 1.0 if activation is not None and saturates(activation) else 2.0
+    return 1.0 if activation is not None and activation in SATURATING else 2.0
 
 
 class Draw(NamedTuple):
@@ -165,31 +163,28 @@ def reason_of(bias: Scheme) -> str:
 
 def recipe(weights: Iterable[Weight], roles: Roles) -> tuple[Draws, dict[str, str]]:
     """What is drawn into all weights of a model; and those that stay as they are, with the reason."""
-    known = {weight.name: weight for weight in weights}
-    left = meant(known.values(), roles.heads, roles.sines, roles.altered)
-    known = settled({name: weight for name, weight in known.items() if name not in left})
-    linked = _attention({name: weight for name, weight in known.items() if weight.linked}, roles)
-    ends = [known[name] for name in roles.branches if name in known and name not in linked]
-    ends = [weight for weight in ends if weight.layer.kind in ("linear", "convolution")]
-    branches = dict.fromkeys((weight.name for weight in ends), sum(weight.matrices.count for weight in ends))
+    given = list(weights)
+    left = meant(given, roles)
+    known = settled({weight.name: weight for weight in given if weight.name not in left})
+    draws = _attention({name: weight for name, weight in known.items() if weight.linked}, roles)
+    alone = {name: weight for name, weight in known.items() if name not in draws}
+    ends = {
+        name for name, weight in alone.items() if roles[name].free and weight.layer.kind in ("linear", "convolution")
+    }
+    branches = sum(known[name].matrices.count for name in ends)
     short = _short(known, roles)
-    draws: Draws = {}
-    for name, weight in known.items():
-        if name in linked:
-            draws[name] = linked[name]
-            continue
-        if name in short and branches.get(name, 1) > 1:  # by PyTorch's size: the author's may be one so scaled before
+    for name, weight in alone.items():
+        role, scaled = roles[name], name in ends and branches > 1
+        if name in short and scaled:  # by PyTorch's size: the author's may be one so scaled before
             weight = weight._replace(size=1 / math.sqrt(3 * weight.matrices.n))
-        draw = _in_short(weight, roles) if name in short else _draw(weight, roles)
-        draw = _scaled(draw, weight.matrices, branches.get(name, 1))
-        draws[name] = [_joining(_apart(draw), roles.streams.get(name))]
+        draw = _in_short(weight, role) if name in short else _draw(weight, role)
+        draw = _scaled(draw, weight.matrices, branches) if scaled else draw
+        draws[name] = [_joining(_apart(draw), role.stream)]
     return draws, left
 
 
 def _scaled(draw: Draw, held: Matrices, branches: int) -> Draw:
     """The draw at the end of one of several residual branches; Note [branches]."""
-    if branches == 1:
-        return draw
     filled = draw.what if isinstance(draw.what, Matrices) else held
     scheme = replace(draw.scheme, spread=1.0) if isinstance(draw.scheme, Blend) else Orthogonal()
     matrices = replace(filled, scale=filled.scale / math.sqrt(branches))
@@ -222,9 +217,9 @@ def _size(weight: Weight, matrices: Matrices, kind: Norm) -> float | None:
     return small if small >= POOR else None
 
 
-def _draw(weight: Weight, roles: Roles) -> Draw:
+def _draw(weight: Weight, role: Role) -> Draw:
     """What is drawn into a weight on its own."""
-    matrices, kind, role = weight.matrices, weight.layer.kind, roles.of(weight.name)
+    matrices, kind = weight.matrices, weight.layer.kind
     m, n = matrices.m, matrices.n
     if 0 in weight.shape or kind == "members":
         return Draw(matrices, Stiefel())
@@ -286,14 +281,16 @@ def _short(weights: Mapping[str, Weight], roles: Roles) -> set[str]:
     """The linear layers of short plain networks; Note [short]."""
     depth: dict[str, int] = {}
     coordinates = set[str]()
-    for name, origins in roles.origins.items():
-        weight, before = weights.get(name), origins - {INPUT}
+    for name, role in roles.items():
+        weight, before = weights.get(name), role.origins - {INPUT}
+        if not role.origins:
+            continue
         if weight is None:
             depth[name] = 0  # an embedding, or what stays as it is
-        elif weight.layer.kind == "linear" and name not in roles.held and all(each in depth for each in before):
+        elif weight.layer.kind == "linear" and not role.held and all(each in depth for each in before):
             depth[name] = 1 + max((depth[each] for each in before), default=0)
-            few = INPUT in origins and weight.matrices.n <= COORDINATES < weight.matrices.m
-            if few or name in roles.encodings or not coordinates.isdisjoint(before):
+            few = INPUT in role.origins and weight.matrices.n <= COORDINATES < weight.matrices.m
+            if few or role.reads_encoding or not coordinates.isdisjoint(before):
                 coordinates.add(name)
     longest = max(depth.values(), default=0)
     if longest < SHORT:
@@ -301,9 +298,9 @@ def _short(weights: Mapping[str, Weight], roles: Roles) -> set[str]:
     return coordinates if longest < SHORT_OF_COORDINATES else set()
 
 
-def _in_short(weight: Weight, roles: Roles) -> Draw:
+def _in_short(weight: Weight, role: Role) -> Draw:
     """What is drawn into a layer of a short plain network."""
-    matrices, role = weight.matrices, roles.of(weight.name)
+    matrices = weight.matrices
     m, n = matrices.m, matrices.n
     power = 1.0 if role.activation is None else _power(role.activation)
     size = _size(weight, matrices, "layer")
@@ -323,62 +320,47 @@ def _attention(weights: Mapping[str, Weight], roles: Roles) -> Draws:
     draws: Draws = {}
     for attention in attentions(weights, roles):
         if attention.crossed:
-            draws |= {
-                name: [_joining(_member(weights[name], roles), roles.streams.get(name))] for name in attention.weights
-            }
+            for name in attention.weights:
+                draw = Draw(_of_size(weights[name].matrices, weights[name], roles), Stiefel())
+                draws[name] = [_joining(draw, roles[name].stream)]
             continue
-        first = weights[attention.query.weight]
-        size = _held_size(first, attention.query.matrices, roles)
-        found = _fused(first, attention, size) if first.name == attention.key.weight else {}
-        found = found or _separate(weights, attention, size, roles)
-        if found and attention.output is not None:
-            found |= _output(weights, attention, roles.streams.get(attention.output))
+        query, key, value = attention.query, attention.key, attention.value
+        size = _of_size(query.matrices, weights[query.weight], roles).scale
+        queries, reason = _queries(attention, weights, size), f"starts as 0.7 {query.weight}"
+        if query.weight == key.weight:
+            queries, reason = [queries[0]._replace(reason="k starts as 0.7 q")], ""
+        if not queries:
+            continue
+        like = Draw(replace(key.matrices, scale=KEY * size), Stiefel(), reason, query.weight)
+        taken = Draw(_of_size(value.matrices, weights[value.weight], roles), Stiefel(), first=value.first)
+        found: Draws = {}
+        for each, drawn in (query, queries), (key, [like]), (value, [taken]):
+            found.setdefault(each.weight, []).extend(drawn)
+        if attention.output is not None:
+            found |= _output(weights, attention, roles[attention.output].stream)
         draws |= found
     return draws
 
 
-def _held_size(weight: Weight, matrices: Matrices, roles: Roles) -> float:
-    """The author's size where a normalization holds the weight; else that of a unit matrix."""
-    held = roles.held.get(weight.name, "")
-    return (_size(weight, matrices, held) if held else None) or 1.0
+def _of_size(matrices: Matrices, weight: Weight, roles: Roles) -> Matrices:
+    """The matrices at the author's size where a normalization holds the weight; else as they are."""
+    held = roles[weight.name].held
+    return replace(matrices, scale=(_size(weight, matrices, held) if held else None) or 1.0)
 
 
-def _member(weight: Weight, roles: Roles) -> Draw:
-    scale = weight.matrices.scale * _held_size(weight, weight.matrices, roles)
-    return Draw(replace(weight.matrices, scale=scale), Stiefel())
-
-
-def _fused(weight: Weight, attention: Attention, size: float) -> Draws:
-    query, key, value = (each.matrices for each in (attention.query, attention.key, attention.value))
-    name = weight.name
-    parts = (query, size, 0, "k starts as 0.7 q"), (key, KEY * size, 0, ""), (value, size, 2, "")
-    return {name: [Draw(replace(held, scale=scale), Stiefel(), reason, name, at) for held, scale, at, reason in parts]}
-
-
-def _separate(weights: Mapping[str, Weight], attention: Attention, size: float, roles: Roles) -> Draws:
-    query, key, value = (weights[each.weight] for each in (attention.query, attention.key, attention.value))
-    rows, heads = key.matrices.m, attention.heads
-    if query.shape != key.shape:  # several queries for each key
-        total = query.matrices.m
-        if heads is None or total % heads or total % rows or rows % (each := total // heads) or query.matrices.order:
-            return {}
-        shared = total // rows
-        period = shared * each
-        queries = [
-            Draw(
-                Matrices(1, rows, query.matrices.n, rows=(at * each, (at + 1) * each), period=period, scale=size),
-                Stiefel(), f"{shared} queries for each key" if at == 0 else "", query.name, at,
-            )
-            for at in range(shared)
-        ]  # fmt: skip
-    else:
-        queries = [Draw(replace(key.matrices, scale=size), Stiefel())]
-    reason = f"starts as 0.7 {query.name}"
-    return {
-        query.name: queries,
-        key.name: [Draw(replace(key.matrices, scale=KEY * size), Stiefel(), reason, query.name)],
-        value.name: [_member(value, roles)],
-    }
+def _queries(attention: Attention, weights: Mapping[str, Weight], size: float) -> list[Draw]:
+    """What is drawn into the queries, one for each that has the same key; none if these are not known."""
+    name, heads = attention.query.weight, attention.heads
+    whole, rows = attention.query.matrices, attention.key.matrices.m
+    if weights[name].shape == weights[attention.key.weight].shape:
+        return [Draw(replace(whole, scale=size), Stiefel(), source=name)]
+    if heads is None or whole.m % heads or whole.m % rows or rows % (each := whole.m // heads) or whole.order:
+        return []
+    shared = whole.m // rows
+    places = [(at * each, (at + 1) * each) for at in range(shared)]
+    parts = [Matrices(1, rows, whole.n, rows=place, period=shared * each, scale=size) for place in places]
+    reasons = [f"{shared} queries for each key", *[""] * (shared - 1)]
+    return [Draw(part, Stiefel(), reason, name, at) for at, (part, reason) in enumerate(zip(parts, reasons))]
 
 
 def _output(weights: Mapping[str, Weight], attention: Attention, stream: float | None) -> Draws:

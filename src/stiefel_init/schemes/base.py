@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, dataclass_transform, get_args
 
 import numpy as np
 
@@ -134,7 +134,6 @@ class Scheme(ABC):
     default; `register` makes it available by name to `initialize_`, `diagnose`, the command line and every framework.
 
     >>> @register
-    ... @dataclass(frozen=True)
     ... class Small(Scheme):
     ...     name = "small"
     ...     entrywise = True
@@ -270,8 +269,9 @@ _Kind = TypeVar("_Kind", bound=type[Scheme])
 _REGISTRY: dict[str, type[Scheme]] = {}
 
 
+@dataclass_transform(frozen_default=True)
 def register(kind: _Kind) -> _Kind:
-    """Make a scheme, a frozen dataclass with a `name`, available by its name; as a decorator, see `Scheme`.
+    """Make a class with a `name` a scheme that is available by it: a frozen dataclass. As a decorator, see `Scheme`.
 
     >>> register(type(get("he"))).name  # again: nothing changes
     'he'
@@ -282,7 +282,7 @@ def register(kind: _Kind) -> _Kind:
     known = _REGISTRY.get(name)
     if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
         raise StiefelError(f"name={name!r} is taken by {known.__module__}.{known.__qualname__}; choose another.")
-    _REGISTRY[name] = kind
+    _REGISTRY[name] = kind if "__dataclass_params__" in vars(kind) else dataclass(frozen=True)(kind)
     return kind
 
 

@@ -13,7 +13,6 @@ Note [Lee's matrix]
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -24,7 +23,6 @@ Variant = Literal["product", "direct", "lapack"]
 
 
 @register
-@dataclass(frozen=True)
 class Lee(Fixed):
     """W = Q_m I_{m×n} Q_nᵀ, the identity when m = n; or, `"direct"`, the orthonormal factor of 11ᵀ + εI_{m×n}.
 
@@ -38,7 +36,7 @@ class Lee(Fixed):
     """
 
     name = "lee"
-    variant: Variant = choice(Variant)  # noqa: RUF009 (a field)
+    variant: Variant = choice(Variant)
     epsilon: float = number(0.1, "the paper of Lee et al. uses 0.1", above=0)
 
     def matrix(self, m: int, n: int) -> np.ndarray:
@@ -65,7 +63,6 @@ class Lee(Fixed):
 
 
 @register
-@dataclass(frozen=True)
 class IDInit(Fixed):
     """W_ij = 1 where i ≡ j modulo min(m, n), else 0: the identity, repeated along the longer side.
 
@@ -85,7 +82,6 @@ class IDInit(Fixed):
 
 
 @register
-@dataclass(frozen=True)
 class TanhInit(Scheme):
     """W = D + Z, D_ij = 1 where i ≡ j modulo n, else 0, and Z_ij ~ N(0, alpha²/n); for tanh networks.
 
@@ -106,7 +102,6 @@ class TanhInit(Scheme):
 
 
 @register
-@dataclass(frozen=True)
 class Sinusoidal(Fixed):
     """W_ij = a sin 2π(ij/n + i/m), i = 1 … m, j = 1 … n: each unit a wave of its own frequency and phase.
 
@@ -130,7 +125,6 @@ class Sinusoidal(Fixed):
 
 
 @register
-@dataclass(frozen=True)
 class ZerO(Fixed):
     """The first m rows of the identity if m ≤ n; else the m × n corner of a Hadamard matrix H/√p, p = 2^⌈log₂ m⌉.
 

@@ -11,7 +11,6 @@ from .base import Array, Distribution, Position, Scheme, Source, number, registe
 
 
 @register
-@dataclass(frozen=True)
 class Random(Scheme):
     """W_ij ~ N(0, std²). The paper does not define its `Random`; 0.1 comes closest to its numbers.
 
@@ -68,7 +67,6 @@ class Zeros(Scheme):
 
 
 @register
-@dataclass(frozen=True)
 class He(Scheme):
     """W_ij ~ N(0, 2/fan_in): `torch.nn.init.kaiming_normal_` for ReLU.
 
@@ -108,7 +106,6 @@ class ScaledHe(Scheme):
 
 
 @register
-@dataclass(frozen=True)
 class Xavier(Scheme):
     """W_ij ~ U(±√(6/(fan_in + fan_out))): `torch.nn.init.xavier_uniform_`.
 
@@ -129,7 +126,6 @@ class Xavier(Scheme):
 
 
 @register
-@dataclass(frozen=True)
 class TorchDefault(Scheme):
     """W_ij and b_i ~ U(±1/√fan_in): `kaiming_uniform_` with a = √5, as `torch.nn.Linear` and `Conv2d` start.
 
@@ -152,7 +148,6 @@ class TorchDefault(Scheme):
 
 
 @register
-@dataclass(frozen=True)
 class TruncatedNormal(Scheme):
     """W_ij ~ N(0, std²) given |W_ij| ≤ cut · std; its standard deviation is 0.88 · std for cut = 2.
 
@@ -180,7 +175,6 @@ class TruncatedNormal(Scheme):
 
 
 @register
-@dataclass(frozen=True)
 class MuP(Scheme):
     """W_ij ~ N(0, gain²/fan_in), in the last layer N(0, gain²/fan_in²).
 

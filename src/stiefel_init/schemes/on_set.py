@@ -20,7 +20,6 @@ from .base import Array, Distribution, Scheme, Source, haar, number, register
 
 
 @register
-@dataclass(frozen=True)
 class Stiefel(Scheme):
     """W uniform on Õ(m,n) = { semi-orthogonal, W ξ_n = ξ_m }, ξ_k = (1,…,1)ᵀ/√k.
 
@@ -69,7 +68,6 @@ def one_in_each_column(source: Source, rows: Array, p: int, q: int) -> Array:
 
 
 @register
-@dataclass(frozen=True)
 class Permutation(Grouped):
     """A random permutation matrix; for q = kp, each row of the p × q form has k entries 1/√k in columns of its own.
 
@@ -87,7 +85,6 @@ class Permutation(Grouped):
 
 
 @register
-@dataclass(frozen=True)
 class Identity(Grouped):
     """The identity; for q = kp, row i of the p × q form has k entries 1/√k, in columns ki … ki+k-1.
 
@@ -102,7 +99,6 @@ class Identity(Grouped):
 
 
 @register
-@dataclass(frozen=True)
 class Rotation(Grouped):
     """R G, G the identity's p × q form and R = H diag(1, exp(A - Aᵀ)) H, A_ij ~ N(0, spread²/2p).
 

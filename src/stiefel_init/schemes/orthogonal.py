@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from .base import Array, Distribution, Position, Role, Scheme, Source, choice, haar, number, register
 
 
 @register
-@dataclass(frozen=True)
 class Orthogonal(Scheme):
     """gain · W, W Haar semi-orthogonal: the distribution of `torch.nn.init.orthogonal_`.
 
@@ -31,7 +29,6 @@ class Orthogonal(Scheme):
 
 
 @register
-@dataclass(frozen=True)
 class DeltaOrthogonal(Orthogonal):
     """gain · W at the centre of a kernel and zeros elsewhere, W Haar semi-orthogonal.
 
@@ -47,7 +44,6 @@ class DeltaOrthogonal(Orthogonal):
 
 
 @register
-@dataclass(frozen=True)
 class LooksLinear(Scheme):
     """First layer (V; -V), hidden layers (V, -V; -V, V), last layer (V, -V), with V Haar semi-orthogonal.
 
@@ -63,7 +59,7 @@ class LooksLinear(Scheme):
     name = "looks-linear"
     positional = True
     activations = ("relu",)
-    role: Role = choice(Role)  # noqa: RUF009 (a field)
+    role: Role = choice(Role)
 
     def at(self, position: Position) -> Scheme:
         return LooksLinear(position.role)
@@ -85,7 +81,6 @@ class LooksLinear(Scheme):
 
 
 @register
-@dataclass(frozen=True)
 class TAT(Scheme):
     """max(1, √(m/n)) · W, W Haar semi-orthogonal, for networks whose activation is √(2/(1+a²)) · LeakyReLU_a.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..recipe.roles import Role
 from ..recipe.rules import Lifted, Raised, linear
 from .base import Position, Scheme, Start, register
@@ -12,7 +10,6 @@ __all__ = ["Lifted", "Raised", "Recipe"]
 
 
 @register
-@dataclass(frozen=True)
 class Recipe(Start):
     """What `initialize_` does by default: members of the set inside, and ends of another kind.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..core import validate
 from ..core.errors import StiefelError
 from .base import Position, Scheme, WholeModel, get, number, register
@@ -12,7 +10,6 @@ from .orthogonal import Orthogonal
 
 
 @register
-@dataclass(frozen=True)
 class Fixup(WholeModel):
     """He's weights, times B^(-1/(2k-2)) inside B residual branches of k layers; zeros at their ends and in the head.
 
@@ -37,7 +34,6 @@ class Fixup(WholeModel):
 
 
 @register
-@dataclass(frozen=True)
 class SkipInit(WholeModel):
     """He's weights, and every residual branch times zero, x + 0 · f(x): the network starts as its skip connections.
 
@@ -60,7 +56,6 @@ class SkipInit(WholeModel):
 
 
 @register
-@dataclass(frozen=True)
 class LSUV(WholeModel):
     """Haar semi-orthogonal W, then layer by layer W / std(W x) on a batch, std over examples and units.
 
@@ -78,7 +73,6 @@ class LSUV(WholeModel):
 
 
 @register
-@dataclass(frozen=True)
 class MetaInit(WholeModel):
     """The weights of `base`, and of each its norm ‖W‖ by signed gradient steps with momentum on the gradient quotient.
 

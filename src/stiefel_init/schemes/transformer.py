@@ -12,7 +12,6 @@ from .entrywise import Random, Xavier
 
 
 @register
-@dataclass(frozen=True)
 class GPT2(Random):
     """W_ij ~ N(0, std²), std/√B at the ends of B residual branches; embeddings N(0, std²), biases zero.
 
@@ -33,7 +32,6 @@ class GPT2(Random):
 
 
 @register
-@dataclass(frozen=True)
 class TFixup(WholeModel):
     """Xavier's weights; v, out and feed-forward of N blocks × 0.67 N^(-1/4), in a decoder × (9N)^(-1/4).
 
@@ -99,7 +97,6 @@ class ScaledTable(Scheme):
 
 
 @register
-@dataclass(frozen=True)
 class Mimetic(WholeModel):
     """W_qᵀW_k ≈ qk (I + Z) for each head, the best of its rank; W_oW_v = vo (Z - I), Z_ij ~ N(0, 1/n); else Xavier.
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from scipy import special
@@ -81,65 +81,35 @@ def tilted(alpha: Any, std: Any, k: int) -> Any:
     return np.where(c > 0, scaled, plain)
 
 
-class Activation(Protocol):
-    """f, its slope, and the moments of both for y = σ(α + g): (E f/σ, Var f/σ²) and E f'^k."""
-
-    def __call__(self, y: Any) -> Any: ...
-    def slope(self, y: Any) -> Any: ...
-    def moments(self, alpha: Any, std: Any) -> tuple[Any, Any]: ...
-    def slope_moment(self, alpha: Any, std: Any, k: int) -> Any: ...
-
-
 @dataclass(frozen=True, slots=True)
-class PiecewiseLinear:
-    """y for y > 0, a·y for y ≤ 0."""
-
-    a: float
-
-    def __call__(self, y: Any) -> Any:
-        return np.where(y > 0, y, self.a * y) + 0.0  # no negative zeros
-
-    def slope(self, y: Any) -> Any:
-        return np.where(y > 0, 1.0, self.a)
-
-    def moments(self, alpha: Any, std: Any) -> tuple[Any, Any]:
-        """(E f/σ, Var f/σ²), with f = p - a·n and Cov(p, n) = -E p · E n."""
-        mean, variance = rectified(alpha)
-        if self.a == 0:
-            return mean, variance
-        lost, lost_variance = rectified(-alpha)
-        return mean - self.a * lost, variance + self.a**2 * lost_variance + 2 * self.a * mean * lost
-
-    def slope_moment(self, alpha: Any, std: Any, k: int) -> Any:
-        """E f'^k."""
-        return ndtr(alpha) if self.a == 0 < k else ndtr(alpha) + self.a**k * ndtr(-alpha)
-
-
-@dataclass(frozen=True, slots=True)
-class ExponentialLinear:
-    """scale·y for y > 0, scale·a·(e^y - 1) for y ≤ 0."""
+class TwoSided:
+    """scale·y for y > 0; for y ≤ 0 scale·a·y, or scale·a·(e^y - 1) if it bends."""
 
     a: float
     scale: float = 1.0
+    bends: bool = False
 
     def __call__(self, y: Any) -> Any:
-        return self.scale * np.where(y > 0, y, self.a * np.expm1(np.minimum(y, 0)))
+        below = np.expm1(np.minimum(y, 0)) if self.bends else y
+        return self.scale * np.where(y > 0, y, self.a * below) + 0.0  # no negative zeros
 
     def slope(self, y: Any) -> Any:
-        return self.scale * np.where(y > 0, 1.0, self.a * np.exp(np.minimum(y, 0)))
+        below = np.exp(np.minimum(y, 0)) if self.bends else 1.0
+        return self.scale * np.where(y > 0, 1.0, self.a * below)
 
     def moments(self, alpha: Any, std: Any) -> tuple[Any, Any]:
-        """(E f/σ, Var f/σ²), with f = scale·(p - a·q) and Cov(p, q) = -E p · E q."""
+        """(E f/σ, Var f/σ²), with f = scale·(p - a·q), q = n or 1 - e^{-n}, and Cov(p, q) = -E p · E q."""
         mean, variance = rectified(alpha)
-        q, q_variance = _exponential_part(alpha, std)
-        return (
-            self.scale * (mean - self.a * q),
-            self.scale**2 * (variance + self.a**2 * q_variance + 2 * self.a * mean * q),
-        )
+        q, q_variance = 0.0, 0.0
+        if self.a:
+            q, q_variance = _exponential_part(alpha, std) if self.bends else rectified(-alpha)
+        spread = variance + self.a**2 * q_variance + 2 * self.a * mean * q
+        return self.scale * (mean - self.a * q), self.scale**2 * spread
 
     def slope_moment(self, alpha: Any, std: Any, k: int) -> Any:
         """E f'^k."""
-        return self.scale**k * (ndtr(alpha) + self.a**k * tilted(alpha, std, k))
+        below = tilted(alpha, std, k) if self.bends else ndtr(-alpha)
+        return self.scale**k * (ndtr(alpha) + self.a**k * below)
 
 
 Pointwise = Callable[[Any, Any], Any]  # (y, the array namespace of y) -> an array like y
@@ -164,6 +134,10 @@ class Function:
 
     def slope_moment(self, alpha: Any, std: Any, k: int) -> Any:
         return _expected(lambda y: self.slope(y) ** k, alpha, std)
+
+
+Activation = TwoSided | Function
+"""f, its slope, and the moments of both for y = σ(α + g): (E f/σ, Var f/σ²) and E f'^k."""
 
 
 def _expected(function: Callable[[Any], Any], alpha: Any, std: Any) -> Any:
@@ -207,16 +181,17 @@ def _exponential_part_small(alpha: Any, std: Any) -> tuple[Any, Any]:
     return mean, np.exp(-2 * std * bulk) * spread
 
 
+RELU = TwoSided(0.0)
 LEAKY_SLOPE, PRELU_START = 0.01, 0.25
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 _REGISTRY: dict[str, tuple[Callable[..., Activation], dict[str, float]]] = {
-    "relu": (lambda: PiecewiseLinear(0.0), {}),
-    "leaky_relu": (PiecewiseLinear, {"negative_slope": LEAKY_SLOPE}),
-    "prelu": (PiecewiseLinear, {"a": PRELU_START}),
-    "elu": (ExponentialLinear, {"alpha": 1.0}),
-    "selu": (lambda: ExponentialLinear(SELU_ALPHA, SELU_SCALE), {}),
+    "relu": (lambda: RELU, {}),
+    "leaky_relu": (TwoSided, {"negative_slope": LEAKY_SLOPE}),
+    "prelu": (TwoSided, {"a": PRELU_START}),
+    "elu": (lambda a: TwoSided(a, bends=True), {"alpha": 1.0}),
+    "selu": (lambda: TwoSided(SELU_ALPHA, SELU_SCALE, bends=True), {}),
     "tanh": (lambda: Function(lambda y, xp: xp.tanh(y), lambda y, xp: 1 - xp.tanh(y) ** 2), {}),
-    "tat": (lambda depth: _tailored(int(depth)), {"depth": 100.0}),
+    "tat": (lambda depth: _tailored(depth), {"depth": 100.0}),
     "gelu": (lambda: Function(lambda y, xp: y * _special(xp).ndtr(y), _gelu_slope), {}),
     "silu": (lambda: Function(lambda y, xp: y * _special(xp).expit(y), _silu_slope), {}),
 }
@@ -239,13 +214,10 @@ def _silu_slope(y: Any, xp: Any) -> Any:
     return gate * (1 + y * (1 - gate))
 
 
-def _tailored(depth: int) -> Function:
+def _tailored(depth: float) -> TwoSided:
     """√(2/(1+a²)) · LeakyReLU_a for a network of that depth."""
-    a = tailored_slope(depth)
-    scale = tailored_scale(a)
-    return Function(
-        lambda y, xp: scale * xp.where(y > 0, y, a * y), lambda y, xp: scale * xp.where(y > 0, 1.0, a) + 0 * y
-    )
+    a = tailored_slope(int(depth))
+    return TwoSided(a, tailored_scale(a))
 
 
 def register_activation(name: str, f: Pointwise, slope: Pointwise) -> None:

@@ -15,7 +15,7 @@ from ..core.sample import Member, member_scheme
 from ..core.text import columns
 from ..schemes import Distribution, Lee, Orthogonal, Scheme, SchemeName, Stiefel, get
 from . import lee
-from .moments import Activation, ActivationName, PiecewiseLinear, backward, deviation, finite, moments, resolve, slopes
+from .moments import RELU, Activation, ActivationName, backward, deviation, finite, moments, resolve, slopes
 
 _COLUMNS = (
     "layer", "fan_in", "fan_out", "pre_mean", "pre_std", "alpha", "active", "post_mean", "post_std", "variance_ratio",
@@ -185,7 +185,7 @@ def _follow(
 
 def _activate(activation: Activation, mean: Any, std: Any) -> tuple[float, Any, Any, Any]:
     """Active fraction, the mean of all; E f'², mean and std of f, for each Gaussian."""
-    active = slopes(PiecewiseLinear(0.0), mean, std)[0].mean()
+    active = slopes(RELU, mean, std)[0].mean()
     return active, slopes(activation, mean, std)[1], *moments(activation, mean, std)
 
 

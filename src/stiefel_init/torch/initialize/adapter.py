@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from copy import deepcopy
 from dataclasses import replace
@@ -23,7 +23,6 @@ from ...core.sample import Member
 from ...recipe.author import follows_pattern
 from ...recipe.initialize import AN_EMBEDDING, Adapter, Options, Patterns, RecipeName, initialize
 from ...recipe.layers import ZEROS, Constant, Conv, Layer, Leave, Matrices, Rule
-from ...recipe.one_scheme import needs_roles
 from ...recipe.plan import Plan
 from ...recipe.roles import Roles
 from ...recipe.rules import Draw
@@ -224,7 +223,7 @@ class TorchAdapter(Adapter[TorchRef]):
                 self._alike[look] = known
         return known
 
-    def write(self, planned: Planned, options: Options, roles: Callable[[], Roles]) -> None:
+    def write(self, planned: Planned, options: Options, roles: Roles) -> None:
         scheme, inputs = options.scheme, options.inputs
         if scheme is not None:
             check(self.model, scheme, (ref for ref, _ in planned), inputs)
@@ -241,7 +240,7 @@ class TorchAdapter(Adapter[TorchRef]):
             with nullcontext() if calibrated is None else restored_on_failure(self.parameters):
                 apply_plan(planned, seed)
                 if calibrated is not None:
-                    stems = roles().stems if needs_roles(calibrated) else ()
+                    stems = [name for name, role in roles.items() if role.stem]
                     drawn = [ref for ref, draw in planned if isinstance(draw.what, Matrices)]
                     calibrate_(self.model, calibrated, drawn, inputs, stems, seed)
 
