@@ -28,6 +28,7 @@ from ..recipe.layers import Leave, Matrices
 from .initialize.layers import rule
 from .initialize.parameters import TorchRef, is_uninitialized, parameters_of
 from .initialize.sharded import is_sharded
+from .inputs import check_module
 
 FALSE_ALARM = 1e-4
 """The probability with which a law is denied to a parameter that has it."""
@@ -110,8 +111,7 @@ def audit(model: nn.Module) -> Audit:
     <BLANKLINE>
     1 of 4 parameters look wrong. A right law is denied with probability 0.0001 at most.
     """
-    if not isinstance(model, nn.Module):
-        raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
+    check_module(model)
     refs: dict[Any, TorchRef] = {}
     for ref in parameters_of(list(model.named_modules(remove_duplicate=False))):
         refs.setdefault(ref.key, ref)  # tied weights count once

@@ -29,7 +29,7 @@ from ...recipe.roles import Roles
 from ...recipe.rules import Draw
 from ...recipe.trace import Flow
 from ...schemes import Scheme, SchemeName, Stiefel
-from ..inputs import shapes, tensors_in
+from ..inputs import check_module, shapes, tensors_in
 from ..sampling import tensors
 from .apply import Planned, apply_plan, fill_all, materialize_, memory_device
 from .calibrate import calibrate_, check, restored_on_failure
@@ -101,8 +101,7 @@ def initialize_(
     2.weight   (10, 64)   centred 10×64 × 0.577      rows         head: makes the output (torch.fx)
     2.bias     (10,)      offsets 0.0722 10×1        —            set the units apart
     """
-    if not isinstance(model, nn.Module):
-        raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
+    check_module(model)
     options = Options.of(
         scheme, recipe, conv=conv, inputs=inputs, stem=stem, head=head, skip=skip, dry_run=dry_run, member=member,
         spread=spread,

@@ -1,5 +1,6 @@
 """What `diagnose` and `watch` see of a PyTorch model: its layers and their calls, statistics of tensors, weights."""
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -18,10 +19,10 @@ def plots() -> Any:
         raise StiefelError(f"plot() needs matplotlib ({error}); run pip install matplotlib.") from None
 
 
-def frame(records: list[dict[str, Any]], columns: tuple[str, ...]) -> Any:
+def frame(records: list[dict[str, Any]], columns: Sequence[str] | None = None) -> Any:
     """Records as a pandas DataFrame; where pandas is not installed, as they are."""
     try:
         import pandas
     except ImportError:
         return records
-    return pandas.DataFrame(records, columns=list(columns))
+    return pandas.DataFrame(records, columns=columns)

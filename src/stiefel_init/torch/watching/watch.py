@@ -19,6 +19,7 @@ from ...health.judge import Event, Judge
 from ...health.rows import Row
 from ...health.wording import capital
 from ..initialize.wrappers import refuse_scripted, unwrapped
+from ..inputs import check_module
 from ..observe import plots
 from ..observe.report import report as printed
 from .history import History
@@ -86,8 +87,7 @@ class Watch:
     def __init__(self, model: nn.Module, every: int, report: Report, to: Any) -> None:
         self._sampler: Sampler | None = None
         self.running: bool = False
-        if not isinstance(model, nn.Module):
-            raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
+        check_module(model)
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise StiefelError(f"every={every!r} is not a number of steps; give an integer of 1 or more.")
         if report not in ("log", "warn") and not callable(report):
