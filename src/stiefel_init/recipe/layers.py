@@ -159,8 +159,15 @@ class Leave:
 
 
 Rule = Matrices | Constant | Leave
+Held = Layer | Constant | Leave
 
 ZEROS, ONES = Constant(0.0), Constant(1.0)
+AN_EMBEDDING, A_SLOPE, AN_ADAPTER = Leave("an embedding"), Leave("the slope of PReLU"), Leave("a LoRA adapter")
+
+
+def no_rule(owner: object) -> Leave:
+    """For parameters of layers that are not known."""
+    return Leave(f"no rule for parameters of {type(owner).__name__}")
 
 
 def is_patches(layer: Layer, shape: Shape) -> bool:

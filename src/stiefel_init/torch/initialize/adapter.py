@@ -21,8 +21,8 @@ from ...core.check import tolerance
 from ...core.errors import StiefelError
 from ...core.sample import Member
 from ...recipe.author import follows_pattern
-from ...recipe.initialize import AN_EMBEDDING, Adapter, Options, Patterns, RecipeName, initialize
-from ...recipe.layers import ZEROS, Constant, Conv, Layer, Leave, Matrices, Rule
+from ...recipe.initialize import Adapter, Options, Patterns, RecipeName, initialize
+from ...recipe.layers import AN_EMBEDDING, ZEROS, Constant, Conv, Layer, Leave, Matrices, Rule
 from ...recipe.one_scheme import needs_roles
 from ...recipe.plan import Plan
 from ...recipe.roles import Roles
