@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..core.errors import StiefelError
 from ..recipe.trace import arguments as arguments
+from ..recipe.trace import shapes_of
 
 
 def check_module(model: Any, maker: str = "") -> None:
@@ -49,5 +50,4 @@ def plain(result: Any) -> Any:
 
 def shapes(inputs: Any) -> str:
     """The shapes of example inputs, for messages."""
-    words = (str(tuple(leaf.shape)) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves(inputs))
-    return ", ".join(words) or "()"
+    return shapes_of(leaves(inputs))

@@ -18,11 +18,11 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...core import validate as _validate
 from ...core.check import tolerance
-from ...core.errors import StiefelError
+from ...core.errors import StiefelError, said
 from ...core.sample import Member
 from ...recipe.author import follows_pattern
 from ...recipe.initialize import Adapter, Options, Patterns, RecipeName, initialize
-from ...recipe.layers import AN_EMBEDDING, ZEROS, Constant, Conv, Layer, Leave, Matrices, Rule
+from ...recipe.layers import AN_ADAPTER, AN_EMBEDDING, ZEROS, Constant, Conv, Layer, Leave, Matrices, Rule, no_rule
 from ...recipe.one_scheme import needs_roles
 from ...recipe.plan import Plan
 from ...recipe.roles import Roles
@@ -288,18 +288,23 @@ def _rule(ref: TorchRef, owner: TorchRef, options: Options, *, zero: bool) -> Ru
             f"use torch.nn.utils.parametrizations instead, or pass skip={name.removesuffix(leaf) + computed + '_*'!r}."
         )
     if "lora_" in name and any(word.startswith("lora_") for word in name.split(".")):
-        return Leave("a LoRA adapter")
+        return AN_ADAPTER
     chosen = ZEROS if zero else rule(module, leaf, ref.shape, conv, entrywise=scheme.entrywise)
     if isinstance(chosen, Leave) and chosen.reason == AN_EMBEDDING.reason and scheme.embeds:
         chosen = chosen.otherwise
     if chosen is None and is_normalization(module):
         return Leave("a normalization")
     if chosen is None:
-        return Leave(f"no rule for parameters of {type(module).__name__}")
+        return no_rule(module)
     if isinstance(chosen, Leave):
         return chosen
-    if not usual:
-        _check_kind(name, tensor)
+    if is_sharded(tensor):
+        check_placements(name, tensor)
+    elif not usual and is_traceable_wrapper_subclass(tensor):
+        raise StiefelError(
+            f"{name} is a {type(tensor).__name__}, not a plain tensor; initialize the model before converting it, or "
+            f"pass skip={name!r}."
+        )
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         raise StiefelError(
             f"{name} was made under torch.inference_mode and cannot be changed outside; make the model outside, or "
@@ -320,17 +325,6 @@ def _rule(ref: TorchRef, owner: TorchRef, options: Options, *, zero: bool) -> Ru
     return chosen
 
 
-def _check_kind(name: str, tensor: Tensor) -> None:
-    """Refuse a tensor that does not hold its values as others do."""
-    if is_sharded(tensor):
-        check_placements(name, tensor)
-    elif is_traceable_wrapper_subclass(tensor):
-        raise StiefelError(
-            f"{name} is a {type(tensor).__name__}, not a plain tensor; initialize the model before converting it, or "
-            f"pass skip={name!r}."
-        )
-
-
 def _check_parametrization(ref: TorchRef, chosen: Matrices | Constant, scheme: Scheme) -> None:
     """Refuse a parametrization that does not give back what is assigned to it, tried on a copy of it."""
     assert ref.parametrization is not None
@@ -348,7 +342,7 @@ def _check_parametrization(ref: TorchRef, chosen: Matrices | Constant, scheme: S
             )
             trouble = "" if same else "does not give back what is assigned"
         except Exception as error:  # whatever the user's right_inverse raises
-            trouble = f"cannot be assigned to ({str(error).splitlines()[0].rstrip('.')})"
+            trouble = f"cannot be assigned to ({said(error)})"
     if trouble:
         raise StiefelError(
             f"{ref.name} has a parametrization ({kinds}) that {trouble}; initialize the model before it is "

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_SIDES = (32, 28, 8, 64, 224)  # of images that networks are made for
+from ...recipe.trace import SIDES
+
 _LENGTH = 8  # of a sequence
 
 
@@ -44,7 +45,7 @@ def _of_layers(model: nn.Module) -> Iterator[Tensor]:
             yield torch.ones(2, _LENGTH, module.input_size)
         elif isinstance(module, nn.modules.conv._ConvNd):
             config = getattr(model, "config", None)
-            sides = [side] if isinstance(side := getattr(config, "image_size", None), int) else _SIDES
+            sides = [side] if isinstance(side := getattr(config, "image_size", None), int) else SIDES
             yield from (torch.ones(2, module.in_channels, *(size,) * len(module.kernel_size)) for size in sides)
         else:
             continue

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ...core.errors import StiefelError
-from ...recipe.trace import INPUT, LAYERS, Flow, Signal, join
+from ...core.errors import StiefelError, said
+from ...recipe.trace import INPUT, LAYERS, Flow, Signal, does_not_run, join, not_finite
 from ..inputs import arguments, plain, shapes, tensors_in
 from .layers import is_normalization
 
@@ -35,15 +35,12 @@ _TRANSPOSES: dict[Any, str] = {getattr(Tensor, name).__get__: name for name in (
 _FACTS = frozenset({"shape", "size", "dim", "ndim", "dtype", "device", "numel"})  # known of a tensor, but no signal
 
 
-def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str] | None = None) -> Flow | None:
+def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str]) -> Flow | None:
     """The flow through the model's forward as `torch.fx` reads it; None if it cannot.
 
-    Args:
-        model: Any module.
-        weights: The names of the weights by the identity of their parameters.
-        gains: Likewise, those of parameters that signals may be multiplied by.
+    `weights` are the names of the weights by the identity of their parameters, `gains` those of parameters that signals
+    may be multiplied by.
     """
-    gains = gains or {}
     if (chain := _chain(model)) is not None:
         return _along(chain, weights)
     from torch.fx import Tracer
@@ -250,19 +247,13 @@ def normalization_of(module: nn.Module) -> str:
     return "batch_norm" if "batchnorm" in type(module).__name__.lower() else "layer_norm"
 
 
-def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str], gains: Mapping[int, str] | None = None) -> Flow:
-    """The flow through the model as it runs on example inputs, once; the model is as before afterwards.
-
-    Args:
-        model: Any module.
-        inputs: What it is called with: a tensor, a tuple of arguments or a mapping of keywords.
-        weights: The names of the weights by the identity of their parameters.
-        gains: Likewise, those of parameters that signals may be multiplied by.
+def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str], gains: Mapping[int, str]) -> Flow:
+    """The flow through the model as it runs on example inputs, once; names as for `read`.
 
     Raises:
         StiefelError: if the model's forward raises.
     """
-    watcher = _Watcher(weights, gains or {})
+    watcher = _Watcher(weights, gains)
     for tensor in tensors_in(inputs):
         watcher.signals[tensor] = Signal(frozenset({INPUT}))
     foreign = [module for module in model.modules() if not type(module).__module__.startswith("torch.")]
@@ -285,9 +276,8 @@ def runs_undisturbed(model: nn.Module, inputs: Any, watcher: AbstractContextMana
         StiefelError: if the inputs are not finite, or the model's forward raises.
     """
     args, options = arguments(inputs)
-    for tensor in tensors_in((args, options)):
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise StiefelError(f"inputs={shapes(inputs)} have entries that are not finite; give examples without.")
+    if any(tensor.is_floating_point() and not bool(tensor.isfinite().all()) for tensor in tensors_in((args, options))):
+        raise not_finite(shapes(inputs))
     with undisturbed(model), torch.no_grad():
         try:
             with watcher or nullcontext():
@@ -295,11 +285,8 @@ def runs_undisturbed(model: nn.Module, inputs: Any, watcher: AbstractContextMana
         except StiefelError:
             raise
         except Exception as error:  # whatever the user's forward raises
-            why = (str(error).splitlines() or [""])[0].rstrip(".")
-            raise StiefelError(
-                f"the model does not run on inputs={shapes(inputs)} ({type(error).__name__}: {why}); give what its "
-                "forward takes: a tensor, a tuple of arguments or a dict of keywords."
-            ) from None
+            give = "what its forward takes: a tensor, a tuple of arguments or a dict of keywords"
+            raise does_not_run(shapes(inputs), f"{type(error).__name__}: {said(error)}", give) from None
 
 
 class _Watcher(TorchFunctionMode):

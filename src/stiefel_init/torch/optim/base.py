@@ -14,11 +14,11 @@ from torch.optim.adam import adam
 
 from ...core import validate
 from ...core.errors import StiefelError
-from ..initialize.sharded import check_placements, is_sharded
+from ..initialize.sharded import check_placements, is_sharded, whole
 from ..initialize.wrappers import unwrapped
 from ..sampling import tensors
 from .nearest import nearest
-from .stack import Batch, Stack, Update, any_reading, of_model, reading_in_set, stacks, whole, write
+from .stack import Batch, Stack, Update, any_reading, of_model, reading_in_set, stacks, write
 
 Params = nn.Module | Iterable[Any]
 Part = tuple[bool, list[tuple[Any, Any]]]
@@ -213,9 +213,6 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._stacks, self._versions = {}, {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
 
 
 def _split(items: list[Any], readings: dict[int, tuple[Batch, ...]]) -> list[Part]:
