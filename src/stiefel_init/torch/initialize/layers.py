@@ -52,36 +52,33 @@ def _kind(kind: type[nn.Module]) -> Callable[[nn.Module, str, Shape], Held | Non
 _LINEAR, _MEMBERS = Layer(), Layer("members")
 
 
+def _usual(name: str, weight: Held | None) -> Held | None:
+    """Of a layer with one weight, and perhaps a bias."""
+    return weight if name == "weight" else ZEROS if name == "bias" else None
+
+
 def _linear(module: nn.Module, name: str, shape: Shape) -> Held | None:
-    return _LINEAR if name == "weight" and len(shape) > 1 else ZEROS if name == "bias" else None
-
-
-def _bilinear(module: nn.Module, name: str, shape: Shape) -> Held | None:
-    """W acts on the products x₁ᵢx₂ⱼ, so its matrix is out × in₁·in₂."""
-    return _MEMBERS if name == "weight" else ZEROS if name == "bias" else None
+    """Of a bilinear layer, W acts on the products x₁ᵢx₂ⱼ, so its matrix is out × in₁·in₂."""
+    weight = _MEMBERS if isinstance(module, nn.Bilinear) else _LINEAR if len(shape) > 1 else None
+    return _usual(name, weight)
 
 
 def _conv1d(module: nn.Module, name: str, shape: Shape) -> Held | None:
     """The linear layer of GPT-2 in the package transformers, which stores its weight as in × out."""
     if not hasattr(module, "nf"):
         return None
-    return Layer(transposed=True) if name == "weight" else ZEROS if name == "bias" else None
+    return _usual(name, Layer(transposed=True))
 
 
 def _convolution(module: nn.Module, name: str, shape: Shape) -> Held | None:
     assert isinstance(module, nn.modules.conv._ConvNd)
-    if name != "weight":
-        return ZEROS if name == "bias" else None
     stride, dilation = tuple(module.stride), tuple(module.dilation)
-    return Layer("convolution", module.groups, stride, dilation, module.transposed)
+    return _usual(name, Layer("convolution", module.groups, stride, dilation, module.transposed))
 
 
 def _attention(module: nn.Module, name: str, shape: Shape) -> Held | None:
-    if name == "in_proj_bias":
-        return ZEROS
-    if name.endswith("_proj_weight"):
-        return Layer("members", 3) if name == "in_proj_weight" else _MEMBERS
-    return None
+    projection = Layer("members", 3) if name == "in_proj_weight" else _MEMBERS
+    return ZEROS if name == "in_proj_bias" else projection if name.endswith("_proj_weight") else None
 
 
 def _recurrent(module: nn.Module, name: str, shape: Shape) -> Held | None:
@@ -135,8 +132,7 @@ def is_normalization(module: nn.Module) -> bool:
 
 
 _KINDS: tuple[tuple[tuple[type[nn.Module], ...], Callable[[nn.Module, str, Shape], Held | None]], ...] = (
-    ((nn.Linear,), _linear),
-    ((nn.Bilinear,), _bilinear),
+    ((nn.Linear, nn.Bilinear), _linear),
     ((nn.modules.conv._ConvNd,), _convolution),
     (_NORMS, _norm),
     ((nn.MultiheadAttention,), _attention),

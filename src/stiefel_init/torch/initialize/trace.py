@@ -42,7 +42,11 @@ def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str])
     may be multiplied by.
     """
     if (chain := _chain(model)) is not None:
-        return _along(chain, weights)
+        flow = Flow()
+        flow.returned = [Signal(frozenset({INPUT}))]
+        for module in chain:
+            flow.returned = [_through(flow, module, flow.returned[0], weights, {})]  # a chain has no branches
+        return flow
     from torch.fx import Tracer
 
     class Reader(Tracer):
@@ -91,13 +95,9 @@ def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str])
                     altered.add(node)
             elif name not in _FACTS and not (name == "getattr" and node.args[1] in _FACTS):
                 name = str(node.args[1]) if name == "getattr" else name
-                turns = _swaps_axes(name, node.args[1:])
-                name = _meaning(name, node.args, node.kwargs)
-                factor = _factor(name, [_number(each, model) for each in node.args])
+                numbers = [_number(each, model) for each in node.args]
                 flow.altered |= {each for other in altered.intersection(node.all_input_nodes) for each in held[other]}
-                signals[node] = flow.call(
-                    name, inputs, sort.weights(using), turns=turns, gains=sort.gains(using), factor=factor
-                )
+                signals[node] = sort.tell(flow, name, inputs, using, node.args, node.kwargs, numbers)
         elif node.op == "output":
             flow.returned = inputs
     return flow
@@ -113,11 +113,15 @@ class _Sorter:
     def names(self, tensor: Any) -> tuple[str, ...]:
         return (name,) if (name := self._both.get(id(tensor))) is not None else ()
 
-    def weights(self, using: Iterable[str]) -> list[str]:
-        return [name for name in dict.fromkeys(using) if name in self._weights]
-
-    def gains(self, using: Iterable[str]) -> list[str]:
-        return [name for name in dict.fromkeys(using) if name in self._gains]
+    def tell(
+        self, flow: Flow, name: str, signals: list[Signal], using: Iterable[str], args: Sequence[Any],
+        options: Mapping[str, Any], numbers: Sequence[Any], rank: int | None = None,
+    ) -> Signal | None:  # fmt: skip
+        """Tell a flow of a function that is called on signals, `using` parameters of these names."""
+        turns, used = _swaps_axes(name, args[1:], rank), dict.fromkeys(using)
+        name = _meaning(name, args, options)
+        weights, gains = ([each for each in used if each in known] for known in (self._weights, self._gains))
+        return flow.call(name, signals, weights, turns=turns, gains=gains, factor=_factor(name, numbers))
 
     def alters(self, function: str) -> bool:
         """Whether a tensor that a function makes of weights holds other values than they do."""
@@ -173,25 +177,12 @@ def _chain(model: nn.Module) -> list[nn.Module] | None:
         return None
     chain: list[nn.Module] = []
     for module in model:
-        if type(module) is nn.Sequential:
-            inner = _chain(module)
-            if inner is None:
-                return None
-            chain += inner
-        elif type(module).__module__.startswith("torch.nn.modules"):
-            chain.append(module)
-        else:
+        inner = [module] if type(module).__module__.startswith("torch.nn.modules") else None
+        inner = _chain(module) if type(module) is nn.Sequential else inner
+        if inner is None:
             return None
+        chain += inner
     return chain
-
-
-def _along(chain: list[nn.Module], weights: Mapping[int, str]) -> Flow:
-    """The flow through a chain of modules."""
-    flow, signal = Flow(), Signal(frozenset({INPUT}))
-    for module in chain:
-        signal = _through(flow, module, signal, weights, {})  # a chain has no branches
-    flow.returned = [signal]
-    return flow
 
 
 def _through(
@@ -312,11 +303,9 @@ class _Watcher(TorchFunctionMode):
         made = list(tensors_in(result))
         if signals and made:
             name = str(_TRANSPOSES.get(func) or getattr(func, "__name__", ""))
-            turns = _swaps_axes(name, args[1:], given[0].ndim)
-            name, scales = _meaning(name, args, kwargs or {}), self.sort.gains(using)
-            factor = _factor(name, [_number(each) for each in args])
+            numbers = [_number(each) for each in args]
             self.flow.altered |= {each for x in given if x in self.altered for each in self._names(x)}
-            signal = self.flow.call(name, signals, self.sort.weights(using), turns=turns, gains=scales, factor=factor)
+            signal = self.sort.tell(self.flow, name, signals, using, args, kwargs or {}, numbers, given[0].ndim)
             for tensor in made:
                 self.signals[tensor] = signal
         elif using:

@@ -8,11 +8,7 @@ from ...core.errors import StiefelError
 
 
 def plots() -> Any:
-    """The module that draws, imported when it is asked for.
-
-    Raises:
-        StiefelError: if matplotlib is not installed.
-    """
+    """The module that draws, imported when it is asked for, as matplotlib need not be installed."""
     try:
         return import_module(".pictures", __name__)
     except ImportError as error:

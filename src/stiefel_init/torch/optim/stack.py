@@ -128,9 +128,8 @@ class Stack:
             if self.squares is not None and all(tensor.dtype == self.dtype for tensor in tensors):
                 return self.squares.read(tensors, room)
             return torch.cat(list(tensors)).view(-1, self.m, self.n).to(self.dtype)
-        parts = [tensor.reshape(-1, self.n) for tensor in tensors]
-        together = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return together.view(-1, self.m, self.n).to(self.dtype)
+        parts = [tensor.reshape(-1, self.m, self.n) for tensor in tensors]
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).to(self.dtype)
 
     def step(self, update: Update) -> None:
         """Update the parameters that have a gradient."""
