@@ -33,11 +33,10 @@ from ..inputs import check_module, shapes, tensors_in
 from ..sampling import tensors
 from .apply import Planned, apply_plan, fill_all, materialize_, memory_device
 from .calibrate import calibrate_, check, restored_on_failure
-from .examples import examples
 from .layers import EMBEDDINGS, RULED_BY_SHAPE, held_by, is_normalization, rule
 from .parameters import TorchRef, is_uninitialized, modules_of, parameters_of
 from .sharded import check_placements, is_sharded, reshard
-from .trace import read, watch
+from .trace import examples, read, watch
 from .wrappers import common_seed, finish_first, fresh_seed, refuse_scripted, unwrapped
 
 
@@ -131,8 +130,6 @@ class TorchAdapter(Adapter[TorchRef]):
     @cached_property
     def _tables(self) -> dict[Hashable, TorchRef]:
         """The weights of embeddings, which are embeddings whichever of their names comes first."""
-        if not any(issubclass(kind, EMBEDDINGS) for kind in {type(module) for _, module in self.modules}):
-            return {}
         return {ref.key: ref for ref in self.parameters if isinstance(ref.module, EMBEDDINGS)}
 
     @cached_property
@@ -216,12 +213,11 @@ class TorchAdapter(Adapter[TorchRef]):
         """Found out once for all that look alike, since deep models repeat themselves."""
         owner = self._tables.get(parameter.key, parameter)
         look = None if zero or owner is not parameter else _look(parameter)
-        known = self._alike.get(look)
-        if known is None:
-            known = _rule(parameter, owner, options, zero=zero)
-            if look is not None:
-                self._alike[look] = known
-        return known
+        if look is None:
+            return _rule(parameter, owner, options, zero=zero)
+        if look not in self._alike:
+            self._alike[look] = _rule(parameter, owner, options, zero=zero)
+        return self._alike[look]
 
     def write(self, planned: Planned, options: Options, roles: Callable[[], Roles]) -> None:
         scheme, inputs = options.scheme, options.inputs
