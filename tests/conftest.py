@@ -96,12 +96,12 @@ def assert_refused(call: Callable[[], Any], words: Sequence[str]) -> None:
     assert all(word in sentence for word in words), sentence
 
 
-def assert_refused_unchanged(model: Any, scheme: str, words: Sequence[str]) -> None:
-    """`initialize_` refuses the scheme, and the model is as before."""
+def assert_refused_unchanged(model: Any, scheme: str | None, words: Sequence[str], **options: Any) -> None:
+    """`initialize_` refuses the scheme or an option, and the model is as before."""
     from stiefel_init.torch import initialize_
 
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    assert_refused(lambda: initialize_(model, scheme), words)
+    assert_refused(lambda: initialize_(model, scheme, **options), words)
     assert all(bool((a == b).all()) for a, b in zip(before, model.parameters()))
 
 

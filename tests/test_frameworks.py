@@ -149,11 +149,7 @@ def test_a_torch_model_and_jax_kernels_of_the_same_names() -> None:
 
 # inputs, outputs, groups, window
 Kernel = tuple[int, int, int, tuple[int, ...]]
-KERNELS: list[Kernel] = [
-    (8, 4, 1, (3, 4)),
-    (4, 12, 2, (3, 2)),
-    (6, 6, 6, (3,)),
-]
+KERNELS: list[Kernel] = [(8, 4, 1, (3, 4)), (4, 12, 2, (3, 2)), (6, 6, 6, (3,))]
 MARKED_KERNELS = [KERNELS[1], *(pytest.param(kernel, marks=pytest.mark.slow) for kernel in KERNELS[::2])]
 
 

@@ -15,8 +15,8 @@ from flax import nnx
 from stiefel_init import draw
 from stiefel_init.core.activations import RECTIFIERS, SATURATING
 from stiefel_init.jax import Plan, initialize
-from stiefel_init.jax.equinox import read
-from stiefel_init.jax.trace import flow_of
+from stiefel_init.jax.adapter import adapter_of
+from stiefel_init.recipe.initialize import Options
 from stiefel_init.recipe.trace import Flow
 
 KEY = jax.random.key(0)
@@ -37,10 +37,9 @@ class Two(eqx.Module):
 
 
 def flow(model: eqx.Module, *inputs: Any) -> Flow:
-    seen = read(model, None)
-    names = {parameter.key: parameter.stream for parameter in seen.parameters}
-    weights = [name for name in names.values() if name.endswith("weight")]
-    return flow_of(lambda held, given: seen.call(held, given, {}), seen.leaves, inputs, names, weights, seen.is_state)
+    options: Any = dict.fromkeys(("conv", "stem", "head"))
+    adapter = adapter_of(model, 0, None, None, Options.of(None, None, inputs=inputs, skip=(), dry_run=True, **options))
+    return adapter.flow({each.key: each.stream for each in adapter.parameters}, (), inputs)[0] or Flow()
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,11 @@ def meant(value: Any, valid: Iterable[str]) -> str:
     return f" (did you mean {names[near[0]]!r}?)" if near else ""
 
 
+def said(error: Exception) -> str:
+    """The first line of an error of someone else's, to go on with in a sentence."""
+    return (str(error).strip().splitlines() or [""])[0].rstrip(".:")
+
+
 def install(extra: str) -> str:
     """The command that installs an extra, from the clone that this is, or from an index.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,15 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core import validate as _validate
-from ..core.errors import StiefelError
+from ..core.errors import StiefelError, said
 from ..recipe.initialize import ArrayAdapter, Options, Patterns, RecipeName
 from ..recipe.initialize import initialize as initialize_model
 from ..recipe.layers import ArrayRef, Conv, Layer, Leave
-from ..recipe.trace import Flow, arguments
+from ..recipe.trace import Flow, arguments, does_not_run, not_finite, shapes_of
 from ..schemes import Scheme, SchemeName
-from .model import Apply, Model
 from .trace import flow_of
 
+Apply = Callable[..., Any]
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -76,43 +77,79 @@ def initialize(
     >>> model = initialize(model, 0, inputs=jnp.ones(2))
     """
     options = Options.of(scheme, recipe, conv=conv, inputs=inputs, stem=stem, head=head, skip=skip, dry_run=dry_run)
-    adapter = JaxAdapter(model, seed, apply, trainable, options)
+    adapter = adapter_of(model, seed, apply, trainable, options)
     plan = initialize_model(adapter, options)
     return plan if dry_run else adapter.result
 
 
 class JaxAdapter(ArrayAdapter):
-    """A model of Equinox or Flax, as the library that it is of shows it."""
+    """A model of Equinox or Flax, as the library that it is of shows it: here, as a tree of arrays."""
+
+    keys: Sequence[Hashable]
+    """Of the leaves of the tree."""
+    leaves: Mapping[Any, jax.Array]
+    """All arrays of floats, by the keys of the parameters."""
+    every: Sequence[ArrayRef]
+    """The parameters, those that are not trainable among them."""
+    examples: Iterable[jax.ShapeDtypeStruct] = ()
+    """Inputs that the model may take, going by what its layers read, in their order."""
 
     def __init__(self, model: Any, seed: Any, apply: Apply | None, trainable: Any, options: Options) -> None:
         super().__init__(options)
-        self.seed = _number(seed)
+        self.seed, self.model, self.apply = _number(seed), model, apply
         given = None if options.inputs is None else _arguments(options.inputs)
         try:
-            self.model = _read(model, apply, given)
+            self.read(given)
         except StiefelError:
             raise
         except Exception as error:  # whatever the user's model raises
             raise _does_not_run(options.inputs, error) from None
-        _refuse_without_values(self.model)
-        self.parameters = _frozen(self.model, trainable)
-        self.normalized = self.model.normalized
+        self._refuse_without_values()
+        self.parameters = self.every if trainable is None else self._frozen(trainable)
         self.result: Any = model
 
+    @abstractmethod
+    def read(self, given: Inputs | None) -> None:
+        """Find parameters, leaves and normalizations."""
+
+    @abstractmethod
+    def running(self, values: Mapping[Hashable, Any]) -> Any:
+        """The model with other arrays in place of the leaves, in evaluation mode."""
+
+    def call(self, values: Mapping[Hashable, Any], given: Inputs) -> Any:
+        """Run it."""
+        model = self.running(values)
+        return model(*given[0], **given[1]) if self.apply is None else self.apply(model, *given[0], **given[1])
+
+    def rebuilt(self, values: Mapping[Hashable, Any]) -> Any:
+        """The model with new arrays in place of some leaves."""
+        leaves, structure = jax.tree.flatten(self.model)
+        return jax.tree.unflatten(structure, [values.get(key, leaf) for key, leaf in zip(self.keys, leaves)])
+
+    def trainable(self, spec: Any) -> set[Hashable]:
+        """The keys of the leaves that a filter of the library names: by default a tree of bools, or of its beginning,
+        or a function.
+        """
+        if jax.tree_util.all_leaves([spec]) and callable(spec):  # many modules are callable too
+            marks = [spec(leaf) for leaf in jax.tree.leaves(self.model)]
+        else:
+            spread = jax.tree.map(lambda mark, part: jax.tree.map(lambda _: bool(mark), part), spec, self.model)
+            marks = jax.tree.leaves(spread)
+        return {key for key, mark in zip(self.keys, marks) if mark}
+
+    def is_state(self, node: Any) -> bool:
+        """Whether a node of the inputs is a state of the model."""
+        return False
+
     def ordered(self) -> Iterable[ArrayRef]:
-        kinds = ("linear", "convolution")  # frozen or not
-        return (each for each in self.model.parameters if isinstance(each.what, Layer) and each.what.kind in kinds)
+        return self.weights_of(self.every)  # frozen or not
 
     def flow(self, streams: Mapping[Hashable, str], tables: Collection[str], inputs: Any) -> tuple[Flow | None, str]:
-        model = self.model
-        layers = {streams[each.key] for each in model.parameters if isinstance(each.what, Layer)}
-        names = {key: streams.get(key, str(key)) for key in model.leaves}
+        layers = {streams[each.key] for each in self.every if isinstance(each.what, Layer)}
+        names = {key: streams.get(key, str(key)) for key in self.leaves}
 
-        def traced(arguments: Inputs) -> Flow:
-            return flow_of(
-                lambda held, at: model.call(held, *at), model.leaves, arguments, names, {*layers, *tables},
-                model.is_state,
-            )  # fmt: skip
+        def traced(given: Inputs) -> Flow:
+            return flow_of(self.call, self.leaves, given, names, {*layers, *tables}, self.is_state)
 
         if inputs is not None:
             try:
@@ -125,7 +162,7 @@ class JaxAdapter(ArrayAdapter):
                     "or name them with stem= and head=."
                 )
             return flow, "traced"
-        for example in model.examples:
+        for example in list(dict.fromkeys(self.examples))[:GUESSES]:
             try:
                 return traced(((example,), {})), f"traced with an input of shape {example.shape}"
             except Exception:  # a guess that does not fit
@@ -133,14 +170,72 @@ class JaxAdapter(ArrayAdapter):
         return None, ""
 
     def dtype(self, key: Hashable) -> str:
-        return str(self.model.leaves[key].dtype.name)
+        return str(self.leaves[key].dtype.name)
 
     def value(self, key: Hashable) -> np.ndarray:
-        return np.asarray(self.model.leaves[key])
+        return np.asarray(self.leaves[key])
 
     def put(self, values: Mapping[Hashable, np.ndarray]) -> None:
-        leaves = self.model.leaves
-        self.result = self.model.rebuilt({key: _like(leaves[key], value) for key, value in values.items()})
+        self.result = self.rebuilt({key: _like(self.leaves[key], value) for key, value in values.items()})
+
+    def _refuse_without_values(self) -> None:
+        names = {parameter.key: parameter.name for parameter in self.every}
+        for key, leaf in self.leaves.items():
+            if isinstance(leaf, jax.core.Tracer | jax.ShapeDtypeStruct):
+                kind = "traced" if isinstance(leaf, jax.core.Tracer) else "a shape without values"
+                name = names.get(key, key)
+                raise StiefelError(f"{name} is {kind}; call initialize on a real model, outside jit and vmap.")
+
+    def _frozen(self, trainable: Any) -> list[ArrayRef]:
+        """The parameters, with those that are not trainable left alone."""
+        try:
+            kept = self.trainable(trainable)
+        except Exception as error:  # whatever a filter raises, or a tree that does not fit
+            raise StiefelError(
+                f"trainable does not fit the model ({said(error)}); give a tree of bools of its structure."
+            ) from None
+        left = Leave("frozen: not trainable")
+        return [each if each.key in kept else replace(each, what=left) for each in self.every]
+
+
+GUESSES = 12
+
+
+def adapter_of(model: Any, seed: Any, apply: Apply | None, trainable: Any, options: Options) -> JaxAdapter:
+    """The model as its library has it, which is imported only now."""
+    homes = [f"{base.__module__}." for base in type(model).__mro__]
+
+    def is_of(library: str) -> bool:
+        return any(home.startswith(f"{library}.") for home in homes)
+
+    kind: type[JaxAdapter]
+    if is_of("equinox"):
+        from .equinox import EquinoxAdapter as kind
+    elif is_of("flax.nnx") and hasattr(model, "eval"):
+        from .flax import NnxAdapter as kind
+    elif isinstance(model, Mapping):
+        from .flax import LinenAdapter as kind
+    elif is_of("flax.linen"):
+        raise StiefelError(
+            f"model is a Linen {type(model).__name__}, which holds no parameters; give what its init returns, and "
+            "apply=module.apply."
+        )
+    else:
+        raise StiefelError(
+            f"model is a {type(model).__name__}; give an Equinox module, a Flax NNX module, or the variables of a "
+            "Linen module."
+        )
+    return kind(model, seed, apply, trainable, options)
+
+
+def is_floating(leaf: Any) -> bool:
+    """Whether a leaf is an array of real or complex floats."""
+    return isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+
+def example(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
+    """The shape of an input."""
+    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 def _like(leaf: jax.Array, value: np.ndarray) -> jax.Array:
@@ -161,85 +256,21 @@ def _number(seed: Any) -> int:
     return _validate.size("seed", seed)
 
 
-def _read(model: Any, apply: Apply | None, given: Inputs | None) -> Model:
-    """The model as its library has it, which is imported only now."""
-    homes = [f"{base.__module__}." for base in type(model).__mro__]
-
-    def is_of(library: str) -> bool:
-        return any(home.startswith(f"{library}.") for home in homes)
-
-    if is_of("equinox"):
-        from .equinox import read as read_equinox
-
-        return read_equinox(model, apply)
-    if is_of("flax.nnx") and hasattr(model, "eval"):
-        from .flax import read_nnx
-
-        return read_nnx(model, apply)
-    if isinstance(model, Mapping):
-        from .flax import read_linen
-
-        if given is not None and apply is None:
-            raise StiefelError("inputs are given but not how to call the model; pass apply=module.apply too.")
-        return read_linen(model, apply, given)
-    if is_of("flax.linen"):
-        raise StiefelError(
-            f"model is a Linen {type(model).__name__}, which holds no parameters; give what its init returns, and "
-            "apply=module.apply."
-        )
-    raise StiefelError(
-        f"model is a {type(model).__name__}; give an Equinox module, a Flax NNX module, or the variables of a Linen "
-        "module."
-    )
-
-
 def _arguments(inputs: Any) -> Inputs:
     """Example inputs as positional and named arguments, all of them finite."""
     given = arguments(inputs)
     for leaf in jax.tree.leaves(given):
         numbers = isinstance(leaf, jax.Array | np.ndarray | float) and not isinstance(leaf, jax.core.Tracer)
         if numbers and jnp.issubdtype(jnp.result_type(leaf), jnp.floating) and not bool(jnp.isfinite(leaf).all()):
-            raise StiefelError(f"inputs={_shapes(inputs)} have entries that are not finite; give examples without.")
+            raise not_finite(_shapes(inputs))
     return given
 
 
 def _shapes(inputs: Any) -> str:
-    leaves = jax.tree.leaves(inputs)
-    return (
-        ", ".join(str(tuple(leaf.shape)) if hasattr(leaf, "shape") else type(leaf).__name__ for leaf in leaves) or "()"
-    )
+    return shapes_of(jax.tree.leaves(inputs))
 
 
 def _does_not_run(inputs: Any, error: Exception) -> StiefelError:
-    return StiefelError(
-        f"the model does not run on inputs={_shapes(inputs)} ({type(error).__name__}: {_why(error)}); give what it is "
-        "called with (most Equinox modules take one example): an array, a tuple of arguments or a dict of keywords."
-    )
-
-
-def _why(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0].rstrip(".:")
-
-
-def _refuse_without_values(read: Model) -> None:
-    names = {parameter.key: parameter.name for parameter in read.parameters}
-    for key, leaf in read.leaves.items():
-        if isinstance(leaf, jax.core.Tracer | jax.ShapeDtypeStruct):
-            kind = "traced" if isinstance(leaf, jax.core.Tracer) else "a shape without values"
-            name = names.get(key, key)
-            raise StiefelError(f"{name} is {kind}; call initialize on a real model, outside jit and vmap.")
-
-
-def _frozen(read: Model, trainable: Any) -> list[ArrayRef]:
-    """The parameters, with those that are not trainable left alone."""
-    if trainable is None:
-        return read.parameters
-    try:
-        kept = read.trainable(trainable)
-    except Exception as error:  # whatever a filter raises, or a tree that does not fit
-        said = f"trainable does not fit the model ({_why(error)}); give a tree of bools of its structure."
-        raise StiefelError(said) from None
-    return [
-        parameter if parameter.key in kept else replace(parameter, what=Leave("frozen: not trainable"))
-        for parameter in read.parameters
-    ]
+    what = "an array, a tuple of arguments or a dict of keywords"
+    give = f"what it is called with (most Equinox modules take one example): {what}"
+    return does_not_run(_shapes(inputs), f"{type(error).__name__}: {said(error)}", give)

@@ -3,63 +3,53 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..recipe.layers import ONES, ZEROS, ArrayRef, Constant, Layer, Layout, Leave
-from ..recipe.trace import norm_of
-from .model import GUESSES, PIXELS, Apply, Model, example, is_floating, kept, no_rule
+from ..recipe.layers import A_SLOPE, AN_EMBEDDING, ONES, ZEROS, ArrayRef, Held, Layer, Layout, Leave, Shape, no_rule
+from ..recipe.trace import SIDES, norm_of
+from .adapter import Inputs, JaxAdapter, example, is_floating
 
 _NORMS = eqx.nn.LayerNorm, eqx.nn.GroupNorm, eqx.nn.RMSNorm, eqx.nn.BatchNorm
-_REPARAMETRIZED = eqx.nn.WeightNorm, eqx.nn.SpectralNorm
 
 
-def read(model: eqx.Module, apply: Apply | None) -> Model:
-    """An Equinox module as `initialize` sees it."""
-    flat, structure = jax.tree_util.tree_flatten_with_path(model)
-    keys: list[Hashable] = [
-        id(leaf) if is_floating(leaf) else None for _, leaf in flat
-    ]  # one array may be in two places
-    leaves = {key: leaf for key, (_, leaf) in zip(keys, flat) if key is not None}
-    parameters = []
-    owners: list[Any] = []
-    for key, (path, leaf) in zip(keys, flat):
-        if key is None:
-            continue
-        chain, node = [model], model
-        for step in path:
-            node = _child(node, step)
-            if isinstance(node, eqx.Module):
-                chain.append(node)
-        owners.append(chain[-1])
-        name, shape = jax.tree_util.keystr(path, simple=True, separator="."), tuple(leaf.shape)
-        last, bias = name.rpartition(".")[2], getattr(chain[-1], "bias", None)
-        biased = id(bias) if last == "weight" and is_floating(bias) else None
-        parameters.append(ArrayRef(name, name, key, shape, *_what(chain[-1], last, shape, chain), biased))
+class EquinoxAdapter(JaxAdapter):
+    """An Equinox module."""
 
-    def rebuilt(values: Mapping[Hashable, Any]) -> eqx.Module:
-        return jax.tree.unflatten(
-            structure, [leaf if key is None else values.get(key, leaf) for key, (_, leaf) in zip(keys, flat)]
-        )
+    def read(self, given: Inputs | None) -> None:
+        flat = jax.tree_util.tree_flatten_with_path(self.model)[0]
+        self.keys = [id(leaf) if is_floating(leaf) else None for _, leaf in flat]  # one array may be in two places
+        self.leaves = {key: leaf for key, (_, leaf) in zip(self.keys, flat) if key is not None}
+        self.every = []
+        owners: list[Any] = []
+        for key, (path, leaf) in zip(self.keys, flat):
+            if key is None:
+                continue
+            chain, node = [self.model], self.model
+            for step in path:
+                node = _child(node, step)
+                if isinstance(node, eqx.Module):
+                    chain.append(node)
+            owners.append(chain[-1])
+            name, shape = jax.tree_util.keystr(path, simple=True, separator="."), tuple(leaf.shape)
+            last, bias = name.rpartition(".")[2], getattr(chain[-1], "bias", None)
+            biased = id(bias) if last == "weight" and is_floating(bias) else None
+            self.every.append(ArrayRef(name, name, key, shape, *_what(chain, last, shape), biased))
+        self.normalized = norm_of(type(owner).__name__ for owner in owners if isinstance(owner, _NORMS))
+        self.examples = _examples(owners)
 
-    def call(values: Mapping[Hashable, Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        running = eqx.nn.inference_mode(rebuilt(values))
-        result = running(*given, **named) if apply is None else apply(running, *given, **named)
-        return eqx.filter(result, eqx.is_array)
+    def running(self, values: Mapping[Hashable, Any]) -> Any:
+        return eqx.nn.inference_mode(self.rebuilt(values))
 
-    normalized = norm_of(type(owner).__name__ for owner in owners if isinstance(owner, _NORMS))
+    def call(self, values: Mapping[Hashable, Any], given: Inputs) -> Any:
+        return eqx.filter(super().call(values, given), eqx.is_array)
 
-    def trainable(spec: Any) -> set[Hashable]:
-        return kept(model, spec, keys)
-
-    return Model(
-        parameters, leaves, call, rebuilt, normalized, trainable, _examples(owners),
-        lambda node: isinstance(node, eqx.nn.State),
-    )  # fmt: skip
+    def is_state(self, node: Any) -> bool:
+        return isinstance(node, eqx.nn.State)
 
 
 def _child(node: Any, step: Any) -> Any:
@@ -70,76 +60,53 @@ def _child(node: Any, step: Any) -> Any:
     return node[step.key] if isinstance(step, jax.tree_util.DictKey) else None
 
 
-def _what(
-    owner: Any, leaf: str, shape: tuple[int, ...], chain: list[Any]
-) -> tuple[Layer | Constant | Leave, Layout | None]:
-    if any(isinstance(node, _REPARAMETRIZED) for node in chain):
-        kind = next(type(node).__name__ for node in chain if isinstance(node, _REPARAMETRIZED))
-        return Leave(f"{kind} computes its weight; initialize the layer before it is wrapped"), None
-    rule = next((rule for kinds, rule in _KINDS if isinstance(owner, kinds)), None)
-    found = None if rule is None else rule(owner, leaf, shape)
-    if found is None:
+def _what(chain: list[Any], leaf: str, shape: Shape) -> tuple[Held, Layout | None]:
+    """What the parameter `leaf` of the last of a chain of modules holds."""
+    owner = chain[-1]
+    for node in chain:
+        if isinstance(node, eqx.nn.WeightNorm | eqx.nn.SpectralNorm):
+            return Leave(f"{type(node).__name__} computes its weight; initialize the layer before it is wrapped"), None
+    if isinstance(owner, _NORMS):
+        return {"weight": ONES, "bias": ZEROS}.get(leaf, no_rule(owner)), None
+    if isinstance(owner, eqx.nn.Embedding | eqx.nn.PReLU):
+        return AN_EMBEDDING if isinstance(owner, eqx.nn.Embedding) else A_SLOPE, None
+    if not isinstance(owner, _LAYERS):
         return no_rule(owner), None
-    what, layout = found if isinstance(found, tuple) else (found, None)
-    if isinstance(what, Layer) and any(isinstance(node, eqx.nn.MultiheadAttention) for node in chain):
-        return Layer("members", what.count), layout
-    return what, layout
-
-
-Found = Layer | Constant | Leave | tuple[Layer, Layout] | None
-
-
-def _linear(layer: Any, leaf: str, shape: tuple[int, ...]) -> Found:
-    if leaf != "weight":
-        return ZEROS
+    if not leaf.startswith("weight"):
+        return ZEROS, None
+    if isinstance(owner, eqx.nn.LSTMCell | eqx.nn.GRUCell):
+        gated = leaf == "weight_ih" and isinstance(owner, eqx.nn.LSTMCell)
+        return Layer("gates" if gated else "members", shape[0] // owner.hidden_size), None
+    if not isinstance(owner, eqx.nn.Linear):
+        return _convolution(owner, shape)
+    attends = any(isinstance(node, eqx.nn.MultiheadAttention) for node in chain)
     stacked = math.prod(shape[:-2])  # layers made under vmap
-    return Layer(count=stacked), Layout(shape, tuple(range(len(shape))), (stacked * shape[-2], shape[-1]))
+    rows = Layout(shape, tuple(range(len(shape))), (stacked * shape[-2], shape[-1]))
+    return Layer("members" if attends else "linear", stacked), rows
 
 
-def _convolution(layer: Any, leaf: str, shape: tuple[int, ...]) -> Found:
-    if leaf != "weight":
-        return ZEROS
+_LAYERS = eqx.nn.Linear, eqx.nn.Conv, eqx.nn.ConvTranspose, eqx.nn.LSTMCell, eqx.nn.GRUCell
+
+
+def _convolution(layer: Any, shape: Shape) -> tuple[Held, Layout]:
     window = layer.num_spatial_dims
     *stack, outputs, inputs = shape[: len(shape) - window]
-    count, groups = math.prod(stack), layer.groups
-    rest = tuple(range(len(shape) - window, len(shape)))
-    kernel = shape[len(shape) - window :]
+    count, groups, kernel = math.prod(stack), layer.groups, shape[len(shape) - window :]
     transposed = isinstance(layer, eqx.nn.ConvTranspose)
-    what = Layer("convolution", count * groups, tuple(layer.stride), tuple(layer.dilation), transposed)
+    held = Layer("convolution", count * groups, tuple(layer.stride), tuple(layer.dilation), transposed)
     if not transposed:
-        return what, Layout(shape, tuple(range(len(shape))), (count * outputs, inputs, *kernel))
+        return held, Layout(shape, tuple(range(len(shape))), (count * outputs, inputs, *kernel))
     # (stack, groups · outputs, inputs, …) to (stack · groups · inputs, outputs, …)
-    split = (count, groups, outputs // groups, inputs, *kernel)
-    return what, Layout(
-        split, (0, 1, 3, 2, *range(4, 4 + len(rest))), (count * groups * inputs, outputs // groups, *kernel)
-    )
+    split, order = (count, groups, outputs // groups, inputs, *kernel), (0, 1, 3, 2, *range(4, 4 + window))
+    return held, Layout(split, order, (count * groups * inputs, outputs // groups, *kernel))
 
 
-def _recurrent(layer: Any, leaf: str, shape: tuple[int, ...]) -> Found:
-    if not leaf.startswith("weight"):
-        return ZEROS
-    gated = leaf == "weight_ih" and isinstance(layer, eqx.nn.LSTMCell)
-    return Layer("gates" if gated else "members", shape[0] // layer.hidden_size)
-
-
-_KINDS: tuple[tuple[Any, Callable[[Any, str, tuple[int, ...]], Found]], ...] = (
-    (eqx.nn.Linear, _linear),
-    ((eqx.nn.Conv, eqx.nn.ConvTranspose), _convolution),
-    ((eqx.nn.LSTMCell, eqx.nn.GRUCell), _recurrent),
-    (_NORMS, lambda layer, leaf, shape: {"weight": ONES, "bias": ZEROS}.get(leaf)),
-    (eqx.nn.Embedding, lambda layer, leaf, shape: Leave("an embedding")),
-    (eqx.nn.PReLU, lambda layer, leaf, shape: Leave("the slope of PReLU")),
-)
-
-
-def _examples(owners: list[Any]) -> list[jax.ShapeDtypeStruct]:
-    found: list[jax.ShapeDtypeStruct] = []
+def _examples(owners: list[Any]) -> Iterator[jax.ShapeDtypeStruct]:
     for layer in owners:
         if isinstance(layer, eqx.nn.Linear):
             size = layer.in_features
-            found += [example()] if size == "scalar" else [example(size), example(8, size)]
+            yield from [example()] if size == "scalar" else [example(size), example(8, size)]
         elif isinstance(layer, eqx.nn.Conv | eqx.nn.ConvTranspose):
-            found += [example(layer.in_channels, *(pixels,) * layer.num_spatial_dims) for pixels in PIXELS]
+            yield from (example(layer.in_channels, *(side,) * layer.num_spatial_dims) for side in SIDES)
         elif isinstance(layer, eqx.nn.Embedding):
-            found += [example(8, dtype=jnp.int32), example(dtype=jnp.int32)]
-    return list(dict.fromkeys(found))[:GUESSES]
+            yield from (example(8, dtype=jnp.int32), example(dtype=jnp.int32))

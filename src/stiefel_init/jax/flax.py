@@ -12,30 +12,19 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from ..recipe.layers import (
-    ONES,
-    ZEROS,
-    ArrayRef,
-    Constant,
-    Layer,
-    Layout,
-    Leave,
-    Shape,
-    axes,
-    dense,
-    each_axis,
-    einsum,
-    kernel,
-)
-from ..recipe.trace import norm_of
-from .model import GUESSES, PIXELS, Apply, Model, example, is_floating, kept, no_rule
+from ..core.errors import StiefelError
+from ..recipe import layers
+from ..recipe.layers import AN_ADAPTER, AN_EMBEDDING, ONES, ZEROS, ArrayRef, Layer, Layout, Leave, Shape, no_rule
+from ..recipe.trace import SIDES, norm_of
+from .adapter import Inputs, JaxAdapter, example, is_floating
 from .trace import flow_of
 
-Held = tuple[Layer | Constant | Leave, Layout | None]
+Held = tuple[layers.Held, Layout | None]
 _NORMS = ("LayerNorm", "RMSNorm", "BatchNorm", "GroupNorm", "InstanceNorm")
 _RECURRENT = ("LSTMCell", "OptimizedLSTMCell", "GRUCell", "MGUCell", "SimpleCell", "DenseParams")
 _ATTENTION = ("MultiHeadAttention", "MultiHeadDotProductAttention", "SelfAttention")
-_CONVOLUTIONS = ("Conv", "ConvTranspose", "ConvLocal")
+_CONVOLUTIONS = ("Conv", "ConvTranspose")
+_LAYERS = ("Linear", "Dense", "LinearGeneral", "DenseGeneral", "Einsum", *_CONVOLUTIONS, *_RECURRENT)
 
 
 def _what(owner: Any, above: Any, leaf: str, shape: Shape) -> Held:
@@ -44,54 +33,47 @@ def _what(owner: Any, above: Any, leaf: str, shape: Shape) -> Held:
     if kind in _NORMS:
         return {"scale": ONES, "bias": ZEROS}.get(leaf, no_rule(owner)), None
     if kind in ("Embed", "PReLU"):
-        return Leave("an embedding" if kind == "Embed" else "the slope of PReLU"), None
+        return AN_EMBEDDING if kind == "Embed" else layers.A_SLOPE, None
     if leaf.startswith("lora_") or "LoRA" in kind:
-        return Leave("a LoRA adapter"), None
-    known = ("Linear", "Dense", "LinearGeneral", "DenseGeneral", "Einsum", *_CONVOLUTIONS, *_RECURRENT)
-    if kind not in known or kind == "ConvLocal":
+        return AN_ADAPTER, None
+    if kind not in _LAYERS or leaf not in ("kernel", "bias"):
         return no_rule(owner), None
     if leaf == "bias":
         return ZEROS, None
-    if leaf != "kernel":
-        return no_rule(owner), None
     if kind in ("Linear", "Dense", "DenseParams"):
         if part_of in _RECURRENT:
             gates = max(shape[-1] // getattr(above, "hidden_features", shape[-1]), 1)
             gated = part_of in ("LSTMCell", "OptimizedLSTMCell")  # from state to state it is square
-            return Layer("gates" if gated else "members", math.prod(shape[:-2]) * gates), dense(shape)
-        return Layer(count=math.prod(shape[:-2])), dense(shape)
+            return Layer("gates" if gated else "members", math.prod(shape[:-2]) * gates), layers.dense(shape)
+        return Layer(count=math.prod(shape[:-2])), layers.dense(shape)
     if kind in _CONVOLUTIONS:
         return _convolution(owner, shape, transposed=kind == "ConvTranspose")
     if kind == "Einsum":
-        return einsum(owner.einsum_str, shape)
+        return layers.einsum(owner.einsum_str, shape)
     return _general(owner, shape, "members" if part_of in _ATTENTION else "linear")
 
 
 def _guess(path: tuple[str, ...], shape: Shape) -> Held:
     """What a parameter holds, from its name and shape alone."""
     leaf, owner = path[-1], path[-2] if len(path) > 1 else ""
-    if leaf == "embedding":
-        return Leave("an embedding"), None
-    if leaf == "scale":
-        return ONES, None
-    if leaf == "bias":
-        return ZEROS, None
+    named: dict[str, layers.Held] = {"embedding": AN_EMBEDDING, "scale": ONES, "bias": ZEROS}
+    if leaf in named:
+        return named[leaf], None
     if leaf != "kernel" or len(shape) < 2:
         return Leave(f"no rule for a parameter called {leaf}"), None
     if len(shape) == 2:
-        return Layer(), dense(shape)
+        return Layer(), layers.dense(shape)
     if len(shape) == 3 and owner in ("query", "key", "value"):
-        return Layer("members"), axes(shape, (), (1, 2), (0,))
+        return Layer("members"), layers.axes(shape, (), (1, 2), (0,))
     if len(shape) == 3 and owner == "out":
-        return Layer("members"), axes(shape, (), (2,), (0, 1))
-    return Layer("convolution", 1, (1,) * (len(shape) - 2), (1,) * (len(shape) - 2)), kernel(shape, len(shape) - 2)
+        return Layer("members"), layers.axes(shape, (), (2,), (0, 1))
+    window = len(shape) - 2
+    return Layer("convolution", 1, (1,) * window, (1,) * window), layers.kernel(shape, window)
 
 
 def _stream(names: tuple[str, ...]) -> str:
     """The name of a parameter's random numbers: as PyTorch would call it."""
-    return ".".join(
-        (*names[:-1], {"kernel": "weight", "scale": "weight", "embedding": "weight"}.get(names[-1], names[-1]))
-    )
+    return ".".join((*names[:-1], "weight" if names[-1] in ("kernel", "scale", "embedding") else names[-1]))
 
 
 def _kind(owner: Any) -> str:
@@ -103,12 +85,12 @@ def _kind(owner: Any) -> str:
 def _convolution(layer: Any, shape: Shape, *, transposed: bool) -> Held:
     size = layer.kernel_size
     window = 1 if isinstance(size, int) else len(size)
-    stride, dilation = (each_axis(getattr(layer, name), window) for name in ("strides", "kernel_dilation"))
+    stride, dilation = (layers.each_axis(getattr(layer, name), window) for name in ("strides", "kernel_dilation"))
     groups = math.prod(shape[: len(shape) - 2 - window]) * getattr(layer, "feature_group_count", 1)
     held = Layer("convolution", groups, stride, dilation, transposed)
     # A transposed convolution's kernel is (…, inputs, outputs), or (…, outputs, inputs) if `transpose_kernel`.
     swapped = transposed and not layer.transpose_kernel
-    return held, kernel(shape, window, swapped=swapped)
+    return held, layers.kernel(shape, window, swapped=swapped)
 
 
 def _general(layer: Any, shape: Shape, kind: Any) -> Held:
@@ -119,45 +101,53 @@ def _general(layer: Any, shape: Shape, kind: Any) -> Held:
     batched, rank = len(batch), len(shape)
     count = math.prod(shape[:batched])
     order = range(batched), range(rank - outputs, rank), range(batched, rank - outputs)
-    return Layer(kind, count), axes(shape, *order)
+    return Layer(kind, count), layers.axes(shape, *order)
 
 
-def read_linen(variables: Any, apply: Apply | None, inputs: tuple[tuple[Any, ...], dict[str, Any]] | None) -> Model:
-    """A dict of variables, or of parameters alone, as `initialize` sees it.
+class LinenAdapter(JaxAdapter):
+    """A dict of variables, or of parameters alone.
 
     With `apply` and inputs, the layers are asked what they are; without, their names and shapes tell.
     """
-    flat, structure = jax.tree_util.tree_flatten_with_path(variables)
-    paths = [tuple(str(step.key) for step in path if hasattr(step, "key")) for path, _ in flat]
-    collections = "params" in variables
-    leaves: dict[Hashable, jax.Array] = {path: leaf for path, (_, leaf) in zip(paths, flat) if is_floating(leaf)}
 
-    def rebuilt(values: Mapping[Hashable, Any]) -> Any:
-        return jax.tree.unflatten(structure, [values.get(path, leaf) for path, (_, leaf) in zip(paths, flat)])
+    def read(self, given: Inputs | None) -> None:
+        flat = jax.tree_util.tree_flatten_with_path(self.model)[0]
+        self.keys = [tuple(str(step.key) for step in path if hasattr(step, "key")) for path, _ in flat]
+        self.leaves = {path: leaf for path, (_, leaf) in zip(self.keys, flat) if is_floating(leaf)}
+        if given is not None and self.apply is None:
+            raise StiefelError("inputs are given but not how to call the model; pass apply=module.apply too.")
+        modules = {} if given is None else self._modules(given)
+        first = int("params" in self.model)
+        self.every = []
+        for path in (path for path in _in_order(self.model) if path in self.leaves):
+            if first and path[0] != "params":
+                continue
+            names, shape = path[first:], tuple(self.leaves[path].shape)
+            if (owner := modules.get(names[:-1])) is not None:
+                held, layout = _what(owner, modules.get(names[:-2]), names[-1], shape)
+            else:
+                held, layout = _guess(names, shape)
+            bias = (*path[:-1], "bias")
+            biased = bias if isinstance(held, Layer) and bias in self.leaves else None
+            self.every.append(ArrayRef(".".join(names), _stream(names), path, shape, held, layout, biased))
+        found = {type(layer).__name__ for layer in modules.values()}
+        scaled = ["" for path in _in_order(self.model) if path[-1] == "scale"]
+        self.normalized = norm_of(found & {*_NORMS} if modules else scaled)
 
-    def call(values: Mapping[Hashable, Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        assert apply is not None
-        return apply(rebuilt(values), *given, **named)
+    def running(self, values: Mapping[Hashable, Any]) -> Any:
+        return self.rebuilt(values)
 
-    layers = {} if apply is None or inputs is None else _layers(call, leaves, inputs)
-    parameters = []
-    for path in (path for path in _in_order(variables) if path in leaves):
-        if collections and path[0] != "params":
-            continue
-        names = path[1:] if collections else path
-        shape, owner = tuple(leaves[path].shape), layers.get(names[:-1])
-        known = owner is not None
-        held, layout = _what(owner, layers.get(names[:-2]), names[-1], shape) if known else _guess(names, shape)
-        bias = (*path[:-1], "bias")
-        biased = bias if isinstance(held, Layer) and bias in leaves else None
-        parameters.append(ArrayRef(".".join(names), _stream(names), path, shape, held, layout, biased))
-    scaled = ["" for path in paths if path[-1] == "scale"]
-    normalized = norm_of({type(layer).__name__ for layer in layers.values()} & {*_NORMS} if layers else scaled)
+    def _modules(self, given: Inputs) -> dict[tuple[str, ...], Any]:
+        """The modules that are called when the model runs, by their paths."""
+        found: dict[tuple[str, ...], Any] = {}
 
-    def trainable(spec: Any) -> set[Hashable]:
-        return kept(variables, spec, list(paths))
+        def look(method: Any, given: Any, named: Any, context: Any) -> Any:
+            found.setdefault(context.module.path, context.module)
+            return method(*given, **named)
 
-    return Model(parameters, leaves, call, rebuilt, normalized, trainable, [])
+        with linen.intercept_methods(look):
+            flow_of(self.call, self.leaves, given, dict.fromkeys(self.leaves, ""), (), self.is_state)
+        return found
 
 
 def _in_order(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -172,58 +162,43 @@ def _in_order(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
         yield from _in_order(tree[key], (*path, str(key)))
 
 
-def _layers(call: Any, leaves: Any, inputs: Any) -> dict[tuple[str, ...], Any]:
-    """The modules that are called when the model runs, by their paths."""
-    found: dict[tuple[str, ...], Any] = {}
+class NnxAdapter(JaxAdapter):
+    """An NNX module; it is changed in place, as `nnx.update` changes it."""
 
-    def look(method: Any, given: Any, named: Any, context: Any) -> Any:
-        found.setdefault(context.module.path, context.module)
-        return method(*given, **named)
+    def read(self, given: Inputs | None) -> None:
+        self.definition, state = nnx.split(self.model)
+        self.flat: dict[Any, Any] = dict(nnx.to_flat_state(state))
+        values = {path: variable.get_value() for path, variable in self.flat.items()}
+        self.leaves = {path: value for path, value in values.items() if is_floating(value)}
+        order = {path: place for place, path in enumerate(_paths(self.model))}
+        self.every = []
+        owners = []
+        for path in sorted(self.leaves, key=lambda path: order.get(path, len(order))):
+            if not isinstance(self.flat[path], nnx.Param):
+                continue
+            names, shape = tuple(str(step) for step in path), tuple(self.leaves[path].shape)
+            above, owner = [None, *_along(self.model, path[:-1])][-2:]
+            owners.append(owner)
+            lora = isinstance(self.flat[path], nnx.LoRAParam)
+            held = (AN_ADAPTER, None) if lora else _what(owner, above, names[-1], shape)
+            bias = (*path[:-1], "bias") if (*path[:-1], "bias") in self.flat else None
+            self.every.append(ArrayRef(".".join(names), _stream(names), path, shape, *held, bias))
+        self.normalized = norm_of({type(owner).__name__ for owner in owners} & {*_NORMS})
+        self.examples = _examples(owners)
 
-    with linen.intercept_methods(look):
-        flow_of(lambda held, given: call(held, *given), leaves, inputs, dict.fromkeys(leaves, ""), (), lambda _: False)
-    return found
+    def rebuilt(self, values: Mapping[Any, Any]) -> nnx.Module:
+        new: Any = [(path, self.flat[path].replace(value)) for path, value in values.items()]
+        nnx.update(self.model, nnx.from_flat_state(new))
+        return self.model
 
-
-def read_nnx(model: nnx.Module, apply: Apply | None) -> Model:
-    """An NNX module as `initialize` sees it; it is changed in place, as `nnx.update` changes it."""
-    definition, state = nnx.split(model)
-    flat = dict(nnx.to_flat_state(state))
-    leaves: dict[Any, jax.Array] = {
-        path: value for path, variable in flat.items() if is_floating(value := variable.get_value())
-    }
-    order = {path: place for place, path in enumerate(_paths(model))}
-    parameters, owners = [], []
-    for path in sorted(leaves, key=lambda path: order.get(path, len(order))):
-        if not isinstance(flat[path], nnx.Param):
-            continue
-        names, shape = tuple(str(step) for step in path), tuple(leaves[path].shape)
-        above, owner = [None, *_along(model, path[:-1])][-2:]
-        owners.append(owner)
-        held = _what(owner, above, names[-1], shape)
-        held = (Leave("a LoRA adapter"), None) if isinstance(flat[path], nnx.LoRAParam) else held
-        bias = (*path[:-1], "bias") if (*path[:-1], "bias") in flat else None
-        parameters.append(ArrayRef(".".join(names), _stream(names), path, shape, *held, bias))
-
-    def rebuilt(values: Mapping[Any, Any]) -> nnx.Module:
-        new: Any = [(path, flat[path].replace(value)) for path, value in values.items()]
-        nnx.update(model, nnx.from_flat_state(new))
+    def running(self, values: Mapping[Hashable, Any]) -> Any:
+        new = [(path, each.replace(values.get(path, each.get_value()))) for path, each in self.flat.items()]
+        model: Any = nnx.merge(self.definition, nnx.from_flat_state(new))
+        model.eval()
         return model
 
-    def call(values: Mapping[Hashable, Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        held: Any = [
-            (path, variable.replace(values.get(path, variable.get_value()))) for path, variable in flat.items()
-        ]
-        running = nnx.merge(definition, nnx.from_flat_state(held))
-        running.eval()
-        return running(*given, **named) if apply is None else apply(running, *given, **named)
-
-    normalized = norm_of({type(owner).__name__ for owner in owners} & {*_NORMS})
-
-    def trainable(spec: Any) -> set[Hashable]:
-        return set(dict(nnx.to_flat_state(nnx.state(model, spec))))
-
-    return Model(parameters, leaves, call, rebuilt, normalized, trainable, _examples(owners))
+    def trainable(self, spec: Any) -> set[Hashable]:
+        return set(dict(nnx.to_flat_state(nnx.state(self.model, spec))))
 
 
 def _paths(model: Any) -> list[tuple[Any, ...]]:
@@ -258,14 +233,12 @@ def _along(model: Any, path: tuple[Any, ...]) -> list[nnx.Module]:
     return [node for node in nodes if isinstance(node, nnx.Module)]
 
 
-def _examples(modules: Iterable[Any]) -> list[jax.ShapeDtypeStruct]:
-    found: list[jax.ShapeDtypeStruct] = []
+def _examples(modules: Iterable[Any]) -> Iterator[jax.ShapeDtypeStruct]:
     for layer in modules:
         if isinstance(layer, nnx.Linear):
-            found += [example(2, layer.in_features), example(2, 8, layer.in_features)]
+            yield from (example(2, layer.in_features), example(2, 8, layer.in_features))
         elif isinstance(layer, nnx.Conv | nnx.ConvTranspose):
             window = 1 if isinstance(layer.kernel_size, int) else len(layer.kernel_size)
-            found += [example(2, *(pixels,) * window, layer.in_features) for pixels in PIXELS]
+            yield from (example(2, *(side,) * window, layer.in_features) for side in SIDES)
         elif isinstance(layer, nnx.Embed):
-            found.append(example(2, 8, dtype=jnp.int32))
-    return list(dict.fromkeys(found))[:GUESSES]
+            yield example(2, 8, dtype=jnp.int32)

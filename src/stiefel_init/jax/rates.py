@@ -9,8 +9,7 @@ import jax
 from ..core.errors import StiefelError
 from ..recipe.initialize import Options, Patterns
 from ..recipe.rates import Step, shares
-from .adapter import JaxAdapter
-from .model import Apply
+from .adapter import Apply, adapter_of
 
 
 def lr_scales(
@@ -51,9 +50,9 @@ def lr_scales(
     >>> optimizer = optax.chain(optax.adam(1e-3), scaled)
     """
     options = Options.of(None, None, conv=None, inputs=inputs, stem=stem, head=head, skip=(), dry_run=True)
-    adapter = JaxAdapter(model, 0, apply, None, options)
+    adapter = adapter_of(model, 0, apply, None, options)
     by_key = shares(adapter, options, optimizer)
-    known = {id(leaf): by_key[key].multiplier for key, leaf in adapter.model.leaves.items() if key in by_key}
+    known = {id(leaf): by_key[key].multiplier for key, leaf in adapter.leaves.items() if key in by_key}
     tree = model if params is None else params
     scales = jax.tree.map(lambda leaf: known.get(id(leaf), 1.0), tree)
     if known and not any(id(leaf) in known for leaf in jax.tree.leaves(tree)):

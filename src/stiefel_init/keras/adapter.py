@@ -15,7 +15,7 @@ from ..core.errors import StiefelError
 from ..recipe.initialize import ArrayAdapter, Options, Patterns, RecipeName, initialize
 from ..recipe.layers import Conv
 from ..recipe.plan import Plan
-from ..recipe.trace import Flow, Norm, norm_of
+from ..recipe.trace import Flow, Norm, does_not_run, norm_of, not_finite, shapes_of
 from ..schemes import Scheme, SchemeName
 from .layers import NORMS, parameters_of
 from .trace import flow_of
@@ -129,7 +129,11 @@ def _flow(model: Any, weights: dict[int, str], inputs: Any) -> tuple[Flow | None
         except Exception:  # whatever a user's call does that a symbol cannot
             return None, ""
     inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
-    _refuse_not_finite(inputs)
+    leaves = keras.tree.flatten(inputs)
+    arrays = [keras.ops.convert_to_numpy(x) if keras.ops.is_tensor(x) else np.asarray(x) for x in leaves]
+    shapes = shapes_of(arrays)
+    if any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in arrays):
+        raise not_finite(shapes)
     try:
         symbols = keras.tree.map_structure(symbol, inputs)
         model.compute_output_spec(symbols)
@@ -138,11 +142,8 @@ def _flow(model: Any, weights: dict[int, str], inputs: Any) -> tuple[Flow | None
         try:
             model(inputs)
         except Exception as error:
-            said = f"{type(error).__name__}: {_why(error)}"
-            raise StiefelError(
-                f"the model does not run on inputs={_shapes(inputs)} ({said}); give what it is called with: an array, "
-                "or a list or dict of arrays."
-            ) from None
+            give = "what it is called with: an array, or a list or dict of arrays"
+            raise does_not_run(shapes, f"{type(error).__name__}: {_why(error)}", give) from None
         return None, ""
 
 
@@ -151,14 +152,3 @@ def _why(error: Exception) -> str:
     lines = re.sub(r"\x1b\[\d*m", "", str(error)).splitlines()
     said = (line for line in lines if line.strip() and not line.startswith("Exception encountered"))
     return next(said, "").strip().rstrip(".:")
-
-
-def _shapes(inputs: Any) -> str:
-    return ", ".join(str(tuple(np.shape(leaf))) for leaf in keras.tree.flatten(inputs))
-
-
-def _refuse_not_finite(inputs: Any) -> None:
-    for leaf in keras.tree.flatten(inputs):
-        array = keras.ops.convert_to_numpy(leaf) if keras.ops.is_tensor(leaf) else np.asarray(leaf)
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise StiefelError(f"inputs={_shapes(inputs)} have entries that are not finite; give examples without.")

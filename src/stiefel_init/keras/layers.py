@@ -10,13 +10,15 @@ import keras
 from keras import layers
 
 from ..core.errors import StiefelError
-from ..recipe.layers import ZEROS, ArrayRef, Constant, Layer, Layout, Leave, Shape, dense, each_axis, einsum, kernel
+from ..recipe import layers as of_weights
+from ..recipe.layers import ZEROS, ArrayRef, Constant, Layer, Layout, Leave, Shape, dense, each_axis, kernel
 
-Held = tuple[Layer | Constant | Leave, Layout | None]
+Held = tuple[of_weights.Held, Layout | None]
 CONVOLUTIONS = layers.Conv1D, layers.Conv2D, layers.Conv3D
 TRANSPOSED = layers.Conv1DTranspose, layers.Conv2DTranspose, layers.Conv3DTranspose
 DEPTHWISE = layers.DepthwiseConv1D, layers.DepthwiseConv2D
 SEPARABLE = layers.SeparableConv1D, layers.SeparableConv2D
+PRODUCTS = layers.Dense, layers.EinsumDense, *CONVOLUTIONS, *TRANSPOSED, *DEPTHWISE, *SEPARABLE
 CELLS = layers.SimpleRNNCell, layers.LSTMCell, layers.GRUCell
 ATTENTION = layers.MultiHeadAttention, layers.GroupQueryAttention
 NORMS = layers.BatchNormalization, layers.LayerNormalization, layers.GroupNormalization, layers.RMSNormalization
@@ -27,6 +29,9 @@ def inner(layer: Any) -> list[Any]:
     if isinstance(layer, keras.Model):
         return list(layer.layers)
     return list(layer._flatten_layers(include_self=False, recursive=False))
+
+
+_AS_TORCH = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
 
 
 def parameters_of(model: Any) -> list[ArrayRef]:
@@ -42,7 +47,13 @@ def parameters_of(model: Any) -> list[ArrayRef]:
             )
         biases = {variable.name: id(variable) for variable in layer._trainable_variables}
         for variable in layer._trainable_variables:
-            yield _parameter(layer, above, variable, names, own, biases.get("bias"))
+            leaf, shape = variable.name, tuple(variable.shape)
+            what, layout = _what(layer, above, leaf, shape)
+            if not (variable.trainable and layer.trainable) and not isinstance(what, Leave):
+                what, layout = Leave("frozen: trainable is False"), None
+            name, stream = ".".join((*names, leaf)), ".".join((*own, _AS_TORCH.get(leaf, leaf)))
+            bias = biases.get("bias") if isinstance(what, Layer) else None
+            yield ArrayRef(name, stream, id(variable), shape, what, layout, bias)
         for child in inner(layer):
             if isinstance(child, layers.InputLayer):
                 continue
@@ -62,46 +73,29 @@ def _renumbered(layer: Any, counts: dict[str, int]) -> str:
     return f"{plain}_{number}" if number else plain
 
 
-def _parameter(
-    layer: Any, above: tuple[Any, ...], variable: Any, names: tuple[str, ...], own: tuple[str, ...], bias: Any
-) -> ArrayRef:
-    leaf, shape = variable.name, tuple(variable.shape)
-    what, layout = _what(layer, above, leaf, shape)
-    if not (variable.trainable and layer.trainable) and not isinstance(what, Leave):
-        what, layout = Leave("frozen: trainable is False"), None
-    stream = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}.get(leaf, leaf)
-    weight = isinstance(what, Layer)
-    return ArrayRef(
-        ".".join((*names, leaf)), ".".join((*own, stream)), id(variable), shape, what, layout, bias if weight else None
-    )
-
-
 def _what(layer: Any, above: tuple[Any, ...], leaf: str, shape: Shape) -> Held:
     if leaf.startswith("lora_"):
-        return Leave("a LoRA adapter"), None
+        return of_weights.AN_ADAPTER, None
     if isinstance(layer, NORMS):
         return Leave("a normalization"), None
     if isinstance(layer, layers.Embedding):
-        return Leave("an embedding"), None
+        return of_weights.AN_EMBEDDING, None
     if isinstance(layer, layers.PReLU):
-        return Leave("the slope of PReLU"), None
+        return of_weights.A_SLOPE, None
     if isinstance(layer, CELLS):
         return _gates(layer, leaf, shape)
-    if leaf == "bias" and isinstance(layer, _KNOWN):
+    if not isinstance(layer, PRODUCTS):
+        return of_weights.no_rule(layer), None
+    if leaf == "bias":
         return ZEROS, None
     if isinstance(layer, layers.Dense):
         return Layer(), dense(shape)
     if isinstance(layer, layers.EinsumDense):
-        held, layout = einsum(layer.equation, shape)
+        held, layout = of_weights.einsum(layer.equation, shape)
         if isinstance(held, Layer) and any(isinstance(parent, ATTENTION) for parent in above):
             return Layer("members", held.count), layout
         return held, layout
-    if isinstance(layer, (*CONVOLUTIONS, *TRANSPOSED, *DEPTHWISE, *SEPARABLE)):
-        return _convolution(layer, leaf, shape)
-    return Leave(f"no rule for parameters of {type(layer).__name__}"), None
-
-
-_KNOWN = layers.Dense, layers.EinsumDense, *CONVOLUTIONS, *TRANSPOSED, *DEPTHWISE, *SEPARABLE
+    return _convolution(layer, leaf, shape)
 
 
 def _gates(cell: Any, leaf: str, shape: Shape) -> Held:

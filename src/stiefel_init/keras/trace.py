@@ -10,20 +10,17 @@ import keras
 from keras import layers
 
 from ..recipe.trace import INPUT, Flow, Signal, join
-from .layers import ATTENTION, CONVOLUTIONS, DEPTHWISE, NORMS, SEPARABLE, TRANSPOSED, inner
+from .layers import ATTENTION, NORMS, PRODUCTS, SEPARABLE, inner
 
 _NAMES = {
     "multiply": "mul",
     "subtract": "sub",
     "average": "add",
     "concatenate": "cat",
-    "maxpooling1d": "maxpool1d",
-    "maxpooling2d": "maxpool2d",
-    "maxpooling3d": "maxpool3d",
+    **{f"maxpooling{axes}d": f"maxpool{axes}d" for axes in (1, 2, 3)},
     "unitnormalization": "normalize",
     "maxpool": "maxpool2d",
 }
-_PRODUCTS = layers.Dense, layers.EinsumDense, *CONVOLUTIONS, *TRANSPOSED, *DEPTHWISE
 _RECURRENT = layers.RNN, layers.Bidirectional, layers.ConvLSTM1D, layers.ConvLSTM2D, layers.ConvLSTM3D
 
 
@@ -85,7 +82,7 @@ class _Walker:
             depthwise, pointwise = self.named(operation)[:2]
             between = self.called("conv2d", given, (depthwise,))
             return [self.activated(operation, self.called("conv2d", [between], (pointwise,)))]
-        if isinstance(operation, _PRODUCTS):
+        if isinstance(operation, PRODUCTS):
             return [self.activated(operation, self.called("linear", given, self.named(operation)))]
         if isinstance(operation, _RECURRENT):
             return [self.called("lstm", given, self.named(operation))]

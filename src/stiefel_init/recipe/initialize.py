@@ -23,6 +23,7 @@ from ..schemes import DeltaOrthogonal, Scheme, SchemeName, Stiefel, get
 from ..schemes import Recipe as AsScheme
 from .author import follows_pattern
 from .layers import (
+    AN_EMBEDDING,
     CONV_MODES,
     DTYPES,
     ArrayRef,
@@ -46,7 +47,6 @@ RecipeName = Literal["best", "paper"]
 RECIPES: tuple[RecipeName, ...] = get_args(RecipeName)
 Patterns = str | Iterable[str]
 Ref = TypeVar("Ref", bound=ParamRef)
-AN_EMBEDDING = Leave("an embedding")
 DEEP = 10
 """Layers from which on a plain network needs other rates than the usual ones."""
 
@@ -393,8 +393,13 @@ class ArrayAdapter(Adapter[ArrayRef]):
         return self._names[stream]
 
     def ordered(self) -> Iterable[ArrayRef]:
+        return self.weights_of(self.parameters)
+
+    @staticmethod
+    def weights_of(parameters: Iterable[ArrayRef]) -> Iterable[ArrayRef]:
+        """Those of linear layers and convolutions."""
         kinds = ("linear", "convolution")
-        return (each for each in self.parameters if isinstance(each.what, Layer) and each.what.kind in kinds)
+        return (each for each in parameters if isinstance(each.what, Layer) and each.what.kind in kinds)
 
     def write(self, planned: list[tuple[ArrayRef, Draw]], options: Options, roles: Roles) -> None:
         for parameter, _ in planned:

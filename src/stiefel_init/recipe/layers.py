@@ -93,6 +93,15 @@ class Matrices:
         permute = apart.permute if hasattr(apart, "permute") else apart.transpose  # PyTorch's name, and NumPy's
         return permute(0, *back)
 
+    def read(self, weight: Any) -> Any:
+        """The matrices that a weight holds, of shape (count, m, n)."""
+        blocks = self.places(weight)
+        if self.order:
+            permute = blocks.permute if hasattr(blocks, "permute") else blocks.transpose
+            blocks = permute(0, *(1 + dimension for dimension in self.order))
+        matrices = blocks.reshape(self.count, self.m, self.n)
+        return matrices if self.scale == 1 else matrices / self.scale
+
     def places(self, weight: Any) -> Any:
         """Where the matrices are in `weight`: a view of shape (count, …), for their `blocks` in the same order."""
         if self.period is not None:
@@ -159,8 +168,15 @@ class Leave:
 
 
 Rule = Matrices | Constant | Leave
+Held = Layer | Constant | Leave
 
 ZEROS, ONES = Constant(0.0), Constant(1.0)
+AN_EMBEDDING, A_SLOPE, AN_ADAPTER = Leave("an embedding"), Leave("the slope of PReLU"), Leave("a LoRA adapter")
+
+
+def no_rule(owner: object) -> Leave:
+    """For parameters of layers that are not known."""
+    return Leave(f"no rule for parameters of {type(owner).__name__}")
 
 
 def is_patches(layer: Layer, shape: Shape) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from ..core.activations import RECTIFIERS, SATURATING
 from ..core.activations import short as short_name
+from ..core.errors import StiefelError
 
 Size = tuple[tuple[str, float], ...]
 UNIT: Size = (("", 1.0),)
@@ -183,6 +184,24 @@ def join(signals: list[Signal]) -> Signal:
                 size=next(iter(normalized or [first.size or other.size])),
             )
     return first
+
+
+SIDES = (32, 28, 8, 64, 224)
+"""Of images that networks are made for, to guess inputs with."""
+
+
+def shapes_of(leaves: Iterable[Any]) -> str:
+    """The shapes of example inputs, for messages."""
+    words = (str(tuple(leaf.shape)) if hasattr(leaf, "shape") else type(leaf).__name__ for leaf in leaves)
+    return ", ".join(words) or "()"
+
+
+def not_finite(shapes: str) -> StiefelError:
+    return StiefelError(f"inputs={shapes} have entries that are not finite; give examples without.")
+
+
+def does_not_run(shapes: str, why: str, give: str) -> StiefelError:
+    return StiefelError(f"the model does not run on inputs={shapes} ({why}); give {give}.")
 
 
 def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

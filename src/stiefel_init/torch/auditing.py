@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from scipy import special, stats
-from torch import Tensor, nn
+from torch import nn
 
 from ..core.check import errors, tolerance
 from ..core.errors import StiefelError
@@ -27,7 +27,8 @@ from ..core.text import columns
 from ..recipe.layers import Leave, Matrices
 from .initialize.layers import rule
 from .initialize.parameters import TorchRef, is_uninitialized, parameters_of
-from .initialize.sharded import is_sharded
+from .initialize.sharded import whole
+from .inputs import check_module
 
 FALSE_ALARM = 1e-4
 """The probability with which a law is denied to a parameter that has it."""
@@ -110,8 +111,7 @@ def audit(model: nn.Module) -> Audit:
     <BLANKLINE>
     1 of 4 parameters look wrong. A right law is denied with probability 0.0001 at most.
     """
-    if not isinstance(model, nn.Module):
-        raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
+    check_module(model)
     refs: dict[Any, TorchRef] = {}
     for ref in parameters_of(list(model.named_modules(remove_duplicate=False))):
         refs.setdefault(ref.key, ref)  # tied weights count once
@@ -124,9 +124,7 @@ def audit(model: nn.Module) -> Audit:
 def _values(ref: TorchRef) -> np.ndarray:
     if is_uninitialized(ref.tensor) or ref.tensor.is_meta:
         raise StiefelError(f"{ref.name} has no values yet; initialize the model first.")
-    tensor: Any = ref.tensor.detach()
-    whole: Tensor = tensor.full_tensor() if is_sharded(tensor) else tensor
-    return whole.cpu().to(torch.float64).numpy()
+    return whole(ref.tensor).cpu().to(torch.float64).numpy()
 
 
 def _row(ref: TorchRef, values: dict[str, np.ndarray], twin: str | None) -> Row:
@@ -170,10 +168,7 @@ def _of_matrices(value: np.ndarray, matrices: Matrices, eps: float) -> str | Non
         matrices.places(around)[...] = 0
         if around.any():
             return _matrix_law(value.reshape(1, len(value), -1), eps) if not matrices.order else None
-    blocks = matrices.places(value)
-    if matrices.order:
-        blocks = blocks.transpose(0, *(1 + axis for axis in matrices.order))
-    found = _matrix_law(np.ascontiguousarray(blocks).reshape(matrices.count, matrices.m, matrices.n), eps)
+    found = _matrix_law(np.ascontiguousarray(matrices.read(value)), eps)
     return f"{found} at the centre" if found and matrices.tap else found
 
 

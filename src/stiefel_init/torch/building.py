@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..core.errors import StiefelError
 from .auditing import Audit, Row, audit
+from .inputs import check_module
 
 FALSE_ALARM_DEVIATIONS = 8.0
 """Standard errors by which a size may differ between two builds; 1e-15 of a normal distribution lies beyond."""
@@ -67,8 +68,7 @@ def audit_built(make_model: Callable[[], nn.Module], *, meta: bool = False) -> A
 
 def _built(make_model: Callable[[], nn.Module]) -> nn.Module:
     model = make_model()
-    if not isinstance(model, nn.Module):
-        raise StiefelError(f"make_model returned a {type(model).__name__}; it must return a torch.nn.Module.")
+    check_module(model, "make_model")
     return model
 
 

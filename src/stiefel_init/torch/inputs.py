@@ -1,13 +1,23 @@
-"""Example inputs, and what models make of them: as arguments, as tensors, in words; shared with `diagnose`."""
+"""What users give: models, and example inputs as arguments, as tensors, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from ..core.errors import StiefelError
 from ..recipe.trace import arguments as arguments
+from ..recipe.trace import shapes_of
+
+
+def check_module(model: Any, maker: str = "") -> None:
+    """Refuse what is no module; of what a user's `maker` returned, say so."""
+    if not isinstance(model, nn.Module):
+        kind = type(model).__name__
+        said = f"{maker} returned a {kind}; it must return" if maker else f"model is a {kind}; give"
+        raise StiefelError(f"{said} a torch.nn.Module.")
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -40,5 +50,4 @@ def plain(result: Any) -> Any:
 
 def shapes(inputs: Any) -> str:
     """The shapes of example inputs, for messages."""
-    words = (str(tuple(leaf.shape)) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves(inputs))
-    return ", ".join(words) or "()"
+    return shapes_of(leaves(inputs))

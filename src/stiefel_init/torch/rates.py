@@ -13,6 +13,7 @@ from ..recipe.initialize import Options, Patterns
 from ..recipe.rates import Share, Step, shares
 from .initialize.adapter import TorchAdapter
 from .initialize.parameters import is_uninitialized
+from .inputs import check_module
 
 
 def param_groups(
@@ -56,8 +57,7 @@ def param_groups(
     >>> [group["name"] for group in adam.param_groups]
     ['first layer × 10', 'biases × 10', 'hidden layers × 5', 'biases × 5', 'last layer × 10']
     """
-    if not isinstance(model, nn.Module):
-        raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
+    check_module(model)
     if isinstance(optimizer, torch.optim.Optimizer):
         name = type(optimizer).__name__
         raise StiefelError(

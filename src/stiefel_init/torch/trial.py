@@ -7,7 +7,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,11 +17,11 @@ from torch import Tensor, nn
 from ..core import validate
 from ..core.errors import StiefelError
 from ..core.text import columns
-from .diagnosis.depths import Start, _starts
+from .diagnosis.depths import Start, starts_of
 from .diagnosis.diagnose import Loss, loss_of
-from .inputs import arguments
-from .observe import frame, plots
-from .observe.report import text
+from .inputs import arguments, check_module
+from .observe import plots
+from .observe.report import Rows, text
 from .rates import param_groups
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Trial:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Trials:
+class Trials(Rows):
     """What `find_start` found. It prints as a sentence and a table; `plot()` shows the curves."""
 
     trials: tuple[Trial, ...]
@@ -68,22 +69,24 @@ class Trials:
     complete: bool
     """Whether the search went to its end; an interrupted one knows less."""
 
-    def _means(self) -> dict[Setting, float]:
-        """The mean loss of each setting over its longest trainings: those trained furthest first, the best before."""
-        found: dict[Setting, tuple[int, float]] = {}
-        for setting in {each.setting: None for each in self.trials}:
-            most = max(each.steps for each in self.trials if each.setting == setting)
-            losses = [each.loss for each in self.trials if (each.setting, each.steps) == (setting, most)]
-            found[setting] = -most, statistics.mean(losses)
-        return {setting: loss for setting, (_, loss) in sorted(found.items(), key=lambda item: item[1])}
+    @cached_property
+    def _longest(self) -> dict[Setting, list[Trial]]:
+        """The longest trainings of each setting: those trained furthest first, the best before."""
+        found: dict[Setting, list[Trial]] = {}
+        for each in self.trials:
+            known = found.setdefault(each.setting, [])
+            if known and known[0].steps < each.steps:
+                known.clear()
+            known.append(each)
+        return dict(sorted(found.items(), key=lambda item: (-item[1][0].steps, _mean(item[1]))))
 
-    @property
+    @cached_property
     def gain(self) -> tuple[float, float]:
         """By how much the best other setting's loss is below the author's, and what noise can explain.
 
         The noise is twice the standard error over the seeds that both were trained with to the end.
         """
-        (_, others), (_, authors) = self._finalists()
+        others, authors = ([each.loss for each in trials if each.steps == self.steps] for _, trials in self._finalists)
         if len(others) < 2 or not all(map(math.isfinite, others)):
             return 0.0, math.inf
         if not all(map(math.isfinite, authors)):
@@ -91,19 +94,17 @@ class Trials:
         gains = [author - other for author, other in zip(authors, others)]
         return statistics.mean(gains), 2 * statistics.stdev(gains) / math.sqrt(len(gains))
 
-    def _finalists(self) -> list[tuple[Setting | None, list[float]]]:
-        """The best setting of the others and the best of the author's, with their losses at full length by the seed."""
-        pair: list[tuple[Setting | None, list[float]]] = []
-        for author in (False, True):
-            best = next((setting for setting in self._means() if (setting[0] == AUTHOR) is author), None)
-            full = [each for each in self.trials if (each.setting, each.steps) == (best, self.steps)]
-            pair.append((best, [each.loss for each in full]))
-        return pair
+    @property
+    def _finalists(self) -> list[tuple[Setting | None, list[Trial]]]:
+        """The best setting of the others and the best of the author's, if there are any."""
+        nothing: tuple[Setting | None, list[Trial]] = None, []
+        found = self._longest.items()
+        return [next((item for item in found if (item[0][0] == AUTHOR) is own), nothing) for own in (False, True)]
 
     @property
     def best(self) -> Setting:
         """(initialization, rates, learning rate): the author's, unless another is better by more than the noise."""
-        (other, _), (author, _) = self._finalists()
+        (other, _), (author, _) = self._finalists
         gain, noise = self.gain
         chosen = other if author is None or gain > noise else author
         assert chosen is not None  # there is a trial
@@ -132,33 +133,22 @@ class Trials:
         groups = " in param_groups" if way == GROUPS else ""
         return f"{name} with lr={lr:g}{groups} is better than the model's own initialization: {by}."
 
-    @property
-    def table(self) -> Any:
-        """The trials as a pandas DataFrame; where pandas is not installed, as a list of dicts."""
-        return frame([asdict(each) for each in self.trials], tuple(column.name for column in fields(Trial)))
-
-    def __len__(self) -> int:
-        return len(self.trials)
-
     def __repr__(self) -> str:
         return f"<Trials: {len(self)} of up to {self.steps} steps; {self.sentence}>"
 
     def __str__(self) -> str:
-        means = self._means()
-        rows = []
-        for setting in self._leaders():
-            steps = max(each.steps for each in self.trials if each.setting == setting)
-            seeds = sum(each.steps == steps for each in self.trials if each.setting == setting)
-            rows.append([setting[0], setting[1], f"{setting[2]:g}", str(steps), str(seeds), text(means[setting])])
+        rows = [
+            [start, way, f"{lr:g}", str(trials[0].steps), str(len(trials)), text(_mean(trials))]
+            for (start, way, lr), trials in self._leaders.items()
+        ]
         header = ["initialization", "rates", "best lr", "steps", "seeds", "loss"]
         return "\n".join([self.sentence, "", *columns(header, rows, left=2), "", self.call])
 
-    def _leaders(self) -> list[Setting]:
-        """The best rate of each initialization, the best of all first."""
-        first: dict[tuple[str, str], Setting] = {}
-        for setting in self._means():
-            first.setdefault(setting[:2], setting)
-        return list(first.values())
+    @property
+    def _leaders(self) -> dict[Setting, list[Trial]]:
+        """The longest trainings at the best rate of each initialization, the best of all first."""
+        first = {setting[:2]: setting for setting in reversed(self._longest)}
+        return {setting: trials for setting, trials in self._longest.items() if first[setting[:2]] == setting}
 
     def plot(self) -> Figure:
         """Plot the training loss of the best trial of each initialization.
@@ -169,9 +159,12 @@ class Trials:
         Raises:
             StiefelError: if matplotlib is not installed.
         """
-        curves = {each.setting: each.curve for each in self.trials}
-        named = {f"{start}, {way}, lr={lr:g}": curves[start, way, lr] for start, way, lr in self._leaders()}
-        return plots().of_trials(named)
+        leaders = self._leaders.items()
+        return plots().of_trials({f"{start}, {way}, lr={lr:g}": found[-1].curve for (start, way, lr), found in leaders})
+
+
+def _mean(trials: Sequence[Trial]) -> float:
+    return statistics.mean(each.loss for each in trials)
 
 
 def find_start(
@@ -220,7 +213,7 @@ def find_start(
     steps = validate.size("steps", steps, at_least=KEEP ** (ROUNDS - 1))
     seeds = validate.size("seeds", seeds, at_least=2)
     rates = [validate.number("lrs", lr, above=0, hint="give positive numbers") for lr in lrs]
-    names = dict.fromkeys((*_starts(starts, 0), AUTHOR))
+    names = dict.fromkeys((*starts_of(starts, 0), AUTHOR))
     if not rates:
         raise StiefelError("lrs is empty; give learning rates, such as [1e-3, 1e-2].")
     for name, given in (("batches", batches), ("validation", validation)):
@@ -283,11 +276,10 @@ class _Trainer:
         start, rates, lr = setting
         torch.manual_seed(seed)
         model = self.make()
-        if not isinstance(model, nn.Module):
-            raise StiefelError(f"make_model returned a {type(model).__name__}; it must return a torch.nn.Module.")
+        check_module(model, "make_model")
         model = model.to(self.device).train()
         if start != AUTHOR:
-            _starts(self.starts, seed)[start](model)
+            starts_of(self.starts, seed)[start](model)
         stepper = self.optimizer(model.parameters(), lr=lr)
         if rates == GROUPS:
             kind = "sgd" if isinstance(stepper, torch.optim.SGD) else "adam"

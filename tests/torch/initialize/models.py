@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stiefel_init import check
+
 
 def mlp(inputs: int, depth: int, outputs: int, width: int = 16) -> nn.Sequential:
     """`depth` hidden layers with ReLU."""
@@ -19,6 +21,15 @@ def mlp(inputs: int, depth: int, outputs: int, width: int = 16) -> nn.Sequential
 def unit(weight: Tensor) -> Tensor:
     """A weight of the author's size, as large as a semi-orthogonal matrix."""
     return weight.detach() * min(weight.shape) ** 0.5 / weight.detach().norm()
+
+
+def assert_filter(q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
+    """Attention starts as a filter: q and v are members apart from each other, k and the output are made of them."""
+    assert check(unit(q).numpy())
+    assert check(unit(v).numpy())
+    assert not torch.allclose(q, v, atol=0.01)
+    torch.testing.assert_close(k, 0.7 * q)
+    torch.testing.assert_close(out, -0.25 * unit(v).T)
 
 
 class PlainCNN(nn.Module):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from models import unit
+from models import assert_filter, unit
 from torch import Tensor, nn
 
-from stiefel_init import StiefelError, check, sample
+from stiefel_init import check, sample
 from stiefel_init.torch import initialize_
 from stiefel_init.torch.initialize import apply
 from stiefel_init.torch.initialize.draw import Batch
@@ -96,12 +95,7 @@ def test_fused_projections_are_a_filter(make: Any, seed: int | None) -> None:
     attention = make()
     model = nn.Sequential(attention, nn.Linear(WIDTH, 2))
     plan = initialize_(model, seed=seed)
-    q, k, v, out = attention.projections()
-    assert check(unit(q).numpy())
-    assert check(unit(v).numpy())
-    assert not torch.allclose(q, v, atol=0.01)
-    torch.testing.assert_close(k, 0.7 * q)
-    torch.testing.assert_close(out, -0.25 * unit(v).T)
+    assert_filter(*attention.projections())
     fused = next(row for row in plan if row.reason == "k starts as 0.7 q")
     assert fused.action.startswith("stiefel 3 of 16×16")
     assert torch.isfinite(model(torch.randn(2, 5, WIDTH))).all()
@@ -152,12 +146,3 @@ def test_a_shard_is_a_slice_of_the_whole(make: Any, box: Any) -> None:
             for start, rows in _runs(batch.matrices, first, block[first : first + 5]):
                 _write_rows(batch.matrices, part, box, start, rows)
     torch.testing.assert_close(part, whole[tuple(slice(*edge) for edge in box)])
-
-
-def test_a_fused_weight_that_cannot_be_filled_is_refused_and_nothing_changes() -> None:
-    model = Bloom()
-    model.dense.weight = nn.Parameter(torch.ones(WIDTH, 1).expand(WIDTH, WIDTH))
-    before = copy.deepcopy(model.query_key_value.state_dict())
-    with pytest.raises(StiefelError, match=r"dense\.weight"):
-        initialize_(model)
-    assert all(torch.equal(value, before[name]) for name, value in model.query_key_value.state_dict().items())

@@ -11,7 +11,7 @@ from conftest import ALL_SCHEMES
 from every_layer import initialize_
 from torch import Tensor, nn
 
-from stiefel_init import check, draw, sample, schemes
+from stiefel_init import check, draw, schemes
 
 
 class Conv1D(nn.Module):
@@ -65,20 +65,6 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], str, str, str, Callable[[Tensor
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_each_layer_holds_the_members_of_its_seed_and_name(layer: str) -> None:
-    make, name, action, side, matrices = LAYERS[layer]
-    model = nn.ModuleDict({"a": make().double()})
-    plan = initialize_(model, seed=3)
-    assert plan[f"a.{name}"][2:] == (action, side, "")
-    drawn = matrices(model.get_parameter(f"a.{name}").detach())
-    assert check(drawn).ok
-    expected = sample(*drawn.shape[1:], batch=len(drawn), seed=3, name=f"a.{name}")
-    np.testing.assert_allclose(drawn, expected, atol=1e-12)
-    assert model.get_parameter(f"a.{name}").count_nonzero() == drawn.count_nonzero()  # zeros around a kernel's centre
-    assert not any(bias.any() for other, bias in model.named_parameters() if "bias" in other)
-
-
-@pytest.mark.parametrize("layer", LAYERS)
 def test_each_layer_without_a_seed_holds_independent_members(layer: str) -> None:
     make, name, *_, matrices = LAYERS[layer]
     drawn = []
@@ -122,16 +108,19 @@ def test_a_layer_of_no_width_is_no_trouble() -> None:
 
 
 @pytest.mark.parametrize("scheme", [scheme for scheme in ALL_SCHEMES if not schemes.get(scheme).entrywise])
-def test_every_scheme_of_matrices_puts_them_where_stiefel_does(scheme: str) -> None:
+def test_every_scheme_of_matrices_puts_those_of_the_seed_and_name_where_the_layer_has_them(scheme: str) -> None:
     for layer, (make, name, action, side, matrices) in LAYERS.items():
         model = nn.ModuleDict({"a": make().double()})
         plan = initialize_(model, scheme, seed=3)
-        drawn = matrices(model.get_parameter(f"a.{name}").detach())
+        weight = model.get_parameter(f"a.{name}").detach()
+        drawn = matrices(weight)
         m, n = drawn.shape[1:]
         told = action.replace("stiefel", str(schemes.get(scheme).resolve(m, n)))
         assert plan[f"a.{name}"][2:] == (told, side, ""), layer
         expected = draw(scheme, m, n, batch=len(drawn), seed=3, name=f"a.{name}")
         np.testing.assert_allclose(drawn, expected, atol=1e-12, err_msg=layer)
+        assert weight.count_nonzero() == drawn.count_nonzero(), layer  # zeros around a kernel's centre
+        assert not any(bias.any() for other, bias in model.named_parameters() if "bias" in other), layer
 
 
 @pytest.mark.parametrize("scheme", [scheme for scheme in ALL_SCHEMES if schemes.get(scheme).entrywise])

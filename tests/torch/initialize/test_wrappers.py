@@ -43,21 +43,6 @@ def test_a_wrapper_is_no_part_of_a_name(wrap: Any) -> None:
     assert [row.name for row in plan] == [name for name, _ in wrapped.named_parameters()]
 
 
-def test_torchscript_is_refused() -> None:
-    model = nn.Sequential(torch.jit.script(nn.Linear(2, 2)))
-    with pytest.raises(StiefelError, match="0 is a TorchScript module; initialize the model before scripting it"):
-        initialize_(model)
-
-
-def test_inference_tensors_are_refused() -> None:
-    with torch.inference_mode():
-        model = nn.Linear(2, 2)
-    before = values(model)
-    with pytest.raises(StiefelError, match=r"weight was made under torch\.inference_mode"):
-        initialize_(model)
-    assert all(map(torch.equal, values(model), before))
-
-
 def test_ctrl_c_waits_until_the_model_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     expected, model = mlp(3, 3, 2), mlp(3, 3, 2)
     initialize_(expected, seed=0)

@@ -4,7 +4,7 @@ in networks of several widths or depths, `check_widths`."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,13 +12,12 @@ from torch import nn
 
 from ...core import validate
 from ...core.errors import StiefelError
-from ...core.text import columns
 from ...health.rows import Evidence
 from ..initialize import initialize_
-from ..inputs import arguments
-from ..observe import frame, plots
+from ..inputs import arguments, check_module
+from ..observe import plots
 from ..observe.observer import first_tensor
-from ..observe.report import text
+from ..observe.report import Rows
 from ..observe.weights import weight_layers
 from ..rates import param_groups
 from .diagnose import Loss, diagnose, loss_of
@@ -51,40 +50,18 @@ class Point:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Depths:
+class Depths(Rows):
     """What `check_depths` measured. It prints as a table; `plot()` is the picture."""
 
     points: tuple[Point, ...]
     """A point for each start and depth."""
 
-    def __len__(self) -> int:
-        return len(self.points)
-
-    def records(self) -> list[dict[str, Any]]:
-        """The points as dicts.
-
-        Returns:
-            One dict for each point, with the fields of `Point`.
-        """
-        return [asdict(point) for point in self.points]
-
-    @property
-    def table(self) -> Any:
-        """The points as a pandas DataFrame; where pandas is not installed, `records()`."""
-        return frame(self.records(), tuple(column.name for column in fields(Point)))
-
     def __repr__(self) -> str:
-        starts = dict.fromkeys(point.start for point in self.points)
-        return f"<Depths: {', '.join(starts)} at depths {', '.join(map(str, self._depths))}>"
+        starts, depths = (_distinct(self.points, name) for name in ("start", "depth"))
+        return f"<Depths: {starts} at depths {depths}>"
 
     def __str__(self) -> str:
-        header = [field.name for field in fields(Point)]
-        rows = [[text(value) for value in record.values()] for record in self.records()]
-        return "\n".join(columns(header, [[*row[:-1], row[-1] or "healthy"] for row in rows], left=1))
-
-    @property
-    def _depths(self) -> tuple[int, ...]:
-        return tuple(dict.fromkeys(point.depth for point in self.points))
+        return self._printed([{**row, "finding": row["finding"] or "healthy"} for row in self.records()])
 
     def plot(self) -> Figure:
         """Plot the statistics of the last hidden layer over the depth, a line for each start.
@@ -117,31 +94,19 @@ class Change:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Widths:
+class Widths(Rows):
     """What `check_widths` measured. It prints as a table; `plot()` is the picture."""
 
     changes: tuple[Change, ...]
     over: str
     """What the sizes are: `"width"`, or `"depth"`."""
 
-    def __len__(self) -> int:
-        return len(self.changes)
-
-    @property
-    def table(self) -> Any:
-        """The changes as a pandas DataFrame; where pandas is not installed, as a list of dicts."""
-        rows = [asdict(change) for change in self.changes]
-        return frame(rows, tuple(column.name for column in fields(Change)))
-
     def __repr__(self) -> str:
-        rates = dict.fromkeys(change.rates for change in self.changes)
-        sizes = dict.fromkeys(change.size for change in self.changes)
-        return f"<Widths: {', '.join(rates)} at {self.over}s {', '.join(map(str, sizes))}>"
+        rates, sizes = (_distinct(self.changes, name) for name in ("rates", "size"))
+        return f"<Widths: {rates} at {self.over}s {sizes}>"
 
     def __str__(self) -> str:
-        header = ["rates", self.over, *(field.name for field in fields(Change)[2:])]
-        rows = [[text(value) for value in asdict(change).values()] for change in self.changes]
-        return "\n".join(columns(header, rows, left=1))
+        return self._printed(self.records(), size=self.over)
 
     def plot(self) -> Figure:
         """Plot the changes over the size, a line for each way to choose the rates.
@@ -195,10 +160,10 @@ def check_depths(
     [('built', 5, ''), ('built', 50, 'signal dies'), ('best', 5, ''), ('best', 50, '')]
     """
     chosen = _sizes("depths", depths)
-    by_name = _starts(starts, seed)
+    by_name = starts_of(starts, seed)
     with torch.random.fork_rng():
         points = [
-            _point(name, depth, _diagnosed(make, depth, start, seed, inputs, targets, loss))
+            _point(name, depth, diagnose(_built(make, depth, start, seed), inputs, targets, loss=loss))
             for name, start in by_name.items()
             for depth in chosen
         ]
@@ -262,74 +227,65 @@ def check_widths(
     steps = validate.size("steps", steps)
     if steps < 1:
         raise StiefelError("steps=0 change nothing; give 1 or more.")
-    ways: Mapping[str, Optimize] = (
-        rates
-        if rates is not None
-        else {
+    if rates is None:
+        rates = {
             "param_groups": lambda model: torch.optim.Adam(param_groups(model, lr, inputs=inputs)),
             "one rate": lambda model: torch.optim.Adam(model.parameters(), lr),
         }
-    )
-    if not ways or not all(map(callable, ways.values())):
+    if not rates or not all(map(callable, rates.values())):
         raise StiefelError(f"rates={rates!r} choose nothing; give functions from a model to its optimizer, by names.")
-    begin = start if callable(start) else _named(start, seed)
+    begin = start if callable(start) else starts_of([start], seed)[start]
+
+    def changed(way: str, optimize: Optimize, size: int) -> Change:
+        model = _built(make, size, begin, seed)
+        optimizer = optimize(model)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise StiefelError(f"rates[{way!r}] returned a {type(optimizer).__name__}; it must return an optimizer.")
+        layers = [module for _, module in weight_layers(model.named_modules())]
+        if len(layers) < 2:
+            raise StiefelError(f"make({size}) returned a network of {len(layers)} layers; it must have two or more.")
+        said, losses = [], []
+        for at in range(steps + 1):
+            outputs, (first, hidden, last) = _run(model, layers, inputs)
+            value = loss_of(loss, outputs, targets)
+            if not bool(value.isfinite()):
+                raise StiefelError(f"the loss of make({size}) is {value.item()} with rates {way!r}; give a smaller lr.")
+            said.append((first, hidden, last))
+            losses.append(value.item())
+            if at < steps:
+                optimizer.zero_grad()
+                value.backward()
+                optimizer.step()
+        (first, hidden, output), after = said[0], said[-1]
+        return Change(
+            rates=way, size=size, first=float((after[0] - first).norm() / first.norm()),
+            hidden=float((after[1] - hidden).norm() / hidden.norm()),
+            output=float((after[2] - output).square().mean().sqrt()), loss=losses[-1] / losses[0],
+        )  # fmt: skip
+
     with torch.random.fork_rng(), torch.enable_grad():
-        return Widths(
-            tuple(
-                _changed(name, size, _built(make, size, begin, seed), optimize, inputs, targets, steps, loss)
-                for name, optimize in ways.items()
-                for size in sizes
-            ),
-            over,
-        )
+        found = [changed(way, optimize, size) for way, optimize in rates.items() for size in sizes]
+    return Widths(tuple(found), over)
 
 
-def _changed(
-    rates: str, size: int, model: nn.Module, optimize: Optimize, inputs: Any, targets: Any, steps: int,
-    loss: Loss | None,
-) -> Change:  # fmt: skip
-    """Train a network for some steps on one batch, and see what that changed."""
-    layers = [module for _, module in weight_layers(model.named_modules())]
-    if len(layers) < 2:
-        raise StiefelError(f"make({size}) returned a network of {len(layers)} layers; it must have two or more.")
-    optimizer = optimize(model)
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise StiefelError(f"rates[{rates!r}] returned a {type(optimizer).__name__}; it must return an optimizer.")
+def _run(model: nn.Module, layers: Sequence[nn.Module], inputs: Any) -> tuple[Any, list[torch.Tensor]]:
+    """What the model returns; what its first layer, its last but one, and itself say."""
     seen: dict[nn.Module, torch.Tensor] = {}
 
     def see(module: nn.Module, given: Any, output: Any) -> None:
         if (tensor := first_tensor(output)) is not None:
             seen.setdefault(module, tensor.detach().double())
 
-    def look() -> tuple[list[torch.Tensor], torch.Tensor]:
-        seen.clear()
-        outputs = model(*positional, **named)
-        value = loss_of(loss, outputs, targets)
-        if not bool(value.isfinite()):
-            raise StiefelError(f"the loss of make({size}) is {value.item()} with rates {rates!r}; give a smaller lr.")
-        called = [seen[layer] for layer in layers if layer in seen]
-        final = first_tensor(outputs)
-        return [called[0], called[-2], called[-1] if final is None else final.detach().double()], value
-
     positional, named = arguments(inputs)
     hooks = [layer.register_forward_hook(see) for layer in layers]
     try:
-        before, initial = look()
-        value = initial
-        for _ in range(steps):
-            optimizer.zero_grad()
-            value.backward()
-            optimizer.step()
-            after, value = look()
+        outputs = model(*positional, **named)
     finally:
         for hook in hooks:
             hook.remove()
-    first, hidden, output = (new - old for new, old in zip(after, before))
-    return Change(
-        rates=rates, size=size, first=float(first.norm() / before[0].norm()),
-        hidden=float(hidden.norm() / before[1].norm()), output=float(output.square().mean().sqrt()),
-        loss=value.item() / initial.item(),
-    )  # fmt: skip
+    called = [seen[layer] for layer in layers if layer in seen]
+    final = first_tensor(outputs)
+    return outputs, [called[0], called[-2], called[-1] if final is None else final.detach().double()]
 
 
 def _sizes(what: str, sizes: Any) -> list[int]:
@@ -339,7 +295,9 @@ def _sizes(what: str, sizes: Any) -> list[int]:
     return list(dict.fromkeys(chosen))
 
 
-def _starts(starts: Sequence[str] | Mapping[str, Start], seed: int) -> dict[str, Start]:
+def starts_of(starts: Sequence[str] | Mapping[str, Start], seed: int) -> dict[str, Start]:
+    """What starts a model, by its name."""
+
     def named(name: str) -> Start:
         recipe: Any = {"recipe": name} if name in ("best", "paper") else {"scheme": name}
         return lambda model: None if name == "built" else initialize_(model, **recipe, seed=seed)
@@ -351,25 +309,10 @@ def _starts(starts: Sequence[str] | Mapping[str, Start], seed: int) -> dict[str,
     return by_name
 
 
-def _named(name: str, seed: int) -> Start:
-    if name == "built":
-        return lambda model: None
-    if name == "best" or name == "paper":
-        return lambda model: initialize_(model, recipe=name, seed=seed)  # type: ignore[arg-type]
-    return lambda model: initialize_(model, name, seed=seed)
-
-
-def _diagnosed(
-    make: Callable[[int], nn.Module], depth: int, start: Start, seed: int, inputs: Any, targets: Any, loss: Loss | None
-) -> Diagnosis:
-    return diagnose(_built(make, depth, start, seed), inputs, targets, loss=loss)
-
-
 def _built(make: Callable[[int], nn.Module], size: int, start: Start, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     model = make(size)
-    if not isinstance(model, nn.Module):
-        raise StiefelError(f"make({size}) returned a {type(model).__name__}; it must return a torch.nn.Module.")
+    check_module(model, f"make({size})")
     start(model)
     return model
 
@@ -382,3 +325,7 @@ def _point(start: str, depth: int, found: Diagnosis) -> Point:
         gradient=first / end if first is not None and end else None,
         finding="" if found.healthy else found.findings[0].kind,
     )  # fmt: skip
+
+
+def _distinct(rows: Sequence[Any], name: str) -> str:
+    return ", ".join(dict.fromkeys(str(getattr(row, name)) for row in rows))

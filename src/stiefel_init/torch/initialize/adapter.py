@@ -18,25 +18,24 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...core import validate as _validate
 from ...core.check import tolerance
-from ...core.errors import StiefelError
+from ...core.errors import StiefelError, said
 from ...core.sample import Member
 from ...recipe.author import follows_pattern
-from ...recipe.initialize import AN_EMBEDDING, Adapter, Options, Patterns, RecipeName, initialize
-from ...recipe.layers import ZEROS, Constant, Conv, Layer, Leave, Matrices, Rule
+from ...recipe.initialize import Adapter, Options, Patterns, RecipeName, initialize
+from ...recipe.layers import AN_ADAPTER, AN_EMBEDDING, ZEROS, Constant, Conv, Layer, Leave, Matrices, Rule, no_rule
 from ...recipe.plan import Plan
 from ...recipe.roles import Roles
 from ...recipe.rules import Draw
 from ...recipe.trace import Flow, Norm, norm_of
 from ...schemes import Scheme, SchemeName, Stiefel
-from ..inputs import shapes, tensors_in
+from ..inputs import check_module, shapes, tensors_in
 from ..sampling import tensors
 from .apply import Planned, apply_plan, fill_all, materialize_, memory_device
 from .calibrate import calibrate_, check, restored_on_failure
-from .examples import examples
 from .layers import EMBEDDINGS, RULED_BY_SHAPE, held_by, is_normalization, rule
 from .parameters import TorchRef, is_uninitialized, modules_of, parameters_of
 from .sharded import check_placements, is_sharded, reshard
-from .trace import read, watch
+from .trace import examples, read, watch
 from .wrappers import common_seed, finish_first, fresh_seed, refuse_scripted, unwrapped
 
 
@@ -100,8 +99,7 @@ def initialize_(
     2.weight   (10, 64)   centred 10×64 × 0.577      rows         head: makes the output (torch.fx)
     2.bias     (10,)      offsets 0.0722 10×1        —            set the units apart
     """
-    if not isinstance(model, nn.Module):
-        raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
+    check_module(model)
     options = Options.of(
         scheme, recipe, conv=conv, inputs=inputs, stem=stem, head=head, skip=skip, dry_run=dry_run, member=member,
         spread=spread,
@@ -131,8 +129,6 @@ class TorchAdapter(Adapter[TorchRef]):
     @cached_property
     def _tables(self) -> dict[Hashable, TorchRef]:
         """The weights of embeddings, which are embeddings whichever of their names comes first."""
-        if not any(issubclass(kind, EMBEDDINGS) for kind in {type(module) for _, module in self.modules}):
-            return {}
         return {ref.key: ref for ref in self.parameters if isinstance(ref.module, EMBEDDINGS)}
 
     @cached_property
@@ -216,12 +212,11 @@ class TorchAdapter(Adapter[TorchRef]):
         """Found out once for all that look alike, since deep models repeat themselves."""
         owner = self._tables.get(parameter.key, parameter)
         look = None if zero or owner is not parameter else _look(parameter)
-        known = self._alike.get(look)
-        if known is None:
-            known = _rule(parameter, owner, options, zero=zero)
-            if look is not None:
-                self._alike[look] = known
-        return known
+        if look is None:
+            return _rule(parameter, owner, options, zero=zero)
+        if look not in self._alike:
+            self._alike[look] = _rule(parameter, owner, options, zero=zero)
+        return self._alike[look]
 
     def write(self, planned: Planned, options: Options, roles: Roles) -> None:
         scheme, inputs = options.scheme, options.inputs
@@ -288,18 +283,23 @@ def _rule(ref: TorchRef, owner: TorchRef, options: Options, *, zero: bool) -> Ru
             f"use torch.nn.utils.parametrizations instead, or pass skip={name.removesuffix(leaf) + computed + '_*'!r}."
         )
     if "lora_" in name and any(word.startswith("lora_") for word in name.split(".")):
-        return Leave("a LoRA adapter")
+        return AN_ADAPTER
     chosen = ZEROS if zero else rule(module, leaf, ref.shape, conv, entrywise=scheme.entrywise)
     if isinstance(chosen, Leave) and chosen.reason == AN_EMBEDDING.reason and scheme.embeds:
         chosen = chosen.otherwise
     if chosen is None and is_normalization(module):
         return Leave("a normalization")
     if chosen is None:
-        return Leave(f"no rule for parameters of {type(module).__name__}")
+        return no_rule(module)
     if isinstance(chosen, Leave):
         return chosen
-    if not usual:
-        _check_kind(name, tensor)
+    if is_sharded(tensor):
+        check_placements(name, tensor)
+    elif not usual and is_traceable_wrapper_subclass(tensor):
+        raise StiefelError(
+            f"{name} is a {type(tensor).__name__}, not a plain tensor; initialize the model before converting it, or "
+            f"pass skip={name!r}."
+        )
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         raise StiefelError(
             f"{name} was made under torch.inference_mode and cannot be changed outside; make the model outside, or "
@@ -320,17 +320,6 @@ def _rule(ref: TorchRef, owner: TorchRef, options: Options, *, zero: bool) -> Ru
     return chosen
 
 
-def _check_kind(name: str, tensor: Tensor) -> None:
-    """Refuse a tensor that does not hold its values as others do."""
-    if is_sharded(tensor):
-        check_placements(name, tensor)
-    elif is_traceable_wrapper_subclass(tensor):
-        raise StiefelError(
-            f"{name} is a {type(tensor).__name__}, not a plain tensor; initialize the model before converting it, or "
-            f"pass skip={name!r}."
-        )
-
-
 def _check_parametrization(ref: TorchRef, chosen: Matrices | Constant, scheme: Scheme) -> None:
     """Refuse a parametrization that does not give back what is assigned to it, tried on a copy of it."""
     assert ref.parametrization is not None
@@ -348,7 +337,7 @@ def _check_parametrization(ref: TorchRef, chosen: Matrices | Constant, scheme: S
             )
             trouble = "" if same else "does not give back what is assigned"
         except Exception as error:  # whatever the user's right_inverse raises
-            trouble = f"cannot be assigned to ({str(error).splitlines()[0].rstrip('.')})"
+            trouble = f"cannot be assigned to ({said(error)})"
     if trouble:
         raise StiefelError(
             f"{ref.name} has a parametrization ({kinds}) that {trouble}; initialize the model before it is "

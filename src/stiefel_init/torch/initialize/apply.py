@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...core.errors import StiefelError
+from ...core.errors import StiefelError, said
 from ...recipe.layers import Constant
 from ...recipe.rules import Draw
 from .draw import Batch, fill
@@ -74,14 +74,10 @@ def _assign(values: list[tuple[TorchRef, Tensor]]) -> None:
         except Exception as error:  # whatever the user's right_inverse raises
             for tensor, old in before:
                 tensor.copy_(old)
-            why = (str(error).splitlines() or [""])[0].rstrip(".")
             raise StiefelError(
-                f"{ref.name} could not be assigned to its parametrization ({why}); the model is unchanged. "
+                f"{ref.name} could not be assigned to its parametrization ({said(error)}); the model is unchanged. "
                 f"Initialize it before it is parametrized, or pass skip={ref.name!r}."
             ) from None
-
-
-_RUNNING = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def memory_device(
@@ -113,8 +109,9 @@ def memory_device(
                 "with model.to(...)."
             )
         return None
+    running = ("running_mean", "running_var", "num_batches_tracked")
     for full, name, module in buffers:
-        if not (isinstance(module, nn.modules.batchnorm._NormBase) and name in _RUNNING):
+        if not (isinstance(module, nn.modules.batchnorm._NormBase) and name in running):
             raise StiefelError(
                 f"{full} is a buffer of {type(module).__name__} on the meta device and has no values; give it some on "
                 "a real device first."
@@ -128,8 +125,7 @@ def _canonical(device: torch.device | str) -> torch.device:
     try:
         named = torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, TypeError) as error:
-        why = str(error).splitlines()[0].rstrip(".")
-        raise StiefelError(f"device={str(device)!r} cannot be used ({why}); name one that is there.") from None
+        raise StiefelError(f"device={str(device)!r} cannot be used ({said(error)}); name one that is there.") from None
     if named.type == "meta":
         raise StiefelError("the meta device holds no values; name a real one to initialize on, as in device='cpu'.")
     return named

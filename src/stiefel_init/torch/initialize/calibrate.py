@@ -15,23 +15,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ...core.errors import StiefelError
+from ...core.errors import StiefelError, said
 from ...schemes import MetaInit, Scheme
 from ..inputs import arguments, plain, tensors_in
 from ..sampling.tensors import WORKING
 from .layers import TailoredReLU
 from .parameters import TorchRef
-from .sharded import is_sharded, local
+from .sharded import is_sharded, local, whole
 from .trace import runs_undisturbed, undisturbed
 from .wrappers import unwrapped
 
 
 def check(model: nn.Module, scheme: Scheme, parameters: Iterable[TorchRef], inputs: Any) -> None:
-    """Refuse what the scheme cannot start, before anything is changed.
-
-    Raises:
-        StiefelError: without a batch where one is needed, for parametrized weights, or without the right activation.
-    """
+    """Refuse what the scheme cannot start: no batch where one is needed, parametrized weights, another activation."""
     name = str(scheme)
     if scheme.activations == ("tat",) and not any(isinstance(module, TailoredReLU) for module in model.modules()):
         raise StiefelError(
@@ -48,9 +44,11 @@ def check(model: nn.Module, scheme: Scheme, parameters: Iterable[TorchRef], inpu
                 f"{ref.name} is parametrized, and scheme={name!r} would have to scale it; initialize the model "
                 "before it is parametrized."
             )
-        tensor = ref.tensor
-        if scheme.calibrates == "quotient" and (is_sharded(tensor) or tensor.dtype not in WORKING):
-            trouble = "is sharded" if is_sharded(tensor) else f"has dtype {str(tensor.dtype).removeprefix('torch.')}"
+        dtype = str(ref.tensor.dtype).removeprefix("torch.")
+        trouble = (
+            "is sharded" if is_sharded(ref.tensor) else "" if ref.tensor.dtype in WORKING else f"has dtype {dtype}"
+        )
+        if scheme.calibrates == "quotient" and trouble:
             raise StiefelError(
                 f"{ref.name} {trouble}, and scheme={name!r} differentiates the whole model three times; "
                 "initialize it before, in float32 or float64."
@@ -60,11 +58,7 @@ def check(model: nn.Module, scheme: Scheme, parameters: Iterable[TorchRef], inpu
 def calibrate_(
     model: nn.Module, scheme: Scheme, drawn: list[TorchRef], inputs: Any, stems: Collection[str], seed: int | None
 ) -> None:
-    """Scale freshly drawn weights by what the batch measures.
-
-    Raises:
-        StiefelError: if the model does not run on the batch, or a layer's outputs do not vary.
-    """
+    """Scale freshly drawn weights by what the batch measures."""
     if isinstance(scheme, MetaInit):
         held = [ref for ref in drawn if len(ref.shape) > 1]
         tensors = {id(tensor): tensor for ref in held if (tensor := ref.module._parameters[ref.leaf]) is not None}
@@ -78,9 +72,7 @@ def calibrate_(
     else:
         factors = _deviations(unwrapped(model), inputs, weights)
     for key, factor in factors.items():
-        ref = weights[key]
-        weight: Any = ref.module._parameters[ref.leaf]
-        (local(weight) if is_sharded(weight) else weight.detach()).mul_(1 / factor)
+        local(weights[key].module._parameters[weights[key].leaf]).mul_(1 / factor)
 
 
 def _is_weight(ref: TorchRef) -> bool:
@@ -106,8 +98,7 @@ def _deviations(model: nn.Module, inputs: Any, weights: dict[int, TorchRef]) -> 
     def measure(module: nn.Module, _: Any, out: Tensor) -> Tensor:
         key = id(module)
         if key not in sizes:
-            whole = out.full_tensor() if is_sharded(out) else out  # type: ignore[attr-defined]
-            size = float(whole.double().std(correction=0))
+            size = float(whole(out).double().std(correction=0))
             if not 0 < size < math.inf:
                 raise StiefelError(
                     f"the outputs of {weights[key].name} have deviation {size:g} on the batch; give more "
@@ -116,72 +107,42 @@ def _deviations(model: nn.Module, inputs: Any, weights: dict[int, TorchRef]) -> 
             sizes[key] = size
         return out / sizes[key]
 
-    with _hooked([ref.module for ref in weights.values()], measure):
-        runs_undisturbed(model, inputs)
-    return sizes
-
-
-@contextmanager
-def _hooked(modules: list[nn.Module], hook: Any) -> Iterator[None]:
-    handles = [module.register_forward_hook(hook) for module in modules]
+    handles = [ref.module.register_forward_hook(measure) for ref in weights.values()]
     try:
-        yield
+        runs_undisturbed(model, inputs)
     finally:
         for handle in handles:
             handle.remove()
+    return sizes
 
 
 @contextmanager
 def restored_on_failure(parameters: Sequence[TorchRef]) -> Iterator[None]:
     """Put the parameters' values back if something goes wrong."""
     tensors = [tensor for ref in parameters if (tensor := ref.module._parameters.get(ref.leaf)) is not None]
-    before = [
-        (tensor, (local(tensor) if is_sharded(tensor) else tensor.detach()).clone())
-        for tensor in tensors
-        if not tensor.is_meta
-    ]
+    before = [(tensor, local(tensor).clone()) for tensor in tensors if not tensor.is_meta]
     try:
         yield
     except BaseException:
         for tensor, old in before:
-            (local(tensor) if is_sharded(tensor) else tensor.detach()).copy_(old)
+            local(tensor).copy_(old)
         raise
 
 
 def gradient_quotient(loss: Tensor, parameters: Sequence[Tensor], epsilon: float) -> Tensor:
-    """E |(g - Hg)/(g + ε sign g) - 1| over all entries of the parameters, g their gradient and H the Hessian.
-
-    Args:
-        loss: With a graph.
-        parameters: What it is differentiated by.
-        epsilon: Keeps the denominator from zero; sign 0 = 1.
-
-    Returns:
-        A number with a graph.
-    """
+    """E |(g - Hg)/(g + ε sign g) - 1| over all entries of the parameters, g their gradient and H the Hessian."""
     gradients = torch.autograd.grad(loss, parameters, create_graph=True, materialize_grads=True)
     half = torch.stack([gradient.square().sum() for gradient in gradients]).sum() / 2
     products = torch.autograd.grad(half, parameters, create_graph=True, materialize_grads=True)
     total = loss.new_zeros(())
     for g, hg in zip(gradients, products):
-        sign = torch.where(g >= 0, 1.0, -1.0)
+        sign = torch.where(g >= 0, 1.0, -1.0)  # 1 for 0, so that nothing is divided by 0
         total = total + ((g - hg) / (g + epsilon * sign) - 1).abs().sum()
     return total / sum(parameter.numel() for parameter in parameters)
 
 
 def descend_(model: nn.Module, scheme: MetaInit, weights: list[Tensor], inputs: Any, seed: int | None) -> None:
-    """Set the norms of the weights.
-
-    Args:
-        model: In evaluation mode meanwhile.
-        scheme: How far to go.
-        weights: Those of its parameters whose norms are to be set.
-        inputs: What the model is called with.
-        seed: Of the targets; None for torch's global generator.
-
-    Raises:
-        StiefelError: if the model does not run, returns no numbers or cannot be differentiated three times.
-    """
+    """Set the norms of the weights; the seed is that of the targets, None for torch's global generator."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     moved = [0.0] * len(weights)
@@ -195,10 +156,9 @@ def descend_(model: nn.Module, scheme: MetaInit, weights: list[Tensor], inputs: 
         except StiefelError:
             raise
         except Exception as error:  # whatever the user's forward raises, or a function without such derivatives
-            why = (str(error).splitlines() or [""])[0].rstrip(".")
             raise StiefelError(
                 f"scheme={str(scheme)!r} needs the model's third derivatives on the inputs, and they fail "
-                f"({type(error).__name__}: {why}); use another scheme, such as 'lsuv'."
+                f"({type(error).__name__}: {said(error)}); use another scheme, such as 'lsuv'."
             ) from None
         if not math.isfinite(quotient.item()):
             raise StiefelError(

@@ -5,17 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
 
-from ...recipe.layers import ONES, ZEROS, Constant, Conv, Layer, Leave, Matrices, Rule, Shape, matrices_of
+from ...recipe.layers import (
+    A_SLOPE,
+    AN_EMBEDDING,
+    ONES,
+    ZEROS,
+    Constant,
+    Conv,
+    Held,
+    Layer,
+    Matrices,
+    Rule,
+    Shape,
+    matrices_of,
+)
 from ...theory import tailored_slope
 from ...theory.tailored import tailored_scale
 
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
-Held = Layer | Constant | Leave | None
 
 
 def rule(module: nn.Module, name: str, shape: Shape, conv: Conv, *, entrywise: bool = False) -> Rule | None:
@@ -24,14 +37,14 @@ def rule(module: nn.Module, name: str, shape: Shape, conv: Conv, *, entrywise: b
     return matrices_of(held, shape, conv, entrywise=entrywise) if isinstance(held, Layer) else held
 
 
-def held_by(module: nn.Module, name: str, shape: Shape) -> Held:
+def held_by(module: nn.Module, name: str, shape: Shape) -> Held | None:
     """What the module's own parameter `name` holds: of a weight, the layer; None where that is not known here."""
     kind = _kind(type(module))  # type: ignore[arg-type]
     return None if kind is None else kind(module, name, shape)
 
 
 @lru_cache
-def _kind(kind: type[nn.Module]) -> Callable[[nn.Module, str, Shape], Held] | None:
+def _kind(kind: type[nn.Module]) -> Callable[[nn.Module, str, Shape], Held | None] | None:
     known = next((held for kinds, held in _KINDS if issubclass(kind, kinds)), None)
     return _conv1d if known is None and kind.__name__ == "Conv1D" else known
 
@@ -39,39 +52,36 @@ def _kind(kind: type[nn.Module]) -> Callable[[nn.Module, str, Shape], Held] | No
 _LINEAR, _MEMBERS = Layer(), Layer("members")
 
 
-def _linear(module: nn.Module, name: str, shape: Shape) -> Held:
-    return _LINEAR if name == "weight" and len(shape) > 1 else ZEROS if name == "bias" else None
+def _usual(name: str, weight: Held | None) -> Held | None:
+    """Of a layer with one weight, and perhaps a bias."""
+    return weight if name == "weight" else ZEROS if name == "bias" else None
 
 
-def _bilinear(module: nn.Module, name: str, shape: Shape) -> Held:
-    """W acts on the products x₁ᵢx₂ⱼ, so its matrix is out × in₁·in₂."""
-    return _MEMBERS if name == "weight" else ZEROS if name == "bias" else None
+def _linear(module: nn.Module, name: str, shape: Shape) -> Held | None:
+    """Of a bilinear layer, W acts on the products x₁ᵢx₂ⱼ, so its matrix is out × in₁·in₂."""
+    weight = _MEMBERS if isinstance(module, nn.Bilinear) else _LINEAR if len(shape) > 1 else None
+    return _usual(name, weight)
 
 
-def _conv1d(module: nn.Module, name: str, shape: Shape) -> Held:
+def _conv1d(module: nn.Module, name: str, shape: Shape) -> Held | None:
     """The linear layer of GPT-2 in the package transformers, which stores its weight as in × out."""
     if not hasattr(module, "nf"):
         return None
-    return Layer(transposed=True) if name == "weight" else ZEROS if name == "bias" else None
+    return _usual(name, Layer(transposed=True))
 
 
-def _convolution(module: nn.Module, name: str, shape: Shape) -> Held:
+def _convolution(module: nn.Module, name: str, shape: Shape) -> Held | None:
     assert isinstance(module, nn.modules.conv._ConvNd)
-    if name != "weight":
-        return ZEROS if name == "bias" else None
     stride, dilation = tuple(module.stride), tuple(module.dilation)
-    return Layer("convolution", module.groups, stride, dilation, module.transposed)
+    return _usual(name, Layer("convolution", module.groups, stride, dilation, module.transposed))
 
 
-def _attention(module: nn.Module, name: str, shape: Shape) -> Held:
-    if name == "in_proj_bias":
-        return ZEROS
-    if name.endswith("_proj_weight"):
-        return Layer("members", 3) if name == "in_proj_weight" else _MEMBERS
-    return None
+def _attention(module: nn.Module, name: str, shape: Shape) -> Held | None:
+    projection = Layer("members", 3) if name == "in_proj_weight" else _MEMBERS
+    return ZEROS if name == "in_proj_bias" else projection if name.endswith("_proj_weight") else None
 
 
-def _recurrent(module: nn.Module, name: str, shape: Shape) -> Held:
+def _recurrent(module: nn.Module, name: str, shape: Shape) -> Held | None:
     """A matrix for each gate; of `weight_hr`, the LSTM's projection, the whole."""
     assert isinstance(module, nn.RNNBase | nn.RNNCellBase)
     if not name.startswith("weight_"):
@@ -83,19 +93,19 @@ def _recurrent(module: nn.Module, name: str, shape: Shape) -> Held:
     return Layer("gates" if reads and isinstance(module, nn.LSTM | nn.LSTMCell) else "members", gates)
 
 
-def _norm(module: nn.Module, name: str, shape: Shape) -> Held:
+def _norm(module: nn.Module, name: str, shape: Shape) -> Held | None:
     return {"weight": ONES, "bias": ZEROS}.get(name)
 
 
-def _embedding(module: nn.Module, name: str, shape: Shape) -> Held:
+def _embedding(module: nn.Module, name: str, shape: Shape) -> Held | None:
     assert isinstance(module, EMBEDDINGS)
     fresh = Matrices(1, shape[0], math.prod(shape[1:]), zero_row=module.padding_idx)
-    return Leave("an embedding", fresh) if name == "weight" else None
+    return replace(AN_EMBEDDING, otherwise=fresh) if name == "weight" else None
 
 
-def _slope(module: nn.Module, name: str, shape: Shape) -> Held:
+def _slope(module: nn.Module, name: str, shape: Shape) -> Held | None:
     assert isinstance(module, nn.PReLU)
-    return Leave("the slope of PReLU", Constant(module.init)) if name == "weight" else None
+    return replace(A_SLOPE, otherwise=Constant(module.init)) if name == "weight" else None
 
 
 _NORMS = nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm
@@ -121,9 +131,8 @@ def is_normalization(module: nn.Module) -> bool:
     return False
 
 
-_KINDS: tuple[tuple[tuple[type[nn.Module], ...], Callable[[nn.Module, str, Shape], Held]], ...] = (
-    ((nn.Linear,), _linear),
-    ((nn.Bilinear,), _bilinear),
+_KINDS: tuple[tuple[tuple[type[nn.Module], ...], Callable[[nn.Module, str, Shape], Held | None]], ...] = (
+    ((nn.Linear, nn.Bilinear), _linear),
     ((nn.modules.conv._ConvNd,), _convolution),
     (_NORMS, _norm),
     ((nn.MultiheadAttention,), _attention),

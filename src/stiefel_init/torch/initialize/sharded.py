@@ -170,8 +170,13 @@ def _broadcast(mesh: DeviceMesh, owner: int, tensor: Tensor) -> None:
 
 
 def local(tensor: Any) -> Tensor:
-    """This rank's shard, to be written to."""
-    return tensor.detach().to_local()
+    """The tensor, to be written to; of a DTensor, this rank's shard."""
+    return tensor.detach().to_local() if is_sharded(tensor) else tensor.detach()
+
+
+def whole(tensor: Any) -> Tensor:
+    """The tensor, detached; a DTensor gathered."""
+    return tensor.detach().full_tensor() if is_sharded(tensor) else tensor.detach()
 
 
 def _box(tensor: Any) -> Box:

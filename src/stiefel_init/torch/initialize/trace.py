@@ -1,7 +1,8 @@
 """The flow of a model in PyTorch.
 
 Two ways lead to it. With example inputs the model is run once and every torch function on the way is watched; without,
-`torch.fx` reads the model's forward. Both tell a `Flow` of one call after the other.
+`torch.fx` reads the model's forward; where it cannot, `examples` are guesses at inputs. Both tell a `Flow` of one call
+after the other.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ...core.errors import StiefelError
-from ...recipe.trace import INPUT, LAYERS, Flow, Signal, join
+from ...core.errors import StiefelError, said
+from ...recipe.trace import INPUT, LAYERS, SIDES, Flow, Signal, does_not_run, join, not_finite
 from ..inputs import arguments, plain, shapes, tensors_in
 from .layers import is_normalization
 
@@ -35,17 +36,18 @@ _TRANSPOSES: dict[Any, str] = {getattr(Tensor, name).__get__: name for name in (
 _FACTS = frozenset({"shape", "size", "dim", "ndim", "dtype", "device", "numel"})  # known of a tensor, but no signal
 
 
-def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str] | None = None) -> Flow | None:
+def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str]) -> Flow | None:
     """The flow through the model's forward as `torch.fx` reads it; None if it cannot.
 
-    Args:
-        model: Any module.
-        weights: The names of the weights by the identity of their parameters.
-        gains: Likewise, those of parameters that signals may be multiplied by.
+    `weights` are the names of the weights by the identity of their parameters, `gains` those of parameters that signals
+    may be multiplied by.
     """
-    gains = gains or {}
     if (chain := _chain(model)) is not None:
-        return _along(chain, weights)
+        flow = Flow()
+        flow.returned = [Signal(frozenset({INPUT}))]
+        for module in chain:
+            flow.returned = [_through(flow, module, flow.returned[0], weights, {})]  # a chain has no branches
+        return flow
     from torch.fx import Tracer
 
     class Reader(Tracer):
@@ -94,13 +96,9 @@ def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str] 
                     altered.add(node)
             elif name not in _FACTS and not (name == "getattr" and node.args[1] in _FACTS):
                 name = str(node.args[1]) if name == "getattr" else name
-                turns = _swaps_axes(name, node.args[1:])
-                name = _meaning(name, node.args, node.kwargs)
-                factor = _factor(name, [_number(each, model) for each in node.args])
+                numbers = [_number(each, model) for each in node.args]
                 flow.altered |= {each for other in altered.intersection(node.all_input_nodes) for each in held[other]}
-                signals[node] = flow.call(
-                    name, inputs, sort.weights(using), turns=turns, gains=sort.gains(using), factor=factor
-                )
+                signals[node] = sort.tell(flow, name, inputs, using, node.args, node.kwargs, numbers)
         elif node.op == "output":
             flow.returned = inputs
     return flow
@@ -116,11 +114,15 @@ class _Sorter:
     def names(self, tensor: Any) -> tuple[str, ...]:
         return (name,) if (name := self._both.get(id(tensor))) is not None else ()
 
-    def weights(self, using: Iterable[str]) -> list[str]:
-        return [name for name in dict.fromkeys(using) if name in self._weights]
-
-    def gains(self, using: Iterable[str]) -> list[str]:
-        return [name for name in dict.fromkeys(using) if name in self._gains]
+    def tell(
+        self, flow: Flow, name: str, signals: list[Signal], using: Iterable[str], args: Sequence[Any],
+        options: Mapping[str, Any], numbers: Sequence[Any], rank: int | None = None,
+    ) -> Signal | None:  # fmt: skip
+        """Tell a flow of a function that is called on signals, `using` parameters of these names."""
+        turns, used = _swaps_axes(name, args[1:], rank), dict.fromkeys(using)
+        name = _meaning(name, args, options)
+        weights, gains = ([each for each in used if each in known] for known in (self._weights, self._gains))
+        return flow.call(name, signals, weights, turns=turns, gains=gains, factor=_factor(name, numbers))
 
     def alters(self, function: str) -> bool:
         """Whether a tensor that a function makes of weights holds other values than they do."""
@@ -176,25 +178,12 @@ def _chain(model: nn.Module) -> list[nn.Module] | None:
         return None
     chain: list[nn.Module] = []
     for module in model:
-        if type(module) is nn.Sequential:
-            inner = _chain(module)
-            if inner is None:
-                return None
-            chain += inner
-        elif type(module).__module__.startswith("torch.nn.modules"):
-            chain.append(module)
-        else:
+        inner = [module] if type(module).__module__.startswith("torch.nn.modules") else None
+        inner = _chain(module) if type(module) is nn.Sequential else inner
+        if inner is None:
             return None
+        chain += inner
     return chain
-
-
-def _along(chain: list[nn.Module], weights: Mapping[int, str]) -> Flow:
-    """The flow through a chain of modules."""
-    flow, signal = Flow(), Signal(frozenset({INPUT}))
-    for module in chain:
-        signal = _through(flow, module, signal, weights, {})  # a chain has no branches
-    flow.returned = [signal]
-    return flow
 
 
 def _through(
@@ -250,19 +239,13 @@ def normalization_of(module: nn.Module) -> str:
     return "batch_norm" if "batchnorm" in type(module).__name__.lower() else "layer_norm"
 
 
-def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str], gains: Mapping[int, str] | None = None) -> Flow:
-    """The flow through the model as it runs on example inputs, once; the model is as before afterwards.
-
-    Args:
-        model: Any module.
-        inputs: What it is called with: a tensor, a tuple of arguments or a mapping of keywords.
-        weights: The names of the weights by the identity of their parameters.
-        gains: Likewise, those of parameters that signals may be multiplied by.
+def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str], gains: Mapping[int, str]) -> Flow:
+    """The flow through the model as it runs on example inputs, once; names as for `read`.
 
     Raises:
         StiefelError: if the model's forward raises.
     """
-    watcher = _Watcher(weights, gains or {})
+    watcher = _Watcher(weights, gains)
     for tensor in tensors_in(inputs):
         watcher.signals[tensor] = Signal(frozenset({INPUT}))
     foreign = [module for module in model.modules() if not type(module).__module__.startswith("torch.")]
@@ -285,9 +268,8 @@ def runs_undisturbed(model: nn.Module, inputs: Any, watcher: AbstractContextMana
         StiefelError: if the inputs are not finite, or the model's forward raises.
     """
     args, options = arguments(inputs)
-    for tensor in tensors_in((args, options)):
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise StiefelError(f"inputs={shapes(inputs)} have entries that are not finite; give examples without.")
+    if any(tensor.is_floating_point() and not bool(tensor.isfinite().all()) for tensor in tensors_in((args, options))):
+        raise not_finite(shapes(inputs))
     with undisturbed(model), torch.no_grad():
         try:
             with watcher or nullcontext():
@@ -295,11 +277,8 @@ def runs_undisturbed(model: nn.Module, inputs: Any, watcher: AbstractContextMana
         except StiefelError:
             raise
         except Exception as error:  # whatever the user's forward raises
-            why = (str(error).splitlines() or [""])[0].rstrip(".")
-            raise StiefelError(
-                f"the model does not run on inputs={shapes(inputs)} ({type(error).__name__}: {why}); give what its "
-                "forward takes: a tensor, a tuple of arguments or a dict of keywords."
-            ) from None
+            give = "what its forward takes: a tensor, a tuple of arguments or a dict of keywords"
+            raise does_not_run(shapes(inputs), f"{type(error).__name__}: {said(error)}", give) from None
 
 
 class _Watcher(TorchFunctionMode):
@@ -325,11 +304,9 @@ class _Watcher(TorchFunctionMode):
         made = list(tensors_in(result))
         if signals and made:
             name = str(_TRANSPOSES.get(func) or getattr(func, "__name__", ""))
-            turns = _swaps_axes(name, args[1:], given[0].ndim)
-            name, scales = _meaning(name, args, kwargs or {}), self.sort.gains(using)
-            factor = _factor(name, [_number(each) for each in args])
+            numbers = [_number(each) for each in args]
             self.flow.altered |= {each for x in given if x in self.altered for each in self._names(x)}
-            signal = self.flow.call(name, signals, self.sort.weights(using), turns=turns, gains=scales, factor=factor)
+            signal = self.sort.tell(self.flow, name, signals, using, args, kwargs or {}, numbers, given[0].ndim)
             for tensor in made:
                 self.signals[tensor] = signal
         elif using:
@@ -371,3 +348,44 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             module.training = mode
         for buffer, value in buffers:
             buffer.copy_(value)
+
+
+_LENGTH = 8  # of a sequence
+
+
+def examples(model: nn.Module) -> Iterator[Any]:
+    """Inputs that the model may take: its own of the package transformers, and what suits its first layer."""
+    tensor = next(model.parameters(), None)
+    if tensor is None:
+        return
+    with torch.device(tensor.device):
+        own = getattr(model, "dummy_inputs", None)
+        if isinstance(own, Mapping) and all(isinstance(each, Tensor) for each in own.values()):
+            given = {name: each.to(tensor.device) for name, each in own.items()}
+            yield given
+            if "input_ids" in given:
+                yield {**given, "decoder_input_ids": given["input_ids"]}
+        named = inspect.signature(model.forward).parameters.values()
+        needed = [each.name for each in named if each.default is each.empty and each.kind not in (2, 4)]
+        main = getattr(model, "main_input_name", needed[0] if needed else None)
+        if len(needed) > 1 or not isinstance(main, str):
+            return
+        for example in _of_layers(model):
+            yield {main: example} if any(each.name == main for each in named) else example
+
+
+def _of_layers(model: nn.Module) -> Iterator[Tensor]:
+    for module in model.modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            yield (torch.arange(2 * _LENGTH) % module.num_embeddings).view(2, _LENGTH)
+        elif isinstance(module, nn.Linear):
+            yield from (torch.ones(2, module.in_features), torch.ones(2, _LENGTH, module.in_features))
+        elif isinstance(module, nn.RNNBase):
+            yield torch.ones(2, _LENGTH, module.input_size)
+        elif isinstance(module, nn.modules.conv._ConvNd):
+            config = getattr(model, "config", None)
+            sides = [side] if isinstance(side := getattr(config, "image_size", None), int) else SIDES
+            yield from (torch.ones(2, module.in_channels, *(size,) * len(module.kernel_size)) for size in sides)
+        else:
+            continue
+        return

@@ -29,9 +29,8 @@ RESHAPES = frozenset([
 ])  # fmt: skip
 PASS_ON = frozenset([
     "batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "local_response_norm", "dropout",
-    "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "max_pool1d", "max_pool2d",
-    "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "boolean_dispatch",
+    "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "boolean_dispatch",
+    *(f"{kind}_pool{axes}d" for kind in ("max", "avg", "adaptive_max", "adaptive_avg") for axes in (1, 2, 3)),
 ])  # fmt: skip
 _CLAMPS = ("clamp", "clamp_min", "hardtanh")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -60,28 +61,15 @@ def of_depths(points: Sequence[Any]) -> Figure:
         "distinct": "distinct units", "gradient": "gradient, first / last layer",
     }  # fmt: skip
     with mpl.rc_context(_STYLE):
-        figure, panels = _panels(titles, points, 3.6)
-        for name, axis in panels.items():
-            shown = []
-            for at, start in enumerate(dict.fromkeys(point.start for point in points)):
-                rows = sorted((point for point in points if point.start == start), key=lambda point: point.depth)
-                at_depths, values = np.array([point.depth for point in rows]), _values(rows, name)
-                color = _COLORS[at % len(_COLORS)]
-                axis.plot(at_depths, values, "o-", color=color, label=start, markersize=4, linewidth=1.3)
-                sick = np.array([bool(point.finding) for point in rows])
-                axis.plot(at_depths[sick], values[sick], "x", **_SICK)
-                gone = at_depths[sick & np.isnan(values)]  # nothing is left to draw: at the lower edge
-                if len(gone):
-                    edge = np.full(len(gone), 0.03)
-                    (marks,) = axis.plot(gone, edge, "x", transform=axis.get_xaxis_transform(), **_SICK)
-                    marks.set_in_layout(False)
-                shown.append(values)
-            _set_scale(axis, name, shown)
-            axis.set_xscale("log")
-            axis.set_xlabel("depth")
-            depths = sorted({point.depth for point in points})
-            axis.set_xticks(depths, [f"{depth:,}" for depth in depths])
-            axis.minorticks_off()
+        figure, lines = _over_sizes(points, titles, "start", "depth", "depth")
+        for axis, rows, values in lines:
+            at, sick = np.array([row.depth for row in rows]), np.array([bool(row.finding) for row in rows])
+            axis.plot(at[sick], values[sick], "x", **_SICK)
+            gone = at[sick & np.isnan(values)]  # nothing is left to draw: at the lower edge
+            if len(gone):
+                edge = np.full(len(gone), 0.03)
+                (marks,) = axis.plot(gone, edge, "x", transform=axis.get_xaxis_transform(), **_SICK)
+                marks.set_in_layout(False)
         figure.axes[0].plot([], [], "x", label="called sick", **_SICK)
         _legend(figure)
     return figure
@@ -94,22 +82,32 @@ def of_widths(changes: Sequence[Any], over: str) -> Figure:
         "output": "change of the output", "loss": "loss after over before",
     }  # fmt: skip
     with mpl.rc_context(_STYLE):
-        figure, panels = _panels(titles, changes, 3.6)
-        for name, axis in panels.items():
-            shown = []
-            for at, rates in enumerate(dict.fromkeys(change.rates for change in changes)):
-                rows = sorted((change for change in changes if change.rates == rates), key=lambda change: change.size)
-                values = _values(rows, name)
-                axis.plot([row.size for row in rows], values, "o-", color=_COLORS[at % len(_COLORS)], label=rates)
-                shown.append(values)
-            _set_scale(axis, name, shown)
-            axis.set_xscale("log")
-            axis.set_xlabel(over)
-            sizes = sorted({change.size for change in changes})
-            axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
-            axis.minorticks_off()
+        figure, _ = _over_sizes(changes, titles, "rates", "size", over)
         _legend(figure)
     return figure
+
+
+def _over_sizes(
+    rows: Sequence[Any], titles: Mapping[str, str], line: str, size: str, label: str
+) -> tuple[Figure, list[tuple[Axes, list[Any], np.ndarray]]]:
+    """Panels over the sizes of networks; and of each line its axis, rows and values."""
+    figure, panels = _panels(titles, rows, 3.6)
+    sizes = sorted({getattr(row, size) for row in rows})
+    drawn = []
+    for name, axis in panels.items():
+        for color, each in zip(itertools.cycle(_COLORS), dict.fromkeys(getattr(row, line) for row in rows)):
+            own = [row for row in rows if getattr(row, line) == each]
+            own.sort(key=lambda row: getattr(row, size))
+            values = _values(own, name)
+            at = [getattr(row, size) for row in own]
+            axis.plot(at, values, "o-", color=color, label=each, markersize=4, linewidth=1.3)
+            drawn.append((axis, own, values))
+        _set_scale(axis, name, [values for on, _, values in drawn if on is axis])
+        axis.set_xscale("log")
+        axis.set_xlabel(label)
+        axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axis.minorticks_off()
+    return figure, drawn
 
 
 def of_training(history: Any, events: Iterable[Event], titles: Mapping[str, str], linear: frozenset[str]) -> Figure:

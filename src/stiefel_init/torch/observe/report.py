@@ -1,13 +1,44 @@
-"""How `diagnose` and `watch` print: sentences, and a table in which layers that are alike are one line."""
+"""How `diagnose` and `watch` print: sentences, and a table in which layers that are alike are one line; `Rows`."""
 
 from __future__ import annotations
 
 import html
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ...core.text import WIDTH, columns, folded
+from . import frame
+
+
+class Rows:
+    """Mixed into results that are tables: their first field holds the rows."""
+
+    @property
+    def _rows(self) -> tuple[Any, ...]:
+        return tuple(next(iter(vars(self).values())))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows as dicts.
+
+        Returns:
+            One dict for each row, with its fields.
+        """
+        return [asdict(row) for row in self._rows]
+
+    @property
+    def table(self) -> Any:
+        """The rows as a pandas DataFrame; where pandas is not installed, `records()`."""
+        return frame(self.records())
+
+    def _printed(self, records: Sequence[Mapping[str, Any]], **titles: str) -> str:
+        """The records as a table, with titles for columns that are not called as their field."""
+        header = [titles.get(name, name) for name in records[0]]
+        return "\n".join(columns(header, [[text(value) for value in record.values()] for record in records], left=1))
 
 
 def text(value: Any, digits: int = 3) -> str:

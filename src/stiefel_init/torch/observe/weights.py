@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from ...core.check import errors, tolerance
-from ...recipe.layers import Leave, Matrices
+from ...recipe.layers import Leave, Matrices, Rule
 from ...schemes import Lee
 from ..initialize.layers import rule
 from .statistics import measured, on_host
@@ -83,10 +84,11 @@ def named_weights(module: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def own_weights(module: nn.Module) -> list[nn.Parameter]:
-    """The parameters whose gradient is that of the layer's weights."""
+def weights_of(module: nn.Module) -> list[nn.Parameter]:
+    """The parameters that are weights of a layer."""
     parameters = module.parameters() if module._modules else module._parameters.values()
-    return [p for p in parameters if p is not None and p.requires_grad and p.ndim >= 2]
+    known = [p for p in parameters if p is not None and not is_lazy(p) and not p.is_meta]
+    return [p for p in known if p.ndim >= 2 and p.is_floating_point()]
 
 
 def survey(modules: Iterable[nn.Module]) -> dict[nn.Module, Weights]:
@@ -105,7 +107,7 @@ def survey(modules: Iterable[nn.Module]) -> dict[nn.Module, Weights]:
         if bias is not None and bias.ndim == 1 and bias.numel():
             biases |= dict.fromkeys(matrices, on_host(bias.detach()))
         held[module] = named, matrices
-    facts, of_bias = (measured(f, of, torch.float64) for f, of in ((_facts, weights), (_bias_facts, biases)))
+    facts, of_bias = (measured(f, of, torch.float64) for f, of in ((_facts, weights), (bias_facts, biases)))
     facts = {key: [*row, *of_bias.get(key, (math.nan, math.nan))] for key, row in facts.items()}
     return {module: _told(module, named, matrices, facts) for module, (named, matrices) in held.items()}
 
@@ -121,9 +123,10 @@ def _facts(stack: Tensor) -> Tensor:
     return torch.stack((orthogonality.amax(1), alignment, corner, mean, var, energy), 1)
 
 
-def _bias_facts(stack: Tensor) -> Tensor:
-    variance, mean = torch.var_mean(stack, 1, correction=0)
-    return torch.stack((mean, variance), 1)
+def bias_facts(stack: Tensor) -> Tensor:
+    """Of (…, units): mean and std."""
+    std, mean = torch.std_mean(stack, 1, correction=0)
+    return torch.stack((mean, std), 1)
 
 
 def _told(
@@ -143,8 +146,8 @@ def _told(
     orthogonality, alignment = (
         math.nan if any(map(math.isnan, errors)) else max(errors) for errors in zip(*(row[:2] for row in rows))
     )
-    *_, mean_b, var_b = rows[0]
-    biasless = math.isnan(mean_b) and module._parameters.get("bias") is None
+    *_, bias_mean, bias_std = rows[0]
+    biasless = math.isnan(bias_mean) and module._parameters.get("bias") is None
     return Weights(
         "×".join(map(str, weights[0].shape[-2:])),
         all(row[5] == 0 for row in rows),
@@ -153,7 +156,7 @@ def _told(
         alignment,
         math.nan if any(math.isnan(row[5]) for row in rows) else math.sqrt(max(row[5] for row in rows)),
         _level(rows[0], weights[0].shape[-1]),
-        *([None, None] if biasless else [mean_b, math.sqrt(var_b)]),
+        *([None, None] if biasless else [bias_mean, bias_std]),
     )
 
 
@@ -176,36 +179,30 @@ def _is_lee(batch: Tensor, first: float) -> bool:
 
 
 def _matrices(module: nn.Module, name: str, weight: Tensor) -> Tensor | None:
-    """The matrices of a weight, (count, m, n); None if it is not a matrix, as in an embedding.
+    """The matrices of a weight, (count, m, n); None if it is not a matrix, as in an embedding."""
+    if 0 in weight.shape:
+        return None
+    if type(module) is nn.Linear:  # most layers
+        return weight.unsqueeze(0)
+    attention = isinstance(module, nn.MultiheadAttention) and name == "out_proj.weight"
+    chosen = None if attention else reading(module, name, weight)
+    if isinstance(chosen, Matrices):
+        found: Tensor = chosen.read(weight)
+        return found
+    if isinstance(chosen, Leave) or (isinstance(module, _LAYERS) and not attention):
+        return None
+    return weight.flatten(1).unsqueeze(0)
+
+
+def reading(module: nn.Module, name: str, weight: Tensor) -> Rule | None:
+    """How a weight is read as matrices.
 
     A kernel that is zero off its centre is the matrix there. Any other kernel is out × in·|kernel|, times √|kernel|,
     which is how `initialize_(conv="flatten")` makes it a member.
     """
-    if type(module) is nn.Linear and weight.numel():  # most layers
-        return weight.unsqueeze(0)
-    attention = isinstance(module, nn.MultiheadAttention) and name == "out_proj.weight"
-    chosen = None if attention else rule(module, name, tuple(weight.shape), "delta")
-    if isinstance(chosen, Leave) or 0 in weight.shape:
-        return None
-    if not isinstance(chosen, Matrices):
-        if isinstance(module, _LAYERS) and not attention:
-            return None
-        return weight.flatten(1).unsqueeze(0)
-    matrices = read_matrices(chosen, weight)
-    if chosen.tap and int(matrices.count_nonzero()) < int(weight.count_nonzero()):
-        chosen = rule(module, name, tuple(weight.shape), "flatten")
-        assert isinstance(chosen, Matrices)
-        matrices = read_matrices(chosen, weight)
-    return matrices
-
-
-def read_matrices(chosen: Matrices, weight: Tensor) -> Tensor:
-    if chosen.count == chosen.scale == 1 and not chosen.tap and not chosen.order:
-        return weight.reshape(1, chosen.m, chosen.n)
-    blocks = weight.unflatten(0, (chosen.count, -1))
-    for place in reversed(chosen.tap):
-        blocks = blocks.select(-1, place)
-    if chosen.order:
-        blocks = blocks.permute(0, *(1 + dimension for dimension in chosen.order))
-    matrices = blocks.reshape(chosen.count, chosen.m, chosen.n)
-    return matrices if chosen.scale == 1 else matrices / chosen.scale
+    shape = tuple(weight.shape)
+    chosen = rule(module, name, shape, "delta")
+    if isinstance(chosen, Matrices) and chosen.tap:
+        used, entries = int(chosen.read(weight).count_nonzero()), int(weight.count_nonzero())
+        return chosen if used == entries else rule(module, name, shape, "flatten")
+    return chosen

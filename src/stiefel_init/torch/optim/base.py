@@ -14,17 +14,15 @@ from torch.optim.adam import adam
 
 from ...core import validate
 from ...core.errors import StiefelError
-from ..initialize.sharded import check_placements, is_sharded
+from ..initialize.sharded import check_placements, is_sharded, whole
 from ..initialize.wrappers import unwrapped
 from ..sampling import tensors
 from .nearest import nearest
-from .stack import Batch, Stack, Update, any_reading, of_model, reading_in_set, stacks, whole, write
+from .stack import Batch, Stack, Update, any_reading, of_model, reading_in_set, stacks, write
 
 Params = nn.Module | Iterable[Any]
-Part = tuple[bool, list[tuple[Any, Any]]]
-"""Whether it is on the set; its items, each with the matrices it is read as."""
-_Strays = tuple[list[tuple[Tensor, Tensor]], str]
-"""Parameters and the members that they are to be projected to; how to say so."""
+Strays = tuple[list[tuple[Tensor, Tensor, Tensor]], int]
+"""Parameters, the members that they are to be projected to and how far these are; of how many matrices."""
 
 
 class StiefelOptimizer(torch.optim.Optimizer, ABC):
@@ -64,41 +62,41 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
 
     def _prepare(
         self, groups: list[Any], defaults: dict[str, Any], readings: dict[int, tuple[Batch, ...]]
-    ) -> tuple[list[dict[str, Any]], _Strays]:
+    ) -> tuple[list[dict[str, Any]], Strays]:
         """The groups, each either on the set or not; and what is to be projected first."""
         prepared: list[dict[str, Any]] = []
-        chosen: list[tuple[Tensor, Batch]] = []
+        strays: list[tuple[Tensor, Tensor, Tensor]] = []
+        chosen = 0
         seen = {id(parameter) for group in getattr(self, "param_groups", ()) for parameter in group["params"]}
         for group in groups:
             if not isinstance(group, dict) or "params" not in group:
                 raise StiefelError(f"a group is {type(group).__name__}; give dicts with params, or parameters alone.")
             self._check_options(defaults | group)
-            items = items_of(group["params"])
-            for item in items:
-                _check_parameter(tensor_of(item))
-                if id(tensor_of(item)) in seen:
-                    raise StiefelError(
-                        f"a parameter of shape {tuple(tensor_of(item).shape)} is given twice; put it into one group."
-                    )
-                seen.add(id(tensor_of(item)))
-            flag, dims = group.get("on_set"), group.get("batch_dims", 0)
+            flag = group.get("on_set")
             if flag is not None and not isinstance(flag, bool):
                 raise StiefelError(f"on_set={flag!r} is not a choice; give True, False or None.")
-            parts: list[Part] = [
-                (bool(flag), [(each, _reading(tensor_of(each), dims) if flag else None) for each in items])
-            ]
-            if flag is None:
-                parts = _split(items, readings)
-            elif flag:
-                chosen += [(tensor_of(item), batch) for item, batch in parts[0][1]]
-            for on_set, pairs in parts:
-                part = {"params": [item for item, _ in pairs], "matrices": [batch for _, batch in pairs]}
-                prepared.append(self._options(on_set) | group | part | {"on_set": on_set})
-        return prepared, _strays_of(chosen)
-
-    def _options(self, on_set: bool) -> dict[str, Any]:
-        """Options of such a group that are not those of the optimizer."""
-        return {}
+            parts: dict[bool, list[tuple[Any, Batch | None]]] = {True: [], False: []}
+            for item in items_of(group["params"]):
+                tensor = tensor_of(item)
+                _check_parameter(tensor)
+                if id(tensor) in seen:
+                    raise StiefelError(f"{_named(tensor)} is given twice; put it into one group.")
+                seen.add(id(tensor))
+                batch = None
+                if flag:
+                    batch = _reading(tensor, group.get("batch_dims", 0))
+                    chosen += batch[0]
+                    if math.prod(batch) and reading_in_set(tensor, [batch]) is None:
+                        strays.append((tensor, *nearest(whole(tensor).reshape(batch), _named(tensor))))
+                elif flag is None and tensor.requires_grad:
+                    batch = reading_in_set(tensor, readings.get(id(tensor), any_reading(tuple(tensor.shape))))
+                parts[batch is not None].append((item, batch))
+            for on_set, pairs in parts.items():
+                if pairs or on_set is flag:
+                    part = {"params": [item for item, _ in pairs], "matrices": [batch for _, batch in pairs]}
+                    own = {} if on_set or "free_lr" not in defaults else {"lr": defaults["free_lr"]}
+                    prepared.append(own | group | part | {"on_set": on_set})
+        return prepared, (strays, chosen)
 
     def _check_options(self, options: dict[str, Any]) -> None:
         """Refuse options out of their range."""
@@ -131,7 +129,7 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
             for parameter in group["params"]:
                 if parameter.grad is not None and parameter.grad.layout != torch.strided:
                     raise StiefelError(
-                        f"a parameter of shape {tuple(parameter.shape)} has a gradient of layout "
+                        f"{_named(parameter)} has a gradient of layout "
                         f"{parameter.grad.layout}; make it dense, for example with Embedding(sparse=False)."
                     )
         self._check_changed()
@@ -158,8 +156,7 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
                 noted = self._versions.get(id(parameter), parameter._version)
                 looked = noted != parameter._version and not is_sharded(parameter) and math.prod(batch)
                 if looked and reading_in_set(parameter, [batch]) is None:
-                    changed = f"a parameter of shape {tuple(parameter.shape)}, changed since the last step,"
-                    nearest(whole(parameter).reshape(batch), changed)
+                    nearest(whole(parameter).reshape(batch), f"{_named(parameter)}, changed since the last step,")
 
     def _note_versions(self) -> None:
         if not torch.compiler.is_compiling():
@@ -214,19 +211,9 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
         super().__setstate__(state)
         self._stacks, self._versions = {}, {}
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
 
-
-def _split(items: list[Any], readings: dict[int, tuple[Batch, ...]]) -> list[Part]:
-    """The items that are members of the set, and all others."""
-    parts: dict[bool, list[tuple[Any, Any]]] = {True: [], False: []}
-    for item in items:
-        tensor = tensor_of(item)
-        possible = readings.get(id(tensor), any_reading(tuple(tensor.shape)))
-        batch = reading_in_set(tensor, possible) if tensor.requires_grad else None
-        parts[batch is not None].append((item, batch))
-    return [part for part in parts.items() if part[1]]
+def _named(tensor: Tensor) -> str:
+    return f"a parameter of shape {tuple(tensor.shape)}"
 
 
 def _check_parameter(tensor: Any) -> None:
@@ -255,26 +242,18 @@ def _reading(tensor: Tensor, batch_dims: Any) -> Batch:
     return math.prod(shape[:batch_dims]), shape[batch_dims], math.prod(shape[batch_dims + 1 :])
 
 
-def _strays_of(chosen: list[tuple[Tensor, Batch]]) -> _Strays:
-    """The parameters whose matrices are not in the set; refuses those without one nearest member."""
-    strays, moved, furthest = [], 0, 0.0
-    for tensor, batch in chosen:
-        if math.prod(batch) and reading_in_set(tensor, [batch]) is None:
-            members, distance = nearest(whole(tensor).reshape(batch), f"a parameter of shape {tuple(tensor.shape)}")
-            strays.append((tensor, members))
-            moved, furthest = moved + batch[0], max(furthest, float(distance.max()))
-    return strays, (
-        f"{moved} of {sum(batch[0] for _, batch in chosen)} matrices with on_set=True were not in the set and are now "
-        f"their nearest members, up to {furthest:.2g} away (Frobenius norm)."
-    )
-
-
-def _project(strays: _Strays) -> None:
-    """Do it, and say so."""
-    for tensor, members in strays[0]:
+def _project(strays: Strays) -> None:
+    """Project them, and say so."""
+    moved, chosen = strays
+    for tensor, members, _ in moved:
         write([tensor], [members])
-    if strays[0]:
-        warnings.warn(strays[1], stacklevel=4)
+    if moved:
+        furthest = max(float(distances.max()) for _, _, distances in moved)
+        warnings.warn(
+            f"{sum(len(members) for _, members, _ in moved)} of {chosen} matrices with on_set=True were not in the set "
+            f"and are now their nearest members, up to {furthest:.2g} away (Frobenius norm).",
+            stacklevel=4,
+        )
 
 
 def items_of(params: Any) -> list[Any]:

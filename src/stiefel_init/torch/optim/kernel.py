@@ -82,13 +82,7 @@ def _tried(device: torch.device) -> bool:
 
 
 def step(
-    weights: Tensor,
-    gradients: Tensor,
-    moments: tuple[Tensor, ...],
-    kind: str,
-    numbers: Tensor,
-    *,
-    ones: bool = True,
+    weights: Tensor, gradients: Tensor, moments: tuple[Tensor, ...], kind: str, numbers: Tensor, *, ones: bool = True
 ) -> Tensor:
     """The next members; moments, which are contiguous, are updated in place.
 

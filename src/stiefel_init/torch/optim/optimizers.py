@@ -170,12 +170,8 @@ class StiefelMuon(StiefelOptimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        self.free_lr = free_lr
         options = {"lr": lr, "momentum": momentum, "nesterov": nesterov, "free_lr": free_lr, "betas": betas, "eps": eps}
         super().__init__(params, options | {"weight_decay": weight_decay})
-
-    def _options(self, on_set: bool) -> dict[str, Any]:
-        return {} if on_set else {"lr": self.free_lr}
 
     def _update(self, group: dict[str, Any]) -> Update:
         return _momentum_update(group, muon=True)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ...core.check import errors, tolerance
 from ...recipe.layers import Matrices, Rule
 from ..initialize.layers import rule
-from ..initialize.sharded import is_sharded
+from ..initialize.sharded import is_sharded, whole
 from ..sampling.tensors import DTYPES, WORKING
 from .squares import Squares
 
@@ -56,11 +56,6 @@ def any_reading(shape: Shape) -> tuple[Batch, ...]:
         return ()
     stack, kernel = (math.prod(shape[:-2]), shape[-2], shape[-1]), (1, shape[0], math.prod(shape[1:]))
     return (stack,) if len(shape) == 2 else (stack, kernel)
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """A DTensor gathered, or the tensor itself; detached."""
-    return tensor.detach().full_tensor() if is_sharded(tensor) else tensor.detach()  # type: ignore[attr-defined]
 
 
 def reading_in_set(tensor: Tensor, readings: Iterable[Batch]) -> Batch | None:
@@ -133,9 +128,8 @@ class Stack:
             if self.squares is not None and all(tensor.dtype == self.dtype for tensor in tensors):
                 return self.squares.read(tensors, room)
             return torch.cat(list(tensors)).view(-1, self.m, self.n).to(self.dtype)
-        parts = [tensor.reshape(-1, self.n) for tensor in tensors]
-        together = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return together.view(-1, self.m, self.n).to(self.dtype)
+        parts = [tensor.reshape(-1, self.m, self.n) for tensor in tensors]
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).to(self.dtype)
 
     def step(self, update: Update) -> None:
         """Update the parameters that have a gradient."""

@@ -25,14 +25,13 @@ _MOST = 240  # columns of pixels; of more steps, that many spread evenly
 REFRESH = 5  # seconds
 
 
-def page(history: History, lines: Sequence[str], verdict: Sequence[str], *, healthy: bool, running: bool) -> str:
-    """The page; while the training runs, it loads itself again every few seconds."""
+def page(content: str, running: bool) -> str:
+    """The page of a `body`; while the training runs, it loads itself again every few seconds."""
     refresh = f'<meta http-equiv="refresh" content="{REFRESH}">' if running else ""
     state = "running" if running else "finished"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{refresh}<title>Training, {state}</title>'
-        f"<style>\n{_file('page.css')}</style></head><body><h1>Training, {state}</h1>"
-        f"{body(history, lines, verdict, healthy)}</body></html>"
+        f"<style>\n{_file('page.css')}</style></head><body><h1>Training, {state}</h1>{content}</body></html>"
     )
 
 

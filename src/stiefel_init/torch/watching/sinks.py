@@ -116,11 +116,7 @@ def _weights_and_biases(run: Any) -> Sink:
 
 
 def sink_of(target: Any, render: Callable[[bool], str]) -> Sink:
-    """The sink for what a user gave: a path, a `SummaryWriter` or a run.
-
-    Raises:
-        StiefelError: if it is none of these, or the file cannot be opened.
-    """
+    """The sink for what a user gave: a path, a `SummaryWriter` or a run."""
     if isinstance(target, str | os.PathLike):
         path = Path(target)
         if path.suffix not in (".jsonl", ".html"):

@@ -19,6 +19,7 @@ from ...health.judge import Event, Judge
 from ...health.rows import Row
 from ...health.wording import capital
 from ..initialize.wrappers import refuse_scripted, unwrapped
+from ..inputs import check_module
 from ..observe import plots
 from ..observe.report import report as printed
 from .history import History
@@ -86,8 +87,7 @@ class Watch:
     def __init__(self, model: nn.Module, every: int, report: Report, to: Any) -> None:
         self._sampler: Sampler | None = None
         self.running: bool = False
-        if not isinstance(model, nn.Module):
-            raise StiefelError(f"model is a {type(model).__name__}; give a torch.nn.Module.")
+        check_module(model)
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise StiefelError(f"every={every!r} is not a number of steps; give an integer of 1 or more.")
         if report not in ("log", "warn") and not callable(report):
@@ -113,8 +113,8 @@ class Watch:
         self._failures = 0
         self._stance: Any = None
         self._rows: tuple[Row, ...] = ()
-        self._first_loss: float | None = None
-        self._last_loss: float | None = None
+        self._losses: tuple[float, float] | None = None
+        """The first and the last one that were given."""
         self._sinks: list[Sink] = []
         targets = to if isinstance(to, list | tuple) else [to]
         if self._speaks():
@@ -207,8 +207,7 @@ class Watch:
             self.history.add(sample)
             self._rows = sample.rows
             if sample.loss is not None:
-                self._first_loss = sample.loss if self._first_loss is None else self._first_loss
-                self._last_loss = sample.loss
+                self._losses = self._losses[0] if self._losses else sample.loss, sample.loss
             events = self._judge(sample)
             self.events.extend(events)
             if self._speaks():
@@ -294,17 +293,13 @@ class Watch:
         """Sentences: what is broken, or that nothing is, and where the loss went."""
         if not self.samples:
             return ("No step was sampled; call step() at the end of every training step.",)
-        loss = "the loss was not given; pass it to step()"
-        if self._first_loss is not None and self._last_loss is not None:
-            loss = f"the loss went from {self._first_loss:.3g} to {self._last_loss:.3g}"
+        loss, fell = "the loss was not given; pass it to step()", True
+        if self._losses is not None:
+            first, last = self._losses
+            loss, fell = f"the loss went from {first:.3g} to {last:.3g}", last < first - _FALLEN * abs(first)
         over = sum(event.recovered for event in self.events)
         past = f" {over} thing{'s' if over > 1 else ''} broke and recovered." if over else ""
         count = f"{self.samples:,} of {max(self.steps, 1):,} steps sampled"
-        fell = (
-            self._first_loss is None
-            or self._last_loss is None
-            or (self._last_loss < self._first_loss - _FALLEN * abs(self._first_loss))
-        )
         if self.healthy and self.samples >= _ENOUGH and not fell:
             return (f"Nothing is broken, but nothing was learned: {loss}.{past} {count}.",)
         if self.healthy:
@@ -338,8 +333,7 @@ class Watch:
         return plots().of_training(self.history, self.events, {name: SHOWN[name] for name in names}, LINEAR)
 
     def _page(self, running: bool) -> str:
-        lines = [str(event) for event in self.events]
-        return page(self.history, lines, self.verdict, healthy=self.healthy, running=running)
+        return page(self._repr_html_(), running)
 
     def __str__(self) -> str:
         return printed(self.verdict, self._rows, {"activation": "activation"}, _PRINTED)

@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from ...recipe.layers import Matrices
-from ..initialize.layers import rule
+from ..initialize.sharded import is_sharded as is_sharded
+from ..initialize.sharded import local as local
 from ..initialize.wrappers import unwrapped_names
 from ..observe.statistics import Table, stacks
-from ..observe.weights import named_weights, read_matrices, weight_layers
+from ..observe.weights import bias_facts, named_weights, reading, weight_layers, weights_of
 
 _BIASES = ("bias", "bias_ih_l0", "bias_ih")
 _ENTRIES = 1 << 16  # entries of a weight whose move is followed
@@ -83,22 +83,6 @@ def _around(model: nn.Module, layers: set[nn.Module]) -> list[nn.Module]:
 
     has_layers(model)
     return list(found)
-
-
-def weights_of(module: nn.Module) -> list[nn.Parameter]:
-    parameters = module.parameters() if module._modules else module._parameters.values()
-    known = [p for p in parameters if p is not None and not is_lazy(p) and not p.is_meta]
-    return [p for p in known if p.ndim >= 2 and p.is_floating_point()]
-
-
-def is_sharded(parameter: Any) -> bool:
-    """Whether this rank holds a part of it only."""
-    return type(parameter) not in (Tensor, nn.Parameter) and hasattr(parameter, "to_local")
-
-
-def local(parameter: Tensor) -> Tensor:
-    value: Any = parameter.detach()
-    return value.to_local() if is_sharded(value) else value
 
 
 def bias_of(module: nn.Module) -> Any:
@@ -174,7 +158,7 @@ class Spectra:
             if chosen is not None and chosen.whole:
                 scales[module] = chosen.scale
             elif chosen is not None:
-                matrices[module] = read_matrices(chosen, weight)
+                matrices[module] = chosen.read(weight)
                 shape = matrices[module].shape[1:]
             self._shapes[module] = len(weight), shape[0], shape[1], scales.get(module, 1.0)
         singular: Table = []
@@ -187,7 +171,7 @@ class Spectra:
         for _, members, stack in stacks(matrices):
             distance.append((members, _distance(stack.float())))
         _identity.cache_clear()  # for one sample: no memory is kept between them
-        return singular, distance, [(members, _bias_facts(stack.float())) for _, members, stack in stacks(biases)]
+        return singular, distance, [(members, bias_facts(stack.float())) for _, members, stack in stacks(biases)]
 
     def _weight(self, module: nn.Module) -> tuple[Tensor | None, Matrices | None]:
         if module not in self._readers:
@@ -238,12 +222,8 @@ class Spectra:
 def _reader(module: nn.Module, named: dict[str, Tensor]) -> tuple[str, Matrices | None]:
     """The weight to look at, and how it is read as matrices; a kernel as `diagnose` reads it at this time."""
     for name, weight in named.items():
-        chosen = rule(module, name, tuple(weight.shape), "delta")
-        if isinstance(chosen, Matrices):
-            if chosen.tap and int(read_matrices(chosen, weight).count_nonzero()) < int(weight.count_nonzero()):
-                chosen = rule(module, name, tuple(weight.shape), "flatten")
-            if isinstance(chosen, Matrices):
-                return name, chosen
+        if isinstance(chosen := reading(module, name, weight), Matrices):
+            return name, chosen
     return next(iter(named), ""), None
 
 
@@ -264,8 +244,3 @@ def _distance(stack: Tensor, scale: float = 1.0) -> Tensor:
 @functools.lru_cache(8)
 def _identity(m: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.eye(m, dtype=dtype, device=device)
-
-
-def _bias_facts(stack: Tensor) -> Tensor:
-    std, mean = torch.std_mean(stack, 1, correction=0)
-    return torch.stack((mean, std), 1)
