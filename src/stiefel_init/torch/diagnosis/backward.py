@@ -104,7 +104,7 @@ def step_of(optimizer: torch.optim.Optimizer, loss: Tensor, seen: Iterable[Seen]
     moved = {id(before): (before.detach(), after.detach()) for before, after in zip(old, new)}
     result = {}
     for module in dict.fromkeys(layer.module for layer in seen):
-        pairs = [moved[id(weight)] for weight in weights_of(module) if id(weight) in moved]
+        pairs = [moved[id(weight)] for weight in weights_of(module) if weight.requires_grad and id(weight) in moved]
         size = math.hypot(*norms([before for before, _ in pairs]))
         if pairs and size > 0:
             result[module] = math.hypot(*norms([after - before for before, after in pairs])) / size
