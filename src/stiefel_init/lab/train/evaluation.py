@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch.nn.functional import one_hot
 
 from ...core import stream as _stream
 from ...torch.sampling.stream import normals
-from .stack import BINS, ROWS, HeldOut, Stack
+from .stack import BINS, ROWS, Stack
 
 NOISE = 0.3
 """Standard deviation of the noise, in the unit of the network's inputs: pixels from 0 to 1, standardized features."""
@@ -28,15 +28,8 @@ class Tested(NamedTuple):
 
 def evaluate(stack: Stack, *, last: bool = False) -> Tested:
     """Test a stack; after the `last` epoch, all that there is to measure."""
-    parts = [_tested(stack, tests, last=last) for tests in stack.data.tests]
-    places = torch.tensor([index for tests in stack.data.tests for index in tests.members], device=stack.order.device)
-    values: list[Any] = [None if column[0] is None else torch.cat(column)[places.argsort()] for column in zip(*parts)]
-    return Tested(*values)
-
-
-def _tested(stack: Stack, tests: HeldOut, *, last: bool) -> Tested:
-    """Of the networks whose test parts have one size, (E, rows, …) below."""
-    predict, count, total = stack.predictor(tests.members), len(tests.members), tests.features.shape[1]
+    tests, predict = stack.data.tests, stack.predict
+    count, total = len(stack.cells), tests.features.shape[1]
 
     def chunk(start: int, noise: float = 0.0) -> tuple[Tensor, Tensor]:
         some = slice(start, start + ROWS)
@@ -44,26 +37,26 @@ def _tested(stack: Stack, tests: HeldOut, *, last: bool) -> Tested:
         if noise:
             key, (_, rows, inputs) = _stream.key(0, "noise"), x.shape
             x = x + noise * normals(key, (0, rows), (0, inputs), torch.float32, x.device)
-        return tests.of_members(x), tests.targets[:, some]
+        return tests.of_networks(x), tests.targets[:, some]
 
     chunks = range(0, total, ROWS)
     if stack.loss == "squared_error":
         squares = torch.zeros(count, dtype=torch.float64, device=stack.order.device)
         for x, y in map(chunk, chunks):
-            squares += (predict(x).squeeze(-1) - tests.of_members(y)).double().square().sum(1)
-        return Tested((squares / total).sqrt() * stack.units[tests.members])
+            squares += (predict(x).squeeze(-1) - tests.of_networks(y)).double().square().sum(1)
+        return Tested((squares / total).sqrt() * stack.units)
     classes = stack.outputs
     right = torch.zeros(count, classes, dtype=torch.float64, device=stack.order.device)
     rows, loss, gaps = torch.zeros_like(right), right.new_zeros(count), right.new_zeros(count, BINS)
     for x, y in map(chunk, chunks):
         out = predict(x)
         of_class = one_hot(y, classes).double()  # (parts, rows, classes)
-        correct = (out.argmax(-1) == tests.of_members(y)).double()
-        right += _by_class(correct, tests.of_members(of_class))
-        rows += tests.of_members(of_class.sum(1))
+        correct = (out.argmax(-1) == tests.of_networks(y)).double()
+        right += _by_class(correct, tests.of_networks(of_class))
+        rows += tests.of_networks(of_class.sum(1))
         if last:
             log_p = torch.log_softmax(out, -1)
-            loss -= (log_p.double() * tests.of_members(of_class)).sum((1, 2))
+            loss -= (log_p.double() * tests.of_networks(of_class)).sum((1, 2))
             confidence = log_p.exp().amax(-1).double().nan_to_num(0)
             which = (BINS * confidence).ceil().long().sub(1).clamp(0, BINS - 1)
             gaps += _by_class(correct - confidence, one_hot(which, BINS).double())
@@ -76,7 +69,7 @@ def _tested(stack: Stack, tests: HeldOut, *, last: bool) -> Tested:
     return scores._replace(
         log_loss=loss / total,
         calibration=100 * gaps.abs().sum(1) / total,
-        noisy=100 * (noisy.argmax(-1) == tests.of_members(y)).double().mean(1),
+        noisy=100 * (noisy.argmax(-1) == tests.of_networks(y)).double().mean(1),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from .family import PERCEPTRON
 from .pictures import Pictures
 from .problem import Problem
 from .size import size_of
-from .slot import Plain, Slot
+from .slot import Plain, Slot, values_of
 from .stack import Engine, Stack, factor
 
 
@@ -62,8 +62,8 @@ class Modules(Stack):
         return images.flatten(1) if self.flat[place] else images
 
     def state(self) -> list[Tensor]:
-        """Nothing: the engine's slots remember the modules."""
-        return []
+        """What the networks are; copying into it restores it."""
+        return [tensor.detach() for model in self.models for tensor in values_of(model)]
 
     def shuffle(self, epoch: int) -> None:
         """Go to an epoch, put the rows into its order, and draw how images are cut."""
@@ -95,18 +95,17 @@ class Modules(Stack):
             return nullcontext()
         return torch.autocast(self.order.device.type, torch.bfloat16, cache_enabled=False)
 
-    def predictor(self, members: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        """From inputs (E, rows, inputs) of some networks to their outputs, (E, rows, outputs)."""
-
-        def outputs(place: int, rows: Tensor) -> Tensor:
-            model = self.models[place].eval()
+    def predict(self, x: Tensor) -> Tensor:
+        """The networks' outputs (E, rows, outputs) for inputs (E, rows, inputs)."""
+        outputs = []
+        for place, (model, rows) in enumerate(zip(self.models, x)):
+            model.eval()
             try:
                 with torch.no_grad(), self.precision(), _as_it_comes():
-                    return model(self.as_inputs(place, rows)).float()
+                    outputs.append(model(self.as_inputs(place, rows)).float())
             finally:
                 model.train()
-
-        return lambda x: torch.stack([outputs(place, rows) for place, rows in zip(members, x)])
+        return torch.stack(outputs)
 
     def mirror(self, place: int) -> nn.Module:
         """A network as another module, whose parameters are its own memory, and whose buffers are not."""
@@ -116,20 +115,18 @@ class Modules(Stack):
 
 
 class Run:
-    """A network of a stack in training."""
+    """A network of a stack in training; `loss_sum` and `correct_sum` are its places in the engine's sums."""
 
-    def __init__(self, stack: Modules, place: int) -> None:
-        self.stack, self.place = stack, place
+    def __init__(self, stack: Modules, place: int, loss_sum: Tensor, correct_sum: Tensor) -> None:
+        self.stack, self.place, self.loss_sum, self.correct_sum = stack, place, loss_sum, correct_sum
         self.cell, model, device = stack.cells[place], stack.models[place], stack.order.device
         self.position = torch.zeros((), dtype=torch.int64, device=device)
         """The row of the epoch that is next."""
-        self.loss_sum = torch.zeros((), device=device)
-        self.correct_sum = torch.zeros((), dtype=torch.int64, device=device)
         self._offsets = torch.arange(stack.batch, device=device)
         self.warm = None if self.cell.warmup is None else round(self.cell.warmup * stack.steps)
         self.slot = Slot(
             model, self._loss, groups_of(model, self.cell), partial(Plain, adam=self.cell.optimizer == "adam"),
-            clip=self.cell.clip, counters=(self.position, self.loss_sum, self.correct_sum),
+            clip=self.cell.clip, counters=(self.position, loss_sum, correct_sum),
         )  # fmt: skip
 
     def _loss(self, model: nn.Module) -> Tensor:
@@ -180,7 +177,8 @@ class SlotEngine(Engine):
     def __init__(self, stack: Stack) -> None:
         super().__init__(stack)
         assert isinstance(stack, Modules)
-        self.runs = [Run(stack, place) for place in range(len(stack.cells))]
+        sums = zip(self.losses[:, 0].unbind(), self.corrects[:, 0].unbind())
+        self.runs = [Run(stack, place, *of_run) for place, of_run in enumerate(sums)]
 
     @staticmethod
     def suits(cell: Cell, problem: Problem, device: torch.device) -> bool:
@@ -196,11 +194,9 @@ class SlotEngine(Engine):
 
     def begin(self, start: int) -> None:
         """Go to a row."""
+        super().begin(start)
         for run in self.runs:
             run.position.fill_(start)
-            if not start:
-                run.loss_sum.zero_()
-                run.correct_sum.zero_()
         self._fork()
 
     def step(self, start: int, stop: int) -> None:
@@ -214,12 +210,12 @@ class SlotEngine(Engine):
     def sums(self) -> tuple[Tensor, Tensor]:
         """Losses and correct predictions."""
         self._join()
-        return torch.stack([run.loss_sum for run in self.runs]), torch.stack([run.correct_sum for run in self.runs])
+        return super().sums()
 
     def state(self) -> list[Tensor]:
-        """The modules, what their optimizers remember, and the sums."""
+        """What the optimizers remember, and the sums."""
         self._join()
-        return [tensor for run in self.runs for tensor in (*run.slot.state(), run.loss_sum, run.correct_sum)]
+        return [*(tensor for run in self.runs for tensor in run.slot.stepper.state()), *super().state()]
 
     def _fork(self) -> None:
         """The streams of the slots begin where this one is."""

@@ -349,7 +349,8 @@ def grouped(cells: Sequence[Cell], problems: Problems) -> list[list[Cell]]:
     groups: dict[Any, list[Cell]] = {}
     for cell in cells:
         problem = problems(cell)
-        shape = problem.inputs, problem.size, problem.outputs, problem.loss, problem.scale, problem.image
+        rows = problem.size, len(problem.test_features)
+        shape = problem.inputs, *rows, problem.outputs, problem.loss, problem.scale, problem.image
         groups.setdefault((stack_key(cell), shape), []).append(cell)
     return list(groups.values())
 

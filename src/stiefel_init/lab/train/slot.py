@@ -73,6 +73,11 @@ class OfTorch:
         return [value for each in kept for value in each.values() if isinstance(value, Tensor)]
 
 
+def values_of(model: nn.Module) -> list[Tensor]:
+    """What a module is: parameters and buffers, those included that no state dict has."""
+    return [*model.parameters(), *model.buffers()]
+
+
 class Slot:
     """Trains a module, whose memory it keeps; Note [slots]."""
 
@@ -113,7 +118,7 @@ class Slot:
         assert self.stream is not None
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            kept = [tensor.detach().clone() for tensor in (*self._values(), *self.counters)]
+            kept = [tensor.detach().clone() for tensor in (*values_of(self.model), *self.counters)]
             try:
                 for _ in range(WARM_UP):
                     self._step()
@@ -123,18 +128,10 @@ class Slot:
                     self._step()
             finally:
                 with torch.no_grad():
-                    for tensor, value in zip((*self._values(), *self.counters), kept):
+                    for tensor, value in zip((*values_of(self.model), *self.counters), kept):
                         tensor.copy_(value)
                     for tensor in self.stepper.state():
                         tensor.zero_()
-
-    def _values(self) -> list[Tensor]:
-        """What a module is: parameters and buffers, those included that no state dict has."""
-        return [*self.model.parameters(), *self.model.buffers()]
-
-    def state(self) -> list[Tensor]:
-        """What training remembers; copying into it restores it."""
-        return [*(tensor.detach() for tensor in self._values()), *self.stepper.state()]
 
     def on_stream(self) -> Any:
         """Whose work is queued in its order."""
