@@ -21,8 +21,7 @@ from stiefel_init.lab.data import Dataset
 from stiefel_init.lab.train import convolutional, modules, training
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.convolutional import Blueprint, own
-from stiefel_init.lab.train.modules import Modules, SlotEngine
-from stiefel_init.lab.train.pictures import Pictures
+from stiefel_init.lab.train.modules import Modules, Pictures, SlotEngine
 from stiefel_init.lab.train.problem import Problem, Problems
 from stiefel_init.lab.train.record import Outcome
 from stiefel_init.lab.train.runner import OutOfTimeError, check, run

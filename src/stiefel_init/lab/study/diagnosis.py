@@ -18,7 +18,7 @@ from ...torch import Diagnosis, diagnose, initialize_
 from ..data import Dataset, load, names, split, standardized
 from ..data.user import Columns, user_data
 from ..files import prepare, write_whole
-from ..plugins import load_model
+from ..plugins import built, load_named
 from ..report import plots
 from ..report.page import Chart, Line, Panel, screen_colour
 from ..report.tables import Table
@@ -126,7 +126,7 @@ def _to_noise(outputs: Any, _: Any) -> Tensor:
 
 def of_own_model(place: str, batch: Batch) -> Diagnosis:
     """The diagnosis of the model at `place`, FILE.py:NAME; images are passed flat or, if that fails, as images."""
-    model = load_model(place)
+    model = built(load_named(place), place)
     parameter = next(model.parameters(), None)
     if parameter is not None:
         model = model.cpu()
