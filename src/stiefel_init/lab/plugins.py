@@ -82,4 +82,9 @@ def built(named: Callable[[], object] | nn.Module, place: str) -> nn.Module:
 
 def told(error: Exception) -> str:
     """An error of the user's own code in a few words: its type and its first line."""
-    return f"{type(error).__name__} ({(str(error).splitlines() or [''])[0].rstrip('.')})"
+    return f"{type(error).__name__} ({first_line(error)})"
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, for the middle of a sentence."""
+    return (str(error).splitlines() or [""])[0].rstrip(".")

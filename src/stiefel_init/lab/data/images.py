@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.errors import StiefelError
+from ..plugins import first_line
 from ..progress import counted
 from .dataset import TEST_SHARE, split_rows
 from .table import UNPACK
@@ -84,7 +85,7 @@ def archive(raw: bytes, place: str) -> Contents:
         OSError, EOFError, RuntimeError, ValueError, NotImplementedError, zlib.error, lzma.LZMAError,
         zipfile.BadZipFile, tarfile.TarError,
     ) as error:  # fmt: skip
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        reason = first_line(error) or type(error).__name__
         raise StiefelError(f"{place} is damaged, cut off or no archive ({reason}); pack it again.") from None
     for name in (*contents.files, *contents.folders):
         if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/") or ":" in name.split("/")[0]:
@@ -137,7 +138,7 @@ def decoded(contents: Contents, place: str) -> dict[str, np.ndarray]:
     channels = _check_alike({name: contents.files[name] for _, _, name in placed}, place)
     mode = "L" if channels == 1 else "RGB"
     with ThreadPoolExecutor() as pool:
-        pixels = list(pool.map(lambda each: _pixels(each[2], contents.files[each[2]], mode, place), placed))
+        pixels = list(pool.map(lambda each: _opened(each[2], contents.files[each[2]], place, mode)[1], placed))
     x = np.stack(pixels).reshape(len(pixels), *pixels[0].shape[:2], channels).transpose(0, 3, 1, 2)
     y = np.array([labels[label] for _, label, _ in placed])
     tests = np.array([part != TRAIN for part, _, _ in placed])
@@ -203,16 +204,11 @@ def _check_alike(files: dict[str, bytes], place: str) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         for name, raw in files.items():
-            try:
-                with Image.open(io.BytesIO(raw)) as image:
-                    size = image.size
-                    kinds[name] = f"{size[1]} × {size[0]}", "grey" if image.mode in _GREY else "in colour"
-                    if image.mode.startswith(("I", "F")):
-                        raise StiefelError(f"{name} in {place} has more than 8 bits a pixel; save it with 8.")
-            except StiefelError:
-                raise
-            except Exception as error:  # a damaged file makes Pillow raise nearly anything
-                raise _no_image(name, place, error) from None
+            image, _ = _opened(name, raw, place)
+            size = image.size
+            kinds[name] = f"{size[1]} × {size[0]}", "grey" if image.mode in _GREY else "in colour"
+            if image.mode.startswith(("I", "F")):
+                raise StiefelError(f"{name} in {place} has more than 8 bits a pixel; save it with 8.")
     for each, remedy in enumerate(("bring all images to one size", "convert them")):
         counts = Counter(kind[each] for kind in kinds.values())
         (usual, count), *others = counts.most_common()
@@ -226,17 +222,16 @@ def _check_alike(files: dict[str, bytes], place: str) -> int:
     return channels
 
 
-def _pixels(name: str, raw: bytes, mode: str, place: str) -> Any:
+def _opened(name: str, raw: bytes, place: str, mode: str = "") -> tuple[Any, np.ndarray | None]:
+    """An image, and with a mode its pixels."""
     from PIL import Image
 
     try:
         with Image.open(io.BytesIO(raw)) as image:
-            return np.asarray(image.convert(mode))
-    except Exception as error:  # cut off behind its head
-        raise _no_image(name, place, error) from None
-
-
-def _no_image(name: str, place: str, error: Exception) -> StiefelError:
-    reason = (str(error).splitlines() or [""])[0].rstrip(".")
-    reason = "it is none" if "cannot identify" in reason else reason or type(error).__name__
-    return StiefelError(f"{name} in {place} is not an image that can be read ({reason}); replace or remove it.")
+            return image, np.asarray(image.convert(mode)) if mode else None
+    except Exception as error:  # a damaged file makes Pillow raise nearly anything
+        reason = first_line(error)
+        reason = "it is none" if "cannot identify" in reason else reason or type(error).__name__
+        raise StiefelError(
+            f"{name} in {place} is not an image that can be read ({reason}); replace or remove it."
+        ) from None

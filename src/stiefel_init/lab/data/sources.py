@@ -20,7 +20,7 @@ import tempfile
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,29 +60,15 @@ def embedded(name: str) -> Arrays:
     return {"x": x, "y": y.astype(np.int64)}
 
 
-def find_files(files: Iterable[str], directory: Path) -> dict[str, Path]:
-    """Files in `directory`, each as it is named or with .gz."""
-    paths, missing = {}, []
-    for file in files:
-        for path in (directory / file, directory / f"{file}.gz"):
-            if os.path.isfile(path):
-                paths[file] = path
-                break
-        else:
-            missing.append(file)
-    if missing:
-        raise UnavailableError(f"{directory} has no {', '.join(missing)}")
-    return paths
-
-
 def find(entry: Entry, directory: Path) -> tuple[Form, dict[str, Path]]:
-    """The first form of a set whose files are all in `directory`, and where they are."""
+    """The first form of a set whose files are all in `directory`, as they are named or with .gz; and where they are."""
     told = []
     for form in entry.forms:
-        try:
-            return form, find_files(form.files, directory)
-        except UnavailableError as reason:
-            told.append(str(reason))
+        places = {file: (directory / file, directory / f"{file}.gz") for file in form.files}
+        paths = {file: path for file, pair in places.items() for path in reversed(pair) if os.path.isfile(path)}
+        if len(paths) == len(places):
+            return form, paths
+        told.append(f"{directory} has no {', '.join(file for file in places if file not in paths)}")
     raise UnavailableError("; ".join(told))
 
 

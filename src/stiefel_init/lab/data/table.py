@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import StiefelError, install
+from ..plugins import first_line
 from ..progress import counted
 from .columns import number
 
@@ -79,8 +80,7 @@ def _parquet(path: Path, raw: bytes) -> Any:
     except ImportError:
         raise StiefelError(f"{path} is a Parquet file, which needs pyarrow; run {install('parquet')}.") from None
     except Exception as error:  # pyarrow has its own kinds
-        reason = (str(error).splitlines() or [""])[0].rstrip(".")
-        raise StiefelError(f"{path} is not a readable Parquet file ({reason}); write it again.") from None
+        raise StiefelError(f"{path} is not a readable Parquet file ({first_line(error)}); write it again.") from None
     frame.columns = [str(name) for name in frame.columns]
     _refuse_names(path, list(frame.columns))
     return frame

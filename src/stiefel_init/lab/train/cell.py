@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 import json
@@ -10,7 +11,6 @@ import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -241,11 +241,8 @@ class Cell:
         _check_seed(seed)
         if seed == self.seed:
             return self
-        other = object.__new__(Cell)
-        settle = object.__setattr__
-        for name, value in zip(_NAMES, _VALUES(self)):
-            settle(other, name, value)
-        settle(other, "seed", seed)
+        other = copy.copy(self)
+        object.__setattr__(other, "seed", seed)
         return other
 
     @property
@@ -255,7 +252,7 @@ class Cell:
 
     def identity(self) -> dict[str, Any]:
         """The fields as JSON values, for `from_dict`. Those of `ADDED` are left out where they have their defaults."""
-        values = dict(zip(_NAMES, _VALUES(self)))
+        values = {name: getattr(self, name) for name in _NAMES}
         for name, default in _ADDED.items():
             if values[name] == default:
                 del values[name]
@@ -290,7 +287,6 @@ _NONE = ("alpha", "clip", "warmup")
 """Those that may be missing."""
 _OF_MODULES = ("clip", "smoothing", "augment", "warmup", "groups")
 _NAMES = tuple(field.name for field in fields(Cell))
-_VALUES = attrgetter(*_NAMES)
 _ADDED = {field.name: field.default for field in fields(Cell) if field.name in ADDED}
 
 
