@@ -222,7 +222,7 @@ def _check_alike(files: dict[str, bytes], place: str) -> int:
     return channels
 
 
-def _opened(name: str, raw: bytes, place: str, mode: str = "") -> tuple[Any, np.ndarray | None]:
+def _opened(name: str, raw: bytes, place: str, mode: str = "") -> tuple[Any, Any]:
     """An image, and with a mode its pixels."""
     from PIL import Image
 

@@ -19,9 +19,10 @@ from ...torch.sampling.stream import words
 from .cell import AugmentName, Cell, PrecisionName
 from .convolutional import Blueprint
 from .family import PERCEPTRON
+from .optimizer import Plain
 from .problem import Problem
 from .size import size_of
-from .slot import Plain, Slot, values_of
+from .slot import Slot, values_of
 from .stack import Engine, Stack, factor
 
 _MEASURED = 5000

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from .optimizer import plain_step, remembered
+from .optimizer import Plain
 
 WARM_UP = 2
 """Steps that are taken before one is captured, and taken back."""
@@ -30,31 +30,6 @@ class Stepper(Protocol):
 
     def state(self) -> list[Tensor]:
         """What it remembers, all zero at first."""
-
-
-class Plain:
-    """AdamW (β 0.9, 0.999; ε 1e-8), or gradient descent, of groups with a `weight_decay` each.
-
-    By torch's functions: its classes import torch's compiler, which takes seconds.
-    """
-
-    def __init__(self, groups: Sequence[dict[str, Any]], *, adam: bool = True) -> None:
-        self.groups = groups
-        self.moments = [remembered(group["params"]) if adam else [] for group in groups]
-
-    def step(self) -> None:
-        """Apply the gradients; a parameter that has none stays."""
-        for group, moments in zip(self.groups, self.moments):
-            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-            given = [at for at, parameter in enumerate(group["params"]) if parameter.grad is not None]
-            state = [[each.detach() for each in parameters], [each.grad for each in parameters]]
-            state += [[values[at] for at in given] for values in moments]
-            if parameters:
-                plain_step(state, group["lr"], group.get("weight_decay", 0.0))
-
-    def state(self) -> list[Tensor]:
-        """The moments and steps."""
-        return [tensor for moments in self.moments for values in moments for tensor in values]
 
 
 class OfTorch:
