@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from stiefel_init.lab.train.activation import MODULES
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.graph import GraphEngine
@@ -23,16 +24,6 @@ ProblemMaker = Callable[..., Problem]
 Forward = Callable[[nn.Sequential, torch.Tensor], torch.Tensor]
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ENGINES: tuple[EngineName, ...] = ("graph", "fused")
-MODULES: dict[str, Callable[[], nn.Module]] = {
-    "relu": nn.ReLU,
-    "leaky_relu": lambda: nn.LeakyReLU(0.01),
-    "prelu": lambda: nn.PReLU(1, 0.25),
-    "elu": nn.ELU,
-    "selu": nn.SELU,
-    "tanh": nn.Tanh,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-}
 LOSSES: dict[str, Callable[..., torch.Tensor]] = {
     "cross_entropy": nn.functional.cross_entropy,
     "squared_error": lambda out, y: nn.functional.mse_loss(out.squeeze(-1), y),
@@ -64,19 +55,9 @@ def table(rows: int, inputs: int = 7, seed: int = 0) -> Problem:
     return Problem(x[:rows], y[:rows], x[rows:], y[rows:], 1, "squared_error")
 
 
-def graph(cells: Sequence[Cell], problems: Sequence[Problem]) -> GraphEngine:
-    """The graph engine with a stack of the cells."""
-    return GraphEngine(Stack(cells, problems, DEVICE))
-
-
-def fused(cells: Sequence[Cell], problems: Sequence[Problem]) -> FusedEngine:
-    """The fused engine with a stack of the cells."""
-    return FusedEngine(Stack(cells, problems, DEVICE))
-
-
-def engine_of(name: EngineName, cells: Sequence[Cell], problems: Sequence[Problem]) -> GraphEngine | FusedEngine:
+def engine_of(name: EngineName, cells: Sequence[Cell], problems: Sequence[Problem]) -> Any:
     """The engine of that name with a stack of the cells."""
-    return fused(cells, problems) if name == "fused" else graph(cells, problems)
+    return (FusedEngine if name == "fused" else GraphEngine)(Stack(cells, problems, DEVICE))
 
 
 def epoch(engine: GraphEngine | FusedEngine, number: int) -> tuple[torch.Tensor, torch.Tensor]:

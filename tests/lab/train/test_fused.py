@@ -16,8 +16,8 @@ from plain_training import (
     SHAPES,
     ProblemMaker,
     descents,
+    engine_of,
     flat,
-    fused,
     images,
     in_tf32,
     scramble_,
@@ -96,7 +96,7 @@ def test_kernels_that_nobody_compared_on_a_card_are_tried_there_first(capsys: py
 def tf32_errors(cell: Cell, problem: Problem, scale: float = 1.0, rate: float = 64.0) -> tuple[float, float]:
     """Gradients of the fused engine's tf32: error against tf32's own, and against true ones; medians of networks."""
     cell = replace(cell, optimizer="sgd", rate=rate, batch=None, precision="tf32")
-    trainer = fused([replace(cell, seed=seed) for seed in range(5)], [problem] * 5)
+    trainer = engine_of("fused", [replace(cell, seed=seed) for seed in range(5)], [problem] * 5)
     scramble_(trainer.stack)
     for weight in trainer.stack.parameters.weights[1:-1]:
         weight.mul_(scale)
@@ -141,13 +141,13 @@ def test_one_part_takes_the_whole_batch_or_shares_of_it(monkeypatch: pytest.Monk
     # Deep enough for two rounds of biases; the last batch, of 20 rows, leaves one tile of 16 empty.
     cells = [Cell("none", "he", 18, 6, activation="prelu", seed=seed, rate=rate, batch=40, precision="tf32")
              for seed, rate in enumerate((1e-3, 4e-3))]  # fmt: skip
-    whole = fused(cells, [images(60)] * 2)
+    whole = engine_of("fused", cells, [images(60)] * 2)
     assert whole.shape["WHOLE"]
     limits = {64: 2**-18, 16: 0.01}
     shared = {}
     for rows in limits:
         monkeypatch.setattr(fused_engine, "_tile_rows", lambda cell, batch, rows=rows: rows)
-        shared[rows] = fused(cells, [images(60)] * 2)
+        shared[rows] = engine_of("fused", cells, [images(60)] * 2)
         assert shared[rows].tiles == -(-40 // rows)
         shared[rows].shape["WHOLE"] = False
     expected = whole.stack.parameters
@@ -184,7 +184,7 @@ def test_training_in_one_part_is_that_of_a_loop_in_tf32(depth: int, activation: 
     problem = table(37)
     cells = [Cell("none", depth=depth, width=6, activation=activation, seed=seed, batch=16, rate=4e-3,
                   precision="tf32") for seed in range(5)]  # fmt: skip
-    trainer = fused(cells, [problem] * 5)
+    trainer = engine_of("fused", cells, [problem] * 5)
     parameters = trainer.stack.parameters.flat
     scramble_(trainer.stack)
     start = parameters.clone()

@@ -12,7 +12,6 @@ from dataclasses import replace
 import pytest
 from plain_training import (
     ENGINES,
-    MODULES,
     SHAPES,
     ProblemMaker,
     descents,
@@ -24,6 +23,7 @@ from plain_training import (
 )
 from torch import nn
 
+from stiefel_init.lab.train.activation import MODULES
 from stiefel_init.lab.train.cell import SMOOTH, Cell, PrecisionName
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.problem import Problem

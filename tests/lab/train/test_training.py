@@ -19,8 +19,6 @@ from plain_training import (
     ProblemMaker,
     engine_of,
     epoch,
-    fused,
-    graph,
     images,
     plain,
     reference_epoch,
@@ -161,7 +159,7 @@ def test_the_fused_engine_decays_where_it_applies_the_gradient_itself() -> None:
     """In tf32, with a batch of one tile; against the graph engine, whose products are exact, to tf32's error."""
     cell = Cell("none", depth=3, width=6, epochs=EPOCHS, batch=None, rate=1e-3, precision="tf32", schedule="cosine")
     cells = [cell, replace(cell, seed=1, decay=200.0)]
-    one, other = fused(cells, [images(ROWS)] * 2), graph(cells, [images(ROWS)] * 2)
+    one, other = engine_of("fused", cells, [images(ROWS)] * 2), engine_of("graph", cells, [images(ROWS)] * 2)
     assert one.shape["WHOLE"]
     for number in range(EPOCHS):
         epoch(one, number)
