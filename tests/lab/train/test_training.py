@@ -207,7 +207,7 @@ def test_the_test_score_is_that_of_each_network_on_its_own_test_rows(
     stack = Stack([Cell("none", depth=2, width=6, seed=seed, dropout=dropout) for seed in range(3)], problems, DEVICE)
     scramble_(stack)
     expected = [plain_score(plain(stack, index), each) for index, each in enumerate(problems)]
-    assert evaluate(stack)[0].tolist() == pytest.approx(expected, rel=1e-5)
+    assert evaluate(stack)["score"].tolist() == pytest.approx(expected, rel=1e-5)
 
 
 def test_calibration_and_noise_are_measured_once_networks_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_calibration_and_noise_are_measured_once_networks_are_trained(monkeypatc
     problems = [images(20), images(20, seed=1)]
     stack = Stack([Cell("none", depth=2, width=6, seed=seed) for seed in range(2)], problems, DEVICE)
     scramble_(stack)
-    assert evaluate(stack)[2:] == (None, None, None)
+    assert list(evaluate(stack)) == ["score", "balanced"]
     tested = evaluate(stack, last=True)
     noise = 2.0 * _stream.normals(_stream.key(0, "noise"), (0, 16), (0, 21), np.float64)
     for index, problem in enumerate(problems):
@@ -229,12 +229,12 @@ def test_calibration_and_noise_are_measured_once_networks_are_trained(monkeypatc
         edges = np.linspace(0, 1, BINS + 1)
         bins = [(confidence > low) & (confidence <= high) for low, high in pairwise(edges)]
         error = sum(abs(right[b].mean() - confidence[b].mean()) * b.mean() for b in bins if b.any())
-        found = [float(column[index]) for column in tested if column is not None]
+        found = [float(column[index]) for column in tested.values()]
         even = np.mean([right[y == label].mean() for label in np.unique(y)])
         expected = [100 * right.mean(), 100 * even, -np.log(p[range(40), y]).mean(), 100 * error]
         assert found == pytest.approx([*expected, 100 * (noisy == y[:16]).mean()], rel=1e-4)
     table_stack = Stack([Cell("none", depth=2, width=6)], [table(20)], DEVICE)
-    assert evaluate(table_stack, last=True)[1:] == (None,) * 4
+    assert list(evaluate(table_stack, last=True)) == ["score"]
 
 
 # A cell's outcome depends on its identity.

@@ -72,8 +72,10 @@ def find(entry: Entry, directory: Path) -> tuple[Form, dict[str, Path]]:
     raise UnavailableError("; ".join(told))
 
 
-def from_directory(name: str, entry: Entry, directory: Path) -> Arrays:
+def from_directory(name: str, entry: Entry, directory: Path | None) -> Arrays:
     """The set from the user's own files. A file that differs from the published one is an error."""
+    if directory is None:
+        raise UnavailableError("none was given and STIEFEL_INIT_DATA is not set")
     form, paths = find(entry, directory)
     remedy = "replace it with a good copy" + (f", or remove it to download {name}" if entry.fetched else "")
     try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -16,18 +14,9 @@ NOISE = 0.3
 """Standard deviation of the noise, in the unit of the network's inputs: pixels from 0 to 1, standardized features."""
 
 
-class Tested(NamedTuple):
-    """Of each network, as `Record` explains them; what is not measured is None, all but the score in regressions."""
-
-    score: Tensor
-    balanced: Tensor | None = None
-    log_loss: Tensor | None = None
-    calibration: Tensor | None = None
-    noisy: Tensor | None = None
-
-
-def evaluate(stack: Stack, *, last: bool = False) -> Tested:
-    """Test a stack; after the `last` epoch, all that there is to measure."""
+def evaluate(stack: Stack, *, last: bool = False) -> dict[str, Tensor]:
+    """Of each network the score, and of a classification the rest: `balanced`, and after the `last` epoch `log_loss`,
+    `calibration` and `noisy`, as `Record` explains them."""
     tests, predict = stack.data.tests, stack.predict
     count, total = len(stack.cells), tests.features.shape[1]
 
@@ -44,7 +33,7 @@ def evaluate(stack: Stack, *, last: bool = False) -> Tested:
         squares = torch.zeros(count, dtype=torch.float64, device=stack.order.device)
         for x, y in map(chunk, chunks):
             squares += (predict(x).squeeze(-1) - tests.of_networks(y)).double().square().sum(1)
-        return Tested((squares / total).sqrt() * stack.units)
+        return {"score": (squares / total).sqrt() * stack.units}
     classes = stack.outputs
     right = torch.zeros(count, classes, dtype=torch.float64, device=stack.order.device)
     rows, loss, gaps = torch.zeros_like(right), right.new_zeros(count), right.new_zeros(count, BINS)
@@ -61,16 +50,13 @@ def evaluate(stack: Stack, *, last: bool = False) -> Tested:
             which = (BINS * confidence).ceil().long().sub(1).clamp(0, BINS - 1)
             gaps += _by_class(correct - confidence, one_hot(which, BINS).double())
     shares = torch.where(rows > 0, right / rows, 0)
-    scores = Tested(100 * right.sum(1) / total, 100 * shares.sum(1) / (rows > 0).sum(1))
+    scores = {"score": 100 * right.sum(1) / total, "balanced": 100 * shares.sum(1) / (rows > 0).sum(1)}
     if not last:
         return scores
     x, y = chunk(0, NOISE)
-    noisy = predict(x)
-    return scores._replace(
-        log_loss=loss / total,
-        calibration=100 * gaps.abs().sum(1) / total,
-        noisy=100 * (noisy.argmax(-1) == tests.of_networks(y)).double().mean(1),
-    )
+    noisy = (predict(x).argmax(-1) == tests.of_networks(y)).double()
+    calibration = 100 * gaps.abs().sum(1) / total
+    return scores | {"log_loss": loss / total, "calibration": calibration, "noisy": 100 * noisy.mean(1)}
 
 
 def _by_class(values: Tensor, of_class: Tensor) -> Tensor:

@@ -203,10 +203,9 @@ def _note(outcomes: list[Outcome], stack: Stack, epoch: int, loss: Tensor, corre
 
 
 def _test(outcomes: list[Outcome], stack: Stack, epoch: int, last: bool) -> None:
-    tested = evaluate(stack, last=last)
-    columns = [[None] * len(outcomes) if values is None else values.tolist() for values in tested]
-    for outcome, *values in zip(outcomes, *columns):
-        outcome.tested.append(epoch)
-        outcome.test_score.append(values[0])
-        for name, value in zip(tested._fields, values):
+    for name, values in evaluate(stack, last=last).items():
+        for outcome, value in zip(outcomes, values.tolist()):
             setattr(outcome, name, value)
+    for outcome in outcomes:
+        outcome.tested.append(epoch)
+        outcome.test_score.append(outcome.score)
