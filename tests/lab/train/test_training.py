@@ -326,22 +326,6 @@ def factors(cells: Sequence[Cell], rows: int, number: int = 0, start: int = 0) -
     return torch.cat(dropout.factors, 2).cpu()
 
 
-def test_each_output_is_dropped_with_its_probability() -> None:
-    p = 0.1
-    cells = [Cell("none", depth=2, width=50, seed=seed, dropout=p) for seed in range(4)]
-    found = factors(cells, 400)
-    assert found.unique().tolist() == pytest.approx([0.0, 1 / (1 - p)])
-    kept = (found > 0).double()
-    # 160,000 independent draws: 5 standard deviations, which chance exceeds once in 1.7 million.
-    assert abs(float(kept.mean()) - (1 - p)) < 5 * (p * (1 - p) / kept.numel()) ** 0.5
-    units = torch.cat(list((kept - kept.mean()).transpose(1, 2)))  # (networks · units, rows)
-    correlation = torch.corrcoef(units) - torch.eye(len(units))
-    # 79,800 pairs of 400 rows each: standard deviation 1/20; 6 of them by chance for one pair in 5·10⁸.
-    assert float(correlation.abs().max()) < 6 / 20
-    again = factors(cells, 400, number=1)
-    assert 0.9 < float((again == found).double().mean()) / (p**2 + (1 - p) ** 2) < 1.1, "another epoch, other draws"
-
-
 def test_what_is_dropped_depends_on_the_seed_and_the_step_alone() -> None:
     cell = Cell("none", depth=2, width=7, seed=5, dropout=0.4)
     others = [replace(cell, seed=3), replace(cell, scheme="he", seed=4), cell, replace(cell, scheme="he")]
