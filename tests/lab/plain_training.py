@@ -155,36 +155,6 @@ def descents(trainer: GraphEngine | FusedEngine, problems: Sequence[Problem]) ->
         yield Descent(gradients, (mean, loss.item()), (int(correct[index]), right), network, (x, y))
 
 
-class Tf32Product(torch.autograd.Function):
-    """x·wᵀ of operands rounded to tf32's 11 bits, forward and backward; exact inputs are left as they are."""
-
-    @staticmethod
-    def rounded(x: torch.Tensor) -> torch.Tensor:
-        mantissa, exponent = torch.frexp(x)
-        return torch.ldexp(torch.round(mantissa * 2048) / 2048, exponent)
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, exact: bool) -> torch.Tensor:
-        x, w = x if exact else Tf32Product.rounded(x), Tf32Product.rounded(w)
-        ctx.save_for_backward(x, w)
-        return x @ w.T
-
-    @staticmethod
-    def backward(ctx: Any, d: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
-        (x, w), d = ctx.saved_tensors, Tf32Product.rounded(d)
-        return d @ w, d.T @ x, None
-
-
-def in_tf32(network: nn.Sequential, x: torch.Tensor, exact: bool = False) -> torch.Tensor:
-    """The network's outputs by products in tf32; exact inputs are whole numbers, as pixels are."""
-    for layer, module in enumerate(network):
-        if isinstance(module, nn.Linear):
-            x = Tf32Product.apply(x, module.weight, exact and layer == 0) + module.bias
-        else:
-            x = module(x)
-    return x
-
-
 def reference_epoch(
     network: nn.Sequential,
     optimizer: torch.optim.Optimizer,

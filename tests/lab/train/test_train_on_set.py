@@ -9,14 +9,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import assert_refused
-from plain_training import (
-    DEVICE,
-    ENGINES,
-    engine_of,
-    images,
-    table,
-    train_beside,
-)
+from plain_training import DEVICE, ENGINES, engine_of, images, table, train_beside
 from torch import nn
 
 from stiefel_init import StiefelError, check
@@ -103,8 +96,9 @@ class ByHand:
             return
         with torch.no_grad():
             for place, (q, s, weight) in enumerate(zip(self.q, self.s, self.weights)):
+                first, second = self.moments[place]
                 new, *self.moments[place] = _on_set.adam_step(
-                    q, q.grad, *self.moments[place], self.taken, rate, ones=self.kept.ones
+                    q, q.grad, first, second, self.taken, rate, ones=self.kept.ones
                 )
                 q.copy_(new)
                 weight.copy_(s.exp() * q)

@@ -15,7 +15,6 @@ import torch
 from plain_training import (
     DEVICE,
     ENGINES,
-    Forward,
     ProblemMaker,
     engine_of,
     epoch,
@@ -69,7 +68,7 @@ def ordinary(network: nn.Module, cell: Cell) -> Any:
     return Scheduled(optimizer) if cell.schedule == "cosine" else optimizer
 
 
-def dropped(stack: Stack, index: int, number: int) -> Forward:
+def dropped(stack: Stack, index: int, number: int) -> Any:
     """The network's outputs in an epoch, batch after batch, with the outputs of hidden layers dropped."""
     cell, start = stack.cells[index], 0
     key = _stream.fold(_stream.key(cell.seed, "dropout"), number)
