@@ -72,7 +72,7 @@ class ByHand:
 
     def __init__(self, network: nn.Sequential, cell: Cell) -> None:
         self.cell, self.kept, self.taken = cell, ON_SET[cell.optimizer], 0
-        self.weights = [layer.weight for layer in network if isinstance(layer, nn.Linear)][1:-1]
+        self.weights: list[Any] = [layer.weight for layer in network if isinstance(layer, nn.Linear)][1:-1]
         self.q = [weight.detach().clone().requires_grad_() for weight in self.weights]
         self.s = [torch.zeros((), dtype=torch.float64, requires_grad=True) for _ in self.q]
         self.moments: list[Any] = [(torch.zeros_like(q), torch.zeros_like(q)) for q in self.q]

@@ -30,11 +30,10 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
 from stiefel_init.core import stream as _stream
 from stiefel_init.lab.train.cell import PRECISIONS, Cell, OptimizerName, ScheduleName, stack_key
-from stiefel_init.lab.train.evaluation import evaluate
 from stiefel_init.lab.train.graph import Dropout
 from stiefel_init.lab.train.problem import Problem, Problems
 from stiefel_init.lab.train.stack import BINS, Stack, factor
-from stiefel_init.lab.train.training import EngineName, epochs_tested, train
+from stiefel_init.lab.train.training import EngineName, epochs_tested, evaluate, train
 
 CPU = torch.device("cpu")
 EPOCHS, ROWS, BATCH = 4, 37, 16
@@ -200,7 +199,7 @@ def test_the_test_score_is_that_of_each_network_on_its_own_test_rows(
     problem: ProblemMaker, dropout: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is dropped in a test."""
-    monkeypatch.setattr("stiefel_init.lab.train.evaluation.ROWS", 16)  # 40 rows in three parts
+    monkeypatch.setattr("stiefel_init.lab.train.training.ROWS", 16)  # 40 rows in three parts
     shared, other = problem(20), problem(20, seed=1)
     problems = [shared, other, shared]
     stack = Stack([Cell("none", depth=2, width=6, seed=seed, dropout=dropout) for seed in range(3)], problems, DEVICE)
@@ -210,8 +209,8 @@ def test_the_test_score_is_that_of_each_network_on_its_own_test_rows(
 
 
 def test_calibration_and_noise_are_measured_once_networks_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stiefel_init.lab.train.evaluation.ROWS", 16)  # 40 rows in three parts, noise in the first
-    monkeypatch.setattr("stiefel_init.lab.train.evaluation.NOISE", 2.0)  # so much that it shows in 16 rows
+    monkeypatch.setattr("stiefel_init.lab.train.training.ROWS", 16)  # 40 rows in three parts, noise in the first
+    monkeypatch.setattr("stiefel_init.lab.train.training.NOISE", 2.0)  # so much that it shows in 16 rows
     problems = [images(20), images(20, seed=1)]
     stack = Stack([Cell("none", depth=2, width=6, seed=seed) for seed in range(2)], problems, DEVICE)
     scramble_(stack)

@@ -23,7 +23,7 @@ OWN: dict[str, Callable[[], object] | nn.Module] = {}
 """The networks of the user's own, or what builds them, by the name that cells have for them."""
 
 
-class Layer(nn.Module):
+class Layer(nn.Sequential):
     """A convolution of 3 × 3 places, a normalization if there is one, an activation."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, activation: nn.Module, *, normalized: bool) -> None:
@@ -31,11 +31,6 @@ class Layer(nn.Module):
         self.conv = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=not normalized)
         self.norm = nn.BatchNorm2d(outputs) if normalized else nn.Identity()
         self.activation = activation
-
-    def forward(self, x: Tensor) -> Tensor:
-        """f(norm(conv(x)))."""
-        y: Tensor = self.activation(self.norm(self.conv(x)))
-        return y
 
 
 class Block(nn.Module):
