@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-import lzma
 import os
 import tarfile
 import warnings
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +21,7 @@ from ...core.errors import StiefelError
 from ..plugins import first_line
 from ..progress import counted
 from .dataset import TEST_SHARE, split_rows
-from .table import UNPACK
+from .table import DAMAGED, UNPACK
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2")
 TRAIN, TESTS = "train", ("test", "val", "valid", "validation")
@@ -81,10 +79,7 @@ def archive(raw: bytes, place: str) -> Contents:
         contents = _zip(raw, place) if raw.startswith(b"PK") else _tar(raw, place)
     except StiefelError:
         raise
-    except (
-        OSError, EOFError, RuntimeError, ValueError, NotImplementedError, zlib.error, lzma.LZMAError,
-        zipfile.BadZipFile, tarfile.TarError,
-    ) as error:  # fmt: skip
+    except (*DAMAGED, tarfile.TarError) as error:
         reason = first_line(error) or type(error).__name__
         raise StiefelError(f"{place} is damaged, cut off or no archive ({reason}); pack it again.") from None
     for name in (*contents.files, *contents.folders):

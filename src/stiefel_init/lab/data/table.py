@@ -19,6 +19,8 @@ from .columns import number
 
 SEPARATORS = (",", ";", "\t", "|")
 UNPACK = {b"\x1f\x8b": gzip.decompress, b"BZh": bz2.decompress, b"\xfd7zXZ\x00": lzma.decompress}
+DAMAGED = (OSError, EOFError, RuntimeError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
+"""What unpacking a damaged file raises."""
 _SHEET = "a spreadsheet"
 _NO_TABLES = {
     **dict.fromkeys((".xlsx", ".xls", ".ods"), _SHEET), ".json": "JSON", ".jsonl": "JSON", ".npz": "a file of arrays",
@@ -67,7 +69,7 @@ def _unpacked(path: Path, raw: bytes) -> bytes:
                 return archive.read(names[0])
     except StiefelError:
         raise
-    except (OSError, EOFError, RuntimeError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise StiefelError(f"{path} cannot be unpacked ({error}); compress the table again.") from None
     return raw
 

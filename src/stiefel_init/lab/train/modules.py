@@ -168,7 +168,7 @@ class Modules(Stack):
         return copy.deepcopy(model, shared)  # what is in the memo is not copied
 
 
-class Run:
+class Run(Slot):
     """A network of a stack in training; `loss_sum` and `correct_sum` are its places in the engine's sums."""
 
     def __init__(self, stack: Modules, place: int, loss_sum: Tensor, correct_sum: Tensor) -> None:
@@ -178,7 +178,7 @@ class Run:
         """The row of the epoch that is next."""
         self._offsets = torch.arange(stack.batch, device=device)
         self.warm = None if self.cell.warmup is None else round(self.cell.warmup * stack.steps)
-        self.slot = Slot(
+        super().__init__(
             model, self._loss, groups_of(model, self.cell), partial(Plain, adam=self.cell.optimizer == "adam"),
             clip=self.cell.clip, counters=(self.position, loss_sum, correct_sum),
         )  # fmt: skip
@@ -197,10 +197,10 @@ class Run:
             self.position += stack.batch
         return loss
 
-    def step(self, step: int) -> None:
-        """Train on the next batch, in a step that is counted from 0 over all epochs."""
+    def rate_at(self, step: int) -> float:
+        """Its learning rate in a step that is counted from 0 over all epochs."""
         steps = self.cell.epochs * self.stack.steps
-        self.slot.step(self.cell.rate * factor(self.cell.schedule, step, steps, self.warm))
+        return float(self.cell.rate * factor(self.cell.schedule, step, steps, self.warm))
 
 
 def groups_of(model: nn.Module, cell: Cell) -> list[dict[str, Any]]:
@@ -256,7 +256,7 @@ class SlotEngine(Engine):
     def step(self, start: int, stop: int) -> None:
         """Train every network on the rows from the position on."""
         for run in self.runs:
-            run.step(self.stack.step_at(start))
+            run.step(run.rate_at(self.stack.step_at(start)))
         if self.stack.followers is not None:  # which look at every step
             self._join()
             self._fork()
@@ -269,25 +269,25 @@ class SlotEngine(Engine):
     def state(self) -> list[Tensor]:
         """What the optimizers remember, and the sums."""
         self._join()
-        return [*(tensor for run in self.runs for tensor in run.slot.stepper.state()), *super().state()]
+        return [*(tensor for run in self.runs for tensor in run.stepper.state()), *super().state()]
 
     def _fork(self) -> None:
         """The streams of the slots begin where this one is."""
         for run in self.runs:
-            if run.slot.stream is not None:
-                run.slot.stream.wait_stream(torch.cuda.current_stream())
+            if run.stream is not None:
+                run.stream.wait_stream(torch.cuda.current_stream())
 
     def _join(self) -> None:
         """This stream goes on where those of the slots end."""
         for run in self.runs:
-            if run.slot.stream is not None:
-                torch.cuda.current_stream().wait_stream(run.slot.stream)
+            if run.stream is not None:
+                torch.cuda.current_stream().wait_stream(run.stream)
 
     def close(self) -> None:
         """Let go of the graphs now."""
         super().close()
         for run in self.runs:
-            run.slot.graph = None
+            run.graph = None
         self.runs.clear()
 
 
