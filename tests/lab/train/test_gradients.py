@@ -14,7 +14,8 @@ from plain_training import ENGINES, SHAPES, ProblemMaker, descents, engine_of, i
 from torch import nn
 
 from stiefel_init.lab.train.activation import MODULES
-from stiefel_init.lab.train.cell import SMOOTH, Cell, PrecisionName
+from stiefel_init.lab.train.cell import SMOOTH, Cell
+from stiefel_init.lab.train.family import PrecisionName
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.problem import Problem
 from stiefel_init.lab.train.training import EngineName

@@ -147,18 +147,6 @@ def test_the_ends_of_a_module_learn_at_a_rate_of_their_own() -> None:
     assert moved == pytest.approx([0.03, 0.03, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.03, 0.03], rel=0.01)
 
 
-def test_an_outcome_depends_on_the_cell_alone() -> None:
-    cells = [cell(seed=seed, augment="crop", network=network) for seed in (0, 1) for network in ("cnn", "cnn-bn")]
-    alone = [trained([one])[0] for one in cells]
-    before = torch.get_num_threads()
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            assert trained(cells) == alone
-    finally:
-        torch.set_num_threads(before)
-
-
 def test_weights_are_those_of_initialize_and_what_it_leaves_is_of_the_seed(own_network: Callable[..., str]) -> None:
     plain = cell(scheme="recipe", seed=3)
     network = own_network("return nn.Sequential(nn.Flatten(), nn.Linear(192, 3), nn.Hardtanh(), nn.PReLU(3, 0.1))")

@@ -14,7 +14,8 @@ from torch import nn
 
 from stiefel_init import StiefelError, check
 from stiefel_init.core import geometry as _on_set
-from stiefel_init.lab.train.cell import ON_SET, Cell, OptimizerName, ScheduleName
+from stiefel_init.lab.train.cell import ON_SET, Cell
+from stiefel_init.lab.train.family import OptimizerName, ScheduleName
 from stiefel_init.lab.train.optimizer import ANGLES
 from stiefel_init.lab.train.stack import factor
 from stiefel_init.lab.train.training import EngineName, pick_engine

@@ -29,7 +29,8 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
 from stiefel_init.core import stream as _stream
-from stiefel_init.lab.train.cell import PRECISIONS, Cell, OptimizerName, ScheduleName, stack_key
+from stiefel_init.lab.train.cell import PRECISIONS, Cell, stack_key
+from stiefel_init.lab.train.family import OptimizerName, ScheduleName
 from stiefel_init.lab.train.graph import Dropout
 from stiefel_init.lab.train.problem import Problem, Problems
 from stiefel_init.lab.train.stack import BINS, Stack, factor

@@ -21,13 +21,9 @@ from ...core.sample import draw
 from ...schemes import Position, Scheme, get
 from ...theory import activations
 from ...theory.moments import ActivationName
-from .family import PERCEPTRON, settled
+from .family import PERCEPTRON, AugmentName, OptimizerName, PrecisionName, ScheduleName, settled
 
-OptimizerName = Literal["adam", "sgd", "stiefel-adam", "stiefel-sgd", "stiefel-muon", "orthogonal-adam", "gain-adam"]
 StepName = Literal["adam", "sgd", "muon"]
-PrecisionName = Literal["float32", "tf32", "bfloat16"]
-AugmentName = Literal["none", "crop", "flip", "crop-flip"]
-ScheduleName = Literal["constant", "cosine", "release"]
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 PRECISIONS: tuple[PrecisionName, ...] = get_args(PrecisionName)
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)

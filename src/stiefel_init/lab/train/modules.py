@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from ...core import stream as _stream
 from ...torch import initialize_, param_groups
 from ...torch.sampling.stream import words
-from .cell import AugmentName, Cell, PrecisionName
+from .cell import Cell
 from .convolutional import Blueprint
-from .family import PERCEPTRON
+from .family import PERCEPTRON, AugmentName, PrecisionName
 from .optimizer import Plain
 from .problem import Problem
 from .size import size_of

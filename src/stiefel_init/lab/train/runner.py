@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 
@@ -24,10 +24,10 @@ from .. import files
 from ..data import Dataset
 from ..progress import Advance, counted, progress
 from . import record as record_files
-from .cell import Cell, PrecisionName, digest, split_evenly, stack_key
+from .cell import Cell, digest, split_evenly, stack_key
 from .cluster import ClusterSpec, Dispatch, Kind, NodeSettings, connected, pickle_registered, reach
 from .concurrency import concurrent_stacks
-from .family import PERCEPTRON
+from .family import PERCEPTRON, DeviceName, PrecisionName
 from .fused import FusedEngine
 from .modules import SlotEngine
 from .problem import Problem, Problems
@@ -37,7 +37,6 @@ from .stack import BINS, ROWS, Engine
 from .training import ENGINES, EngineName, epochs_tested, pick_engine, train
 from .watched import Watching
 
-DeviceName = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[DeviceName, ...] = get_args(DeviceName)
 _MOST = {"cpu": 12, "cuda": 1056}  # networks in a stack; more are no faster, a kill would lose more
 _EACH_THREAD = 6  # networks for each thread of a CPU with many

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from ...core import stream as _stream
 from ...torch.sampling.stream import words
-from .cell import Cell, ScheduleName
+from .cell import Cell
+from .family import ScheduleName
 from .network import LOSSES, Architecture, calibrate, initial, predict
 from .problem import Problem
 
