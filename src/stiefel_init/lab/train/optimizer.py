@@ -35,12 +35,13 @@ class Plain:
         ]
         self.adam = adam
 
+    @torch.no_grad()
     def step(self) -> None:
         """Apply the gradients; a parameter that has none stays."""
         for group, moments in zip(self.groups, self.moments):
             given = [at for at, parameter in enumerate(group["params"]) if parameter.grad is not None]
-            rows = [group["params"][at].detach() for at in given]
-            gradients, lr = [group["params"][at].grad for at in given], group["lr"]
+            rows = [group["params"][at] for at in given]
+            gradients, lr = [row.grad for row in rows], group["lr"]
             decay = group.get("weight_decay", 0.0)
             if rows and self.adam:
                 first, second, steps = ([values[at] for at in given] for values in moments)
