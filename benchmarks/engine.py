@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from paper.tables.protocol import SCHEMES
 
-from stiefel_init.lab.train.cell import Cell, PrecisionName
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.family import PrecisionName
 from stiefel_init.lab.train.graph import GraphEngine
 from stiefel_init.lab.train.network import Architecture
 from stiefel_init.lab.train.problem import Problem

@@ -23,8 +23,9 @@ from stiefel_init.lab.files import prepare
 from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.cluster import ClusterSpec, reach
+from stiefel_init.lab.train.family import DeviceName
 from stiefel_init.lab.train.record import Record, environment
-from stiefel_init.lab.train.runner import DeviceName, OutOfTimeError, run
+from stiefel_init.lab.train.runner import OutOfTimeError, run
 
 from .limit import time_limit
 from .results import Results, note_environment, recorded, write_table

@@ -18,7 +18,8 @@ from scipy import stats
 
 from stiefel_init.lab.report.tables import wrapped
 from stiefel_init.lab.study.significance import welch
-from stiefel_init.lab.train.cell import Cell, PrecisionName
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.family import PrecisionName
 from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.training import EngineName
 

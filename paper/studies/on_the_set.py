@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from stiefel_init.lab.report import plots
 from stiefel_init.lab.report.tables import Table, wrapped
-from stiefel_init.lab.train.cell import Cell, OptimizerName, ScheduleName
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.family import OptimizerName, ScheduleName
 
 from ..experiment import titled
 from ..tables.protocol import IMAGES, TABULAR_WIDTH

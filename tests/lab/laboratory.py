@@ -35,6 +35,14 @@ MINE = {
     )
 }
 """A data set of a user's own."""
+RNG = np.random.default_rng(0)
+Y = np.arange(100) % 3
+X = (RNG.integers(0, 120, (100, 3, 8, 8)) + 60 * (np.arange(8) % 3 == Y[:, None])[:, None, None, :]).astype(np.uint8)
+SETS = {
+    "pictures": Dataset("pictures", "classification", X.reshape(100, -1), Y, 3, 255.0, 80, image=(3, 8, 8)),
+    "numbers": Dataset("numbers", "regression", RNG.normal(size=(60, 4)), RNG.normal(size=60), None, train_rows=48),
+}
+"""What small modules learn from."""
 TINY = ("--scheme", "stiefel,he", "--depth", "2,3", "--width", "8", "--seeds", "2", "--epochs", "2", "--device", "cpu")
 """Options of `stiefel-init train` for eight networks that are trained in no time."""
 MADE: dict[str, Any] = {"device": "none", "engine": "by hand"}
@@ -113,6 +121,12 @@ def csv_of(path: Path, rows: int = 60) -> Path:
 def small_cells(count: int, **options: Any) -> list[Cell]:
     """Networks that are trained in no time."""
     return [Cell("mine", depth=2, width=5, seed=seed, epochs=2, batch=16, **options) for seed in range(count)]
+
+
+def small_network(**options: Any) -> Cell:
+    """A small plain convolutional network, or another module, that is trained in no time."""
+    small: dict[str, Any] = {"network": "cnn", "depth": 5, "width": 4, "epochs": 2, "batch": 16, "rate": 0.01}
+    return Cell(options.pop("dataset", "pictures"), options.pop("scheme", "he"), **small | options)
 
 
 def train_small(out: Path, count: int = 4, most: int = 2, warn: Callable[[str], None] | None = None) -> list[Record]:

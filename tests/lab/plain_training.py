@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from stiefel_init.lab.train.activation import MODULES
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.graph import GraphEngine
@@ -23,16 +24,6 @@ ProblemMaker = Callable[..., Problem]
 Forward = Callable[[nn.Sequential, torch.Tensor], torch.Tensor]
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ENGINES: tuple[EngineName, ...] = ("graph", "fused")
-MODULES: dict[str, Callable[[], nn.Module]] = {
-    "relu": nn.ReLU,
-    "leaky_relu": lambda: nn.LeakyReLU(0.01),
-    "prelu": lambda: nn.PReLU(1, 0.25),
-    "elu": nn.ELU,
-    "selu": nn.SELU,
-    "tanh": nn.Tanh,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-}
 LOSSES: dict[str, Callable[..., torch.Tensor]] = {
     "cross_entropy": nn.functional.cross_entropy,
     "squared_error": lambda out, y: nn.functional.mse_loss(out.squeeze(-1), y),
@@ -64,19 +55,9 @@ def table(rows: int, inputs: int = 7, seed: int = 0) -> Problem:
     return Problem(x[:rows], y[:rows], x[rows:], y[rows:], 1, "squared_error")
 
 
-def graph(cells: Sequence[Cell], problems: Sequence[Problem]) -> GraphEngine:
-    """The graph engine with a stack of the cells."""
-    return GraphEngine(Stack(cells, problems, DEVICE))
-
-
-def fused(cells: Sequence[Cell], problems: Sequence[Problem]) -> FusedEngine:
-    """The fused engine with a stack of the cells."""
-    return FusedEngine(Stack(cells, problems, DEVICE))
-
-
-def engine_of(name: EngineName, cells: Sequence[Cell], problems: Sequence[Problem]) -> GraphEngine | FusedEngine:
+def engine_of(name: EngineName, cells: Sequence[Cell], problems: Sequence[Problem]) -> Any:
     """The engine of that name with a stack of the cells."""
-    return fused(cells, problems) if name == "fused" else graph(cells, problems)
+    return (FusedEngine if name == "fused" else GraphEngine)(Stack(cells, problems, DEVICE))
 
 
 def epoch(engine: GraphEngine | FusedEngine, number: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -172,36 +153,6 @@ def descents(trainer: GraphEngine | FusedEngine, problems: Sequence[Problem]) ->
         gradients = of_stack(stack, index, moved), flat(network, gradients=True)
         mean = float(losses[index]) / problem.size
         yield Descent(gradients, (mean, loss.item()), (int(correct[index]), right), network, (x, y))
-
-
-class Tf32Product(torch.autograd.Function):
-    """x·wᵀ of operands rounded to tf32's 11 bits, forward and backward; exact inputs are left as they are."""
-
-    @staticmethod
-    def rounded(x: torch.Tensor) -> torch.Tensor:
-        mantissa, exponent = torch.frexp(x)
-        return torch.ldexp(torch.round(mantissa * 2048) / 2048, exponent)
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, exact: bool) -> torch.Tensor:
-        x, w = x if exact else Tf32Product.rounded(x), Tf32Product.rounded(w)
-        ctx.save_for_backward(x, w)
-        return x @ w.T
-
-    @staticmethod
-    def backward(ctx: Any, d: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
-        (x, w), d = ctx.saved_tensors, Tf32Product.rounded(d)
-        return d @ w, d.T @ x, None
-
-
-def in_tf32(network: nn.Sequential, x: torch.Tensor, exact: bool = False) -> torch.Tensor:
-    """The network's outputs by products in tf32; exact inputs are whole numbers, as pixels are."""
-    for layer, module in enumerate(network):
-        if isinstance(module, nn.Linear):
-            x = Tf32Product.apply(x, module.weight, exact and layer == 0) + module.bias
-        else:
-            x = module(x)
-    return x
 
 
 def reference_epoch(

@@ -7,11 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-Device = Literal["auto", "cpu", "cuda"]
-Optimizer = Literal["adam", "sgd", "stiefel-adam", "stiefel-sgd", "stiefel-muon", "orthogonal-adam", "gain-adam"]
-Precision = Literal["float32", "tf32", "bfloat16"]
-Augment = Literal["none", "crop", "flip", "crop-flip"]
-Schedule = Literal["constant", "cosine", "release"]
+from .train.family import DeviceName
+
 TargetKind = Literal["classification", "regression"]
 
 
@@ -46,7 +43,7 @@ OutOption = Annotated[
         help="Directory for records and pictures; rerun with the same one to resume.",
     ),
 ]
-DeviceOption = Annotated[Device, typer.Option(help="auto uses a GPU if there is one.")]
+DeviceOption = Annotated[DeviceName, typer.Option(help="auto uses a GPU if there is one.")]
 DirectoryOption = Annotated[
     Path | None,
     typer.Option("--data-dir", help="Directory of data files; by default STIEFEL_INIT_DATA, cache, network."),

@@ -63,20 +63,8 @@ def load_named(place: str) -> Callable[[], object] | nn.Module:
     return model
 
 
-def load_model(place: str) -> nn.Module:
-    """The user's model at `place`, built if that is a function.
-
-    Raises:
-        StiefelError: if there is none.
-    """
-    from torch import nn
-
-    model = load_named(place)
-    return model if isinstance(model, nn.Module) else built(model, place)
-
-
-def built(make_model: Callable[[], object], place: str) -> nn.Module:
-    """What the user's function at `place` builds.
+def built(named: Callable[[], object] | nn.Module, place: str) -> nn.Module:
+    """The user's model at `place`, or what the function there builds.
 
     Raises:
         StiefelError: if it raises anything, or builds no module.
@@ -84,7 +72,7 @@ def built(make_model: Callable[[], object], place: str) -> nn.Module:
     from torch import nn
 
     try:
-        model = make_model()
+        model = named if isinstance(named, nn.Module) else named()
     except Exception as error:  # whatever the user's function raises
         raise StiefelError(f"{place} raised {told(error)}; make it run without arguments.") from error
     if not isinstance(model, nn.Module):
@@ -94,4 +82,9 @@ def built(make_model: Callable[[], object], place: str) -> nn.Module:
 
 def told(error: Exception) -> str:
     """An error of the user's own code in a few words: its type and its first line."""
-    return f"{type(error).__name__} ({(str(error).splitlines() or [''])[0].rstrip('.')})"
+    return f"{type(error).__name__} ({first_line(error)})"
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, for the middle of a sentence."""
+    return (str(error).splitlines() or [""])[0].rstrip(".")

@@ -110,6 +110,3 @@ def test_what_a_registered_set_raises_is_told_in_one_sentence() -> None:
     assert_refused(lambda: data.load("broken"), ["dataset='broken' raised FileNotFoundError (no such table)"])
     data.register("none", lambda: None)  # type: ignore[arg-type, return-value]
     assert_refused(lambda: data.load("none"), ["dataset='none' is of type NoneType"])
-
-
-# The published files.

@@ -162,6 +162,7 @@ def test_parquet(tmp_path: Path) -> None:
         ('a,y,b\n"1\n",0,2\n\n3\n' + "3,1,4\n" * 5, "1 value in line 5, where its header has 3"),
         ("a,a,y\n1,2,0\n", "more than one column 'a'"),
         ("1,2,3\n4,5,6\n", "begins with 1, 2, 3, not with names; add a header"),
+        ("a,y\n" + "1,0\n2,1\n" * 5 + '3,"0\n4,1\n', "a quotation mark is not closed"),
         (b"\x00\x01\x02\xff" * 50, "not a readable table"),
         (b"a,y\n\xff\xfe\x00,1\n", "table.csv is not a readable table"),
         (zipped(TEXT.encode(), ("one.csv", "two.csv")), "holds 2 files"),

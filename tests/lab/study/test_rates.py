@@ -26,21 +26,20 @@ def peak(best: float, luck: float = 0.0) -> object:
     return lambda cells: [by_hand(cell, score(cell)) for cell in cells]
 
 
-@pytest.mark.parametrize(("best", "found", "edge"), [(1.0, 1.0, False), (2.2, 2.0, False), (100.0, 4.0, True)])
-def test_the_best_of_a_list(best: float, found: float, edge: bool) -> None:
-    setting = Cell("digits", "he", 4)
-    choice = choose([setting], "digits#validation", Rates(AUTO), 2, peak(best, luck=90.0))  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("auto", "best", "found", "edge"),
+    [
+        *((False, 1.0, 1.0, False), (False, 2.2, 2.0, False), (False, 100.0, 4.0, True)),
+        *((True, 1.0, 1.0, False), (True, 8.0, 8.0, False), (True, 1 / 16, 1 / 16, False), (True, 1e6, 32.0, True)),
+    ],
+)
+def test_the_best_of_a_list_or_beyond_its_edge(auto: bool, best: float, found: float, edge: bool) -> None:
+    setting, luck = Cell("digits", "he", 4), peak(best, luck=90.0)
+    choice = choose([setting], "digits#validation", Rates(AUTO, auto), 2, luck)  # type: ignore[arg-type]
     assert choice.best[setting] == found
     assert choice.at_edge(setting) == edge
     assert {record.cell.seed for record in choice.records} == {FIRST_SEED, FIRST_SEED + 1}
     assert {record.cell.dataset for record in choice.records} == {"digits#validation"}
-
-
-@pytest.mark.parametrize(("best", "found"), [(1.0, 1.0), (8.0, 8.0), (1 / 16, 1 / 16), (1e6, 32.0)])
-def test_auto_looks_further_where_the_best_lies_at_an_edge(best: float, found: float) -> None:
-    setting = Cell("digits", "he", 4)
-    choice = choose([setting], "digits#validation", Rates(AUTO, auto=True), 1, peak(best))  # type: ignore[arg-type]
-    assert choice.best[setting] == found
 
 
 def test_a_rate_is_counted_in_units_of_the_default() -> None:

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from laboratory import MINE
+from laboratory import MINE, SETS, small_network
 from plain_training import images
 
 from stiefel_init import StiefelError
 from stiefel_init.lab.train import runner
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.concurrency import Stopped, concurrent_stacks, spread
+from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.record import Outcome
 from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.training import train
@@ -33,26 +34,27 @@ def threads_as_before() -> Iterator[None]:
 
 def outcomes(cells: list[Cell], threads: int) -> list[Outcome]:
     torch.set_num_threads(threads)
-    return train(cells, [images(157, seed=cell.seed % 2) for cell in cells], CPU, engine="graph")[0]
+    problems = [Problems(SETS)(c) if c.dataset in SETS else images(157, seed=c.seed % 2) for c in cells]
+    return train(cells, problems, CPU)[0]
 
 
-REGULARIZED = {"dropout": 0.2, "decay": 0.1, "schedule": "cosine", "batch": 64}
+def some(count: int, depth: int = 6, width: int = 16, **options: Any) -> list[Cell]:
+    made: dict[str, Any] = {"batch": None, "epochs": 2, "depth": depth, "width": width} | options
+    return [Cell("none", seed=seed, **made) for seed in range(count)]
 
 
 @pytest.mark.parametrize(
-    ("count", "depth", "width", "options"),
+    "cells",
     [
-        (5, 6, 16, {"scheme": "he"}),
-        (2, 3, 1024, {"scheme": "he"}),  # threads would share wide products
-        (5, 6, 16, REGULARIZED),
-        (5, 6, 16, {"optimizer": "stiefel-adam", "rate": 0.05}),
+        some(5, scheme="he"),
+        some(2, 3, 1024, scheme="he"),  # threads would share wide products
+        some(5, dropout=0.2, decay=0.1, schedule="cosine", batch=64),
+        some(5, optimizer="stiefel-adam", rate=0.05),
+        [small_network(seed=seed, augment="crop", network=name) for seed in (0, 1) for name in ("cnn", "cnn-bn")],
     ],
+    ids=range(5),
 )
-def test_the_bits_are_those_of_one_thread_in_any_company(
-    count: int, depth: int, width: int, options: dict[str, Any]
-) -> None:
-    made: dict[str, Any] = {"batch": None, "epochs": 2} | options
-    cells = [Cell("none", depth=depth, width=width, seed=seed, **made) for seed in range(count)]
+def test_the_bits_are_those_of_one_thread_in_any_company(cells: list[Cell]) -> None:
     alone = [outcomes([cell], 1)[0] for cell in cells]
     for threads in (1, 2, 3):
         assert outcomes(cells, threads) == alone

@@ -14,17 +14,16 @@ from plain_training import (
     DEVICE,
     LOSSES,
     SHAPES,
-    ProblemMaker,
     descents,
+    engine_of,
     flat,
-    fused,
     images,
-    in_tf32,
     scramble_,
     table,
     train_beside,
     worst,
 )
+from torch import nn
 
 from stiefel_init import StiefelError
 from stiefel_init.lab.train import fused as fused_engine
@@ -93,10 +92,40 @@ def test_kernels_that_nobody_compared_on_a_card_are_tried_there_first(capsys: py
 # In the precision of tf32.
 
 
+class Tf32Product(torch.autograd.Function):
+    """x·wᵀ of operands rounded to tf32's 11 bits, forward and backward; exact inputs are left as they are."""
+
+    @staticmethod
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        mantissa, exponent = torch.frexp(x)
+        return torch.ldexp(torch.round(mantissa * 2048) / 2048, exponent)
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, exact: bool) -> torch.Tensor:
+        x, w = x if exact else Tf32Product.rounded(x), Tf32Product.rounded(w)
+        ctx.save_for_backward(x, w)
+        return x @ w.T
+
+    @staticmethod
+    def backward(ctx: Any, d: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        (x, w), d = ctx.saved_tensors, Tf32Product.rounded(d)
+        return d @ w, d.T @ x, None
+
+
+def in_tf32(network: nn.Sequential, x: torch.Tensor, exact: bool = False) -> torch.Tensor:
+    """The network's outputs by products in tf32; exact inputs are whole numbers, as pixels are."""
+    for layer, module in enumerate(network):
+        if isinstance(module, nn.Linear):
+            x = Tf32Product.apply(x, module.weight, exact and layer == 0) + module.bias
+        else:
+            x = module(x)
+    return x
+
+
 def tf32_errors(cell: Cell, problem: Problem, scale: float = 1.0, rate: float = 64.0) -> tuple[float, float]:
     """Gradients of the fused engine's tf32: error against tf32's own, and against true ones; medians of networks."""
     cell = replace(cell, optimizer="sgd", rate=rate, batch=None, precision="tf32")
-    trainer = fused([replace(cell, seed=seed) for seed in range(5)], [problem] * 5)
+    trainer = engine_of("fused", [replace(cell, seed=seed) for seed in range(5)], [problem] * 5)
     scramble_(trainer.stack)
     for weight in trainer.stack.parameters.weights[1:-1]:
         weight.mul_(scale)
@@ -112,7 +141,7 @@ def tf32_errors(cell: Cell, problem: Problem, scale: float = 1.0, rate: float = 
 
 @pytest.mark.parametrize("problem", [images, table])
 @pytest.mark.parametrize("activation", [*ACTIVATIONS, "tanh", *SMOOTH])
-def test_one_part_is_as_exact_as_tf32(activation: str, problem: ProblemMaker) -> None:
+def test_one_part_is_as_exact_as_tf32(activation: str, problem: Any) -> None:
     from_tf32, error = tf32_errors(Cell("none", depth=3, width=6, activation=activation), problem(17))
     assert from_tf32 < 1e-6 if activation in ("relu", "leaky_relu") else from_tf32 < error
     assert 2e-5 < error < 4e-3
@@ -141,13 +170,13 @@ def test_one_part_takes_the_whole_batch_or_shares_of_it(monkeypatch: pytest.Monk
     # Deep enough for two rounds of biases; the last batch, of 20 rows, leaves one tile of 16 empty.
     cells = [Cell("none", "he", 18, 6, activation="prelu", seed=seed, rate=rate, batch=40, precision="tf32")
              for seed, rate in enumerate((1e-3, 4e-3))]  # fmt: skip
-    whole = fused(cells, [images(60)] * 2)
+    whole = engine_of("fused", cells, [images(60)] * 2)
     assert whole.shape["WHOLE"]
     limits = {64: 2**-18, 16: 0.01}
     shared = {}
     for rows in limits:
         monkeypatch.setattr(fused_engine, "_tile_rows", lambda cell, batch, rows=rows: rows)
-        shared[rows] = fused(cells, [images(60)] * 2)
+        shared[rows] = engine_of("fused", cells, [images(60)] * 2)
         assert shared[rows].tiles == -(-40 // rows)
         shared[rows].shape["WHOLE"] = False
     expected = whole.stack.parameters
@@ -184,7 +213,7 @@ def test_training_in_one_part_is_that_of_a_loop_in_tf32(depth: int, activation: 
     problem = table(37)
     cells = [Cell("none", depth=depth, width=6, activation=activation, seed=seed, batch=16, rate=4e-3,
                   precision="tf32") for seed in range(5)]  # fmt: skip
-    trainer = fused(cells, [problem] * 5)
+    trainer = engine_of("fused", cells, [problem] * 5)
     parameters = trainer.stack.parameters.flat
     scramble_(trainer.stack)
     start = parameters.clone()

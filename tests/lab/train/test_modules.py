@@ -14,37 +14,22 @@ import numpy as np
 import pytest
 import torch
 from conftest import assert_refused
-from laboratory import Cli, file_names, refused, timeless
+from laboratory import RNG, SETS, Cli, refused, timeless
+from laboratory import small_network as cell
 from torch import nn
 
-from stiefel_init.lab.data import Dataset
-from stiefel_init.lab.train import convolutional, modules, training
+from stiefel_init.lab.train import convolutional, training
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.convolutional import Blueprint, own
-from stiefel_init.lab.train.modules import Modules, SlotEngine
-from stiefel_init.lab.train.pictures import Pictures
+from stiefel_init.lab.train.modules import Modules, Pictures, SlotEngine
 from stiefel_init.lab.train.problem import Problem, Problems
 from stiefel_init.lab.train.record import Outcome
 from stiefel_init.lab.train.runner import OutOfTimeError, check, run
 from stiefel_init.lab.train.size import size_of
 from stiefel_init.lab.train.training import train
-from stiefel_init.lab.train.watched import Watching, named
 from stiefel_init.torch import initialize_, param_groups
 
 CPU = torch.device("cpu")
-RNG = np.random.default_rng(0)
-Y = np.arange(100) % 3
-X = (RNG.integers(0, 120, (100, 3, 8, 8)) + 60 * (np.arange(8) % 3 == Y[:, None])[:, None, None, :]).astype(np.uint8)
-SETS = {
-    "pictures": Dataset("pictures", "classification", X.reshape(100, -1), Y, 3, 255.0, 80, image=(3, 8, 8)),
-    "numbers": Dataset("numbers", "regression", RNG.normal(size=(60, 4)), RNG.normal(size=60), None, train_rows=48),
-}
-
-
-def cell(**options: Any) -> Cell:
-    """A small plain convolutional network that is trained in no time."""
-    small: dict[str, Any] = {"network": "cnn", "depth": 5, "width": 4, "epochs": 2, "batch": 16, "rate": 0.01}
-    return Cell(options.pop("dataset", "pictures"), options.pop("scheme", "he"), **small | options)
 
 
 def problem_of(one: Cell) -> Problem:
@@ -162,49 +147,6 @@ def test_the_ends_of_a_module_learn_at_a_rate_of_their_own() -> None:
     assert moved == pytest.approx([0.03, 0.03, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.03, 0.03], rel=0.01)
 
 
-def test_an_outcome_depends_on_the_cell_alone() -> None:
-    cells = [cell(seed=seed, augment="crop", network=network) for seed in (0, 1) for network in ("cnn", "cnn-bn")]
-    alone = [trained([one])[0] for one in cells]
-    before = torch.get_num_threads()
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            assert trained(cells) == alone
-    finally:
-        torch.set_num_threads(before)
-
-
-class KilledError(Exception):
-    """The end of a process, as a test sees it."""
-
-
-@pytest.mark.parametrize("network", ["cnn", "resnet8"])
-def test_a_stack_goes_on_where_it_was(network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_EVERY", 0.0)
-    cells = [cell(network=network, depth=5, seed=seed, epochs=4, augment="crop-flip") for seed in range(2)]
-    whole, threads = trained(cells), torch.get_num_threads()
-    torch.set_num_threads(1)
-    taken, step = 0, modules.Run.step
-
-    def counted(self: Any, number: int) -> None:
-        nonlocal taken
-        taken += 1
-        if taken == 2 * (5 + 5 + 3):  # in the third epoch
-            raise KilledError
-        step(self, number)
-
-    try:
-        monkeypatch.setattr(modules.Run, "step", counted)
-        with pytest.raises(KilledError):
-            trained(cells, keep=tmp_path / "kept")
-        monkeypatch.setattr(modules.Run, "step", step)
-        epochs: list[int] = []
-        assert trained(cells, keep=tmp_path / "kept", progress=epochs.append) == whole
-        assert epochs == [3, 4]
-    finally:
-        torch.set_num_threads(threads)
-
-
 def test_weights_are_those_of_initialize_and_what_it_leaves_is_of_the_seed(own_network: Callable[..., str]) -> None:
     plain = cell(scheme="recipe", seed=3)
     network = own_network("return nn.Sequential(nn.Flatten(), nn.Linear(192, 3), nn.Hardtanh(), nn.PReLU(3, 0.1))")
@@ -319,16 +261,6 @@ def test_what_would_take_longer_than_there_is_time_is_not_begun(tmp_path: Path) 
         run(cells, out=tmp_path, device="cpu", datasets=SETS, most=1, until=time.monotonic())
     assert run(cells[:1], out=tmp_path, device="cpu", datasets=SETS, until=0.0)[0].cell == cells[0]
     assert len(run(cells, out=tmp_path, device="cpu", datasets=SETS, most=1, until=time.monotonic() + 1e4)) == 3
-
-
-@pytest.mark.parametrize("network", ["cnn", "resnet8"])
-def test_watching_a_module_changes_nothing(network: str, tmp_path: Path) -> None:
-    cells = [cell(network=network, seed=seed, augment="crop") for seed in (0, 1)]
-    seen = run(cells, device="cpu", datasets=SETS, watching=Watching(tmp_path, every=2))
-    plain = run(cells, device="cpu", datasets=SETS)
-    assert [record.train_loss for record in seen] == [record.train_loss for record in plain]
-    assert [record.test_score for record in seen] == [record.test_score for record in plain]
-    assert file_names(tmp_path) == [f"{named(cells[0])}.html", f"{named(cells[0])}.jsonl"]
 
 
 def test_a_study_of_convolutional_networks_has_a_page(stiefel_init: Cli, tmp_path: Path) -> None:

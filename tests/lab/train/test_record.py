@@ -178,6 +178,3 @@ def test_networks_of_an_unknown_scheme_are_left_out_and_left_in_place(tmp_path: 
     (sentence,) = told
     path = re.escape(str(tmp_path))
     assert re.fullmatch(rf".*{path}/networks-.*scheme='{own_scheme} 0.5' is not known.*[.]", sentence), "one line"
-
-
-# Where to.

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 import torch
-from laboratory import MINE, keys_in, small_cells, timeless, train_small
+from laboratory import MINE, SETS, keys_in, small_cells, small_network, timeless, train_small
 
 from stiefel_init.lab.train import training
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.optimizer import Optimizer
+from stiefel_init.lab.train.graph import GraphEngine
+from stiefel_init.lab.train.modules import SlotEngine
 from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.record import Outcome, Record
 from stiefel_init.lab.train.runner import run
@@ -50,8 +51,8 @@ def trained(cells: list[Cell], keep: Path | None = None, kill_at: int | None = N
         if epoch == kill_at:
             raise KilledError
 
-    outcomes, _ = train(cells, [Problems(MINE)(cell) for cell in cells], torch.device("cpu"), tell, "graph", keep)
-    return outcomes, seen
+    problems = list(map(Problems(MINE | SETS), cells))
+    return train(cells, problems, torch.device("cpu"), tell, keep=keep)[0], seen
 
 
 @pytest.mark.usefixtures("keeping")
@@ -64,21 +65,26 @@ def test_a_stack_goes_on_where_it_was(optimizer: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("keeping")
-def test_a_long_epoch_goes_on_at_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("network", ["mlp", "cnn", "resnet8"])
+def test_a_long_epoch_goes_on_at_its_row(network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An epoch of a deep network takes longer than a minute, so it is kept within."""
     cells = [replace(cell, epochs=3, batch=7) for cell in small_cells(2, dropout=0.2, schedule="cosine")]
+    engine: Any = GraphEngine
+    steps = 7
+    if network != "mlp":
+        cells = [small_network(network=network, seed=seed, epochs=3, augment="crop-flip") for seed in range(2)]
+        engine, steps = SlotEngine, 5
     expected, _ = trained(cells)
-    steps = -(-Problems(MINE)(cells[0]).size // 7)
-    taken, step = 0, Optimizer.step
+    taken, step = 0, engine.step
 
-    def counted(self: Any) -> None:
+    def counted(self: Any, start: int, stop: int) -> None:
         nonlocal taken
         taken += 1
         if taken == 2 * steps - 2:
             raise KilledError
-        step(self)
+        step(self, start, stop)
 
-    monkeypatch.setattr(Optimizer, "step", counted)
+    monkeypatch.setattr(engine, "step", counted)
     with pytest.raises(KilledError):
         trained(cells, tmp_path / "kept")
     assert trained(cells, tmp_path / "kept")[0] == expected

@@ -16,11 +16,12 @@ from plain_training import DEVICE
 from stiefel_init import StiefelError
 from stiefel_init.lab.train import runner
 from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.family import DeviceName
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.graph import GraphEngine
 from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.record import Outcome
-from stiefel_init.lab.train.runner import DeviceName, run, work
+from stiefel_init.lab.train.runner import run, work
 from stiefel_init.lab.train.training import train
 
 WHERE: DeviceName = "cuda" if DEVICE.type == "cuda" else "cpu"

@@ -9,25 +9,15 @@ from typing import Any
 import pytest
 import torch
 from conftest import assert_refused
-from plain_training import (
-    DEVICE,
-    ENGINES,
-    batch_of,
-    engine_of,
-    epoch,
-    flat,
-    images,
-    of_stack,
-    plain,
-    table,
-    train_beside,
-)
+from plain_training import DEVICE, ENGINES, engine_of, images, table, train_beside
 from torch import nn
 
 from stiefel_init import StiefelError, check
 from stiefel_init.core import geometry as _on_set
-from stiefel_init.lab.train.cell import ON_SET, Cell, OptimizerName
+from stiefel_init.lab.train.cell import ON_SET, Cell
+from stiefel_init.lab.train.family import OptimizerName, ScheduleName
 from stiefel_init.lab.train.optimizer import ANGLES
+from stiefel_init.lab.train.stack import factor
 from stiefel_init.lab.train.training import EngineName, pick_engine
 from stiefel_init.torch.optim import StiefelAdam, StiefelMuon, StiefelSGD
 
@@ -75,102 +65,67 @@ def test_the_laboratory_trains_as_the_optimizers_do(
     assert float((parameters.flat - start).abs().max()) > 0.005 * epochs
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_without_the_ones_weights_stay_orthogonal_and_leave_the_set() -> None:
-    cells = [
-        Cell("none", depth=4, width=6, seed=seed, batch=16, rate=0.02, optimizer="orthogonal-adam") for seed in range(2)
-    ]
-    ends = {}
-    for engine in ENGINES:
-        trainer = engine_of(engine, cells, [images(17, seed=seed) for seed in range(2)])
-        for number in range(2):
-            epoch(trainer, number)
-        weights = torch.stack(trainer.stack.parameters.weights[1:-1])
-        assert float((weights @ weights.mT - torch.eye(6, device=weights.device)).abs().max()) < 1e-5
-        assert float((weights.sum(-1) - 1).abs().max()) > 0.05, "out of the set"
-        ends[engine] = trainer.stack.parameters.flat
-    torch.testing.assert_close(ends["graph"], ends["fused"], atol=2e-4, rtol=0)
+class ByHand:
+    """Weights W = eˢQ between hidden layers: Q takes steps on the set, Adam those of s, until Adam has W for itself.
+
+    That Adam, which has all else too, follows the gradients of W from the start; autograd has those of Q and s.
+    """
+
+    def __init__(self, network: nn.Sequential, cell: Cell) -> None:
+        self.cell, self.kept, self.taken = cell, ON_SET[cell.optimizer], 0
+        self.weights: list[Any] = [layer.weight for layer in network if isinstance(layer, nn.Linear)][1:-1]
+        self.q = [weight.detach().clone().requires_grad_() for weight in self.weights]
+        self.s = [torch.zeros((), dtype=torch.float64, requires_grad=True) for _ in self.q]
+        self.moments: list[Any] = [(torch.zeros_like(q), torch.zeros_like(q)) for q in self.q]
+        self.free = torch.optim.Adam(network.parameters())
+        self.gains = torch.optim.Adam(self.s)
+        self.zero_grad = self.free.zero_grad
+
+    def step(self) -> None:
+        """Of all."""
+        steps = 3 * self.cell.epochs
+        rate = self.cell.rate * factor(self.cell.schedule, self.taken, steps)
+        self.free.param_groups[0]["lr"] = rate
+        self.gains.param_groups[0]["lr"] = rate / self.cell.depth if self.kept.gain else 0.0
+        for q, s, weight in zip(self.q, self.s, self.weights):
+            q.grad = s.grad = None
+            (s.exp() * q * weight.grad).sum().backward()
+        self.free.step()
+        self.gains.step()
+        self.taken += 1
+        if self.cell.schedule == "release" and 2 * self.taken > steps:
+            return
+        with torch.no_grad():
+            for place, (q, s, weight) in enumerate(zip(self.q, self.s, self.weights)):
+                first, second = self.moments[place]
+                new, *self.moments[place] = _on_set.adam_step(
+                    q, q.grad, first, second, self.taken, rate, ones=self.kept.ones
+                )
+                q.copy_(new)
+                weight.copy_(s.exp() * q)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("engine", ENGINES)
-def test_weights_are_let_go_after_half_of_the_steps(engine: EngineName) -> None:
-    """Then Adam, which followed their gradients from the start, trains them at a sixteenth of the rate."""
+@pytest.mark.parametrize(
+    ("optimizer", "schedule", "rate"),
+    [("stiefel-adam", "release", 0.02), ("gain-adam", "cosine", 0.05), ("orthogonal-adam", "constant", 0.02)],
+)
+def test_weights_that_are_let_go_or_have_a_gain_or_no_ones(
+    optimizer: OptimizerName, schedule: ScheduleName, rate: float, engine: EngineName
+) -> None:
     cell = Cell(
-        "none", depth=4, width=6, activation="elu", epochs=4, batch=16, rate=0.02, optimizer="stiefel-adam",
-        schedule="release",
+        "none", depth=4, width=6, activation="elu", epochs=4, batch=16, rate=rate, optimizer=optimizer,
+        schedule=schedule,
     )  # fmt: skip
-    problem = images(37)
-    trainer = engine_of(engine, [cell], [problem])
-    stack = trainer.stack
-    for number in range(2):
-        epoch(trainer, number)
-    hidden = stack.parameters.weights[1:-1]
-    assert all(check(weight, tol=1e-5) for weight in hidden)
-    network = plain(stack, 0)
-    adam = torch.optim.Adam(network.parameters(), lr=0.02)
-    moments = trainer.state()[:2]
-    for number, parameter in enumerate(network.parameters()):
-        first, second = (of_stack(stack, 0, moment.reshape(1, -1)[:, : stack.net.parameters]) for moment in moments)
-        kept = first[number].view_as(parameter), second[number].view_as(parameter)
-        adam.state[parameter] = {"step": torch.tensor(6.0), "exp_avg": kept[0], "exp_avg_sq": kept[1]}
-    for number in (2, 3):
-        stack.shuffle(number)
-        for group in adam.param_groups:  # whose rate falls from step to step
-            group["lr"] = 0.0
-        trainer.epoch()
-        for start in range(0, stack.size, stack.batch):
-            x, y = batch_of(stack, problem, 0, start, min(start + stack.batch, stack.size))
-            adam.zero_grad()
-            nn.functional.cross_entropy(network(x), y).backward()
-            adam.param_groups[0]["lr"] = 0.02 * stack.rate_factor(start)
-            adam.step()
-    for found, expected in zip(of_stack(stack, 0, stack.parameters.flat), flat(network)):
-        torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
-    assert not any(check(weight, tol=1e-5) for weight in hidden)
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("engine", ENGINES)
-def test_gains_are_learned_beside_members(engine: EngineName) -> None:
-    """As autograd has the gradients of W = eˢQ, torch's Adam the steps of s, and the library those of Q."""
-    rate = 0.05
-    cell = Cell(
-        "none", depth=4, width=6, activation="elu", epochs=2, batch=16, rate=rate, optimizer="gain-adam",
-        schedule="cosine",
-    )  # fmt: skip
-    problem = images(20)
-    trainer = engine_of(engine, [cell], [problem])
-    stack = trainer.stack
-    network = plain(stack, 0)
-    names = ["2.weight", "4.weight", "6.weight"]
-    q = [network.get_parameter(name).detach().clone().requires_grad_() for name in names]
-    s = [torch.zeros((), dtype=torch.float64, requires_grad=True) for _ in names]
-    free = [parameter for name, parameter in network.named_parameters() if name not in names]
-    groups: list[dict[str, Any]] = [{"params": free}, {"params": s, "lr": rate / 4}]
-    adam = torch.optim.Adam(groups, lr=rate)
-    moments: list[Any] = [(torch.zeros_like(each), torch.zeros_like(each)) for each in q]
-    for number in range(2):
-        epoch(trainer, number)
-        for step, start in enumerate(range(0, stack.size, stack.batch), 2 * number + 1):
-            x, y = batch_of(stack, problem, 0, start, min(start + stack.batch, stack.size))
-            weights = {name: gain.exp() * member for name, gain, member in zip(names, s, q)}
-            for tensor in (*free, *s, *q):
-                tensor.grad = None
-            nn.functional.cross_entropy(torch.func.functional_call(network, weights, x), y).backward()
-            factor = stack.rate_factor(start)
-            for group, full in zip(adam.param_groups, (rate, rate / 4)):
-                group["lr"] = factor * full
-            adam.step()
-            for place, member in enumerate(q):
-                with torch.no_grad():
-                    first, second = moments[place]
-                    new, *moments[place] = _on_set.adam_step(member, member.grad, first, second, step, factor * rate)
-                    member.copy_(new)
-    for weight, gain, member in zip(stack.parameters.weights[1:-1], s, q):
-        torch.testing.assert_close(weight[0].cpu().double(), (gain.exp() * member).detach(), atol=1e-4, rtol=0)
-        assert abs(float(gain.detach())) > 0.01
-        assert check(weight[0] / weight[0].sum(-1).mean(), tol=1e-5)
+    trainer = engine_of(engine, [cell], [images(37)])
+    assert max(train_beside(trainer, [images(37)], ByHand, cell.epochs, 2e-4)) < 1e-4
+    for weight in trainer.stack.parameters.weights[1:-1]:
+        gain = weight[0].sum(-1).mean()
+        assert (optimizer == "gain-adam") == bool(check(weight[0] / gain, tol=1e-5))
+        assert not check(weight, tol=1e-3)
+        orthogonal = float((weight @ weight.mT - torch.eye(6, device=weight.device)).abs().max()) < 1e-5
+        assert (optimizer == "orthogonal-adam") == orthogonal
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,9 @@ import torch
 from plain_training import (
     DEVICE,
     ENGINES,
-    Forward,
     ProblemMaker,
     engine_of,
     epoch,
-    fused,
-    graph,
     images,
     plain,
     reference_epoch,
@@ -32,12 +29,12 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
 from stiefel_init.core import stream as _stream
-from stiefel_init.lab.train.cell import PRECISIONS, Cell, OptimizerName, ScheduleName, stack_key
-from stiefel_init.lab.train.evaluation import evaluate
+from stiefel_init.lab.train.cell import PRECISIONS, Cell, stack_key
+from stiefel_init.lab.train.family import OptimizerName, ScheduleName
 from stiefel_init.lab.train.graph import Dropout
 from stiefel_init.lab.train.problem import Problem, Problems
 from stiefel_init.lab.train.stack import BINS, Stack, factor
-from stiefel_init.lab.train.training import EngineName, epochs_tested, train
+from stiefel_init.lab.train.training import EngineName, epochs_tested, evaluate, train
 
 CPU = torch.device("cpu")
 EPOCHS, ROWS, BATCH = 4, 37, 16
@@ -71,7 +68,7 @@ def ordinary(network: nn.Module, cell: Cell) -> Any:
     return Scheduled(optimizer) if cell.schedule == "cosine" else optimizer
 
 
-def dropped(stack: Stack, index: int, number: int) -> Forward:
+def dropped(stack: Stack, index: int, number: int) -> Any:
     """The network's outputs in an epoch, batch after batch, with the outputs of hidden layers dropped."""
     cell, start = stack.cells[index], 0
     key = _stream.fold(_stream.key(cell.seed, "dropout"), number)
@@ -161,7 +158,7 @@ def test_the_fused_engine_decays_where_it_applies_the_gradient_itself() -> None:
     """In tf32, with a batch of one tile; against the graph engine, whose products are exact, to tf32's error."""
     cell = Cell("none", depth=3, width=6, epochs=EPOCHS, batch=None, rate=1e-3, precision="tf32", schedule="cosine")
     cells = [cell, replace(cell, seed=1, decay=200.0)]
-    one, other = fused(cells, [images(ROWS)] * 2), graph(cells, [images(ROWS)] * 2)
+    one, other = engine_of("fused", cells, [images(ROWS)] * 2), engine_of("graph", cells, [images(ROWS)] * 2)
     assert one.shape["WHOLE"]
     for number in range(EPOCHS):
         epoch(one, number)
@@ -203,22 +200,22 @@ def test_the_test_score_is_that_of_each_network_on_its_own_test_rows(
     problem: ProblemMaker, dropout: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is dropped in a test."""
-    monkeypatch.setattr("stiefel_init.lab.train.evaluation.ROWS", 16)  # 40 rows in three parts
+    monkeypatch.setattr("stiefel_init.lab.train.training.ROWS", 16)  # 40 rows in three parts
     shared, other = problem(20), problem(20, seed=1)
     problems = [shared, other, shared]
     stack = Stack([Cell("none", depth=2, width=6, seed=seed, dropout=dropout) for seed in range(3)], problems, DEVICE)
     scramble_(stack)
     expected = [plain_score(plain(stack, index), each) for index, each in enumerate(problems)]
-    assert evaluate(stack)[0].tolist() == pytest.approx(expected, rel=1e-5)
+    assert evaluate(stack)["score"].tolist() == pytest.approx(expected, rel=1e-5)
 
 
 def test_calibration_and_noise_are_measured_once_networks_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stiefel_init.lab.train.evaluation.ROWS", 16)  # 40 rows in three parts, noise in the first
-    monkeypatch.setattr("stiefel_init.lab.train.evaluation.NOISE", 2.0)  # so much that it shows in 16 rows
+    monkeypatch.setattr("stiefel_init.lab.train.training.ROWS", 16)  # 40 rows in three parts, noise in the first
+    monkeypatch.setattr("stiefel_init.lab.train.training.NOISE", 2.0)  # so much that it shows in 16 rows
     problems = [images(20), images(20, seed=1)]
     stack = Stack([Cell("none", depth=2, width=6, seed=seed) for seed in range(2)], problems, DEVICE)
     scramble_(stack)
-    assert evaluate(stack)[2:] == (None, None, None)
+    assert list(evaluate(stack)) == ["score", "balanced"]
     tested = evaluate(stack, last=True)
     noise = 2.0 * _stream.normals(_stream.key(0, "noise"), (0, 16), (0, 21), np.float64)
     for index, problem in enumerate(problems):
@@ -231,12 +228,12 @@ def test_calibration_and_noise_are_measured_once_networks_are_trained(monkeypatc
         edges = np.linspace(0, 1, BINS + 1)
         bins = [(confidence > low) & (confidence <= high) for low, high in pairwise(edges)]
         error = sum(abs(right[b].mean() - confidence[b].mean()) * b.mean() for b in bins if b.any())
-        found = [float(column[index]) for column in tested if column is not None]
+        found = [float(column[index]) for column in tested.values()]
         even = np.mean([right[y == label].mean() for label in np.unique(y)])
         expected = [100 * right.mean(), 100 * even, -np.log(p[range(40), y]).mean(), 100 * error]
         assert found == pytest.approx([*expected, 100 * (noisy == y[:16]).mean()], rel=1e-4)
     table_stack = Stack([Cell("none", depth=2, width=6)], [table(20)], DEVICE)
-    assert evaluate(table_stack, last=True)[1:] == (None,) * 4
+    assert list(evaluate(table_stack, last=True)) == ["score"]
 
 
 # A cell's outcome depends on its identity.
@@ -326,22 +323,6 @@ def factors(cells: Sequence[Cell], rows: int, number: int = 0, start: int = 0) -
     dropout = Dropout(cells, rows, DEVICE)
     dropout.draw(number, start)
     return torch.cat(dropout.factors, 2).cpu()
-
-
-def test_each_output_is_dropped_with_its_probability() -> None:
-    p = 0.1
-    cells = [Cell("none", depth=2, width=50, seed=seed, dropout=p) for seed in range(4)]
-    found = factors(cells, 400)
-    assert found.unique().tolist() == pytest.approx([0.0, 1 / (1 - p)])
-    kept = (found > 0).double()
-    # 160,000 independent draws: 5 standard deviations, which chance exceeds once in 1.7 million.
-    assert abs(float(kept.mean()) - (1 - p)) < 5 * (p * (1 - p) / kept.numel()) ** 0.5
-    units = torch.cat(list((kept - kept.mean()).transpose(1, 2)))  # (networks · units, rows)
-    correlation = torch.corrcoef(units) - torch.eye(len(units))
-    # 79,800 pairs of 400 rows each: standard deviation 1/20; 6 of them by chance for one pair in 5·10⁸.
-    assert float(correlation.abs().max()) < 6 / 20
-    again = factors(cells, 400, number=1)
-    assert 0.9 < float((again == found).double().mean()) / (p**2 + (1 - p) ** 2) < 1.1, "another epoch, other draws"
 
 
 def test_what_is_dropped_depends_on_the_seed_and_the_step_alone() -> None:

@@ -3,10 +3,10 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from laboratory import SETS, small_network
 
 from stiefel_init import StiefelError
 from stiefel_init.lab.train.cell import Cell
@@ -28,12 +28,16 @@ def test_the_watched_module_is_the_network(activation: str) -> None:
     assert next(model.parameters()).data_ptr() == stack.parameters.weights[0][1].data_ptr()
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd", "stiefel-adam"])
-def test_watching_changes_nothing_and_tells_what_the_engine_did(tmp_path: Path, optimizer: Any) -> None:
-    cell = Cell("digits", "stiefel", depth=3, width=16, epochs=6, batch=None, optimizer=optimizer)
-    cells = [cell, replace(cell, seed=1)]  # an epoch is a step
-    plain = run(cells, device="cpu", engine="graph")
-    seen = run(cells, device="cpu", watching=Watching(tmp_path / "watch", every=2))
+PERCEPTRON = Cell("digits", "stiefel", depth=3, width=16, epochs=6, batch=None)  # an epoch is a step
+WATCHED = [replace(PERCEPTRON, optimizer=name) for name in ("adam", "sgd", "stiefel-adam")]
+WATCHED += [small_network(network=name, epochs=6, batch=None, augment="crop") for name in ("cnn", "resnet8")]
+
+
+@pytest.mark.parametrize("cell", WATCHED, ids=range(5))
+def test_watching_changes_nothing_and_tells_what_the_engine_did(tmp_path: Path, cell: Cell) -> None:
+    cells = [cell, replace(cell, seed=1)]
+    plain = run(cells, device="cpu", datasets=SETS)
+    seen = run(cells, device="cpu", datasets=SETS, watching=Watching(tmp_path / "watch", every=2))
     assert [record.train_loss for record in seen] == [record.train_loss for record in plain]
     assert [record.test_score for record in seen] == [record.test_score for record in plain]
     files = sorted(path.name for path in (tmp_path / "watch").iterdir())

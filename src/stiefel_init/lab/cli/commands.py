@@ -15,6 +15,7 @@ import typer
 
 from ...core.errors import StiefelError
 from .. import options
+from ..train.family import AugmentName, OptimizerName, PrecisionName, ScheduleName
 
 ACTIVATIONS_HELP = "relu, leaky_relu, prelu, elu, selu, tanh, tat, gelu, silu, or one of your own (--plugin)."
 
@@ -81,14 +82,14 @@ def train(
         ),
     ] = "1",
     schedule: Annotated[
-        options.Schedule,
+        ScheduleName,
         typer.Option(
             help="Of the learning rate; cosine warms up for a tenth of the steps, then falls to 0; release lets go of "
             "weights on the set after half of the steps."
         ),
     ] = "constant",
     optimizer: Annotated[
-        options.Optimizer, typer.Option(help="adam with --decay is AdamW; stiefel-… stay in the set.")
+        OptimizerName, typer.Option(help="adam with --decay is AdamW; stiefel-… stay in the set.")
     ] = "adam",
     decay: Annotated[float, typer.Option(help="Weight decay, decoupled from the gradient, such as 0.01.")] = 0.0,
     dropout: Annotated[float, typer.Option(help="Probability of dropping an output of a hidden layer.")] = 0.0,
@@ -103,7 +104,7 @@ def train(
     clip: Annotated[float | None, typer.Option(help="With --network: the largest norm of the gradient.")] = None,
     smoothing: Annotated[float, typer.Option(help="With --network: label smoothing, such as 0.1.")] = 0.0,
     augment: Annotated[
-        options.Augment, typer.Option(help="With --network: whether training images are cropped and flipped.")
+        AugmentName, typer.Option(help="With --network: whether training images are cropped and flipped.")
     ] = "none",
     warmup: Annotated[
         float | None, typer.Option(help="With --network: epochs of the warm-up of a cosine; by default a tenth.")
@@ -113,7 +114,7 @@ def train(
         float | None, typer.Option(help="Shift of standardized tabular features; the paper recommends 2.")
     ] = None,
     precision: Annotated[
-        options.Precision,
+        PrecisionName,
         typer.Option(help="tf32 is less accurate, but faster for many networks on a GPU; bfloat16 is for --network."),
     ] = "float32",
     target: options.TargetOption = None,

@@ -35,14 +35,6 @@ class Reading(NamedTuple):
     note: str = ""
 
 
-class Features(NamedTuple):
-    """A column as features."""
-
-    values: np.ndarray
-    """(rows, features of it), float64; NaN where a number is missing."""
-    reading: Reading
-
-
 def decimal_mark(frame: Any, separator: str, given: Decimal | None) -> Decimal:
     """The decimal mark of a table's numbers; `1,000` alone does not tell it, and then the user must."""
     if given is not None:
@@ -96,7 +88,7 @@ def number(text: str, decimal: Decimal = ".") -> float | None:
     return float(text) if _POINT.fullmatch(text) else None
 
 
-def features(name: str, values: Any, decimal: Decimal, *, category: bool = False) -> Features:
+def features(name: str, values: Any, decimal: Decimal, *, category: bool = False) -> tuple[np.ndarray, Reading]:
     """A column as features: numbers as they are, categories as one column each.
 
     Args:
@@ -106,7 +98,7 @@ def features(name: str, values: Any, decimal: Decimal, *, category: bool = False
         category: Whether the user says that it is a category.
 
     Returns:
-        The features, and how the column was read.
+        The features, (rows, features of it) in float64 with NaN where a number is missing; and how it was read.
 
     Raises:
         StiefelError: naming the column, if it holds dates, free text, or numbers with something else among them.
@@ -126,11 +118,11 @@ def features(name: str, values: Any, decimal: Decimal, *, category: bool = False
             ("decimal comma" if decimal == "," else "commas group thousands") if commas else "",
             f"{missing} missing, filled with the training mean" if missing else "",
         )
-        return Features(numbers[:, None], Reading(name, "number", "; ".join(filter(None, notes))))
+        return numbers[:, None], Reading(name, "number", "; ".join(filter(None, notes)))
     return _categories(name, texts, gaps, category)
 
 
-def _categories(name: str, texts: Sequence[str], gaps: np.ndarray, category: bool) -> Features:
+def _categories(name: str, texts: Sequence[str], gaps: np.ndarray, category: bool) -> tuple[np.ndarray, Reading]:
     names = np.where(gaps, "(missing)", np.array(texts, object)).astype(str)
     levels, codes = np.unique(names, return_inverse=True)
     apart = len(levels) == len(names) >= LEAST_APART and not category
@@ -145,7 +137,7 @@ def _categories(name: str, texts: Sequence[str], gaps: np.ndarray, category: boo
     if missing:
         note += f"; {missing} missing, a category of their own"
     one_hot = codes[:, None].astype(float) if len(levels) <= 2 else (codes[:, None] == np.arange(len(levels))) * 1.0
-    return Features(one_hot, Reading(name, "category", note))
+    return one_hot, Reading(name, "category", note)
 
 
 def classes_or_numbers(name: str, values: Any, decimal: Decimal, *, classes: bool) -> np.ndarray:

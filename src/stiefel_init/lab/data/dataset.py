@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import warnings
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -181,17 +182,9 @@ def split_rows(y: np.ndarray, seed: int, *, stratified: bool) -> tuple[np.ndarra
 
 def _standardized_features(x: np.ndarray, train: np.ndarray, alpha: float) -> np.ndarray:
     x, _ = _of_order_one(x, train)
-    gaps = np.isnan(x)
-    if not gaps.any():
-        mean, deviation = _moments(x[train])
-        return _float32((x - mean) / deviation + alpha)
-    # Masked arrays leave the missing out of the moments; a column that is missing in all of the part has mean 0.
-    known = np.ma.masked_array(x, gaps)[train]
-    mean = known.mean(axis=0).filled(0.0)
-    deviation = known.std(axis=0).filled(0.0)
-    constant = (known.min(axis=0) == known.max(axis=0)).filled(True)
-    z = (x - mean) / np.where(constant | (deviation == 0), 1.0, deviation)
-    return _float32(np.where(gaps, 0.0, z) + alpha)
+    mean, deviation = _moments(x[train])
+    z = (x - mean) / deviation
+    return _float32(np.where(np.isnan(x), 0.0, z) + alpha)
 
 
 def _of_order_one(x: np.ndarray, train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -208,10 +201,13 @@ def _float32(x: np.ndarray) -> np.ndarray:
 
 
 def _moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column; (the value, 1) for a constant one.
+    """Mean and standard deviation of each column, without the missing; (the value, 1) for a constant one, or (0, 1).
 
     Constant is decided by comparing values: rounding of the mean can leave a deviation of 1e-17, and
     dividing by that would turn nothing into ±1.
     """
-    constant = x.min(axis=0) == x.max(axis=0)
-    return np.where(constant, x[0], x.mean(axis=0)), np.where(constant, 1.0, x.std(axis=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a column that is missing in all of the part
+        least, most, mean, deviation = (of(x, axis=0) for of in (np.nanmin, np.nanmax, np.nanmean, np.nanstd))
+    varies = least < most
+    return np.where(varies, mean, np.nan_to_num(least)), np.where(varies, deviation, 1.0)

@@ -45,17 +45,12 @@ def decompress(raw: bytes, file: str) -> bytes:
 
 def idx_images(files: Files) -> Arrays:
     """Four idx files (train images, train labels, test images, test labels, in this order)."""
-    x_train, y_train, x_test, y_test = files
-    return {
-        "x_train": _idx(files[x_train], x_train, 3),
-        "y_train": _idx(files[y_train], y_train, 1).astype(np.int64),
-        "x_test": _idx(files[x_test], x_test, 3),
-        "y_test": _idx(files[y_test], y_test, 1).astype(np.int64),
-    }
+    parts = zip(("x_train", "y_train", "x_test", "y_test"), files.items())
+    return {part: _idx(raw, file, 3 if part.startswith("x") else 1) for part, (file, raw) in parts}
 
 
 def _idx(raw: bytes, file: str, ndim: int) -> np.ndarray:
-    """The unsigned bytes of an idx file, one row per item.
+    """The unsigned bytes of an idx file, one row per item, or its labels.
 
     Two zero bytes, the type (8: unsigned byte), the number of dimensions, each dimension as a
     big-endian 32-bit number, then the data.
@@ -67,7 +62,7 @@ def _idx(raw: bytes, file: str, ndim: int) -> np.ndarray:
     if len(raw) - start != math.prod(shape):
         raise UnreadableError(file, f"it holds {len(raw) - start} bytes of data where {math.prod(shape)} belong")
     items = np.frombuffer(raw, np.uint8, offset=start)
-    return items.copy() if ndim == 1 else items.reshape(shape[0], math.prod(shape[1:])).copy()
+    return items.astype(np.int64) if ndim == 1 else items.reshape(shape[0], math.prod(shape[1:])).copy()
 
 
 CIFAR = tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_batch",)

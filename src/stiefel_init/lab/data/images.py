@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-import lzma
 import os
 import tarfile
 import warnings
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,9 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.errors import StiefelError
+from ..plugins import first_line
 from ..progress import counted
 from .dataset import TEST_SHARE, split_rows
-from .table import UNPACK
+from .table import DAMAGED, UNPACK
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2")
 TRAIN, TESTS = "train", ("test", "val", "valid", "validation")
@@ -80,11 +79,8 @@ def archive(raw: bytes, place: str) -> Contents:
         contents = _zip(raw, place) if raw.startswith(b"PK") else _tar(raw, place)
     except StiefelError:
         raise
-    except (
-        OSError, EOFError, RuntimeError, ValueError, NotImplementedError, zlib.error, lzma.LZMAError,
-        zipfile.BadZipFile, tarfile.TarError,
-    ) as error:  # fmt: skip
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    except (*DAMAGED, tarfile.TarError) as error:
+        reason = first_line(error) or type(error).__name__
         raise StiefelError(f"{place} is damaged, cut off or no archive ({reason}); pack it again.") from None
     for name in (*contents.files, *contents.folders):
         if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/") or ":" in name.split("/")[0]:
@@ -132,13 +128,17 @@ def decoded(contents: Contents, place: str) -> dict[str, np.ndarray]:
     Raises:
         StiefelError: naming the file or the class at fault.
     """
+    from PIL import Image
+
     placed = _placed(contents, place)
     labels = {name: number for number, name in enumerate(sorted({label for _, label, _ in placed}))}
-    channels = _check_alike({name: contents.files[name] for _, _, name in placed}, place)
-    mode = "L" if channels == 1 else "RGB"
-    with ThreadPoolExecutor() as pool:
-        pixels = list(pool.map(lambda each: _pixels(each[2], contents.files[each[2]], mode, place), placed))
-    x = np.stack(pixels).reshape(len(pixels), *pixels[0].shape[:2], channels).transpose(0, 3, 1, 2)
+    files = {name: contents.files[name] for _, _, name in placed}
+    with warnings.catch_warnings(), ThreadPoolExecutor() as pool:
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        pixels = list(pool.map(lambda name: _pixels(name, files[name], place, len(files)), files))
+    _check_alike(dict(zip(files, pixels)), place)
+    x = np.stack(pixels)
+    x = x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)
     y = np.array([labels[label] for _, label, _ in placed])
     tests = np.array([part != TRAIN for part, _, _ in placed])
     if tests.any():
@@ -195,24 +195,12 @@ def _ignored(name: str) -> bool:
     return any(part.startswith(".") or part.lower() in _IGNORED for part in PurePosixPath(name).parts)
 
 
-def _check_alike(files: dict[str, bytes], place: str) -> int:
-    """How many channels all images have, 1 or 3; refuses what is no image, and images that differ."""
-    from PIL import Image
-
-    kinds: dict[str, tuple[str, str]] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        for name, raw in files.items():
-            try:
-                with Image.open(io.BytesIO(raw)) as image:
-                    size = image.size
-                    kinds[name] = f"{size[1]} × {size[0]}", "grey" if image.mode in _GREY else "in colour"
-                    if image.mode.startswith(("I", "F")):
-                        raise StiefelError(f"{name} in {place} has more than 8 bits a pixel; save it with 8.")
-            except StiefelError:
-                raise
-            except Exception as error:  # a damaged file makes Pillow raise nearly anything
-                raise _no_image(name, place, error) from None
+def _check_alike(pixels: dict[str, np.ndarray], place: str) -> None:
+    """Refuse images that differ in size, or in whether they have colours."""
+    kinds = {
+        name: (f"{each.shape[0]} × {each.shape[1]}", "grey" if each.ndim == 2 else "in colour")
+        for name, each in pixels.items()
+    }
     for each, remedy in enumerate(("bring all images to one size", "convert them")):
         counts = Counter(kind[each] for kind in kinds.values())
         (usual, count), *others = counts.most_common()
@@ -220,23 +208,25 @@ def _check_alike(files: dict[str, bytes], place: str) -> int:
             odd = next(name for name, kind in kinds.items() if kind[each] != usual)
             told = f"{odd} in {place} is {kinds[odd][each]}, and {counted(count, 'other')}"
             raise StiefelError(f"{told} {'is' if count == 1 else 'are'} {usual}; {remedy}.")
-    channels = 1 if next(iter(kinds.values()))[1] == "grey" else 3
-    if (total := len(files) * size[0] * size[1] * channels) > MOST_BYTES:
-        raise StiefelError(f"{place} has {len(files):,} images of {total >> 30} GiB; make them smaller or fewer.")
-    return channels
 
 
-def _pixels(name: str, raw: bytes, mode: str, place: str) -> Any:
+def _pixels(name: str, raw: bytes, place: str, count: int) -> Any:
+    """One of so many images as an array, (height, width) if it is grey, else (height, width, 3)."""
     from PIL import Image
 
     try:
         with Image.open(io.BytesIO(raw)) as image:
+            if image.mode.startswith(("I", "F")):
+                raise StiefelError(f"{name} in {place} has more than 8 bits a pixel; save it with 8.")
+            mode = "L" if image.mode in _GREY else "RGB"
+            if (total := count * image.width * image.height * len(mode)) > MOST_BYTES:
+                raise StiefelError(f"{place} has {count:,} images of {total >> 30} GiB; make them smaller or fewer.")
             return np.asarray(image.convert(mode))
-    except Exception as error:  # cut off behind its head
-        raise _no_image(name, place, error) from None
-
-
-def _no_image(name: str, place: str, error: Exception) -> StiefelError:
-    reason = (str(error).splitlines() or [""])[0].rstrip(".")
-    reason = "it is none" if "cannot identify" in reason else reason or type(error).__name__
-    return StiefelError(f"{name} in {place} is not an image that can be read ({reason}); replace or remove it.")
+    except StiefelError:
+        raise
+    except Exception as error:  # a damaged file makes Pillow raise nearly anything
+        reason = first_line(error)
+        reason = "it is none" if "cannot identify" in reason else reason or type(error).__name__
+        raise StiefelError(
+            f"{name} in {place} is not an image that can be read ({reason}); replace or remove it."
+        ) from None

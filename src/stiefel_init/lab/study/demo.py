@@ -10,8 +10,9 @@ import numpy as np
 from ...torch import Diagnosis
 from ..progress import counted
 from ..report.tables import Table, summary
+from ..train.family import DeviceName
 from ..train.record import Record
-from ..train.runner import DeviceName, run
+from ..train.runner import run
 from . import diagnosis, files, plan
 from .page import page
 from .rates import rates

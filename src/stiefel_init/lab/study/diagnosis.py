@@ -15,14 +15,16 @@ from torch import Tensor, nn
 
 from ...core.errors import StiefelError, meant
 from ...torch import Diagnosis, diagnose, initialize_
-from ..data import Dataset, load, names, split, standardized
+from ..data import names
 from ..data.user import Columns, user_data
 from ..files import prepare, write_whole
-from ..plugins import load_model
+from ..plugins import built, load_named
 from ..report import plots
 from ..report.page import Chart, Line, Panel, screen_colour
 from ..report.tables import Table
 from ..train.activation import module
+from ..train.cell import Cell
+from ..train.problem import Problems
 from .plan import schemes_of
 
 if TYPE_CHECKING:
@@ -53,7 +55,10 @@ def batch(data: str, columns: Columns | None = None, directory: Path | None = No
     shape = _shape(data)
     datasets = {} if shape else user_data(data, columns or Columns())
     if datasets or data in names():
-        return _rows(data, next(iter(datasets.values())) if datasets else load(data, directory=directory))
+        (name,) = datasets or (data,)
+        problem = Problems(datasets, directory)(Cell(name))
+        inputs = torch.from_numpy(problem.features[:ROWS].astype(np.float32)) / problem.scale
+        return Batch(data, inputs, torch.from_numpy(problem.targets[:ROWS]), problem.outputs, problem.image)
     if not shape or min(shape) < 1:
         choices = ", ".join(names())
         raise StiefelError(
@@ -66,17 +71,6 @@ def batch(data: str, columns: Columns | None = None, directory: Path | None = No
             f"data={data!r}: {ROWS} inputs of that shape do not fit in memory; give a smaller shape."
         ) from None
     return Batch(f"noise {data}", noise, None, 10)
-
-
-def _rows(name: str, dataset: Dataset) -> Batch:
-    """The first training rows of a data set."""
-    parts = split(dataset)
-    if dataset.standardize and dataset.task == "regression":
-        parts, _ = standardized(parts)
-    x, y, _, _ = parts
-    inputs = torch.from_numpy(np.ascontiguousarray(x[:ROWS], dtype=np.float32)) / dataset.scale
-    targets = torch.from_numpy(np.ascontiguousarray(y[:ROWS]))
-    return Batch(name, inputs, targets, dataset.outputs, dataset.image)
 
 
 def _shape(text: str) -> list[int]:
@@ -126,7 +120,7 @@ def _to_noise(outputs: Any, _: Any) -> Tensor:
 
 def of_own_model(place: str, batch: Batch) -> Diagnosis:
     """The diagnosis of the model at `place`, FILE.py:NAME; images are passed flat or, if that fails, as images."""
-    model = load_model(place)
+    model = built(load_named(place), place)
     parameter = next(model.parameters(), None)
     if parameter is not None:
         model = model.cpu()

@@ -19,11 +19,11 @@ from ..files import prepare
 from ..train.cell import Cell, digest
 from ..train.cluster import ClusterSpec, reach
 from ..train.convolutional import own
-from ..train.family import FAMILIES, PERCEPTRON, is_own, settled
+from ..train.family import FAMILIES, PERCEPTRON, DeviceName, is_own, settled
 from ..train.problem import Metric, Problems
 from ..train.record import Record
-from ..train.runner import DeviceName, pick_device
 from ..train.runner import check as check_cells
+from ..train.runner import pick_device
 from . import SCHEMES
 from .rates import FIRST_SEED, MOST_SEEDS, Choice, Rates, at, choose, parts
 

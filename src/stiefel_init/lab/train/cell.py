@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 import json
@@ -10,7 +11,6 @@ import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -21,13 +21,9 @@ from ...core.sample import draw
 from ...schemes import Position, Scheme, get
 from ...theory import activations
 from ...theory.moments import ActivationName
-from .family import PERCEPTRON, settled
+from .family import PERCEPTRON, AugmentName, OptimizerName, PrecisionName, ScheduleName, settled
 
-OptimizerName = Literal["adam", "sgd", "stiefel-adam", "stiefel-sgd", "stiefel-muon", "orthogonal-adam", "gain-adam"]
 StepName = Literal["adam", "sgd", "muon"]
-PrecisionName = Literal["float32", "tf32", "bfloat16"]
-AugmentName = Literal["none", "crop", "flip", "crop-flip"]
-ScheduleName = Literal["constant", "cosine", "release"]
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 PRECISIONS: tuple[PrecisionName, ...] = get_args(PrecisionName)
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
@@ -241,11 +237,8 @@ class Cell:
         _check_seed(seed)
         if seed == self.seed:
             return self
-        other = object.__new__(Cell)
-        settle = object.__setattr__
-        for name, value in zip(_NAMES, _VALUES(self)):
-            settle(other, name, value)
-        settle(other, "seed", seed)
+        other = copy.copy(self)
+        object.__setattr__(other, "seed", seed)
         return other
 
     @property
@@ -255,7 +248,7 @@ class Cell:
 
     def identity(self) -> dict[str, Any]:
         """The fields as JSON values, for `from_dict`. Those of `ADDED` are left out where they have their defaults."""
-        values = dict(zip(_NAMES, _VALUES(self)))
+        values = {name: getattr(self, name) for name in _NAMES}
         for name, default in _ADDED.items():
             if values[name] == default:
                 del values[name]
@@ -290,7 +283,6 @@ _NONE = ("alpha", "clip", "warmup")
 """Those that may be missing."""
 _OF_MODULES = ("clip", "smoothing", "augment", "warmup", "groups")
 _NAMES = tuple(field.name for field in fields(Cell))
-_VALUES = attrgetter(*_NAMES)
 _ADDED = {field.name: field.default for field in fields(Cell) if field.name in ADDED}
 
 

@@ -29,6 +29,7 @@ from ...core.errors import StiefelError
 from ...schemes import get, names, register
 from ...theory import ACTIVATIONS, activations, register_activation
 from ...theory.moments import Function, resolve
+from ..plugins import first_line
 from ..progress import counted
 from .cell import Cell
 from .convolutional import OWN
@@ -317,11 +318,6 @@ def _on_node() -> Callable[..., Any]:
         return work(study, identities, kind, cores)
 
     return on_node
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, for the middle of a sentence."""
-    return (str(error).splitlines() or [""])[0].rstrip(".")
 
 
 def pickle_registered() -> bytes:

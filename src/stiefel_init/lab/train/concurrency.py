@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
@@ -64,10 +64,13 @@ def spread(count: int, train: TrainPart[T], progress: Callable[[int], None]) -> 
     before = torch.get_num_threads()
     parts = min(before, count)
     edges = [round(part * count / parts) for part in range(parts + 1)]
-    epochs, told = [0] * parts, queue.SimpleQueue[tuple[int, int] | Future[list[T]]]()
+    epochs, lock = [0] * parts, threading.Lock()
 
     def tell(part: int, epoch: int) -> None:
-        told.put((part, epoch))
+        with lock:
+            done, epochs[part] = min(epochs), epoch
+            for ended in range(done + 1, min(epochs) + 1):
+                progress(ended)
 
     torch.set_num_threads(1)
     try:
@@ -78,17 +81,8 @@ def spread(count: int, train: TrainPart[T], progress: Callable[[int], None]) -> 
                 pool.submit(train, first, last, partial(tell, part), check)
                 for part, (first, last) in enumerate(itertools.pairwise(edges))
             ]
-            for future in futures:
-                future.add_done_callback(told.put)
-            left = parts
-            while left:
-                if isinstance(news := told.get(), Future):
-                    news.result()
-                    left -= 1
-                    continue
-                done, epochs[news[0]] = min(epochs), news[1]
-                for epoch in range(done + 1, min(epochs) + 1):
-                    progress(epoch)
+            for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+                future.result()
     finally:
         torch.set_num_threads(before)
     return [outcome for future in futures for outcome in future.result()]

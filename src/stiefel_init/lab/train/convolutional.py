@@ -23,7 +23,7 @@ OWN: dict[str, Callable[[], object] | nn.Module] = {}
 """The networks of the user's own, or what builds them, by the name that cells have for them."""
 
 
-class Layer(nn.Module):
+class Layer(nn.Sequential):
     """A convolution of 3 × 3 places, a normalization if there is one, an activation."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, activation: nn.Module, *, normalized: bool) -> None:
@@ -31,11 +31,6 @@ class Layer(nn.Module):
         self.conv = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=not normalized)
         self.norm = nn.BatchNorm2d(outputs) if normalized else nn.Identity()
         self.activation = activation
-
-    def forward(self, x: Tensor) -> Tensor:
-        """f(norm(conv(x)))."""
-        y: Tensor = self.activation(self.norm(self.conv(x)))
-        return y
 
 
 class Block(nn.Module):
@@ -94,13 +89,12 @@ class Blueprint(NamedTuple):
         if is_own(self.network):
             if self.network not in OWN:
                 raise StiefelError(f"network={self.network!r} is not known here; name its file with --network again.")
-            made = OWN[self.network]
-            return copy.deepcopy(made) if isinstance(made, nn.Module) else built(made, self.network.partition("@")[0])
+            return built(copy.deepcopy(OWN[self.network]), self.network.partition("@")[0])
         if self.image is None:
             raise StiefelError(f"network={self.network!r} needs images, and {self.dataset} has none; use perceptrons.")
         family, _, suffix = self.network.partition("-")
         normalized = suffix == "bn" or (family == "resnet" and not suffix)
-        layers, channels = _FAMILIES[family](self, self.image, normalized)
+        layers, channels = (_vgg if family == "vgg" else _staged)(self, self.image, normalized)
         return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, self.outputs))
 
     def activations(self) -> nn.Module:
@@ -116,27 +110,26 @@ def own(place: str) -> tuple[str, int]:
         StiefelError: if there is no module nor what builds one, or the file cannot be imported.
     """
     made = load_named(place)
-    model = made if isinstance(made, nn.Module) else built(made, place)
     path = Path(place.rpartition(":")[0])
     content = hashlib.blake2b(path.expanduser().read_bytes(), digest_size=4).hexdigest()
     name = f"{path.name}:{place.rpartition(':')[2]}@{content}"
     OWN[name] = made
-    return name, max(1, sum(parameter.ndim > 1 for parameter in model.parameters()))
+    return name, max(1, sum(parameter.ndim > 1 for parameter in built(made, place).parameters()))
 
 
 Made = tuple[list[nn.Module], int]
 """Layers, and the channels that come out of them."""
 
 
-def _plain(net: Blueprint, image: Image, normalized: bool) -> Made:
-    """Three stages of layers, each on images of half the side with twice the channels."""
-    channels, found = net.width, list[nn.Module]()
-    found.append(Layer(image[0], channels, 1, net.activations(), normalized=normalized))
-    hidden = net.depth - 2
+def _staged(net: Blueprint, image: Image, normalized: bool) -> Made:
+    """Three stages of layers, or of residual blocks, each on images of half the side with twice the channels."""
+    kind, count = (Block, (net.depth - 2) // 2) if net.network.startswith("resnet") else (Layer, net.depth - 2)
+    channels = net.width
+    found: list[nn.Module] = [Layer(image[0], channels, 1, net.activations(), normalized=normalized)]
     for stage in range(3):
-        for place in range(hidden // 3 + (stage < hidden % 3)):
+        for place in range(count // 3 + (stage < count % 3)):
             stride, outputs = 2 if stage and not place else 1, net.width << stage
-            found.append(Layer(channels, outputs, stride, net.activations(), normalized=normalized))
+            found.append(kind(channels, outputs, stride, net.activations(), normalized=normalized))
             channels = outputs
     return found, channels
 
@@ -153,18 +146,3 @@ def _vgg(net: Blueprint, image: Image, normalized: bool) -> Made:
             found.append(nn.MaxPool2d(2))
             side //= 2
     return found, channels
-
-
-def _resnet(net: Blueprint, image: Image, normalized: bool) -> Made:
-    """The same stages as plain networks have, of blocks."""
-    channels = net.width
-    found: list[nn.Module] = [Layer(image[0], channels, 1, net.activations(), normalized=normalized)]
-    for stage in range(3):
-        for place in range((net.depth - 2) // 6):
-            stride, outputs = 2 if stage and not place else 1, net.width << stage
-            found.append(Block(channels, outputs, stride, net.activations(), normalized=normalized))
-            channels = outputs
-    return found, channels
-
-
-_FAMILIES: dict[str, Callable[[Blueprint, Image, bool], Made]] = {"cnn": _plain, "vgg": _vgg, "resnet": _resnet}

@@ -1,13 +1,19 @@
-"""The networks that the laboratory trains, by name: perceptrons, convolutional networks, and the user's own."""
+"""What a cell may name: optimizers and the like; and networks, which are perceptrons, convolutional, or one's own."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ...core.errors import StiefelError, unknown
 
+OptimizerName = Literal["adam", "sgd", "stiefel-adam", "stiefel-sgd", "stiefel-muon", "orthogonal-adam", "gain-adam"]
+PrecisionName = Literal["float32", "tf32", "bfloat16"]
+AugmentName = Literal["none", "crop", "flip", "crop-flip"]
+ScheduleName = Literal["constant", "cosine", "release"]
+DeviceName = Literal["auto", "cpu", "cuda"]
+"""Of where it is trained, which is no part of a cell."""
 PERCEPTRON = "mlp"
 
 

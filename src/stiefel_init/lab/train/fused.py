@@ -48,12 +48,12 @@ class FusedEngine(Engine):
     name = "fused"
 
     def __init__(self, stack: Stack) -> None:
-        super().__init__(stack)
         cell, widths = stack.cells[0], stack.net.widths
         count, device = len(stack.cells), stack.order.device
         parts, block = _parts(cell), _block(widths[1])
         rows = _tile_rows(cell, stack.batch)
         self.tiles = -(-stack.batch // rows)
+        super().__init__(stack, self.tiles)
         self.depth = stack.net.layers - 1
         self.adam = not cell.optimizer.endswith("sgd")
         self.compiled = False
@@ -74,8 +74,6 @@ class FusedEngine(Engine):
         # Where weights are to be let go, Adam already follows their gradients; else it leaves them alone.
         self.alone = keeps and cell.schedule != "release"
         self.edges = EdgeRates(stack.cells, stack.parameters)
-        self.losses = torch.zeros(count, self.tiles, device=device)
-        self.corrects = torch.zeros(count, self.tiles, dtype=torch.int64, device=device)
         self.order = stack.order.to(torch.int32)
         slope = tailored_slope(self.depth) if stack.net.activation == "tat" else 0.0
         self.shape: dict[str, Any] = {
@@ -142,14 +140,8 @@ class FusedEngine(Engine):
 
     def begin(self, start: int) -> None:
         """Go to a row."""
+        super().begin(start)
         self.order.copy_(self.stack.order)
-        if not start:
-            self.losses.zero_()
-            self.corrects.zero_()
-
-    def sums(self) -> tuple[Tensor, Tensor]:
-        """Losses and correct predictions."""
-        return self.losses.sum(1), self.corrects.sum(1)
 
     def step(self, start: int, stop: int) -> None:
         """Train on the rows order[start:stop]."""
@@ -190,7 +182,7 @@ class FusedEngine(Engine):
     def state(self) -> list[Tensor]:
         """The optimizer's moments, and the sums."""
         kept = [] if self.on_set is None else self.on_set.state()
-        return [*(self.moments if self.adam else []), *kept, self.losses, self.corrects]
+        return [*(self.moments if self.adam else []), *kept, *super().state()]
 
 
 def _block(size: int) -> int:

@@ -25,10 +25,7 @@ class GraphEngine(Engine):
 
     def __init__(self, stack: Stack) -> None:
         super().__init__(stack)
-        count, device = len(stack.cells), stack.order.device
-        self.position = torch.zeros((), dtype=torch.int64, device=device)
-        self.loss_sum = torch.zeros(count, device=device)
-        self.correct_sum = torch.zeros(count, dtype=torch.int64, device=device)
+        self.position = torch.zeros((), dtype=torch.int64, device=stack.order.device)
         self.gradients = Parameters.of(torch.zeros_like(stack.parameters.flat), stack.net)
         self.optimizer = Optimizer(stack.cells, stack.parameters, self.gradients)
         self.steps = {rows: Step(self, rows) for rows in (stack.batch, stack.size % stack.batch) if rows}
@@ -52,22 +49,16 @@ class GraphEngine(Engine):
 
     def begin(self, start: int) -> None:
         """Go to a row."""
+        super().begin(start)
         self.position.fill_(start)
-        if not start:
-            self.loss_sum.zero_()
-            self.correct_sum.zero_()
 
     def step(self, start: int, stop: int) -> None:
         """Train on the rows from the position on."""
         self.steps[stop - start](start)
 
-    def sums(self) -> tuple[Tensor, Tensor]:
-        """Losses and correct predictions."""
-        return self.loss_sum, self.correct_sum
-
     def state(self) -> list[Tensor]:
         """The optimizer's moments and steps, and the sums."""
-        return [*self.optimizer.state(), self.loss_sum, self.correct_sum]
+        return [*self.optimizer.state(), *super().state()]
 
     def forget(self) -> None:
         """Capture the next steps anew: they are other ones."""
@@ -120,8 +111,8 @@ class Step:
         rows = stack.order.index_select(1, place)
         x, y = stack.data.inputs(stack.data.features[rows]), stack.data.targets[rows]
         loss, correct, slope = LOSSES[stack.loss](self.network.forward(x), y)
-        engine.loss_sum += loss
-        engine.correct_sum += correct
+        engine.losses += loss[:, None]
+        engine.corrects += correct[:, None]
         self.network.backward(x, slope)
         engine.optimizer.step()
         engine.position += self.rows

@@ -1,9 +1,9 @@
-"""Networks that are modules, each cell one of its own, and the engine that trains them side by side."""
+"""Networks that are modules, each cell one of its own, their images, and the engine that trains them side by side."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -16,14 +16,68 @@ from torch import Tensor, nn
 from ...core import stream as _stream
 from ...torch import initialize_, param_groups
 from ...torch.sampling.stream import words
-from .cell import Cell, PrecisionName
+from .cell import Cell
 from .convolutional import Blueprint
-from .family import PERCEPTRON
-from .pictures import Pictures
+from .family import PERCEPTRON, AugmentName, PrecisionName
+from .optimizer import Plain
 from .problem import Problem
 from .size import size_of
-from .slot import Plain, Slot
+from .slot import Slot, values_of
 from .stack import Engine, Stack, factor
+
+_MEASURED = 5000
+"""Images, spread evenly, that tell the mean and the deviation of each channel."""
+
+
+class Pictures:
+    """Rows of bytes as images of shape (rows, channels, height, width), whose channels have mean 0 and deviation 1.
+
+    Where images are cut, each is taken out of a frame an eighth of its side wider on each side, in which it goes on as
+    in a mirror; where they are flipped, every second one is.
+    """
+
+    def __init__(self, features: np.ndarray, on_device: Tensor, image: tuple[int, int, int], scale: float) -> None:
+        """`features` are the training rows, `on_device` the same there; they are divided by `scale`."""
+        self.image = image
+        self.table = on_device.view(-1, *image)
+        some = features[:: -(-len(features) // _MEASURED)].reshape(-1, image[0], image[1] * image[2]) / scale
+        deviation = some.std((0, 2))
+        mean, deviation = some.mean((0, 2)), np.where(deviation > 0, deviation, 1.0)
+
+        def of_channels(values: np.ndarray) -> Tensor:
+            return torch.tensor(values, dtype=torch.float32, device=on_device.device).view(-1, 1, 1)
+
+        self.scale, self.mean, self.deviation = scale, of_channels(mean), of_channels(deviation)
+        channels, height, width = image
+        device = on_device.device
+        self.channels = torch.arange(channels, device=device)
+        self.rows, self.columns = torch.arange(height, device=device), torch.arange(width, device=device)
+
+    def standardized(self, rows: Tensor) -> Tensor:
+        """Rows that were divided by the scale, as images."""
+        return ((rows.view(-1, *self.image) - self.mean) / self.deviation).contiguous(memory_format=torch.channels_last)
+
+    def batch(self, chosen: Tensor, lots: Tensor, augment: AugmentName) -> Tensor:
+        """Training rows as images; a lot of 32 random bits says how each is cut and flipped."""
+        columns = self.columns.expand(len(chosen), -1)
+        rows = self.rows.expand(len(chosen), -1)
+        lots = lots.long() + 2**31
+        if "flip" in augment:
+            columns = torch.where((lots % 2 == 1)[:, None], len(self.columns) - 1 - columns, columns)
+        if "crop" in augment:
+            high, wide = len(self.rows) // 8, len(self.columns) // 8
+            down, right = lots // 2 % (2 * high + 1), lots // (4 * high + 2) % (2 * wide + 1)
+            rows = _mirrored(rows + (down - high)[:, None], len(self.rows))
+            columns = _mirrored(columns + (right - wide)[:, None], len(self.columns))
+        pixels = self.table[
+            chosen[:, None, None, None], self.channels, rows[:, :, None, None], columns[:, None, :, None]
+        ]
+        return (pixels.permute(0, 3, 1, 2) / self.scale - self.mean) / self.deviation  # channels last in memory
+
+
+def _mirrored(places: Tensor, size: int) -> Tensor:
+    """Places beyond the edges of 0 … size - 1 as those that lie there in a mirror at the edge."""
+    return size - 1 - (size - 1 - places.abs()).abs()
 
 
 class Modules(Stack):
@@ -62,8 +116,8 @@ class Modules(Stack):
         return images.flatten(1) if self.flat[place] else images
 
     def state(self) -> list[Tensor]:
-        """Nothing: the engine's slots remember the modules."""
-        return []
+        """What the networks are; copying into it restores it."""
+        return [tensor.detach() for model in self.models for tensor in values_of(model)]
 
     def shuffle(self, epoch: int) -> None:
         """Go to an epoch, put the rows into its order, and draw how images are cut."""
@@ -95,18 +149,17 @@ class Modules(Stack):
             return nullcontext()
         return torch.autocast(self.order.device.type, torch.bfloat16, cache_enabled=False)
 
-    def predictor(self, members: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        """From inputs (E, rows, inputs) of some networks to their outputs, (E, rows, outputs)."""
-
-        def outputs(place: int, rows: Tensor) -> Tensor:
-            model = self.models[place].eval()
+    def predict(self, x: Tensor) -> Tensor:
+        """The networks' outputs (E, rows, outputs) for inputs (E, rows, inputs)."""
+        outputs = []
+        for place, (model, rows) in enumerate(zip(self.models, x)):
+            model.eval()
             try:
                 with torch.no_grad(), self.precision(), _as_it_comes():
-                    return model(self.as_inputs(place, rows)).float()
+                    outputs.append(model(self.as_inputs(place, rows)).float())
             finally:
                 model.train()
-
-        return lambda x: torch.stack([outputs(place, rows) for place, rows in zip(members, x)])
+        return torch.stack(outputs)
 
     def mirror(self, place: int) -> nn.Module:
         """A network as another module, whose parameters are its own memory, and whose buffers are not."""
@@ -115,21 +168,19 @@ class Modules(Stack):
         return copy.deepcopy(model, shared)  # what is in the memo is not copied
 
 
-class Run:
-    """A network of a stack in training."""
+class Run(Slot):
+    """A network of a stack in training; `loss_sum` and `correct_sum` are its places in the engine's sums."""
 
-    def __init__(self, stack: Modules, place: int) -> None:
-        self.stack, self.place = stack, place
+    def __init__(self, stack: Modules, place: int, loss_sum: Tensor, correct_sum: Tensor) -> None:
+        self.stack, self.place, self.loss_sum, self.correct_sum = stack, place, loss_sum, correct_sum
         self.cell, model, device = stack.cells[place], stack.models[place], stack.order.device
         self.position = torch.zeros((), dtype=torch.int64, device=device)
         """The row of the epoch that is next."""
-        self.loss_sum = torch.zeros((), device=device)
-        self.correct_sum = torch.zeros((), dtype=torch.int64, device=device)
         self._offsets = torch.arange(stack.batch, device=device)
         self.warm = None if self.cell.warmup is None else round(self.cell.warmup * stack.steps)
-        self.slot = Slot(
+        super().__init__(
             model, self._loss, groups_of(model, self.cell), partial(Plain, adam=self.cell.optimizer == "adam"),
-            clip=self.cell.clip, counters=(self.position, self.loss_sum, self.correct_sum),
+            clip=self.cell.clip, counters=(self.position, loss_sum, correct_sum),
         )  # fmt: skip
 
     def _loss(self, model: nn.Module) -> Tensor:
@@ -146,10 +197,10 @@ class Run:
             self.position += stack.batch
         return loss
 
-    def step(self, step: int) -> None:
-        """Train on the next batch, in a step that is counted from 0 over all epochs."""
+    def rate_at(self, step: int) -> float:
+        """Its learning rate in a step that is counted from 0 over all epochs."""
         steps = self.cell.epochs * self.stack.steps
-        self.slot.step(self.cell.rate * factor(self.cell.schedule, step, steps, self.warm))
+        return float(self.cell.rate * factor(self.cell.schedule, step, steps, self.warm))
 
 
 def groups_of(model: nn.Module, cell: Cell) -> list[dict[str, Any]]:
@@ -180,7 +231,8 @@ class SlotEngine(Engine):
     def __init__(self, stack: Stack) -> None:
         super().__init__(stack)
         assert isinstance(stack, Modules)
-        self.runs = [Run(stack, place) for place in range(len(stack.cells))]
+        sums = zip(self.losses[:, 0].unbind(), self.corrects[:, 0].unbind())
+        self.runs = [Run(stack, place, *of_run) for place, of_run in enumerate(sums)]
 
     @staticmethod
     def suits(cell: Cell, problem: Problem, device: torch.device) -> bool:
@@ -196,17 +248,15 @@ class SlotEngine(Engine):
 
     def begin(self, start: int) -> None:
         """Go to a row."""
+        super().begin(start)
         for run in self.runs:
             run.position.fill_(start)
-            if not start:
-                run.loss_sum.zero_()
-                run.correct_sum.zero_()
         self._fork()
 
     def step(self, start: int, stop: int) -> None:
         """Train every network on the rows from the position on."""
         for run in self.runs:
-            run.step(self.stack.step_at(start))
+            run.step(run.rate_at(self.stack.step_at(start)))
         if self.stack.followers is not None:  # which look at every step
             self._join()
             self._fork()
@@ -214,30 +264,30 @@ class SlotEngine(Engine):
     def sums(self) -> tuple[Tensor, Tensor]:
         """Losses and correct predictions."""
         self._join()
-        return torch.stack([run.loss_sum for run in self.runs]), torch.stack([run.correct_sum for run in self.runs])
+        return super().sums()
 
     def state(self) -> list[Tensor]:
-        """The modules, what their optimizers remember, and the sums."""
+        """What the optimizers remember, and the sums."""
         self._join()
-        return [tensor for run in self.runs for tensor in (*run.slot.state(), run.loss_sum, run.correct_sum)]
+        return [*(tensor for run in self.runs for tensor in run.stepper.state()), *super().state()]
 
     def _fork(self) -> None:
         """The streams of the slots begin where this one is."""
         for run in self.runs:
-            if run.slot.stream is not None:
-                run.slot.stream.wait_stream(torch.cuda.current_stream())
+            if run.stream is not None:
+                run.stream.wait_stream(torch.cuda.current_stream())
 
     def _join(self) -> None:
         """This stream goes on where those of the slots end."""
         for run in self.runs:
-            if run.slot.stream is not None:
-                torch.cuda.current_stream().wait_stream(run.slot.stream)
+            if run.stream is not None:
+                torch.cuda.current_stream().wait_stream(run.stream)
 
     def close(self) -> None:
         """Let go of the graphs now."""
         super().close()
         for run in self.runs:
-            run.slot.graph = None
+            run.graph = None
         self.runs.clear()
 
 

@@ -1,13 +1,13 @@
-"""The graph engine's optimizers, torch's own over the rows of a stack; and what both engines do besides: the edge
-layers' own rate, and steps that keep the weights between hidden layers in the set."""
+"""`Plain`, torch's own optimizers; `Optimizer`, the graph engine's; and what both engines of perceptrons do besides:
+the edge layers' own rate, and steps that keep the weights between hidden layers in the set."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
@@ -21,90 +21,90 @@ ANGLES = 20
 """Of Muon the rate is an angle: so many times that of the other parameters, as in `StiefelMuon`."""
 
 
-class Optimizer:
-    """torch's own fused Adam (β 0.9, 0.999; ε 1e-8), AdamW or SGD over the rows of a stack, each at its own rate.
+class Plain:
+    """torch's fused Adam (β 0.9, 0.999; ε 1e-8), AdamW or gradient descent, of groups with `lr` and `weight_decay`.
 
-    By its functions: its classes import torch's compiler, which takes a second and may swallow a Ctrl-C.
+    By torch's functions: its classes import torch's compiler, which takes seconds and may swallow a Ctrl-C.
     """
 
+    def __init__(self, groups: Sequence[dict[str, Any]], *, adam: bool = True) -> None:
+        self.groups = groups
+        self.moments: list[list[list[Tensor]]] = [
+            [*([torch.zeros_like(each) for each in some] for _ in range(2)), [each.new_zeros(()) for each in some]]
+            for some in (group["params"] if adam else [] for group in groups)
+        ]
+        self.adam = adam
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Apply the gradients; a parameter that has none stays."""
+        for group, moments in zip(self.groups, self.moments):
+            given = [at for at, parameter in enumerate(group["params"]) if parameter.grad is not None]
+            rows = [group["params"][at] for at in given]
+            gradients, lr = [row.grad for row in rows], group["lr"]
+            decay = group.get("weight_decay", 0.0)
+            if rows and self.adam:
+                first, second, steps = ([values[at] for at in given] for values in moments)
+                (adamw if decay else adam)(
+                    rows, gradients, first, second, [], steps, fused=True, capturable=rows[0].is_cuda, amsgrad=False,
+                    beta1=0.9, beta2=0.999, lr=lr, weight_decay=decay, eps=1e-8, maximize=False,
+                )  # fmt: skip
+            elif rows:
+                sgd(
+                    rows, gradients, [None] * len(rows), fused=True, weight_decay=decay, momentum=0.0, lr=lr,
+                    dampening=0.0, nesterov=False, maximize=False,
+                )  # fmt: skip
+
+    def state(self) -> list[Tensor]:
+        """Of Adam, for each parameter of a group, two moments and the steps taken."""
+        return [tensor for moments in self.moments for values in moments for tensor in values]
+
+
+class Optimizer:
+    """The graph engine's: `Plain` over the rows of a stack, each at its own rate; and what else a cell asks for."""
+
     def __init__(self, cells: Sequence[Cell], network: Parameters, slopes: Parameters) -> None:
-        parameters, gradients = network.flat, slopes.flat
-        self.adam = not cells[0].optimizer.endswith("sgd")
+        rows = [nn.Parameter(row) for row in network.flat]
+        for row, slope in zip(rows, slopes.flat):
+            row.grad = slope
+        # A captured step reads its rate from memory, where it may change.
+        moving = cells[0].schedule != "constant" and network.flat.is_cuda
+        groups: list[dict[str, Any]] = []
+        for rate, decay in dict.fromkeys((cell.rate, cell.decay) for cell in cells):
+            chosen = [row for row, cell in zip(rows, cells) if (cell.rate, cell.decay) == (rate, decay)]
+            lr = network.flat.new_tensor(rate) if moving else rate
+            groups.append({"params": chosen, "lr": lr, "rate": rate, "weight_decay": decay})
+        self.plain = Plain(groups, adam=not cells[0].optimizer.endswith("sgd"))
         self.on_set = OnSet(cells, network, slopes) if cells[0].optimizer in ON_SET else None
         self.edges = EdgeRates(cells, network)
         self.factor = 1.0
         self.released = False
         """Whether weights are let go that were kept on the set."""
-        self.groups: list[Group] = []
-        for rate, decay in dict.fromkeys((cell.rate, cell.decay) for cell in cells):
-            chosen = [index for index, cell in enumerate(cells) if (cell.rate, cell.decay) == (rate, decay)]
-            rows = [parameters[index] for index in chosen]
-            state = [rows, [gradients[index] for index in chosen]]
-            if self.adam:
-                state += remembered(rows)
-            # A captured step reads its rate from memory, where it may change.
-            moving = cells[0].schedule != "constant" and parameters.is_cuda
-            self.groups.append(Group(rate, decay, state, parameters.new_tensor(rate) if moving else None))
 
     def state(self) -> list[Tensor]:
-        """What it remembers: of Adam, for each row, two moments and the steps taken."""
-        plain = [tensor for group in self.groups for part in group.state[2:] for tensor in part]
-        return plain if self.on_set is None else plain + self.on_set.state()
+        """What it remembers."""
+        return [*self.plain.state(), *(() if self.on_set is None else self.on_set.state())]
 
     def scale(self, factor: float) -> None:
         """Take the next steps at so many times the rates."""
         self.factor = factor
-        for group in self.groups:
-            if group.moving is not None:
-                group.moving.fill_(group.rate * factor)
+        for group in self.plain.groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(group["rate"] * factor)
+            else:
+                group["lr"] = group["rate"] * factor
 
     def step(self) -> None:
         """Apply the gradients to the parameters."""
         edges = self.edges.before()
         if self.on_set is not None and not self.released:
-            before = self.on_set.before()
-            self._plain_step()
-            moving = self.groups[0].moving
-            self.on_set.step(before, self.factor if moving is None else moving / self.groups[0].rate)
+            before, group = self.on_set.before(), self.plain.groups[0]
+            self.plain.step()
+            lr = group["lr"]
+            self.on_set.step(before, lr / group["rate"] if isinstance(lr, Tensor) else self.factor)
         else:
-            self._plain_step()
+            self.plain.step()
         self.edges.after(edges)
-
-    def _plain_step(self) -> None:
-        for group in self.groups:
-            plain_step(group.state, group.rate * self.factor if group.moving is None else group.moving, group.decay)
-
-
-def plain_step(state: list[list[Tensor]], rate: Any, decay: float) -> None:
-    """A step of AdamW, or of gradient descent where nothing is remembered but parameters and gradients."""
-    if len(state) > 2:
-        rows, gradients, first, second, steps = state
-        (adamw if decay else adam)(
-            rows, gradients, first, second, [], steps, fused=True, capturable=rows[0].is_cuda, amsgrad=False,
-            beta1=0.9, beta2=0.999, lr=rate, weight_decay=decay, eps=1e-8, maximize=False,
-        )  # fmt: skip
-    else:
-        rows, gradients = state
-        sgd(
-            rows, gradients, [None] * len(rows), fused=True, weight_decay=decay, momentum=0.0, lr=rate,
-            dampening=0.0, nesterov=False, maximize=False,
-        )  # fmt: skip
-
-
-def remembered(rows: Sequence[Tensor]) -> list[list[Tensor]]:
-    """What Adam remembers of rows, at its first step: two moments, and the steps taken."""
-    return [*([torch.zeros_like(row) for row in rows] for _ in range(2)), [row.new_zeros(()) for row in rows]]
-
-
-class Group(NamedTuple):
-    """The rows of a stack that share a rate and a decay."""
-
-    rate: float
-    decay: float
-    state: list[list[Tensor]]
-    """Parameters, gradients, and what Adam remembers."""
-    moving: Tensor | None
-    """The rate on the device, where it changes from step to step."""
 
 
 class EdgeRates:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, get_args
 
 import torch
 
@@ -24,10 +24,10 @@ from .. import files
 from ..data import Dataset
 from ..progress import Advance, counted, progress
 from . import record as record_files
-from .cell import Cell, PrecisionName, digest, split_evenly, stack_key
+from .cell import Cell, digest, split_evenly, stack_key
 from .cluster import ClusterSpec, Dispatch, Kind, NodeSettings, connected, pickle_registered, reach
 from .concurrency import concurrent_stacks
-from .family import PERCEPTRON
+from .family import PERCEPTRON, DeviceName, PrecisionName
 from .fused import FusedEngine
 from .modules import SlotEngine
 from .problem import Problem, Problems
@@ -37,12 +37,10 @@ from .stack import BINS, ROWS, Engine
 from .training import ENGINES, EngineName, epochs_tested, pick_engine, train
 from .watched import Watching
 
-DeviceName = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[DeviceName, ...] = get_args(DeviceName)
 _MOST = {"cpu": 12, "cuda": 1056}  # networks in a stack; more are no faster, a kill would lose more
 _EACH_THREAD = 6  # networks for each thread of a CPU with many
 _CONCURRENT = 4  # stacks of the fused engine side by side; found by measurement on an H200
-_LATER: Final = "later"  # what becomes of a stack for which there is no time
 _MARGIN = 1.1  # on the time that a stack is expected to take
 _SIDE_BY_SIDE = 5  # modules on a GPU; on a CPU one for each thread
 _MEMORY_SHARE = 0.6  # of what is free, for all stacks that are trained side by side
@@ -187,10 +185,9 @@ class LocalTrainer:
         for stack in sorted(stacks, key=self._sequential) if self.device.type == "cuda" else stacks:
             groups.setdefault((stack[0].precision, self._concurrent(stack[0])), deque()).append(stack)
         for (precision, count), left in groups.items():
+            self._drop_late(left)
             with products(self.device.type, _PRODUCTS[precision]):  # for all: each would end it for the others
                 for stack, trained, seconds in concurrent_stacks(left, self._train, count, self.device):
-                    if trained == _LATER:
-                        continue
                     if trained is None:
                         _free(self.device)
                         halves = split_evenly(stack, (len(stack) + 1) // 2)
@@ -204,6 +201,7 @@ class LocalTrainer:
                     outcomes, engine = trained
                     pace, network = seconds / self._work(stack), stack[0].network
                     self._pace[network] = min(pace, self._pace.get(network, pace))
+                    self._drop_late(left)
                     made, share = record_files.environment(self.device, engine), seconds / len(stack)
                     yield [
                         Record.of(cell, self.problems(cell).metric, outcome, share, made)
@@ -241,19 +239,16 @@ class LocalTrainer:
     def _work(self, stack: Sequence[Cell]) -> float:
         return sum(work(cell, self.problems(cell)) for cell in stack)
 
-    def _in_time(self, stack: Sequence[Cell]) -> bool:
-        """Whether a stack of modules will be trained before the time is up, as others were until now."""
-        if self.until is None or stack[0].network == PERCEPTRON or not self._pace:
-            return True
-        pace = self._pace.get(stack[0].network, max(self._pace.values()))
-        return time.monotonic() + _MARGIN * pace * self._work(stack) < self.until
+    def _drop_late(self, left: deque[list[Cell]]) -> None:
+        """Leave out the next stacks, if modules, that would not be trained before the time is up, as others were."""
+        while self.until is not None and self._pace and left and left[0][0].network != PERCEPTRON:
+            pace = self._pace.get(left[0][0].network, max(self._pace.values()))
+            if time.monotonic() + _MARGIN * pace * self._work(left[0]) < self.until:
+                return
+            left.popleft()
 
-    def _train(
-        self, stack: list[Cell], check: Callable[[], None]
-    ) -> tuple[list[Outcome], str] | Literal["later"] | None:
+    def _train(self, stack: list[Cell], check: Callable[[], None]) -> tuple[list[Outcome], str] | None:
         """The outcomes of a stack and its engine; None, with its progress undone, if it does not fit in memory."""
-        if not self._in_time(stack):
-            return _LATER
         with self._lock:
             self._begun += 1
             place = f"{self._begun} of {counted(self._total, 'stack')}"
@@ -349,7 +344,8 @@ def grouped(cells: Sequence[Cell], problems: Problems) -> list[list[Cell]]:
     groups: dict[Any, list[Cell]] = {}
     for cell in cells:
         problem = problems(cell)
-        shape = problem.inputs, problem.size, problem.outputs, problem.loss, problem.scale, problem.image
+        rows = problem.size, len(problem.test_features)
+        shape = problem.inputs, *rows, problem.outputs, problem.loss, problem.scale, problem.image
         groups.setdefault((stack_key(cell), shape), []).append(cell)
     return list(groups.values())
 

@@ -67,22 +67,18 @@ def example(blueprint: Blueprint, flat: bool) -> Tensor:
 @lru_cache(maxsize=1000)
 def _measured(blueprint: Blueprint) -> Size:
     """By running it; images are passed as rows only where the network does not take them."""
+    raised = []
     with torch.random.fork_rng(devices=()):
         model = blueprint.build()
-        try:
-            return _run(model, blueprint, flat=blueprint.image is None)
-        except StiefelError:
-            raise
-        except Exception as error:  # whatever the user's forward raises
-            if blueprint.image is not None:
-                try:
-                    return _run(model, blueprint, flat=True)
-                except StiefelError:
-                    raise
-                except Exception:
-                    pass
-            shape = tuple(example(blueprint, flat=False).shape)
-            raise StiefelError(f"{blueprint.network} does not take inputs of shape {shape}: {told(error)}.") from error
+        for flat in (True,) if blueprint.image is None else (False, True):
+            try:
+                return _run(model, blueprint, flat=flat)
+            except StiefelError:
+                raise
+            except Exception as error:  # whatever the user's forward raises
+                raised.append(error)
+    shape = tuple(example(blueprint, flat=False).shape)
+    raise StiefelError(f"{blueprint.network} does not take inputs of shape {shape}: {told(raised[0])}.") from raised[0]
 
 
 def _run(model: nn.Module, blueprint: Blueprint, *, flat: bool) -> Size:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from .optimizer import plain_step, remembered
+from .optimizer import Plain
 
 WARM_UP = 2
 """Steps that are taken before one is captured, and taken back."""
@@ -30,31 +30,6 @@ class Stepper(Protocol):
 
     def state(self) -> list[Tensor]:
         """What it remembers, all zero at first."""
-
-
-class Plain:
-    """AdamW (β 0.9, 0.999; ε 1e-8), or gradient descent, of groups with a `weight_decay` each.
-
-    By torch's functions: its classes import torch's compiler, which takes seconds.
-    """
-
-    def __init__(self, groups: Sequence[dict[str, Any]], *, adam: bool = True) -> None:
-        self.groups = groups
-        self.moments = [remembered(group["params"]) if adam else [] for group in groups]
-
-    def step(self) -> None:
-        """Apply the gradients; a parameter that has none stays."""
-        for group, moments in zip(self.groups, self.moments):
-            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-            given = [at for at, parameter in enumerate(group["params"]) if parameter.grad is not None]
-            state = [[each.detach() for each in parameters], [each.grad for each in parameters]]
-            state += [[values[at] for at in given] for values in moments]
-            if parameters:
-                plain_step(state, group["lr"], group.get("weight_decay", 0.0))
-
-    def state(self) -> list[Tensor]:
-        """The moments and steps."""
-        return [tensor for moments in self.moments for values in moments for tensor in values]
 
 
 class OfTorch:
@@ -71,6 +46,11 @@ class OfTorch:
         """What it remembers, once it has taken a step."""
         kept = self.optimizer.state.values()
         return [value for each in kept for value in each.values() if isinstance(value, Tensor)]
+
+
+def values_of(model: nn.Module) -> list[Tensor]:
+    """What a module is: parameters and buffers, those included that no state dict has."""
+    return [*model.parameters(), *model.buffers()]
 
 
 class Slot:
@@ -113,7 +93,7 @@ class Slot:
         assert self.stream is not None
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            kept = [tensor.detach().clone() for tensor in (*self._values(), *self.counters)]
+            kept = [tensor.detach().clone() for tensor in (*values_of(self.model), *self.counters)]
             try:
                 for _ in range(WARM_UP):
                     self._step()
@@ -123,18 +103,10 @@ class Slot:
                     self._step()
             finally:
                 with torch.no_grad():
-                    for tensor, value in zip((*self._values(), *self.counters), kept):
+                    for tensor, value in zip((*values_of(self.model), *self.counters), kept):
                         tensor.copy_(value)
                     for tensor in self.stepper.state():
                         tensor.zero_()
-
-    def _values(self) -> list[Tensor]:
-        """What a module is: parameters and buffers, those included that no state dict has."""
-        return [*self.model.parameters(), *self.model.buffers()]
-
-    def state(self) -> list[Tensor]:
-        """What training remembers; copying into it restores it."""
-        return [*(tensor.detach() for tensor in self._values()), *self.stepper.state()]
 
     def on_stream(self) -> Any:
         """Whose work is queued in its order."""

@@ -10,7 +10,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,8 +18,9 @@ from torch import Tensor
 
 from ...core import stream as _stream
 from ...torch.sampling.stream import words
-from .cell import Cell, ScheduleName
-from .network import LOSSES, Architecture, Parameters, calibrate, initial, predict
+from .cell import Cell
+from .family import ScheduleName
+from .network import LOSSES, Architecture, calibrate, initial, predict
 from .problem import Problem
 
 ROWS = 2048
@@ -65,35 +66,22 @@ def _falling(step: int, steps: int) -> float:
     return (1 + math.cos(math.pi * step / max(steps, 1))) / 2
 
 
-class HeldOut(NamedTuple):
-    """Test parts of one size, and the networks that are tested on them: all at once."""
+class HeldOut:
+    """The test parts of a stack, each once, however many networks are tested on it."""
 
-    members: list[int]
-    """Places in the stack."""
-    part: Tensor
-    """The part that each of them has."""
-    features: Tensor
-    """(parts, rows, inputs)"""
-    targets: Tensor
-    """(parts, rows)"""
+    def __init__(self, problems: Sequence[Problem], device: torch.device) -> None:
+        parts = {id(problem.test_features): problem for problem in problems}
+        self.part = torch.tensor([list(parts).index(id(problem.test_features)) for problem in problems], device=device)
+        """The part that each network has."""
+        self.features, self.targets = (
+            torch.from_numpy(np.stack([getattr(problem, name) for problem in parts.values()])).to(device)
+            for name in ("test_features", "test_targets")
+        )
+        """(parts, rows, inputs) and (parts, rows)"""
 
-    def of_members(self, values: Tensor) -> Tensor:
-        """What each of the members has of values of the parts; a part that all share is not copied."""
-        return values.expand(len(self.members), *values.shape[1:]) if len(values) == 1 else values[self.part]
-
-
-def _tests(problems: Sequence[Problem], device: torch.device) -> list[HeldOut]:
-    by_shape: dict[tuple[int, ...], list[int]] = {}
-    for index, problem in enumerate(problems):
-        by_shape.setdefault(problem.test_features.shape, []).append(index)
-    made = []
-    for members in by_shape.values():
-        parts = {id(problems[index].test_features): problems[index] for index in members}
-        places = {each: place for place, each in enumerate(parts)}
-        part = torch.tensor([places[id(problems[index].test_features)] for index in members], device=device)
-        arrays = zip(*((problem.test_features, problem.test_targets) for problem in parts.values()))
-        made.append(HeldOut(members, part, *(torch.from_numpy(np.stack(array)).to(device) for array in arrays)))
-    return made
+    def of_networks(self, values: Tensor) -> Tensor:
+        """What each network has of values of the parts; a part that all share is not copied."""
+        return values.expand(len(self.part), *values.shape[1:]) if len(values) == 1 else values[self.part]
 
 
 class Data:
@@ -108,7 +96,7 @@ class Data:
         first_row = dict(zip(shared, starts))
         rows = [first_row[id(t.features)] + (np.arange(t.size) if t.rows is None else t.rows) for t in problems]
         self.rows = torch.from_numpy(np.stack(rows)).to(device)
-        self.tests = _tests(problems, device)
+        self.tests = HeldOut(problems, device)
 
     def inputs(self, features: Tensor) -> Tensor:
         """Stored features as the network takes them."""
@@ -165,12 +153,9 @@ class Stack:
         """What the networks are; copying into it restores it."""
         return [self.parameters.flat]
 
-    def predictor(self, members: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        """From inputs (E, rows, inputs) of some networks, by their places, to their outputs (E, rows, outputs)."""
-        networks = self.parameters
-        if len(members) < len(self.cells):
-            networks = Parameters.of(networks.flat[members], self.net)
-        return lambda x: predict(networks, self.net, x)
+    def predict(self, x: Tensor) -> Tensor:
+        """The networks' outputs (E, rows, outputs) for inputs (E, rows, inputs)."""
+        return predict(self.parameters, self.net, x)
 
     def batch_of(self, place: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a network in these rows of the epoch."""
@@ -210,8 +195,11 @@ class Engine(ABC):
     """The stacks that it trains."""
 
     @abstractmethod
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, tiles: int = 1) -> None:
+        """`tiles` are the parts of a batch that add to a network's sums each for itself."""
         self.stack = stack
+        self.losses = torch.zeros(len(stack.cells), tiles, device=stack.order.device)
+        self.corrects = torch.zeros_like(self.losses, dtype=torch.int64)
 
     @staticmethod
     def refuses(cell: Cell, problem: Problem) -> str | None:
@@ -228,21 +216,23 @@ class Engine(ABC):
     def memory(cell: Cell, problem: Problem) -> int:
         """Bytes a cell takes while it trains, beyond its parameters, gradients and moments."""
 
-    @abstractmethod
     def begin(self, start: int) -> None:
         """Go to a row of the epoch; the sums begin anew with the first."""
+        if not start:
+            self.losses.zero_()
+            self.corrects.zero_()
 
     @abstractmethod
     def step(self, start: int, stop: int) -> None:
         """Train on these rows, the next ones."""
 
-    @abstractmethod
     def sums(self) -> tuple[Tensor, Tensor]:
         """Over the rows since the first, of each network's losses and correct predictions."""
+        return self.losses.sum(1), self.corrects.sum(1)
 
-    @abstractmethod
     def state(self) -> list[Tensor]:
-        """What training remembers besides the stack's parameters: moments and sums. Copying into it restores it."""
+        """What training remembers besides the networks: moments, and these sums. Copying into it restores it."""
+        return [self.losses, self.corrects]
 
     def close(self) -> None:
         """Let go of memory now, and finish the files of watched networks."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ...torch.watching import Event, Watch, watch
+from ...torch.watching import Watch, watch
 from .activation import module
 from .cell import Cell, digest
 from .family import PERCEPTRON
@@ -40,14 +40,9 @@ class Watching:
 
     def watch(self, cell: Cell, model: nn.Module, steps: int) -> Watch:
         """Begin to watch a network that will take so many steps."""
-        name = named(cell)
-        files = [self.folder / f"{name}.html", self.folder / f"{name}.jsonl"]
-
-        def report(event: Event) -> None:
-            self.tell(f"{name}: {event}")
-
-        every = self.every or max(1, min(50, steps // SAMPLES))
-        return watch(model, every, report=report, to=files)
+        name, every = named(cell), self.every or max(1, min(50, steps // SAMPLES))
+        files = [self.folder / f"{name}.{kind}" for kind in ("html", "jsonl")]
+        return watch(model, every, report=lambda event: self.tell(f"{name}: {event}"), to=files)
 
 
 def named(cell: Cell) -> str:
