@@ -66,6 +66,19 @@ def interval(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def apart(a: np.ndarray, b: np.ndarray, digits: int = 1) -> str:
+    """The difference of means in words, with its 95 % interval; of single networks without.
+
+    >>> apart(np.array([2.0, 2.0]), np.array([1.0, 1.0])), apart(np.array([2.0]), np.array([1.0, 1.0]))
+    ('+1.0 [+1.0, +1.0]', '+1.0')
+    """
+    gain = f"{a.mean() - b.mean():+.{digits}f}"
+    if min(len(a), len(b)) < 2:
+        return gain
+    low, high = interval(a, b)
+    return f"{gain} [{low:+.{digits}f}, {high:+.{digits}f}]"
+
+
 def different(differences: np.ndarray) -> float:
     """p of Student's two-sided test that the mean of paired differences is not zero.
 

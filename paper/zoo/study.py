@@ -94,10 +94,12 @@ class Zoo(Experiment):
     page = "zoo"
     files = ("zoo", "zoo-cpu")
 
-    def run(
-        self, options: Options, *, names: Collection[str] = (), part: Half | None = None, arms: Sequence[str] = ARMS
-    ) -> None:
+    def __init__(self, names: Collection[str] = (), part: Half | None = None, arms: Sequence[str] = ARMS) -> None:
+        self.names, self.part, self.arms = names, part, arms
+
+    def run(self, options: Options) -> None:
         """Train what is left of all networks, of some, or of a half; after `minutes` none is begun."""
+        names, part, arms = self.names, self.part, self.arms
         for name in set(names) - ENTRIES.keys():
             raise unknown("name", name, ENTRIES)
         device = pick_device(options.device)

@@ -29,7 +29,7 @@ from paper.studies.cifar_networks import (
     repvgg,
     signal,
 )
-from paper.studies.shakespeare import AUTHOR, LR, Scale, Shakespeare
+from paper.studies.shakespeare import AUTHOR, LR, Run, Scale, Shakespeare
 from torch import nn
 
 from stiefel_init.lab.data import Dataset
@@ -160,23 +160,23 @@ def test_characters_are_learned_kept_and_found_again(tmp_path: Path, monkeypatch
     (tmp_path / "start.py").write_text(
         "def zero(model):\n    for p in model.blocks.parameters():\n        p.data.zero_()\n"
     )
-    Shakespeare().run(options, starts=[AUTHOR, "ours", f"{tmp_path / 'start.py'}:zero"])
+    Shakespeare(starts=[AUTHOR, "ours", f"{tmp_path / 'start.py'}:zero"]).run(options)
     rows = Results(tmp_path / "out").table("shakespeare-quick")
     assert len(rows) == 6
     assert all(float(str(row["curve"]).split()[-1]) < float(str(row["curve"]).split()[0]) for row in rows)
-    monkeypatch.setattr(shakespeare, "train", None)  # would fail
+    monkeypatch.setattr(Shakespeare, "train", None)  # would fail
     Shakespeare().run(options)
     assert_refused(lambda: shakespeare.text(tmp_path / "out"), ["has no tinyshakespeare.txt"])
 
 
 def test_the_page_of_the_character_model() -> None:
-    assert Shakespeare().section([])[0].startswith("Not measured yet")
+    assert Shakespeare().section({})[0].startswith("Not measured yet")
     best = {AUTHOR: ("1.4650", "1.4640"), "ours": ("1.4700", "1.4690")}
-    rows = [
-        {"start": start, "lr": LR, "steps": Scale().steps, "seed": seed, "best": loss, "curve": f"4.2 2.0 1.7 {loss}"}
+    rows = {
+        Run(start, LR, Scale().steps, seed): {"best": float(loss), "curve": f"4.2 2.0 1.7 {loss}"}
         for start, losses in best.items()
         for seed, loss in enumerate(losses)
-    ]
+    }
     page = "\n".join(Shakespeare().section(rows))
     assert "best validation loss is 1.4697" in page
     assert "1.4645, from `initialize_(model)` 1.4695" in page
