@@ -83,7 +83,6 @@ def test_what_is_compared_costs_about_the_same() -> None:
 def test_the_page_of_no_records_says_so() -> None:
     page = "\n".join(Cifar().section(Evidence(None)))
     assert page.startswith("Not measured yet")
-    assert page.count("not measured yet") == 7
     assert Cifar().pictures(Evidence(None)) == {}
 
 
@@ -100,14 +99,10 @@ def test_a_part_of_the_study_is_published_and_shown(tmp_path: Path) -> None:
     page = "\n".join(Cifar().section(evidence))
     assert "they are worth 4.0 points" in page
     assert "**Plain, 20 layers**: `initialize_(model)` 85.9 %" in page
-    assert "| 20 layers: 5 points above He | +6.0 [" in page
-    assert "| 56 layers: 15 points above He | — | not measured yet |" in page
+    assert "residual, batch normalization, He 89.9 %" in page
+    assert "56 layers**" not in page
     assert "| PyTorch's default | 10.0 at any rate |" in page
-    assert "| 25 networks of 20 layers, minutes of one GPU: at most 8 | 5.0 | yes |" in page
-    assert "2.5 points, yes" in page
-    assert "12 s" in page
-    (drawn,) = Cifar().pictures(evidence).values()
-    assert [len(axis.lines) for axis in drawn.axes] == [4, 0, 0]
+    assert "| `param_groups` | 87.4 ± 0.1 | +1.5 [" in page
 
 
 def test_the_whole_study_is_found_again_with_more_seeds() -> None:
