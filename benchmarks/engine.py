@@ -210,22 +210,4 @@ def section() -> list[str]:
         "network. The float32 rate is that of matmuls outside the tensor cores; tf32 may exceed it. [How the engines",
         "work](engine.md).",
     ]
-    return [*timing.section("engine", "Training", about, tables), *_profile()]
-
-
-def _profile() -> list[str]:
-    """What `ncu -k regex:propagate -s 1 -c 1 --section SpeedOfLight --section ComputeWorkloadAnalysis` said of
-    `stack_step(132, 100, task(), "cuda", "fused")`, noted by hand."""
-    record = timing.read("profile-cuda")
-    if record is None:
-        return []
-    names = list(next(iter(record["launches"].values())))
-    rows = [
-        [precision, f"{launch['milliseconds']:.2f}", *(f"{launch[name]:.0f}%" for name in names[1:])]
-        for precision, launch in record["launches"].items()
-    ]
-    return [
-        "How busy one launch of the fused engine's `propagate` keeps the card, for 132 networks of depth 100, measured",
-        f"by Nsight Compute; {timing.where(record)}. The kernel has changed since, but not",
-        "its products:", "", *timing.markdown(["", "ms", *names[1:]], rows),
-    ]  # fmt: skip
+    return [*timing.section("engine", "Training", about, tables), *timing.shown(timing.kept("profile-cuda"))]

@@ -147,70 +147,10 @@ def section() -> list[str]:
     return timing.section("sampler", "Drawing a matrix", [about], tables)
 
 
-# What the machine allows, as it was measured once: the floor of a draw of p rows and q columns, p ≤ q, is the time of
-# p(p+1)/2 + p(q-p) normals, of 2p²(q - p/3) operations and of writing the result, each at the rate of large arrays, and
-# of one call of PyTorch for each of the three.
-
-
-def _allowed(record: Record) -> list[str]:
-    speeds = record["rates"]
-    rows = [
-        [
-            row["what"], *(timing.short(row[name]) for name in ("ours", "orthogonal_", "floor")),
-            *_times(row, row["floor"], digits=1),
-        ]
-        for row in record["rows"]
-    ]  # fmt: skip
-    return [
-        f"{timing.where(record)}: {speeds['normals'] / 1e6:,.0f} million normals/s, "
-        f"{speeds['operations'] / 1e9:,.0f} Gflop/s, {speeds['bytes'] / 1e9:,.0f} GB/s, "
-        f"{1e6 * speeds['call']:.1f} µs a call.", "",
-        *timing.markdown(["", "ours", "orthogonal_", "floor", "times as fast", "wanted", "at most"], rows),
-        *_parts(record["machine"]["device"]),
-    ]  # fmt: skip
-
-
-def _times(row: Record, least: float, digits: int = 2) -> list[str]:
-    """How many times as fast as `orthogonal_`: ours, what was wanted, and what is possible at most."""
-    theirs = row["orthogonal_"]
-    return [f"{theirs / row['ours']:.2f}", f"{row['wanted']:g}", f"{theirs / least:.{digits}f}"]
-
-
-def _parts(device: str) -> list[str]:
-    """What draws are made of, at least, as it was measured once on this machine."""
-    rows = [row for record in timing.on_devices("floors-parts") if record["machine"]["device"] == device
-            for row in record["rows"]]  # fmt: skip
-    if not rows:
-        return []
-    names = list(dict.fromkeys(name for row in rows for name in row["parts"]))
-    sums = [sum(row["parts"].values()) for row in rows]
-    made = [
-        [
-            row["what"], *(timing.short(row["parts"][name]) if name in row["parts"] else "" for name in names),
-            timing.short(least), *_times(row, least),
-        ]
-        for row, least in zip(rows, sums)
-    ]  # fmt: skip
-    lines = [
-        "What no such draw can do without, each part measured in the same turns at the sizes that it has: the numbers,",
-        "from PyTorch's generator, which is serial, or from a seed's streams; products and solves, in memory that is",
-        "there already; as many calls as ours, that do nothing; to read what each parameter is, and to write them all.",
-        "", *timing.markdown(["", *names, "sum", "times as fast", "wanted", "at most"], made),
-    ]  # fmt: skip
-    single = [(row, least) for row, least in zip(rows, sums) if "×" in row["what"] and " " not in row["what"]]
-    if single:
-        mean = statistics.geometric_mean(row["orthogonal_"] / row["ours"] for row, _ in single)
-        most = statistics.geometric_mean(row["orthogonal_"] / least for row, least in single)
-        lines += [
-            f"Geometric mean over the {len(single)} single matrices: {mean:.2f} times as fast, at most {most:.2f}.", ""
-        ]  # fmt: skip
-    return lines
-
-
 def allowed() -> list[str]:
     about = [
         "Measured once; float32, milliseconds, the least of 15 rounds. The floor is what a",
         "draw's numbers, its operations and the writing of its result take at least, at the rates of large arrays in",
         "the same run. Small products reach a fraction of these, so the real limits are lower.",
     ]
-    return timing.section("floors", "What the machine allows", about, _allowed)
+    return timing.section("floors", "What the machine allows", about, timing.shown)

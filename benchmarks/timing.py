@@ -131,6 +131,12 @@ def section(name: str, title: str, about: Sequence[str], tables: Callable[[Recor
     return [f"## {title}", "", *about, "", *shown] if shown else []
 
 
+def shown(record: Record) -> list[str]:
+    """What was measured once and is not measured again: lines and tables, as the record has them."""
+    parts = (markdown(**part) if isinstance(part, dict) else [part] for part in record["shown"])
+    return [line for part in parts for line in part]
+
+
 def where(record: Record) -> str:
     device, threads = record["machine"]["device"], record["machine"].get("threads")
     return device if "H200" in device else f"{device}, {threads} thread{'s' if threads != 1 else ''}"

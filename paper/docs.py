@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import diagnose, engine, initialize, on_the_set, sampler, scale, startup, threads
+from benchmarks import diagnose, engine, initialize, on_the_set, sampler, scale, startup, timing
 from benchmarks.timing import markdown
 from tools import badges
 
@@ -46,7 +46,7 @@ def performance() -> list[str]:
         "Made by `make docs` from the records under `benchmarks/records/`. Machines are noisy, so ratios compare times",
         "from one run; the same programs measure yours.", "",
         *sampler.section(), *sampler.allowed(), *engine.section(), *equivalence.section(), *initialize.section(),
-        *zoo.real_models(), *diagnose.section(), *startup.section(),
+        *timing.shown(timing.kept("real_models-cuda")), *diagnose.section(), *startup.section(),
     ]  # fmt: skip
 
 
@@ -62,7 +62,7 @@ PARTS: Mapping[str, Mapping[str, Lines]] = {
     "diagnose": {"rules": diagnosis.rules, "families": zoo.part},
     "errata": {"evidence": dead.erratum},
     "on-the-set": {"steps": on_the_set.part},
-    "scale": {"threads": threads.part, "measured": scale.part},
+    "scale": {"threads": lambda: timing.shown(timing.kept("threads-cpu"))[:-1], "measured": scale.part},
     "watch": {"rules": watching.rules, "accuracy": watching.accuracy},
 }
 """Page → mark → what stands behind it."""

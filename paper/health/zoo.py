@@ -279,24 +279,6 @@ def part() -> list[str]:
     return timing.markdown(header, rows)[:-1]
 
 
-def real_models() -> list[str]:
-    """Of six models of full size on a GPU, for docs/performance.md."""
-    record = timing.kept("real_models-cuda")
-    names = ["parameters", "drawn", "constant", "left alone", "tied"]
-    rows = [
-        [
-            name, *(f"{row[key]:,}" for key in names), f"{row['init s']:.2f}",
-            "yes" if not row["unaccounted"] else ", ".join(row["unaccounted"]), "yes" if row["finite"] else "no",
-        ]
-        for name, row in record["models"].items() if "parameters" in row
-    ]  # fmt: skip
-    return [
-        f"Real models from timm and transformers, {timing.where(record)};",
-        "`python -m paper.health.zoo` tries more:", "",
-        *timing.markdown(["model", *names, "seconds", "all accounted for", "output and gradient finite"], rows),
-    ]  # fmt: skip
-
-
 def main() -> None:
     parser = timing.arguments(__doc__)
     parser.add_argument("--from", dest="sources", default="transformers", help="some of: %(default)s")

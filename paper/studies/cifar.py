@@ -22,7 +22,19 @@ from ..experiment import Options, titled
 from ..results import Results, write_table
 from ..verdicts import apart
 from .cifar_networks import (
-    BATCH, GROUPS, HE, NAMES, OURS, PLAIN, REPVGG, RESIDUAL, TRIED, VGG, WIDER, Contender, signal,
+    BATCH,
+    GROUPS,
+    HE,
+    NAMES,
+    OURS,
+    PLAIN,
+    REPVGG,
+    RESIDUAL,
+    TRIED,
+    VGG,
+    WIDER,
+    Contender,
+    signal,
 )  # fmt: skip
 from .kit import MISSING, Grid, Setting, Tuned, TunedStudy, grid_of, spread
 

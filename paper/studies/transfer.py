@@ -235,8 +235,8 @@ def _range(evidence: Evidence, way: str) -> str:
     chosen = [of for key, of in _valleys(evidence).items() if (key[0], key[2], key[3]) == ("mlp", 64, way)]
     best, at_number = [_best(of) for of in chosen], [of[1.0]["loss"] for of in chosen if 1.0 in of]
     return (
-        f"{WAYS[way]}: the best multiple is from {_times(min(best))} to {_times(max(best))} over {len(chosen)} depths of "
-        f"64 units; at the number itself the training loss is from {min(at_number):.3f} to {max(at_number):.3f}."
+        f"{WAYS[way]}: the best multiple is from {_times(min(best))} to {_times(max(best))} over {len(chosen)} depths "
+        f"of 64 units; at the number itself the training loss is from {min(at_number):.3f} to {max(at_number):.3f}."
     )
 
 
