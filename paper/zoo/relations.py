@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from stiefel_init.lab.data import load, split
 
-from .coordinates import mlp
+from ..networks import chain
 from .entry import ACCURACY, ERROR, RETURN, Batch, Entry, Task, accuracy, adam, cross_entropy, log_error, squared
 
 
@@ -50,7 +50,7 @@ class Factors(nn.Module):
         self.tables = nn.ModuleList(nn.Embedding(200, size) for _ in range(3))
         for table in self.tables:
             nn.init.uniform_(table.weight, -math.sqrt(1 / 200), math.sqrt(1 / 200))
-        self.bottom, self.top = mlp([4, width, size]), mlp([size + 6, width, width, 2])
+        self.bottom, self.top = chain([4, width, size]), chain([size + 6, width, width, 2])
 
     def forward(self, ids: Tensor, numbers: Tensor) -> Tensor:
         dense = torch.relu(self.bottom(numbers))
@@ -103,7 +103,7 @@ class WideAndDeep(nn.Module):
     def __init__(self, width: int, size: int) -> None:
         super().__init__()
         self.tables = nn.ModuleList(nn.Embedding(200, size) for _ in range(3))
-        self.wide, self.deep = nn.Linear(4, 2), mlp([3 * size + 4, width, width // 2, width // 4, 2])
+        self.wide, self.deep = nn.Linear(4, 2), chain([3 * size + 4, width, width // 2, width // 4, 2])
 
     def forward(self, ids: Tensor, numbers: Tensor) -> Tensor:
         known = [table(ids[:, k]) for k, table in enumerate(self.tables)]
@@ -158,7 +158,7 @@ class GIN(nn.Module):
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
-        self.nets = nn.ModuleList(mlp([width if k else 8, width, width]) for k in range(layers))
+        self.nets = nn.ModuleList(chain([width if k else 8, width, width]) for k in range(layers))
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(layers))
         self.out = nn.Linear(width, 3)
 
@@ -215,7 +215,7 @@ class DeepSet(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.each, self.whole = mlp([3, width, width, width], nn.ELU), mlp([width, width, width, 1], nn.ELU)
+        self.each, self.whole = chain([3, width, width, width], nn.ELU), chain([width, width, width, 1], nn.ELU)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.whole(self.each(x).sum(1))
@@ -277,8 +277,8 @@ class Dueling(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.body = mlp([3, width, width])
-        self.value, self.gains = mlp([width, width, 1]), mlp([width, width, 5])
+        self.body = chain([3, width, width])
+        self.value, self.gains = chain([width, width, 1]), chain([width, width, 5])
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch.relu(self.body(x))
@@ -291,7 +291,7 @@ class ActorCritic(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.actor, self.critic = mlp([3, width, width, 1], nn.Tanh), mlp([3, width, width, 1], nn.Tanh)
+        self.actor, self.critic = chain([3, width, width, 1], nn.Tanh), chain([3, width, width, 1], nn.Tanh)
         self.log_deviation = nn.Parameter(torch.full((1,), -0.5))
         for net, last in ((self.actor, 0.01), (self.critic, 1.0)):
             for layer in net:
@@ -347,7 +347,7 @@ COLUMNS = 14
 RATES = (3e-4, 1e-3, 3e-3)
 
 ENTRIES = [
-    Entry("table MLP", "table", lambda big: mlp([COLUMNS, *[256 if big else 64] * 3, 2]), TABLE, (300, 1_500),
+    Entry("table MLP", "table", lambda big: chain([COLUMNS, *[256 if big else 64] * 3, 2]), TABLE, (300, 1_500),
           (128, 512), RATES, adam(1e-4), schedule="constant"),
     Entry("table ResNet", "table", lambda big: TableResNet(COLUMNS, 256 if big else 48, 4 if big else 3), TABLE,
           (300, 1_500), (128, 512), RATES, adam(1e-4), schedule="constant"),
@@ -358,17 +358,17 @@ ENTRIES = [
     Entry("graph isomorphism network", "graph", lambda big: GIN(64 if big else 32, 4), GRAPHS, (150, 1_200), (32, 128),
           (1e-3, 3e-3, 1e-2), adam(), "constant"),
     Entry("deep set", "set", lambda big: DeepSet(128 if big else 48), SETS, (400, 2_500), (64, 256), RATES),
-    Entry("Q-network", "value", lambda big: mlp([3, *[256 if big else 64] * 2, 5]), Q, (500, 4_000), (128, 256),
+    Entry("Q-network", "value", lambda big: chain([3, *[256 if big else 64] * 2, 5]), Q, (500, 4_000), (128, 256),
           RATES, schedule="constant", clip=10.0, lagged=True),
     Entry("actor and critic", "policy", lambda big: ActorCritic(64), ACTOR, (150, 800), (64, 1024), RATES,
           schedule="constant", clip=0.5, gain=1.0),
-    Entry("value network", "value", lambda big: mlp([3, 64, 64, 64, 1], nn.Tanh), VALUES, (500, 3_000), (128, 512),
+    Entry("value network", "value", lambda big: chain([3, 64, 64, 64, 1], nn.Tanh), VALUES, (500, 3_000), (128, 512),
           RATES, schedule="constant", gain=1.0),
     Entry("feature tokens", "table", lambda big: FeatureTokens(COLUMNS, 64 if big else 24, 3 if big else 2), TABLE,
           (200, 1_200), (128, 512), (1e-4, 3e-4, 1e-3), adam(1e-5), schedule="constant"),
     Entry("wide and deep", "recommender", lambda big: WideAndDeep(256 if big else 64, 16), WATCHED, (500, 1_500),
           (256, 2048), (3e-4, 1e-3, 3e-3), schedule="constant"),
-    Entry("table regression", "table", lambda big: mlp([8, *[128 if big else 48] * 3, 1]), Task(prices, ERROR, squared,
+    Entry("table regression", "table", lambda big: chain([8, *[128 if big else 48] * 3, 1]), Task(prices, ERROR, squared,
           log_error), (400, 2_500), (128, 512), RATES, schedule="constant"),
     Entry("DenseSAGEConv", "graph", lambda big: Dense("DenseSAGEConv", 64, 3), GRAPHS, (150, 1_200), (32, 128),
           (1e-3, 3e-3, 1e-2), schedule="constant", package="torch_geometric"),
