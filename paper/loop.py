@@ -22,7 +22,7 @@ from stiefel_init.lab.progress import progress
 from stiefel_init.lab.train.record import environment
 from stiefel_init.lab.train.runner import pick_device
 
-from .experiment import QUICK_NOTE, Experiment, Options
+from .experiment import Experiment, Options
 from .results import Results, note_environment, write_table
 
 TUNING = 1000
@@ -142,12 +142,7 @@ class OfRuns(Experiment):
                 rows += [{**run._asdict(), **more, **each} for run, more in zip(some, found)]
                 write_table(rows, path)
                 note_environment(options.out, label, environment(device, self.engine), seconds, len(some), add=True)
-        evidence = self.read(rows)
-        for table in self.tables(evidence):
-            table.show()
-        self.write_pictures(evidence, options)
-        if options.quick:
-            print(QUICK_NOTE)
+        self.present(self.read(rows), options)
 
 
 def command(

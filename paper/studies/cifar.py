@@ -170,10 +170,7 @@ class Cifar(TunedStudy[Contender]):
         if options.device == "cpu" and not path.exists():  # on a machine with a GPU it would wait
             write_table(signal(load(DATA, directory=options.data), quick=options.quick), path)
         tuned = self.found_in({record.cell: record for record in records}, self.count(options), quick=options.quick)
-        evidence = Evidence(tuned, Results(options.out).table(label))
-        for table in self.tables(evidence):
-            table.show()
-        self.write_pictures(evidence, options)
+        self.present(Evidence(tuned, Results(options.out).table(label)), options)
 
     def evidence(self, results: Results) -> Any:
         """What is on record, if only that nothing is."""

@@ -175,10 +175,8 @@ class Members(Trained):
 
     def show(self, records: list[Record], options: Options) -> None:
         """Print the tables, and draw the pictures."""
-        found = Networks(self.count(options), options.quick, {record.cell: record for record in records})
-        for table in self.tables(found):
-            table.show()
-        self.write_pictures(found, options)
+        known = {record.cell: record for record in records}
+        self.present(Networks(self.count(options), options.quick, known), options)
 
     def tables(self, evidence: Networks) -> list[Table]:
         """The claims, the scores, the rates that work, and each member against the uniform one."""

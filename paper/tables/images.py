@@ -16,7 +16,7 @@ from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 from stiefel_init.theory import ACTIVATIONS
 
-from ..experiment import Claim, Trained
+from ..experiment import Claim, Trained, held
 from .compare import COLLAPSED_WITHIN
 from .protocol import DEPTHS, EPOCHS, IMAGES, SCHEMES, SHOTS, drawn, rate
 from .table import PaperTable, best_in_every_row
@@ -57,8 +57,7 @@ class Table1(PaperTable):
         claim, ended = "No collapse up to depth 100 (table 1)", len(above["stiefel"])
         others = ", ".join(f"{scheme} {lost[scheme]}" for scheme in SCHEMES[1:])
         text = f"{lost['stiefel']} of {ended} stiefel networks end at chance; of {ended} each: {others}."
-        collapse = Claim(claim, "does not hold" if lost["stiefel"] else "holds", text)
-        collapse = collapse if ended else Claim(claim, "not tested", "No records.")
+        collapse = Claim(claim, held(not lost["stiefel"]), text) if ended else Claim(claim)
         return [Claim("The best initialization at every depth from 40 on (table 1)", *best), collapse]
 
 
@@ -100,7 +99,7 @@ class Table2(PaperTable):
                 losses[f"{dataset}, {activation}"] = a.mean() - b.mean()
                 seeds |= {len(a), len(b)}
         if not losses:
-            return [Claim(claim, "not tested", "No records.")]
+            return [Claim(claim)]
         worst = max(losses, key=lambda name: losses[name])
         total = len(IMAGES) * len(ACTIVATIONS)
         within = sum(loss < 1 for loss in losses.values())
@@ -108,8 +107,7 @@ class Table2(PaperTable):
             f"{within} of the {len(losses)} rows run (of {total}) lose less than a point; the largest loss: {worst}, "
         )
         text += f"{losses[worst]:+.2f}. Means of {' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds."
-        complete = within == len(losses) == total
-        return [Claim(claim, "holds" if complete else "holds in part" if within else "does not hold", text)]
+        return [Claim(claim, held(within == len(losses) == total, within > 0), text)]
 
 
 class Table3(PaperTable):

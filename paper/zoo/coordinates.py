@@ -85,7 +85,9 @@ def scene(big: bool, _: Path | None) -> tuple[Batch, Batch]:
     u, v = x.unbind(1)
     disc, stripes = (torch.hypot(u - 0.2, v) < 0.5).float(), torch.sin(12 * u + 5 * v * v)
     squares = ((3 * u).floor() + (3 * v).floor()) % 2
-    return held_out(1000, x, torch.stack([0.5 + 0.4 * stripes * disc, 0.3 + 0.5 * squares, 0.5 + 0.4 * u * v - 0.3 * disc], 1))
+    return held_out(
+        1000, x, torch.stack([0.5 + 0.4 * stripes * disc, 0.3 + 0.5 * squares, 0.5 + 0.4 * u * v - 0.3 * disc], 1)
+    )
 
 
 def derivative(y: Tensor, x: Tensor) -> Tensor:
