@@ -202,12 +202,3 @@ def tables(record: Record) -> list[str]:
         few = "Few-shot: 300 networks of depth 100, 100 steps each, and a test on 10,000 images:"
         lines += [f"{few} {record['few_shot_seconds']:.2f} s.", ""]
     return lines
-
-
-def section() -> list[str]:
-    about = [
-        "`python -m benchmarks engine --write`; 784 → 64 × depth → 10, batch size 256, Adam, milliseconds per step and",
-        "network. The float32 rate is that of matmuls outside the tensor cores; tf32 may exceed it. [How the engines",
-        "work](engine.md).",
-    ]
-    return [*timing.section("engine", "Training", about, tables), *timing.shown(timing.kept("profile-cuda"))]

@@ -77,7 +77,3 @@ def measure(device: str) -> Iterator[Record]:
 def tables(record: Record) -> list[str]:
     rows = [[name, what, f"{value:,.4g}"] for name, row in record["rows"].items() for what, value in row.items()]
     return [f"{timing.where(record)}:", "", *timing.markdown(["what", "figure", "value"], rows)]
-
-
-def section() -> list[str]:
-    return timing.section("initialize", "Whole models", ["`python -m benchmarks initialize --write`."], tables)

@@ -163,5 +163,4 @@ def _cell(rows: Record, name: str) -> str:
 
 def part() -> list[str]:
     """The part of docs/on-the-set.md: all records, and how deep networks train with the present and a former method."""
-    lines = [line for record in timing.on_devices("on_the_set") for line in tables(record)]
-    return [*lines, *timing.shown(timing.kept("on_the_set-training-cpu"))][:-1]
+    return [*timing.tables("on_the_set", tables), "", *timing.once("on_the_set-training-cpu")]

@@ -140,17 +140,3 @@ def tables(record: Record) -> list[str]:
         )
         lines.append(f"- {batch['count']:,} matrices of {shape} in one call: {timing.short(ours)} ms, {rest}.")
     return [*lines, ""]
-
-
-def section() -> list[str]:
-    about = "`python -m benchmarks sampler --write`; float32, milliseconds, one run each."
-    return timing.section("sampler", "Drawing a matrix", [about], tables)
-
-
-def allowed() -> list[str]:
-    about = [
-        "Measured once; float32, milliseconds, the least of 15 rounds. The floor is what a",
-        "draw's numbers, its operations and the writing of its result take at least, at the rates of large arrays in",
-        "the same run. Small products reach a fraction of these, so the real limits are lower.",
-    ]
-    return timing.section("floors", "What the machine allows", about, timing.shown)

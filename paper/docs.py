@@ -7,6 +7,7 @@ import io
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,32 +40,26 @@ Pictures = dict[str, "Figure"]
 Lines = Callable[[], list[str]]
 
 
-def performance() -> list[str]:
-    """docs/performance.md."""
-    return [
-        "# Performance", "",
-        "Made by `make docs` from the records under `benchmarks/records/`. Machines are noisy, so ratios compare times",
-        "from one run; the same programs measure yours.", "",
-        *sampler.section(), *sampler.allowed(), *engine.section(), *equivalence.section(), *initialize.section(),
-        *timing.shown(timing.kept("real_models-cuda")), *diagnose.section(), *startup.section(),
-    ]  # fmt: skip
-
-
-WHOLE: Mapping[str, Lines] = {
-    "performance": performance,
-    "diagnosis-accuracy": diagnosis.page,
-    "faults": faults.page,
+MEASURED = {
+    module.__name__.rpartition(".")[2]: partial(timing.tables, module.__name__.rpartition(".")[2], module.tables)
+    for module in (sampler, engine, initialize, diagnose, startup)
 }
+WHOLE: Mapping[str, Lines] = {"faults": faults.page}
 """Pages that are made as a whole."""
 PARTS: Mapping[str, Mapping[str, Lines]] = {
     "audit": {"findings": audits.part},
     "baselines": {"residual": residual.part},
     "diagnose": {"rules": diagnosis.rules, "families": zoo.part},
+    "diagnosis-accuracy": diagnosis.PARTS,
     "errata": {"evidence": dead.erratum},
     "on-the-set": {"steps": on_the_set.part},
-    "scale": {"threads": lambda: timing.shown(timing.kept("threads-cpu"))[:-1], "measured": scale.part},
+    "performance": {
+        **MEASURED, "equivalence": equivalence.part, "floors": partial(timing.tables, "floors", timing.shown),
+        "profile": partial(timing.once, "profile-cuda"), "real-models": partial(timing.once, "real_models-cuda"),
+    },
+    "scale": {"threads": partial(timing.once, "threads-cpu"), "measured": scale.part},
     "watch": {"rules": watching.rules, "accuracy": watching.accuracy},
-}
+}  # fmt: skip
 """Page → mark → what stands behind it."""
 SHOWN = {
     "rotation 0.03": "rotation 0.03 (ours)", "permutation": "permutation (ours)", "stiefel": "uniform (the paper's)",

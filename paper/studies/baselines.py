@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from stiefel_init.lab.report import plots
-from stiefel_init.lab.report.tables import Table, wrapped
+from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.study.significance import holm
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
@@ -144,17 +144,7 @@ class Baselines(TunedStudy[str]):
     def section(self, evidence: Tuned[str]) -> list[str]:
         """Where a baseline wins, the picture, the tables."""
         wins = _wins(duels(evidence), over_depths(evidence))
-        return [*self.shown(evidence), *wins, "", *WORDS, "", *titled(self.tables(evidence))]
-
-
-WORDS = wrapped(
-    f"Our initializations are {', '.join(OURS)}; `recipe` is what `initialize_(model)` does. "
-    "*fast ends*: the first and the last layer learn √depth times as fast as the others, by a warm-up and a cosine to "
-    "zero; every baseline gets the same. Elsewhere all layers have one constant rate. Our best in a setting is the one "
-    "that did best among the networks that chose the rates; the best baseline is the best of those compared. One mean "
-    "is shown to be above another by Welch's test, p < 0.05 by Holm for all comparisons. Epochs: "
-    f"{', '.join(f'{name} {count}' for name, count in EPOCHS.items())}, tables {TABLE_EPOCHS}; few-shot {STEPS} steps."
-)
+        return [*self.shown(evidence), *wins, "", *titled(self.tables(evidence))]
 
 
 def is_fast(name: str) -> bool:

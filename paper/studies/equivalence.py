@@ -51,7 +51,7 @@ def tested(way: str, cell: str, reference: list[float], other: list[float]) -> t
     }  # fmt: skip
 
 
-def section() -> list[str]:
+def part() -> list[str]:
     """Its part of docs/performance.md."""
     record = timing.kept("equivalence")
     tests = record["tests"]
@@ -66,7 +66,7 @@ def section() -> list[str]:
         f"means furthest apart: {apart['cell']}, {apart['way']}, {apart['other']:.2f} % instead of "
         f"{apart['graph']:.2f} %."
     )
-    return [*wrapped(told), ""]
+    return wrapped(told)
 
 
 def main() -> None:
