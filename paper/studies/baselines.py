@@ -258,11 +258,9 @@ def leaders(found: Tuned[str]) -> Table:
     def text(data: str, depth: int) -> str:
         if (duel := best.get((data, depth))) is None:
             return MISSING
-        ahead = {"loses": duel.ours, "wins": duel.baseline}.get(duel.verdict)
-        told = []
+        ahead, told = {"loses": duel.ours, "wins": duel.baseline}.get(duel.verdict), []
         for name in (duel.ours, duel.baseline):
-            mean = spread(found.scores[duel.where, name]).partition(" ±")[0]
-            mark = "**" if name == ahead else ""
+            mean, mark = spread(found.scores[duel.where, name]).partition(" ±")[0], "**" if name == ahead else ""
             told.append(f"{mark}{name.partition(',')[0]} {mean}{mark}")
         return ", ".join(told)
 
