@@ -190,9 +190,7 @@ class Members(Trained):
 Key = tuple[str, str]
 
 
-def _of(
-    records: Iterable[Record], value: Callable[[Cell], Any] = lambda cell: cell.seed
-) -> dict[Key, dict[Any, float]]:
+def _of(records: Iterable[Record], value: Callable[[Cell], Any]) -> dict[Key, dict[Any, float]]:
     """Scores by member and setting, of a hundred layers and more: in each, by a value of the networks."""
     found: dict[Key, dict[Any, float]] = {}
     for record in records:
@@ -204,7 +202,7 @@ def _of(
 
 def _samples(records: Iterable[Record]) -> dict[Key, np.ndarray]:
     """The same as samples."""
-    return {key: np.array([*scores.values()]) for key, scores in _of(records).items()}
+    return {key: np.array([*scores.values()]) for key, scores in _of(records, lambda cell: cell.seed).items()}
 
 
 def _grid(title: str, values: Mapping[Key, Any], text: Callable[[Any], str]) -> Table:
