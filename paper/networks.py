@@ -34,6 +34,15 @@ def mlp(inputs: int, outputs: int, depth: int, width: int = 64) -> nn.Sequential
     return chain([inputs, *[width] * (depth - 1), outputs])
 
 
+def sized(make: Callable[..., nn.Module], *sizes: Any, **words: Any) -> Callable[[bool], nn.Module]:
+    """A network of either scale: of a pair of sizes the first is the small one's."""
+
+    def pick(size: Any, big: bool) -> Any:
+        return size[big] if isinstance(size, tuple) else size
+
+    return lambda big: make(*(pick(s, big) for s in sizes), **{name: pick(s, big) for name, s in words.items()})
+
+
 class PlainCNN(nn.Module):
     """3 × 3 convolutions of 32 channels and ReLU, no shortcut, no normalization; two of them halve the image."""
 

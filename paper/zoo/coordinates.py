@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..networks import Net, chain
-from .entry import DECIBELS, ERROR, Batch, Entry, Task, decibels, held_out, log_error, sized, squared
+from ..networks import Net, chain, sized
+from ..problems import held_out
+from .entry import DECIBELS, ERROR, Batch, Entry, Task, decibels, log_error, squared
 
 
 def field(inputs: int, outputs: int, width: int, depth: int, octaves: int = 0, last: Any = torch.sigmoid) -> Net:

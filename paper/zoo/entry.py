@@ -53,20 +53,6 @@ def half(name: str) -> Half:
     return "report" if hashlib.sha256(name.encode()).digest()[0] % 2 else "choosing"
 
 
-def held_out(count: int, *tensors: Tensor) -> tuple[Batch, Batch]:
-    """All rows but the first so many to learn from, and these to test on."""
-    return tuple(each[count:] for each in tensors), tuple(each[:count] for each in tensors)
-
-
-def sized(make: Callable[..., nn.Module], *sizes: Any, **words: Any) -> Callable[[bool], nn.Module]:
-    """A network of either scale: of a pair of sizes the first is the small one's."""
-
-    def pick(size: Any, big: bool) -> Any:
-        return size[big] if isinstance(size, tuple) else size
-
-    return lambda big: make(*(pick(s, big) for s in sizes), **{name: pick(s, big) for name, s in words.items()})
-
-
 def outputs(net: nn.Module, inputs: Any) -> Any:
     """What a network makes of its inputs: a tensor, several, or keywords; of a package's answer, the logits."""
     found = net(**inputs) if isinstance(inputs, dict) else net(*inputs) if isinstance(inputs, tuple) else net(inputs)

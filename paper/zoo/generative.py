@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..networks import Net, chain
-from .entry import NATS, Batch, Entry, Task, adam, held_out, sized
+from ..networks import Net, chain, sized
+from ..problems import held_out
+from .entry import NATS, Batch, Entry, Task, adam
 from .pictures import grey
 
 LOG_2PI = math.log(2 * math.pi)
