@@ -168,10 +168,13 @@ def note_environment(
     """Note in environment.json how a table that is not made of records was run, or `add` to what is noted there."""
     known = Results(directory).environments
     before = known.get(name, {}) if add else {}
+    made = {json.dumps({**each, "networks": 0}, sort_keys=True): each for each in before.get("environments", [])}
+    same = json.dumps({**environment, "networks": 0}, sort_keys=True)
+    count = networks + made.get(same, {"networks": 0})["networks"]
     entry = {
         "networks": before.get("networks", 0) + networks,
         "seconds": round(before.get("seconds", 0) + seconds, 1),
-        "environments": [*before.get("environments", []), {**environment, "networks": networks}],
+        "environments": [*(made | {same: {**environment, "networks": count}}).values()],
     }
     _write_environments(directory, known | {name: entry})
 
