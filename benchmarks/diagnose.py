@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import torch
+from paper.networks import mlp
 from paper.tables.protocol import SCHEMES
 from torch import nn
 
@@ -26,8 +27,7 @@ DEPTHS = (10, 100, 300)
 
 
 def network(depth: int, device: str) -> nn.Sequential:
-    layers = [module for _ in range(depth) for module in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
-    model = nn.Sequential(*layers, nn.Linear(WIDTH, 10)).to(device)
+    model = mlp(WIDTH, 10, depth + 1, WIDTH).to(device)
     initialize_(model, recipe="paper", seed=0)
     return model
 

@@ -9,37 +9,78 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+import torch
 
 from stiefel_init.lab.data import Dataset, load
 from stiefel_init.lab.report import plots
 from stiefel_init.lab.report.tables import Table, wrapped
 from stiefel_init.lab.study.rates import best_first, beyond
 from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.convolutional import Blueprint
 from stiefel_init.lab.train.record import Record
 from stiefel_init.schemes import get
+from stiefel_init.torch import diagnose, initialize_
 
 from ..experiment import Options, titled
 from ..results import Results, write_table
 from ..verdicts import apart
-from .cifar_networks import (
-    BATCH,
-    GROUPS,
-    HE,
-    NAMES,
-    OURS,
-    PLAIN,
-    REPVGG,
-    RESIDUAL,
-    TRIED,
-    VGG,
-    WIDER,
-    Contender,
-    signal,
-)  # fmt: skip
 from .kit import MISSING, Grid, Setting, Tuned, TunedStudy, grid_of, spread
+from .repvgg import REPVGG
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+class Contender(NamedTuple):
+    """A network and how it starts and is trained."""
+
+    network: str
+    scheme: str
+    activation: str = "relu"
+    groups: bool = False
+    width: int = 32
+    decay: float = 0.02
+    long: bool = False
+    """Whether it is trained twice as long."""
+
+
+def _cnn(scheme: str, *options: Any, **more: Any) -> Contender:
+    return Contender("cnn", scheme, *options, **more)
+
+
+OURS, HE, GROUPS = _cnn("recipe"), _cnn("he"), _cnn("recipe", groups=True)
+BATCH = Contender("resnet", "he")
+PLAIN = {
+    "`initialize_(model)`": OURS, "the same, `param_groups`": GROUPS, "He": HE, "looks-linear": _cnn("looks-linear"),
+    "PyTorch's default": _cnn("torch"), "orthogonal at the centre": _cnn(f"delta-orthogonal {math.sqrt(2)}"),
+    "LSUV": _cnn("lsuv"), "TAT, its activation": _cnn("tat", "tat"),
+}  # fmt: skip
+"""Plain networks by their initialization."""
+RESIDUAL = {
+    "residual, batch normalization, He": BATCH,
+    "residual, batch normalization, `initialize_`": Contender("resnet", "recipe"),
+    "residual, batch normalization, default": Contender("resnet", "torch"),
+    "residual alone, He": Contender("resnet-nobn", "he"),
+    "residual alone, `initialize_`": Contender("resnet-nobn", "recipe"),
+}
+WIDE = 48
+"""Channels with which 11 layers cost about as much as 20 of 32."""
+TRIED = {
+    "`param_groups`": GROUPS,
+    "TAT's activation": _cnn("recipe", "tat"),
+    "TAT's activation, `param_groups`": _cnn("recipe", "tat", groups=True),
+    "a slope of 0.01 below zero": _cnn("recipe", "leaky_relu"),
+    "weight decay 0.1": _cnn("recipe", decay=0.1),
+    "weight decay 0.5": _cnn("recipe", decay=0.5),
+    "twice as long": _cnn("recipe", long=True),
+    "three branches, folded at the end (RepVGG)": Contender(REPVGG, "he"),
+}
+"""What might bring a plain network nearer to a residual one; at 20 layers."""
+WIDER = _cnn("recipe", width=WIDE)
+VGG = {name: each._replace(network="vgg", width=64) for name, each in PLAIN.items()}
+NAMES = {each: name for name, each in (PLAIN | RESIDUAL | TRIED | VGG).items()} | {
+    WIDER: f"11 layers of {WIDE} channels"
+}
 
 DATA, QUICK = "cifar10-jpeg", "cifar10-tenth"
 EPOCHS, LONG, QUICK_EPOCHS = (2, 30), (3, 60), (1, 3)
@@ -244,6 +285,29 @@ def _signal_tables(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
         )
         for key, title in titles.items()
     ]  # fmt: skip
+
+
+def signal(dataset: Dataset, *, quick: bool = False) -> list[dict[str, Any]]:
+    """Of each layer of plain networks before training: how many units are distinct, how far apart images are."""
+    assert dataset.train_rows is not None
+    assert dataset.image is not None
+    some = slice(0, dataset.train_rows, dataset.train_rows // 60)
+    images = torch.from_numpy(dataset.x[some]).float().unflatten(1, dataset.image) / dataset.scale
+    images = (images - images.mean((0, 2, 3), keepdim=True)) / images.std((0, 2, 3), keepdim=True)
+    targets, rows = torch.from_numpy(dataset.y[some]), list[dict[str, Any]]()
+    for depth in (20,) if quick else (20, 56):
+        for name, each in PLAIN.items():
+            if each.groups or (quick and each not in (OURS, HE)):
+                continue
+            width = 8 if quick else each.width
+            shape = dataset.features, 10, dataset.image, dataset.name
+            model = Blueprint("cnn", depth, width, each.activation, *shape).build()
+            initialize_(model, each.scheme, seed=0, inputs=images if each.scheme in ("lsuv", "tat") else None)
+            for place, layer in enumerate(diagnose(model, images, targets).layers[:-1], 1):
+                told = {"distinct": layer.distinct or 0.0, "spread": layer.spread, "gradient": layer.gradient or 0.0}
+                short = {key: f"{value:.4g}" for key, value in told.items()}
+                rows.append({"initialization": name.strip("`"), "depth": depth, "layer": place, **short})
+    return rows
 
 
 def conclusions(evidence: Evidence) -> list[str]:

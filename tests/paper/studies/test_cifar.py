@@ -15,20 +15,8 @@ from laboratory import record
 from paper.experiment import Options
 from paper.results import Results, publish
 from paper.studies import cifar, shakespeare
-from paper.studies.cifar import DATA, QUICK, Cifar, Evidence
-from paper.studies.cifar_networks import (
-    BATCH,
-    GROUPS,
-    HE,
-    OURS,
-    PLAIN,
-    REPVGG,
-    TRIED,
-    Branches,
-    Contender,
-    repvgg,
-    signal,
-)
+from paper.studies.cifar import BATCH, DATA, GROUPS, HE, OURS, PLAIN, QUICK, TRIED, Cifar, Contender, Evidence, signal
+from paper.studies.repvgg import REPVGG, Branches, repvgg
 from paper.studies.shakespeare import AUTHOR, LR, Run, Scale, Shakespeare
 from torch import nn
 
