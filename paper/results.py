@@ -138,11 +138,8 @@ def publish(
         if name in untouched:
             taken |= _networks(out / f"{name}.csv", lambda _: None)
             continue
-        taken_with = ((record, taken.get(record.cell)) for record in records)
-        fresh = [
-            r for r, other in taken_with if other is None or (r.score, r.diverged) != (other.score, other.diverged)
-        ]
-        fresh.sort(key=_order)
+        kept = {cell: (one.score, one.diverged) for cell, one in taken.items()}
+        fresh = sorted((one for one in records if kept.get(one.cell) != (one.score, one.diverged)), key=_order)
         taken |= {record.cell: record for record in fresh}
         if fresh:
             added = [name for name in ADDED if any(name in record.cell.identity() for record in fresh)]

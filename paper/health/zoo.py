@@ -273,6 +273,7 @@ def part() -> list[str]:
 
 def main() -> None:
     parser = timing.arguments(__doc__)
+    parser.add_argument("--from", choices=("transformers",), help="where the models come from")
     parser.add_argument("--only", default="", help="models whose name contains this")
     options = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -238,11 +237,14 @@ def _wins(results: Sequence[Duel], pooled: Sequence[Duel]) -> list[str]:
 
 def verdict_counts(found: Tuned[str]) -> Table:
     """Each baseline against the best of ours: a column for each depth, counted over the data."""
-    counts = Counter((duel.baseline, duel.where.depth, word) for duel in duels(found) for word in ("", duel.verdict))
+    words: dict[tuple[str, int], list[str]] = {}
+    for duel in duels(found):
+        words.setdefault((duel.baseline, duel.where.depth), []).append(duel.verdict)
 
     def text(name: str, depth: int) -> str:
-        wins, losses, total = (counts[name, depth, word] for word in ("wins", "loses", ""))
-        return f"{losses}/{total}" + (f", wins {wins}" if wins else "") if total else MISSING
+        told = words.get((name, depth), [])
+        wins = f", wins {told.count('wins')}" if "wins" in told else ""
+        return f"{told.count('loses')}/{len(told)}{wins}" if told else MISSING
 
     title = "data on which ours is shown to be better, of all"
     return by_depth(title, found, {name: name for name in NAMES if name not in MINE}, text)
@@ -284,7 +286,9 @@ def over_depth(found: Tuned[str]) -> Figure:
 
     The colour says how far one is behind the best of its depth in the same panel; the best is bold.
     """
-    sets = [data for data in found.data if data.shots is None and _classes(found, data)][:SETS]
+    # Of a problem of classes; errors are below zero.
+    classes = {where.dataset for (where, _), values in found.scores.items() if values.max() > 0}
+    sets = [data for data in found.data if data.shots is None and data.dataset in classes][:SETS]
     means = {
         (where.data, is_fast(name), where.depth, name.removesuffix(FAST)): float(np.maximum(values, 0).mean())
         for (where, name), values in found.scores.items()
@@ -317,8 +321,3 @@ def over_depth(found: Tuned[str]) -> Figure:
         "Mean test accuracy (%), each initialization at its best rate;\ndarker: further behind the best of its column"
     )
     return figure
-
-
-def _classes(found: Tuned[str], data: Data) -> bool:
-    """Whether it is a problem of classes: errors are below zero."""
-    return all(values.max() > 0 for (where, _), values in found.scores.items() if where.dataset == data.dataset)
