@@ -55,7 +55,7 @@ def _resnet(large: bool) -> Case:
     from transformers import ResNetConfig, ResNetForImageClassification
 
     sizes: Any = {"hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2], "layer_type": "basic"}
-    model = ResNetForImageClassification(ResNetConfig(**sizes, num_labels=1000))
+    model = ResNetForImageClassification(ResNetConfig(**{**sizes, "num_labels": 1000}))
     batch, side = (64, 224) if large else (8, 96)
     x, y = torch.randn(batch, 3, side, side), torch.randint(1000, (batch,))
     return Case(Logits(model), x, y, f"{batch} images of {side}×{side}")
