@@ -22,7 +22,7 @@ from stiefel_init.lab.report import plots
 from . import audits, report
 from .experiment import Experiment
 from .faults import score as faults
-from .health import diagnosis, watching, zoo
+from .health import diagnosis, watching
 from .results import Results
 from .studies import equivalence, residual
 from .studies.members import Members
@@ -49,7 +49,7 @@ WHOLE: Mapping[str, Lines] = {"faults": faults.page}
 PARTS: Mapping[str, Mapping[str, Lines]] = {
     "audit": {"findings": audits.part},
     "baselines": {"residual": residual.part},
-    "diagnose": {"rules": diagnosis.rules, "families": zoo.part},
+    "diagnose": {"rules": diagnosis.rules, "families": partial(timing.once, "families-cpu")},
     "diagnosis-accuracy": diagnosis.PARTS,
     "errata": {"evidence": dead.erratum},
     "on-the-set": {"steps": on_the_set.part},

@@ -111,7 +111,8 @@ def accuracy() -> list[str]:
         *wrapped(
             f"Of {len(rows)} trainings with {len(names)} faults in {len(kinds)} architectures {named:.1%} were named "
             "rightly within two samples, with the layer where it is one layer's, and "
-            f"{first:.1%} with the first line. Of {len(others)} with fresh seeds (`faults-fresh`) {fresh:.1%} were named."
+            f"{first:.1%} with the first line. Of {len(others)} with fresh seeds (`faults-fresh`) {fresh:.1%} were "
+            "named."
         ), "",
         *markdown(["fault", *kinds], [[name, *(cells.get((name, kind), "—") for kind in kinds)] for name in names]),
         *wrapped(
