@@ -24,7 +24,7 @@ from .experiment import Experiment
 from .faults import score as faults
 from .health import diagnosis, watching
 from .results import Results
-from .studies import equivalence, residual
+from .studies import residual
 from .studies.members import Members
 from .tables import dead
 from .tables.table import PaperTable
@@ -44,6 +44,7 @@ MEASURED = {
     module.__name__.rpartition(".")[2]: partial(timing.tables, module.__name__.rpartition(".")[2], module.tables)
     for module in (sampler, engine, initialize, diagnose, startup)
 }
+ONCE = {"equivalence": "equivalence", "profile": "profile-cuda", "real-models": "real_models-cuda"}
 WHOLE: Mapping[str, Lines] = {"faults": faults.page}
 """Pages that are made as a whole."""
 PARTS: Mapping[str, Mapping[str, Lines]] = {
@@ -54,8 +55,8 @@ PARTS: Mapping[str, Mapping[str, Lines]] = {
     "errata": {"evidence": dead.erratum},
     "on-the-set": {"steps": on_the_set.part},
     "performance": {
-        **MEASURED, "equivalence": equivalence.part, "floors": partial(timing.tables, "floors", timing.shown),
-        "profile": partial(timing.once, "profile-cuda"), "real-models": partial(timing.once, "real_models-cuda"),
+        **MEASURED, "floors": partial(timing.tables, "floors", timing.shown),
+        **{mark: partial(timing.once, name) for mark, name in ONCE.items()},
     },
     "scale": {"threads": partial(timing.once, "threads-cpu"), "measured": scale.part},
     "watch": {"rules": watching.rules, "accuracy": watching.accuracy},
