@@ -1,5 +1,5 @@
 """Timings, each against its peers in one run: `python -m benchmarks NAME --write` keeps them under records/.
 
-A benchmark is a module: `measure` yields its record as it grows, `tables` shows one as Markdown, and `section` is its
-part of docs/performance.md, from what was kept. Of what was measured once, the record and its tables are here.
+A benchmark is a module: `measure` yields its record as it grows, and `tables` shows one as Markdown. What was measured
+once, without a program that is kept, is a record that holds its tables.
 """

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import torch
+from paper.networks import mlp
 from paper.tables.protocol import SCHEMES
 from torch import nn
 
@@ -26,8 +27,7 @@ DEPTHS = (10, 100, 300)
 
 
 def network(depth: int, device: str) -> nn.Sequential:
-    layers = [module for _ in range(depth) for module in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
-    model = nn.Sequential(*layers, nn.Linear(WIDTH, 10)).to(device)
+    model = mlp(WIDTH, 10, depth + 1, WIDTH).to(device)
     initialize_(model, recipe="paper", seed=0)
     return model
 
@@ -59,7 +59,8 @@ def tables(record: Record) -> list[str]:
         [str(row["depth"]), *(f"{ms:.1f}" for ms in row["milliseconds"].values()), f"{row['ratio']:.1f}"]
         for row in record["diagnose"]
     ]
-    lines = timing.markdown(["layers", *record["diagnose"][0]["milliseconds"], "ratio"], rows)
+    lines = [f"{timing.where(record)}; {record['width']} wide, {record['batch']} inputs:", ""]
+    lines += timing.markdown(["layers", *record["diagnose"][0]["milliseconds"], "ratio"], rows)
     once = timing.read("diagnose-parts-cpu")
     if once is not None and once["machine"] == record["machine"]:
         apart = once["parts"]
@@ -75,12 +76,3 @@ def tables(record: Record) -> list[str]:
         f"`theory.propagate` through {record['propagate']['layers']:,} layers takes {min(times):.0f} to "
         f"{max(times):.0f} ms, by scheme.", "",
     ]  # fmt: skip
-
-
-def section() -> list[str]:
-    record = timing.kept("diagnose-cpu")
-    about = (
-        f"`python -m benchmarks diagnose --write`; {timing.where(record)}. Plain networks {record['width']} wide, "
-        f"{record['batch']} inputs; milliseconds:"
-    )
-    return timing.section("diagnose", "Diagnosis", [about], tables)

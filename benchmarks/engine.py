@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from paper.networks import mlp
 from paper.tables.protocol import SCHEMES
 
 from stiefel_init.lab.train.cell import Cell
@@ -41,10 +42,7 @@ def task() -> Problem:
 
 def plain_step(depth: int, data: Problem, device: str, *, fused: bool = False, compiled: bool = False) -> Step:
     """One network as a user writes it: nn.Sequential, autograd, torch.optim.Adam."""
-    layers: list[torch.nn.Module] = [torch.nn.Linear(INPUTS, WIDTH), torch.nn.ReLU()]
-    for _ in range(depth - 1):
-        layers += [torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU()]
-    model = torch.nn.Sequential(*layers, torch.nn.Linear(WIDTH, CLASSES)).to(device)
+    model = mlp(INPUTS, CLASSES, depth + 1, WIDTH).to(device)
     adam = torch.optim.Adam(model.parameters(), fused=fused or None)
     forward = torch.compile(model, mode="reduce-overhead") if compiled else model
     loss = torch.nn.CrossEntropyLoss()
@@ -134,26 +132,22 @@ def ceilings(device: str) -> tuple[float, float]:
 
 def contenders(depth: int, data: Problem, device: str) -> dict[str, tuple[int, Callable[[], Step]]]:
     """Every way to take a step, by name: how many networks it trains, and how to set it up."""
+    plain, stack = partial(plain_step, depth, data, device), partial(stack_step, depth=depth, data=data, device=device)
     ways: dict[str, tuple[int, Callable[[], Step]]] = {}
     if depth <= 100:
-        ways["plain loop"] = 1, lambda: plain_step(depth, data, device)
-        ways["plain loop, fused Adam"] = 1, lambda: plain_step(depth, data, device, fused=True)
+        ways |= {"plain loop": (1, plain), "plain loop, fused Adam": (1, partial(plain, fused=True))}
     if device == "cpu":
-        for count in (1, 6, 12):
-            ways[f"graph engine, {count}"] = count, partial(stack_step, count, depth, data, device, "graph")
-        return ways
+        return ways | {f"graph engine, {n}": (n, partial(stack, n, engine="graph")) for n in (1, 6, 12)}
     if depth <= 100:
-        ways["torch.func vmap, 12"] = 12, lambda: vmap_step(12, depth, data, device)
+        ways["torch.func vmap, 12"] = 12, partial(vmap_step, 12, depth, data, device)
     for count in (1, 12, 60, 132, 240, 528) if depth == 100 else (1, 12, 132, 528):
         if count * depth <= 60_000:
-            ways[f"graph engine, {count}"] = count, partial(stack_step, count, depth, data, device, "graph")
-        ways[f"fused engine, {count}"] = count, partial(stack_step, count, depth, data, device, "fused")
+            ways[f"graph engine, {count}"] = count, partial(stack, count, engine="graph")
+        ways[f"fused engine, {count}"] = count, partial(stack, count, engine="fused")
     for count in (1, 132, 528):
-        ways[f"fused engine tf32, {count}"] = (
-            count, partial(stack_step, count, depth, data, device, "fused", "tf32")
-        )  # fmt: skip
+        ways[f"fused engine tf32, {count}"] = count, partial(stack, count, engine="fused", precision="tf32")
     if depth == 10:  # last, since it compiles for long
-        ways["plain loop, torch.compile"] = 1, lambda: plain_step(depth, data, device, fused=True, compiled=True)
+        ways["plain loop, torch.compile"] = 1, partial(plain, fused=True, compiled=True)
     return ways
 
 
@@ -203,30 +197,3 @@ def tables(record: Record) -> list[str]:
         few = "Few-shot: 300 networks of depth 100, 100 steps each, and a test on 10,000 images:"
         lines += [f"{few} {record['few_shot_seconds']:.2f} s.", ""]
     return lines
-
-
-def section() -> list[str]:
-    about = [
-        "`python -m benchmarks engine --write`; 784 → 64 × depth → 10, batch size 256, Adam, milliseconds per step and",
-        "network. The float32 rate is that of matmuls outside the tensor cores; tf32 may exceed it. [How the engines",
-        "work](engine.md).",
-    ]
-    return [*timing.section("engine", "Training", about, tables), *_profile()]
-
-
-def _profile() -> list[str]:
-    """What `ncu -k regex:propagate -s 1 -c 1 --section SpeedOfLight --section ComputeWorkloadAnalysis` said of
-    `stack_step(132, 100, task(), "cuda", "fused")`, noted by hand."""
-    record = timing.read("profile-cuda")
-    if record is None:
-        return []
-    names = list(next(iter(record["launches"].values())))
-    rows = [
-        [precision, f"{launch['milliseconds']:.2f}", *(f"{launch[name]:.0f}%" for name in names[1:])]
-        for precision, launch in record["launches"].items()
-    ]
-    return [
-        "How busy one launch of the fused engine's `propagate` keeps the card, for 132 networks of depth 100, measured",
-        f"by Nsight Compute; {timing.where(record)}. The kernel has changed since, but not",
-        "its products:", "", *timing.markdown(["", "ms", *names[1:]], rows),
-    ]  # fmt: skip

@@ -11,10 +11,10 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import pairwise
 from typing import Any, Literal
 
 import torch
+from paper.networks import chain
 from torch import nn
 
 from stiefel_init.core import stream as _stream
@@ -25,24 +25,22 @@ from . import timing
 from .timing import Record
 
 
-def seconds_of(run: Callable[[], Any], synchronize: Callable[[], Any]) -> float:
-    synchronize()
-    start = time.perf_counter()
-    run()
-    synchronize()
-    return time.perf_counter() - start
-
-
 def network(widths: list[int], recipe: Literal["best", "paper"], device: str) -> dict[str, float]:
     synchronize = timing.waiting(device)
-    layers = [nn.Linear(inputs, outputs, device=device) for inputs, outputs in pairwise(widths)]
-    model = nn.Sequential(*[module for layer in layers for module in (nn.ReLU(), layer)][1:])
+    model = chain(widths).to(device)
+    layers: Any = model[::2]
     contenders: timing.Ways = {
         "generator": lambda: initialize_(model, recipe=recipe),
         "seed": lambda: initialize_(model, recipe=recipe, seed=0),
         "orthogonal_": lambda: [nn.init.orthogonal_(layer.weight) for layer in layers],
     }
-    first = {f"first call, {name}, ms": 1e3 * seconds_of(run, synchronize) for name, run in contenders.items()}
+    first = {}
+    for name, run in contenders.items():
+        synchronize()
+        start = time.perf_counter()
+        run()
+        synchronize()
+        first[f"first call, {name}, ms"] = 1e3 * (time.perf_counter() - start)
     seconds = timing.in_turns(contenders, synchronize=synchronize, rounds=7, seconds=0.03)
     return {
         **first,
@@ -77,7 +75,3 @@ def measure(device: str) -> Iterator[Record]:
 def tables(record: Record) -> list[str]:
     rows = [[name, what, f"{value:,.4g}"] for name, row in record["rows"].items() for what, value in row.items()]
     return [f"{timing.where(record)}:", "", *timing.markdown(["what", "figure", "value"], rows)]
-
-
-def section() -> list[str]:
-    return timing.section("initialize", "Whole models", ["`python -m benchmarks initialize --write`."], tables)

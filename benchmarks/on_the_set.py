@@ -9,7 +9,6 @@ ones direction.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -164,12 +163,4 @@ def _cell(rows: Record, name: str) -> str:
 
 def part() -> list[str]:
     """The part of docs/on-the-set.md: all records, and how deep networks train with the present and a former method."""
-    lines = [line for record in timing.on_devices("on_the_set") for line in tables(record)]
-    former = timing.kept("on_the_set-training")
-    rates, seeds = former["accuracy"], len(former["seeds"])
-    rows = [
-        [name, *(f"{statistics.mean(scores[name]):.1f}" for scores in rates.values())]
-        for name in next(iter(rates.values()))
-    ]
-    lines += [f"{former['task']}, mean of {seeds} seeds. Former method: {former['former method']}.", ""]
-    return [*lines, *timing.markdown(["rate", *rates], rows)][:-1]
+    return [*timing.tables("on_the_set", tables), "", *timing.once("on_the_set-training-cpu")]

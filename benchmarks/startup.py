@@ -26,8 +26,3 @@ def measure(device: str) -> Iterator[Record]:
 def tables(record: Record) -> list[str]:
     rows = [[f"`{name}`", f"{value:.2f}"] for name, value in record["seconds"].items()]
     return [f"{timing.where(record)}:", "", *timing.markdown(["command", "seconds"], rows)]
-
-
-def section() -> list[str]:
-    about = "`python -m benchmarks startup --write`; seconds, each command as a process of its own."
-    return timing.section("startup", "The first line", [about], tables)

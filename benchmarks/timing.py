@@ -125,10 +125,20 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [*Table("", header, rows).markdown(), ""]
 
 
-def section(name: str, title: str, about: Sequence[str], tables: Callable[[Record], list[str]]) -> list[str]:
-    """A section of a page with the tables of all records of a benchmark."""
-    shown = [line for record in on_devices(name) for line in tables(record)]
-    return [f"## {title}", "", *about, "", *shown] if shown else []
+def tables(name: str, shown: Callable[[Record], list[str]]) -> list[str]:
+    """The tables of all records of a benchmark, as a part of a page."""
+    return [line for record in on_devices(name) for line in shown(record)][:-1]
+
+
+def once(name: str) -> list[str]:
+    """A part of a page that was measured once."""
+    return shown(kept(name))[:-1]
+
+
+def shown(record: Record) -> list[str]:
+    """What was measured once and is not measured again: lines and tables, as the record has them."""
+    parts = (markdown(**part) if isinstance(part, dict) else [part] for part in record["shown"])
+    return [line for part in parts for line in part]
 
 
 def where(record: Record) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
+from paper.networks import mlp
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -45,8 +46,7 @@ class Logits(nn.Module):
 
 
 def _mlp(large: bool) -> Case:
-    hidden = [module for _ in range(DEPTH - 1) for module in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
-    model = nn.Sequential(*hidden, nn.Linear(WIDTH, 10))
+    model = mlp(WIDTH, 10, DEPTH, WIDTH)
     initialize_(model, seed=0)
     return Case(model, torch.rand(256, WIDTH), torch.randint(10, (256,)), f"{DEPTH} layers of {WIDTH}, batches of 256")
 
@@ -54,13 +54,8 @@ def _mlp(large: bool) -> Case:
 def _resnet(large: bool) -> Case:
     from transformers import ResNetConfig, ResNetForImageClassification
 
-    sizes: Any = {
-        "hidden_sizes": [64, 128, 256, 512],
-        "depths": [2, 2, 2, 2],
-        "layer_type": "basic",
-        "num_labels": 1000,
-    }
-    model = ResNetForImageClassification(ResNetConfig(**sizes))
+    sizes: Any = {"hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2], "layer_type": "basic"}
+    model = ResNetForImageClassification(ResNetConfig(**{**sizes, "num_labels": 1000}))
     batch, side = (64, 224) if large else (8, 96)
     x, y = torch.randn(batch, 3, side, side), torch.randint(1000, (batch,))
     return Case(Logits(model), x, y, f"{batch} images of {side}×{side}")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import importlib
-import io
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,9 +18,10 @@ from benchmarks.timing import markdown
 from torch import nn
 
 from stiefel_init.core.errors import unknown
-from stiefel_init.lab.files import write_whole
 from stiefel_init.lab.progress import progress
 from stiefel_init.torch.building import audit_built
+
+from .results import write_table
 
 PLACE = Path(__file__).with_suffix(".csv")
 COLUMNS = "package", "version", "model", "parameters", "alarms", "first"
@@ -113,11 +113,7 @@ def main(packages: list[str]) -> None:
             for name, make in models:
                 kept.append(dict(zip(COLUMNS, (package, version, name, *audited(make)), strict=True)))
                 advance(1, name)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(kept)
-    write_whole(PLACE, text.getvalue())
+    write_table(kept, PLACE)
 
 
 def rows() -> list[dict[str, Any]]:

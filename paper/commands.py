@@ -50,8 +50,9 @@ def reproduce(
     from stiefel_init.lab.train.cluster import ClusterSpec
     from stiefel_init.lab.train.runner import pick_device
 
+    from .everything import networks
     from .experiment import Options, Trained
-    from .registry import chosen, networks
+    from .registry import chosen
     from .registry import experiments as known
     from .results import recorded
 

@@ -7,10 +7,11 @@ import io
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import diagnose, engine, initialize, on_the_set, sampler, scale, startup, threads
+from benchmarks import diagnose, engine, initialize, on_the_set, sampler, scale, startup, timing
 from benchmarks.timing import markdown
 from tools import badges
 
@@ -21,9 +22,9 @@ from stiefel_init.lab.report import plots
 from . import audits, report
 from .experiment import Experiment
 from .faults import score as faults
-from .health import diagnosis, watching, zoo
+from .health import diagnosis, watching
 from .results import Results
-from .studies import equivalence, residual
+from .studies import residual
 from .studies.members import Members
 from .tables import dead
 from .tables.table import PaperTable
@@ -39,32 +40,27 @@ Pictures = dict[str, "Figure"]
 Lines = Callable[[], list[str]]
 
 
-def performance() -> list[str]:
-    """docs/performance.md."""
-    return [
-        "# Performance", "",
-        "Made by `make docs` from the records under `benchmarks/records/`. Machines are noisy, so ratios compare times",
-        "from one run; the same programs measure yours.", "",
-        *sampler.section(), *sampler.allowed(), *engine.section(), *equivalence.section(), *initialize.section(),
-        *zoo.real_models(), *diagnose.section(), *startup.section(),
-    ]  # fmt: skip
-
-
-WHOLE: Mapping[str, Lines] = {
-    "performance": performance,
-    "diagnosis-accuracy": diagnosis.page,
-    "faults": faults.page,
+MEASURED = {
+    module.__name__.rpartition(".")[2]: partial(timing.tables, module.__name__.rpartition(".")[2], module.tables)
+    for module in (sampler, engine, initialize, diagnose, startup)
 }
+ONCE = {"equivalence": "equivalence", "profile": "profile-cuda", "real-models": "real_models-cuda"}
+WHOLE: Mapping[str, Lines] = {"faults": faults.page}
 """Pages that are made as a whole."""
 PARTS: Mapping[str, Mapping[str, Lines]] = {
     "audit": {"findings": audits.part},
     "baselines": {"residual": residual.part},
-    "diagnose": {"rules": diagnosis.rules, "families": zoo.part},
+    "diagnose": {"rules": diagnosis.rules, "families": partial(timing.once, "families-cpu")},
+    "diagnosis-accuracy": diagnosis.PARTS,
     "errata": {"evidence": dead.erratum},
     "on-the-set": {"steps": on_the_set.part},
-    "scale": {"threads": threads.part, "measured": scale.part},
+    "performance": {
+        **MEASURED, "floors": partial(timing.tables, "floors", timing.shown),
+        **{mark: partial(timing.once, name) for mark, name in ONCE.items()},
+    },
+    "scale": {"threads": partial(timing.once, "threads-cpu"), "measured": scale.part},
     "watch": {"rules": watching.rules, "accuracy": watching.accuracy},
-}
+}  # fmt: skip
 """Page → mark → what stands behind it."""
 SHOWN = {
     "rotation 0.03": "rotation 0.03 (ours)", "permutation": "permutation (ours)", "stiefel": "uniform (the paper's)",

@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 from stiefel_init.lab.data import Dataset
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.cluster import ClusterSpec, reach
+from stiefel_init.lab.train.problem import ACCURACY
+from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.source import source_hash
 
-from .experiment import Experiment, Options, Trained, registered
+from .experiment import Available, Experiment, Options, Trained, registered
 from .limit import time_limit
 from .results import Results, recorded
+
+
+def networks(experiments: Sequence[Experiment], options: Options) -> tuple[list[Cell], dict[str, Dataset]]:
+    """All networks of these experiments, each once, and the data sets that they bring along.
+
+    Where networks depend on the results of others, those without a record are taken to score alike: which of them win
+    changes a rate, not how long the rest takes.
+    """
+    cells: dict[Cell, None] = {}
+    own: dict[str, Dataset] = {}
+    known = recorded(options.out, lambda text: None, touch=False)
+    for experiment in experiments:
+        if not isinstance(experiment, Trained):
+            continue
+        seeds, assumed = experiment.count(options), dict[Cell, Record]()
+        have = Available(experiment.optional, options.data)
+        while left := have.of(
+            cell for cell in experiment.cells(seeds, quick=options.quick, records=assumed) if cell not in assumed
+        ):
+            assumed |= {cell: known.get(cell) or Record(cell, ACCURACY, 0.0) for cell in left}
+        cells |= dict.fromkeys(assumed)
+        own |= experiment.datasets(list(assumed), options.data)
+    return list(cells), own
 
 
 class Everything(Experiment):
@@ -30,16 +56,10 @@ class Everything(Experiment):
         """Train the networks of all, on a GPU side by side; then run what else there is, and show it all."""
         if (place := ClusterSpec.of(options.on)) is not None:
             reach(place)  # before any data are loaded
-        cells: dict[Cell, None] = {}
-        own: dict[str, Dataset] = {}
-        for experiment in self.parts():
-            if isinstance(experiment, Trained):
-                some = experiment.cells(experiment.count(options), quick=options.quick, records={})
-                cells |= dict.fromkeys(some)
-                own |= experiment.datasets(some, options.data)
+        cells, own = networks(self.parts(), options)
         with time_limit(options.minutes) as limit:
             run(
-                list(cells), out=options.out, device=options.device, datasets=own, directory=options.data,
+                cells, out=options.out, device=options.device, datasets=own, directory=options.data,
                 most=options.stack, on=options.on, title=self.label(options.quick),
                 known=recorded(options.out, lambda text: print(text, file=sys.stderr)),
             )  # fmt: skip

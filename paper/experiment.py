@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,12 +21,17 @@ import torch
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.data import Dataset, load
 from stiefel_init.lab.files import prepare
+from stiefel_init.lab.progress import progress
 from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.cluster import ClusterSpec, reach
 from stiefel_init.lab.train.family import DeviceName
 from stiefel_init.lab.train.record import Record, environment
+<<<<<<< HEAD
 from stiefel_init.lab.train.runner import OutOfTimeError, run
+=======
+from stiefel_init.lab.train.runner import DeviceName, OutOfTimeError, pick_device, run
+>>>>>>> area-paper
 
 from .limit import time_limit
 from .results import Results, note_environment, recorded, write_table
@@ -41,8 +47,13 @@ class Claim(NamedTuple):
     """A claim, whether the records support it, and why."""
 
     claim: str
-    verdict: Verdict
-    evidence: str
+    verdict: Verdict = "not tested"
+    evidence: str = "No records."
+
+
+def held(whole: bool, part: bool = False) -> Verdict:
+    """The verdict on a claim that holds as a whole, or in part."""
+    return "holds" if whole else "holds in part" if part else "does not hold"
 
 
 @dataclass(frozen=True)
@@ -143,6 +154,14 @@ class Experiment(ABC):
         print(f"wrote {write_table(rows, out / f'{label}.csv')}")
         note_environment(out, label, environment(device, "stacked"), seconds, networks)
 
+    def present(self, evidence: Any, options: Options) -> None:
+        """Print the tables of a run, and draw its pictures."""
+        for table in self.tables(evidence):
+            table.show()
+        self.write_pictures(evidence, options)
+        if options.quick:
+            print(QUICK_NOTE)
+
     def write_pictures(self, evidence: Any, options: Options) -> None:
         """Draw the pictures of a run into `options.out`."""
         from stiefel_init.lab.report import plots
@@ -150,6 +169,27 @@ class Experiment(ABC):
         for name, figure in self.pictures(evidence).items():
             file = name.replace(self.name, f"{self.name}-quick", 1) if options.quick else name
             print(f"wrote {plots.save(figure, options.out / f'{file}.png')}")
+
+
+class Measured(Experiment):
+    """An experiment that keeps a table of its own, measured anew in each run."""
+
+    @abstractmethod
+    def measure(self, options: Options, device: torch.device, advance: Callable[[float], None]) -> tuple[Any, int]:
+        """What is found, and the number of networks that it took; `advance` is told which share is done."""
+
+    def rows(self, evidence: Any) -> Sequence[Mapping[str, Any]]:
+        """What is found as a table."""
+        return evidence
+
+    def run(self, options: Options) -> None:
+        """Measure, write the table, and show it."""
+        device, start = pick_device(options.device), time.perf_counter()
+        with progress(1.0, self.label(options.quick)) as advance:
+            evidence, networks = self.measure(options, device, advance)
+        seconds = time.perf_counter() - start
+        self.write_rows(self.rows(evidence), options, device=device, seconds=seconds, networks=networks)
+        self.present(evidence, options)
 
 
 class Trained(Experiment):
@@ -220,14 +260,10 @@ class Trained(Experiment):
             known = recorded(options.out, lambda text: None, touch=False)
             done = {record.cell: record for record in self.select(known, quick=options.quick)}
         self.show(list(done.values()), options)
-        if options.quick:
-            print(QUICK_NOTE)
 
     def show(self, records: list[Record], options: Options) -> None:
-        """Print the tables of what `run` trained, and draw the pictures."""
-        for table in self.tables(records):
-            table.show()
-        self.write_pictures(records, options)
+        """Present what `run` trained."""
+        self.present(records, options)
 
 
 class Available:

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 
+class Net(nn.Module):
+    """Named parts, and what is done with them: `rule(net, *inputs)`."""
+
+    def __init__(self, rule: Callable[..., Any], **parts: Any) -> None:
+        super().__init__()
+        self.rule = rule
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.rule(self, *inputs)
+
+
+def chain(sizes: Sequence[int], activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+    """Linear layers of these sizes with an activation between them."""
+    layers = [part for n, m in pairwise(sizes) for part in (nn.Linear(n, m), activation())]
+    return nn.Sequential(*layers[:-1])
+
+
 def mlp(inputs: int, outputs: int, depth: int, width: int = 64) -> nn.Sequential:
     """`depth` linear layers and ReLU."""
-    sizes = [inputs, *[width] * (depth - 1), outputs]
-    layers = [part for n, m in pairwise(sizes) for part in (nn.Linear(n, m), nn.ReLU())]
-    return nn.Sequential(*layers[:-1])
+    return chain([inputs, *[width] * (depth - 1), outputs])
+
+
+def sized(make: Callable[..., nn.Module], *sizes: Any, **words: Any) -> Callable[[bool], nn.Module]:
+    """A network of either scale: of a pair of sizes the first is the small one's."""
+
+    def pick(size: Any, big: bool) -> Any:
+        return size[big] if isinstance(size, tuple) else size
+
+    return lambda big: make(*(pick(s, big) for s in sizes), **{name: pick(s, big) for name, s in words.items()})
 
 
 class PlainCNN(nn.Module):

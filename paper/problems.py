@@ -15,6 +15,11 @@ from torch import Tensor, nn
 from stiefel_init.lab.data import load
 
 
+def held_out(count: int, *tensors: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """All rows but the first so many to learn from, and these to test on."""
+    return tuple(each[count:] for each in tensors), tuple(each[:count] for each in tensors)
+
+
 class Examples:
     """Rows with a label each; the score is the accuracy in per cent."""
 

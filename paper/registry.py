@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 
 from stiefel_init.core.errors import unknown
-from stiefel_init.lab.data import Dataset
-from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.problem import ACCURACY
 from stiefel_init.lab.train.record import Record
 
 from .everything import Everything
-from .experiment import Available, Experiment, Options, Trained, register, registered
+from .experiment import Experiment, Trained, register, registered
 from .figures.algorithms import Algorithms
 from .figures.figure1 import Figure1
 from .figures.figure2 import Figure2
 from .figures.signal import Signals
-from .results import Results, recorded
+from .results import Results
 from .studies.baselines import Baselines
 from .studies.cifar import Cifar
 from .studies.members import Members
@@ -69,26 +65,3 @@ def selected(run: Results, published: Results | None) -> dict[str, list[Record]]
             before = {} if published is None else published.records_of(label)
             found[label] = experiment.select(before | run.records_of(label), quick=quick)
     return found
-
-
-def networks(experiments: Sequence[Experiment], options: Options) -> tuple[list[Cell], dict[str, Dataset]]:
-    """All networks of these experiments, each once, and the data sets that they bring along.
-
-    Where networks depend on the results of others, those without a record are taken to score alike: which of them win
-    changes a rate, not how long the rest takes.
-    """
-    cells: dict[Cell, None] = {}
-    own: dict[str, Dataset] = {}
-    known = recorded(options.out, lambda text: None, touch=False)
-    for experiment in experiments:
-        if not isinstance(experiment, Trained):
-            continue
-        seeds, assumed = experiment.count(options), dict[Cell, Record]()
-        have = Available(experiment.optional, options.data)
-        while left := have.of(
-            cell for cell in experiment.cells(seeds, quick=options.quick, records=assumed) if cell not in assumed
-        ):
-            assumed |= {cell: known.get(cell) or Record(cell, ACCURACY, 0.0) for cell in left}
-        cells |= dict.fromkeys(assumed)
-        own |= experiment.datasets(list(assumed), options.data)
-    return list(cells), own

@@ -138,7 +138,8 @@ def publish(
         if name in untouched:
             taken |= _networks(out / f"{name}.csv", lambda _: None)
             continue
-        fresh = sorted((record for record in records if not _same(record, taken.get(record.cell))), key=_order)
+        kept = {cell: (one.score, one.diverged) for cell, one in taken.items()}
+        fresh = sorted((one for one in records if kept.get(one.cell) != (one.score, one.diverged)), key=_order)
         taken |= {record.cell: record for record in fresh}
         if fresh:
             added = [name for name in ADDED if any(name in record.cell.identity() for record in fresh)]
@@ -153,12 +154,15 @@ def publish(
 
 
 def _networks(path: Path, tell: Callable[[str], None]) -> dict[Cell, Record]:
-    """The records of a table; none if there is no such file, or if it has other columns or strange networks."""
-    if not path.is_file() or ((names := _header(path)) and not set(COLUMNS) <= set(names)):
+    """The records of a table; none if there is no such file, or if it has other columns or unknown schemes."""
+    header, named = _columns(path) if path.is_file() else (["no table"], [])
+    if header and not set(COLUMNS) <= set(header):
         return {}
-    if strange := _strange(path):
-        tell(f"Skipped {path}, which holds unknown networks: {strange}")
-        return {}
+    for scheme in named:
+        name = next(iter(scheme.split()), "")
+        if re.fullmatch(r"[A-Za-z][\w-]*", name) and name not in schemes.names():
+            tell(f"Skipped {path}, which holds unknown networks: {unknown('scheme', scheme, schemes.names())}")
+            return {}
     return {record.cell: record for record in _rows(path, _Parser())}
 
 
@@ -168,10 +172,13 @@ def note_environment(
     """Note in environment.json how a table that is not made of records was run, or `add` to what is noted there."""
     known = Results(directory).environments
     before = known.get(name, {}) if add else {}
+    made = {json.dumps({**each, "networks": 0}, sort_keys=True): each for each in before.get("environments", [])}
+    same = json.dumps({**environment, "networks": 0}, sort_keys=True)
+    count = networks + made.get(same, {"networks": 0})["networks"]
     entry = {
         "networks": before.get("networks", 0) + networks,
         "seconds": round(before.get("seconds", 0) + seconds, 1),
-        "environments": [*before.get("environments", []), {**environment, "networks": networks}],
+        "environments": [*(made | {same: {**environment, "networks": count}}).values()],
     }
     _write_environments(directory, known | {name: entry})
 
@@ -188,12 +195,9 @@ def _entry(records: Sequence[Record], before: Mapping[str, Any] | None) -> Mappi
     if not fresh:
         return kept
     seconds = round(kept["seconds"] + sum(record.seconds for record in fresh), 1)
-    counts = [*kept["environments"], *_counted(record.environment for record in fresh)]
-    return {**kept, "networks": len(records), "seconds": seconds, "environments": counts}
-
-
-def _same(one: Record, other: Record | None) -> bool:
-    return other is not None and (one.score, one.diverged) == (other.score, other.diverged)
+    counts = Counter(json.dumps(dict(record.environment), sort_keys=True) for record in fresh)
+    made = [json.loads(text) | {"networks": count} for text, count in counts.items()]
+    return {**kept, "networks": len(records), "seconds": seconds, "environments": [*kept["environments"], *made]}
 
 
 def _by_products(experiments: Mapping[str, Sequence[Record]]) -> set[str]:
@@ -218,11 +222,6 @@ def _is_entry(entry: Any) -> bool:
     )
 
 
-def _counted(environments: Iterable[Environment]) -> list[dict[str, Any]]:
-    counts = Counter(json.dumps(dict(environment), sort_keys=True) for environment in environments)
-    return [json.loads(text) | {"networks": count} for text, count in counts.items()]
-
-
 def _order(record: Record) -> tuple[str, ...]:
     return tuple(str("" if value is None else value).rjust(12) for value in record.cell.identity().values())
 
@@ -233,11 +232,8 @@ def _row(record: Record, added: Sequence[str]) -> dict[str, str]:
     values |= record.cell.identity()
     score = record.score if math.isfinite(record.score) else None
     values |= {"metric": record.metric.name, "score": score, "diverged": record.diverged}
-    return {name: _text(values[name]) for name in (*COLUMNS, *added)}
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    texts = {name: " ".join(map(str, v)) if isinstance(v, list) else str(v) for name, v in values.items()}
+    return {name: "" if values[name] is None else texts[name] for name in (*COLUMNS, *added)}
 
 
 class _Parser:
@@ -249,7 +245,11 @@ class _Parser:
     def __call__(self, row: dict[str, str]) -> Record:
         texts = tuple(map(row.get, _SETTING))
         if (known := self._settings.get(texts)) is None:
-            known = self._settings[texts] = _cell(row)
+            names = (*IDENTITY, *(name for name in ADDED if name in row))
+            values = {name: _value(row, name) for name in names}
+            if values["dataset"] is None or values["rate"] is None:
+                raise ValueError("a line without a data set or a rate")
+            known = self._settings[texts] = Cell(**values)
         cell, metric = known.with_seed(int(row["seed"])), METRICS[row["metric"]]
         score = _value(row, "score")
         measures: dict[str, Any] = {name: _value(row, name) for name in MEASURES if name in row}
@@ -263,31 +263,16 @@ def _value(row: Mapping[str, str], name: str) -> Any:
     return _NUMBERS.get(name, str)(text) if (text := row[name]) else None
 
 
-def _cell(row: Mapping[str, str]) -> Cell:
-    values = {name: _value(row, name) for name in (*IDENTITY, *(name for name in ADDED if name in row))}
-    if values["dataset"] is None or values["rate"] is None:
-        raise ValueError("a line without a data set or a rate")
-    return Cell(**values)
-
-
-def _header(path: Path) -> list[str]:
-    with open(path, newline="", encoding="utf-8", errors="replace") as file, contextlib.suppress(csv.Error):
-        return next(csv.reader(file), [])
-    return ["no table"]
-
-
-def _strange(path: Path) -> str:
-    """Why a table's networks are unknown, namely a scheme that is not registered; empty if they are known."""
+def _columns(path: Path) -> tuple[list[str], list[str]]:
+    """The header of a table, and the schemes that it names; of what is no table a header of one word."""
     with open(path, newline="", encoding="utf-8", errors="replace") as file, contextlib.suppress(csv.Error):
         reader = csv.reader(file)
-        if not (columns := next(reader, [])):
-            return ""
-        at = columns.index("scheme")
-        for scheme in dict.fromkeys(row[at] for row in reader if len(row) > at):
-            name = scheme.split()[:1]
-            if name and re.fullmatch(r"[A-Za-z][\w-]*", name[0]) and name[0] not in schemes.names():
-                return str(unknown("scheme", scheme, schemes.names()))
-    return ""
+        header, found = next(reader, []), list[str]()
+        with contextlib.suppress(csv.Error):
+            at = header.index("scheme") if "scheme" in header else len(header)
+            found += dict.fromkeys(row[at] for row in reader if len(row) > at)
+        return header, found
+    return ["no table"], []
 
 
 def _rows(path: Path, convert: Callable[[dict[str, str]], Any]) -> list[Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -13,10 +12,9 @@ from benchmarks import timing
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.train.record import environment
-from stiefel_init.lab.train.runner import pick_device
 from stiefel_init.torch import stiefel_
 
-from ..experiment import Claim, Experiment, Options
+from ..experiment import Claim, Measured, Options, held
 from ..results import Results
 
 SHAPES = ((64, 64), (64, 784), (512, 512), (1024, 1024), (512, 2048))
@@ -25,7 +23,7 @@ ROUNDS = 7
 METHODS: tuple[Literal["algorithm1", "algorithm2"], ...] = ("algorithm1", "algorithm2")
 
 
-class Algorithms(Experiment):
+class Algorithms(Measured):
     """How much faster algorithm 2 is: matrices of each shape, drawn by both in turn, medians."""
 
     name = "algorithms"
@@ -34,17 +32,12 @@ class Algorithms(Experiment):
     of_paper = True
     files = ("algorithms",)
 
-    def run(self, options: Options) -> None:
-        start, chosen = time.perf_counter(), pick_device(options.device)
-        rows = [
-            {"device": environment(device, "")["device"], **measured}
-            for device in dict.fromkeys((chosen, torch.device("cpu")))
-            for measured in _times(device, QUICK_SHAPES if options.quick else SHAPES)
-        ]
-        seconds = time.perf_counter() - start
-        self.write_rows(rows, options, device=chosen, seconds=seconds, networks=0)
-        for table in self.tables(rows):
-            table.show()
+    def measure(self, options: Options, device: torch.device, advance: Callable[[float], None]) -> tuple[Any, int]:
+        return [
+            {"device": environment(place, "")["device"], **measured}
+            for place in dict.fromkeys((device, torch.device("cpu")))
+            for measured in _times(place, QUICK_SHAPES if options.quick else SHAPES)
+        ], 0
 
     def evidence(self, results: Results) -> list[dict[str, Any]] | None:
         rows = results.table(self.name)
@@ -66,13 +59,13 @@ class Algorithms(Experiment):
     def claims(self, evidence: Sequence[Mapping[str, Any]] | None) -> list[Claim]:
         claim = "Algorithm 2 is up to twice as fast as algorithm 1"
         if not evidence:
-            return [Claim(claim, "not tested", "No records.")]
+            return [Claim(claim)]
         ratios = {(row["device"], f"{row['m']}×{row['n']}"): row["algorithm1"] / row["algorithm2"] for row in evidence}
         top, low = max(ratios, key=lambda k: ratios[k]), min(ratios, key=lambda k: ratios[k])
         text = (
             f"Between {ratios[low]:.2f} ({low[1]}, {low[0]}) and {ratios[top]:.2f} ({top[1]}, {top[0]}) times as fast."
         )
-        return [Claim(claim, "holds" if ratios[top] >= 1.8 and ratios[low] > 0.95 else "holds in part", text)]
+        return [Claim(claim, held(ratios[top] >= 1.8 and ratios[low] > 0.95, part=True), text)]
 
 
 def _of(row: Mapping[str, Any], method: int) -> float:

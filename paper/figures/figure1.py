@@ -14,8 +14,7 @@ Note [the first layer in ten dimensions]
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +26,13 @@ from torch import Tensor
 from stiefel_init.core import stream as _stream
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.data import Dataset
-from stiefel_init.lab.progress import progress
 from stiefel_init.lab.report import plots
 from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.train.problem import Problems
-from stiefel_init.lab.train.runner import pick_device
 from stiefel_init.schemes import Orthogonal, Stiefel
 from stiefel_init.torch.sampling.source import fill_
 
-from ..experiment import QUICK_NOTE, Claim, Experiment, Options
+from ..experiment import Claim, Measured, Options, held
 from ..results import Results
 from ..tables.published import published
 
@@ -194,7 +191,7 @@ FULL = {"matrices": 5000, "members": 200, "trials": 100}
 QUICK = {"matrices": 200, "members": 20, "trials": 5}
 
 
-class Figure1(Experiment):
+class Figure1(Measured):
     """Each dot is an orthogonal 64×64 middle layer; its accuracy is the mean of 100 one-shot runs."""
 
     name = "figure1"
@@ -202,21 +199,23 @@ class Figure1(Experiment):
     of_paper = True
     files = ("figure1",)
 
-    def run(self, options: Options) -> None:
+    def measure(self, options: Options, device: torch.device, advance: Callable[[float], None]) -> tuple[Any, int]:
         """Train every matrix in both modes, and place them in the plane."""
         size: dict[str, Any] = QUICK if options.quick else FULL
-        device, dataset = pick_device(options.device), Problems(directory=options.data).dataset("mnist")
-        start = time.perf_counter()
-        with progress(1.0, self.label(options.quick)) as advance:
-            evidence = study(dataset, device, progress=advance, **size)
-        seconds = time.perf_counter() - start
+        dataset = Problems(directory=options.data).dataset("mnist")
         networks = (size["matrices"] + size["members"]) * size["trials"] * len(MODES)
-        self.write_rows(_rows(evidence), options, device=device, seconds=seconds, networks=networks)
-        for table in self.tables(evidence):
-            table.show()
-        self.write_pictures(evidence, options)
-        if options.quick:
-            print(QUICK_NOTE)
+        return study(dataset, device, progress=advance, **size), networks
+
+    def rows(self, evidence: Alignment) -> list[dict[str, str]]:
+        """A line for each matrix."""
+        return [
+            {
+                "member": str(int(evidence.aligned[i])), "alignment": f"{evidence.alignment[i]:.4f}",
+                **{f"accuracy_{m}": "" if np.isnan(v[i]) else f"{v[i]:.4f}" for m, v in evidence.accuracy.items()},
+                "x": f"{evidence.plane[i, 0]:.3f}", "y": f"{evidence.plane[i, 1]:.3f}", "plane": evidence.method,
+            }
+            for i in range(len(evidence.alignment))
+        ]  # fmt: skip
 
     def evidence(self, results: Results) -> Alignment | None:
         """The study as it was written."""
@@ -248,7 +247,7 @@ class Figure1(Experiment):
     def claims(self, evidence: Alignment | None) -> list[Claim]:
         claim = "Alignment 1ᵀW1 correlates with one-shot accuracy (figure 1, r = 0.8178)"
         if evidence is None:
-            return [Claim(claim, "not tested", "No records.")]
+            return [Claim(claim)]
         parts = []
         for mode in MODES:
             r, low, high = evidence.correlation(mode)
@@ -256,7 +255,7 @@ class Figure1(Experiment):
             parts.append(f"{mode} outer layers and images, {count:,} matrices: r = {r:.3f} ({low:.3f} … {high:.3f})")
         haar, member = evidence.means(MODES[0])
         text = f"{'; '.join(parts)}. Mean accuracy {haar:.2f} %; members of the set, {member:.2f} %."
-        return [Claim(claim, "holds" if evidence.correlation(MODES[0])[1] > 0.5 else "does not hold", text)]
+        return [Claim(claim, held(evidence.correlation(MODES[0])[1] > 0.5), text)]
 
     def section(self, evidence: Alignment) -> list[str]:
         return [
@@ -265,17 +264,6 @@ class Figure1(Experiment):
             "of the set, which have the largest possible alignment, are marked.", "",
             *self.shown(evidence),
         ]  # fmt: skip
-
-
-def _rows(found: Alignment) -> Sequence[dict[str, str]]:
-    return [
-        {
-            "member": str(int(found.aligned[i])), "alignment": f"{found.alignment[i]:.4f}",
-            **{f"accuracy_{m}": "" if np.isnan(v[i]) else f"{v[i]:.4f}" for m, v in found.accuracy.items()},
-            "x": f"{found.plane[i, 0]:.3f}", "y": f"{found.plane[i, 1]:.3f}", "plane": found.method,
-        }
-        for i in range(len(found.alignment))
-    ]  # fmt: skip
 
 
 def _picture(study: Alignment, mode: str = "shared") -> Figure:

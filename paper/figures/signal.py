@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -11,16 +10,14 @@ import numpy as np
 import torch
 
 from stiefel_init.core.errors import StiefelError
-from stiefel_init.lab.progress import progress
 from stiefel_init.lab.report import plots
 from stiefel_init.lab.train.activation import applied
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.network import LOSSES, Architecture, Parameters, initial
 from stiefel_init.lab.train.problem import Problem, Problems
-from stiefel_init.lab.train.runner import pick_device
 from stiefel_init.theory import propagate
 
-from ..experiment import Claim, Experiment, Options
+from ..experiment import Claim, Measured, Options, held
 from ..results import Results
 from ..tables.protocol import IMAGES, SCHEMES
 
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 CPU = torch.device("cpu")
 
 
-class Signals(Experiment):
+class Signals(Measured):
     """Ten networks of depth 100 for each scheme, on 256 images."""
 
     name = "signal"
@@ -39,16 +36,10 @@ class Signals(Experiment):
     of_paper = True
     files = ("signal",)
 
-    def run(self, options: Options) -> None:
-        tasks, device = Problems(directory=options.data), pick_device(options.device)
+    def measure(self, options: Options, device: torch.device, advance: Callable[[float], None]) -> tuple[Any, int]:
+        tasks, seeds = Problems(directory=options.data), 2 if options.quick else 10
         chosen = {name: tasks(Cell(name, "stiefel", 1)) for name in IMAGES}
-        start = time.perf_counter()
-        with progress(1.0, self.label(options.quick)) as advance:
-            rows = survey(chosen, seeds=_seeds(options), progress=advance, device=device)
-        networks = len(IMAGES) * len(SCHEMES) * _seeds(options)
-        seconds = time.perf_counter() - start
-        self.write_rows(rows, options, device=device, seconds=seconds, networks=networks)
-        self.write_pictures(rows, options)
+        return survey(chosen, seeds=seeds, progress=advance, device=device), len(IMAGES) * len(SCHEMES) * seeds
 
     def evidence(self, results: Results) -> list[dict[str, Any]] | None:
         rows = results.table(self.name)
@@ -68,7 +59,7 @@ class Signals(Experiment):
             "The gradient does not vanish with depth",
         )
         if not evidence:
-            return [Claim(claim, "not tested", "No records.") for claim in claims]
+            return [Claim(claim) for claim in claims]
         texts: list[list[str]] = [[], [], []]
         verdicts = [True, True, True]
         for dataset in IMAGES:
@@ -91,7 +82,7 @@ class Signals(Experiment):
             verdicts[1] &= abs(last["variance_ratio"] - 1) < min(0.05, abs(first["variance_ratio"] - 1))
             verdicts[2] &= ratio > 0.01
         return [
-            Claim(f"{claim} (at initialization, depth 100)", "holds" if ok else "does not hold", f"{'; '.join(text)}.")
+            Claim(f"{claim} (at initialization, depth 100)", held(ok), f"{'; '.join(text)}.")
             for claim, text, ok in zip(claims, texts, verdicts)
         ]
 
@@ -102,10 +93,6 @@ class Signals(Experiment):
             "`theory.propagate` predicts from the mean and standard deviation of the pixels.", "",
             *self.shown(evidence),
         ]  # fmt: skip
-
-
-def _seeds(options: Options) -> int:
-    return 2 if options.quick else 10
 
 
 def _is_whole(row: Mapping[str, Any]) -> bool:

@@ -18,12 +18,13 @@ from benchmarks import timing
 from benchmarks.timing import markdown
 
 from stiefel_init.health import AT_INITIALIZATION as RULES
+from stiefel_init.lab.report.tables import wrapped
 
 from .trainability import FAULTS, FRESH, Row
 
 RECORD = "diagnosis-cpu"
 SICK, HEALTHY, LEAST = 0.5, 0.8, 0.25
-PARTS = {"chosen on": "used for the thresholds", "fresh": "fresh networks"}
+PARTS_OF = {"chosen on": "used for the thresholds", "fresh": "fresh networks"}
 ALLOWED = 0.0125
 """Of the healthy networks, called sick. At this share the search agrees with the thresholds in use, which were set by
 hand; set after the fresh networks had been looked at. With 2 % it would loosen two of them."""
@@ -52,7 +53,7 @@ def write(record: Mapping[str, Any]) -> None:
 
 
 def judged(rows: Sequence[Row]) -> list[Row]:
-    """The rows with `share`, their score over the best of their kind, `truth`, and `part`, one of `PARTS`."""
+    """The rows with `share`, their score over the best of their kind, `truth`, and `part`, one of `PARTS_OF`."""
     best: dict[tuple[str, str, int], float] = {}
     for row in rows:
         if row["fault"] != "trained":  # which has had more steps
@@ -109,53 +110,80 @@ def choose(rows: Sequence[Row], thresholds: Mapping[str, float]) -> dict[str, fl
 # Pages.
 
 
-def page() -> list[str]:
+def _parts() -> dict[str, list[Row]]:
+    rows = read()["rows"]
+    return {words: [row for row in rows if row["part"] == part] for part, words in PARTS_OF.items()}
+
+
+def measured() -> list[str]:
+    """How many networks there are, and how they were trained."""
     record = read()
-    rows, least = record["rows"], record["least"]
-    earlier = " and ".join(
-        f"{version['found']:.1%} found and {version['false alarms']:.1%} called sick" for version in record["earlier"]
+    earlier = " and ".join(f"{one['found']:.1%} found and {one['false alarms']:.1%} called sick"
+                           for one in record["earlier"])  # fmt: skip
+    return wrapped(
+        f"{len(record['rows'])} networks, {record['steps']} steps of Adam at the best of {len(record['rates'])} rates. "
+        f"Where the best score of a kind is below {record['least']}, so that nothing of the kind learns, "
+        f"{record['least']} is taken instead. The search for thresholds chooses those in use if it may call "
+        f"{record['allowed']:.2%} of the healthy ones sick; that share was fitted to them later. What earlier versions "
+        f"of the rules said of networks that were fresh then: {earlier}."
     )
-    parts = {words: [row for row in rows if row["part"] == part] for part, words in PARTS.items()}
-    counts = {words: [str(len(some)), *_found(some, "{:.1%} of {}"), _causes(some)] for words, some in parts.items()}
-    confusion: list[str] = []
-    truths, header = ("sick", "slow", "healthy"), ["in training", "called sick", "healthy, with a warning", "healthy"]
+
+
+def counts() -> list[str]:
+    """How many sick ones are found, and what is said of each."""
+    parts = _parts()
+    rows = [[words, str(len(some)), *_found(some, "{:.1%} of {}"), _causes(some)] for words, some in parts.items()]
+    columns = ["", "networks", "sick ones found", "healthy ones called sick", "causes of planted faults right"]
+    lines = markdown(columns, rows)
+    header = ["in training", "called sick", "healthy, with a warning", "healthy"]
     for words, some in parts.items():
         said = Counter((row["truth"], _verdict(row)) for row in some)
-        table = [[truth, *(str(said[truth, verdict]) for verdict in header[1:])] for truth in truths]
-        confusion += [f"{words.capitalize()}:", "", *markdown(header, table)]
-    return [
-        "# How often is `diagnose` right?", "",
-        "Made by `make docs` from the record of `python -m paper.health trainability --write`.", "",
-        f"{len(rows)} small networks (plain, convolutional, residual, transformers, recurrent; on digits, breast",
-        "cancer, a synthetic regression and a memory task) were diagnosed at the start, then trained for",
-        f"{record['steps']} steps of Adam at the best of {len(record['rates'])} rates.",
-        "A network's score is the share of the best constant output's loss that training removed. Against the best",
-        "network of its task, architecture and depth, a network is *sick* below half of that score, *healthy* from 0.8",
-        "of it on, and *slow* in between, where either verdict is accepted. Where that best score is below",
-        f"{least}, so that nothing of the kind learns, {least} is taken instead.", "",
-        "The rules were written and their thresholds set by hand with all networks in view but the fresh ones. A",
-        "search that misses the fewest sick networks and calls a given share of the healthy ones sick chooses the",
-        f"same thresholds if that share is {record['allowed']:.2%}; that share was fitted to them later. The fresh",
-        "networks have other depths, seeds and mixtures, and were first looked at when all rules and thresholds stood.",
-        "They are the third set that was drawn fresh, for the third version of the rules. The two before,",
-        f"{earlier}, have been looked at since, and serve the thresholds.", "",
-        *markdown(
-            ["", "networks", "sick ones found", "healthy ones called sick", "causes of planted faults right"],
-            [[words, *texts] for words, texts in counts.items()],
-        ),
-        "A planted fault counts if it made a network sick that was found; its cause is right if it is one of them.", "",
-        *confusion, _notes(parts[PARTS["fresh"]]), "", "By architecture and by task, all networks:", "",
-        *_by(rows, "architecture"), *_by(rows, "task"), "By planted fault:", "", *_faults(rows),
-        "What it gets wrong:", "", *_wrong(rows),
-        "The thresholds that these networks choose (of 1, 1.5, 2, 2.5, 3, 4, 5, 6 and 8 times the powers of ten, and",
-        "the tenths), and those in use:", "",
-        *markdown(["finding", "measured", "chosen", "in use"], [
-            [kind, rule.quantity, f"{record['chosen'][kind]:g}", f"{rule.threshold:g}"]
-            for kind, rule in RULES.items() if math.isfinite(rule.threshold) and rule.source == "study"
-        ]),
-        "Other tasks, optimizers and more steps move these lines: plain gradient descent suffers from small gradients",
-        "that Adam makes up for, and a network that is sick here may train with patience.",
+        table = [[t, *(str(said[t, verdict]) for verdict in header[1:])] for t in ("sick", "slow", "healthy")]
+        lines += [f"{words.capitalize()}:", "", *markdown(header, table)]
+    missed, false = (
+        [row for row in parts["fresh networks"] if row["truth"] == truth and bool(row["findings"]) == called]
+        for truth, called in (("sick", False), ("healthy", True))
+    )
+    return lines + wrapped(
+        f"Of the {len(missed)} fresh networks that were missed, {sum(bool(row['warnings']) for row in missed)} got a "
+        f"warning, and {sum(row['share'] > 0.4 for row in missed)} reached more than 0.4 of the best score, where 0.5 "
+        f"is no longer sick; {len(false)} were called sick and trained."
+    )
+
+
+def groups() -> list[str]:
+    """By architecture, by task and by planted fault."""
+    rows = read()["rows"]
+    return [*_by(rows, "architecture"), *_by(rows, "task"), "By planted fault:", "", *_faults(rows)][:-1]
+
+
+def wrong() -> list[str]:
+    """All networks that are judged wrongly."""
+    names = ("task", "architecture", "depth", "activation", "start", "fault")
+    table = [
+        [
+            " ".join(str(row[name]) for name in names).strip(), f"{row['truth']} ({row['share']:.2f})",
+            ", ".join(row["findings"]) or "healthy",
+        ]
+        for row in read()["rows"]
+        if row["truth"] != "slow" and (row["truth"] == "sick") != bool(row["findings"])
     ]  # fmt: skip
+    return markdown(["network", "in training (share of the best)", "verdict"], table)[:-1]
+
+
+def thresholds() -> list[str]:
+    """Those that the networks choose, and those in use."""
+    chosen = read()["chosen"]
+    rows = [
+        [kind, rule.quantity, f"{chosen[kind]:g}", f"{rule.threshold:g}"]
+        for kind, rule in RULES.items()
+        if math.isfinite(rule.threshold) and rule.source == "study"
+    ]
+    return markdown(["finding", "measured", "chosen", "in use"], rows)[:-1]
+
+
+PARTS = {"measured": measured, "counts": counts, "groups": groups, "wrong": wrong, "thresholds": thresholds}
+"""Of docs/diagnosis-accuracy.md."""
 
 
 def rules() -> list[str]:
@@ -194,20 +222,6 @@ def _causes(rows: Sequence[Row]) -> str:
     return f"{sum(right) / len(right):.1%} of {len(right)}"
 
 
-def _notes(fresh: list[Row]) -> str:
-    missed = [row for row in fresh if row["truth"] == "sick" and not row["findings"]]
-    false = [row for row in fresh if row["truth"] == "healthy" and row["findings"]]
-    return (
-        f"Of the {len(missed)} fresh networks that were missed, {sum(bool(row['warnings']) for row in missed)} got a "
-        f"warning, and {sum(row['share'] > 0.4 for row in missed)} reached more than 0.4 of the best score, where 0.5 "
-        f"is no longer sick; {len(false)} were called sick and trained. "
-        "Training has to undo what a start does to the signal in every layer at once, so a network of few layers makes "
-        "up for what keeps a deep one from training: three of the rules multiply by the number of layers. "
-        "Targets that three directions of the inputs tell to 40 % or more are learned by networks that are sick "
-        "elsewhere; for these, rules about small signals ask whether anything is left at all."
-    )
-
-
 def _by(rows: list[Row], key: str) -> list[str]:
     groups = {name: [row for row in rows if row[key] == name] for name in dict.fromkeys(row[key] for row in rows)}
     table = [[name, str(len(some)), *_found(some, "{} of {}")] for name, some in groups.items()]
@@ -226,16 +240,3 @@ def _faults(rows: list[Row]) -> list[str]:
         causes = counted(cause for row in some for cause in row["causes"] or ["—"])
         table.append([fault, told, causes, counted((kind for row in some for kind in row["warnings"]), 3)])
     return markdown(["fault", "in training", "causes told", "warnings"], table)
-
-
-def _wrong(rows: list[Row]) -> list[str]:
-    names = ("task", "architecture", "depth", "activation", "start", "fault")
-    table = [
-        [
-            " ".join(str(row[name]) for name in names).strip(), f"{row['truth']} ({row['share']:.2f})",
-            ", ".join(row["findings"]) or "healthy",
-        ]
-        for row in rows
-        if row["truth"] != "slow" and (row["truth"] == "sick") != bool(row["findings"])
-    ]  # fmt: skip
-    return markdown(["network", "in training (share of the best)", "verdict"], table)

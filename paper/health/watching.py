@@ -19,6 +19,7 @@ from benchmarks import watch as cost
 from benchmarks.timing import markdown
 
 from stiefel_init.health import IN_TRAINING as RULES
+from stiefel_init.lab.report.tables import wrapped
 from stiefel_init.torch import watch
 
 from .training_faults import FAULTS, Training, build
@@ -97,29 +98,27 @@ def rules() -> list[str]:
 
 
 def accuracy() -> list[str]:
-    """The part of docs/watch.md on faults, false alarms and cost."""
-    faults, fresh, whole = (timing.kept(f"watch-{name}") for name in ("faults", "faults-fresh", "healthy"))
-    rows, others, runs = (record["trainings"] for record in (faults, fresh, whole))
+    """The parts of docs/watch.md on faults, false alarms and cost."""
+    rows, others, runs = (timing.kept(f"watch-{name}")["trainings"] for name in ("faults", "faults-fresh", "healthy"))
     names, kinds = (list(dict.fromkeys(row[key] for row in rows)) for key in ("fault", "architecture"))
-    named, first = (statistics.mean(row[key] for row in rows) for key in ("named", "first"))
+    named, first, fresh = (
+        statistics.mean(row[key] for row in some) for some, key in ((rows, "named"), (rows, "first"), (others, "named"))
+    )
     cells = {(row["fault"], row["architecture"]): "named" if row["named"] else "missed" for row in rows}
     learned = [run for run in runs if run["trained"]]
     wrong = [run for run in learned if run["events"]]
     return [
-        "`python -m paper.health faults --write`, `python -m benchmarks watch --write`.", "",
-        f"{len(names)} ways to break a training were planted in {len(kinds)} small architectures, before the first",
-        f"step or at step {faults['onset']}, and sampled every {faults['every']} steps. Of {len(rows)} trainings,",
-        f"{named:.1%} were named rightly within two samples, with the layer where it is one layer's, and",
-        f"{first:.1%} with the first line. A dash: it trains all the same.", "",
-        "Limits, and how hard some faults hit, were chosen with these trainings in view. Seeds that had no",
-        f"part in that (`faults-fresh`): {statistics.mean(row['named'] for row in others):.1%} of {len(others)} named; "
-        "the faults are the same.", "",
+        *wrapped(
+            f"Of {len(rows)} trainings with {len(names)} faults in {len(kinds)} architectures {named:.1%} were named "
+            "rightly within two samples, with the layer where it is one layer's, and "
+            f"{first:.1%} with the first line. Of {len(others)} with fresh seeds (`faults-fresh`) {fresh:.1%} were "
+            "named."
+        ), "",
         *markdown(["fault", *kinds], [[name, *(cells.get((name, kind), "—") for kind in kinds)] for name in names]),
-        f"{len(runs)} trainings without a fault, of random architecture, start, optimizer, rate and schedule,",
-        f"took {whole['steps']} steps each; {len(learned)} of them learned (the loss fell by a tenth or more).",
-        f"Of these, {len(wrong)} brought an event: {len(wrong) / len(learned):.1%} false alarms.", "",
-        "The limits were chosen with these trainings in view, too.", "",
+        *wrapped(
+            f"Of {len(runs)} trainings without a fault, {STEPS} steps each, {len(learned)} learned (the loss fell by a "
+            f"tenth or more). Of these, {len(wrong)} brought an event: {len(wrong) / len(learned):.1%} false alarms."
+        ), "",
         *(f"- {run['architecture']}, {run['optimizer']} at {run['rate']:g}: {run['events'][0]}" for run in wrong),
-        *([""] if wrong else []),
-        *(line for record in timing.on_devices("watch-overhead") for line in cost.tables(record)),
-    ][:-1]  # fmt: skip
+        *([""] if wrong else []), *timing.tables("watch-overhead", cost.tables),
+    ]  # fmt: skip

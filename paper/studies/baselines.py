@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from stiefel_init.lab.report import plots
-from stiefel_init.lab.report.tables import Table, wrapped
+from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.study.significance import holm
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
@@ -144,17 +143,7 @@ class Baselines(TunedStudy[str]):
     def section(self, evidence: Tuned[str]) -> list[str]:
         """Where a baseline wins, the picture, the tables."""
         wins = _wins(duels(evidence), over_depths(evidence))
-        return [*self.shown(evidence), *wins, "", *WORDS, "", *titled(self.tables(evidence))]
-
-
-WORDS = wrapped(
-    f"Our initializations are {', '.join(OURS)}; `recipe` is what `initialize_(model)` does. "
-    "*fast ends*: the first and the last layer learn √depth times as fast as the others, by a warm-up and a cosine to "
-    "zero; every baseline gets the same. Elsewhere all layers have one constant rate. Our best in a setting is the one "
-    "that did best among the networks that chose the rates; the best baseline is the best of those compared. One mean "
-    "is shown to be above another by Welch's test, p < 0.05 by Holm for all comparisons. Epochs: "
-    f"{', '.join(f'{name} {count}' for name, count in EPOCHS.items())}, tables {TABLE_EPOCHS}; few-shot {STEPS} steps."
-)
+        return [*self.shown(evidence), *wins, "", *titled(self.tables(evidence))]
 
 
 def is_fast(name: str) -> bool:
@@ -248,11 +237,14 @@ def _wins(results: Sequence[Duel], pooled: Sequence[Duel]) -> list[str]:
 
 def verdict_counts(found: Tuned[str]) -> Table:
     """Each baseline against the best of ours: a column for each depth, counted over the data."""
-    counts = Counter((duel.baseline, duel.where.depth, word) for duel in duels(found) for word in ("", duel.verdict))
+    words: dict[tuple[str, int], list[str]] = {}
+    for duel in duels(found):
+        words.setdefault((duel.baseline, duel.where.depth), []).append(duel.verdict)
 
     def text(name: str, depth: int) -> str:
-        wins, losses, total = (counts[name, depth, word] for word in ("wins", "loses", ""))
-        return f"{losses}/{total}" + (f", wins {wins}" if wins else "") if total else MISSING
+        told = words.get((name, depth), [])
+        wins = f", wins {told.count('wins')}" if "wins" in told else ""
+        return f"{told.count('loses')}/{len(told)}{wins}" if told else MISSING
 
     title = "data on which ours is shown to be better, of all"
     return by_depth(title, found, {name: name for name in NAMES if name not in MINE}, text)
@@ -268,11 +260,9 @@ def leaders(found: Tuned[str]) -> Table:
     def text(data: str, depth: int) -> str:
         if (duel := best.get((data, depth))) is None:
             return MISSING
-        ahead = {"loses": duel.ours, "wins": duel.baseline}.get(duel.verdict)
-        told = []
+        ahead, told = {"loses": duel.ours, "wins": duel.baseline}.get(duel.verdict), []
         for name in (duel.ours, duel.baseline):
-            mean = spread(found.scores[duel.where, name]).partition(" ±")[0]
-            mark = "**" if name == ahead else ""
+            mean, mark = spread(found.scores[duel.where, name]).partition(" ±")[0], "**" if name == ahead else ""
             told.append(f"{mark}{name.partition(',')[0]} {mean}{mark}")
         return ", ".join(told)
 
@@ -296,7 +286,9 @@ def over_depth(found: Tuned[str]) -> Figure:
 
     The colour says how far one is behind the best of its depth in the same panel; the best is bold.
     """
-    sets = [data for data in found.data if data.shots is None and _classes(found, data)][:SETS]
+    # Of a problem of classes; errors are below zero.
+    classes = {where.dataset for (where, _), values in found.scores.items() if values.max() > 0}
+    sets = [data for data in found.data if data.shots is None and data.dataset in classes][:SETS]
     means = {
         (where.data, is_fast(name), where.depth, name.removesuffix(FAST)): float(np.maximum(values, 0).mean())
         for (where, name), values in found.scores.items()
@@ -329,8 +321,3 @@ def over_depth(found: Tuned[str]) -> Figure:
         "Mean test accuracy (%), each initialization at its best rate;\ndarker: further behind the best of its column"
     )
     return figure
-
-
-def _classes(found: Tuned[str], data: Data) -> bool:
-    """Whether it is a problem of classes: errors are below zero."""
-    return all(values.max() > 0 for (where, _), values in found.scores.items() if where.dataset == data.dataset)

@@ -304,9 +304,7 @@ class TunedStudy(Trained, Generic[Contender]):
         if found is None:
             print("The rates of no setting are chosen yet, so that there is nothing to compare.")
             return
-        for table in self.tables(found):
-            table.show()
-        self.write_pictures(found, options)
+        self.present(found, options)
 
     def found_in(self, records: Mapping[Cell, Record], seeds: int, *, quick: bool = False) -> Tuned[Contender] | None:
         """What the records have of the study; None if there is nothing to compare."""

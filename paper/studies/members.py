@@ -19,6 +19,7 @@ from stiefel_init.theory import ACTIVATIONS
 
 from ..experiment import Options, Trained, titled
 from ..results import Results
+from ..tables.images import banded
 from ..tables.protocol import IMAGES, SHOTS
 from ..verdicts import greater_p, verdicts
 from .kit import MISSING, WORKS, Search, grid_of, setting_of, spread
@@ -47,9 +48,7 @@ MARGIN = 0.5
 
 def kind(cell: Cell) -> str:
     """What was compared, by name."""
-    if cell.scheme == UNIFORM:
-        return "uniform"
-    return "orthogonal, gain √2" if cell.scheme == MEMBERS[-1] else str(cell.scheme)
+    return {UNIFORM: "uniform", MEMBERS[-1]: "orthogonal, gain √2"}.get(cell.scheme, str(cell.scheme))
 
 
 KINDS = tuple(kind(Cell("", scheme)) for scheme in MEMBERS)
@@ -64,13 +63,9 @@ FRESH = {100: 100} | {depth: epochs_of(depth) for depth in (300, 1000)}
 """Depths and epochs of the final comparison of the recommended member with the uniform one."""
 
 
-def cell(dataset: str, scheme: Scheme, depth: int, times: float = 1.0, *, seed: int = 0, **options: Any) -> Cell:
-    """A network at `times` the paper's rate."""
-    return _setting(dataset, scheme, depth, times, **options).with_seed(seed)
-
-
 @cache
-def _setting(dataset: str, scheme: Scheme, depth: int, times: float, **options: Any) -> Cell:
+def cell(dataset: str, scheme: Scheme, depth: int, times: float = 1.0, **options: Any) -> Cell:
+    """A network at `times` the paper's rate."""
     usual = {"epochs": epochs_of(depth), "rate": times * 1e-3 / math.sqrt(depth)}
     return Cell(dataset, scheme, depth, **usual | options)
 
@@ -88,7 +83,7 @@ class Networks:
         seeds: Sequence[int] = (), sets: Sequence[str] = (), **options: Any,
     ) -> list[Cell]:  # fmt: skip
         grid = product(seeds or range(self.seeds), sets or self.sets, schemes, depths, times)
-        return [cell(data, scheme, depth, rate, seed=seed, **options) for seed, data, scheme, depth, rate in grid]
+        return [cell(data, scheme, depth, rate, **options).with_seed(seed) for seed, data, scheme, depth, rate in grid]
 
     def usual(self) -> list[Cell]:
         """Every member at every depth, at 0.001/√depth."""
@@ -142,8 +137,7 @@ class Networks:
     def everything(self) -> list[Cell]:
         """All of the study; a quick one is without the deep networks."""
         parts = [self.usual(), self.fixed(), self.rates(), self.few(), self.activations()]
-        if not self.quick:
-            parts += [self.fresh(), self.deepest(), self.best()]
+        parts += [] if self.quick else [self.fresh(), self.deepest(), self.best()]
         return list(dict.fromkeys(cell for part in parts for cell in part))
 
     def of(self, wanted: Sequence[Cell], dataset: str | None = None) -> list[Record]:
@@ -175,10 +169,8 @@ class Members(Trained):
 
     def show(self, records: list[Record], options: Options) -> None:
         """Print the tables, and draw the pictures."""
-        found = Networks(self.count(options), options.quick, {record.cell: record for record in records})
-        for table in self.tables(found):
-            table.show()
-        self.write_pictures(found, options)
+        known = {record.cell: record for record in records}
+        self.present(Networks(self.count(options), options.quick, known), options)
 
     def tables(self, evidence: Networks) -> list[Table]:
         """The claims, the scores, the rates that work, and each member against the uniform one."""
@@ -195,21 +187,25 @@ class Members(Trained):
         return titled(self.tables(evidence))
 
 
-def _where(cell: Cell) -> str:
-    """A setting in words."""
-    return f"{setting_of(cell)}, {cell.activation}" if cell.activation != "relu" else str(setting_of(cell))
+Key = tuple[str, str]
 
 
-def _samples(records: Iterable[Record], name: Callable[[Cell], str] = kind) -> dict[tuple[str, str], np.ndarray]:
-    """Scores by member and setting, of a hundred layers and more."""
-    found: dict[tuple[str, str], list[float]] = {}
+def _of(records: Iterable[Record], value: Callable[[Cell], Any]) -> dict[Key, dict[Any, float]]:
+    """Scores by member and setting, of a hundred layers and more: in each, by a value of the networks."""
+    found: dict[Key, dict[Any, float]] = {}
     for record in records:
-        if record.cell.depth >= 100:
-            found.setdefault((name(record.cell), _where(record.cell)), []).append(record.score)
-    return {key: np.array(values) for key, values in found.items()}
+        if (cell := record.cell).depth >= 100:
+            where = f"{setting_of(cell)}{'' if cell.activation == 'relu' else f', {cell.activation}'}"
+            found.setdefault((kind(cell), where), {})[value(cell)] = record.score
+    return found
 
 
-def _grid(title: str, values: Mapping[tuple[str, str], Any], text: Callable[[Any], str]) -> Table:
+def _samples(records: Iterable[Record]) -> dict[Key, np.ndarray]:
+    """The same as samples."""
+    return {key: np.array([*scores.values()]) for key, scores in _of(records, lambda cell: cell.seed).items()}
+
+
+def _grid(title: str, values: Mapping[Key, Any], text: Callable[[Any], str]) -> Table:
     """A row for each member, a column for each setting."""
     names, columns = {name: name for name, _ in values}, {where: where for _, where in values}
     return grid_of(title, names, columns, lambda *key: text(values[key]) if key in values else MISSING)
@@ -218,16 +214,13 @@ def _grid(title: str, values: Mapping[tuple[str, str], Any], text: Callable[[Any
 def _at_best(found: Networks) -> Table:
     """Each at its best rate, and Lee's at the paper's; a quick study has all at one rate."""
     usual, at = (found.of(found.usual()), "0.001/√depth") if found.quick else (found.at_best(), "its best rate")
-    fixed = _samples(found.of(found.fixed()), lambda cell: "lee at 0.001")
+    fixed = {("lee at 0.001", where): scores for (_, where), scores in _samples(found.of(found.fixed())).items()}
     return _grid(f"test accuracy (%), each at {at}", _samples(usual) | fixed, spread)
 
 
 def _working(found: Networks) -> Table:
     """The highest rate at which each learns nearly as well as any at any rate."""
-    rates: dict[tuple[str, str], dict[float, float]] = {}
-    for record in found.of(found.rates()):
-        if record.cell.depth >= 100:
-            rates.setdefault((kind(record.cell), _where(record.cell)), {})[record.cell.lr_multiplier] = record.score
+    rates = _of(found.of(found.rates()), lambda cell: cell.lr_multiplier)
     top = {where: max(max(of.values()) for (_, at), of in rates.items() if at == where) for _, where in rates}
     works = {key: [times for times, score in of.items() if score >= WORKS * top[key[1]]] for key, of in rates.items()}
     title = f"highest rate that works ({WORKS:.0%} of the best score), times 0.001/√depth"
@@ -256,10 +249,6 @@ def _against_uniform(found: Networks) -> Table:
     return grid_of(title, {where: where for _, where in pairs}, {name: name for name, _ in pairs}, text)
 
 
-def _scores(records: Sequence[Record], scheme: object) -> np.ndarray:
-    return np.array([record.score for record in records if record.cell.scheme == scheme])
-
-
 def _claims(found: Networks) -> Table:
     """The study's claims, each with its verdict and the numbers behind it."""
     rows = []
@@ -279,7 +268,7 @@ def _claims(found: Networks) -> Table:
 
 def _duel(claim: str, records: Sequence[Record], *, worse: bool) -> list[str]:
     """The recommended member against the uniform one: shown to be better, or shown not to be `worse` by the margin."""
-    a, b = _scores(records, RECOMMENDED), _scores(records, UNIFORM)
+    a, b = (np.array([r.score for r in records if r.cell.scheme == each]) for each in (RECOMMENDED, UNIFORM))
     if min(len(a), len(b)) < 2:
         return [claim, "open", f"{len(a)} and {len(b)} seeds"]
     p = greater_p(a + MARGIN if worse else a, b)
@@ -290,25 +279,15 @@ def _duel(claim: str, records: Sequence[Record], *, worse: bool) -> list[str]:
 
 
 def over_depth(records: Sequence[Record]) -> Figure:
-    """Score against depth for each kind, and the ten best points once more.
-
-    Bands are one standard deviation, as far as there are such scores.
-    """
+    """Score against depth for each kind, and the ten best points once more."""
     drawn, axes = plots.figure(2, size=(4.6, 4.0), label=f"Accuracy over depth, {records[0].cell.dataset}")
     best, depths = 0.0, sorted({record.cell.depth for record in records})
     for number, name in enumerate(KINDS):
         chosen = [record for record in records if kind(record.cell) == name]
-        if not chosen:
-            continue
-        scores = {depth: [record.score for record in chosen if record.cell.depth == depth] for depth in depths}
-        known = {depth: np.array(values) for depth, values in scores.items() if values}
-        mean, std = (np.array([of(values) for values in known.values()]) for of in (np.mean, np.std))
-        best = max(best, float(mean.max()))
-        style = "-" if chosen[0].cell.scheme in OF_THE_SET else "--"
+        style = "-" if chosen and chosen[0].cell.scheme in OF_THE_SET else "--"
         for axis in axes[0]:
-            axis.plot(list(known), mean, style, color=f"C{number}", label=name, linewidth=1.6, marker="o", markersize=3)
-            low, high = (np.clip(edge, 0, 100) for edge in (mean - std, mean + std))
-            axis.fill_between(list(known), low, high, color=f"C{number}", alpha=0.12, linewidth=0)
+            means = banded(axis, chosen, 0.12, linestyle=style, color=f"C{number}", label=name, linewidth=1.6)
+            best = max(best, *means, 0.0)
     for axis, limits in zip(axes[0], ((0, 102), (best - 10, best + 1))):
         axis.set(xlabel="depth", xscale="log", ylim=limits)
         axis.set_xticks(depths, [f"{d:,}" for d in depths])

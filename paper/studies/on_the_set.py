@@ -9,7 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from stiefel_init.lab.report import plots
-from stiefel_init.lab.report.tables import Table, wrapped
+from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.family import OptimizerName, ScheduleName
 
@@ -167,19 +167,8 @@ class OnTheSet(TunedStudy[Way]):
         return {self.name: over_rates(evidence)}
 
     def section(self, evidence: Tuned[Way]) -> list[str]:
-        """Pictures, what the ways are, and tables."""
-        return [*self.shown(evidence), *WORDS, "", *titled(self.tables(evidence))]
-
-
-WORDS = wrapped(
-    "Ways: *free*, Adam; *on the set*, `stiefel-adam`; *Stiefel manifold*, the same without the ones; *cosine*, a "
-    "warm-up and a cosine to zero instead of a constant rate; *then free*, half of the steps on the set, then free at "
-    "a sixteenth of the rate and a cosine; *gains*, with a cosine, members times a learned gain for each layer; *fast "
-    "ends*, with a cosine, the first and the last layer at √depth times the rate of the others. Each way of each "
-    "initialization has its best rate, chosen by networks with other seeds and a third of the epochs. *Better*, "
-    "*worse*: Welch's test, p < 0.05 by Holm for all comparisons of the measure. Noise: of deviation 0.3 in the "
-    f"inputs. {EPOCHS} epochs on images, {TABLE_EPOCHS} on the table, {STEPS} steps on a few images."
-)
+        """Pictures and tables."""
+        return [*self.shown(evidence), *titled(self.tables(evidence))]
 
 
 class Duel(NamedTuple):

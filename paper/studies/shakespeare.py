@@ -8,15 +8,11 @@ A function of a FILE.py takes the model as its author starts it, and changes it.
 
 from __future__ import annotations
 
-import argparse
-import csv
 import hashlib
 import math
-import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,19 +21,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stiefel_init.core.errors import StiefelError
-from stiefel_init.lab.files import prepare
 from stiefel_init.lab.plugins import load_named
-from stiefel_init.lab.progress import progress
 from stiefel_init.lab.report.tables import Table
-from stiefel_init.lab.train.record import environment
-from stiefel_init.lab.train.runner import pick_device
 from stiefel_init.lab.train.slot import OfTorch, Slot
 from stiefel_init.torch import initialize_
 
-from ..experiment import QUICK_NOTE, Experiment, Options, titled
+from ..experiment import Options, titled
+from ..loop import OfRuns, command
 from ..networks import GPT
-from ..results import Results, note_environment, write_table
-from ..verdicts import interval
+from ..results import Results
+from ..verdicts import apart
+from .kit import spread
 
 MD5 = "6fb458f1232090904fb40fe944165e91"
 PUBLISHED = 1.4697
@@ -85,9 +79,7 @@ def text(directory: Path | None) -> tuple[Tensor, Tensor]:
 
 def model_of(scale: Scale, characters: int) -> GPT:
     """As its author has it, and starts it."""
-    model = GPT(
-        scale.width, scale.layers, scale.window, scale.heads, characters, dropout=0.2, bias=False, tied=True
-    )  # fmt: skip
+    model = GPT(scale.width, scale.layers, scale.window, scale.heads, characters, dropout=0.2, bias=False, tied=True)
     for name, parameter in model.named_parameters():
         if parameter.ndim > 1:
             end = name.endswith(("proj.weight", "fc2.weight"))
@@ -108,9 +100,7 @@ def start_of(name: str) -> Callable[[nn.Module, int], Any]:
 class Training:
     """A run on its way."""
 
-    def __init__(
-        self, run: Run, scale: Scale, parts: tuple[Tensor, Tensor], characters: int, *, compiled: bool
-    ) -> None:
+    def __init__(self, run: Run, scale: Scale, parts: Sequence[Tensor], characters: int, *, compiled: bool) -> None:
         self.run, self.scale, (self.train, self.held_out) = run, scale, parts
         device = self.train.device
         torch.default_generator.manual_seed(run.seed)
@@ -124,13 +114,12 @@ class Training:
         self.window = torch.arange(scale.window + 1, device=device)
         self.places = torch.zeros(min(EVERY, scale.steps), scale.batch, dtype=torch.int64, device=device)
         self.position = torch.zeros(1, dtype=torch.int64, device=device)
-        matrices = [each for each in model.parameters() if each.ndim > 1]
-        others = [each for each in model.parameters() if each.ndim < 2]
         groups = [
-            {"params": matrices, "lr": 1.0, "weight_decay": 0.1}, {"params": others, "lr": 1.0, "weight_decay": 0.0}
+            {"params": [each for each in model.parameters() if (each.ndim > 1) == decays], "lr": 1.0,
+             "weight_decay": 0.1 * decays} for decays in (True, False)
         ]  # fmt: skip
         self.draw()
-        self.slot = Slot(model, self.loss, groups, self.adam, clip=1.0, counters=[self.position])
+        self.slot = Slot(model, self.next_loss, groups, self.adam, clip=1.0, counters=[self.position])
         self.losses: list[Tensor] = []
 
     @staticmethod
@@ -139,22 +128,18 @@ class Training:
         cuda = groups[0]["lr"].is_cuda
         return OfTorch(torch.optim.AdamW(groups, lr=groups[0]["lr"], betas=(0.9, 0.99), fused=True, capturable=cuda))
 
-    def rows(self, source: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Windows of a text and what follows each of their characters."""
+    def loss(self, model: nn.Module, source: Tensor, places: Tensor) -> Tensor:
+        """Of windows of a text, what follows each of their characters; in bfloat16 on a GPU."""
         found = source[places[:, None] + self.window]
-        return found[:, :-1], found[:, 1:]
+        with torch.autocast(source.device.type, torch.bfloat16, source.is_cuda, cache_enabled=False):
+            logits = model(found[:, :-1])
+        return F.cross_entropy(logits.flatten(0, 1).float(), found[:, 1:].flatten())
 
-    def precision(self) -> Any:
-        """bfloat16 on a GPU."""
-        return torch.autocast(self.train.device.type, torch.bfloat16, self.train.is_cuda, cache_enabled=False)
-
-    def loss(self, model: nn.Module) -> Tensor:
+    def next_loss(self, model: nn.Module) -> Tensor:
         """On the next batch."""
-        x, y = self.rows(self.train, self.places.index_select(0, self.position)[0])
-        with self.precision():
-            logits = model(x)
+        places = self.places.index_select(0, self.position)[0]
         self.position += 1
-        return F.cross_entropy(logits.flatten(0, 1).float(), y.flatten())
+        return self.loss(model, self.train, places)
 
     def draw(self) -> None:
         """The places of the next batches."""
@@ -174,146 +159,114 @@ class Training:
         count, scale, model = self.scale.tested * self.scale.batch, self.scale, self.slot.model
         places = torch.randint(len(self.held_out) - scale.window - 1, (count,), generator=self.generator)
         model.eval()
-        with self.slot.on_stream(), torch.no_grad(), self.precision(), torch.compiler.set_stance("force_eager"):
-            losses = []
-            for some in places.to(self.train.device).split(4 * scale.batch):
-                x, y = self.rows(self.held_out, some)
-                losses.append(F.cross_entropy(model(x).flatten(0, 1).float(), y.flatten()) * len(some))
+        with self.slot.on_stream(), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            parts = places.to(self.train.device).split(4 * scale.batch)
+            losses = [self.loss(model, self.held_out, some) * len(some) for some in parts]
             self.losses.append(torch.stack(losses).sum() / count)
         model.train()
 
 
-def train(
-    runs: Sequence[Run], scale: Scale, device: torch.device, directory: Path | None, tell: Callable[[int], None], *,
-    compiled: bool = True,
-) -> list[list[float]]:  # fmt: skip
-    """Train runs side by side; the validation losses of each."""
-    parts = text(directory)
-    characters = int(parts[0].max()) + 1
-    parts = parts[0].to(device), parts[1].to(device)
-    trainings = [Training(run, scale, parts, characters, compiled=compiled) for run in runs]
-    for begin in range(0, scale.steps, EVERY):
-        for each in trainings:
-            with each.slot.on_stream():
-                each.test()
-                each.draw()
-        for step in range(begin, min(begin + EVERY, scale.steps)):
-            for each in trainings:
-                each.slot.step(each.rate(step))
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        tell(len(runs))
-    for each in trainings:
-        each.test()
-    return [[float(loss) for loss in each.losses] for each in trainings]
-
-
-class Shakespeare(Experiment):
+class Shakespeare(OfRuns):
     """A public number, and what another initialization does to it."""
 
     name = "shakespeare"
     title = "Measured"
     page = "shakespeare"
     files = ("shakespeare",)
+    kind = Run
+    engine = "slots"
 
-    def run(
-        self, options: Options, *, starts: Sequence[str] = (AUTHOR, OURS), lrs: Sequence[float] = (LR,),
-        steps: int | None = None, compiled: bool = True,
+    def __init__(
+        self, starts: Sequence[str] = (AUTHOR, OURS), lrs: Sequence[float] = (LR,), steps: int | None = None,
+        compiled: bool = True,
     ) -> None:  # fmt: skip
-        """Train what is left; on a GPU six runs side by side, or `stack` of them."""
-        device, label, begun = pick_device(options.device), self.label(options.quick), time.time()
+        self.starts, self.lrs, self.steps, self.compiled = starts, lrs, steps, compiled
+
+    def scale(self, options: Options) -> Scale:
+        """That of the README, or a small one."""
         scale = QUICK if options.quick else Scale()
-        scale, path = scale._replace(steps=steps or scale.steps), prepare(options.out) / f"{label}.csv"
-        rows: list[Any] = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.exists() else []
-        seeds, done = range(options.seeds or (1 if options.quick else 3)), {_run(row) for row in rows}
-        left = [run for run in (Run(s, lr, scale.steps, seed) for seed in seeds for s in starts for lr in lrs)
-                if run not in done]  # fmt: skip
-        for start in starts:
+        return scale._replace(steps=self.steps or scale.steps)
+
+    def wanted(self, options: Options) -> list[Run]:
+        """Every start at every rate, seed by seed."""
+        for start in self.starts:
             start_of(start)  # what cannot be loaded, now
-        most = options.stack or (6 if device.type == "cuda" else 1)
-        with progress(len(left) * -(-scale.steps // EVERY), label) as advance:
-            for first in range(0, len(left), most):
-                if options.minutes is not None and time.time() - begun > 60 * options.minutes:
-                    print(f"Stopped after {options.minutes:g} minutes; finished runs are kept, rerun to resume.")
-                    break
-                some, started = left[first : first + most], time.time()
-                losses = train(some, scale, device, options.data, advance, compiled=compiled)
-                seconds = time.time() - started
-                rows += [_row(run, each, seconds / len(some)) for run, each in zip(some, losses)]
-                write_table(rows, path)
-                note_environment(options.out, label, environment(device, "slots"), seconds, len(some), add=True)
-        for table in self.tables(rows):
-            table.show()
-        if options.quick:
-            print(QUICK_NOTE)
+        steps, seeds = self.scale(options).steps, range(options.seeds or (1 if options.quick else 3))
+        return [Run(start, lr, steps, seed) for seed in seeds for start in self.starts for lr in self.lrs]
+
+    def together(self, options: Options, device: torch.device) -> int:
+        """On a GPU six, or `stack` of them."""
+        return options.stack or (6 if device.type == "cuda" else 1)
+
+    def train(
+        self, runs: Sequence[Run], options: Options, device: torch.device, tell: Callable[[float], None]
+    ) -> list[dict[str, Any]]:
+        """All of them step by step; the validation losses of each."""
+        whole, scale = text(options.data), self.scale(options)
+        parts, characters = [part.to(device) for part in whole], int(whole[0].max()) + 1
+        trainings = [Training(run, scale, parts, characters, compiled=self.compiled) for run in runs]
+        for begin in range(0, scale.steps, EVERY):
+            for each in trainings:
+                with each.slot.on_stream():
+                    each.test()
+                    each.draw()
+            for step in range(begin, min(begin + EVERY, scale.steps)):
+                for each in trainings:
+                    each.slot.step(each.rate(step))
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            tell(len(runs) * EVERY / scale.steps)
+        found = []
+        for each in trainings:
+            each.test()
+            losses = [float(loss) for loss in each.losses]
+            best, curve = min(filter(math.isfinite, losses), default=math.inf), (f"{loss:.4f}" for loss in losses)
+            found.append({"best": round(best, 4), "curve": " ".join(curve)})
+        return found
 
     def evidence(self, results: Results) -> Any:
-        """The rows, if only none."""
-        return results.table(self.name)
+        """The lines on record, if only none."""
+        return super().evidence(results) or {}
 
-    def tables(self, evidence: Any) -> list[Table]:
+    def tables(self, evidence: Mapping[Run, Mapping[str, Any]]) -> list[Table]:
         """The best losses, and those at the beginning."""
-        found: dict[tuple[str, float, int], list[Mapping[str, Any]]] = {}
-        for row in evidence:
-            found.setdefault(_run(row)[:3], []).append(row)
-        rows = []
-        for (start, lr, steps), here in found.items():
-            best, author = _best(here), _best(found.get((AUTHOR, LR, steps), []))
-            curves = [[float(loss) for loss in str(row["curve"]).split()] for row in here]
+        best, rows = _best(evidence), []
+        for (start, lr, steps), losses in best.items():
+            curves = [[float(x) for x in row["curve"].split()] for run, row in evidence.items()
+                      if run[:3] == (start, lr, steps)]  # fmt: skip
             early = " / ".join(f"{mean(curve[at] for curve in curves):.2f}" for at in (1, 2, 3) if len(curves[0]) > at)
-            told, gap = f"{mean(best):.4f}" + (f" ± {stdev(best):.4f}" if len(best) > 1 else ""), ""
-            if start != AUTHOR and min(len(best), len(author)) > 1:
-                low, high = interval(np.array(best), np.array(author))
-                gap = f"{mean(best) - mean(author):+.4f} [{low:+.4f}, {high:+.4f}]"
-            rows.append([start, f"{lr:g}", f"{steps:,}", str(len(best)), told, gap, early])
+            author = best.get((AUTHOR, LR, steps))
+            gap = "" if start == AUTHOR or author is None else apart(losses, author, 4)
+            told = [f"{lr:g}", f"{steps:,}", str(len(losses)), spread(losses, 4)]
+            rows.append([start, *told, gap, early])
         header = ["start", "lr", "steps", "seeds", "best loss", "to the author's", "after 250 / 500 / 750 steps"]
         return [Table("", header, rows)] if rows else []
 
-    def section(self, evidence: Any) -> list[str]:
+    def section(self, evidence: Mapping[Run, Mapping[str, Any]]) -> list[str]:
         """What came out beside the public number."""
-        setting = LR, Scale().steps
-        of = {start: _best(row for row in evidence if _run(row)[:3] == (start, *setting)) for start in (AUTHOR, OURS)}
-        lead = ["Not measured yet: `stiefel-init reproduce shakespeare --data-dir FOLDER`."]
-        if all(of.values()):
+        best = _best(evidence)
+        author, ours = (best.get((start, LR, Scale().steps)) for start in (AUTHOR, OURS))
+        if author is None or ours is None:
+            lead = ["Not measured yet: `stiefel-init reproduce shakespeare --data-dir FOLDER`."]
+        else:
             lead = [
                 f"The README's best validation loss is {PUBLISHED}. From its author's initialization we find",
-                f"{mean(of[AUTHOR]):.4f}, from `initialize_(model)` {mean(of[OURS]):.4f}; less is better.",
+                f"{author.mean():.4f}, from `initialize_(model)` {ours.mean():.4f}; less is better.",
             ]
         return [*lead, "", *titled(self.tables(evidence))]
 
 
-def _run(row: Mapping[str, Any]) -> Run:
-    return Run(str(row["start"]), float(row["lr"]), int(row["steps"]), int(row["seed"]))
-
-
-def _row(run: Run, losses: Sequence[float], seconds: float) -> dict[str, Any]:
-    best = min(filter(math.isfinite, losses), default=math.inf)
-    curve = " ".join(f"{loss:.4f}" for loss in losses)
-    return {**run._asdict(), "best": f"{best:.4f}", "seconds": f"{seconds:.1f}", "curve": curve}
-
-
-def _best(rows: Iterable[Mapping[str, Any]]) -> list[float]:
-    return [float(row["best"]) for row in rows]
-
-
-def main() -> None:
-    """From the command line, with variants."""
-    parser = argparse.ArgumentParser(prog="python -m paper.studies.shakespeare", description=__doc__)
-    parser.add_argument("starts", nargs="*", default=[AUTHOR, OURS], help="author, ours, a scheme, FILE.py:FUNCTION")
-    parser.add_argument("--lrs", nargs="*", type=float, default=[LR])
-    for name, kind in {"steps": int, "seeds": int, "data": Path, "at-once": int, "minutes": float}.items():
-        parser.add_argument(f"--{name}", type=kind)
-    parser.add_argument("--out", type=Path, default=Path("stiefel-init-results"))
-    parser.add_argument("--device", default="auto")
-    for name in ("quick", "no-compile"):
-        parser.add_argument(f"--{name}", action="store_true")
-    w = parser.parse_args()
-    options = Options(w.out, w.seeds, w.quick, w.device, w.data, w.at_once, minutes=w.minutes)
-    try:
-        Shakespeare().run(options, starts=w.starts, lrs=w.lrs, steps=w.steps, compiled=not w.no_compile)
-    except StiefelError as error:
-        sys.exit(str(error))
+def _best(evidence: Mapping[Run, Mapping[str, Any]]) -> dict[tuple[str, float, int], np.ndarray]:
+    """The best losses by start, rate and steps."""
+    found: dict[tuple[str, float, int], list[float]] = {}
+    for run, row in evidence.items():
+        found.setdefault(run[:3], []).append(row["best"])
+    return {key: np.array(losses) for key, losses in found.items()}
 
 
 if __name__ == "__main__":
-    main()
+    command(Shakespeare, "paper.studies.shakespeare", __doc__, {
+        "starts": {"nargs": "*", "default": [AUTHOR, OURS], "help": "author, ours, a scheme, FILE.py:FUNCTION"},
+        "--lrs": {"nargs": "*", "type": float, "default": [LR]}, "--steps": {"type": int},
+        "--no-compile": {"dest": "compiled", "action": "store_false"},
+    })  # fmt: skip

@@ -6,29 +6,27 @@ one rate. Runs are in the order of their importance, and a run of the study may 
 
 from __future__ import annotations
 
-import csv
 import math
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from stiefel_init.lab.files import prepare
-from stiefel_init.lab.progress import progress
+from stiefel_init.lab.report import plots
 from stiefel_init.lab.report.tables import Table
-from stiefel_init.lab.train.record import environment
-from stiefel_init.lab.train.runner import pick_device
 from stiefel_init.lab.train.stack import factor
 from stiefel_init.torch import initialize_, param_groups
 
-from ..experiment import QUICK_NOTE, Experiment, Options, titled
+from ..experiment import Options, titled
+from ..loop import OfRuns
 from ..networks import GPT, PlainCNN, mlp
 from ..problems import Problem, Text, images
-from ..results import Results, note_environment, write_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NUMBER = 1e-3
 """The one number; the multiples of it make a valley."""
@@ -37,6 +35,9 @@ LONG, SHORT, QUICK = 3510, 234, 20
 TIMES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 WIDE_TIMES = (1 / 16, 0.125, *TIMES, 16.0)
 CHANCE = {"mlp": 10.0, "cnn": 10.0, "gpt": math.log(256)}
+NAMES = {"mlp": "MLP on MNIST", "cnn": "plain CNN on MNIST", "gpt": "transformer on text"}
+DIGITS = {"mlp": 1, "cnn": 1, "gpt": 2}
+WAYS = {"groups": "`param_groups`", "one rate": "one rate for all layers"}
 
 
 class Run(NamedTuple):
@@ -52,6 +53,9 @@ class Run(NamedTuple):
     """The rate over `NUMBER`."""
     steps: int
     seed: int = 0
+
+
+Evidence = Mapping[Run, Mapping[str, Any]]
 
 
 def runs(*, quick: bool = False, seeds: int = 10) -> list[Run]:
@@ -74,12 +78,13 @@ def runs(*, quick: bool = False, seeds: int = 10) -> list[Run]:
     first += [run for blocks, width in ((2, 64), (8, 64), (2, 128), (2, 32)) for run in valley("gpt", blocks, width)]
     first += [run for depth, width in ((7, 16), (19, 16), (49, 16), (7, 32)) for run in valley("cnn", depth, width)]
     later = untuned((1000, 10, 100, 300), range(seeds))
-    for way in ("groups", "one rate"):
-        later += [run for depth in (3, *depths, 1000) for run in valley("mlp", depth, 64, way, WIDE_TIMES)]
-        later += [run for width in (32, 512, 2048) for run in valley("mlp", 10, width, way, WIDE_TIMES)]
-        later += [run for blocks in (2, 8, 24) for run in valley("gpt", blocks, 64, way, WIDE_TIMES)]
-        later += [run for width in (128, 256, 512) for run in valley("gpt", 2, width, way, WIDE_TIMES)]
-        later += [run for depth in (7, 19, 49, 100) for run in valley("cnn", depth, 32, way, WIDE_TIMES)]
+    for way in WAYS:
+        for network, sizes in {
+            "mlp": [*((depth, 64) for depth in (3, *depths, 1000)), (10, 32), (10, 512), (10, 2048)],
+            "gpt": [(2, 64), (8, 64), (24, 64), (2, 128), (2, 256), (2, 512)],
+            "cnn": [(7, 32), (19, 32), (49, 32), (100, 32)],
+        }.items():
+            later += [run for depth, width in sizes for run in valley(network, depth, width, way, WIDE_TIMES)]
     return list(dict.fromkeys(first + later))
 
 
@@ -93,11 +98,19 @@ def _problem(network: str, device: torch.device, directory: Path | None, quick: 
 def _model(run: Run, inputs: int) -> nn.Module:
     if run.network == "gpt":
         return GPT(run.width, run.depth, 64)
-    return (
-        PlainCNN(run.depth, run.width)
-        if run.network == "cnn"
-        else nn.Sequential(nn.Flatten(), *mlp(inputs, 10, run.depth + 1, run.width))
-    )
+    if run.network == "cnn":
+        return PlainCNN(run.depth, run.width)
+    return nn.Sequential(nn.Flatten(), *mlp(inputs, 10, run.depth + 1, run.width))
+
+
+def _batches(run: Run, size: int) -> Iterator[Tensor]:
+    """Places of a text by chance; of images each once in an epoch."""
+    generator, batch = torch.Generator().manual_seed(run.seed), min(16 if run.network == "gpt" else 256, size)
+    while True:
+        if run.network == "gpt":
+            yield torch.randint(size, (batch,), generator=generator)
+        else:
+            yield from reversed(torch.randperm(size, generator=generator).split(batch)[: size // batch])
 
 
 def train(run: Run, problem: Problem, device: torch.device) -> tuple[float, float]:
@@ -108,22 +121,11 @@ def train(run: Run, problem: Problem, device: torch.device) -> tuple[float, floa
     initialize_(model, seed=run.seed)
     model.to(device)
     rate = NUMBER * run.times
-    adam = torch.optim.Adam(
-        param_groups(model, rate, inputs=example) if run.way == "groups" else model.parameters(), lr=rate, fused=True
-    )
+    groups: Any = param_groups(model, rate, inputs=example) if run.way == "groups" else model.parameters()
+    adam = torch.optim.Adam(groups, lr=rate, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: factor("cosine", step, run.steps))
-    generator, batch = torch.Generator().manual_seed(run.seed), 16 if run.network == "gpt" else 256
-    batch = min(batch, problem.size)
-    losses: list[torch.Tensor] = []
-    order: list[torch.Tensor] = []
-    for _ in range(run.steps):
-        if run.network == "gpt":
-            rows = torch.randint(problem.size, (batch,), generator=generator)
-        else:
-            order = order or list(
-                torch.randperm(problem.size, generator=generator).split(batch)[: problem.size // batch]
-            )
-            rows = order.pop()
+    losses: list[Tensor] = []
+    for _, rows in zip(range(run.steps), _batches(run, problem.size)):
         inputs, targets = problem.batch(rows.to(device))
         loss = problem.loss(model(inputs), targets)
         adam.zero_grad()
@@ -136,99 +138,68 @@ def train(run: Run, problem: Problem, device: torch.device) -> tuple[float, floa
     return (score, last) if math.isfinite(last) else (CHANCE[run.network], math.log(10))
 
 
-class Transfer(Experiment):
+class Transfer(OfRuns):
     """Valleys of learning rates over depth and width, and networks at the number itself."""
 
     name = "transfer"
     title = "Measured"
     page = "learning-rate"
     files = ("transfer",)
+    kind = Run
 
-    def run(self, options: Options) -> None:
-        """Train what is left, and note each run as it ends; after `minutes` none is begun."""
-        device, label = pick_device(options.device), self.label(options.quick)
-        path, begun = prepare(options.out) / f"{label}.csv", time.time()
-        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.exists() else []
-        done, fresh = _read(rows), 0
-        wanted = runs(quick=options.quick, seeds=options.seeds or 10)
-        left = [run for run in wanted if run not in done]
-        with progress(len(left), label) as advance:
-            for run in left:
-                if options.minutes is not None and time.time() - begun > 60 * options.minutes:
-                    print(f"Stopped after {options.minutes:g} minutes; finished networks are kept, rerun to resume.")
-                    break
-                started = time.time()
-                score, loss = train(run, _problem(run.network, device, options.data, options.quick), device)
-                seconds = round(time.time() - started, 1)
-                rows.append({**run._asdict(), "score": f"{score:.4g}", "loss": f"{loss:.4g}", "seconds": seconds})
-                write_table(rows, path)
-                advance(1, f"{run.network} {run.depth} × {run.width}")
-                fresh += 1
-        if fresh:
-            note_environment(
-                options.out, label, environment(device, "loop"), time.time() - begun, fresh, add=fresh < len(rows)
-            )
-        evidence = _read(rows)
-        for table in self.tables(evidence):
-            table.show()
-        self.write_pictures(evidence, options)
-        if options.quick:
-            print(QUICK_NOTE)
+    def wanted(self, options: Options) -> list[Run]:
+        """All of the study."""
+        return runs(quick=options.quick, seeds=options.seeds or 10)
 
-    def evidence(self, results: Results) -> Any:
-        """Score and loss of each run on record."""
-        return _read(results.table(self.name)) or None
+    def train(
+        self, runs: Sequence[Run], options: Options, device: torch.device, tell: Callable[..., None]
+    ) -> list[dict[str, Any]]:
+        """One after another."""
+        found = []
+        for run in runs:
+            values = train(run, _problem(run.network, device, options.data, options.quick), device)
+            found.append({name: float(f"{value:.4g}") for name, value in zip(("score", "loss"), values)})
+            tell(1, f"{run.network} {run.depth} × {run.width}")
+        return found
 
-    def tables(self, evidence: Any) -> list[Table]:
+    def tables(self, evidence: Evidence) -> list[Table]:
         """At the number itself; then the valleys."""
         long: dict[int, list[float]] = {}
-        for run, (score, _) in sorted(evidence.items()):
+        for run, row in sorted(evidence.items()):
             if run.steps == LONG:
-                long.setdefault(run.depth, []).append(score)
-        valleys = _valleys(evidence)
-        found = [
-            Table(
-                "MNIST, 15 epochs, nothing tuned",
-                ["layers", "seeds", "mean accuracy (%)", "lowest"],
-                [[f"{d:,}", str(len(s)), f"{sum(s) / len(s):.2f}", f"{min(s):.2f}"] for d, s in sorted(long.items())],
-            )
-        ]
-        for way in ("groups", "one rate"):
-            chosen = {key: of for key, of in valleys.items() if key[3] == way and len(of) > 2}
+                long.setdefault(run.depth, []).append(row["score"])
+        rows = [[f"{d:,}", str(len(s)), f"{sum(s) / len(s):.2f}", f"{min(s):.2f}"] for d, s in sorted(long.items())]
+        header = ["layers", "seeds", "mean accuracy (%)", "lowest"]
+        found = [Table("MNIST, 15 epochs, nothing tuned", header, rows)]
+        for way, called in WAYS.items():
+            chosen = {key: of for key, of in _valleys(evidence).items() if key[3] == way and len(of) > 2}
             times = sorted({each for of in chosen.values() for each in of})
-            rows = [
-                [
-                    f"{NAMES[key[0]]}, {key[1]} × {key[2]}",
-                    *(f"{of[t][0]:.{DIGITS[key[0]]}f}" if t in of else "" for t in times),
-                    _times(_best(of)),
-                ]
-                for key, of in sorted(chosen.items())
-            ]
-            named = "`param_groups`" if way == "groups" else "one rate for all layers"
-            title = f"accuracy (%), or loss in nats, with {named}"
+            rows = []
+            for (network, depth, width, _), of in sorted(chosen.items()):
+                scores = (f"{of[t]['score']:.{DIGITS[network]}f}" if t in of else "" for t in times)
+                rows.append([f"{NAMES[network]}, {depth} × {width}", *scores, _times(_best(of))])
             header = ["network, depth × width", *(f"× {_times(t)}" for t in times), "least loss at ×"]
-            found.append(Table(title, header, rows))
+            found.append(Table(f"accuracy (%), or loss in nats, with {called}", header, rows))
         return [table for table in found if table.rows]
 
-    def pictures(self, evidence: Any) -> dict[str, Any]:
+    def pictures(self, evidence: Evidence) -> dict[str, Figure]:
         """The loss over the multiple of the number: over depths, and over widths."""
-        from stiefel_init.lab.report import plots
-
         drawn, axes = plots.figure(3, size=(3.4, 3.0), label="Training loss over multiples of the one number")
         panels = (
-            ("one rate for all, width 64", lambda run: run.way == "one rate" and run.width == 64, "depth"),
-            ("param_groups, width 64", lambda run: run.way == "groups" and run.width == 64, "depth"),
-            ("param_groups, depth 10", lambda run: run.way == "groups" and run.depth == 10, "width"),
+            ("one rate for all, width 64", "one rate", "depth", "width", 64),
+            ("param_groups, width 64", "groups", "depth", "width", 64),
+            ("param_groups, depth 10", "groups", "width", "depth", 10),
         )
-        for axis, (title, belongs, by) in zip(axes[0], panels):
-            lines: dict[int, list[tuple[float, float]]] = {}
-            for run, (_, loss) in sorted(evidence.items()):
-                if run.network == "mlp" and run.steps != LONG and belongs(run):
-                    lines.setdefault(getattr(run, by), []).append((run.times, loss))
+        for axis, (title, way, by, other, fixed) in zip(axes[0], panels):
+            lines = {
+                getattr(Run(*key, 1.0, SHORT), by): {times: row["loss"] for times, row in of.items()}
+                for key, of in _valleys(evidence).items()
+                if (key[0], key[3]) == ("mlp", way) and getattr(Run(*key, 1.0, SHORT), other) == fixed
+            }
             for at, (value, points) in enumerate(sorted(lines.items())):
-                axis.plot(*zip(*sorted(points)), "o-", color=f"C{at}", markersize=3, label=f"{by} {value}")
+                axis.plot(*zip(*sorted(points.items())), "o-", color=f"C{at}", markersize=3, label=f"{by} {value}")
             axis.set(title=title, xlabel="multiple of 0.001", ylabel="training loss", xscale="log", yscale="log")
-            shown = sorted({times for points in lines.values() for times, _ in points})
+            shown = sorted({times for points in lines.values() for times in points})
             axis.set_xticks(shown, [_times(times) for times in shown])
             axis.minorticks_off()
             axis.set_ylim(0.09, 0.5)
@@ -237,7 +208,7 @@ class Transfer(Experiment):
                 axis.legend(fontsize=7)
         return {self.name: drawn}
 
-    def section(self, evidence: Any) -> list[str]:
+    def section(self, evidence: Evidence) -> list[str]:
         """What is measured, and what is not yet."""
         wanted = runs()
         have = sum(run in evidence for run in wanted)
@@ -251,50 +222,37 @@ class Transfer(Experiment):
             "[Where they were made](results.md#what-was-run).", "",
             "## Over depths and widths", "",
             f"Multiples of the number, {SHORT} steps, one seed. Plain perceptrons:", "",
-            *(f"- {_range(evidence, way)}" for way in ("groups", "one rate")), "",
+            *(f"- {_range(evidence, way)}" for way in WAYS), "",
             *self.shown(evidence), *titled(valleys),
         ]  # fmt: skip
 
 
-def _range(evidence: Any, way: str) -> str:
+Valley = dict[float, Mapping[str, Any]]
+
+
+def _range(evidence: Evidence, way: str) -> str:
     """How far the best multiple moves, and the loss at the number itself, over the depths of width 64."""
     chosen = [of for key, of in _valleys(evidence).items() if (key[0], key[2], key[3]) == ("mlp", 64, way)]
-    best, at_number = [_best(of) for of in chosen], [of[1.0][1] for of in chosen if 1.0 in of]
-    called = "`param_groups`" if way == "groups" else "one rate for all layers"
+    best, at_number = [_best(of) for of in chosen], [of[1.0]["loss"] for of in chosen if 1.0 in of]
     return (
-        f"{called}: the best multiple is from {_times(min(best))} to {_times(max(best))} over {len(chosen)} depths of "
-        f"64 units; at the number itself the training loss is from {min(at_number):.3f} to {max(at_number):.3f}."
+        f"{WAYS[way]}: the best multiple is from {_times(min(best))} to {_times(max(best))} over {len(chosen)} depths "
+        f"of 64 units; at the number itself the training loss is from {min(at_number):.3f} to {max(at_number):.3f}."
     )
 
 
-NAMES = {"mlp": "MLP on MNIST", "cnn": "plain CNN on MNIST", "gpt": "transformer on text"}
-DIGITS = {"mlp": 1, "cnn": 1, "gpt": 2}
-
-
-def _valleys(evidence: Any) -> dict[tuple[str, int, int, str], dict[float, tuple[float, float]]]:
+def _valleys(evidence: Evidence) -> dict[tuple[str, int, int, str], Valley]:
     """Over the multiples of the number, by network, depth, width and way."""
-    found: dict[tuple[str, int, int, str], dict[float, tuple[float, float]]] = {}
-    for run, values in sorted(evidence.items()):
+    found: dict[tuple[str, int, int, str], Valley] = {}
+    for run, row in sorted(evidence.items(), key=lambda each: each[0]):
         if run.steps != LONG:
-            found.setdefault(run[:4], {})[run.times] = values
+            found.setdefault(run[:4], {})[run.times] = row
     return found
 
 
-def _best(valley: dict[float, tuple[float, float]]) -> float:
+def _best(valley: Valley) -> float:
     """The multiple with the least loss while training, which has less noise than a test score."""
-    return min(valley, key=lambda times: valley[times][1])
+    return min(valley, key=lambda times: valley[times]["loss"])
 
 
 def _times(value: float) -> str:
     return {0.0625: "1/16", 0.125: "⅛", 0.25: "¼", 0.5: "½"}.get(value, f"{value:g}")
-
-
-def _read(rows: Iterable[Any]) -> dict[Run, tuple[float, float]]:
-    """Score and loss by run."""
-    return {
-        Run(
-            str(row["network"]), int(row["depth"]), int(row["width"]), str(row["way"]), float(row["times"]),
-            int(row["steps"]), int(row["seed"]),
-        ): (float(row["score"]), float(row["loss"]))
-        for row in rows
-    }  # fmt: skip

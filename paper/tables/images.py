@@ -16,7 +16,7 @@ from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 from stiefel_init.theory import ACTIVATIONS
 
-from ..experiment import Claim, Trained
+from ..experiment import Claim, Trained, held
 from .compare import COLLAPSED_WITHIN
 from .protocol import DEPTHS, EPOCHS, IMAGES, SCHEMES, SHOTS, drawn, rate
 from .table import PaperTable, best_in_every_row
@@ -57,8 +57,7 @@ class Table1(PaperTable):
         claim, ended = "No collapse up to depth 100 (table 1)", len(above["stiefel"])
         others = ", ".join(f"{scheme} {lost[scheme]}" for scheme in SCHEMES[1:])
         text = f"{lost['stiefel']} of {ended} stiefel networks end at chance; of {ended} each: {others}."
-        collapse = Claim(claim, "does not hold" if lost["stiefel"] else "holds", text)
-        collapse = collapse if ended else Claim(claim, "not tested", "No records.")
+        collapse = Claim(claim, held(not lost["stiefel"]), text) if ended else Claim(claim)
         return [Claim("The best initialization at every depth from 40 on (table 1)", *best), collapse]
 
 
@@ -100,7 +99,7 @@ class Table2(PaperTable):
                 losses[f"{dataset}, {activation}"] = a.mean() - b.mean()
                 seeds |= {len(a), len(b)}
         if not losses:
-            return [Claim(claim, "not tested", "No records.")]
+            return [Claim(claim)]
         worst = max(losses, key=lambda name: losses[name])
         total = len(IMAGES) * len(ACTIVATIONS)
         within = sum(loss < 1 for loss in losses.values())
@@ -108,8 +107,7 @@ class Table2(PaperTable):
             f"{within} of the {len(losses)} rows run (of {total}) lose less than a point; the largest loss: {worst}, "
         )
         text += f"{losses[worst]:+.2f}. Means of {' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds."
-        complete = within == len(losses) == total
-        return [Claim(claim, "holds" if complete else "holds in part" if within else "does not hold", text)]
+        return [Claim(claim, held(within == len(losses) == total, within > 0), text)]
 
 
 class Table3(PaperTable):
@@ -158,23 +156,28 @@ class Figure3(Trained):
         return [f"## {self.title}", "", *self.shown(evidence)]
 
 
+def banded(axis: Any, records: Sequence[Record], alpha: float, **look: Any) -> list[float]:
+    """Mean scores against depth with a band of one standard deviation, as far as there are such scores; the means."""
+    scores: dict[int, list[float]] = {}
+    for record in sorted(records, key=lambda record: record.cell.depth):
+        scores.setdefault(record.cell.depth, []).append(record.score)
+    if not scores:
+        return []
+    depths, (mean, std) = list(scores), (np.array([of(s) for s in scores.values()]) for of in (np.mean, np.std))
+    axis.plot(depths, mean, marker="o", markersize=3, **look)
+    low, high = np.maximum(mean - std, 0), np.minimum(mean + std, 100)
+    axis.fill_between(depths, low, high, color=look["color"], alpha=alpha, linewidth=0)
+    return mean.tolist()
+
+
 def over_depth(records: Sequence[Record], ylabel: str = "test accuracy (%)") -> Figure:
-    """Score against depth with bands of one standard deviation: one panel for each data set."""
+    """Score against depth: one panel for each data set."""
     datasets = list(dict.fromkeys(record.cell.dataset for record in records))
     drawn, axes = plots.figure(len(datasets), size=(5.0, 3.6), label=f"{ylabel} over depth")
     for axis, dataset in zip(axes[0], datasets):
         for scheme in dict.fromkeys(record.cell.scheme for record in records):
             chosen = [r for r in records if (r.cell.dataset, r.cell.scheme) == (dataset, scheme)]
-            depths = sorted({record.cell.depth for record in chosen})
-            if not depths:
-                continue
-            scores = [np.array([record.score for record in chosen if record.cell.depth == d]) for d in depths]
-            mean, std = np.array([s.mean() for s in scores]), np.array([s.std() for s in scores])
-            axis.plot(
-                depths, mean, color=plots.colour(scheme), label=str(scheme), linewidth=1.8, marker="o", markersize=3
-            )
-            low, high = np.maximum(mean - std, 0), np.minimum(mean + std, 100)
-            axis.fill_between(depths, low, high, color=plots.colour(scheme), alpha=0.15, linewidth=0)
+            banded(axis, chosen, 0.15, color=plots.colour(scheme), label=str(scheme), linewidth=1.8)
         axis.set(title=dataset, xlabel="depth", ylim=(0, None))
     axes[0, 0].set_ylabel(ylabel)
     plots.legend(drawn, axes[0, -1])

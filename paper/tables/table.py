@@ -13,7 +13,7 @@ from stiefel_init.lab.report.tables import Table, summary
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 
-from ..experiment import Options, Trained, Verdict, registered
+from ..experiment import QUICK_NOTE, Options, Trained, Verdict, held, registered
 from ..results import Results
 from ..verdicts import greater_p
 from .compare import Comparison, comparison_table
@@ -80,12 +80,12 @@ class PaperTable(Trained):
     def show(self, records: list[Record], options: Options) -> None:
         """Print the comparison; for a quick run, only the scores."""
         if not options.quick:
-            self.comparison(records).show()
-            self.write_pictures(records, options)
+            self.present(records, options)
             return
         for dataset in dict.fromkeys(record.cell.dataset for record in records):
             chosen = [record for record in records if record.cell.dataset == dataset]
             summary(chosen, title=f"{self.label(True)}, {dataset}").show()
+        print(QUICK_NOTE)
 
     def tables(self, evidence: Sequence[Record]) -> list[Table]:
         """Every published number beside ours."""
@@ -153,4 +153,4 @@ def best_in_every_row(settings: Iterable[tuple[str, Mapping[str, np.ndarray]]]) 
     lost = (f"{n}: {o} {b.mean():.2f}, stiefel {a.mean():.2f}" for n, o, a, b in rows if a.mean() <= b.mean())
     if len(best) < len(rows):
         text += f" Not best: {'; '.join(lost)}."
-    return ("holds" if len(best) == len(rows) else "holds in part" if best else "does not hold"), text
+    return held(len(best) == len(rows), bool(best)), text

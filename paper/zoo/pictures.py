@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import problems
+from ..networks import Net, chain, sized
 from .entry import ACCURACY, DECIBELS, Batch, Entry, Task, accuracy, adam, cross_entropy, decibels, sgd, squared
 
 
@@ -152,61 +154,54 @@ def separable(big: bool) -> nn.Sequential:
     return nn.Sequential(*layers, Mean(), nn.Linear(n, 10))
 
 
-class Double(nn.Sequential):
+def double(n: int, m: int) -> nn.Sequential:
     """Two convolutions with batch normalization, the unit of a U-Net."""
-
-    def __init__(self, n: int, m: int) -> None:
-        super().__init__(conv(n, m), nn.BatchNorm2d(m), nn.ReLU(), conv(m, m), nn.BatchNorm2d(m), nn.ReLU())
+    return nn.Sequential(conv(n, m), nn.BatchNorm2d(m), nn.ReLU(), conv(m, m), nn.BatchNorm2d(m), nn.ReLU())
 
 
-class UNet(nn.Module):
+def unet(n: int) -> Net:
     """Down twice and up again, with what was seen on the way down."""
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        n, m, k = width, 2 * width, 4 * width
-        self.first, self.second, self.third = Double(1, n), Double(n, m), Double(m, k)
-        self.up2, self.join2 = nn.ConvTranspose2d(k, m, 2, 2), Double(2 * m, m)
-        self.up1, self.join1 = nn.ConvTranspose2d(m, n, 2, 2), Double(2 * n, n)
-        self.out = nn.Conv2d(n, 1, 1)
+    def rule(net: Any, x: Tensor) -> Tensor:
+        fine = net.first(x)
+        half = net.second(F.max_pool2d(fine, 2))
+        up = net.join2(torch.cat([net.up2(net.third(F.max_pool2d(half, 2))), half], 1))
+        return net.out(net.join1(torch.cat([net.up1(up), fine], 1)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        fine = self.first(x)
-        half = self.second(F.max_pool2d(fine, 2))
-        up = self.join2(torch.cat([self.up2(self.third(F.max_pool2d(half, 2))), half], 1))
-        return self.out(self.join1(torch.cat([self.up1(up), fine], 1)))
+    m, k = 2 * n, 4 * n
+    return Net(
+        rule, first=double(1, n), second=double(n, m), third=double(m, k),
+        up2=nn.ConvTranspose2d(k, m, 2, 2), join2=double(2 * m, m),
+        up1=nn.ConvTranspose2d(m, n, 2, 2), join1=double(2 * n, n), out=nn.Conv2d(n, 1, 1),
+    )  # fmt: skip
 
 
-class Excited(nn.Module):
+def weighed(n: int) -> Net:
     """A normalized residual block whose channels are weighed by a small network of their means."""
 
-    def __init__(self, n: int) -> None:
-        super().__init__()
-        self.conv1, self.norm1, self.conv2, self.norm2 = conv(n, n), nn.BatchNorm2d(n), conv(n, n), nn.BatchNorm2d(n)
-        self.weigh = nn.Sequential(Mean(), nn.Linear(n, n // 4), nn.ReLU(), nn.Linear(n // 4, n), nn.Sigmoid())
+    def rule(net: Any, x: Tensor) -> Tensor:
+        y = net.norm2(net.conv2(F.silu(net.norm1(net.conv1(x)))))
+        return F.silu(x + y * net.weigh(y)[:, :, None, None])
 
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.norm2(self.conv2(F.silu(self.norm1(self.conv1(x)))))
-        return F.silu(x + y * self.weigh(y)[:, :, None, None])
+    return Net(
+        rule, conv1=conv(n, n), norm1=nn.BatchNorm2d(n), conv2=conv(n, n), norm2=nn.BatchNorm2d(n),
+        weigh=nn.Sequential(Mean(), *chain([n, n // 4, n]), nn.Sigmoid()),
+    )  # fmt: skip
 
 
 def excited(big: bool) -> nn.Sequential:
     """Blocks that weigh their channels, in two stages."""
     n = 32 if big else 16
-    return nn.Sequential(conv(colours(big), n, bias=True), nn.SiLU(), nn.MaxPool2d(2), Excited(n), Excited(n),
-                         conv(n, 2 * n, 3, 2, bias=True), Excited(2 * n), Excited(2 * n), Mean(),
+    return nn.Sequential(conv(colours(big), n, bias=True), nn.SiLU(), nn.MaxPool2d(2), weighed(n), weighed(n),
+                         conv(n, 2 * n, 3, 2, bias=True), weighed(2 * n), weighed(2 * n), Mean(),
                          nn.Linear(2 * n, 10))  # fmt: skip
 
 
-class Growing(nn.Module):
+def growing(n: int, more: int) -> Net:
     """Batch norm, ReLU and a convolution whose result is put beside its input."""
-
-    def __init__(self, n: int, more: int) -> None:
-        super().__init__()
-        self.norm, self.conv = nn.BatchNorm2d(n), conv(n, more)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([x, self.conv(F.relu(self.norm(x)))], 1)
+    return Net(
+        lambda net, x: torch.cat([x, net.conv(F.relu(net.norm(x)))], 1), norm=nn.BatchNorm2d(n), conv=conv(n, more)
+    )  # fmt: skip
 
 
 def dense(big: bool) -> nn.Sequential:
@@ -214,7 +209,7 @@ def dense(big: bool) -> nn.Sequential:
     more, count = (16, 6) if big else (6, 3)
     n, layers = 2 * more, [conv(colours(big), 2 * more, 3, 2)]
     for stage in range(2):
-        layers += [Growing(n + k * more, more) for k in range(count)]  # type: ignore[misc]
+        layers += [growing(n + k * more, more) for k in range(count)]  # type: ignore[misc]
         n += count * more
         layers += [nn.BatchNorm2d(n), nn.ReLU()]  # type: ignore[list-item]
         if not stage:
@@ -223,44 +218,39 @@ def dense(big: bool) -> nn.Sequential:
     return nn.Sequential(*layers, Mean(), nn.Linear(n, 10))
 
 
-class MixedBlock(nn.Module):
+def mixed_block(tokens: int, width: int) -> Net:
     """A network over the places, then one over the channels, each behind a layer norm and with a shortcut."""
 
-    def __init__(self, tokens: int, width: int) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.places = nn.Sequential(nn.Linear(tokens, width // 2), nn.GELU(), nn.Linear(width // 2, tokens))
-        self.channels = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+    def rule(net: Any, x: Tensor) -> Tensor:
+        x = x + net.places(net.norm1(x).mT).mT
+        return x + net.channels(net.norm2(x))
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.places(self.norm1(x).mT).mT
-        return x + self.channels(self.norm2(x))
+    return Net(
+        rule, norm1=nn.LayerNorm(width), norm2=nn.LayerNorm(width),
+        places=chain([tokens, width // 2, tokens], nn.GELU), channels=chain([width, 4 * width, width], nn.GELU),
+    )  # fmt: skip
 
 
-class Mixed(nn.Module):
+def mixed(channels: int, width: int, blocks: int) -> Net:
     """Patches of an image, and networks over places and channels in turn."""
-
-    def __init__(self, channels: int, width: int, blocks: int) -> None:
-        super().__init__()
-        self.patches = nn.Conv2d(channels, width, 4, 4)
-        self.blocks = nn.Sequential(*(MixedBlock(49, width) for _ in range(blocks)))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.norm(self.blocks(self.patches(x).flatten(2).mT)).mean(1))
+    return Net(
+        lambda net, x: net.head(net.norm(net.blocks(net.patches(x).flatten(2).mT)).mean(1)),
+        patches=nn.Conv2d(channels, width, 4, 4),
+        blocks=nn.Sequential(*(mixed_block(49, width) for _ in range(blocks))),
+        norm=nn.LayerNorm(width), head=nn.Linear(width, 10),
+    )  # fmt: skip
 
 
-def hf(kind: str, **words: Any) -> Any:
+def hf(kind: str, **words: Any) -> Callable[[bool], nn.Module]:
     """A model of transformers with random weights, from its configuration."""
 
-    def make(big: bool) -> nn.Module:
+    def make(**words: Any) -> nn.Module:
         import transformers
 
-        sized = {name: value[big] if isinstance(value, tuple) else value for name, value in words.items()}
-        config = getattr(transformers, re.split("For[A-Z]|LMHead", kind)[0] + "Config")(**sized)
+        config = getattr(transformers, re.split("For[A-Z]|LMHead", kind)[0] + "Config")(**words)
         return getattr(transformers, kind)(config)
 
-    return make
+    return sized(make, **words)
 
 
 def seen(kind: str, rates: tuple[float, ...], steps: int = 120, **words: Any) -> Entry:
@@ -295,7 +285,7 @@ ENTRIES = [
     Entry("ResNet, group norm", "residual CNN", lambda big: resnet(big, lambda m: nn.GroupNorm(8, m)), CLASSES,
           (120, 1_200), (32, 128), SGD, sgd()),
     Entry("depth-wise CNN", "mobile CNN", separable, CLASSES, (150, 1_200), (32, 128), SGD, sgd(4e-5)),
-    Entry("U-Net", "U-Net", lambda big: UNet(32 if big else 6), Task(noisy, DECIBELS, squared, decibels), (100, 800),
+    Entry("U-Net", "U-Net", sized(unet, (6, 32)), Task(noisy, DECIBELS, squared, decibels), (100, 800),
           (16, 64), RATES),
     seen("ViTForImageClassification", RATES, **SMALL),
     seen("SwinForImageClassification", RATES, 70, image_size=28, patch_size=2, embed_dim=(16, 96), depths=[2, 2],
@@ -317,7 +307,7 @@ ENTRIES = [
     seen("DeiTForImageClassification", RATES, **SMALL),
     Entry("squeeze and excite", "residual CNN", excited, CLASSES, (120, 1_200), (32, 128), RATES),
     Entry("densely connected", "residual CNN", dense, CLASSES, (100, 1_000), (32, 64), SGD, sgd(1e-4)),
-    Entry("MLP-Mixer", "mixer", lambda big: Mixed(colours(big), 128 if big else 32, 6 if big else 3), CLASSES,
+    Entry("MLP-Mixer", "mixer", sized(mixed, (1, 3), (32, 128), (3, 6)), CLASSES,
           (120, 1_200), (32, 128), RATES, adam(0.05), "warm cosine", gain=1.0),
     timm("mobilenetv3_small_050", "mobile CNN"), timm("resnet10t", "residual CNN"),
     timm("vit_tiny_patch16_224", "transformer", img_size=28, patch_size=4, depth=6),

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from stiefel_init.lab.data import load, split
 
-from .coordinates import mlp
+from ..networks import Net, chain, sized
+from ..problems import held_out
 from .entry import ACCURACY, ERROR, RETURN, Batch, Entry, Task, accuracy, adam, cross_entropy, log_error, squared
 
 
@@ -39,44 +40,41 @@ def ratings(big: bool, _: Path | None) -> tuple[Batch, Batch]:
     a, b, c = (taste[k][ids[:, k]] for k in range(3))
     logit = (a * b).sum(1) + 0.5 * (b * c).sum(1) + numbers[:, 0] * numbers[:, 1]
     y = (torch.rand(rows, generator=generator) < torch.sigmoid(1.5 * logit)).long()
-    return (ids[2000:], numbers[2000:], y[2000:]), (ids[:2000], numbers[:2000], y[:2000])
+    return held_out(2000, ids, numbers, y)
 
 
-class Factors(nn.Module):
+def _tables(size: int) -> nn.ModuleList:
+    return nn.ModuleList(nn.Embedding(200, size) for _ in range(3))
+
+
+def factors(width: int, size: int) -> Net:
     """Embeddings of the ids and a bottom network of the numbers interact by products; a top network decides."""
 
-    def __init__(self, width: int, size: int) -> None:
-        super().__init__()
-        self.tables = nn.ModuleList(nn.Embedding(200, size) for _ in range(3))
-        for table in self.tables:
-            nn.init.uniform_(table.weight, -math.sqrt(1 / 200), math.sqrt(1 / 200))
-        self.bottom, self.top = mlp([4, width, size]), mlp([size + 6, width, width, 2])
-
-    def forward(self, ids: Tensor, numbers: Tensor) -> Tensor:
-        dense = torch.relu(self.bottom(numbers))
-        each = torch.stack([dense, *(table(ids[:, k]) for k, table in enumerate(self.tables))], 1)
+    def rule(net: Any, ids: Tensor, numbers: Tensor) -> Tensor:
+        dense = torch.relu(net.bottom(numbers))
+        each = torch.stack([dense, *(table(ids[:, k]) for k, table in enumerate(net.tables))], 1)
         row, column = torch.triu_indices(4, 4, 1, device=ids.device)
-        products = (each @ each.mT)[:, row, column]
-        return self.top(torch.cat([dense, products], 1))
+        return net.top(torch.cat([dense, (each @ each.mT)[:, row, column]], 1))
+
+    tables = _tables(size)
+    for table in tables:
+        nn.init.uniform_(table.weight, -math.sqrt(1 / 200), math.sqrt(1 / 200))
+    return Net(rule, tables=tables, bottom=chain([4, width, size]), top=chain([size + 6, width, width, 2]))
 
 
-class TableResNet(nn.Module):
+def table_resnet(inputs: int, width: int, blocks: int) -> Net:
     """Residual blocks behind batch norms, for tables."""
 
-    def __init__(self, inputs: int, width: int, blocks: int) -> None:
-        super().__init__()
-        self.read = nn.Linear(inputs, width)
-        self.blocks = nn.ModuleList(
-            nn.Sequential(nn.BatchNorm1d(width), nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
-            for _ in range(blocks)
-        )
-        self.head = nn.Sequential(nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.read(x)
-        for block in self.blocks:
+    def rule(net: Any, x: Tensor) -> Tensor:
+        x = net.read(x)
+        for block in net.blocks:
             x = x + block(x)
-        return self.head(x)
+        return net.head(x)
+
+    read, inner = nn.Linear(inputs, width), [width, 2 * width, width]
+    middle = nn.ModuleList(nn.Sequential(nn.BatchNorm1d(width), *chain(inner)) for _ in range(blocks))
+    head = nn.Sequential(nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 2))
+    return Net(rule, read=read, blocks=middle, head=head)
 
 
 class FeatureTokens(nn.Module):
@@ -97,17 +95,15 @@ class FeatureTokens(nn.Module):
         return self.head(self.blocks(torch.cat([self.first.expand(len(x), -1, -1), tokens], 1))[:, 0])
 
 
-class WideAndDeep(nn.Module):
+def wide_and_deep(width: int, size: int) -> Net:
     """Embeddings and numbers, through ReLU layers of shrinking widths, beside a linear part."""
 
-    def __init__(self, width: int, size: int) -> None:
-        super().__init__()
-        self.tables = nn.ModuleList(nn.Embedding(200, size) for _ in range(3))
-        self.wide, self.deep = nn.Linear(4, 2), mlp([3 * size + 4, width, width // 2, width // 4, 2])
+    def rule(net: Any, ids: Tensor, numbers: Tensor) -> Tensor:
+        known = [table(ids[:, k]) for k, table in enumerate(net.tables)]
+        return net.wide(numbers) + net.deep(torch.cat([*known, numbers], 1))
 
-    def forward(self, ids: Tensor, numbers: Tensor) -> Tensor:
-        known = [table(ids[:, k]) for k, table in enumerate(self.tables)]
-        return self.wide(numbers) + self.deep(torch.cat([*known, numbers], 1))
+    deep = [3 * size + 4, width, width // 2, width // 4, 2]
+    return Net(rule, tables=_tables(size), wide=nn.Linear(4, 2), deep=chain(deep))
 
 
 def prices(big: bool, _: Path | None) -> tuple[Batch, Batch]:
@@ -117,7 +113,7 @@ def prices(big: bool, _: Path | None) -> tuple[Batch, Batch]:
     price = torch.exp(0.5 * x[:, 0] - 0.3 * x[:, 1].abs()) + (x[:, 2] * x[:, 3]).relu() + torch.sin(2 * x[:, 4])
     x = torch.cat([x[:, :4].exp(), x[:, 4:]], 1)
     x, y = (x - x.mean(0)) / x.std(0), price + 0.2 * torch.randn(rows, generator=generator)
-    return (x[1000:], y[1000:]), (x[:1000], y[:1000])
+    return held_out(1000, x, y)
 
 
 def graphs(big: bool, _: Path | None) -> tuple[Batch, Batch]:
@@ -131,73 +127,65 @@ def graphs(big: bool, _: Path | None) -> tuple[Batch, Batch]:
     upper = (torch.rand(rows, n, n, generator=generator) < chance).float().triu(1)
     edges = upper + upper.mT
     x = torch.cat([edges.sum(2, keepdim=True) / 6, torch.randn(rows, n, 7, generator=generator)], 2)
-    return (x[500:], edges[500:], kind[500:]), (x[:500], edges[:500], kind[:500])
+    return held_out(500, x, edges, kind)
 
 
-class GCN(nn.Module):
+def gcn(width: int, layers: int) -> Net:
     """Linear layers between averages over neighbours, Glorot's weights; the mean over nodes decides."""
 
-    def __init__(self, width: int, layers: int) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(width if k else 8, width, bias=False) for k in range(layers))
-        self.biases = nn.ParameterList(torch.zeros(width) for _ in range(layers))
-        self.out = nn.Linear(width, 3)
-        for layer in self.layers:
-            nn.init.xavier_uniform_(layer.weight)
-
-    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+    def rule(net: Any, x: Tensor, edges: Tensor) -> Tensor:
         edges = edges + torch.eye(edges.shape[1], device=x.device)
         root = edges.sum(2, keepdim=True).rsqrt()
-        for layer, bias in zip(self.layers, self.biases):
+        for layer, bias in zip(net.layers, net.biases):
             x = torch.relu((root * edges * root.mT) @ layer(x) + bias)
-        return self.out(x.mean(1))
+        return net.out(x.mean(1))
+
+    linear = nn.ModuleList(nn.Linear(width if k else 8, width, bias=False) for k in range(layers))
+    biases, out = nn.ParameterList(torch.zeros(width) for _ in range(layers)), nn.Linear(width, 3)
+    for layer in linear:
+        nn.init.xavier_uniform_(layer.weight)
+    return Net(rule, layers=linear, biases=biases, out=out)
 
 
-class GIN(nn.Module):
+def gin(width: int, layers: int) -> Net:
     """A small network with batch norm of the sum over neighbours; sums over nodes decide."""
 
-    def __init__(self, width: int, layers: int) -> None:
-        super().__init__()
-        self.nets = nn.ModuleList(mlp([width if k else 8, width, width]) for k in range(layers))
-        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(layers))
-        self.out = nn.Linear(width, 3)
+    def rule(net: Any, x: Tensor, edges: Tensor) -> Tensor:
+        for each, norm in zip(net.nets, net.norms):
+            x = torch.relu(norm(each(x + edges @ x).flatten(0, 1)).view(*x.shape[:2], -1))
+        return net.out(x.sum(1))
 
-    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
-        for net, norm in zip(self.nets, self.norms):
-            x = torch.relu(norm(net(x + edges @ x).flatten(0, 1)).view(*x.shape[:2], -1))
-        return self.out(x.sum(1))
+    nets = nn.ModuleList(chain([width if k else 8, width, width]) for k in range(layers))
+    norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(layers))
+    return Net(rule, nets=nets, norms=norms, out=nn.Linear(width, 3))
 
 
-class Dense(nn.Module):
+def dense(kind: str, width: int, layers: int) -> Net:
     """Dense graph layers of torch_geometric with ReLU between them; the mean over nodes decides."""
+    import torch_geometric.nn
 
-    def __init__(self, kind: str, width: int, layers: int) -> None:
-        super().__init__()
-        import torch_geometric.nn
-
-        layer = getattr(torch_geometric.nn, kind)
-        self.layers = nn.ModuleList(layer(width if k else 8, width) for k in range(layers))
-        self.out = nn.Linear(width, 3)
-
-    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
-        for layer in self.layers:
+    def rule(net: Any, x: Tensor, edges: Tensor) -> Tensor:
+        for layer in net.layers:
             x = torch.relu(layer(x, edges))
-        return self.out(x.mean(1))
+        return net.out(x.mean(1))
+
+    layer = getattr(torch_geometric.nn, kind)
+    made = nn.ModuleList(layer(width if k else 8, width) for k in range(layers))
+    return Net(rule, layers=made, out=nn.Linear(width, 3))
 
 
-class PointNet(nn.Module):
+def pointnet(width: int) -> Net:
     """Layers with batch norm on every point, the largest of each feature, and layers with batch norm."""
+    sizes = [3, width, width, 4 * width]
+    each = [part for n, m in pairwise(sizes) for part in (nn.Conv1d(n, m, 1), nn.BatchNorm1d(m), nn.ReLU())]
+    whole = nn.Sequential(nn.Linear(4 * width, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 1))
+    return Net(lambda net, x: net.whole(net.each(x.mT).amax(2)), each=nn.Sequential(*each), whole=whole)
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        sizes = [3, width, width, 4 * width]
-        self.each = nn.Sequential(*(
-            part for n, m in pairwise(sizes) for part in (nn.Conv1d(n, m, 1), nn.BatchNorm1d(m), nn.ReLU())
-        ))  # fmt: skip
-        self.whole = nn.Sequential(nn.Linear(4 * width, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 1))
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.whole(self.each(x.mT).amax(2))
+def deep_set(width: int) -> Net:
+    """A network of each point, the sum, and a network of the sum."""
+    each, whole = chain([3, width, width, width], nn.ELU), chain([width, width, width, 1], nn.ELU)
+    return Net(lambda net, x: net.whole(net.each(x).sum(1)), each=each, whole=whole)
 
 
 def sets(big: bool, _: Path | None) -> tuple[Batch, Batch]:
@@ -207,18 +195,7 @@ def sets(big: bool, _: Path | None) -> tuple[Batch, Batch]:
     x = torch.randn(rows, 10, 3, generator=generator) @ turn
     away = x - x.mean(1, keepdim=True)
     y = (away.mT @ away / 10 + 1e-3 * torch.eye(3)).logdet()
-    return (x[1000:], y[1000:]), (x[:1000], y[:1000])
-
-
-class DeepSet(nn.Module):
-    """A network of each point, the sum, and a network of the sum."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.each, self.whole = mlp([3, width, width, width], nn.ELU), mlp([width, width, width, 1], nn.ELU)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.whole(self.each(x).sum(1))
+    return held_out(1000, x, y)
 
 
 def swing(state: Tensor, force: Tensor) -> tuple[Tensor, Tensor]:
@@ -247,7 +224,8 @@ def states(big: bool, _: Path | None) -> tuple[Batch, Batch]:
     state = (2 * torch.rand(rows, 2, generator=generator) - 1) * torch.tensor([math.pi, 6.0])
     choice = torch.randint(5, (rows,), generator=generator)
     after, cost = swing(state, FORCES[choice])
-    return (state[500:], choice[500:], cost[500:], after[500:]), (state[:200], choice[:200], cost[:200], after[:200])
+    train, test = held_out(500, state, choice, cost, after)
+    return train, tuple(each[:200] for each in test)
 
 
 def q_loss(learner: Any, batch: Batch) -> Tensor:
@@ -272,35 +250,27 @@ def rolled(net: nn.Module, batch: Batch, steps: int = 60) -> Tensor:
     return total
 
 
-class Dueling(nn.Module):
+def dueling(width: int) -> Net:
     """What a state is worth, and what each action adds to that, from a common body."""
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.body = mlp([3, width, width])
-        self.value, self.gains = mlp([width, width, 1]), mlp([width, width, 5])
+    def rule(net: Any, x: Tensor) -> Tensor:
+        y = torch.relu(net.body(x))
+        gains = net.gains(y)
+        return net.value(y) + gains - gains.mean(1, keepdim=True)
 
-    def forward(self, x: Tensor) -> Tensor:
-        y = torch.relu(self.body(x))
-        gains = self.gains(y)
-        return self.value(y) + gains - gains.mean(1, keepdim=True)
+    body, value, gains = (chain(sizes) for sizes in ([3, width, width], [width, width, 1], [width, width, 5]))
+    return Net(rule, body=body, value=value, gains=gains)
 
 
-class ActorCritic(nn.Module):
+def actor_critic(width: int) -> Net:
     """Two tanh networks, orthogonal times √2, the policy's last layer of 0.01."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.actor, self.critic = mlp([3, width, width, 1], nn.Tanh), mlp([3, width, width, 1], nn.Tanh)
-        self.log_deviation = nn.Parameter(torch.full((1,), -0.5))
-        for net, last in ((self.actor, 0.01), (self.critic, 1.0)):
-            for layer in net:
-                if isinstance(layer, nn.Linear):
-                    nn.init.orthogonal_(layer.weight, last if layer is net[-1] else math.sqrt(2))
-                    nn.init.zeros_(layer.bias)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.actor(x), self.critic(x)[..., 0]
+    nets: dict[str, Any] = {name: chain([3, width, width, 1], nn.Tanh) for name in ("actor", "critic")}
+    for net, last in zip(nets.values(), (0.01, 1.0)):
+        for layer in net[::2]:
+            nn.init.orthogonal_(layer.weight, last if layer is net[-1] else math.sqrt(2))
+            nn.init.zeros_(layer.bias)
+    deviation = nn.Parameter(torch.full((1,), -0.5))
+    return Net(lambda net, x: (net.actor(x), net.critic(x)[..., 0]), **nets, log_deviation=deviation)
 
 
 def actor_loss(net: Any, batch: Batch, steps: int = 12) -> Tensor:
@@ -333,7 +303,7 @@ def known(big: bool, _: Path | None) -> tuple[Batch, Batch]:
     for k in range(40):
         now, cost = swing(now, -now[:, 1] / 8)
         total += 0.95**k * cost
-    return (seen(state[1000:]), -total[1000:]), (seen(state[:1000]), -total[:1000])
+    return held_out(1000, seen(state), -total)
 
 
 TABLE = Task(incomes, ACCURACY._replace(margin=0.3, chance=76.0), cross_entropy, accuracy)
@@ -347,34 +317,32 @@ COLUMNS = 14
 RATES = (3e-4, 1e-3, 3e-3)
 
 ENTRIES = [
-    Entry("table MLP", "table", lambda big: mlp([COLUMNS, *[256 if big else 64] * 3, 2]), TABLE, (300, 1_500),
+    Entry("table MLP", "table", lambda big: chain([COLUMNS, *[256 if big else 64] * 3, 2]), TABLE, (300, 1_500),
           (128, 512), RATES, adam(1e-4), schedule="constant"),
-    Entry("table ResNet", "table", lambda big: TableResNet(COLUMNS, 256 if big else 48, 4 if big else 3), TABLE,
-          (300, 1_500), (128, 512), RATES, adam(1e-4), schedule="constant"),
-    Entry("recommendation by factors", "recommender", lambda big: Factors(256 if big else 64, 32 if big else 16),
-          WATCHED, (500, 1_500), (256, 2048), (1e-3, 3e-3, 1e-2), schedule="constant"),
-    Entry("graph convolutions", "graph", lambda big: GCN(64 if big else 32, 3), GRAPHS, (200, 1_200), (32, 128),
-          (3e-3, 1e-2, 3e-2), adam(5e-4), "constant"),
-    Entry("graph isomorphism network", "graph", lambda big: GIN(64 if big else 32, 4), GRAPHS, (150, 1_200), (32, 128),
+    Entry("table ResNet", "table", sized(table_resnet, COLUMNS, (48, 256), (3, 4)), TABLE, (300, 1_500), (128, 512),
+          RATES, adam(1e-4), schedule="constant"),
+    Entry("recommendation by factors", "recommender", sized(factors, (64, 256), (16, 32)), WATCHED, (500, 1_500),
+          (256, 2048), (1e-3, 3e-3, 1e-2), schedule="constant"),
+    Entry("graph convolutions", "graph", sized(gcn, (32, 64), 3), GRAPHS, (200, 1_200), (32, 128), (3e-3, 1e-2, 3e-2),
+          adam(5e-4), "constant"),
+    Entry("graph isomorphism network", "graph", sized(gin, (32, 64), 4), GRAPHS, (150, 1_200), (32, 128),
           (1e-3, 3e-3, 1e-2), adam(), "constant"),
-    Entry("deep set", "set", lambda big: DeepSet(128 if big else 48), SETS, (400, 2_500), (64, 256), RATES),
-    Entry("Q-network", "value", lambda big: mlp([3, *[256 if big else 64] * 2, 5]), Q, (500, 4_000), (128, 256),
+    Entry("deep set", "set", sized(deep_set, (48, 128)), SETS, (400, 2_500), (64, 256), RATES),
+    Entry("Q-network", "value", lambda big: chain([3, *[256 if big else 64] * 2, 5]), Q, (500, 4_000), (128, 256),
           RATES, schedule="constant", clip=10.0, lagged=True),
-    Entry("actor and critic", "policy", lambda big: ActorCritic(64), ACTOR, (150, 800), (64, 1024), RATES,
+    Entry("actor and critic", "policy", sized(actor_critic, 64), ACTOR, (150, 800), (64, 1024), RATES,
           schedule="constant", clip=0.5, gain=1.0),
-    Entry("value network", "value", lambda big: mlp([3, 64, 64, 64, 1], nn.Tanh), VALUES, (500, 3_000), (128, 512),
-          RATES, schedule="constant", gain=1.0),
-    Entry("feature tokens", "table", lambda big: FeatureTokens(COLUMNS, 64 if big else 24, 3 if big else 2), TABLE,
-          (200, 1_200), (128, 512), (1e-4, 3e-4, 1e-3), adam(1e-5), schedule="constant"),
-    Entry("wide and deep", "recommender", lambda big: WideAndDeep(256 if big else 64, 16), WATCHED, (500, 1_500),
-          (256, 2048), (3e-4, 1e-3, 3e-3), schedule="constant"),
-    Entry("table regression", "table", lambda big: mlp([8, *[128 if big else 48] * 3, 1]), Task(prices, ERROR, squared,
-          log_error), (400, 2_500), (128, 512), RATES, schedule="constant"),
-    Entry("DenseSAGEConv", "graph", lambda big: Dense("DenseSAGEConv", 64, 3), GRAPHS, (150, 1_200), (32, 128),
-          (1e-3, 3e-3, 1e-2), schedule="constant", package="torch_geometric"),
-    Entry("DenseGCNConv", "graph", lambda big: Dense("DenseGCNConv", 64, 3), GRAPHS, (150, 1_200), (32, 128),
-          (1e-3, 3e-3, 1e-2), schedule="constant", package="torch_geometric"),
-    Entry("PointNet", "set", lambda big: PointNet(64 if big else 24), SETS, (300, 2_000), (64, 256), RATES),
-    Entry("dueling Q-network", "value", lambda big: Dueling(128 if big else 48), Q, (500, 3_000), (128, 256), RATES,
+    Entry("value network", "value", sized(chain, [3, 64, 64, 64, 1], nn.Tanh), VALUES, (500, 3_000), (128, 512), RATES,
+          schedule="constant", gain=1.0),
+    Entry("feature tokens", "table", sized(FeatureTokens, COLUMNS, (24, 64), (2, 3)), TABLE, (200, 1_200), (128, 512),
+          (1e-4, 3e-4, 1e-3), adam(1e-5), schedule="constant"),
+    Entry("wide and deep", "recommender", sized(wide_and_deep, (64, 256), 16), WATCHED, (500, 1_500), (256, 2048),
+          (3e-4, 1e-3, 3e-3), schedule="constant"),
+    Entry("table regression", "table", lambda big: chain([8, *[128 if big else 48] * 3, 1]),
+          Task(prices, ERROR, squared, log_error), (400, 2_500), (128, 512), RATES, schedule="constant"),
+    *(Entry(kind, "graph", sized(dense, kind, 64, 3), GRAPHS, (150, 1_200), (32, 128), (1e-3, 3e-3, 1e-2),
+            schedule="constant", package="torch_geometric") for kind in ("DenseSAGEConv", "DenseGCNConv")),
+    Entry("PointNet", "set", sized(pointnet, (24, 64)), SETS, (300, 2_000), (64, 256), RATES),
+    Entry("dueling Q-network", "value", sized(dueling, (48, 128)), Q, (500, 3_000), (128, 256), RATES,
           schedule="constant", lagged=True),
 ]  # fmt: skip

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 
 from stiefel_init import StiefelError
 
+from ..networks import Net, chain, sized
+from ..problems import held_out
 from .entry import ACCURACY, ERROR, NATS, Batch, Entry, Task, accuracy, adam, cross_entropy, log_error, squared
 from .pictures import hf
 
@@ -59,7 +62,7 @@ def sorting(big: bool, _: Path | None) -> tuple[Batch, Batch]:
     x = torch.randint(3, 3 + letters, (60_000 if big else 6_500, length), generator=torch.Generator().manual_seed(2))
     y = x.sort(1).values
     late = torch.cat([torch.full((len(y), 1), 2), y[:, :-1]], 1)
-    return (x[500:], late[500:], y[500:]), (x[:500], late[:500], y[:500])
+    return held_out(500, x, late, y)
 
 
 def series(big: bool, _: Path | None) -> tuple[Batch, Batch]:
@@ -72,14 +75,14 @@ def series(big: bool, _: Path | None) -> tuple[Batch, Batch]:
     noise = 0.05 * torch.randn(rows, 60, generator=generator)
     values = waves + noise + 0.02 * torch.randn(rows, 1, generator=generator) * time
     x, y = values[:, :48, None], values[:, 48:]
-    return (x[1000:], y[1000:]), (x[:1000], y[:1000])
+    return held_out(1000, x, y)
 
 
 def recall(big: bool, _: Path | None) -> tuple[Batch, Batch]:
     """Strings of letters, and the first one."""
     x = torch.randint(8, (20_000 if big else 5_000, 64 if big else 24), generator=torch.Generator().manual_seed(4))
     one = F.one_hot(x, 8).float()
-    return (one[500:], x[500:, 0]), (one[:500], x[:500, 0])
+    return held_out(500, one, x[:, 0])
 
 
 def tones(big: bool, _: Path | None) -> tuple[Batch, Batch]:
@@ -89,7 +92,7 @@ def tones(big: bool, _: Path | None) -> tuple[Batch, Batch]:
     pitch = (0.05 * 2 ** (y / 8 + 0.03 * torch.randn(rows, generator=generator)))[:, None]
     angle = 2 * math.pi * (pitch * torch.arange(800.0) + torch.rand(rows, 1, generator=generator))
     x = angle.sin() + 0.5 * (3 * angle).sin() + torch.randn(rows, 800, generator=generator)
-    return (x[500:], y[500:]), (x[:500], y[:500])
+    return held_out(500, x, y)
 
 
 class Attention(nn.Module):
@@ -141,9 +144,7 @@ class Decoder(nn.Module):
 class Recurrent(nn.Module):
     """A recurrent network of one of three kinds behind an embedding, or of values; the last state forecasts."""
 
-    def __init__(
-        self, kind: type[nn.RNNBase], inputs: int, width: int, out: int, layers: int = 2, **words: Any
-    ) -> None:
+    def __init__(self, kind: Callable[..., nn.RNNBase], inputs: int, width: int, out: int, layers: int = 2) -> None:
         super().__init__()
         self.table = nn.Embedding(inputs, width) if inputs > 90 else None
         self.rnn = kind(width if self.table else inputs, width, layers, batch_first=True)
@@ -171,112 +172,82 @@ class Causal(nn.Module):
         return F.relu(y + self.short(x))
 
 
-class Temporal(nn.Module):
+def temporal(width: int) -> Net:
     """Temporal convolutions; the last place forecasts."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.blocks = nn.Sequential(*(Causal(width if k else 1, width, 2**k) for k in range(4)))
-        self.out = nn.Linear(width, 12)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.out(self.blocks(x.transpose(1, 2))[:, :, -1])
+    blocks = nn.Sequential(*(Causal(width if k else 1, width, 2**k) for k in range(4)))
+    return Net(lambda net, x: net.out(net.blocks(x.transpose(1, 2))[:, :, -1]), blocks=blocks, out=nn.Linear(width, 12))
 
 
-class Backcast(nn.Module):
+def backcast(width: int, blocks: int) -> Net:
     """Blocks of four ReLU layers, each of which explains a part of the input away and adds to the forecast."""
 
-    def __init__(self, width: int, blocks: int) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(
-            nn.Sequential(*(part for k in range(4) for part in (nn.Linear(width if k else 48, width), nn.ReLU())),
-                          nn.Linear(width, 60)) for _ in range(blocks)
-        )  # fmt: skip
-
-    def forward(self, x: Tensor) -> Tensor:
-        rest, forecast = x[:, :, 0], 0
-        for block in self.blocks:
+    def rule(net: Any, x: Tensor) -> Tensor:
+        rest, forecast = x[:, :, 0], torch.zeros(())
+        for block in net.blocks:
             back, ahead = block(rest).split((48, 12), 1)
-            rest, forecast = rest - back, forecast + ahead
+            rest, forecast = rest - back, ahead + forecast.to(ahead.device)
         return forecast
 
+    return Net(rule, blocks=nn.ModuleList(chain([48, *[width] * 4, 60]) for _ in range(blocks)))
 
-class WaveNet(nn.Module):
+
+def wavenet(width: int, layers: int) -> Net:
     """Dilated causal convolutions with gates, a skip connection from each layer, for text."""
 
-    def __init__(self, width: int, layers: int) -> None:
-        super().__init__()
-        self.table = nn.Embedding(VOCABULARY, width)
-        self.gated = nn.ModuleList(nn.Conv1d(width, 2 * width, 2, dilation=2 ** (k % 6)) for k in range(layers))
-        self.further = nn.ModuleList(nn.Conv1d(width, width, 1) for _ in range(layers))
-        self.skips = nn.ModuleList(nn.Conv1d(width, width, 1) for _ in range(layers))
-        self.out = nn.Sequential(nn.ReLU(), nn.Conv1d(width, width, 1), nn.ReLU(), nn.Conv1d(width, VOCABULARY, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        y, told = self.table(x).mT, 0
-        for gated, further, skip in zip(self.gated, self.further, self.skips):
+    def rule(net: Any, x: Tensor) -> Tensor:
+        y, told = net.table(x).mT, 0
+        for gated, further, skip in zip(net.gated, net.further, net.skips):
             a, b = gated(F.pad(y, (gated.dilation[0], 0))).chunk(2, 1)
             new = torch.tanh(a) * torch.sigmoid(b)
             y, told = y + further(new), told + skip(new)
-        return self.out(told).mT
+        return net.out(told).mT
+
+    return Net(
+        rule, table=nn.Embedding(VOCABULARY, width),
+        gated=nn.ModuleList(nn.Conv1d(width, 2 * width, 2, dilation=2 ** (k % 6)) for k in range(layers)),
+        further=nn.ModuleList(nn.Conv1d(width, width, 1) for _ in range(layers)),
+        skips=nn.ModuleList(nn.Conv1d(width, width, 1) for _ in range(layers)),
+        out=nn.Sequential(nn.ReLU(), nn.Conv1d(width, width, 1), nn.ReLU(), nn.Conv1d(width, VOCABULARY, 1)),
+    )  # fmt: skip
 
 
-class Plain(nn.Module):
-    """nn.RNN with ReLU; the last state decides."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.rnn, self.out = nn.RNN(8, width, nonlinearity="relu", batch_first=True), nn.Linear(width, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.out(self.rnn(x)[0][:, -1])
-
-
-class Listener(nn.Module):
+def listener(width: int) -> Net:
     """An LSTM reads, another writes and looks at what was read."""
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.table, self.reads = (
-            nn.Embedding(32, width),
-            nn.LSTM(width, width // 2, batch_first=True, bidirectional=True),
-        )
-        self.writes, self.looks = nn.LSTM(width, width, batch_first=True), nn.Linear(width, width, bias=False)
-        self.joins, self.out = nn.Linear(2 * width, width), nn.Linear(width, 32)
+    def rule(net: Any, x: Tensor, y: Tensor) -> Tensor:
+        read, written = net.reads(net.table(x))[0], net.writes(net.table(y))[0]
+        seen = (net.looks(written) @ read.mT).softmax(2) @ read
+        return net.out(torch.tanh(net.joins(torch.cat([written, seen], 2))))
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        read, written = self.reads(self.table(x))[0], self.writes(self.table(y))[0]
-        seen = (self.looks(written) @ read.mT).softmax(2) @ read
-        return self.out(torch.tanh(self.joins(torch.cat([written, seen], 2))))
+    return Net(
+        rule, table=nn.Embedding(32, width), reads=nn.LSTM(width, width // 2, batch_first=True, bidirectional=True),
+        writes=nn.LSTM(width, width, batch_first=True), looks=nn.Linear(width, width, bias=False),
+        joins=nn.Linear(2 * width, width), out=nn.Linear(width, 32),
+    )  # fmt: skip
 
 
-class Translator(nn.Module):
+def translator(width: int, layers: int) -> Net:
     """torch.nn.Transformer with embeddings and positions."""
 
-    def __init__(self, width: int, layers: int) -> None:
-        super().__init__()
-        self.table, self.place = nn.Embedding(32, width), nn.Embedding(32, width)
-        self.net = nn.Transformer(width, 4, layers, layers, 4 * width, 0.0, batch_first=True)
-        self.out = nn.Linear(width, 32)
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        place = self.place(torch.arange(x.shape[1], device=x.device))
+    def rule(net: Any, x: Tensor, y: Tensor) -> Tensor:
+        place = net.place(torch.arange(x.shape[1], device=x.device))
         mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], device=x.device)
-        return self.out(self.net(self.table(x) + place, self.table(y) + place, tgt_mask=mask, tgt_is_causal=True))
+        return net.out(net.net(net.table(x) + place, net.table(y) + place, tgt_mask=mask, tgt_is_causal=True))
+
+    return Net(
+        rule, table=nn.Embedding(32, width), place=nn.Embedding(32, width),
+        net=nn.Transformer(width, 4, layers, layers, 4 * width, 0.0, batch_first=True), out=nn.Linear(width, 32),
+    )  # fmt: skip
 
 
-class Reader(nn.Module):
+def reader(width: int, layers: int) -> Net:
     """torch.nn.TransformerEncoder behind a linear layer; the mean decides."""
-
-    def __init__(self, width: int, layers: int, *, first: bool) -> None:
-        super().__init__()
-        self.read, self.place = nn.Linear(8, width), nn.Parameter(0.02 * torch.randn(64, width))
-        layer = nn.TransformerEncoderLayer(width, 4, 2 * width, 0.0, batch_first=True, norm_first=first)
-        self.net = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        self.out = nn.Linear(width, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.out(self.net(self.read(x) + self.place[: x.shape[1]]).mean(1))
+    read, place = nn.Linear(8, width), nn.Parameter(0.02 * torch.randn(64, width))
+    layer = nn.TransformerEncoderLayer(width, 4, 2 * width, 0.0, batch_first=True, norm_first=False)
+    return Net(
+        lambda net, x: net.out(net.net(net.read(x) + net.place[: x.shape[1]]).mean(1)), read=read, place=place,
+        net=nn.TransformerEncoder(layer, layers, enable_nested_tensor=False), out=nn.Linear(width, 8),
+    )  # fmt: skip
 
 
 TEXT = Task(following, NATS, cross_entropy, cross_entropy)
@@ -307,23 +278,21 @@ def text(kind: str, task: Task = TEXT, steps: int = 150, words: dict[str, Any] |
 
 
 ENTRIES = [
-    Entry("nanoGPT", "decoder", lambda big: Decoder(384 if big else 48, 6 if big else 3, 6 if big else 4), TEXT,
-          (200, 1_500), (16, 32), RATES, adam(0.1, (0.9, 0.99)), "warm cosine", 1.0, 1.0),
-    Entry("LSTM language model", "recurrent", lambda big: Recurrent(nn.LSTM, VOCABULARY, 256 if big else 48,
-          VOCABULARY), TEXT, (150, 1_200), (16, 32), RATES, clip=1.0, gain=1.0),
-    Entry("GRU forecast", "recurrent", lambda big: Recurrent(nn.GRU, 1, 64 if big else 32, 12), FORECAST, (200, 1_200),
-          (32, 256), RATES, gain=1.0),
-    Entry("LSTM recall", "recurrent", lambda big: Recurrent(nn.LSTM, 8, 128 if big else 32, 8, 1), RECALL, (300, 1_500),
-          (32, 128), RATES, schedule="constant", clip=1.0, gain=1.0),
-    Entry("temporal convolutions", "temporal CNN", lambda big: Temporal(64 if big else 24), FORECAST, (250, 1_500),
-          (32, 256), RATES),
-    Entry("N-BEATS", "forecast", lambda big: Backcast(256 if big else 64, 6 if big else 4), FORECAST, (300, 1_500),
-          (128, 512), (3e-4, 1e-3, 3e-3), schedule="constant"),
-    Entry("torch.nn.Transformer", "package: text", lambda big: Translator(256 if big else 32, 4 if big else 2), SORTED,
-          (300, 1_500), (32, 128), RATES, adam(0, (0.9, 0.98)), "warm cosine", 1.0, package="torch"),
-    Entry("torch.nn.TransformerEncoder", "package: text", lambda big: Reader(128 if big else 32, 6 if big else 3,
-          first=False), RECALL, (300, 1_500), (32, 128), (3e-4, 1e-3, 3e-3), adam(), "warm cosine", 1.0,
-          package="torch"),
+    Entry("nanoGPT", "decoder", sized(Decoder, (48, 384), (3, 6), (4, 6)), TEXT, (200, 1_500), (16, 32), RATES,
+          adam(0.1, (0.9, 0.99)), "warm cosine", 1.0, 1.0),
+    Entry("LSTM language model", "recurrent", sized(Recurrent, nn.LSTM, VOCABULARY, (48, 256), VOCABULARY), TEXT,
+          (150, 1_200), (16, 32), RATES, clip=1.0, gain=1.0),
+    Entry("GRU forecast", "recurrent", sized(Recurrent, nn.GRU, 1, (32, 64), 12), FORECAST, (200, 1_200), (32, 256),
+          RATES, gain=1.0),
+    Entry("LSTM recall", "recurrent", sized(Recurrent, nn.LSTM, 8, (32, 128), 8, 1), RECALL, (300, 1_500), (32, 128),
+          RATES, schedule="constant", clip=1.0, gain=1.0),
+    Entry("temporal convolutions", "temporal CNN", sized(temporal, (24, 64)), FORECAST, (250, 1_500), (32, 256), RATES),
+    Entry("N-BEATS", "forecast", sized(backcast, (64, 256), (4, 6)), FORECAST, (300, 1_500), (128, 512),
+          (3e-4, 1e-3, 3e-3), schedule="constant"),
+    Entry("torch.nn.Transformer", "package: text", sized(translator, (32, 256), (2, 4)), SORTED, (300, 1_500),
+          (32, 128), RATES, adam(0, (0.9, 0.98)), "warm cosine", 1.0, package="torch"),
+    Entry("torch.nn.TransformerEncoder", "package: text", sized(reader, (32, 128), (3, 6)), RECALL, (300, 1_500),
+          (32, 128), (3e-4, 1e-3, 3e-3), adam(), "warm cosine", 1.0, package="torch"),
     text("BertForMaskedLM", CLOZE), text("RobertaForMaskedLM", CLOZE),
     text("GPT2LMHeadModel", n_embd=(48, 256), n_layer=(3, 6), n_head=(4, 8), resid_pdrop=0.0, embd_pdrop=0.0,
          attn_pdrop=0.0, words={"vocab_size": VOCABULARY, "use_cache": False}),
@@ -339,12 +308,11 @@ ENTRIES = [
     text("PegasusForConditionalGeneration", SORTED_HF, 200, words={}, vocab_size=32, d_model=(32, 256), dropout=0.0,
          encoder_layers=(2, 4), decoder_layers=(2, 4), encoder_attention_heads=4, decoder_attention_heads=4,
          encoder_ffn_dim=(64, 1024), decoder_ffn_dim=(64, 1024), use_cache=False, max_position_embeddings=64),
-    Entry("WaveNet", "temporal CNN", lambda big: WaveNet(64 if big else 16, 8 if big else 4), TEXT, (150, 1_200),
-          (16, 32), RATES, gain=1.0),
-    Entry("ReLU RNN", "recurrent", lambda big: Plain(128 if big else 32), RECALL, (300, 1_500), (32, 128),
-          (1e-4, 3e-4, 1e-3), schedule="constant", clip=1.0),
-    Entry("LSTM with attention", "recurrent", lambda big: Listener(128 if big else 32), SORTED, (300, 1_500), (32, 128),
-          RATES, clip=1.0, gain=1.0),
+    Entry("WaveNet", "temporal CNN", sized(wavenet, (16, 64), (4, 8)), TEXT, (150, 1_200), (16, 32), RATES, gain=1.0),
+    Entry("ReLU RNN", "recurrent", sized(Recurrent, partial(nn.RNN, nonlinearity="relu"), 8, (32, 128), 8, 1), RECALL,
+          (300, 1_500), (32, 128), (1e-4, 3e-4, 1e-3), schedule="constant", clip=1.0),
+    Entry("LSTM with attention", "recurrent", sized(listener, (32, 128)), SORTED, (300, 1_500), (32, 128), RATES,
+          clip=1.0, gain=1.0),
     text("T5ForConditionalGeneration", SORTED_HF, 200, words={}, vocab_size=32, d_model=(32, 256), d_kv=(8, 32),
          num_layers=(2, 4), num_heads=(4, 8), d_ff=(64, 1024), dropout_rate=0.0, use_cache=False),
     text("BartForConditionalGeneration", SORTED_HF, 200, words={}, vocab_size=32, d_model=(32, 256), dropout=0.0,

@@ -16,7 +16,7 @@ from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.train.record import environment
 from stiefel_init.lab.train.runner import pick_device
 
-from ..experiment import QUICK_NOTE, Experiment, Options, titled
+from ..experiment import Experiment, Options, titled
 from ..loop import Log, Runs, read
 from ..results import Results, note_environment
 from .catalogue import ENTRIES, entries
@@ -94,10 +94,12 @@ class Zoo(Experiment):
     page = "zoo"
     files = ("zoo", "zoo-cpu")
 
-    def run(
-        self, options: Options, *, names: Collection[str] = (), part: Half | None = None, arms: Sequence[str] = ARMS
-    ) -> None:
+    def __init__(self, names: Collection[str] = (), part: Half | None = None, arms: Sequence[str] = ARMS) -> None:
+        self.names, self.part, self.arms = names, part, arms
+
+    def run(self, options: Options) -> None:
         """Train what is left of all networks, of some, or of a half; after `minutes` none is begun."""
+        names, part, arms = self.names, self.part, self.arms
         for name in set(names) - ENTRIES.keys():
             raise unknown("name", name, ENTRIES)
         device = pick_device(options.device)
@@ -118,10 +120,7 @@ class Zoo(Experiment):
                 advance(1, job.network)
         if fresh := len(log.runs) - before:
             note_environment(options.out, label, environment(device, "slots"), time.time() - start, fresh, add=True)
-        for table in self.tables([each for each in found(log.runs) if each.entry in chosen]):
-            table.show()
-        if options.quick:
-            print(QUICK_NOTE)
+        self.present([each for each in found(log.runs) if each.entry in chosen], options)
 
     def evidence(self, results: Results) -> list[Found] | None:
         """What the published runs say: those of a GPU, else those of a CPU."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import hashlib
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from paper.loop import TUNING, Job
@@ -14,6 +17,8 @@ from paper.zoo.catalogue import ENTRIES, entries
 from paper.zoo.entry import ARMS, AUTHOR, OURS, SCHEDULES, Learner, begin_, half, outputs
 from paper.zoo.runs import Scale, best_rate, further, left, train
 from paper.zoo.study import DROP_IN, Zoo, found
+
+from stiefel_init.torch import diagnose, initialize_, watch
 
 
 def test_the_zoo_is_large_and_much_of_it_is_of_packages() -> None:
@@ -151,7 +156,45 @@ def test_verdicts_and_the_page_follow_from_records(tmp_path: Path) -> None:
     assert not found({job: (score,) for job, score in scores.items() if job.start != "author"})
 
 
-def test_the_published_page_is_of_the_published_records() -> None:
-    evidence = Zoo().evidence(Results(Path(__file__).parents[2] / "results"))
-    assert len(evidence or ()) >= 40
-    assert "\n".join(Zoo().section(evidence or [])) in (Path(__file__).parents[2] / "docs" / "zoo.md").read_text()
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # of DeBERTa's module
+@pytest.mark.parametrize("name", [name for name, entry in entries().items() if entry.task.loss is None])
+def test_diagnose_and_watch_leave_a_network_as_it_is_and_the_plan_names_all_of_it(name: str) -> None:
+    entry = ENTRIES[name]
+    batch = tuple(each[:4] for each in entry.task.data(False, None)[0])
+    torch.manual_seed(0)
+    net, inputs = entry.net(False), entry.task.inputs(batch)
+
+    def loss(found: Any, targets: Any = None) -> torch.Tensor:
+        return entry.task.error(getattr(found, "logits", getattr(found, "prediction_outputs", found)), batch)
+
+    before, noise = {key: value.clone() for key, value in net.state_dict().items()}, torch.get_rng_state()
+    found = diagnose(net, inputs, batch[-1], loss=loss)
+    assert torch.equal(noise, torch.get_rng_state())
+    assert all(torch.equal(before[key], value) for key, value in net.state_dict().items())
+    assert net.training
+    assert all(parameter.grad is None for parameter in net.parameters())
+    rows = [
+        {k: v for k, v in row.items() if not k.startswith("bias")} for row in found.records()
+    ]  # some are no vectors
+    assert np.isfinite([value for row in rows for value in row.values() if isinstance(value, float)]).all()
+    assert rows
+    ends = []
+    for watched in (False, True):
+        twin = copy.deepcopy(net)
+        adam, seen = torch.optim.Adam(twin.parameters(), 1e-4), watch(twin, 1) if watched else None
+        torch.manual_seed(1)
+        for _ in range(2):
+            value = loss(outputs(twin, inputs))
+            adam.zero_grad()
+            value.backward()
+            adam.step()
+            if seen is not None:
+                seen.step(value)
+        if seen is not None:
+            seen.close()
+            assert seen.samples == 2
+        ends.append([*twin.parameters(), *twin.buffers()])
+    assert all(map(torch.equal, *ends))
+    names = {name for name, _ in net.named_parameters(remove_duplicate=False)}
+    assert names <= {row.name for row in initialize_(net, seed=0, inputs=inputs)}

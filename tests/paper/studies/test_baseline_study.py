@@ -25,6 +25,7 @@ from paper.studies.baselines import (
 )
 from paper.studies.kit import FEW, Setting, Tuned
 from paper.tables.protocol import IMAGES
+from planting import planted
 
 from stiefel_init import StiefelError
 from stiefel_init.lab.data import load
@@ -39,22 +40,14 @@ Truth = Callable[[Cell], float]
 def records_of(truth: Truth, seeds: int = 4, noise: float = 0.2, *, full_stages: int = 0) -> dict[Cell, Record]:
     """Records of the quick study, of which the score of a cell is truth(cell) and noise; or of so many full stages."""
     rng = np.random.default_rng(0)
-    found: dict[Cell, Record] = {}
 
-    def asked() -> list[Cell]:
+    def asked(found: dict[Cell, Record]) -> list[Cell]:
         if not full_stages:
             return Baselines().cells(seeds, quick=True, records=found)
-        return [
-            c
-            for search in Baselines().searches(False)[:full_stages]
-            for c in (*search.tuning, *search.compared(seeds, found))
-        ]
+        stages = Baselines().searches(False)[:full_stages]
+        return [cell for search in stages for cell in (*search.tuning, *search.compared(seeds, found))]
 
-    while left := [cell for cell in asked() if cell not in found]:
-        for cell in left:
-            score = truth(cell) + noise * rng.normal()
-            found[cell] = record(cell, score)
-    return found
+    return planted(asked, lambda cell: record(cell, truth(cell) + noise * rng.normal()))
 
 
 def study(truth: Truth, seeds: int = 4, *, full_stages: int = 0) -> Tuned[str]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from laboratory import record
-from paper.experiment import Options
 from paper.studies import members as study_of
 from paper.studies.members import (
     CANDIDATES,
@@ -21,10 +18,10 @@ from paper.studies.members import (
     kind,
 )
 from paper.tables.protocol import IMAGES
+from planting import planted
 
 from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.record import Record, read
 from stiefel_init.schemes import He, Permutation, get
 
 Truth = Callable[[Cell], float]
@@ -33,11 +30,10 @@ Truth = Callable[[Cell], float]
 def study(truth: Truth, noise: float = 0.3, seed: int = 0) -> Networks:
     """Records of the whole study, of which the score of a cell is truth(cell) and noise."""
     rng = np.random.default_rng(seed)
-    found: dict[Cell, Record] = {}
-    while left := [cell for cell in Members().cells(Members.seeds, records=found) if cell not in found]:
-        for cell in left:
-            score = truth(cell) + noise * rng.normal()
-            found[cell] = record(cell, score, tested=(1, cell.epochs), test_score=(score / 2, score))
+    found = planted(
+        lambda known: Members().cells(Members.seeds, records=known),
+        lambda cell: record(cell, truth(cell) + noise * rng.normal(), tested=(1, cell.epochs)),
+    )
     return Networks(Members.seeds, False, found)
 
 
@@ -158,25 +154,3 @@ def test_the_close_view_shows_the_best_however_far_another_spreads() -> None:
     assert low < 96.5 < high <= 98
     bands = np.concatenate([np.asarray(p.vertices)[:, 1] for each in whole.collections for p in each.get_paths()])
     assert 0 <= bands.min() < bands.max() <= 100
-
-
-def test_the_study_finds_rates_first_and_then_compares_at_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    members = MEMBERS[:2]
-
-    def cell(scheme: Any, times: float, **options: Any) -> Cell:
-        return study_of.cell("digits", scheme, 10, times, **options)
-
-    rates = (0.01, 4.0), (0.01, 1.0)  # of which the first learns next to nothing; the second member's best is the usual
-    tuning = [
-        cell(scheme, times, seed=TUNING_SEED, epochs=2) for scheme, tried in zip(members, rates) for times in tried
-    ]
-    usual = [cell(scheme, 1.0, seed=seed) for scheme in members for seed in range(2)]
-    for name in ("fixed", "few", "activations", "fresh", "deepest"):
-        monkeypatch.setattr(Networks, name, lambda self: [])
-    monkeypatch.setattr(Networks, "rates", lambda self: tuning)
-    monkeypatch.setattr(Networks, "usual", lambda self: usual)
-    Members().run(Options(tmp_path, seeds=2, device="cpu"))
-    found = list(read(tmp_path, pytest.fail))
-    at_best = [one for one in found if one.seed != TUNING_SEED and one.lr_multiplier == 4]
-    assert sorted((kind(one), one.seed) for one in at_best) == [("uniform", 0), ("uniform", 1)]
-    assert len(found) == len(tuning) + len(usual) + len(at_best) == 10

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import planting
 import pytest
 from laboratory import record
 from paper.studies.baselines import Baselines
@@ -41,12 +42,12 @@ DIGITS = Setting("digits", 30)
 def records_of(score: Truth, quick: bool = True, seeds: int = 4, **options: Any) -> dict[Cell, Record]:
     """Of networks with these scores and a little noise."""
     noise = np.random.default_rng(0)
-    records: dict[Cell, Record] = {}
-    while left := [cell for cell in OnTheSet().cells(seeds, quick=quick, records=records) if cell not in records]:
-        for cell in left:
-            more = {name: value(cell) + noise.normal(0, 0.01) for name, value in options.items()}
-            records[cell] = record(cell, score(cell) + noise.normal(0, 0.3), **more)
-    return records
+
+    def made(cell: Cell) -> Record:
+        more = {name: value(cell) + noise.normal(0, 0.01) for name, value in options.items()}
+        return record(cell, score(cell) + noise.normal(0, 0.3), **more)
+
+    return planting.planted(lambda found: OnTheSet().cells(seeds, quick=quick, records=found), made)
 
 
 def planted(score: Truth, **options: Any) -> Tuned[Way]:

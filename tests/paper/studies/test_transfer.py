@@ -33,12 +33,12 @@ def test_a_run_is_kept_found_again_and_not_repeated(tmp_path: Path, monkeypatch:
 
 
 def test_the_page_says_how_far_the_best_multiple_moves_and_what_is_not_measured() -> None:
-    found = {Run("mlp", 10, 64, "groups", 1.0, LONG, seed): (97.0 + seed, 0.1) for seed in range(2)}
+    found = {Run("mlp", 10, 64, "groups", 1.0, LONG, seed): {"score": 97.0 + seed, "loss": 0.1} for seed in range(2)}
     for way, best in (("groups", {10: 1.0, 100: 2.0}), ("one rate", {10: 4.0, 100: 0.25})):
         for depth, least in best.items():
             for times in (0.25, 1.0, 2.0, 4.0):
                 loss = 0.1 if times == least else 0.2
-                found[Run("mlp", depth, 64, way, times, SHORT)] = 90.0, loss
+                found[Run("mlp", depth, 64, way, times, SHORT)] = {"score": 90.0, "loss": loss}
     page = "\n".join(Transfer().section(found))
     assert "| 10 | 2 | 97.50 | 97.00 |" in page
     assert "`param_groups`: the best multiple is from 1 to 2 over 2 depths" in page
