@@ -27,11 +27,7 @@ from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.cluster import ClusterSpec, reach
 from stiefel_init.lab.train.family import DeviceName
 from stiefel_init.lab.train.record import Record, environment
-<<<<<<< HEAD
-from stiefel_init.lab.train.runner import OutOfTimeError, run
-=======
-from stiefel_init.lab.train.runner import DeviceName, OutOfTimeError, pick_device, run
->>>>>>> area-paper
+from stiefel_init.lab.train.runner import OutOfTimeError, pick_device, run
 
 from .limit import time_limit
 from .results import Results, note_environment, recorded, write_table
