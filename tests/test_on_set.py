@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from plain_set import Plain, polar, turned
+from plain_set import Plain, basis, polar, turned
 from scipy.linalg import expm
 
 from stiefel_init import check, sample
@@ -23,6 +23,21 @@ def normals(m: int, n: int, seed: int = 0) -> np.ndarray:
 
 def is_member(w: np.ndarray, close: float = 1e-12) -> bool:
     return check(w, tol=close).ok
+
+
+@every_shape
+def test_a_member_is_the_ones_plus_a_semi_orthogonal_matrix_of_the_complements(m: int, n: int) -> None:
+    """The lemma, both ways: from W to V, from any V to W; and both Wξ = ξ and Wᵀξ = ξ, wide or tall."""
+    w = sample(m, n, seed=0)
+    xi_m, xi_n = np.full(m, m**-0.5), np.full(n, n**-0.5)
+    rest = w - np.outer(xi_m, xi_n)
+    np.testing.assert_allclose(rest @ xi_n, 0, atol=1e-14)
+    np.testing.assert_allclose(xi_m @ rest, 0, atol=1e-14)
+    v = basis(m).T @ w @ basis(n)
+    small = v @ v.T if m <= n else v.T @ v
+    np.testing.assert_allclose(small, np.eye(min(m, n) - 1), atol=1e-14)
+    v = polar(normals(m - 1, n - 1)) if min(m, n) > 1 else np.zeros((m - 1, n - 1))
+    assert is_member(np.outer(xi_m, xi_n) + basis(m) @ v @ basis(n).T)
 
 
 @every_shape

@@ -13,13 +13,9 @@ R2, R3, R6 = np.sqrt([2, 3, 6])
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (3, 3), (5, 3), (10, 64)], ids=str)
-def test_theorem_1_no_semi_orthogonal_matrix_sums_to_more_than_a_member(shape: tuple[int, int]) -> None:
+def test_theorem_1_a_member_sums_to_the_most_that_a_semi_orthogonal_matrix_can(shape: tuple[int, int]) -> None:
     m, n = shape
     assert sample(m, n, seed=0).sum() == pytest.approx(alignment_optimum(m, n)) == pytest.approx(np.sqrt(m * n))
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        q, _ = np.linalg.qr(rng.standard_normal((max(m, n), min(m, n))))
-        assert q.sum() < np.sqrt(m * n)
 
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES, ids=lambda d: d.__name__)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from conftest import PAPER_SCHEMES, assert_refused, quadrature
+from conftest import PAPER_SCHEMES, assert_refused
 
 from stiefel_init.theory import (
     ACTIVATIONS,
@@ -86,18 +85,6 @@ def test_propagate_follows_it_as_it_follows_the_products_own(scheme: str) -> Non
         (p.post_mean, p.post_std), activation_moments(p.pre_mean, p.pre_std, "hyperbolic"), rtol=1e-9, atol=1e-15
     )
     assert str(p).startswith(f"{scheme}, hyperbolic, input N(0.4, 0.9²)")
-
-
-@pytest.mark.usefixtures("own")
-def test_under_lee_it_is_applied_again_and_again() -> None:
-    p = propagate([7] * 4, mean=0.3, std=1.0, scheme="lee", activation="hyperbolic")
-    y, weights = quadrature(0.3, 1.0)
-    x, slope = y.numpy(), 1.0
-    for layer in range(3):
-        slope, x = slope * (1 - np.tanh(x) ** 2), np.tanh(x)
-        assert p.post_mean[layer] == pytest.approx(weights @ x, rel=1e-9)
-        assert p.post_std[layer] == pytest.approx(math.sqrt(weights @ (x - weights @ x) ** 2), rel=1e-9)
-    assert np.prod(p.gradient_factor**2) == pytest.approx(weights @ np.square(slope), rel=1e-7)
 
 
 def test_names_are_known_once_registered_and_the_last_definition_counts() -> None:

@@ -54,13 +54,6 @@ def test_a_scheme_and_its_parameters_are_in_the_prediction() -> None:
     assert small.pre_std[0] == pytest.approx(0.02 * math.sqrt(30 * (0.3**2 + 1)))
 
 
-def test_he_keeps_the_mean_square_and_the_gradient() -> None:
-    p = propagate([50, 70, 30, 30, 10], mean=0.4, std=0.9, scheme="he")
-    np.testing.assert_allclose(np.hypot(p.post_mean, p.post_std), math.hypot(0.4, 0.9), rtol=1e-14)
-    np.testing.assert_allclose(np.cumprod(p.gradient_factor**2 * p.fan_out / p.fan_in)[-1], 10 / 50)
-    np.testing.assert_array_equal(p.active, 0.5)
-
-
 def test_columns_follow_from_each_other() -> None:
     for scheme in PAPER_SCHEMES:
         p = propagate([30, 20, 20, 40, 10], mean=0.4, std=0.9, scheme=scheme)

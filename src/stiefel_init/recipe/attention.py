@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -125,14 +126,13 @@ def blocks(weights: Iterable[str], found: Iterable[Attention]) -> dict[str, Bloc
     """
     names, every = list(weights), list(found)
     within = {name for attention in every for name in attention.weights}
+    others = [name for name in names if name not in within]
     paths: dict[str, list[Attention]] = {}
+    layers: Counter[str] = Counter()
     for attention in every:
-        if (path := _around(attention.stem, [name for name in names if name not in within])) is not None:
+        if (path := _around(attention.stem, others)) is not None:
             paths.setdefault(path, []).append(attention)
-    layers: dict[str, int] = {}
-    for path, own in paths.items():
-        stack = _stack(path)
-        layers[stack] = layers.get(stack, 0) + sum(not attention.crossed for attention in own)
+            layers[_stack(path)] += not attention.crossed
     return {
         name: Block(path, layers[_stack(path)], any(attention.crossed for attention in own))
         for path, own in paths.items()

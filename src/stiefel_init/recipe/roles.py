@@ -92,12 +92,11 @@ def of_flow(
     """
     tables = tables or {}
     reads, following = flow.reads, flow.next
-    found_heads = _named(heads, "head: named", f"head: makes the output ({how})", _making(flow, tables))
-    first = (
-        name for name, signal in reads.items() if signal.origins == {INPUT} and name not in {*found_heads, *tables}
-    )
-    found_stems = _named(stems, "stem: named", f"stem: reads the input ({how})", first)
-    ends = {*found_stems, *found_heads, *tables}
+    found_heads = _ends("head", heads, _making(flow, tables), f"makes the output ({how})")
+    ends = {*found_heads, *tables}
+    first = [name for name, signal in reads.items() if signal.origins == {INPUT} and name not in ends]
+    found_stems = _ends("stem", stems, first, f"reads the input ({how})")
+    ends |= found_stems.keys()
     chain_of: dict[str, list[str]] = {}
     for name, signal in reads.items():
         if name in ends:
@@ -148,9 +147,9 @@ def of_flow(
     return roles
 
 
-def _named(given: Collection[str] | None, named: str, found_how: str, found: Iterable[str]) -> dict[str, str]:
-    """Ends of a model and how they are known: as the user named them, or as found."""
-    return dict.fromkeys(found, found_how) if given is None else dict.fromkeys(given, named)
+def _ends(kind: str, named: Collection[str] | None, found: Iterable[str], how: str) -> dict[str, str]:
+    """The layers at an end of a model, and how that is known: those that the user has named, else those found."""
+    return dict.fromkeys(found, f"{kind}: {how}") if named is None else dict.fromkeys(named, f"{kind}: named")
 
 
 def _making(flow: Flow, tables: Mapping[str, float | None]) -> Iterator[str]:
@@ -289,8 +288,8 @@ def of_order(
     """
     names = list(weights)
     first, last = (names[:1] if not embedded else [], names[-1:]) if len(names) > 1 else ([], [])
-    found_heads = _named(heads, "head: named", f"head: the last layer {_UNTRACED}", last)
-    found_stems = _named(stems, "stem: named", f"stem: the first layer {_UNTRACED}", first)
+    found_heads = _ends("head", heads, last, f"the last layer {_UNTRACED}")
+    found_stems = _ends("stem", stems, first, f"the first layer {_UNTRACED}")
     hidden = [name for name in names if name not in found_stems and name not in found_heads]
     inside = Role(chain=1 if held else len(hidden), held=held)
     ends = {*found_stems, *found_heads}

@@ -148,6 +148,12 @@ class Draw(NamedTuple):
     bias: Scheme | None = None
     """How the layer's biases are drawn; None for zeros."""
 
+    @property
+    def matrices(self) -> Matrices:
+        """What is drawn into a weight."""
+        assert isinstance(self.what, Matrices)
+        return self.what
+
 
 Draws = dict[str, list[Draw]]
 """What is drawn into each weight, by the name of its stream."""
@@ -178,31 +184,29 @@ def recipe(weights: Iterable[Weight], roles: Roles) -> tuple[Draws, dict[str, st
         if name in short and scaled:  # by PyTorch's size: the author's may be one so scaled before
             weight = weight._replace(size=1 / math.sqrt(3 * weight.matrices.n))
         draw = _in_short(weight, role) if name in short else _draw(weight, role)
-        draw = _scaled(draw, weight.matrices, branches) if scaled else draw
+        draw = _scaled(draw, branches) if scaled else draw
         draws[name] = [_joining(_apart(draw), role.stream)]
     return draws, left
 
 
-def _scaled(draw: Draw, held: Matrices, branches: int) -> Draw:
+def _scaled(draw: Draw, branches: int) -> Draw:
     """The draw at the end of one of several residual branches; Note [branches]."""
-    filled = draw.what if isinstance(draw.what, Matrices) else held
     scheme = replace(draw.scheme, spread=1.0) if isinstance(draw.scheme, Blend) else Orthogonal()
-    matrices = replace(filled, scale=filled.scale / math.sqrt(branches))
+    matrices = replace(draw.matrices, scale=draw.matrices.scale / math.sqrt(branches))
     return Draw(matrices, scheme, f"ends one of {branches} residual branches without normalization")
 
 
 def _joining(draw: Draw, stream: float | None) -> Draw:
     """The draw at the end of a branch that is added to a stream of that size; Note [branches]."""
-    if stream is None or not isinstance(draw.what, Matrices) or DROWNS * stream >= abs(draw.what.scale):
+    if stream is None or DROWNS * stream >= abs(draw.matrices.scale):
         return draw
     reason = f"ends a branch, almost silent beside a signal of size {stream:.2g}"
-    return draw._replace(what=replace(draw.what, scale=JOINS * stream), reason=reason)
+    return draw._replace(what=replace(draw.matrices, scale=JOINS * stream), reason=reason)
 
 
 def _apart(draw: Draw) -> Draw:
     """The draw, with units that differ: a member of one column has none that do; Note [short]."""
-    what = draw.what
-    alike = isinstance(what, Matrices) and what.n == 1 < what.m and draw.bias is None
+    alike = draw.matrices.n == 1 < draw.matrices.m and draw.bias is None
     return draw._replace(scheme=Orthogonal()) if alike and isinstance(draw.scheme, Stiefel | Rotation) else draw
 
 
@@ -243,8 +247,7 @@ def _held(draw: Draw, weight: Weight, role: Role) -> Draw:
     """The draw of a layer that a normalization holds; Note [sizes], and Note [no level] for its direction."""
     if not role.held or role.head or (role.stem and not role.normalized) or role.chain >= CHAIN:
         return draw
-    matrices = draw.what
-    assert isinstance(matrices, Matrices)
+    matrices = draw.matrices
     if matrices.tap:
         matrices = kernel_matrices(weight.layer, weight.shape, "delta", entrywise=True)
     drawn = Orthogonal() if role.held == BATCH or not isinstance(draw.scheme, Stiefel) else draw.scheme

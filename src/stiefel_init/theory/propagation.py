@@ -174,19 +174,14 @@ def _follow(
             slope_squares[-1] = slope_squares[-1] * 0 + before / active
             slope_square = mean * 0 + active
         else:
-            active, slope_square, mean, std = _activate(activation, mean, std)
+            active, slope_square = slopes(RELU, mean, std)[0].mean(), slopes(activation, mean, std)[1]
+            mean, std = moments(activation, mean, std)
         row[2:5] = active, *_pooled(mean, std)
         gains.append(gain)
         slope_squares.append(slope_square)
     count = np.size(mean)
     result[: len(gains), 5] = np.sqrt(np.multiply(gains, backward(slope_squares, np.full(count, 1 / count))))
     return result
-
-
-def _activate(activation: Activation, mean: Any, std: Any) -> tuple[float, Any, Any, Any]:
-    """Active fraction, the mean of all; E f'², mean and std of f, for each Gaussian."""
-    active = slopes(RELU, mean, std)[0].mean()
-    return active, slopes(activation, mean, std)[1], *moments(activation, mean, std)
 
 
 def _pooled(mean: Any, std: Any) -> tuple[Any, Any]:
