@@ -104,7 +104,12 @@ class JaxAdapter(ArrayAdapter):
             raise
         except Exception as error:  # whatever the user's model raises
             raise _does_not_run(options.inputs, error) from None
-        self._refuse_without_values()
+        names = {parameter.key: parameter.name for parameter in self.every}
+        for key, leaf in self.leaves.items():
+            if isinstance(leaf, jax.core.Tracer | jax.ShapeDtypeStruct):
+                kind = "traced" if isinstance(leaf, jax.core.Tracer) else "a shape without values"
+                name = names.get(key, key)
+                raise StiefelError(f"{name} is {kind}; call initialize on a real model, outside jit and vmap.")
         self.parameters = self.every if trainable is None else self._frozen(trainable)
         self.result: Any = model
 
@@ -177,14 +182,6 @@ class JaxAdapter(ArrayAdapter):
 
     def put(self, values: Mapping[Hashable, np.ndarray]) -> None:
         self.result = self.rebuilt({key: _like(self.leaves[key], value) for key, value in values.items()})
-
-    def _refuse_without_values(self) -> None:
-        names = {parameter.key: parameter.name for parameter in self.every}
-        for key, leaf in self.leaves.items():
-            if isinstance(leaf, jax.core.Tracer | jax.ShapeDtypeStruct):
-                kind = "traced" if isinstance(leaf, jax.core.Tracer) else "a shape without values"
-                name = names.get(key, key)
-                raise StiefelError(f"{name} is {kind}; call initialize on a real model, outside jit and vmap.")
 
     def _frozen(self, trainable: Any) -> list[ArrayRef]:
         """The parameters, with those that are not trainable left alone."""

@@ -98,7 +98,10 @@ class KerasAdapter(ArrayAdapter):
         }
         if inputs is None:
             try:
-                return flow_of(model, weights) or flow_of(model, weights, _built_for(model)), "in the graph of layers"
+                flow = flow_of(model, weights)
+                if flow is None:  # a subclassed model, of whose input a symbol is made
+                    flow = flow_of(model, weights, keras.Input(batch_shape=model.get_build_config()["input_shape"]))
+                return flow, "in the graph of layers"
             except Exception:  # whatever a user's call does that a symbol cannot
                 return None, ""
         inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
@@ -131,11 +134,6 @@ class KerasAdapter(ArrayAdapter):
     def put(self, values: Mapping[Hashable, np.ndarray]) -> None:
         for key, value in values.items():
             self.variables[key].assign(value)
-
-
-def _built_for(model: Any) -> Any:
-    """A symbol of the input that a subclassed model was built for."""
-    return keras.Input(batch_shape=model.get_build_config()["input_shape"])
 
 
 def _symbol(x: Any) -> Any:
