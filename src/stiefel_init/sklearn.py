@@ -59,15 +59,7 @@ class _Initialized:
     _random_state: np.random.RandomState
 
     def _initialize(self, *arguments: Any) -> None:
-        self._refuse(self._chosen)  # before anything is set
-        super()._initialize(*arguments)  # type: ignore[misc]
-
-    @property
-    def _chosen(self) -> Scheme:
-        return Recipe() if self.scheme is None else get(self.scheme)
-
-    def _refuse(self, scheme: Scheme) -> None:
-        """Refuse a scheme that is not made for this perceptron."""
+        scheme = self._chosen
         if isinstance(scheme, Start) and scheme != Recipe():
             scheme.draw(None)  # type: ignore[arg-type]  # which says why it cannot
         if scheme.activations and self.activation not in scheme.activations:
@@ -75,6 +67,11 @@ class _Initialized:
                 f"scheme={str(scheme)!r} is made for networks with {' or '.join(scheme.activations)}, and "
                 f"activation={self.activation!r}; use another scheme or that activation."
             )
+        super()._initialize(*arguments)  # type: ignore[misc]  # which sets the first attributes
+
+    @property
+    def _chosen(self) -> Scheme:
+        return Recipe() if self.scheme is None else get(self.scheme)
 
     def _init_coef(self, fan_in: int, fan_out: int, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
         index, last = len(self.coefs_), self.n_layers_ - 2  # `_initialize` collects the layers in `coefs_`

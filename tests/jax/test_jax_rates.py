@@ -5,20 +5,18 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import equinox as eqx
+import flax.linen as linen
+import jax
+import jax.numpy as jnp
 import pytest
 import torch
+from flax import nnx
 from paper.networks import mlp
 
 from stiefel_init import StiefelError
+from stiefel_init.jax import lr_scales
 from stiefel_init.torch import param_groups
-
-jax = pytest.importorskip("jax")
-eqx = pytest.importorskip("equinox")
-nnx = pytest.importorskip("flax.nnx")
-linen = pytest.importorskip("flax.linen")
-import jax.numpy as jnp  # noqa: E402
-
-from stiefel_init.jax import lr_scales  # noqa: E402
 
 DEPTH, WIDTH = 4, 32
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 from conftest import assert_refused
 
-jax = pytest.importorskip("jax")
-import jax.numpy as jnp  # noqa: E402
-import torch  # noqa: E402
-
-from stiefel_init import check, sample  # noqa: E402
-from stiefel_init.jax.optim import project, stiefel_adam, stiefel_muon, stiefel_sgd  # noqa: E402
-from stiefel_init.torch.optim import StiefelAdam, StiefelMuon, StiefelSGD  # noqa: E402
+from stiefel_init import check, sample
+from stiefel_init.jax.optim import project, stiefel_adam, stiefel_muon, stiefel_sgd
+from stiefel_init.torch.optim import StiefelAdam, StiefelMuon, StiefelSGD
+from stiefel_init.torch.optim import project as project_torch
 
 PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "adam": (stiefel_adam, StiefelAdam),
@@ -73,8 +73,6 @@ def test_it_is_chained_and_partitioned_by_optax() -> None:
 
 
 def test_the_nearest_member_is_that_of_pytorch() -> None:
-    from stiefel_init.torch.optim import project as project_torch
-
     a = np.random.default_rng(0).standard_normal((2, 3, 5)).astype(np.float32)
     member, distance = project(a)
     expected = project_torch(torch.from_numpy(a), batch_dims=1)

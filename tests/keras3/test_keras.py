@@ -18,7 +18,9 @@ from conftest import ALL_SCHEMES, assert_refused
 
 from stiefel_init import check, draw, sample, schemes
 from stiefel_init.keras import Initializer, Stiefel
+from stiefel_init.keras.optim import Aligned
 from stiefel_init.torch import draw_
+from stiefel_init.torch.optim import project
 
 BACKEND = keras.backend.backend()
 # Keras' own arrays do not know NumPy 2's `copy` yet.
@@ -201,3 +203,35 @@ def test_bad_input_is_told_in_one_sentence(options: dict, arguments: tuple, word
     kinds: tuple[Any, ...] = (Initializer,) if "scheme" in options else (Initializer, Stiefel)
     for kind in kinds:
         assert_refused(lambda: kind(**options)(*arguments), words)  # noqa: B023
+
+
+# The constraint that keeps kernels in the set while any optimizer trains them.
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (1, 4), (4, 1), (3, 5), (5, 3), (2, 2, 3, 4)], ids=str)
+def test_a_kernel_becomes_its_nearest_member(shape: tuple[int, ...]) -> None:
+    kernel = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    found = values(Aligned()(kernel))
+    assert found.shape == shape
+    flat = kernel.reshape(-1, shape[-1]) if kernel.size else kernel
+    np.testing.assert_allclose(found.reshape(flat.shape), project(torch.from_numpy(flat)).weight, atol=1e-5)
+
+
+def test_a_model_trains_on_the_set_and_is_saved_with_it(tmp_path: Path) -> None:
+    keras.utils.set_random_seed(0)
+    layer = keras.layers.Dense(6, kernel_initializer=Stiefel(), kernel_constraint=Aligned(), activation="relu")
+    model = keras.Sequential([keras.Input((8,)), layer, keras.layers.Dense(1)])
+    model.compile(optimizer=keras.optimizers.Adam(0.05), loss="mse")
+    x = np.random.default_rng(0).standard_normal((64, 8)).astype("float32")
+    before = np.array(values(layer.kernel))
+    model.fit(x, x[:, :1], epochs=3, verbose=0)
+    after = np.array(values(layer.kernel))
+    assert abs(after - before).max() > 0.05
+    assert check(after, tol=1e-5)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert isinstance(loaded.layers[0].kernel_constraint, Aligned)
+
+
+def test_a_bias_is_refused() -> None:
+    assert_refused(lambda: Aligned()(np.ones(3)), ["(3,)", "two or more axes"])

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from ..recipe.layers import A_SLOPE, AN_EMBEDDING, ONES, ZEROS, ArrayRef, Held, Layer, Layout, Leave, Shape, no_rule
 from ..recipe.trace import SIDES, norm_of
-from .adapter import Inputs, JaxAdapter, example, is_floating
+from .model import Inputs, JaxAdapter, example, is_floating
 
 _NORMS = eqx.nn.LayerNorm, eqx.nn.GroupNorm, eqx.nn.RMSNorm, eqx.nn.BatchNorm
 

@@ -16,7 +16,7 @@ from ..core.errors import StiefelError
 from ..recipe import layers
 from ..recipe.layers import AN_ADAPTER, AN_EMBEDDING, ONES, ZEROS, ArrayRef, Layer, Layout, Leave, Shape, no_rule
 from ..recipe.trace import SIDES, norm_of
-from .adapter import Inputs, JaxAdapter, example, is_floating
+from .model import Inputs, JaxAdapter, example, is_floating
 from .trace import flow_of
 
 Held = tuple[layers.Held, Layout | None]

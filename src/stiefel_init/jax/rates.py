@@ -9,7 +9,8 @@ import jax
 from ..core.errors import StiefelError
 from ..recipe.initialize import Options, Patterns
 from ..recipe.rates import Step, shares
-from .adapter import Apply, adapter_of
+from .adapter import adapter_of
+from .model import Apply
 
 
 def lr_scales(

@@ -31,6 +31,7 @@ class Value(NamedTuple):
 
 
 _NOTHING = Value()
+_ARRAYS = jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct
 _PRODUCTS = {
     "dot_general": "linear",
     "ragged_dot_general": "linear",
@@ -68,7 +69,7 @@ def flow_of(
     inputs is a model's state rather than an example.
     """
     nodes, structure = jax.tree.flatten(inputs, is_leaf=is_state)
-    traced = [place for place, node in enumerate(nodes) if is_state(node) or _is_array(node)]
+    traced = [place for place, node in enumerate(nodes) if is_state(node) or isinstance(node, _ARRAYS)]
 
     def run(held: list[Any], given: list[Any]) -> Any:
         every = list(nodes)
@@ -87,10 +88,6 @@ def flow_of(
     returned = walker.run(closed.jaxpr, flat)
     walker.flow.returned = [value.signal for value in returned if value.signal is not None]
     return walker.flow
-
-
-def _is_array(node: Any) -> bool:
-    return isinstance(node, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
 
 
 def _input(leaf: Any) -> Value:

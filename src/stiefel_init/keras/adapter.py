@@ -90,12 +90,37 @@ class KerasAdapter(ArrayAdapter):
         return norm_of({type(layer).__name__ for layer in self.model._flatten_layers() if isinstance(layer, NORMS)})
 
     def flow(self, streams: Mapping[Hashable, str], tables: Collection[str], inputs: Any) -> tuple[Flow | None, str]:
+        model = self.model
         weights: Any = {
             each.key: streams[each.key]
             for each in self.parameters
             if len(each.shape) > 1 and not each.name.endswith("bias")
         }
-        return _flow(self.model, weights, inputs)
+        if inputs is None:
+            try:
+                flow = flow_of(model, weights)
+                if flow is None:  # a subclassed model, of whose input a symbol is made
+                    flow = flow_of(model, weights, keras.Input(batch_shape=model.get_build_config()["input_shape"]))
+                return flow, "in the graph of layers"
+            except Exception:  # whatever a user's call does that a symbol cannot
+                return None, ""
+        inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
+        leaves = keras.tree.flatten(inputs)
+        arrays = [keras.ops.convert_to_numpy(x) if keras.ops.is_tensor(x) else np.asarray(x) for x in leaves]
+        shapes = shapes_of(arrays)
+        if any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in arrays):
+            raise not_finite(shapes)
+        try:
+            symbols = keras.tree.map_structure(_symbol, inputs)
+            model.compute_output_spec(symbols)
+            return flow_of(model, weights, symbols), "traced"
+        except Exception:  # the user's call may look at values, which symbols have none of
+            try:
+                model(inputs)
+            except Exception as error:
+                give = "what it is called with: an array, or a list or dict of arrays"
+                raise does_not_run(shapes, f"{type(error).__name__}: {_why(error)}", give) from None
+            return None, ""
 
     def dtype(self, key: Hashable) -> str:
         return str(keras.backend.standardize_dtype(self.variables[key].dtype))
@@ -111,40 +136,9 @@ class KerasAdapter(ArrayAdapter):
             self.variables[key].assign(value)
 
 
-def _flow(model: Any, weights: dict[int, str], inputs: Any) -> tuple[Flow | None, str]:
-    """The flow of the model, and how it was found; None where only the order of layers is known."""
-
-    def built() -> Any:
-        """A symbol of the input that a subclassed model was built for."""
-        return keras.Input(batch_shape=model.get_build_config()["input_shape"])
-
-    def symbol(x: Any) -> Any:
-        return keras.Input(
-            batch_shape=np.shape(x), dtype=keras.backend.standardize_dtype(getattr(x, "dtype", "float32"))
-        )
-
-    if inputs is None:
-        try:
-            return flow_of(model, weights) or flow_of(model, weights, built()), "in the graph of layers"
-        except Exception:  # whatever a user's call does that a symbol cannot
-            return None, ""
-    inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
-    leaves = keras.tree.flatten(inputs)
-    arrays = [keras.ops.convert_to_numpy(x) if keras.ops.is_tensor(x) else np.asarray(x) for x in leaves]
-    shapes = shapes_of(arrays)
-    if any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in arrays):
-        raise not_finite(shapes)
-    try:
-        symbols = keras.tree.map_structure(symbol, inputs)
-        model.compute_output_spec(symbols)
-        return flow_of(model, weights, symbols), "traced"
-    except Exception:  # the user's call may look at values, which symbols have none of
-        try:
-            model(inputs)
-        except Exception as error:
-            give = "what it is called with: an array, or a list or dict of arrays"
-            raise does_not_run(shapes, f"{type(error).__name__}: {_why(error)}", give) from None
-        return None, ""
+def _symbol(x: Any) -> Any:
+    kind = keras.backend.standardize_dtype(getattr(x, "dtype", "float32"))
+    return keras.Input(batch_shape=np.shape(x), dtype=kind)
 
 
 def _why(error: Exception) -> str:

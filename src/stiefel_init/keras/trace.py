@@ -82,12 +82,10 @@ class _Walker:
             depthwise, pointwise = self.named(operation)[:2]
             between = self.called("conv2d", given, (depthwise,))
             return [self.activated(operation, self.called("conv2d", [between], (pointwise,)))]
-        if isinstance(operation, PRODUCTS):
-            return [self.activated(operation, self.called("linear", given, self.named(operation)))]
-        if isinstance(operation, _RECURRENT):
-            return [self.called("lstm", given, self.named(operation))]
-        if isinstance(operation, layers.Embedding):
-            return [self.called("embedding", given, self.named(operation))]
+        for kinds, name in ((PRODUCTS, "linear"), (_RECURRENT, "lstm"), (layers.Embedding, "embedding")):
+            if isinstance(operation, kinds):
+                made = self.called(name, given, self.named(operation))
+                return [self.activated(operation, made) if kinds is PRODUCTS else made]
         if isinstance(operation, NORMS):
             per_channel = isinstance(operation, layers.BatchNormalization | layers.GroupNormalization)
             return [self.called("batchnorm" if per_channel else "layernorm", given)]

@@ -119,15 +119,11 @@ def _compared(audited: Audit, plain: nn.Module, again: nn.Module, other: nn.Modu
             rows[name] = row._replace(alarm=_differs(values, twins[name], name in fixed))
     second, third = dict(again.named_buffers()), dict(other.named_buffers())
     for name, buffer in plain.named_buffers():
-        random = not torch.equal(buffer, second[name])
-        built = third[name]
-        if not (bool(torch.isfinite(built).all()) if random else _same(buffer, built)):
+        random, built = not torch.equal(buffer, second[name]), third[name]
+        same = buffer.shape == built.shape and torch.allclose(buffer, built, equal_nan=True)
+        if not (bool(torch.isfinite(built).all()) if random else same):
             rows[name] = Row(name, tuple(buffer.shape), "buffer", "another value when built on the meta device")
     return Audit(tuple(rows.values()))
-
-
-def _same(first: Tensor, second: Tensor) -> bool:
-    return first.shape == second.shape and torch.allclose(first, second, equal_nan=True)
 
 
 def _differs(plain: Tensor, other: Tensor, fixed: bool) -> str:

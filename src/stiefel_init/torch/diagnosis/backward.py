@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..observe.observer import Seen
 from ..observe.statistics import common, measured, norms
-from ..observe.weights import weights_of
+from ..observe.weights import own_weights
 
 
 class Gradients(NamedTuple):
@@ -29,8 +29,7 @@ def gradients_of(loss: Tensor | None, seen: Sequence[Seen], scale: float = 1.0) 
     """Of each call, by one backward pass of `scale` times the loss, which frees the graph."""
     if loss is None:
         return [Gradients()] * len(seen)
-    modules = {id(layer.module): layer.module for layer in seen}
-    weights = {key: [w for w in weights_of(module) if w.requires_grad] for key, module in modules.items()}
+    weights = {id(layer.module): own_weights(layer.module) for layer in seen}
     sources: list[Any] = [layer.edge for layer in seen if layer.edge is not None]
     sequences = [layer.sequence for layer in seen if layer.sequence is not None]
     flat = [weight for group in weights.values() for weight in group]
@@ -104,7 +103,7 @@ def step_of(optimizer: torch.optim.Optimizer, loss: Tensor, seen: Iterable[Seen]
     moved = {id(before): (before.detach(), after.detach()) for before, after in zip(old, new)}
     result = {}
     for module in dict.fromkeys(layer.module for layer in seen):
-        pairs = [moved[id(weight)] for weight in weights_of(module) if weight.requires_grad and id(weight) in moved]
+        pairs = [moved[id(weight)] for weight in own_weights(module) if id(weight) in moved]
         size = math.hypot(*norms([before for before, _ in pairs]))
         if pairs and size > 0:
             result[module] = math.hypot(*norms([after - before for before, after in pairs])) / size

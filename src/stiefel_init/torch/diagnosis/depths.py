@@ -238,19 +238,19 @@ def check_widths(
 
     def changed(way: str, optimize: Optimize, size: int) -> Change:
         model = _built(make, size, begin, seed)
-        optimizer = optimize(model)
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise StiefelError(f"rates[{way!r}] returned a {type(optimizer).__name__}; it must return an optimizer.")
         layers = [module for _, module in weight_layers(model.named_modules())]
         if len(layers) < 2:
             raise StiefelError(f"make({size}) returned a network of {len(layers)} layers; it must have two or more.")
+        optimizer = optimize(model)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise StiefelError(f"rates[{way!r}] returned a {type(optimizer).__name__}; it must return an optimizer.")
         said, losses = [], []
         for at in range(steps + 1):
-            outputs, (first, hidden, last) = _run(model, layers, inputs)
+            outputs, now = _run(model, layers, inputs)
             value = loss_of(loss, outputs, targets)
             if not bool(value.isfinite()):
                 raise StiefelError(f"the loss of make({size}) is {value.item()} with rates {way!r}; give a smaller lr.")
-            said.append((first, hidden, last))
+            said.append(now)
             losses.append(value.item())
             if at < steps:
                 optimizer.zero_grad()

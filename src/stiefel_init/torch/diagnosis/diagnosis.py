@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ...health.judge import Finding, Verdict, judge
 from ...health.rows import LAYER_COLUMNS, Evidence, Fit, Inputs, Layer
 from ...health.setup import Setup
-from ..observe import frame, plots
-from ..observe.report import in_html, report
+from ..observe import plots
+from ..observe.report import Rows, in_html, report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +25,7 @@ _NUMBERS = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Diagnosis:
+class Diagnosis(Rows):
     """What `diagnose` found: `layers` in the order they ran, `findings` and `verdict`, the worst first.
 
     It prints as sentences and a table, and renders in notebooks.
@@ -89,21 +89,10 @@ class Diagnosis:
         """Whether nothing keeps the network from training; there may be warnings."""
         return not self.findings
 
-    def __len__(self) -> int:
-        return len(self.layers)
-
-    def records(self) -> list[dict[str, Any]]:
-        """The layers as dicts.
-
-        Returns:
-            One dict for each layer, with the fields of `Layer`.
-        """
-        return [asdict(layer) for layer in self.layers]
-
     @property
     def table(self) -> Any:
         """The layers as a pandas DataFrame; where pandas is not installed, `records()`."""
-        found = frame(self.records(), LAYER_COLUMNS)
+        found = super().table
         if isinstance(found, list):
             return found
         texts = ("layer", "kind", "shape", "activation", "scheme")

@@ -65,7 +65,9 @@ def calibrate_(
         runs_undisturbed(unwrapped(model), inputs)  # refuses inputs that do not fit
         descend_(unwrapped(model), scheme, list(tensors.values()), inputs, seed)
         return
-    weights = {id(ref.module): ref for ref in drawn if _is_weight(ref)}
+    layers = nn.Linear, nn.modules.conv._ConvNd, nn.Bilinear
+    known = (ref for ref in drawn if isinstance(ref.module, layers) or type(ref.module).__name__ == "Conv1D")
+    weights = {id(ref.module): ref for ref in known if ref.leaf == "weight"}
     if scheme.calibrates == "inputs":
         size = _root_mean_square(inputs)
         factors = {key: size for key, ref in weights.items() if ref.stream in stems}
@@ -73,11 +75,6 @@ def calibrate_(
         factors = _deviations(unwrapped(model), inputs, weights)
     for key, factor in factors.items():
         local(weights[key].module._parameters[weights[key].leaf]).mul_(1 / factor)
-
-
-def _is_weight(ref: TorchRef) -> bool:
-    kinds = isinstance(ref.module, nn.Linear | nn.modules.conv._ConvNd | nn.Bilinear)
-    return ref.leaf == "weight" and (kinds or type(ref.module).__name__ == "Conv1D")
 
 
 def _root_mean_square(inputs: Any) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,7 +70,9 @@ def modules_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 def parameters_of(modules: list[tuple[str, nn.Module]]) -> list[TorchRef]:
     """All parameters under all their names, in the order of `named_parameters`."""
-    if (quantized := first_of(modules, _quantized)) is not None:
+    if (
+        quantized := first_of(modules, lambda kind: re.match(r"torch\.ao\.nn.*quantized", kind.__module__))
+    ) is not None:
         raise StiefelError(f"{quantized} is a quantized layer; initialize the model before quantizing it.")
     inner, by_name = unwrapped_names(modules), dict(modules)
     held: dict[int, Tensor] = {}
@@ -136,10 +139,6 @@ def _identity(tensor: Tensor, held: dict[int, Tensor]) -> Hashable:
 
 def _layout(tensor: Tensor) -> tuple[Hashable, ...]:
     return tensor.shape, tensor.stride()
-
-
-def _quantized(kind: type) -> bool:
-    return kind.__module__.startswith("torch.ao.nn") and "quantized" in kind.__module__
 
 
 def is_uninitialized(tensor: Tensor) -> bool:

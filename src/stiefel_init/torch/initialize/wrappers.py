@@ -30,7 +30,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return model
 
 
-def first_of(modules: list[tuple[str, nn.Module]], kind: Callable[[type], bool]) -> str | None:
+def first_of(modules: list[tuple[str, nn.Module]], kind: Callable[[type], object]) -> str | None:
     """The name of the first module of such a kind, if there is one; few are asked, since a model has few kinds."""
     if not any(map(kind, {type(module) for _, module in modules})):
         return None

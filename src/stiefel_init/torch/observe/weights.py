@@ -91,6 +91,11 @@ def weights_of(module: nn.Module) -> list[nn.Parameter]:
     return [p for p in known if p.ndim >= 2 and p.is_floating_point()]
 
 
+def own_weights(module: nn.Module) -> list[nn.Parameter]:
+    """Those of them that are trained."""
+    return [weight for weight in weights_of(module) if weight.requires_grad]
+
+
 def survey(modules: Iterable[nn.Module]) -> dict[nn.Module, Weights]:
     """Compare the weights of layers with Õ(m,n), weights of one shape together."""
     weights: dict[int, Tensor] = {}

@@ -135,7 +135,9 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
         self._check_changed()
         for number, group in enumerate(self.param_groups):
             if group["on_set"]:
-                for stack in self._stacks_of(number, group):
+                if number not in self._stacks or not self.state:
+                    self._stacks[number] = stacks(group, self.state, self.moments)
+                for stack in self._stacks[number]:
                     stack.step(self._update(group))
             else:
                 given = [parameter for parameter in group["params"] if parameter.grad is not None]
@@ -162,11 +164,6 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
         if not torch.compiler.is_compiling():
             on_set = (parameter for group in self.param_groups if group["on_set"] for parameter in group["params"])
             self._versions = {id(parameter): parameter._version for parameter in on_set}
-
-    def _stacks_of(self, number: int, group: dict[str, Any]) -> list[Stack]:
-        if number not in self._stacks or not self.state:
-            self._stacks[number] = stacks(group, self.state, self.moments)
-        return self._stacks[number]
 
     @abstractmethod
     def _update(self, group: dict[str, Any]) -> Update:

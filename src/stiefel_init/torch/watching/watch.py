@@ -281,12 +281,10 @@ class Watch:
     def open(self) -> tuple[Event, ...]:
         """What is broken now."""
         evaluated = self._evaluated + (0 if self._sampler is None else self._sampler.evaluated)
-        return (*self._judge.open.values(), *((self._unlike(evaluated),) if evaluated else ()))
-
-    def _unlike(self, times: int) -> Event:
-        sentence = f"the model ran without gradients in training mode, {times:,} times where it was looked at"
+        sentence = f"the model ran without gradients in training mode, {evaluated:,} times where it was looked at"
         advice = "call model.eval() before you evaluate, and model.train() after it"
-        return Event(self.steps, "evaluated in training mode", "", sentence, advice)
+        unlike = Event(self.steps, "evaluated in training mode", "", sentence, advice)
+        return (*self._judge.open.values(), *([unlike] if evaluated else []))
 
     @property
     def verdict(self) -> tuple[str, ...]:
