@@ -71,7 +71,9 @@ def train(
         typer.Option(help=f"{ACTIVATIONS_HELP} 'all' stands for the first five; comma-separated."),
     ] = "relu",
     seeds: Annotated[int, typer.Option(help="Networks per setting; five or more tell schemes apart.")] = 1,
-    epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 20,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the training data; by default 20, of small tables 500 steps.")
+    ] = None,
     batch: Annotated[int, typer.Option(help="Batch size; 0 for full batch.")] = 256,
     lr: Annotated[
         str,
@@ -98,15 +100,24 @@ def train(
     ] = 1.0,
     ends: Annotated[float | None, typer.Option("--ends", hidden=True)] = None,  # its old name, for one more release
     groups: Annotated[
-        bool, typer.Option("--param-groups", help="With --network: each layer at the rate that param_groups gives it.")
+        bool,
+        typer.Option(
+            "--param-groups", help="Each layer at the rate that param_groups gives it.", rich_help_panel=options.NETWORK
+        ),
     ] = False,
-    clip: Annotated[float | None, typer.Option(help="With --network: the largest norm of the gradient.")] = None,
-    smoothing: Annotated[float, typer.Option(help="With --network: label smoothing, such as 0.1.")] = 0.0,
+    clip: Annotated[
+        float | None, typer.Option(help="The largest norm of the gradient.", rich_help_panel=options.NETWORK)
+    ] = None,
+    smoothing: Annotated[
+        float, typer.Option(help="Label smoothing, such as 0.1.", rich_help_panel=options.NETWORK)
+    ] = 0.0,
     augment: Annotated[
-        options.Augment, typer.Option(help="With --network: whether training images are cropped and flipped.")
+        options.Augment,
+        typer.Option(help="Whether training images are cropped and flipped.", rich_help_panel=options.NETWORK),
     ] = "none",
     warmup: Annotated[
-        float | None, typer.Option(help="With --network: epochs of the warm-up of a cosine; by default a tenth.")
+        float | None,
+        typer.Option(help="Epochs of the warm-up of a cosine; by default a tenth.", rich_help_panel=options.NETWORK),
     ] = None,
     shots: Annotated[int | None, typer.Option(help="Training rows per class; by default all.")] = None,
     alpha: Annotated[
@@ -123,6 +134,7 @@ def train(
     group: options.GroupOption = None,
     time: options.TimeOption = None,
     decimal: options.DecimalOption = None,
+    number: options.NumberOption = "",
     device: options.DeviceOption = "auto",
     out: options.OutOption = Path("stiefel-init-train"),
     data_dir: options.DirectoryOption = None,
@@ -146,6 +158,7 @@ def train(
 
     [dim]stiefel-init train --data photos.zip --network cnn --depth 20 --scheme recipe,he --augment crop-flip[/dim]
     """
+    from ..data import load
     from ..data.user import Columns, user_data, words
     from ..progress import counted, show_plan
     from ..report.tables import summary
@@ -156,10 +169,13 @@ def train(
     from ..train.runner import foresee, run
     from ..train.watched import Watching
 
-    columns = Columns(target, task, words(drop), words(category), group, time, decimal)
+    columns = Columns(target, task, words(drop), words(category), group, time, decimal, words(number))
     datasets = user_data(data, columns)
+    name = next(iter(datasets), data)
+    if epochs is None:
+        epochs = plan.usual_epochs(datasets.get(name) or load(name, directory=data_dir), batch, shots)
     cells = plan.grid(
-        next(iter(datasets), data), scheme, depth, activation, width=width, epochs=epochs, batch=batch,
+        name, scheme, depth, activation, width=width, epochs=epochs, batch=batch,
         optimizer=optimizer, shots=shots, alpha=alpha, precision=precision, decay=decay, dropout=dropout,
         schedule=schedule, ends=edge_lr if ends is None else ends, network=network, groups=groups, clip=clip,
         smoothing=smoothing, augment=augment, warmup=warmup,
@@ -234,6 +250,7 @@ def diagnose(
     group: options.GroupOption = None,
     time: options.TimeOption = None,
     decimal: options.DecimalOption = None,
+    number: options.NumberOption = "",
     seed: Annotated[int, typer.Option(min=0, help="Random seed for the weights.")] = 0,
     out: Annotated[
         Path | None,
@@ -251,21 +268,24 @@ def diagnose(
     from ..data.user import Columns, words
     from ..study import diagnosis
 
-    columns = Columns(target, task, words(drop), words(category), group, time, decimal)
+    columns = Columns(target, task, words(drop), words(category), group, time, decimal, words(number))
     batch = diagnosis.batch(data, columns, data_dir)
     if model is not None:
         diagnoses = {model: diagnosis.of_own_model(model, batch)}
     else:
         diagnoses = diagnosis.of_schemes(scheme, depth, width, activation, batch, seed)
+    stuck = set() if model else diagnosis.idle(diagnoses, depth, width, activation, batch, seed)
     written = [] if out is None else diagnosis.write(diagnoses, out)
     if as_json:
         print(json.dumps(diagnosis.numbers(diagnoses), ensure_ascii=False, indent=1))
         return
     if len(diagnoses) == 1:
         print(*diagnoses.values())
+        if stuck:
+            print("\nBut 60 steps of Adam at 0.001/√depth teach it nothing of this batch.")
     else:
         title = f"{depth} {activation} layers, {width} wide, on {batch.name}, before training"
-        diagnosis.comparison(diagnoses, title).show()
+        diagnosis.comparison(diagnoses, title, stuck).show()
     if written:
         print(f"\nWrote {' and '.join(map(str, written))}.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ...core.errors import StiefelError, meant
 from ...torch import Diagnosis, diagnose, initialize_
+from ...torch.diagnosis.diagnose import default_loss, trained_on
 from ..data import Dataset, load, names, split, standardized
 from ..data.user import Columns, user_data
 from ..files import prepare, write_whole
@@ -103,19 +104,46 @@ def of_schemes(
 ) -> dict[str, Diagnosis]:
     """The diagnosis of each of `schemes`, comma-separated or `all`."""
     inputs = batch.inputs.flatten(1)
-    diagnoses = {}
+    models = _networks(schemes, depth, width, activation, batch, seed)
+    return {scheme: _diagnose(model, inputs, batch) for scheme, model in models}
+
+
+def _networks(
+    schemes: str, depth: int, width: int, activation: str, batch: Batch, seed: int
+) -> Iterator[tuple[str, nn.Module]]:
+    inputs = batch.inputs.flatten(1)
     for scheme in schemes_of(schemes):
         model = network(depth, width, activation, inputs.shape[1], batch.outputs)
         initialize_(model, scheme, seed=seed, inputs=inputs if scheme.calibrates else None)
-        diagnoses[str(scheme)] = _diagnose(model, inputs, batch)
-    return diagnoses
+        yield str(scheme), model
+
+
+def idle(
+    diagnoses: Mapping[str, Diagnosis], depth: int, width: int, activation: str, batch: Batch, seed: int = 0
+) -> set[str]:
+    """The schemes without a finding that nevertheless learn nothing of the batch in 60 steps of Adam.
+
+    At 0.001/√depth, the default of `train`: the loss that is left is at least 97 % of that of the best one answer.
+    """
+    asked = {} if batch.targets is None else {name: found for name, found in diagnoses.items() if found.healthy}
+    stuck = set()
+    for name, model in _networks(",".join(asked), depth, width, activation, batch, seed) if asked else ():
+        adam, alone = torch.optim.Adam(model.parameters(), 1e-3 / math.sqrt(depth)), asked[name].fit
+        *_, last = trained_on(model, batch.inputs.flatten(1), _targets(batch), default_loss, adam)
+        if alone is not None and not last < 0.97 * (alone.constant_loss or math.inf):
+            stuck.add(name)
+    return stuck
+
+
+def _targets(batch: Batch) -> Tensor:
+    assert batch.targets is not None
+    return batch.targets if batch.targets.dtype == torch.int64 else batch.targets.float()
 
 
 def _diagnose(model: nn.Module, inputs: Tensor, batch: Batch) -> Diagnosis:
     if batch.targets is None:
         return diagnose(model, inputs, inputs, loss=_to_noise)
-    targets = batch.targets
-    return diagnose(model, inputs, targets if targets.dtype == torch.int64 else targets.float())
+    return diagnose(model, inputs, _targets(batch))
 
 
 def _to_noise(outputs: Any, _: Any) -> Tensor:
@@ -142,8 +170,8 @@ def of_own_model(place: str, batch: Batch) -> Diagnosis:
             raise StiefelError(f"as rows and as images of shape {batch.image}: {error}") from None
 
 
-def comparison(diagnoses: Mapping[str, Diagnosis], title: str = "") -> Table:
-    """For each scheme, the statistics of the last hidden layer, and the verdict."""
+def comparison(diagnoses: Mapping[str, Diagnosis], title: str = "", stuck: Collection[str] = ()) -> Table:
+    """For each scheme, the statistics of the last hidden layer, and the verdict; `stuck` are those of `idle`."""
     header = ["scheme", "active", "dead", "distinct", "std last/first", "gradient first/last", "verdict"]
     rows = []
     for name, diagnosis in diagnoses.items():
@@ -151,7 +179,8 @@ def comparison(diagnoses: Mapping[str, Diagnosis], title: str = "") -> Table:
         first, last = hidden[0], hidden[-1]
         dead = None if last.dead is None else sum(layer.dead or 0 for layer in hidden)
         warnings = ", ".join(warning.kind for warning in diagnosis.warnings)
-        verdict = f"healthy; warning: {warnings}" if warnings else "healthy"
+        word = "learns nothing in 60 steps" if name in stuck else "healthy"
+        verdict = f"{word}; warning: {warnings}" if warnings else word
         rows.append([
             name, _shown(last.active, ".3f"), _shown(dead, ".1%", sum(layer.units for layer in hidden)),
             _shown(last.distinct, ".1f"), _shown(last.post_std, ".2g", first.post_std),
