@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import diagnose, engine, initialize, on_the_set, sampler, scale, startup, threads
 from benchmarks.timing import markdown
-from tools import badges
+from tools import badges, drawings
 
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.files import prepare, write_whole
 from stiefel_init.lab.report import plots
+from stiefel_init.lab.report.tables import wrapped
 
 from . import audits, report
 from .experiment import Experiment
@@ -24,9 +25,12 @@ from .faults import score as faults
 from .health import diagnosis, watching, zoo
 from .results import Results
 from .studies import equivalence, residual
-from .studies.members import Members
+from .studies.baselines import DEPTHS, FAST, Baselines
+from .studies.kit import Setting
 from .tables import dead
 from .tables.table import PaperTable
+from .zoo import Zoo
+from .zoo.entry import AUTHOR, HE, OURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,8 +47,8 @@ def performance() -> list[str]:
     """docs/performance.md."""
     return [
         "# Performance", "",
-        "Made by `make docs` from the records under `benchmarks/records/`. Machines are noisy, so ratios compare times",
-        "from one run; the same programs measure yours.", "",
+        "What a draw, a model, a study and a diagnosis cost. Machines are noisy, so ratios compare times from one run;",
+        "`python -m benchmarks NAME` measures yours.", "",
         *sampler.section(), *sampler.allowed(), *engine.section(), *equivalence.section(), *initialize.section(),
         *zoo.real_models(), *diagnose.section(), *startup.section(),
     ]  # fmt: skip
@@ -66,28 +70,30 @@ PARTS: Mapping[str, Mapping[str, Lines]] = {
     "watch": {"rules": watching.rules, "accuracy": watching.accuracy},
 }
 """Page → mark → what stands behind it."""
-SHOWN = {
-    "rotation 0.03": "rotation 0.03 (ours)", "permutation": "permutation (ours)", "stiefel": "uniform (the paper's)",
-    "lee": "lee", "he": "he", f"orthogonal {math.sqrt(2)}": "orthogonal × √2", "orthogonal": "orthogonal",
-}  # fmt: skip
-"""Of the README's table."""
+SHOWN = {"torch": "default", "he": "He", "recipe": "`initialize_`"}
+"""Of the README's table; the last is ours."""
+CNNS = {"VGG": "VGG", "all convolutions": "12 convolutions"}
 
 
-def readme(results: Results) -> list[str]:
-    """The README's figures."""
-    members = Members().evidence(results)
-    rows = []
-    for dataset in ("mnist", "fashion-mnist"):
-        for depth in (10, 100, 1000):
-            best = [record for record in members.at_best(dataset) if record.cell.depth == depth]
-            scores = [[record.score for record in best if str(record.cell.scheme) == scheme] for scheme in SHOWN]
-            rows.append([f"{dataset}, {depth:,} layers", *(f"{statistics.mean(each):.1f}" for each in scores)])
-    seeds = {record.cell.seed for record in members.at_best("mnist") if record.cell.depth == 100}
-    return [
-        "Test accuracy (%) of plain networks, each initialization at its best of five learning rates, mean of "
-        f"{len(seeds)} seeds ([members](docs/members.md)):", "",
-        *markdown(["", *SHOWN.values()], rows),
-    ]  # fmt: skip
+def readme(results: Results) -> tuple[list[str], dict[str, str]]:
+    """The README's figures, and its two pictures."""
+    found, runs = Baselines().evidence(results), {}
+    for depth in DEPTHS:  # from 100 layers on the first and the last layer learn faster, by a cosine
+        names = [name + FAST * (depth >= 100) for name in SHOWN]
+        runs[depth] = [statistics.mean(found.scores[Setting("mnist", depth), name]) for name in names]
+    of_zoo = Zoo().evidence(results) or []
+    words = Counter(each.word(OURS, AUTHOR) for each in of_zoo if each.learnt)
+    zoo_runs = {each.entry.name: each.outcomes for each in of_zoo}
+    cnns = {shown: [zoo_runs[name][arm].mean for arm in (AUTHOR, HE, OURS)] for name, shown in CNNS.items()}
+    rows = [[f"MLP, {depth:,} layers, MNIST", *map("{:.1f}".format, runs[depth])] for depth in DEPTHS[::2]]
+    rows += [[f"{name}, Fashion-MNIST", *map("{:.1f}".format, scores)] for name, scores in cnns.items()]
+    lines = dict(zip(("PyTorch's default", "He", "initialize_"), zip(*runs.values())))
+    drawn = drawings.measured(lines, DEPTHS, {name.replace("olutions", "."): scores for name, scores in cnns.items()})
+    told = (
+        f"In [{words.total()} networks of many kinds](docs/zoo.md) as others write them, against their authors' own "
+        f"initialization: better in {words['better']}, level in {words['level']}, worse in {words['worse'] or 'none'}."
+    )
+    return [*markdown(["", *SHOWN.values()], rows), *wrapped(told)], {"idea": drawings.idea(), "measured": drawn}
 
 
 def write(out: Path, results: Results, experiments: Iterable[Experiment]) -> list[Path]:
@@ -148,8 +154,10 @@ def of_records(root: Path, results: Results, texts: Texts) -> None:
         texts[docs / f"{page}.md"] = "\n".join(lines()).rstrip() + "\n"
     for page, parts in PARTS.items():
         _fill(texts, docs / f"{page}.md", {mark: lines() for mark, lines in parts.items()})
-    _fill(texts, root / "README.md", {"figures": readme(results)})
+    figures, drawn = readme(results)
+    _fill(texts, root / "README.md", {"figures": figures})
     texts |= {docs / "badges" / name: text for name, text in badges.badges().items()}
+    texts |= {docs / f"{name}.svg": text for name, text in drawn.items()}
 
 
 def _fill(texts: Texts, page: Path, parts: Mapping[str, Sequence[str]]) -> None:

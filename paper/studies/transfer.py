@@ -141,7 +141,7 @@ class Transfer(Experiment):
 
     name = "transfer"
     title = "Measured"
-    page = "learning-rate"
+    page = "transfer"
     files = ("transfer",)
 
     def run(self, options: Options) -> None:

@@ -270,7 +270,7 @@ def test_numbers_that_look_like_codes_are_asked_about(tmp_path: Path) -> None:
 
 def test_row_numbers_that_pandas_wrote_are_no_feature(tmp_path: Path) -> None:
     text = ",a,y\n" + "".join(f"{i},{i % 7},{i % 2}\n" for i in range(20))
-    dataset = data.data.from_file(table(tmp_path, text), "y")
+    dataset = data.from_file(table(tmp_path, text), "y")
     assert dataset.features == 1
     assert readings(dataset)["column 1"] == ("left out", "row numbers without a name")
 
