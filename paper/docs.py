@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-import statistics
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import diagnose, engine, initialize, on_the_set, sampler, scale, startup, threads
-from benchmarks.timing import markdown
-from tools import badges, drawings
+from tools import badges, readme
 
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.files import prepare, write_whole
 from stiefel_init.lab.report import plots
-from stiefel_init.lab.report.tables import wrapped
 
 from . import audits, report
 from .experiment import Experiment
@@ -25,12 +21,8 @@ from .faults import score as faults
 from .health import diagnosis, watching, zoo
 from .results import Results
 from .studies import equivalence, residual
-from .studies.baselines import DEPTHS, FAST, Baselines
-from .studies.kit import Setting
 from .tables import dead
 from .tables.table import PaperTable
-from .zoo import Zoo
-from .zoo.entry import AUTHOR, HE, OURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,30 +62,6 @@ PARTS: Mapping[str, Mapping[str, Lines]] = {
     "watch": {"rules": watching.rules, "accuracy": watching.accuracy},
 }
 """Page → mark → what stands behind it."""
-SHOWN = {"torch": "default", "he": "He", "recipe": "`initialize_`"}
-"""Of the README's table; the last is ours."""
-CNNS = {"VGG": "VGG", "all convolutions": "12 convolutions"}
-
-
-def readme(results: Results) -> tuple[list[str], dict[str, str]]:
-    """The README's figures, and its two pictures."""
-    found, runs = Baselines().evidence(results), {}
-    for depth in DEPTHS:  # from 100 layers on the first and the last layer learn faster, by a cosine
-        names = [name + FAST * (depth >= 100) for name in SHOWN]
-        runs[depth] = [statistics.mean(found.scores[Setting("mnist", depth), name]) for name in names]
-    of_zoo = Zoo().evidence(results) or []
-    words = Counter(each.word(OURS, AUTHOR) for each in of_zoo if each.learnt)
-    zoo_runs = {each.entry.name: each.outcomes for each in of_zoo}
-    cnns = {shown: [zoo_runs[name][arm].mean for arm in (AUTHOR, HE, OURS)] for name, shown in CNNS.items()}
-    rows = [[f"MLP, {depth:,} layers, MNIST", *map("{:.1f}".format, runs[depth])] for depth in DEPTHS[::2]]
-    rows += [[f"{name}, Fashion-MNIST", *map("{:.1f}".format, scores)] for name, scores in cnns.items()]
-    lines = dict(zip(("PyTorch's default", "He", "initialize_"), zip(*runs.values())))
-    drawn = drawings.measured(lines, DEPTHS, {name.replace("olutions", "."): scores for name, scores in cnns.items()})
-    told = (
-        f"In [{words.total()} networks of many kinds](docs/zoo.md) as others write them, against their authors' own "
-        f"initialization: better in {words['better']}, level in {words['level']}, worse in {words['worse'] or 'none'}."
-    )
-    return [*markdown(["", *SHOWN.values()], rows), *wrapped(told)], {"idea": drawings.idea(), "measured": drawn}
 
 
 def write(out: Path, results: Results, experiments: Iterable[Experiment]) -> list[Path]:
@@ -154,7 +122,7 @@ def of_records(root: Path, results: Results, texts: Texts) -> None:
         texts[docs / f"{page}.md"] = "\n".join(lines()).rstrip() + "\n"
     for page, parts in PARTS.items():
         _fill(texts, docs / f"{page}.md", {mark: lines() for mark, lines in parts.items()})
-    figures, drawn = readme(results)
+    figures, drawn = readme.figures(results)
     _fill(texts, root / "README.md", {"figures": figures})
     texts |= {docs / "badges" / name: text for name, text in badges.badges().items()}
     texts |= {docs / f"{name}.svg": text for name, text in drawn.items()}

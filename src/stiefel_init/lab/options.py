@@ -8,8 +8,6 @@ from typing import Annotated, Literal
 import typer
 
 Device = Literal["auto", "cpu", "cuda"]
-OWN, NETWORK = "A table of your own", "With --network"
-"""Groups of options in the help."""
 Optimizer = Literal["adam", "sgd", "stiefel-adam", "stiefel-sgd", "stiefel-muon", "orthogonal-adam", "gain-adam"]
 Precision = Literal["float32", "tf32", "bfloat16"]
 Augment = Literal["none", "crop", "flip", "crop-flip"]
@@ -53,26 +51,18 @@ DirectoryOption = Annotated[
     Path | None,
     typer.Option("--data-dir", help="Directory of data files; by default STIEFEL_INIT_DATA, cache, network."),
 ]
-TargetOption = Annotated[str | None, typer.Option(help="The column to predict.", rich_help_panel=OWN)]
-TaskOption = Annotated[
-    TargetKind | None, typer.Option(help="Whether the target is a class or a quantity.", rich_help_panel=OWN)
-]
-DropOption = Annotated[str, typer.Option(help="Columns to leave out, comma-separated.", rich_help_panel=OWN)]
-CategoryOption = Annotated[
-    str, typer.Option(help="Columns to take as categories, comma-separated.", rich_help_panel=OWN)
-]
-GroupOption = Annotated[
-    str | None, typer.Option(help="A column whose equal values are not split.", rich_help_panel=OWN)
-]
+TargetOption = Annotated[str | None, typer.Option(help="For a file: the column to predict.")]
+TaskOption = Annotated[TargetKind | None, typer.Option(help="For a file: whether the target is a class or a quantity.")]
+DropOption = Annotated[str, typer.Option(help="For a file: columns to leave out, comma-separated.")]
+CategoryOption = Annotated[str, typer.Option(help="For a file: columns to take as categories, comma-separated.")]
+GroupOption = Annotated[str | None, typer.Option(help="For a file: a column whose equal values are not split.")]
 TimeOption = Annotated[
-    str | None, typer.Option(help="The time column; the latest fifth of the rows is the test set.", rich_help_panel=OWN)
+    str | None, typer.Option(help="For a file: the time column; the latest fifth of the rows is the test set.")
 ]
 DecimalOption = Annotated[
-    Literal[".", ","] | None, typer.Option(help="The decimal mark, if it cannot be inferred.", rich_help_panel=OWN)
+    Literal[".", ","] | None, typer.Option(help="For a file: the decimal mark, if it cannot be inferred.")
 ]
-NumberOption = Annotated[
-    str, typer.Option(help="Columns of quantities that look like codes, comma-separated.", rich_help_panel=OWN)
-]
+NumberOption = Annotated[str, typer.Option(help="For a file: quantities that look like codes, comma-separated.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 StackOption = Annotated[
     int | None, typer.Option("--stack", min=1, help="Networks to train at once; by default as many as fit in memory.")

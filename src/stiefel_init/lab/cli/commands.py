@@ -100,24 +100,15 @@ def train(
     ] = 1.0,
     ends: Annotated[float | None, typer.Option("--ends", hidden=True)] = None,  # its old name, for one more release
     groups: Annotated[
-        bool,
-        typer.Option(
-            "--param-groups", help="Each layer at the rate that param_groups gives it.", rich_help_panel=options.NETWORK
-        ),
+        bool, typer.Option("--param-groups", help="With --network: each layer at the rate that param_groups gives it.")
     ] = False,
-    clip: Annotated[
-        float | None, typer.Option(help="The largest norm of the gradient.", rich_help_panel=options.NETWORK)
-    ] = None,
-    smoothing: Annotated[
-        float, typer.Option(help="Label smoothing, such as 0.1.", rich_help_panel=options.NETWORK)
-    ] = 0.0,
+    clip: Annotated[float | None, typer.Option(help="With --network: the largest norm of the gradient.")] = None,
+    smoothing: Annotated[float, typer.Option(help="With --network: label smoothing, such as 0.1.")] = 0.0,
     augment: Annotated[
-        options.Augment,
-        typer.Option(help="Whether training images are cropped and flipped.", rich_help_panel=options.NETWORK),
+        options.Augment, typer.Option(help="With --network: whether training images are cropped and flipped.")
     ] = "none",
     warmup: Annotated[
-        float | None,
-        typer.Option(help="Epochs of the warm-up of a cosine; by default a tenth.", rich_help_panel=options.NETWORK),
+        float | None, typer.Option(help="With --network: epochs of the warm-up of a cosine; by default a tenth.")
     ] = None,
     shots: Annotated[int | None, typer.Option(help="Training rows per class; by default all.")] = None,
     alpha: Annotated[
@@ -274,18 +265,17 @@ def diagnose(
         diagnoses = {model: diagnosis.of_own_model(model, batch)}
     else:
         diagnoses = diagnosis.of_schemes(scheme, depth, width, activation, batch, seed)
-    stuck = set() if model else diagnosis.idle(diagnoses, depth, width, activation, batch, seed)
     written = [] if out is None else diagnosis.write(diagnoses, out)
     if as_json:
         print(json.dumps(diagnosis.numbers(diagnoses), ensure_ascii=False, indent=1))
         return
     if len(diagnoses) == 1:
         print(*diagnoses.values())
-        if stuck:
+        if any(each.trial for each in diagnoses.values()):
             print("\nBut 60 steps of Adam at 0.001/√depth teach it nothing of this batch.")
     else:
         title = f"{depth} {activation} layers, {width} wide, on {batch.name}, before training"
-        diagnosis.comparison(diagnoses, title, stuck).show()
+        diagnosis.comparison(diagnoses, title).show()
     if written:
         print(f"\nWrote {' and '.join(map(str, written))}.")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROWS = 256
+IDLE = 0.97
+"""Of the loss of the best one answer to everything: a network that has more left has learned nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,42 +104,27 @@ def network(depth: int, width: int, activation: str, inputs: int, outputs: int) 
 def of_schemes(
     schemes: str, depth: int, width: int, activation: str, batch: Batch, seed: int = 0
 ) -> dict[str, Diagnosis]:
-    """The diagnosis of each of `schemes`, comma-separated or `all`."""
-    inputs = batch.inputs.flatten(1)
-    models = _networks(schemes, depth, width, activation, batch, seed)
-    return {scheme: _diagnose(model, inputs, batch) for scheme, model in models}
+    """The diagnosis of each of `schemes`, comma-separated or `all`.
 
-
-def _networks(
-    schemes: str, depth: int, width: int, activation: str, batch: Batch, seed: int
-) -> Iterator[tuple[str, nn.Module]]:
+    One that is healthy, but learns nothing of the batch in 60 steps at 0.001/√depth, has the losses of that `trial`.
+    """
     inputs = batch.inputs.flatten(1)
+    diagnoses = {}
     for scheme in schemes_of(schemes):
         model = network(depth, width, activation, inputs.shape[1], batch.outputs)
         initialize_(model, scheme, seed=seed, inputs=inputs if scheme.calibrates else None)
-        yield str(scheme), model
+        found = _diagnose(model, inputs, batch)
+        if found.healthy and found.fit and found.fit.constant_loss and batch.targets is not None:
+            adam = torch.optim.Adam(model.parameters(), 1e-3 / math.sqrt(depth))
+            losses = tuple(trained_on(model, inputs, _targets(batch), default_loss, adam))
+            if not losses[-1] < IDLE * found.fit.constant_loss:
+                found = replace(found, trial=losses)
+        diagnoses[str(scheme)] = found
+    return diagnoses
 
 
-def idle(
-    diagnoses: Mapping[str, Diagnosis], depth: int, width: int, activation: str, batch: Batch, seed: int = 0
-) -> set[str]:
-    """The schemes without a finding that nevertheless learn nothing of the batch in 60 steps of Adam.
-
-    At 0.001/√depth, the default of `train`: the loss that is left is at least 97 % of that of the best one answer.
-    """
-    asked = {} if batch.targets is None else {name: found for name, found in diagnoses.items() if found.healthy}
-    stuck = set()
-    for name, model in _networks(",".join(asked), depth, width, activation, batch, seed) if asked else ():
-        adam, alone = torch.optim.Adam(model.parameters(), 1e-3 / math.sqrt(depth)), asked[name].fit
-        *_, last = trained_on(model, batch.inputs.flatten(1), _targets(batch), default_loss, adam)
-        if alone is not None and not last < 0.97 * (alone.constant_loss or math.inf):
-            stuck.add(name)
-    return stuck
-
-
-def _targets(batch: Batch) -> Tensor:
-    assert batch.targets is not None
-    return batch.targets if batch.targets.dtype == torch.int64 else batch.targets.float()
+def _targets(batch: Batch) -> Any:
+    return batch.targets if batch.targets is None or batch.targets.dtype == torch.int64 else batch.targets.float()
 
 
 def _diagnose(model: nn.Module, inputs: Tensor, batch: Batch) -> Diagnosis:
@@ -170,8 +157,8 @@ def of_own_model(place: str, batch: Batch) -> Diagnosis:
             raise StiefelError(f"as rows and as images of shape {batch.image}: {error}") from None
 
 
-def comparison(diagnoses: Mapping[str, Diagnosis], title: str = "", stuck: Collection[str] = ()) -> Table:
-    """For each scheme, the statistics of the last hidden layer, and the verdict; `stuck` are those of `idle`."""
+def comparison(diagnoses: Mapping[str, Diagnosis], title: str = "") -> Table:
+    """For each scheme, the statistics of the last hidden layer, and the verdict."""
     header = ["scheme", "active", "dead", "distinct", "std last/first", "gradient first/last", "verdict"]
     rows = []
     for name, diagnosis in diagnoses.items():
@@ -179,7 +166,7 @@ def comparison(diagnoses: Mapping[str, Diagnosis], title: str = "", stuck: Colle
         first, last = hidden[0], hidden[-1]
         dead = None if last.dead is None else sum(layer.dead or 0 for layer in hidden)
         warnings = ", ".join(warning.kind for warning in diagnosis.warnings)
-        word = "learns nothing in 60 steps" if name in stuck else "healthy"
+        word = "learns nothing in 60 steps" if diagnosis.trial else "healthy"
         verdict = f"{word}; warning: {warnings}" if warnings else word
         rows.append([
             name, _shown(last.active, ".3f"), _shown(dead, ".1%", sum(layer.units for layer in hidden)),
