@@ -14,7 +14,7 @@ const Explorer = (() => {
   const nearest = (list, value) => list.reduce((best, one, i) => (Math.abs(one - value) < Math.abs(list[best] - value) ? i : best), 0);
   const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
   const name = (s) => (s.scheme === "stiefel" && s.member !== "uniform" ? s.member : s.scheme);
-  const called = (scheme) => (scheme === "recipe" ? "initialize_(model)" : scheme);
+  const called = (scheme) => (scheme === "recipe" ? "initialize_" : scheme);
   const short = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(3))) : "—");
 
   // State from the address, with anything that makes no sense left at its default.
@@ -161,7 +161,7 @@ const Explorer = (() => {
     const lines = (key) => [...(other ? [[other[key], "line other"]] : []), ...(ours ? [[ours[key], "line"]] : [])];
     const means = [...(other ? [[other.mean, "line other dashed"]] : []), ...(ours ? [[ours.mean, "line dashed"]] : [])]
       .filter(([values]) => values.some((v) => v > 1e-12));
-    chart("distinct", lines("distinct"), at("distinct"), false, [0, Math.min(state.width, 16)]);
+    chart("distinct", lines("distinct"), at("distinct"), false, [0, state.width]);
     chart("signal", [...means, ...lines("std")], at("std"), true);
     chart("active", lines("active"), at("active"), false, [0, 1]);
     chart("gradient", lines("gradient"), at("gradient"), true);
@@ -174,11 +174,11 @@ const Explorer = (() => {
       ? `${short(ours.distinct[end])} of ${state.width} units differ in the last layer${other && other.distinct.length ? ` (${called(state.beside)}: ${short(other.distinct[end])})` : ""}; ` : "";
     byId("said").textContent = ours === null
       ? (name(state) === "recipe"
-        ? "initialize_(model) has no prediction, only measured networks with ReLU; choose one below Measured networks."
+        ? "initialize_ has no prediction, only measured networks with ReLU; choose one below Measured."
         : `${name(state)} is predicted for ReLU only; choose ReLU, or the uniform member.`)
       : `${called(name(state))}: ${differ}after ${state.depth.toLocaleString("en")} layers the signal has deviation ${short(ours.std[end])} (${short(ours.std[0])} in the first), `
         + `${short(100 * ours.active[end])} % of the units fire, and ${short(ours.gradient[0])} of the gradient reaches the first layer.`
-        + (dots ? ` Dots: ${dots.name}.` : " No network was measured at this setting; choose one below Measured networks.");
+        + (dots ? ` Dots: ${dots.name}.` : " No network was measured at this setting; choose one below Measured.");
   }
 
   // Random numbers: a 32-bit mixer, and Box and Muller's normals.
