@@ -40,6 +40,7 @@ class Plan:
     `pandas.DataFrame(plan.to_dict())` makes a data frame of it.
 
     >>> print(Plan((Row("0.weight", (2, 3), "stiefel 2×3", "rows"), Row("0.bias", (2,), "zeros"))))
+    1 of 2 parameters drawn, 1 zeros or ones.
     parameter  shape   what is done  orthonormal  why
     0.weight   (2, 3)  stiefel 2×3   rows
     0.bias     (2,)    zeros         —
@@ -67,6 +68,10 @@ class Plan:
         return {field: [getattr(row, field) for row in self.rows] for field in Row._fields}
 
     def __str__(self) -> str:
+        alone = sum(row.action == "left alone" for row in self.rows)
+        constant = sum(row.action.startswith(("zeros", "ones", "all ")) for row in self.rows)
+        told = [f"{len(self) - alone - constant:,} of {len(self):,} parameters drawn"]
+        told += [f"{constant:,} zeros or ones"] * (constant > 0) + [f"{alone:,} left alone"] * (alone > 0)
         header = "parameter", "shape", "what is done", "orthonormal", "why"
         lines = [
             (
@@ -83,7 +88,7 @@ class Plan:
             if len(line) > WIDTH:
                 reason = textwrap.fill(line[why:], WIDTH, initial_indent="    ", subsequent_indent="    ")
                 table[at] = f"{line[:why].rstrip()}\n{reason}"
-        return "\n".join([*table, "", self.note] if self.note else table)
+        return "\n".join([f"{', '.join(told)}.", *table, *(["", self.note] if self.note else [])])
 
     def __repr__(self) -> str:
         return f"Plan of {len(self)} parameters; print it for the table"

@@ -26,6 +26,7 @@ def test_a_plan_is_a_table() -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Embedding(5, 2))
     plan = initialize_(model)
     assert str(plan).splitlines() == [
+        "1 of 5 parameters drawn, 3 zeros or ones, 1 left alone.",
         "parameter   shape         what is done               orthonormal  why",
         "0.weight    (8, 3, 3, 3)  stiefel 8×3 at the centre  columns",
         "*.bias (2)  (8,)          zeros                      —",
@@ -38,7 +39,7 @@ def test_a_plan_is_a_table() -> None:
     assert list(frame.name) == [name for name, _ in model.named_parameters()]
     with pytest.raises(KeyError):
         plan["3.weight"]
-    assert str(initialize_(nn.Sequential())).startswith("parameter")
+    assert str(initialize_(nn.Sequential())).startswith("0 of 0 parameters drawn.\nparameter")
 
 
 # The meta device.
