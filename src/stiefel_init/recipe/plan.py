@@ -16,6 +16,7 @@ from .layers import Constant, Matrices, Shape
 from .rules import Draw
 
 EMBEDDING = Random(1.0)  # as torch draws its own
+CONSTANT = "zeros", "ones"
 MOST = 14
 """Lines of a plan; beyond that, layers of one scheme are one line whatever their sizes."""
 NEITHER = "—"
@@ -108,12 +109,12 @@ def _scheme(row: Row) -> str:
 
 def _of_a_kind(row: Row) -> tuple[str, tuple[object, ...]]:
     """Coarser than `_alike`, for models of many shapes: rows of one scheme, whatever their sizes."""
-    return row.name, (_scheme(row), re.sub(r"\d+", "*", row.reason))
+    return _alike(row) if row.action in CONSTANT else (row.name, (_scheme(row), re.sub(r"\d+", "*", row.reason)))
 
 
 def _alike(row: Row) -> tuple[str, tuple[object, ...]]:
     """Rows with the same key are one line: constants by the end of their names, others by all but their numbers."""
-    if row.action in ("zeros", "ones") and not row.reason:
+    if row.action in CONSTANT and not row.reason:
         return f"*.{row.name.rpartition('.')[2]}", (row.action,)
     return row.name, (*row[1:-1], re.sub(r"\d+", "*", row.reason))
 
