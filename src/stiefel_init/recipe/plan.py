@@ -86,7 +86,7 @@ class Plan:
         why = table[0].rindex("why")
         for at, line in enumerate(table):
             if len(line) > WIDTH:
-                reason = textwrap.fill(line[why:], WIDTH, initial_indent="    ", subsequent_indent="    ")
+                reason = textwrap.fill(line[why:] if at else "", WIDTH, initial_indent="    ", subsequent_indent="    ")
                 table[at] = f"{line[:why].rstrip()}\n{reason}".rstrip()
         return "\n".join([f"{', '.join(told)}.", *table, *(["", self.note] if self.note else [])])
 
