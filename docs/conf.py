@@ -27,6 +27,7 @@ release = version = stiefel_init.__version__
 extensions = ["myst_nb", "site_pages"]
 exclude_patterns = ["_build", "_site", "explorer/*.html"]
 
+suppress_warnings = ["ref.python"]  # two modules have a Row; a signature names it without its module
 myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_block", "colon_fence", "deflist"]
 nb_execution_mode = os.environ.get("STIEFEL_INIT_NOTEBOOKS", "cache")

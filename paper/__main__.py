@@ -6,12 +6,7 @@ from . import commands
 
 app = program(
     "Publish the records of a run, say which source made them, write the pages.",
-    {
-        "docs": commands.docs,
-        "report": commands.report,
-        "publish": commands.publish,
-        "source": commands.source,
-    },
+    {"": {each.__name__: each for each in (commands.docs, commands.report, commands.publish, commands.source)}},
 )
 
 if __name__ == "__main__":

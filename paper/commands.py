@@ -94,7 +94,7 @@ def compare(
 def report(
     out: Annotated[
         Path, typer.Option("--out", parser=folder, metavar="PATH", help="Directory for results.md and its pictures.")
-    ] = Path("docs"),
+    ] = Path("stiefel-init-report"),
     results: ResultsOption = None,
 ) -> None:
     """Write the report: the paper's claims with verdicts, tables beside the published ones, pictures."""

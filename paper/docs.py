@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import math
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import diagnose, engine, initialize, on_the_set, sampler, scale, startup, timing
-from benchmarks.timing import markdown
-from tools import badges
+from tools import badges, readme
 
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.files import prepare, write_whole
@@ -25,7 +22,6 @@ from .faults import score as faults
 from .health import diagnosis, watching
 from .results import Results
 from .studies import residual
-from .studies.members import Members
 from .tables import dead
 from .tables.table import PaperTable
 
@@ -62,28 +58,6 @@ PARTS: Mapping[str, Mapping[str, Lines]] = {
     "watch": {"rules": watching.rules, "accuracy": watching.accuracy},
 }  # fmt: skip
 """Page → mark → what stands behind it."""
-SHOWN = {
-    "rotation 0.03": "rotation 0.03 (ours)", "permutation": "permutation (ours)", "stiefel": "uniform (the paper's)",
-    "lee": "lee", "he": "he", f"orthogonal {math.sqrt(2)}": "orthogonal × √2", "orthogonal": "orthogonal",
-}  # fmt: skip
-"""Of the README's table."""
-
-
-def readme(results: Results) -> list[str]:
-    """The README's figures."""
-    members = Members().evidence(results)
-    rows = []
-    for dataset in ("mnist", "fashion-mnist"):
-        for depth in (10, 100, 1000):
-            best = [record for record in members.at_best(dataset) if record.cell.depth == depth]
-            scores = [[record.score for record in best if str(record.cell.scheme) == scheme] for scheme in SHOWN]
-            rows.append([f"{dataset}, {depth:,} layers", *(f"{statistics.mean(each):.1f}" for each in scores)])
-    seeds = {record.cell.seed for record in members.at_best("mnist") if record.cell.depth == 100}
-    return [
-        "Test accuracy (%) of plain networks, each initialization at its best of five learning rates, mean of "
-        f"{len(seeds)} seeds ([members](docs/members.md)):", "",
-        *markdown(["", *SHOWN.values()], rows),
-    ]  # fmt: skip
 
 
 def write(out: Path, results: Results, experiments: Iterable[Experiment]) -> list[Path]:
@@ -144,8 +118,10 @@ def of_records(root: Path, results: Results, texts: Texts) -> None:
         texts[docs / f"{page}.md"] = "\n".join(lines()).rstrip() + "\n"
     for page, parts in PARTS.items():
         _fill(texts, docs / f"{page}.md", {mark: lines() for mark, lines in parts.items()})
-    _fill(texts, root / "README.md", {"figures": readme(results)})
+    figures, drawn = readme.figures(results)
+    _fill(texts, root / "README.md", {"figures": figures})
     texts |= {docs / "badges" / name: text for name, text in badges.badges().items()}
+    texts |= {docs / f"{name}.svg": text for name, text in drawn.items()}
 
 
 def _fill(texts: Texts, page: Path, parts: Mapping[str, Sequence[str]]) -> None:

@@ -221,14 +221,35 @@ def run(arguments: list[str], variables: dict[str, str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-DOCS = Path(__file__).parents[1] / "docs" / "frameworks.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+DOCS = Path(__file__).parents[1] / "docs"
+BLOCKS = [
+    block
+    for page in ("frameworks.md", "single-weights.md")
+    for block in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+]
 KERAS = [block for block in BLOCKS if "keras" in block]
 
 
+@pytest.mark.filterwarnings(
+    "ignore:.*LeafSpec:FutureWarning", "ignore:.*does not have many workers", "ignore:.*litlogger"
+)
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block not in KERAS])
 def test_a_snippet_of_the_docs_runs(block: str) -> None:
-    exec(compile(block, str(DOCS), "exec"), {})
+    ends(executed(block))
+
+
+def executed(code: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(compile(code, str(DOCS), "exec"), names)
+    return names
+
+
+def ends(names: dict[str, Any]) -> None:
+    """Where a recipe makes a plan, the plan has a head, and a stem unless embeddings read the input."""
+    if plan := names.get("plan", getattr(names.get("module"), "plan", None)):
+        reasons = [row.reason for row in plan]
+        assert any(reason.startswith("head") for reason in reasons), plan
+        assert any(reason.startswith("stem") or "embedding" in reason for reason in reasons), plan
 
 
 @pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.slow), "torch"])
@@ -236,7 +257,7 @@ def test_the_keras_snippets_of_the_docs_run(backend: str) -> None:
     assert KERAS
     code = "\n".join(KERAS)
     if backend == keras.backend.backend():
-        exec(compile(code, str(DOCS), "exec"), {})
+        ends(executed(code))
     else:
         run(["-c", code], {"KERAS_BACKEND": backend})
 
@@ -245,4 +266,14 @@ def test_the_docs_have_a_snippet_for_every_framework() -> None:
     text = "".join(BLOCKS)
     for module in ("stiefel_init.torch", "stiefel_init.jax", "stiefel_init.keras", "stiefel_init.sklearn"):
         assert f"from {module} import" in text
-    assert all(name in text for name in ("stiefel_init.sample", "flax.linen", "flax import nnx", "equinox"))
+    names = (
+        "stiefel_init.sample",
+        "flax.linen",
+        "flax import nnx",
+        "equinox",
+        "lightning",
+        "from_config",
+        "param_groups",
+    )
+    assert all(name in text for name in names)
+    assert all(block.index("KERAS_BACKEND") < block.index("import keras") for block in KERAS if "import keras" in block)

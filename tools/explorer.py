@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 import torch
 from paper.results import Results
+from torch import nn
 
 from stiefel_init.theory.moments import resolve
-from stiefel_init.torch import draw_
+from stiefel_init.torch import draw_, initialize_
+from stiefel_init.torch.observe.statistics import distinct
 
 FILE = Path(__file__).parents[1] / "docs" / "explorer" / "measured.json"
-COLUMNS = ("mean", "std", "active", "ratio", "gradient")
-SCHEMES = ("stiefel", "permutation", "identity", "lee", "he", "xavier", "orthogonal", "random")
+COLUMNS = ("mean", "std", "active", "ratio", "distinct", "gradient")
+SCHEMES = ("recipe", "stiefel", "permutation", "identity", "lee", "he", "xavier", "orthogonal", "random")
 ACTIVATIONS = ("relu", "leaky_relu", "prelu", "elu", "selu", "tanh")
 NETWORKS, INPUTS = 10, 256
 SETTINGS = (  # name, inputs, width, depth, mean, std, activations
@@ -40,20 +42,22 @@ def shown(depth: int) -> list[int]:
 
 def measure(scheme: str, activation: str, widths: list[int], mean: float, std: float, seed: int) -> np.ndarray:
     """Of one network, layer by layer: mean and deviation before the activation, share that fires, variance ratio after
-    it, and the gradient by what comes before it, 1 at the top: the columns of results/signal.csv."""
+    it, distinct units, and the gradient by what comes before it, 1 at the top."""
     generator = torch.Generator().manual_seed(seed)
     function: Any = resolve(activation, {})
     x = mean + std * torch.randn(INPUTS, widths[0], generator=generator, dtype=torch.float64)
     rows, tape, before = [], [], float(x.std())
-    for n, m in pairwise(widths):
-        weight = draw_(torch.empty(m, n, dtype=torch.float64), scheme, generator=generator)
+    for weight in weights(scheme, widths, seed, generator):
         y = x @ weight.T
         x = torch.from_numpy(np.asarray(function(y.numpy())))
         tape.append((weight, torch.from_numpy(np.asarray(function.slope(y.numpy())))))
         now = float(x.std())
         rows.append(
-            [float(y.mean()), float(y.std()), float((y > 0).double().mean()), (now / before) ** 2 if before else np.nan]
-        )
+            [
+                float(y.mean()), float(y.std()), float((y > 0).double().mean()),
+                (now / before) ** 2 if before else np.nan, float(distinct(x[None])),
+            ]
+        )  # fmt: skip
         before = now
     gradient = torch.randn(INPUTS, widths[-1], generator=generator, dtype=torch.float64)
     for row, (weight, slope) in zip(reversed(rows), reversed(tape)):
@@ -62,6 +66,19 @@ def measure(scheme: str, activation: str, widths: list[int], mean: float, std: f
     for row in rows:
         row[-1] = row[-1] / (rows[-1][-1] or np.nan)
     return np.array(rows)
+
+
+def weights(scheme: str, widths: list[int], seed: int, generator: torch.Generator) -> Iterable[torch.Tensor]:
+    """Of all layers, as they are needed: one by one, or those of a model that `initialize_` has seen."""
+    if scheme != "recipe":
+        for n, m in pairwise(widths):
+            yield draw_(torch.empty(m, n, dtype=torch.float64), scheme, generator=generator)
+        return
+    layers = [nn.Linear(n, m, dtype=torch.float64) for n, m in pairwise(widths)]
+    head = nn.Linear(widths[-1], 10, dtype=torch.float64)
+    initialize_(nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU())), head), seed=seed)
+    assert not any(layer.bias.any() for layer in layers)  # the curves here have none
+    yield from (layer.weight.detach() for layer in layers)
 
 
 def network(name: str, scheme: str, activation: str, setting: tuple[Any, ...]) -> dict[str, Any]:
@@ -75,7 +92,8 @@ def network(name: str, scheme: str, activation: str, setting: tuple[Any, ...]) -
 def entry(name: str, scheme: str, activation: str, setting: tuple[Any, ...], rows: np.ndarray) -> dict[str, Any]:
     inputs, width, depth, mean, std = setting
     layers = shown(depth)
-    columns = {key: [_short(rows[layer - 1, place]) for layer in layers] for place, key in enumerate(COLUMNS)}
+    keys = COLUMNS if rows.shape[1] == len(COLUMNS) else [key for key in COLUMNS if key != "distinct"]
+    columns = {key: [_short(rows[layer - 1, place]) for layer in layers] for place, key in enumerate(keys)}
     return {
         "name": name, "scheme": scheme, "activation": activation, "inputs": inputs, "width": width, "depth": depth,
         "mean": mean, "std": std, "layers": layers, "measured": columns,
@@ -108,7 +126,7 @@ def noise() -> Iterable[dict[str, Any]]:
     for name, *setting, activations in SETTINGS:
         for scheme in SCHEMES:
             for activation in activations:
-                if activation == "relu" or scheme not in ("permutation", "identity"):
+                if activation == "relu" or scheme not in ("recipe", "permutation", "identity"):
                     yield network(name, scheme, activation, tuple(setting))
 
 

@@ -4,8 +4,8 @@ const Explorer = (() => {
   const INPUTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 784, 1024];
   const DEPTHS = [...new Set(Array.from({ length: 121 }, (_, i) => Math.round(1000 ** (i / 120))))];
   const START = {
-    scheme: "stiefel", member: "uniform", activation: "relu", beside: "he", depth: 100, width: 64, inputs: 784,
-    mean: 0.128, std: 0.305, seed: 1,
+    scheme: "recipe", member: "uniform", activation: "relu", beside: "he", depth: 100, width: 64, inputs: 784,
+    mean: 0.13, std: 0.31, seed: 1,
   };
   const SVG = "http://www.w3.org/2000/svg";
   const byId = (id) => document.getElementById(id);
@@ -14,6 +14,7 @@ const Explorer = (() => {
   const nearest = (list, value) => list.reduce((best, one, i) => (Math.abs(one - value) < Math.abs(list[best] - value) ? i : best), 0);
   const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
   const name = (s) => (s.scheme === "stiefel" && s.member !== "uniform" ? s.member : s.scheme);
+  const called = (scheme) => (scheme === "recipe" ? "initialize_" : scheme);
   const short = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(3))) : "—");
 
   // State from the address, with anything that makes no sense left at its default.
@@ -63,8 +64,24 @@ const Explorer = (() => {
     if (!PRESETS.some((known) => known.name === one.name)) PRESETS.push(one);
   }
 
-  // Curves of one scheme: null if it has no prediction with this activation.
+  // Between the dots of a measured network, along the logarithm of the layer.
+  function between(layers, values) {
+    const line = new Array(state.depth).fill(NaN);
+    for (let k = 0; k + 1 < layers.length; k++) {
+      const [a, b] = [layers[k], layers[k + 1]];
+      for (let i = a; i <= b; i++) line[i - 1] = values[k] + (values[k + 1] - values[k]) * Math.log(i / a) / Math.log(b / a);
+    }
+    return line;
+  }
+
+  // Curves of one scheme: null if it has no prediction with this activation; of the recipe, what was measured.
   function curves(scheme) {
+    const found = measured(scheme), apart = found && found.measured.distinct ? between(found.layers, found.measured.distinct) : [];
+    if (scheme === "recipe") {
+      if (!found) return null;
+      const lines = Object.fromEntries(Object.entries(found.measured).map(([key, values]) => [key, between(found.layers, values)]));
+      return { ...lines, mean: lines.mean.map(Math.abs) };
+    }
     const widths = [state.inputs, ...new Array(state.depth).fill(state.width)];
     const p = Theory.propagate(widths, { mean: state.mean, std: state.std, scheme, activation: state.activation });
     if (p === null) return null;
@@ -75,7 +92,7 @@ const Explorer = (() => {
       log[i] = total - Math.log(p.gains[i]) / 2;
     }
     const top = log[state.depth - 1];
-    return { std: p.pre_std, mean: p.pre_mean.map(Math.abs), active: p.active, ratio: p.variance_ratio, gradient: log.map((x) => Math.exp(x - top)) };
+    return { std: p.pre_std, mean: p.pre_mean.map(Math.abs), active: p.active, ratio: p.variance_ratio, gradient: log.map((x) => Math.exp(x - top)), distinct: apart };
   }
 
   function measured(scheme) {
@@ -140,23 +157,28 @@ const Explorer = (() => {
 
   function draw() {
     const ours = curves(name(state)), other = state.beside ? curves(state.beside) : null, dots = measured(name(state));
-    const at = (key) => dots && [dots.layers, dots.measured[key]];
+    const at = (key) => dots && dots.measured[key] && [dots.layers, dots.measured[key]];
     const lines = (key) => [...(other ? [[other[key], "line other"]] : []), ...(ours ? [[ours[key], "line"]] : [])];
     const means = [...(other ? [[other.mean, "line other dashed"]] : []), ...(ours ? [[ours.mean, "line dashed"]] : [])]
       .filter(([values]) => values.some((v) => v > 1e-12));
+    chart("distinct", lines("distinct"), at("distinct"), false, [0, state.width]);
     chart("signal", [...means, ...lines("std")], at("std"), true);
     chart("active", lines("active"), at("active"), false, [0, 1]);
     chart("gradient", lines("gradient"), at("gradient"), true);
     chart("ratio", lines("ratio"), at("ratio"), false, [0, 1]);
-    byId("ours-name").textContent = name(state);
-    byId("other-name").textContent = state.beside;
+    byId("ours-name").textContent = called(name(state));
+    byId("other-name").textContent = called(state.beside);
     byId("beside-key").hidden = !state.beside;
     const end = state.depth - 1;
+    const differ = ours && ours.distinct.length
+      ? `${short(ours.distinct[end])} of ${state.width} units differ in the last layer${other && other.distinct.length ? ` (${called(state.beside)}: ${short(other.distinct[end])})` : ""}; ` : "";
     byId("said").textContent = ours === null
-      ? `${name(state)} is predicted for ReLU only; choose ReLU, or the uniform member.`
-      : `${name(state)}: after ${state.depth.toLocaleString("en")} layers the signal has deviation ${short(ours.std[end])} (${short(ours.std[0])} in the first), `
+      ? (name(state) === "recipe"
+        ? "initialize_ has no prediction, only measured networks with ReLU; choose one below Measured."
+        : `${name(state)} is predicted for ReLU only; choose ReLU, or the uniform member.`)
+      : `${called(name(state))}: ${differ}after ${state.depth.toLocaleString("en")} layers the signal has deviation ${short(ours.std[end])} (${short(ours.std[0])} in the first), `
         + `${short(100 * ours.active[end])} % of the units fire, and ${short(ours.gradient[0])} of the gradient reaches the first layer.`
-        + (dots ? ` Dots: ${dots.name}.` : " No network was measured at this setting; choose one below Measured networks.");
+        + (dots ? ` Dots: ${dots.name}.` : " No network was measured at this setting; choose one below Measured.");
   }
 
   // Random numbers: a 32-bit mixer, and Box and Muller's normals.
@@ -270,7 +292,7 @@ const Explorer = (() => {
   }
 
   function begin() {
-    PRESETS.forEach((one, i) => byId("preset").add(new Option(`${one.name}: ${one.inputs} → ${one.width}, ${one.depth.toLocaleString("en")} layers`, i)));
+    PRESETS.forEach((one, i) => byId("preset").add(new Option(one.name, i)));
     for (const key of ["scheme", "member", "activation", "beside"]) {
       byId(key).addEventListener("change", () => { state[key] = byId(key).value; update(); });
     }

@@ -143,7 +143,7 @@ class Transfer(OfRuns):
 
     name = "transfer"
     title = "Measured"
-    page = "learning-rate"
+    page = "transfer"
     files = ("transfer",)
     kind = Run
 

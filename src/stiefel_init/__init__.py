@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .core.construct import cholesky_factor, complement
     from .core.sample import draw, sample
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["Membership", "StiefelError", "check", "cholesky_factor", "complement", "draw", "sample"]
 
 # Loaded on first use: NumPy takes longer to import than the command line takes to show its help.

@@ -12,7 +12,9 @@ import pandas as pd
 import pytest
 from laboratory import TINY, Cli, csv_of, refused
 
+from stiefel_init.lab.data import load
 from stiefel_init.lab.study import demo
+from stiefel_init.lab.study.plan import usual_epochs
 from stiefel_init.lab.train.problem import METRICS
 from stiefel_init.lab.train.record import Record, read
 from stiefel_init.theory import activations, moments
@@ -71,6 +73,40 @@ def test_all_stands_for_every_scheme_and_activation(stiefel_init: Cli, tmp_path:
     records = kept(tmp_path / "study")
     assert len({(str(r.cell.scheme), r.cell.activation) for r in records}) == 35
     assert {r.cell.batch for r in records} == {None}
+
+
+def test_a_small_table_gets_enough_steps(stiefel_init: Cli, tmp_path: Path) -> None:
+    words = ("train", "--depth", "1", "--width", "4", "--scheme", "he", "--out", "study")
+    for data, expected in (("wine", 500), ("digits", 20)):  # one step an epoch, and six
+        assert f"after {expected} epochs" in stiefel_init(*words, "--data", data).out
+    assert usual_epochs(load("wine"), 16, None) == 56, "of nine steps"
+    assert usual_epochs(load("wine"), 0, None) == 500, "all rows at once"
+
+
+def test_a_comparison_has_a_baseline_and_says_where_nothing_is_better(stiefel_init: Cli, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"a": rng.normal(size=90), "y": 7.5 + rng.normal(size=90), "kind": np.arange(90) % 3 > 0}).to_csv(
+        "noise.csv", index=False
+    )
+    words = ("train", "--data", "noise.csv", "--depth", "2", "--scheme", "stiefel,he", "--epochs", "1")
+    done = stiefel_init(*words, "--target", "kind", "--drop", "y")
+    assert "Baseline: the largest class, as the answer to everything, scores 66.7." in done.out
+    assert "At depth 2, no initialization is better than the baseline" in done.out
+    assert "is best" not in done.out
+    done = stiefel_init(*words, "--target", "y", "--drop", "kind", "--json")
+    assert 0.5 < json.loads(done.out)["baseline"] < 1.5, "the deviation of the targets"
+    done = stiefel_init(*words[:-1], "60", "--data", "digits", "--epochs", "20")
+    assert "is best" in done.out
+
+
+def test_diagnose_calls_nothing_healthy_that_learns_nothing(stiefel_init: Cli) -> None:
+    done = stiefel_init("diagnose", "--data", "wine", "--depth", "50", "--scheme", "recipe,xavier", "--json")
+    assert all(found["healthy"] for found in json.loads(done.out).values()), "by what is measured of one batch"
+    said = stiefel_init("diagnose", "--data", "wine", "--depth", "50", "--scheme", "recipe,xavier").out
+    assert re.search(r"recipe .* healthy", said)
+    assert re.search(r"xavier .* learns nothing in 60 steps", said)
+    said = stiefel_init("diagnose", "--data", "wine", "--depth", "50", "--scheme", "xavier").out
+    assert "But 60 steps of Adam" in said
 
 
 def test_a_dry_run_trains_and_writes_nothing(stiefel_init: Cli, tmp_path: Path) -> None:

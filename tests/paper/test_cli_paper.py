@@ -105,7 +105,7 @@ def test_installed_alone_the_papers_commands_say_where_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(clone, "ROOT", tmp_path)
-    alone = cli.program("", {"demo": lambda: None, **clone.commands()})
+    alone = cli.program("", {"Mine": {"demo": lambda: None}, "The paper": clone.commands()})
     for words in (["reproduce", "table1", "--quick"], ["compare"], ["paper"]):
         with pytest.raises(SystemExit) as end:
             cli.main(words, alone)

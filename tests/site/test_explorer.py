@@ -86,7 +86,7 @@ def test_a_link_carries_the_setting(page: Any) -> None:
     page.run("new Promise(done => setTimeout(done, 50))")
     ids = ("scheme", "activation", "depth-value", "width-value", "mean-value", "std-value")
     assert page.run(f"{json.dumps(ids)}.map(id => document.getElementById(id).value)") == [
-        "he", "elu", "30", "32", "0.500", "0.305",
+        "he", "elu", "30", "32", "0.500", "0.310",
     ]  # fmt: skip
     page.run("Explorer.set({scheme: 'stiefel', member: 'permutation', activation: 'tanh'})")
     assert "is predicted for ReLU only" in page.run("document.getElementById('said').textContent")

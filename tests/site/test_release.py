@@ -76,5 +76,8 @@ def test_the_badges_say_what_the_project_says() -> None:
 def test_the_readme_is_one_screen_and_links_on() -> None:
     text = (ROOT / "README.md").read_text()
     assert len(text.splitlines()) <= 60
-    assert text.count("![Test accuracy") == 1
-    assert text.count("layers |") == 6  # rows of the one table
+    assert re.findall(r"!\[[^]]+\]\(docs/(\w+).svg\)", text) == ["idea", "measured"]
+    assert "|  | default | He | `initialize_` |" in text
+    assert len(re.findall(r"^\| .+MNIST \|", text, re.MULTILINE)) == 5, "rows of the one table"
+    for call in ("initialize_(model)", "param_groups(model, 1e-3)", "diagnose(model"):
+        assert call in text

@@ -28,6 +28,8 @@ ELSEWHERE = {  # pages with tests of their own, which run their blocks
     "docs/diagnose.md": "health/test_health_docs.py",
     "docs/frameworks.md": "test_frameworks.py",
     "docs/initialize.md": "torch/initialize/test_initialize_docs.py",
+    "docs/recipe.md": "torch/initialize/test_initialize_docs.py",
+    "docs/single-weights.md": "test_frameworks.py",
     "docs/on-the-set.md": "torch/optim/test_on_set_docs.py",
     "docs/theory.md": "theory/test_theory_docs.py",
     "docs/watch.md": "health/test_health_docs.py",

@@ -19,6 +19,7 @@ sys.path.append(str(DOCS / "_site"))
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="docs/ is part of the source tree")
 
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
+GUIDES = sorted((DOCS / "guides").glob("*.md"))
 FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *PAGES]
 CODE = re.compile(r"^(`{3,}).*?^\1\s*$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<!`)\]\(([^)\s]+)\)")
@@ -58,6 +59,29 @@ def test_every_page_is_in_a_table_of_contents() -> None:
             entries = [line for line in tree.splitlines() if line and not line.startswith(":")]
             named |= {path.parent / f"{entry}.md" for entry in entries}
     assert named == set(PAGES)
+
+
+READING = (
+    "README.md", "docs/start.md", "docs/which-initialization.md", "docs/frameworks.md", "docs/initialize.md",
+    "docs/learning-rate.md", "docs/faq.md", "docs/limits.md", *(f"docs/guides/{path.name}" for path in GUIDES),
+)  # fmt: skip
+"""What a user has to read, but for two pages that have rules in tables."""
+
+
+def words(*names: str) -> int:
+    """Of pages: all that holds a letter or a digit, code and tables included."""
+    texts = [(ROOT / name).read_text(encoding="utf-8") for name in names]
+    return sum(any(map(str.isalnum, word)) for text in texts for word in text.split())
+
+
+def test_what_a_user_has_to_read_is_short() -> None:
+    assert words(*READING) <= 5_000
+    assert words("README.md", *(str(path.relative_to(ROOT)) for path in PAGES)) <= 45_000
+
+
+@pytest.mark.xfail(strict=True, reason="the tables of rules of these two are to become pages of their own")
+def test_the_reading_path_is_short() -> None:
+    assert words(*READING, "docs/diagnose.md", "docs/watch.md") <= 9_000
 
 
 def declared() -> dict[str, list[str]]:

@@ -60,6 +60,7 @@ def initialize(
     >>> import equinox as eqx, jax.numpy as jnp
     >>> model = eqx.nn.MLP(2, 1, width_size=8, depth=1, key=jax.random.key(0))
     >>> print(initialize(model, 0, inputs=jnp.ones(2), dry_run=True))
+    4 of 4 parameters drawn.
     parameter        shape   what is done           orthonormal  why
     layers.0.weight  (8, 2)  orthogonal 8×2 × 1.15  columns      stem: reads the input (traced)
     layers.0.bias    (8,)    offsets 0.408 8×1      —            set the units apart

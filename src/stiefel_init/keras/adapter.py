@@ -61,6 +61,7 @@ def initialize_(
     >>> layers = keras.layers.Dense(64, "relu", name="inner"), keras.layers.Dense(1, name="outer")
     >>> model = keras.Sequential([keras.Input((2,)), *layers])
     >>> print(initialize_(model, seed=0))
+    3 of 4 parameters drawn, 1 zeros or ones.
     parameter     shape    what is done         orthonormal  why
     inner.kernel  (2, 64)  orthogonal 64×2 × 4  columns
         stem: reads the input (in the graph of layers), lifted

@@ -59,6 +59,7 @@ TimeOption = Annotated[
 DecimalOption = Annotated[
     Literal[".", ","] | None, typer.Option(help="For a file: the decimal mark, if it cannot be inferred.")
 ]
+NumberOption = Annotated[str, typer.Option(help="For a file: quantities that look like codes, comma-separated.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 StackOption = Annotated[
     int | None, typer.Option("--stack", min=1, help="Networks to train at once; by default as many as fit in memory.")

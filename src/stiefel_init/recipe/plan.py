@@ -21,6 +21,9 @@ from .layers import Constant, Matrices, Shape
 from .rules import Draw
 
 EMBEDDING = Random(1.0)  # as torch draws its own
+CONSTANT = "zeros", "ones"
+MOST = 14
+"""Lines of a plan; beyond that, layers of one scheme are one line whatever their sizes."""
 NEITHER = "—"
 
 
@@ -45,6 +48,7 @@ class Plan:
     `pandas.DataFrame(plan.to_dict())` makes a data frame of it.
 
     >>> print(Plan((Row("0.weight", (2, 3), "stiefel 2×3", "rows"), Row("0.bias", (2,), "zeros"))))
+    1 of 2 parameters drawn, 1 zeros or ones.
     parameter  shape   what is done  orthonormal  why
     0.weight   (2, 3)  stiefel 2×3   rows
     0.bias     (2,)    zeros         —
@@ -72,35 +76,50 @@ class Plan:
         return {field: [getattr(row, field) for row in self.rows] for field in Row._fields}
 
     def __str__(self) -> str:
+        alone = sum(row.action == "left alone" for row in self.rows)
+        constant = sum(row.action.startswith(("zeros", "ones", "all ")) for row in self.rows)
+        told = [f"{len(self) - alone - constant:,} of {len(self):,} parameters drawn"]
+        told += [f"{constant:,} zeros or ones"] * (constant > 0) + [f"{alone:,} left alone"] * (alone > 0)
+        groups = folded(self.rows, _alike)
+        groups = groups if len(groups) <= MOST else folded(self.rows, _of_a_kind)
         header = "parameter", "shape", "what is done", "orthonormal", "why"
-        lines = [
-            (
-                name if len(rows) > 1 else rows[0].name,
-                _shape(rows),
-                *rows[0][2:-1],
-                span(rows[0].reason, rows[-1].reason),
-            )
-            for name, rows in folded(self.rows, _alike)
-        ]
-        table = [*columns(header, lines)]
+        names = [name if len(rows) > 1 else rows[0].name for name, rows in groups]
+        cells = [_cells(rows) for _, rows in groups]
+        room = WIDTH - sum(max(map(len, column)) + 2 for column in [*zip(header[1:], *cells)][:-1])
+        names = [name if len(name) <= room else f"…{name[1 - room :]}" for name in names]
+        table = [*columns(header, [(name, *rest) for name, rest in zip(names, cells)])]
         why = table[0].rindex("why")
         for at, line in enumerate(table):
             if len(line) > WIDTH:
-                reason = textwrap.fill(line[why:], WIDTH, initial_indent="    ", subsequent_indent="    ")
-                table[at] = f"{line[:why].rstrip()}\n{reason}"
-        return "\n".join([*table, "", self.note] if self.note else table)
+                reason = textwrap.fill(line[why:] if at else "", WIDTH, initial_indent="    ", subsequent_indent="    ")
+                table[at] = f"{line[:why].rstrip()}\n{reason}".rstrip()
+        return "\n".join([f"{', '.join(told)}.", *table, *(["", self.note] if self.note else [])])
 
     def __repr__(self) -> str:
         return f"Plan of {len(self)} parameters; print it for the table"
 
 
-def _shape(rows: list[Row]) -> str:
-    return str(rows[0].shape) if len({row.shape for row in rows}) == 1 else ""
+def _cells(rows: list[Row]) -> tuple[str, str, str, str]:
+    """Shape, action, orthonormal side and reason of rows that are one line; of sizes that differ, nothing."""
+    shapes, actions, sides = (list(dict.fromkeys(column)) for column in list(zip(*rows))[1:4])
+    action, to, other = actions[0].partition(" to ")  # what a weight is tied to is long, and stands with the reasons
+    reason = " ".join(filter(None, (to.strip(), other, span(rows[0].reason, rows[-1].reason))))
+    action = action if len(actions) == 1 else f"{_scheme(rows[0])}, {len(actions)} kinds"
+    return str(shapes[0]) if len(shapes) == 1 else "", action, sides[0] if len(sides) == 1 else "", reason
+
+
+def _scheme(row: Row) -> str:
+    return re.sub(r" [\d+].*", "", row.action)
+
+
+def _of_a_kind(row: Row) -> tuple[str, tuple[object, ...]]:
+    """Coarser than `_alike`, for models of many shapes: rows of one scheme, whatever their sizes."""
+    return _alike(row) if row.action in CONSTANT else (row.name, (_scheme(row), re.sub(r"\d+", "*", row.reason)))
 
 
 def _alike(row: Row) -> tuple[str, tuple[object, ...]]:
     """Rows with the same key are one line: constants by the end of their names, others by all but their numbers."""
-    if row.action in ("zeros", "ones") and not row.reason:
+    if row.action in CONSTANT and not row.reason:
         return f"*.{row.name.rpartition('.')[2]}", (row.action,)
     return row.name, (*row[1:-1], re.sub(r"\d+", "*", row.reason))
 

@@ -77,7 +77,7 @@ class Audit:
         table = columns(("parameter", "shape", "law", "alarm"), [tuple(map(str, row)) for row in self.rows])
         count = len(self.alarms)
         verdict = f"{count} of {len(self.rows)} parameters look wrong." if count else "Nothing looks wrong."
-        return "\n".join([*table, "", f"{verdict} A right law is denied with probability {FALSE_ALARM:g} at most."])
+        return "\n".join([*table, "", f"{verdict} False alarms: at most 1 in {1 / FALSE_ALARM:,.0f} per parameter."])
 
     def __repr__(self) -> str:
         return f"Audit of {len(self.rows)} parameters, {len(self.alarms)} alarms; print it for the table"
@@ -109,7 +109,7 @@ def audit(model: nn.Module) -> Audit:
     2.weight   (4, 4)  zeros     all zeros: never initialized?
     2.bias     (4,)    zeros
     <BLANKLINE>
-    1 of 4 parameters look wrong. A right law is denied with probability 0.0001 at most.
+    1 of 4 parameters look wrong. False alarms: at most 1 in 10,000 per parameter.
     """
     check_module(model)
     refs: dict[Any, TorchRef] = {}

@@ -255,6 +255,20 @@ def test_columns_that_are_no_features_are_refused_by_name(cells: tuple[str, ...]
     assert (dataset.features, readings(dataset)["a"]) == (1, ("left out", "as asked"))
 
 
+def test_numbers_that_look_like_codes_are_asked_about(tmp_path: Path) -> None:
+    path = tmp_path / "shops.csv"
+    rows = [f"{10100 + 7 * i},{i:03},{i / 4},{'ab'[i % 2]}\n" for i in range(1, 40)]
+    path.write_text("postcode,till,sales,kind\n" + "".join(rows))
+    for kept, words in (((), "column postcode"), (("postcode",), "column till may be a code and no quantity")):
+        with pytest.raises(StiefelError, match=words):
+            data.from_file(path, "kind", number=kept)
+    assert data.from_file(path, "kind", number=("postcode", "till")).features == 3
+    assert data.from_file(path, "kind", number=("till",), drop=("postcode",)).features == 2
+    assert data.from_file(path, "kind", category=("postcode", "till")).features == 2 * 39 + 1
+    with pytest.raises(StiefelError, match="number='shop'"):
+        data.from_file(path, "kind", number=("shop",))
+
+
 def test_row_numbers_that_pandas_wrote_are_no_feature(tmp_path: Path) -> None:
     text = ",a,y\n" + "".join(f"{i},{i % 7},{i % 2}\n" for i in range(20))
     dataset = data.from_file(table(tmp_path, text), "y")

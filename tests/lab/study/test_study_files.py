@@ -36,5 +36,5 @@ def test_schemes_side_by_side(
     assert dict(zip(table.header, table.rows[1])) == expected
     first = dict(zip(table.header, table.rows[0]))
     assert first["p against best"] == "best"
-    assert first.get("lr ×", "2*") == "2*", "at the edge of the rates tried"
+    assert first.get("lr ×", "2 (edge of those tried)") == "2 (edge of those tried)"
     assert several_activations(content) == (header[0] == "setting")

@@ -1,4 +1,4 @@
-"""docs/initialize.md: its code runs, its plan is what is printed, and its numbers are what comes out."""
+"""docs/initialize.md and recipe.md: their code runs, the plan is what is printed, the numbers are what comes out."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from stiefel_init.recipe.layers import Conv
 from stiefel_init.torch import initialize_
 
-DOCS = Path(__file__).parents[3] / "docs" / "initialize.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+PAGES = [Path(__file__).parents[3] / "docs" / name for name in ("initialize.md", "recipe.md")]
+TEXT = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # torch.compile's own
@@ -27,12 +28,12 @@ def test_block_of_the_docs_runs(block: str, monkeypatch: pytest.MonkeyPatch) -> 
         pytest.skip("needs gloo")
     for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
         monkeypatch.setenv(name, value)
-    exec(compile(block, str(DOCS), "exec"), {})
+    exec(compile(block, "initialize.md", "exec"), {})
 
 
 def test_the_plan_in_the_docs_is_what_the_first_block_prints(capsys: pytest.CaptureFixture[str]) -> None:
     exec(BLOCKS[0], {})
-    (shown, *_) = re.findall(r"```text\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    (shown, *_) = re.findall(r"```text\n(.*?)```", TEXT, re.DOTALL)
     assert capsys.readouterr().out == shown
 
 
@@ -68,7 +69,7 @@ def test_the_numbers_of_the_docs_are_what_comes_out() -> None:
         "`he`": ("he", "delta", 1),
         "`orthogonal`, `delta`": ("orthogonal", "delta", 1),
     }
-    table = re.findall(r"^\| ([^|]+?) +\|((?: [\d.e+]+ / [\d.e+]+ / [\d.e+]+ +\|){3})$", DOCS.read_text(), re.MULTILINE)
+    table = re.findall(r"^\| ([^|]+?) +\|((?: [\d.e+]+ / [\d.e+]+ / [\d.e+]+ +\|){3})$", TEXT, re.MULTILINE)
     assert [label for label, _ in table] == list(cases)
     for label, numbers in table:
         written = [number for cell in numbers.strip("| ").split("|") for number in cell.split("/")]

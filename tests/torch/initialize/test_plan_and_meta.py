@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pandas as pd
@@ -26,6 +27,7 @@ def test_a_plan_is_a_table() -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Embedding(5, 2))
     plan = initialize_(model)
     assert str(plan).splitlines() == [
+        "1 of 5 parameters drawn, 3 zeros or ones, 1 left alone.",
         "parameter   shape         what is done               orthonormal  why",
         "0.weight    (8, 3, 3, 3)  stiefel 8×3 at the centre  columns",
         "*.bias (2)  (8,)          zeros                      —",
@@ -38,7 +40,34 @@ def test_a_plan_is_a_table() -> None:
     assert list(frame.name) == [name for name, _ in model.named_parameters()]
     with pytest.raises(KeyError):
         plan["3.weight"]
-    assert str(initialize_(nn.Sequential())).startswith("parameter")
+    assert str(initialize_(nn.Sequential())).startswith("0 of 0 parameters drawn.\nparameter")
+
+
+class Stage(nn.Module):
+    """Blocks of a width of their own, with long names."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.a_block_of_this_stage_of_the_encoder = nn.ModuleList(
+            nn.ModuleDict({"a_linear_layer_with_a_name": nn.Linear(width, width), "out": nn.Linear(width, width)})
+            for _ in range(9)
+        )
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(*(part for _ in range(1000) for part in (nn.Linear(8, 8), nn.ReLU()))),
+        nn.Sequential(*(nn.Linear(8 + k % 30, 8 + (k + 1) % 30) for k in range(300))),
+        nn.ModuleDict({f"stage_{width}": Stage(width) for width in range(8, 40)}),
+    ],
+    ids=["1,000 layers", "thirty widths", "stages"],
+)
+def test_a_plan_of_any_depth_is_short_and_narrow(model: nn.Module) -> None:
+    lines = str(initialize_(model, dry_run=True)).splitlines()
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 100
+    assert re.fullmatch(r"[\d,]+ of [\d,]+ parameters drawn, [\d,]+ zeros or ones\.", lines[0])
 
 
 # The meta device.

@@ -43,10 +43,10 @@ def load_plugins(
 _ANY = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-def _command(parent: typer.Typer, name: str, function: Callable[..., None]) -> None:
+def _command(parent: typer.Typer, name: str, function: Callable[..., None], panel: str = "") -> None:
     """Make a function a command that Ctrl-C ends cleanly, with exit code 130."""
 
-    @parent.command(name, context_settings=_ANY if function is clone.absent else None)
+    @parent.command(name, rich_help_panel=panel or None, context_settings=_ANY if function is clone.absent else None)
     @functools.wraps(function)
     def run(*args: Any, **options: Any) -> None:
         try:
@@ -59,28 +59,26 @@ def _command(parent: typer.Typer, name: str, function: Callable[..., None]) -> N
             sys.exit(130)
 
 
-def program(about: str, commands: dict[str, Callable[..., None]]) -> typer.Typer:
-    """A program of these commands, which takes --plugin and --version before them."""
+def program(about: str, groups: dict[str, dict[str, Callable[..., None]]]) -> typer.Typer:
+    """A program of commands in groups, which takes --plugin and --version before them."""
     made = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich", help=about)
     made.callback()(load_plugins)
-    for name, function in commands.items():
-        _command(made, name, function)
+    for panel, commands_of in groups.items():
+        for name, function in commands_of.items():
+            _command(made, name, function, panel)
     return made
 
 
 app = program(
     "Deep ReLU networks that train from the first step: initialize, diagnose, and re-run the paper.",
     {
-        "demo": commands.demo,
-        "train": commands.train,
-        "list": commands.list_studies,
-        "diagnose": commands.diagnose,
-        "audit": commands.audit,
-        **clone.commands(),
+        "Compare initializations": {"demo": commands.demo, "train": commands.train, "list": commands.list_studies},
+        "Look into a network": {"diagnose": commands.diagnose, "audit": commands.audit},
+        "The paper (in a clone)": clone.commands(),
     },
 )
 data_app = typer.Typer(no_args_is_help=True, help="List, fetch and locate the data sets.")
-app.add_typer(data_app, name="data")
+app.add_typer(data_app, name="data", rich_help_panel="Compare initializations")
 _command(data_app, "list", commands.data_list)
 _command(data_app, "get", commands.data_get)
 _command(data_app, "where", commands.data_where)

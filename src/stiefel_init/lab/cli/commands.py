@@ -72,7 +72,9 @@ def train(
         typer.Option(help=f"{ACTIVATIONS_HELP} 'all' stands for the first five; comma-separated."),
     ] = "relu",
     seeds: Annotated[int, typer.Option(help="Networks per setting; five or more tell schemes apart.")] = 1,
-    epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 20,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the training data; by default 20, of small tables 500 steps.")
+    ] = None,
     batch: Annotated[int, typer.Option(help="Batch size; 0 for full batch.")] = 256,
     lr: Annotated[
         str,
@@ -124,6 +126,7 @@ def train(
     group: options.GroupOption = None,
     time: options.TimeOption = None,
     decimal: options.DecimalOption = None,
+    number: options.NumberOption = "",
     device: options.DeviceOption = "auto",
     out: options.OutOption = Path("stiefel-init-train"),
     data_dir: options.DirectoryOption = None,
@@ -147,6 +150,7 @@ def train(
 
     [dim]stiefel-init train --data photos.zip --network cnn --depth 20 --scheme recipe,he --augment crop-flip[/dim]
     """
+    from ..data import load
     from ..data.user import Columns, user_data, words
     from ..progress import counted, show_plan
     from ..report.tables import summary
@@ -157,10 +161,13 @@ def train(
     from ..train.runner import foresee, run
     from ..train.watched import Watching
 
-    columns = Columns(target, task, words(drop), words(category), group, time, decimal)
+    columns = Columns(target, task, words(drop), words(category), group, time, decimal, words(number))
     datasets = user_data(data, columns)
+    name = next(iter(datasets), data)
+    if epochs is None:
+        epochs = plan.usual_epochs(datasets.get(name) or load(name, directory=data_dir), batch, shots)
     cells = plan.grid(
-        next(iter(datasets), data), scheme, depth, activation, width=width, epochs=epochs, batch=batch,
+        name, scheme, depth, activation, width=width, epochs=epochs, batch=batch,
         optimizer=optimizer, shots=shots, alpha=alpha, precision=precision, decay=decay, dropout=dropout,
         schedule=schedule, ends=edge_lr if ends is None else ends, network=network, groups=groups, clip=clip,
         smoothing=smoothing, augment=augment, warmup=warmup,
@@ -235,6 +242,7 @@ def diagnose(
     group: options.GroupOption = None,
     time: options.TimeOption = None,
     decimal: options.DecimalOption = None,
+    number: options.NumberOption = "",
     seed: Annotated[int, typer.Option(min=0, help="Random seed for the weights.")] = 0,
     out: Annotated[
         Path | None,
@@ -252,7 +260,7 @@ def diagnose(
     from ..data.user import Columns, words
     from ..study import diagnosis
 
-    columns = Columns(target, task, words(drop), words(category), group, time, decimal)
+    columns = Columns(target, task, words(drop), words(category), group, time, decimal, words(number))
     batch = diagnosis.batch(data, columns, data_dir)
     if model is not None:
         diagnoses = {model: diagnosis.of_own_model(model, batch)}
@@ -264,6 +272,8 @@ def diagnose(
         return
     if len(diagnoses) == 1:
         print(*diagnoses.values())
+        if any(each.trial for each in diagnoses.values()):
+            print("\nBut 60 steps of Adam at 0.001/√depth teach it nothing of this batch.")
     else:
         title = f"{depth} {activation} layers, {width} wide, on {batch.name}, before training"
         diagnosis.comparison(diagnoses, title).show()

@@ -21,6 +21,8 @@ LEAST_APART = 10
 """Of so many rows or more, texts that are all different are no categories, however few."""
 _POINT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|infinity)", re.IGNORECASE)
 _GROUPED_POINT = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
+_CODE = re.compile(r"zip|plz|postal|post_?code|phone|code$|(^|[^a-z])id$", re.IGNORECASE)
+"""Names of columns whose whole numbers are seldom quantities."""
 _DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{2,4})([T ].*)?"
     r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AaPp][Mm])?"
@@ -88,7 +90,9 @@ def number(text: str, decimal: Decimal = ".") -> float | None:
     return float(text) if _POINT.fullmatch(text) else None
 
 
-def features(name: str, values: Any, decimal: Decimal, *, category: bool = False) -> tuple[np.ndarray, Reading]:
+def features(
+    name: str, values: Any, decimal: Decimal, *, category: bool = False, quantity: bool = False
+) -> tuple[np.ndarray, Reading]:
     """A column as features: numbers as they are, categories as one column each.
 
     Args:
@@ -96,12 +100,13 @@ def features(name: str, values: Any, decimal: Decimal, *, category: bool = False
         values: A pandas series.
         decimal: The decimal mark.
         category: Whether the user says that it is a category.
+        quantity: Whether the user says that its numbers are quantities, even if they look like codes.
 
     Returns:
         The features, (rows, features of it) in float64 with NaN where a number is missing; and how it was read.
 
     Raises:
-        StiefelError: naming the column, if it holds dates, free text, or numbers with something else among them.
+        StiefelError: naming the column, if it holds dates, free text, codes, or numbers with something else among them.
     """
     numbers, gaps, texts = _read(name, values, decimal, as_text=category)
     if gaps.all():
@@ -111,6 +116,12 @@ def features(name: str, values: Any, decimal: Decimal, *, category: bool = False
         if np.isinf(numbers).any():
             raise StiefelError(
                 f"infinite features in {name} ({np.isinf(numbers).sum()}); correct them, or --drop {name}."
+            )
+        zeros = next((text for text in texts if re.fullmatch(r"0\d*[1-9]\d*", text)), "")
+        if not quantity and (zeros or (_CODE.search(name) and not (numbers[~gaps] % 1).any())):
+            raise StiefelError(
+                f"column {name} may be a code and no quantity, such as {zeros or texts[int(np.argmin(gaps))]}; say "
+                f"--category {name}, --drop {name}, or --number {name} if it is a quantity."
             )
         commas = any("," in text for text in texts)
         notes = (

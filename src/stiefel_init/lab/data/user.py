@@ -7,7 +7,7 @@ import hashlib
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,7 @@ def from_file(
     group: str | None = None,
     time: str | None = None,
     decimal: Decimal | None = None,
+    number: Sequence[str] = (),
 ) -> Dataset:
     """Make a data set from a table with a header: text with any usual separator, compressed or not, or Parquet.
 
@@ -89,6 +90,7 @@ def from_file(
         group: A column whose equal values stay on one side of the split; it is no feature.
         time: A column by which the last fifth becomes the test part; it is no feature.
         decimal: The decimal mark, where the file does not tell.
+        number: Columns that are quantities, though they look like codes: 01067, or by their name.
 
     Returns:
         The data set, named after the file.
@@ -109,7 +111,9 @@ def from_file(
     path = Path(os.path.expanduser(path))
     frame, separator = read_table(path)
     columns = [str(column) for column in frame.columns]
-    named = {"target": [target], "drop": drop, "category": category, "group": [group], "time": [time]}
+    named: dict[str, Sequence[str | None]] = {
+        "target": [target], "drop": drop, "category": category, "number": number, "group": [group], "time": [time],
+    }  # fmt: skip
     for option, chosen in named.items():
         for column in chosen:
             if column is not None and column not in columns:
@@ -133,7 +137,8 @@ def from_file(
         elif _row_numbers(column, frame[column]):
             readings.append(Reading(column, "left out", "row numbers without a name"))
         else:
-            values, reading = features(column, frame[column], mark, category=column in category)
+            says = {"category": column in category, "quantity": column in number}
+            values, reading = features(column, frame[column], mark, **says)
             parts.append(values)
             readings.append(reading)
     x = np.concatenate(parts, axis=1) if parts else np.empty((len(frame), 0))
@@ -185,6 +190,7 @@ class Columns:
     group: str | None = None
     time: str | None = None
     decimal: Decimal | None = None
+    number: tuple[str, ...] = field(default=(), repr=False)  # without a part in the name of what is read
 
     def given(self) -> list[str]:
         """The options that were given, as words."""

@@ -93,6 +93,14 @@
         if (good[i]) make("circle", { cx: X(v), cy: Y(line.y[i]), r: 3, fill: line.colour }, area);
       });
     }
+    // Few lines have their names at their ends, below each other where they are close.
+    const ends = lines.length > 4 ? [] : lines.map((line) => {
+      const i = line.x.findLastIndex((v, k) => usable(v, panel.logX) && usable(line.y[k], panel.logY) && v <= x1);
+      return { line, x: X(line.x[i]), y: Y(line.y[i]) - 7 };
+    }).filter((end) => end.x > left && end.y > top - 8 && end.y < bottom).sort((a, b) => a.y - b.y);
+    ends.forEach((end, i) => { end.y = Math.max(end.y, top + 8, i ? ends[i - 1].y + 13 : 0); });
+    for (let i = ends.length - 1, most = bottom - 3; i >= 0; most = ends[i--].y - 13) ends[i].y = Math.min(ends[i].y, most);
+    for (const { line, x, y } of ends) make("text", { x: x - 3, y, "text-anchor": "end", class: "name", style: `fill:${line.colour}` }, svg, line.name);
     const cursor = make("line", { y1: top, y2: bottom, class: "cursor", visibility: "hidden" }, svg);
     const box = make("rect", { class: "zoom", visibility: "hidden" }, svg);
     const at = (event) => {

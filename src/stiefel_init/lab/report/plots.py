@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 # One colour for each scheme in every picture, told apart by the colour-blind too (Okabe and Ito's palette).
 _COLOURS = {
     "stiefel": "#0072B2", "lee": "#E69F00", "he": "#009E73", "xavier": "#CC79A7", "orthogonal": "#56B4E9",
-    "random": "#777777", "permutation": "#D55E00", "identity": "#F0E442", "rotation": "#000000",
-    "recipe": "#D62728",
+    "random": "#777777", "permutation": "#D55E00", "identity": "#F0E442", "rotation": "#882255",
+    "recipe": "#000000",
 }  # fmt: skip
 STYLE: Any = {
     "font.size": 10,

@@ -45,14 +45,12 @@ def run_demo(out: Path, device: DeviceName, epochs: int) -> Path:
     more = {f"The signal before training, {deep} layers": diagnosis.chart(signals[deep])}
     title = "Deep ReLU networks that train from the first step"
     path = page(outcome, files.summarized(outcome), out / files.PAGE, title, told, more)
-    scores = summary(outcome.records)
-    print()
-    Table(f"Test accuracy (%) after {counted(epochs, 'epoch')}", ["depth", *NAMES.values()], scores.rows).show()
-    Table(
-        f"Distinct units of {WIDTH} in the last hidden layer, before training",
-        ["depth", *NAMES.values()],
-        [[str(depth), *(f"{_distinct(signals[depth][name]):.1f}" for name in NAMES)] for depth in DEPTHS],
-    ).show()
+    rows = [
+        [depth, *(f"{score} ({_distinct(signals[int(depth)][name]):.1f})" for name, score in zip(NAMES, scores))]
+        for depth, *scores in summary(outcome.records).rows
+    ]
+    title = f"Test accuracy (%) after {counted(epochs, 'epoch')} (before: how many of {WIDTH} last hidden units differ)"
+    Table(f"\n{title}", ["depth", *NAMES.values()], rows).show()
     print("\n" + "\n".join(told))
     return path
 

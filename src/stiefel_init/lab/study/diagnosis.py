@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ...core.errors import StiefelError, meant
 from ...torch import Diagnosis, diagnose, initialize_
+from ...torch.diagnosis.diagnose import default_loss, trained_on
 from ..data import names
 from ..data.user import Columns, user_data
 from ..files import prepare, write_whole
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROWS = 256
+IDLE = 0.97
+"""Of the loss of the best one answer to everything: a network that has more left has learned nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,21 +98,33 @@ def network(depth: int, width: int, activation: str, inputs: int, outputs: int) 
 def of_schemes(
     schemes: str, depth: int, width: int, activation: str, batch: Batch, seed: int = 0
 ) -> dict[str, Diagnosis]:
-    """The diagnosis of each of `schemes`, comma-separated or `all`."""
+    """The diagnosis of each of `schemes`, comma-separated or `all`.
+
+    One that is healthy, but learns nothing of the batch in 60 steps at 0.001/√depth, has the losses of that `trial`.
+    """
     inputs = batch.inputs.flatten(1)
     diagnoses = {}
     for scheme in schemes_of(schemes):
         model = network(depth, width, activation, inputs.shape[1], batch.outputs)
         initialize_(model, scheme, seed=seed, inputs=inputs if scheme.calibrates else None)
-        diagnoses[str(scheme)] = _diagnose(model, inputs, batch)
+        found = _diagnose(model, inputs, batch)
+        if found.healthy and found.fit and found.fit.constant_loss and batch.targets is not None:
+            adam = torch.optim.Adam(model.parameters(), 1e-3 / math.sqrt(depth))
+            losses = tuple(trained_on(model, inputs, _targets(batch), default_loss, adam))
+            if not losses[-1] < IDLE * found.fit.constant_loss:
+                found = replace(found, trial=losses)
+        diagnoses[str(scheme)] = found
     return diagnoses
+
+
+def _targets(batch: Batch) -> Any:
+    return batch.targets if batch.targets is None or batch.targets.dtype == torch.int64 else batch.targets.float()
 
 
 def _diagnose(model: nn.Module, inputs: Tensor, batch: Batch) -> Diagnosis:
     if batch.targets is None:
         return diagnose(model, inputs, inputs, loss=_to_noise)
-    targets = batch.targets
-    return diagnose(model, inputs, targets if targets.dtype == torch.int64 else targets.float())
+    return diagnose(model, inputs, _targets(batch))
 
 
 def _to_noise(outputs: Any, _: Any) -> Tensor:
@@ -145,7 +160,8 @@ def comparison(diagnoses: Mapping[str, Diagnosis], title: str = "") -> Table:
         first, last = hidden[0], hidden[-1]
         dead = None if last.dead is None else sum(layer.dead or 0 for layer in hidden)
         warnings = ", ".join(warning.kind for warning in diagnosis.warnings)
-        verdict = f"healthy; warning: {warnings}" if warnings else "healthy"
+        word = "learns nothing in 60 steps" if diagnosis.trial else "healthy"
+        verdict = f"{word}; warning: {warnings}" if warnings else word
         rows.append([
             name, _shown(last.active, ".3f"), _shown(dead, ".1%", sum(layer.units for layer in hidden)),
             _shown(last.distinct, ".1f"), _shown(last.post_std, ".2g", first.post_std),

@@ -18,7 +18,7 @@ from ..data import Dataset
 from ..files import prepare, write_whole
 from ..report.tables import Table, score_text
 from ..train.cell import ADDED, Cell
-from ..train.problem import METRICS
+from ..train.problem import METRICS, Problems
 from ..train.record import Record
 from .plan import Outcome
 from .rates import base_name, times
@@ -75,6 +75,7 @@ def summarized(outcome: Outcome) -> dict[str, Any]:
         "made_by": f"stiefel-init {__version__}",
         "data": _described(base_name(first.dataset), study.dataset),
         "metric": {"name": metric.name, "label": label, "less_is_better": metric.less_is_better},
+        "baseline": _baseline(outcome),
         "protocol": {
             **{name: getattr(first, name) for name in ("width", *_COMMON)},
             "seeds": study.seeds,
@@ -92,6 +93,13 @@ def summarized(outcome: Outcome) -> dict[str, Any]:
             for rate, score in row.items()
         ],
     }
+
+
+def _baseline(outcome: Outcome) -> float:
+    """What one answer to everything scores: the mean over seeds."""
+    first, dataset = outcome.study.settings[0], outcome.study.dataset
+    problems = Problems({first.dataset: dataset})
+    return float(np.mean([problems(first.with_seed(seed)).baseline for seed in range(outcome.study.seeds)]))
 
 
 def _named(setting: Cell) -> dict[str, Any]:
@@ -173,7 +181,7 @@ def comparison(content: dict[str, Any]) -> Table:
     columns: dict[str, Callable[[dict[str, Any]], str]] = {
         "setting" if several else "depth": lambda e: _place(e, several).removeprefix("depth "),
         "scheme": lambda e: e["scheme"],
-        "lr ×": lambda e: f"{e['times_default_rate']:g}{'*' if e['rate_at_edge'] else ''}",
+        "lr ×": lambda e: f"{e['times_default_rate']:g}{' (edge of those tried)' if e['rate_at_edge'] else ''}",
         "networks": lambda e: str(e["networks"]),
         "mean": lambda e: score_text(e["mean"], metric),
         "95 % interval": lambda e: (

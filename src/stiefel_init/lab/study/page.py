@@ -9,7 +9,7 @@ from typing import Any
 
 from ..progress import counted
 from ..report.page import Chart, Line, Panel, learning, screen_colour, write_page
-from ..report.tables import plain, summary
+from ..report.tables import plain, score_text, summary
 from ..train.cell import Cell
 from ..train.family import FAMILIES, PERCEPTRON, is_own
 from ..train.stack import RELEASED, WARM_UP
@@ -34,14 +34,13 @@ def page(
         "Mean ± standard deviation over seeds; the best of a row is bold.", "",
         *summary(outcome.records).marked(min if metric.less_is_better else max).markdown(), "",
     ]  # fmt: skip
-    edges = [entry for entry in content["results"] if entry["rate_at_edge"]]
     if outcome.study.seeds > 1 or outcome.study.rates.searched:
         lines += [
             "## The schemes compared", "",
             "Means with 95 % intervals over seeds (Student's, cut off where the scale ends). p is that of Welch's test "
             "against the best scheme of the setting, "
             "corrected by Holm; above 0.05 the data do not tell the two apart.",
-            *(["", "\\* at the edge of the rates tried."] if edges else []), "", *comparison(content).markdown(), "",
+            "", *comparison(content).markdown(), "",
         ]  # fmt: skip
     pictures: dict[str, Any] = {}
     if outcome.choice.records:
@@ -62,13 +61,19 @@ def page(
 
 
 def sentences(outcome: Outcome, content: dict[str, Any]) -> list[str]:
-    """Who is best in each setting, and what cannot be told apart from it."""
-    lines = []
+    """What one answer to everything scores; who is best in each setting, and what cannot be told apart from it."""
+    metric, alone = outcome.metric, content["baseline"]
+    answer = "the mean of the targets" if metric.less_is_better else "the largest class"
+    lines = [f"Baseline: {answer}, as the answer to everything, scores {score_text(alone, metric)}."]
     several = several_activations(content)
+    reach = metric.better(alone) + abs(alone if metric.less_is_better else 100) / 100
     for leader in (entry for entry in content["results"] if entry["best"]):
         place = (leader["activation"], leader["depth"])
         others = [e for e in content["results"] if (e["activation"], e["depth"]) == place and e is not leader]
         where = f"At depth {leader['depth']}" + (f" with {leader['activation']}" if several else "")
+        if leader["mean"] is None or metric.better(leader["mean"]) <= reach:
+            lines.append(f"{where}, no initialization is better than the baseline: try more --epochs, or --lr auto.")
+            continue
         if not others:
             continue
         if outcome.study.seeds == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from ...core.errors import StiefelError
 from ...schemes import Scheme, get
 from ...theory import ACTIVATIONS
 from ..data import Dataset, load
+from ..data.dataset import TEST_SHARE
 from ..data.user import words
 from ..files import prepare
 from ..train.cell import Cell, digest
@@ -29,6 +31,7 @@ from .rates import FIRST_SEED, MOST_SEEDS, Choice, Rates, at, choose, parts
 
 MOST = 1_000_000
 """Networks of one study."""
+EPOCHS, STEPS = 20, 500
 
 
 def grid(
@@ -93,6 +96,12 @@ def _numbers(name: str, text: str) -> list[int]:
         return list(dict.fromkeys(int(part) for part in text.split(",")))
     except ValueError:
         raise StiefelError(f"{name}={text!r} is not a list of whole numbers; write for example 5,10,50.") from None
+
+
+def usual_epochs(dataset: Dataset, batch: int, shots: int | None) -> int:
+    """Epochs where the user names none: 20, and on a table so many that they are 500 steps."""
+    rows = len(dataset.y) * (1 - TEST_SHARE) if shots is None else max(1, shots) * dataset.outputs
+    return EPOCHS if dataset.image else max(EPOCHS, math.ceil(STEPS / math.ceil(rows / (batch or rows))))
 
 
 @dataclass(frozen=True, eq=False)

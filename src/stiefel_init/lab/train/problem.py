@@ -81,6 +81,14 @@ class Problem:
         """How networks are scored on it."""
         return ACCURACY if self.loss == "cross_entropy" else RMSE
 
+    @property
+    def baseline(self) -> float:
+        """The score of one answer to everything: the largest class of the training rows, or the mean of theirs."""
+        known = self.targets if self.rows is None else self.targets[self.rows]
+        if self.loss == "cross_entropy":
+            return 100 * float(np.mean(self.test_targets == np.bincount(known).argmax()))
+        return self.unit * float(np.sqrt(np.mean((self.test_targets - known.mean(dtype=float)) ** 2)))
+
 
 class Problems:
     """The problems of cells, each array made once, so that cells which share one share its memory."""

@@ -93,6 +93,7 @@ def initialize_(
 
     >>> model = nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
     >>> print(initialize_(model, seed=0))
+    4 of 4 parameters drawn.
     parameter  shape      what is done               orthonormal  why
     0.weight   (64, 784)  orthogonal 64×784 × 0.577  rows         stem: reads the input (torch.fx)
     0.bias     (64,)      offsets 0.0206 64×1        —            set the units apart
