@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...core import construct, stream
 from ...schemes import Scheme, Source
-from . import householder
+from . import householder, rotations
 from .householder import Numbers
 from .stream import normals, on_gpu, words
 from .tensors import WORKING, full_precision, on_device
@@ -73,13 +73,16 @@ class _Source(ABC):
             self.made = made
         return made
 
+    def rotations(self, size: int, spread: float) -> Tensor:
+        return rotations.small(self.normals(size - 1, size - 1), self.array(construct.reflected_axis(size)), spread)
+
     def array(self, values: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(values)
         return tensor.to(self.out.device, self.dtype if tensor.is_floating_point() else None)
 
     def expm1_skew(self, a: Tensor, norm: float) -> Tensor:
         with full_precision(a.device.type):
-            return construct.expm1_skew(a, norm, torch.finfo(a.dtype).eps)
+            return construct.expm1_skew(a, norm, torch.finfo(a.dtype).eps, rotations.Arrays())
 
     turn = expm1_skew  # its name in release 0.2
 
