@@ -163,6 +163,10 @@ class Centred(Scheme):
         m, n = source.m, source.n
         if n == 1:
             return Stiefel().draw(source)
+        if m >= n:  # Haar W less Wξξᵀ, which has the same law, in float32 and without a factorization
+            tall = source.semi_orthogonal(aligned=False)
+            tall -= tall.mean(-1)[..., None]
+            return tall
         source = source.precise()
         xp = source.xp
         drawn = haar(source, m, n - 1)

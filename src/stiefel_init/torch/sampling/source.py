@@ -66,7 +66,11 @@ class _Source(ABC):
     def semi_orthogonal(self, *, aligned: bool) -> Tensor:
         self._begin()
         direct = self.draws == 1 and self.out.dtype == self.dtype
-        out = self.out if direct else torch.empty(self.out.shape, dtype=self.dtype, device=self.out.device)
+        out = self.out
+        if not direct:  # laid out as it is made
+            shape = (*out.shape[:-2], *sorted(out.shape[-2:]))
+            wide = torch.empty(shape, dtype=self.dtype, device=out.device)
+            out = wide if self.m <= self.n else wide.mT
         householder.fill_(out, self._numbers, aligned=aligned)
         made = out.reshape(self.count, self.m, self.n)
         if direct:
