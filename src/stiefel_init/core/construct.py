@@ -140,6 +140,9 @@ class Arrays:
         return a
 
 
+NUMPY = Arrays()
+
+
 def reflected_axis(p: int) -> np.ndarray:
     """e_1 + ξ_p, as a column."""
     u = np.full((p, 1), 1 / math.sqrt(p))
@@ -161,7 +164,7 @@ def small_rotations(arrays: Arrays, numbers: Array, u: Array, spread: float, eps
     return arrays.add_identity(expm1_skew(turn, spread * (2 + 6 * root), eps, arrays))
 
 
-def expm1_skew(a: Array, norm: float, eps: float, arrays: Arrays = Arrays()) -> Array:
+def expm1_skew(a: Array, norm: float, eps: float, arrays: Arrays = NUMPY) -> Array:
     r"""exp(a) - I of skew-symmetric matrices whose spectral norms are at most `norm`, orthogonal up to rounding.
 
     The polynomial that meets the exponential at Chebyshev's nodes of [-norm, norm], of degree 4 in two products or of

@@ -33,7 +33,8 @@ class Arrays(construct.Arrays):
         out = torch.empty_like(a)
         for start in range(0, size, step := -(-size // _STRIPS)):
             stop = min(start + step, size)
-            torch.matmul(a[:, start:stop], a[:, :stop].mT, out=out[:, start:stop, :stop])
+            for one, whole in zip(out, a):
+                torch.mm(whole[start:stop], whole[:stop].mT, out=one[start:stop, :stop])
             out[:, :start, start:stop] = out[:, start:stop, :start].mT
         return out
 

@@ -63,6 +63,9 @@ class _Source(ABC):
     def _numbers(self, part: slice) -> Numbers:
         """The Gaussian numbers of a part of the batch."""
 
+    @abstractmethod
+    def normals(self, rows: int, columns: int) -> Tensor: ...
+
     def semi_orthogonal(self, *, aligned: bool) -> Tensor:
         self._begin()
         direct = self.draws == 1 and self.out.dtype == self.dtype
