@@ -145,4 +145,8 @@ def tables(record: Record) -> list[str]:
 
 
 def section() -> list[str]:
-    return timing.section("initialize", "Whole models", ["`python -m benchmarks initialize --write`."], tables)
+    about = [
+        "`python -m benchmarks initialize --write`. Of a language model, `products alone` is what its matrices cannot do",
+        "without: p semi-orthogonal rows of q columns take 2p²(q - p/3) operations.",
+    ]
+    return timing.section("initialize", "Whole models", about, tables)

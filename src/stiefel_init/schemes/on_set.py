@@ -167,7 +167,8 @@ class Centred(Scheme):
             tall = source.semi_orthogonal(aligned=False)
             tall -= tall.mean(-1)[..., None]
             return tall
-        source = source.precise()
+        if n < 64 or 2 * m > n:  # else the Gaussian matrix has a condition number of 6, and float32 is as good
+            source = source.precise()
         xp = source.xp
         drawn = haar(source, m, n - 1)
         # [0, drawn] H with H = I - uuᵀ/(1 + 1/√n), u = e_1 + ξ_n, which swaps e_1 and -ξ_n.
