@@ -146,7 +146,7 @@ def tables(record: Record) -> list[str]:
 
 def section() -> list[str]:
     about = [
-        "`python -m benchmarks initialize --write`. Of a language model, `products alone` is what its matrices cannot do",
-        "without: p semi-orthogonal rows of q columns take 2p²(q - p/3) operations.",
+        "`python -m benchmarks initialize --write`. Of a language model, `products alone` is what its matrices",
+        "cannot do without: p semi-orthogonal rows of q columns take 2p²(q - p/3) operations.",
     ]
     return timing.section("initialize", "Whole models", about, tables)
