@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal
 
 import torch
@@ -25,6 +25,14 @@ from . import timing
 from .timing import Record
 
 
+def seconds_of(run: Callable[[], Any], synchronize: Callable[[], Any]) -> float:
+    synchronize()
+    start = time.perf_counter()
+    run()
+    synchronize()
+    return time.perf_counter() - start
+
+
 def network(widths: list[int], recipe: Literal["best", "paper"], device: str) -> dict[str, float]:
     synchronize = timing.waiting(device)
     model = chain(widths).to(device)
@@ -34,19 +42,77 @@ def network(widths: list[int], recipe: Literal["best", "paper"], device: str) ->
         "seed": lambda: initialize_(model, recipe=recipe, seed=0),
         "orthogonal_": lambda: [nn.init.orthogonal_(layer.weight) for layer in layers],
     }
-    first = {}
-    for name, run in contenders.items():
-        synchronize()
-        start = time.perf_counter()
-        run()
-        synchronize()
-        first[f"first call, {name}, ms"] = 1e3 * (time.perf_counter() - start)
+    first = {f"first call, {name}, ms": 1e3 * seconds_of(run, synchronize) for name, run in contenders.items()}
     seconds = timing.in_turns(contenders, synchronize=synchronize, rounds=7, seconds=0.03)
     return {
         **first,
         **{f"{name}, ms": 1e3 * value for name, value in seconds.items()},
         **{f"times orthogonal_, {name}": seconds["orthogonal_"] / seconds[name] for name in ("generator", "seed")},
     }
+
+
+class Block(nn.Module):
+    """A block of a transformer as large language models have it."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.before, self.between = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.gate, self.up = (nn.Linear(width, hidden, bias=False) for _ in range(2))
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.before(x)
+        x = x + self.o(nn.functional.scaled_dot_product_attention(self.q(y), self.k(y), self.v(y)))
+        y = self.between(x)
+        return x + self.down(nn.functional.silu(self.gate(y)) * self.up(y))
+
+
+def language_model(blocks: int, width: int, hidden: int, words: int, device: str) -> nn.Module:
+    """In bfloat16, with a table of words at its beginning and another at its end."""
+    with torch.device("meta"):
+        body = [Block(width, hidden) for _ in range(blocks)]
+        model = nn.Sequential(nn.Embedding(words, width), *body, nn.RMSNorm(width), nn.Linear(width, words, bias=False))
+    return model.bfloat16().to_empty(device=device)
+
+
+@cache
+def product_seconds(p: int, q: int, device: str) -> float:
+    """The time of 2p²(q - p/3) operations, by a float32 product of p × p and p × q."""
+    a, b = torch.randn(p, p, device=device), torch.randn(p, q, device=device)
+    return min(seconds_of(lambda: a @ b, timing.waiting(device)) for _ in range(3)) * (1 - p / (3 * q))
+
+
+def large(shape: tuple[int, int, int, int], device: str) -> dict[str, float]:
+    """A language model, each way once, beside a loop of `normal_` and what its matrices take at least.
+
+    A semi-orthogonal matrix of p rows and q columns takes 2p²(q - p/3) operations.
+    """
+    synchronize = timing.waiting(device)
+    model = language_model(*shape, device)
+    weights = [parameter for parameter in model.parameters() if parameter.ndim == 2]
+
+    def normals() -> None:
+        for weight in weights:
+            nn.init.normal_(weight, std=0.02)
+
+    normals()
+    for parameter in model.parameters():
+        if parameter.ndim == 1:
+            nn.init.ones_(parameter)
+    least = sum(product_seconds(*sorted(weight.shape), device) for weight in weights[1:])
+    seconds = {
+        "normal_": seconds_of(normals, synchronize),
+        "generator": seconds_of(lambda: initialize_(model), synchronize),
+        "seed": seconds_of(lambda: initialize_(model, seed=0), synchronize),
+    }
+    return {
+        "parameters, millions": sum(parameter.numel() for parameter in model.parameters()) / 1e6,
+        "products alone, seconds": least,
+        **{f"{name}, seconds": value for name, value in seconds.items()},
+        **{f"times normal_ and products, {name}": seconds[name] / (least + seconds["normal_"])
+           for name in ("generator", "seed")},
+    }  # fmt: skip
 
 
 def stream(device: str) -> dict[str, float]:
@@ -65,6 +131,7 @@ def measure(device: str) -> Iterator[Record]:
         "100 layers of width 64, one scheme": partial(network, [64] * 101, "paper"),
         "100 layers of width 64, default recipe": partial(network, [784, *[64] * 99, 10], "best"),
         "10 layers of width 1024, default recipe": partial(network, [784, *[1024] * 9, 10], "best"),
+        "16 blocks of width 2048 in bfloat16, default recipe": partial(large, (16, 2048, 5632, 32_000)),
         "seeded stream": stream,
     }
     for name, way in ways.items():

@@ -63,6 +63,16 @@ def test_box_muller_keeps_the_ends_of_the_range() -> None:
         assert radius.dtype == dtype
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("count", [1, 300])
+def test_the_numbers_are_box_mullers_of_the_words(dtype: type, count: int) -> None:
+    """Entry by entry the formula that JAX computes, for one key or many to a chunk."""
+    keys = _stream.fold(_stream.key(5, "w"), np.arange(count))
+    pairs = _stream.words(keys, (0, 30), (0, 9))
+    expected = np.stack(_stream.box_muller(np, pairs[..., 0], pairs[..., 1], dtype), -1).reshape(count, 30, 18)
+    np.testing.assert_array_equal(_stream.normals(keys, (0, 30), (0, 18), dtype), expected)
+
+
 def test_seeds_names_and_batch_places_have_their_own_keys() -> None:
     keys = [_stream.key(seed, name) for seed in (0, 1, 10**30) for name in ("", "a", "1")]
     keys += [*_stream.fold(keys[0], np.array([0, 1, 2**32, 2**40 + 1])), _stream.key(1, "1/a"), _stream.key(11, "a")]

@@ -19,12 +19,13 @@ from conftest import COUNT, FALSE_ALARM, Sampler, haar_pvalue, plain_member
 from scipy import stats
 
 from stiefel_init import check, draw
+from stiefel_init.schemes import Centred, Scheme
 from stiefel_init.torch import draw_
 
-Draw = Callable[[str, int, int, int, int], np.ndarray]  # (scheme, count, m, n, seed) -> (count, m, n)
+Draw = Callable[[str | Scheme, int, int, int, int], np.ndarray]  # (scheme, count, m, n, seed) -> (count, m, n)
 
 
-def _torch(scheme: str, *shape: int, **options: Any) -> np.ndarray:
+def _torch(scheme: str | Scheme, *shape: int, **options: Any) -> np.ndarray:
     return draw_(torch.empty(shape, dtype=torch.float64), scheme, batch_dims=1, **options).numpy()
 
 
@@ -164,6 +165,18 @@ def test_rotations_have_gaussian_angles_of_their_spread(sampled: Draw, spread: f
     np.testing.assert_allclose(np.cos(theta), (np.trace(W, axis1=1, axis2=2) - 1) / 2, atol=1e-12)
     assert stats.kstest(theta, stats.norm(0, spread / math.sqrt(3)).cdf).pvalue > FALSE_ALARM
     assert stats.kstest(theta, stats.norm(0, 1.2 * spread / math.sqrt(3)).cdf).pvalue < FALSE_ALARM
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (5, 5), (7, 4)], ids=str)
+def test_centred_matrices_are_haar_beside_the_ones(sampled: Draw, shape: tuple[int, int]) -> None:
+    """As many orthonormal rows, or columns, as the complement of the ones has, in no preferred direction of it."""
+    m, n = shape
+    W = sampled(Centred(), COUNT, m, n, 1)
+    np.testing.assert_allclose(W.sum(2), 0, atol=1e-14)
+    singular = np.linalg.svd(W[:50], compute_uv=False)[:, : min(m, n - 1)]
+    np.testing.assert_allclose(singular, 1, atol=1e-13)
+    basis = np.linalg.qr(np.eye(n) - 1 / n)[0][:, : n - 1]
+    assert haar_pvalue(W @ basis) > FALSE_ALARM / 3
 
 
 # Lee's matrices are fixed.

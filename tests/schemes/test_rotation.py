@@ -14,6 +14,7 @@ from stiefel_init import check, draw
 from stiefel_init.core import construct as _construct
 from stiefel_init.core import stream as _stream
 from stiefel_init.torch import draw_
+from stiefel_init.torch.sampling import rotations
 
 
 def skew(p: int, norm: float, dtype: type) -> np.ndarray:
@@ -28,7 +29,7 @@ def skew(p: int, norm: float, dtype: type) -> np.ndarray:
 @pytest.mark.parametrize("norm", [0.0, 1e-4, 0.06, 0.08, 0.3, 0.4, 0.65, 0.75, 1.6, 1.8, 5.0, 40.0])
 @pytest.mark.parametrize("p", [0, 1, 7])
 def test_expm1_skew_is_the_exponential_less_the_identity(p: int, norm: float, dtype: type) -> None:
-    """In each of its ways: degree 8, degree 12, and squared. Rounding of a turns the result by as much as its norm."""
+    """In each of its ways: of degree 4 to 16, and squared. Rounding of a turns the result by as much as its norm."""
     a, eps = skew(p, norm, dtype), float(np.finfo(dtype).eps)
     found = _construct.expm1_skew(a, norm, eps)
     assert found.dtype == dtype
@@ -52,6 +53,27 @@ def test_a_rotation_is_its_formula(p: int, spread: float) -> None:
     np.testing.assert_allclose(found, np.repeat(h @ inner @ h, 3, 1) / math.sqrt(3), rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("degree", [4, 8, 12, 16])
+def test_few_products_make_the_polynomial_that_is_meant(degree: int) -> None:
+    a = skew(6, 1.0, np.float64)
+    c = _construct._meeting_exp(degree, 1.0)
+    ways = {4: _construct._degree4, 8: _construct._degree8}
+    found = ways.get(degree, _construct._in_blocks)(a, c, _construct.NUMPY)
+    expected = sum(c[power] * np.linalg.matrix_power(a, power) for power in range(1, degree + 1))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.35, 1.0])
+def test_large_rotations_and_parts_of_a_batch_are_those_of_numpy(spread: float) -> None:
+    """Of a large one PyTorch computes symmetric products by strips, the last of another height than the others."""
+    for count, size in ((1, rotations._STRIPED_ROWS + 3), (70, 64)):
+        found = draw_(torch.empty(count, size, size), f"rotation {spread}", seed=2, name="w", batch_dims=1)
+        expected = draw(f"rotation {spread}", size, size, batch=count, seed=2, name="w", dtype=np.float32)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
+    part = rotations._BYTES["cpu"] // (64 * 64 * 4)
+    assert part < 70
+
+
 @pytest.mark.parametrize("norm_is_exceeded_by", [1.5, 4])
 def test_where_the_bound_is_exceeded_digits_are_lost_and_no_more(norm_is_exceeded_by: float) -> None:
     a = skew(9, 0.6 * norm_is_exceeded_by, np.float32)
@@ -66,7 +88,7 @@ def test_products_are_in_float32_whatever_the_settings() -> None:
 
     class Watch(TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            if func.__name__ in ("matmul", "__matmul__"):
+            if func.__name__ in ("matmul", "__matmul__", "baddbmm_"):
                 seen.append(torch.backends.mkldnn.matmul.fp32_precision)  # type: ignore[attr-defined]
             return func(*args, **(kwargs or {}))
 

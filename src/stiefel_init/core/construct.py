@@ -55,9 +55,8 @@ def signed_norm(xp: Any, x: Array, length: Array) -> Array:
 @lru_cache(maxsize=4)
 def left_reflection(p: int, dtype: str) -> np.ndarray:
     """I - 2uuᵀ/uᵀu for u = e_1 + ξ_p. Cached, as layer shapes repeat: do not write to it."""
-    u = np.full(p, 1 / math.sqrt(p))
-    u[0] += 1
-    return (np.eye(p) - np.outer(u, u) / (1 + 1 / math.sqrt(p))).astype(dtype)
+    u = reflected_axis(p)
+    return (np.eye(p) - u * u.T / (1 + 1 / math.sqrt(p))).astype(dtype)
 
 
 class Ops(Protocol):
@@ -99,23 +98,83 @@ def frame(ops: Ops, draw: Callable[[int, int], Array], p: int, q: int, block: in
     return qt, signs[0] if len(signs) == 1 else ops.xp.concatenate(signs, -1)
 
 
-def expm1_skew(a: Array, norm: float, eps: float) -> Array:
+class Arrays:
+    """What small rotations need of an array library, here of NumPy; the first array given may be changed in place."""
+
+    xp: Any = np
+
+    def bordered_skew(self, a: Array) -> Array:
+        """diag(0, a - aᵀ)."""
+        size = a.shape[-1] + 1
+        out = np.zeros((len(a), size, size), a.dtype)
+        np.subtract(a, a.mT, out=out[:, 1:, 1:])
+        return out
+
+    def gram(self, a: Array) -> Array:
+        """aaᵀ."""
+        return a @ a.mT
+
+    def plus(self, a: Array, b: Array, factor: float) -> Array:
+        """a + factor · b, in new memory."""
+        total = factor * b
+        total += a
+        return total
+
+    def add(self, a: Array, b: Array, factor: float) -> Array:
+        """a + factor · b."""
+        a += factor * b
+        return a
+
+    def add_product(self, a: Array, b: Array, c: Array, keep: float, factor: float) -> Array:
+        """keep · a + factor · bc."""
+        product = b @ c
+        product *= factor
+        a *= keep
+        a += product
+        return a
+
+    def add_identity(self, a: Array) -> Array:
+        """I + a."""
+        size = a.shape[-1]
+        a.reshape(-1, size * size)[:, :: size + 1] += 1
+        return a
+
+
+NUMPY = Arrays()
+
+
+def reflected_axis(p: int) -> np.ndarray:
+    """e_1 + ξ_p, as a column."""
+    u = np.full((p, 1), 1 / math.sqrt(p))
+    u[0] += 1
+    return u
+
+
+def small_rotations(arrays: Arrays, numbers: Array, u: Array, spread: float, eps: float) -> Array:
+    """H diag(1, exp(A - Aᵀ)) H, A being (p-1) × (p-1) `numbers` times spread/√(2p); H reflects `u`, e_1 + ξ_p."""
+    root = 1 / math.sqrt(len(u))
+    # With B = diag(0, A - Aᵀ), c = 2/uᵀu and r = cBu, HBH = B + urᵀ - ruᵀ.
+    b = arrays.bordered_skew(numbers)
+    r = b.sum(-1)[..., None] * (root / (1 + root))
+    u = u + 0 * r
+    left, right = (arrays.xp.concatenate(pair, -1) for pair in ((u, -r), (r, u)))
+    scale = spread * math.sqrt(0.5) * root
+    turn = arrays.add_product(b, left, right.mT, scale, scale)
+    # √p/spread times it has a norm of about 2√p; 6 more have a probability of exp(-18).
+    return arrays.add_identity(expm1_skew(turn, spread * (2 + 6 * root), eps, arrays))
+
+
+def expm1_skew(a: Array, norm: float, eps: float, arrays: Arrays = NUMPY) -> Array:
     r"""exp(a) - I of skew-symmetric matrices whose spectral norms are at most `norm`, orthogonal up to rounding.
 
-    Taylor's polynomial of degree 8 in three products, or that of degree 12 in four (Bader, Blanes, Casas 2019). Where
-    that is not exact to rounding, of a/2ᵏ, squared k times as (I + Z)² - I = 2Z + Z², so that nothing is lost beside
-    the identity; what squaring adds to the defect D = (I + Z)ᵀ(I + Z) - I a Newton step takes off: Z - (I + Z)D/2.
-    Where the bound `norm` is exceeded, digits are lost gradually; `eps` is the machine epsilon of `a`.
+    The polynomial that meets the exponential at Chebyshev's nodes of [-norm, norm]: of degree 4 in two products, 8 in
+    three, 12 in five or 16 in six. Of a norm above 1.3, that of a/2ᵏ, squared k times as (I + Z)² - I = 2Z + Z², so
+    that nothing is lost beside the identity; what squaring adds to the defect D = (I + Z)ᵀ(I + Z) - I a Newton step
+    takes off: Z - (I + Z)D/2. Where the bound `norm` is exceeded, digits are lost gradually; `eps` is the machine
+    epsilon of `a`.
     """
-
-    def reach(degree: int) -> float:
-        """Up to which norm Taylor's polynomial is exact to rounding."""
-        return (eps * math.factorial(degree + 1)) ** (1 / (degree + 1))
-
-    if norm <= reach(8):
-        return _taylor8(a)
-    halvings = max(0, math.ceil(math.log2(norm / reach(12))))
-    z = _taylor12(a * 0.5**halvings)
+    halvings = max(0, math.ceil(math.log2(norm / 1.3))) if norm else 0
+    z = _polynomial(a * 0.5**halvings if halvings else a, norm * 0.5**halvings, eps, arrays)
     for _ in range(halvings):
         z = 2 * z + z @ z
     if halvings:
@@ -124,28 +183,63 @@ def expm1_skew(a: Array, norm: float, eps: float) -> Array:
     return z
 
 
-def _taylor8(a: Array) -> Array:
-    """a + a²/2! + … + a⁸/8!."""
-    root = math.sqrt(177)
-    x = 2 / 3
-    a2 = a @ a
-    a4 = a2 @ (x * (1 + root) / 88 * a + x * (1 + root) / 352 * a2)
-    left = x * a2 + a4
-    right = 11 / x * (root - 1) / 1260 * a + 11 / x * (root - 9) / 5040 * a2 + (89 - root) / (5040 * x * x) * a4
-    return a + (857 - 58 * root) / 630 * a2 + (29 * root - 271) / (315 * x) * left + left @ right
+def _polynomial(a: Array, norm: float, eps: float, arrays: Arrays) -> Array:
+    """Of the least degree that is exact to rounding: it lacks about 2 (norm/2)ᵈ⁺¹/(d+1)!."""
+
+    def reaches(degree: int, error: float) -> bool:
+        return 2 * (norm / 2) ** (degree + 1) / math.factorial(degree + 1) <= error
+
+    if reaches(4, 8 * eps):  # at most, and in few directions: beside the rounding of the products nothing
+        return _degree4(a, _meeting_exp(4, max(norm, 1e-3)), arrays)
+    if reaches(8, eps):
+        return _degree8(a, _meeting_exp(8, max(norm, 0.1)), arrays)
+    return _in_blocks(a, _meeting_exp(12 if reaches(12, eps) else 16, norm), arrays)
 
 
-def _taylor12(a: Array) -> Array:
-    """a + a²/2! + … + a¹²/12!."""
-    a2 = a @ a
-    a3 = a2 @ a
-    b1 = -0.00500702322573317730 * a - 0.57342012296052226390 * a2 - 0.13339969394389205970 * a3
-    b2 = 0.99287510353848683614 * a - 0.13244556105279963884 * a2 + 0.00172990000000000000 * a3
-    b3 = 0.15822438471572672537 * a + 0.16563516943672741501 * a2 + 0.01078627793157924250 * a3
-    b4 = -0.13181061013830184015 * a - 0.02027855540589259079 * a2 - 0.00675951846863086359 * a3
-    c2, c3 = 4.6, 0.21169311829980944294
-    a6 = b3 + b4 @ b4
-    return b1 + c3 * b2 + (c2 + 2 * c3) * a6 + (b2 + a6) @ a6
+@lru_cache
+def _meeting_exp(degree: int, norm: float) -> list[float]:
+    """c with c_1 it + c_2 (it)² + … = exp(it) - 1 at 0 and at t = ±norm · cos((j + ½)π/(degree + 1))."""
+    t = norm * np.cos(np.pi * (np.arange(degree // 2) + 0.5) / (degree + 1))
+    powers = np.vander(-(t**2), increasing=True)
+    odd, even = np.linalg.solve(powers, np.stack([np.sin(t) / t, 2 * np.sin(t / 2) ** 2 / t**2], 1)).T
+    return [0.0, *np.stack([odd, even], 1).ravel().tolist()]
+
+
+def _degree4(a: Array, c: list[float], arrays: Arrays) -> Array:
+    """c_1 a + … + c_4 a⁴."""
+    gram = arrays.gram(a)  # -a²
+    z = arrays.plus(a, gram, -c[2] / c[1])
+    return arrays.add_product(z, gram, arrays.plus(gram, a, -c[3] / c[4]), c[1], c[4])
+
+
+def _degree8(a: Array, c: list[float], arrays: Arrays) -> Array:
+    """c_1 a + … + c_8 a⁸ = c_1 a + c_2 a² + zy + (wa² + y)(fa + ga² + c_8 y), y = a²(va + a²).
+
+    Equating the powers from the eighth down gives v, g + w c_8 and f, and then a quadratic equation for w.
+    """
+    v = c[7] / (2 * c[8])
+    rest = c[6] - v * v * c[8]
+    f = c[5] - v * rest
+    half = (f - v * rest) / (2 * v * c[8])
+    w = math.sqrt(half * half - (c[4] - v * f - c[3] / v) / c[8]) - half
+    gram = arrays.gram(a)  # -a²
+    y = gram @ arrays.plus(gram, a, -v)
+    z = arrays.add(arrays.plus(a, gram, -c[2] / c[1]), y, (c[3] - w * f) / v / c[1])
+    right = arrays.add(arrays.plus(y, a, f / c[8]), gram, w - rest / c[8])
+    return arrays.add_product(z, arrays.add(y, gram, -w), right, c[1], c[8])
+
+
+def _in_blocks(a: Array, c: list[float], arrays: Arrays) -> Array:
+    """c_1 a + c_2 a² + …, four powers and then a⁴ times the next four (Paterson, Stockmeyer 1973)."""
+    gram = arrays.gram(a)  # -a²
+    third, fourth = gram @ a, arrays.gram(gram)  # -a³, a⁴
+    total = None
+    for start in range(len(c) - 4, 0, -4):
+        block = c[start] * a
+        for power, factor in ((gram, -c[start + 1]), (third, -c[start + 2]), (fourth, c[start + 3])):
+            block = arrays.add(block, power, factor)
+        total = block if total is None else arrays.add_product(block, fourth, total, 1.0, 1.0)
+    return total
 
 
 def _positive_qr(xp: Any, a: Array) -> Array:

@@ -169,6 +169,10 @@ class _Source(ABC):
     def array(self, values: np.ndarray) -> np.ndarray:
         return values.astype(self.dtype) if values.dtype.kind == "f" else values
 
+    def rotations(self, size: int, spread: float) -> np.ndarray:
+        numbers, u = self.normals(size - 1, size - 1), self.array(construct.reflected_axis(size))
+        return construct.small_rotations(construct.NUMPY, numbers, u, spread, float(np.finfo(self.dtype).eps))
+
     def expm1_skew(self, a: np.ndarray, norm: float) -> np.ndarray:
         return construct.expm1_skew(a, norm, float(np.finfo(a.dtype).eps))
 

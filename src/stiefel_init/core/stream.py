@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import hashlib
 import math
+import operator
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 Array = Any
+Scratch = tuple[np.ndarray, ...]  # an array of words, and three of the numbers' type
 
 
 def _word(value: int) -> np.ndarray:
@@ -31,7 +34,7 @@ _ROTATIONS = tuple(
 )
 _PARITY = _word(0x1BD11BDA)
 _ROUNDS = tuple(map(_word, range(1, 6)))
-_CHUNK = 1 << 16  # word pairs worked on at once: fewer would leave the threads waiting for the interpreter
+_CHUNK = 1 << 15  # word pairs worked on at once: their arrays stay in a core's cache
 _THREADED = 1 << 18  # below this many word pairs, starting threads costs more than it saves
 
 
@@ -73,13 +76,18 @@ def folded(k: np.ndarray) -> np.ndarray:
 def threefry2x32(xp: Any, k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
     """Threefry-2x32 with 20 rounds of the uint32 counters (x0, x1) under the uint32 keys (k0, k1)."""
     zeros = xp.zeros_like(x0 + x1 + k0 + k1)  # of the shape of all, in which every step runs through in one loop
-    k0, k1 = k0 + zeros, k1 + zeros
+    return _twenty_rounds(x0 + zeros, x1 + zeros, k0 + zeros, k1 + zeros, operator.lshift)
+
+
+def _twenty_rounds(x0: Array, x1: Array, k0: Array, k1: Array, shifted: Callable[..., Array]) -> tuple[Array, Array]:
+    """`threefry2x32` of counters that may be changed in place."""
     schedule = k0, k1, k0 ^ k1 ^ _PARITY
-    x0, x1 = x0 + k0, x1 + k1
+    x0 += k0
+    x1 += k1
     for group in range(5):
         for left, right in _ROTATIONS[group % 2]:
             x0 += x1
-            high = x1 << left
+            high = shifted(x1, left)
             x1 >>= right
             x1 |= high
             x1 ^= x0
@@ -102,10 +110,34 @@ def box_muller(xp: Any, w0: Array, w1: Array, dtype: Any) -> tuple[Array, Array]
     return radius * xp.cos(angle), radius * xp.sin(angle)
 
 
+def _box_muller_into(left: np.ndarray, right: np.ndarray, w0: np.ndarray, w1: np.ndarray, scratch: Scratch) -> None:
+    """`box_muller` with NumPy in memory that is there already, for which the system need not be asked.
+
+    Both logarithms get factors 0 and 1, since to choose among random ones costs more than to compute them.
+    """
+    spare, radius, beyond, other = scratch
+    np.copyto(beyond, np.right_shift(w0, _word(31), out=spare))
+    np.copyto(radius, np.minimum(w0, np.invert(w0, out=spare), out=spare))
+    radius += 0.5
+    radius *= 2.0**-32
+    np.log(radius, out=other)
+    np.log1p(np.negative(radius, out=radius), out=radius)
+    radius *= beyond
+    other *= np.subtract(1, beyond, out=beyond)
+    radius += other
+    radius *= -2
+    np.sqrt(radius, out=radius)
+    angle = beyond
+    np.copyto(angle, w1.view(np.int32))
+    angle *= math.pi * 2.0**-31
+    np.multiply(radius, np.cos(angle, out=other), out=left)
+    np.multiply(radius, np.sin(angle, out=other), out=right)
+
+
 def words(keys: np.ndarray, rows: tuple[int, int], pairs: tuple[int, int]) -> np.ndarray:
     """uint32 words of shape (*keys.shape[:-1], rows, pairs, 2): a block of word pairs of each key."""
     out = np.empty((*keys.shape[:-1], rows[1] - rows[0], pairs[1] - pairs[0], 2), np.uint32)
-    _fill(out, keys, rows, pairs[0], lambda w0, w1: (w0, w1))
+    _fill(out, keys, rows, pairs[0], _words_into)
     return out
 
 
@@ -134,34 +166,45 @@ def normals(keys: np.ndarray, rows: tuple[int, int], columns: tuple[int, int], d
     first, last = columns[0] // 2, (columns[1] + 1) // 2
     height, odd = rows[1] - rows[0], columns[0] % 2
     out = np.empty((*keys.shape[:-1], height, last - first, 2), dtype)
-    _fill(out, keys, rows, first, lambda w0, w1: box_muller(np, w0, w1, dtype))
+    _fill(out, keys, rows, first, _box_muller_into)
     entries = out.reshape(*keys.shape[:-1], height, 2 * (last - first))
     return entries[..., odd : odd + columns[1] - columns[0]]
 
 
-def _fill(out: np.ndarray, keys: np.ndarray, rows: tuple[int, int], first: int, transform: Any) -> None:
-    """Fill `out`, of shape (…, rows, pairs, 2), with the transformed word pairs, chunk by chunk."""
+def _words_into(left: np.ndarray, right: np.ndarray, w0: np.ndarray, w1: np.ndarray, scratch: Scratch) -> None:
+    left[...], right[...] = w0, w1
+
+
+def _fill(out: np.ndarray, keys: np.ndarray, rows: tuple[int, int], first: int, write: Callable[..., None]) -> None:
+    """Fill `out`, of shape (…, rows, pairs, 2), with what is made of the word pairs, chunk by chunk."""
     height, pairs = out.shape[-3:-1]
     lines = out.reshape(math.prod(out.shape[:-2]), pairs, 2)
-    owner = np.repeat(keys.reshape(-1, 2), height, axis=0)
+    owner = np.repeat(keys.reshape(-1, 2, 1), height, axis=0)
     index = np.tile(np.arange(*rows, dtype=np.uint32), len(lines) // max(height, 1))
+    step = max(1, _CHUNK // max(pairs, 1))
+    chunks = [(top, left) for top in range(0, len(lines), step) for left in range(0, pairs, _CHUNK)]
 
-    def fill(top: int, bottom: int, left: int, right: int) -> None:
-        x0 = np.arange(first + left, first + right, dtype=np.uint32)
-        key, line = owner[top:bottom, :, None], index[top:bottom, None]
-        pair = transform(*threefry2x32(np, key[:, 0], key[:, 1], np.broadcast_to(x0, (bottom - top, len(x0))), line))
-        lines[top:bottom, left:right, 0], lines[top:bottom, left:right, 1] = pair
-
-    def chunks() -> Iterator[tuple[int, int, int, int]]:
-        step = max(1, _CHUNK // max(pairs, 1))
-        for top in range(0, len(lines), step):
-            for left in range(0, pairs, _CHUNK):
-                yield top, min(top + step, len(lines)), left, min(left + _CHUNK, pairs)
+    def fill(chunks: list[tuple[int, int]]) -> None:
+        words, floats = np.empty((3, _CHUNK), np.uint32), np.empty((3, _CHUNK), out.dtype)
+        for top, left in chunks:
+            target = lines[top : top + step, left : left + _CHUNK]
+            (x0, x1, spare), (*scratch,) = (
+                memory[:, : target.size // 2].reshape(3, *target.shape[:2]) for memory in (words, floats)
+            )
+            x0[:] = np.arange(first + left, first + left + x0.shape[1], dtype=np.uint32)
+            x1[:] = index[top : top + step, None]
+            key = owner[top : top + step]
+            if (key == key[0]).all():
+                k0, k1 = key[0]
+            else:  # spread out, so that every step runs through in one loop
+                k0, k1 = (np.repeat(key[:, word], x0.shape[1], 1) for word in range(2))
+            _twenty_rounds(x0, x1, k0, k1, partial(np.left_shift, out=spare))
+            write(target[..., 0], target[..., 1], x0, x1, (spare, *scratch))
 
     if len(lines) * pairs < _THREADED:
-        for chunk in chunks():
-            fill(*chunk)
+        fill(chunks)
         return
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None) as pool:
-        for _ in pool.map(lambda chunk: fill(*chunk), chunks()):
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(fill, (chunks[place::threads] for place in range(threads))):
             pass

@@ -224,9 +224,14 @@ class _Source(ABC):
     def array(self, values: np.ndarray) -> jax.Array:
         return jnp.asarray(values, self.dtype if values.dtype.kind == "f" else None)
 
+    def rotations(self, size: int, spread: float) -> jax.Array:
+        numbers, u = self.normals(size - 1, size - 1), self.array(_construct.reflected_axis(size))
+        with jax.default_matmul_precision("highest"):
+            return _construct.small_rotations(_Arrays(), numbers, u, spread, float(jnp.finfo(self.dtype).eps))
+
     def expm1_skew(self, a: jax.Array, norm: float) -> jax.Array:
         with jax.default_matmul_precision("highest"):
-            return _construct.expm1_skew(a, norm, float(jnp.finfo(a.dtype).eps))
+            return _construct.expm1_skew(a, norm, float(jnp.finfo(a.dtype).eps), _Arrays())
 
     turn = expm1_skew  # its name in release 0.2
 
@@ -314,3 +319,15 @@ class _Ops:
     @staticmethod
     def _on_diagonal(x: jax.Array) -> jax.Array:
         return jnp.eye(x.shape[-2], x.shape[-1], dtype=bool)
+
+
+class _Arrays(_construct.Arrays):
+    """`_construct.Arrays` for `jax.numpy`, without changing an array."""
+
+    xp: Any = jnp
+
+    def bordered_skew(self, a: jax.Array) -> jax.Array:
+        return jnp.pad(a - a.mT, ((0, 0), (1, 0), (1, 0)))
+
+    def add_identity(self, a: jax.Array) -> jax.Array:
+        return a + jnp.eye(a.shape[-1], dtype=a.dtype)

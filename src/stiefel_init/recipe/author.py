@@ -41,11 +41,9 @@ def settled(weights: Mapping[str, Weight]) -> dict[str, Weight]:
     A small layer cannot be told apart from several; the one that fits most of the model then counts.
     """
     usual = {name: _usual(weight) for name, weight in weights.items() if weight.size and 0 not in weight.shape}
-    misfits = [
-        sum(_misfit(weights[name], squares[rule]) for name, squares in usual.items())
-        for rule in range(max(map(len, usual.values()), default=0))
-    ]
-    order = sorted(range(len(misfits)), key=misfits.__getitem__)
+    if not usual:
+        return {name: weight._replace(size=None) for name, weight in weights.items()}
+    order = _misfits([weights[name] for name in usual], list(usual.values())).argsort(kind="stable").tolist()
     sizes = {name: _nearest(weights[name], [squares[rule] for rule in order]) for name, squares in usual.items()}
     return {name: weight._replace(size=sizes.get(name)) for name, weight in weights.items()}
 
@@ -67,10 +65,13 @@ def _usual(weight: Weight) -> list[float]:
     ]
 
 
-def _misfit(weight: Weight, square: float) -> float:
-    """How far the size is from it, in squares of its standard deviation, as far as another rule might be at work."""
-    assert weight.size
-    return min(math.prod(weight.shape) / 2 * math.log(weight.size**2 / square) ** 2, 16.0)
+def _misfits(weights: list[Weight], squares: list[list[float]]) -> np.ndarray:
+    """How far the sizes are in all from those of each rule, in squares of their standard deviations.
+
+    Each as far as another rule might be at work.
+    """
+    sizes, entries = np.array([(weight.size, math.prod(weight.shape)) for weight in weights], float).T[..., None]
+    return np.minimum(entries / 2 * np.log(sizes**2 / squares) ** 2, 16.0).sum(0)
 
 
 def usual_bias(weight: Weight) -> float | None:

@@ -44,6 +44,9 @@ class Source(Protocol):
     def semi_orthogonal(self, *, aligned: bool) -> Array:
         """Matrices of shape (count, m, n): uniform on Õ(m,n) if `aligned`, else Haar semi-orthogonal."""
 
+    def rotations(self, size: int, spread: float) -> Array:
+        """The random rotations of `Rotation`, of shape (count, size, size)."""
+
     def array(self, values: np.ndarray) -> Array:
         """`values` as an array of the framework."""
 

@@ -126,17 +126,10 @@ class Rotation(Grouped):
         return cls(min(1 / math.sqrt(layers), 3 / layers))
 
     def wide(self, source: Source, p: int, q: int) -> Array:
-        xp, root = source.xp, 1 / math.sqrt(p)
-        a = source.normals(p - 1, p - 1) * (self.spread * math.sqrt(0.5) * root)
-        a = a - a.mT
-        # H diag(0, a) H = diag(0, a) + u rᵀ - r uᵀ, with H = I - c uuᵀ, u = e_1 + ξ, c u_1 = 1 and r = c diag(0, a) u.
-        r = a.sum(-1)[..., None] * (root / (1 + root))
-        above = xp.concatenate([0 * r.sum(-2)[..., None], r.mT * (1 + root)], -1)
-        below = xp.concatenate([-r * (1 + root), a - (r - r.mT) * root], -1)
-        # √p/spread times it has a norm of about 2√p; 9 more have a probability of exp(-40).
-        turned = source.expm1_skew(xp.concatenate([above, below], -2), self.spread * (2 + 9 * root))
-        turned = (turned + source.array(np.eye(p)[None])) * math.sqrt(p / q)
-        return xp.broadcast_to(turned[..., None], (*turned.shape, q // p)).reshape(-1, p, q)
+        square = source.rotations(p, self.spread)
+        if p == q:
+            return square
+        return source.xp.broadcast_to((square * math.sqrt(p / q))[..., None], (*square.shape, q // p)).reshape(-1, p, q)
 
     def distribution(self, m: int, n: int) -> Distribution:
         raise StiefelError(
@@ -166,7 +159,12 @@ class Centred(Scheme):
         m, n = source.m, source.n
         if n == 1:
             return Stiefel().draw(source)
-        source = source.precise()
+        if m >= n:  # Haar W less Wξξᵀ, which has the same law, in float32 and without a factorization
+            tall = source.semi_orthogonal(aligned=False)
+            tall -= tall.mean(-1)[..., None]
+            return tall
+        if n < 64 or 2 * m > n:  # else the Gaussian matrix has a condition number of 6, and float32 is as good
+            source = source.precise()
         xp = source.xp
         drawn = haar(source, m, n - 1)
         # [0, drawn] H with H = I - uuᵀ/(1 + 1/√n), u = e_1 + ξ_n, which swaps e_1 and -ξ_n.

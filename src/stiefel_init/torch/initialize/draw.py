@@ -15,6 +15,7 @@ from ...recipe.rules import Draw
 from ..sampling.source import fill_
 
 _TOGETHER = 1 << 24  # entries drawn at once, so that a model is not held twice
+_TOGETHER_ON_CPU = 1 << 20  # so that most of it is in the caches
 
 
 class Batch(NamedTuple):
@@ -46,8 +47,11 @@ def fill(batches: Iterable[Batch], seed: int | None) -> None:
         for part in _parts(group):
             count = sum(len(batch.weights) * batch.matrices.count for batch in part)
             keys = None if seed is None else stream_keys(seed, part)
-            drawn = members(part[0].draw, count, keys, part[0].weight.dtype, part[0].weight.device)
-            _write(part, drawn)
+            weight = part[0].weight
+            own = weight.detach()[None] if count == 1 and _is_matrix(part[0], weight) else None
+            drawn = members(part[0].draw, count, keys, weight.dtype, weight.device, own)
+            if drawn is not own:
+                _write(part, drawn)
 
 
 def _by_dtype(batch: Batch) -> Iterator[tuple[torch.dtype, Batch]]:
@@ -64,7 +68,8 @@ def _by_dtype(batch: Batch) -> Iterator[tuple[torch.dtype, Batch]]:
 def _parts(batches: list[Batch]) -> Iterator[list[Batch]]:
     """The batches, whose matrices have one shape, in parts that are drawn at once."""
     part: list[Batch] = []
-    room = _TOGETHER
+    together = min(_TOGETHER, _TOGETHER_ON_CPU) if batches[0].weight.device.type == "cpu" else _TOGETHER
+    room = together
     for batch in batches:
         start, each = 0, batch.matrices.count * batch.matrices.m * batch.matrices.n
         while start < len(batch.weights):
@@ -75,15 +80,14 @@ def _parts(batches: list[Batch]) -> Iterator[list[Batch]]:
                 start, room = stop, room - (stop - start) * each
             else:
                 yield part
-                part, room = [], _TOGETHER
+                part, room = [], together
     yield part
 
 
 def _write(batches: list[Batch], drawn: Tensor) -> None:
     """Write the batches' matrices in one call: on a GPU a launch for each would take longer than the drawing."""
     weights = [weight for batch in batches for weight in batch.weights]
-    whole = drawn.is_contiguous() and all(batch.matrices.whole for batch in batches)
-    if whole and all([weight.ndim == 2 and weight.is_contiguous() for weight in weights]):  # noqa: C419
+    if drawn.is_contiguous() and all([_is_matrix(batch, weight) for batch in batches for weight in batch.weights]):  # noqa: C419
         _, m, n = drawn.shape
         torch.split_with_sizes_copy(drawn.view(-1, n), [m] * len(weights), out=weights)
         return
@@ -94,6 +98,11 @@ def _write(batches: list[Batch], drawn: Tensor) -> None:
     parts = drawn.split([held.count for held in matrices])
     blocks = [held.blocks(matrix, weight.shape) for held, matrix, weight in zip(matrices, parts, weights)]
     torch._foreach_copy_(places, [block.reshape(place.shape) for block, place in zip(blocks, places)])
+
+
+def _is_matrix(batch: Batch, weight: Tensor) -> bool:
+    """Whether one of the batch's matrices is all of the weight, in the order of memory."""
+    return batch.matrices.whole and weight.ndim == 2 and weight.is_contiguous()
 
 
 def stream_keys(seed: int, batches: list[Batch]) -> np.ndarray:
@@ -107,11 +116,19 @@ def _keys(seed: int, batch: Batch) -> np.ndarray:
     return _stream.unfolded(names, np.tile(np.arange(first, first + count), len(batch.names)))
 
 
-def members(draw: Draw, count: int, keys: np.ndarray | None, dtype: torch.dtype, device: torch.device | str) -> Tensor:
-    """`count` matrices of a draw."""
+def members(
+    draw: Draw,
+    count: int,
+    keys: np.ndarray | None,
+    dtype: torch.dtype,
+    device: torch.device | str,
+    out: Tensor | None = None,
+) -> Tensor:
+    """`count` matrices of a draw; those that are not mirrored in `out`, if it is given."""
     matrices = draw.what
     assert isinstance(matrices, Matrices)
-    out = torch.empty(count, matrices.m, matrices.n, dtype=dtype, device=device)
+    if out is None:
+        out = torch.empty(count, matrices.m, matrices.n, dtype=dtype, device=device)
     fill_(out, draw.scheme, keys=keys, places=matrices.receptive)
     if matrices.scale != 1:
         out *= matrices.scale

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...core import construct, stream
 from ...schemes import Scheme, Source
-from . import householder
+from . import householder, rotations
 from .householder import Numbers
 from .stream import normals, on_gpu, words
 from .tensors import WORKING, full_precision, on_device
@@ -63,15 +63,25 @@ class _Source(ABC):
     def _numbers(self, part: slice) -> Numbers:
         """The Gaussian numbers of a part of the batch."""
 
+    @abstractmethod
+    def normals(self, rows: int, columns: int) -> Tensor: ...
+
     def semi_orthogonal(self, *, aligned: bool) -> Tensor:
         self._begin()
         direct = self.draws == 1 and self.out.dtype == self.dtype
-        out = self.out if direct else torch.empty(self.out.shape, dtype=self.dtype, device=self.out.device)
+        out = self.out
+        if not direct:  # laid out as it is made
+            shape = (*out.shape[:-2], *sorted(out.shape[-2:]))
+            wide = torch.empty(shape, dtype=self.dtype, device=out.device)
+            out = wide if self.m <= self.n else wide.mT
         householder.fill_(out, self._numbers, aligned=aligned)
         made = out.reshape(self.count, self.m, self.n)
         if direct:
             self.made = made
         return made
+
+    def rotations(self, size: int, spread: float) -> Tensor:
+        return rotations.small(self.normals(size - 1, size - 1), self.array(construct.reflected_axis(size)), spread)
 
     def array(self, values: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(values)
@@ -79,7 +89,7 @@ class _Source(ABC):
 
     def expm1_skew(self, a: Tensor, norm: float) -> Tensor:
         with full_precision(a.device.type):
-            return construct.expm1_skew(a, norm, torch.finfo(a.dtype).eps)
+            return construct.expm1_skew(a, norm, torch.finfo(a.dtype).eps, rotations.Arrays())
 
     turn = expm1_skew  # its name in release 0.2
 
