@@ -15,7 +15,6 @@ from paper.networks import mlp
 from paper.tables.protocol import SCHEMES
 from torch import nn
 
-from stiefel_init.lab.report.tables import wrapped
 from stiefel_init.theory import propagate
 from stiefel_init.torch import diagnose, initialize_
 
@@ -61,15 +60,6 @@ def tables(record: Record) -> list[str]:
     ]
     lines = [f"{timing.where(record)}; {record['width']} wide, {record['batch']} inputs:", ""]
     lines += timing.markdown(["layers", *record["diagnose"][0]["milliseconds"], "ratio"], rows)
-    once = timing.read("diagnose-parts-cpu")
-    if once is not None and once["machine"] == record["machine"]:
-        apart = once["parts"]
-        sums, least = " + ".join(f"{ms:.1f} {name}" for name, ms in apart.items()), sum(apart.values())
-        text = (
-            f"Its parts at {once['depth']} layers, each by itself in a loop, where caches and threads are warm: {sums} "
-            f"= {least:.1f} ms, {least / apart['its own pass']:.1f} passes. That is about the least that it could take."
-        )
-        lines += [*wrapped(text), ""]
     times = record["propagate"]["milliseconds"].values()
     return [
         *lines,

@@ -40,7 +40,10 @@ MEASURED = {
     module.__name__.rpartition(".")[2]: partial(timing.tables, module.__name__.rpartition(".")[2], module.tables)
     for module in (sampler, engine, initialize, diagnose, startup)
 }
-ONCE = {"equivalence": "equivalence", "profile": "profile-cuda", "real-models": "real_models-cuda"}
+ONCE = {
+    "diagnose-parts": "diagnose-parts-cpu", "equivalence": "equivalence", "profile": "profile-cuda",
+    "real-models": "real_models-cuda",
+}  # fmt: skip
 WHOLE: Mapping[str, Lines] = {"faults": faults.page}
 """Pages that are made as a whole."""
 PARTS: Mapping[str, Mapping[str, Lines]] = {
