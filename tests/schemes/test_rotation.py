@@ -81,6 +81,13 @@ def test_where_the_bound_is_exceeded_digits_are_lost_and_no_more(norm_is_exceede
     assert abs(_construct.expm1_skew(a, 0.6, 1e-7) - exact).max() < 1e-7 * norm_is_exceeded_by**9
 
 
+def test_no_rotation_comes_near_its_bound() -> None:
+    """20,000 small matrices, whose norms vary most, where one of 10⁷ or more exceeds the mean by 6/√p."""
+    for p in (2, 3, 8):
+        a = np.random.default_rng(p).standard_normal((20_000, p - 1, p - 1)) / math.sqrt(2 * p)
+        assert np.linalg.norm(a - a.mT, 2, (1, 2)).max() < 2 + 6 / math.sqrt(p)
+
+
 def test_products_are_in_float32_whatever_the_settings() -> None:
     """torch.set_float32_matmul_precision and autocast are for training, not for the weights it starts from."""
     before = torch.get_float32_matmul_precision()

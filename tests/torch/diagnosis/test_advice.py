@@ -128,7 +128,7 @@ CASES: dict[str, tuple[Callable[[], Any], Any, str, str]] = {
     "all layers off": (lambda: silenced(-1.0), (X, Y), "biases", NO_BIASES),
     "all layers far off": (lambda: silenced(-100.0), (X, Y), "biases", NO_BIASES),
     "GELU": (lambda: mlp(50, "torch", nn.GELU, width=32), (IMAGES, LABELS), "activation", ALL),
-    "SiLU": (lambda: mlp(40, "stiefel", nn.SiLU, width=32), (IMAGES, LABELS), "activation", ALL),
+    "SiLU": (lambda: mlp(30, "stiefel", nn.SiLU, width=32), (IMAGES, LABELS), "activation", ALL),
     "Mish": (lambda: mlp(60, "stiefel", nn.Mish, width=32), (IMAGES, LABELS), "activation", ALL),
     "Hardswish": (lambda: mlp(40, "torch", nn.Hardswish, width=32), (IMAGES, LABELS), "activation", ALL),
     "xavier": (lambda: mlp(60, "xavier", width=32), (IMAGES, LABELS), "weights", ALL),

@@ -113,8 +113,8 @@ def survey(modules: Iterable[nn.Module]) -> dict[nn.Module, Weights]:
             biases |= dict.fromkeys(matrices, on_host(bias.detach()))
         held[module] = named, matrices
     facts, of_bias = (measured(f, of, torch.float64) for f, of in ((_facts, weights), (bias_facts, biases)))
-    facts = {key: [*row, *of_bias.get(key, (math.nan, math.nan))] for key, row in facts.items()}
-    return {module: _told(module, named, matrices, facts) for module, (named, matrices) in held.items()}
+    known = {key: [*row, *of_bias.get(key, (None, None))] for key, row in facts.items()}
+    return {module: _told(module, named, matrices, known) for module, (named, matrices) in held.items()}
 
 
 def _facts(stack: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ def bias_facts(stack: Tensor) -> Tensor:
 
 
 def _told(
-    module: nn.Module, named: dict[str, Tensor], matrices: dict[int, Tensor], facts: dict[int, list[float]]
+    module: nn.Module, named: dict[str, Tensor], matrices: dict[int, Tensor], facts: dict[int, list[Any]]
 ) -> Weights:
     if not matrices:
         sizes = next(iter(named.values())).shape if named else ()
@@ -152,7 +152,6 @@ def _told(
         math.nan if any(map(math.isnan, errors)) else max(errors) for errors in zip(*(row[:2] for row in rows))
     )
     *_, bias_mean, bias_std = rows[0]
-    biasless = math.isnan(bias_mean) and module._parameters.get("bias") is None
     return Weights(
         "×".join(map(str, weights[0].shape[-2:])),
         all(row[5] == 0 for row in rows),
@@ -161,7 +160,8 @@ def _told(
         alignment,
         math.nan if any(math.isnan(row[5]) for row in rows) else math.sqrt(max(row[5] for row in rows)),
         _level(rows[0], weights[0].shape[-1]),
-        *([None, None] if biasless else [bias_mean, bias_std]),
+        bias_mean,
+        bias_std,
     )
 
 
