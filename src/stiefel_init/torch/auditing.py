@@ -31,7 +31,7 @@ from .initialize.layers import rule
 from .initialize.parameters import TorchRef, is_uninitialized, parameters_of
 from .initialize.sharded import is_sharded
 
-LAW = 48
+LAW = 40
 """Characters of a law in the printed table; its row has all."""
 FALSE_ALARM = 1e-4
 """The probability with which a law is denied to a parameter that has it."""
