@@ -55,11 +55,12 @@ WHOLE: Mapping[str, Lines] = {
 PARTS: Mapping[str, Mapping[str, Lines]] = {
     "audit": {"findings": audits.part},
     "baselines": {"residual": residual.part},
-    "diagnose": {"rules": diagnosis.rules, "families": zoo.part},
+    "diagnose": {"families": zoo.part},
     "errata": {"evidence": dead.erratum},
     "on-the-set": {"steps": on_the_set.part},
+    "rules": {"initialization": diagnosis.rules, "training": watching.rules},
     "scale": {"threads": threads.part, "measured": scale.part},
-    "watch": {"rules": watching.rules, "accuracy": watching.accuracy},
+    "watch": {"accuracy": watching.accuracy},
 }
 """Page → mark → what stands behind it."""
 
