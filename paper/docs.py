@@ -49,7 +49,7 @@ WHOLE: Mapping[str, Lines] = {"faults": faults.page}
 PARTS: Mapping[str, Mapping[str, Lines]] = {
     "audit": {"findings": audits.part},
     "baselines": {"residual": residual.part},
-    "diagnose": {"rules": diagnosis.rules, "families": partial(timing.once, "families-cpu")},
+    "diagnose": {"families": partial(timing.once, "families-cpu")},
     "diagnosis-accuracy": diagnosis.PARTS,
     "errata": {"evidence": dead.erratum},
     "on-the-set": {"steps": on_the_set.part},
@@ -58,7 +58,8 @@ PARTS: Mapping[str, Mapping[str, Lines]] = {
         **{mark: partial(timing.once, name) for mark, name in ONCE.items()},
     },
     "scale": {"threads": partial(timing.once, "threads-cpu"), "measured": scale.part},
-    "watch": {"rules": watching.rules, "accuracy": watching.accuracy},
+    "rules": {"initialization": diagnosis.rules, "training": watching.rules},
+    "watch": {"accuracy": watching.accuracy},
 }  # fmt: skip
 """Page → mark → what stands behind it."""
 

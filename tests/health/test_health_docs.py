@@ -16,7 +16,7 @@ from stiefel_init.health.rule import EVERYTHING
 from stiefel_init.torch import callbacks
 
 ROOT = Path(__file__).parents[2]
-DIAGNOSE, WATCH = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("diagnose", "watch"))
+DIAGNOSE, WATCH, RULES = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("diagnose", "watch", "rules"))
 EXAMPLE = re.compile(r"```python\n(.*?)```\n.*?```text\n(.*?)```", re.DOTALL)
 
 
@@ -49,10 +49,10 @@ def test_the_pages_name_every_column_rule_and_limit() -> None:
         assert f"`{column}`" in WATCH, column
     for kind, rule in AT_INITIALIZATION.items():
         limits = ("—" if math.isinf(limit) else f"{limit:,g}" for limit in (rule.threshold, rule.warning))
-        assert f"| {kind} | {rule.quantity} | {' | '.join(limits)} |" in DIAGNOSE, kind
+        assert f"| {kind} | {rule.quantity} | {' | '.join(limits)} |" in RULES, kind
     for kind, other in IN_TRAINING.items():
         row = f"| {kind} | {other.quantity} | {other.threshold:,g} | {other.lasting} | {other.source} |"
-        assert row in WATCH, kind
+        assert row in RULES, kind
     limits_of_causes = (causes.BIAS, causes.SCALE, causes.MOVED, causes.LOW)
     assert (rows.ENOUGH, rows.LEARNED, *limits_of_causes, set(causes.DEEP.values())) == (
         16,
@@ -63,7 +63,7 @@ def test_the_pages_name_every_column_rule_and_limit() -> None:
         -1,
         {20, 1},
     )
-    assert "need 16 samples or more" in " ".join(DIAGNOSE.split())
+    assert "need 16 samples or more" in " ".join(RULES.split())
 
 
 def test_every_rule_warns_first_and_hides_known_ones() -> None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,13 +25,15 @@ from torch import nn
 
 from ..core.check import errors, tolerance
 from ..core.errors import StiefelError
-from ..core.text import columns
+from ..core.text import columns, folded
 from ..recipe.layers import Leave, Matrices
 from .initialize.layers import rule
 from .initialize.parameters import TorchRef, is_uninitialized, parameters_of
 from .initialize.sharded import whole
 from .inputs import check_module
 
+LAW = 40
+"""Characters of a law in the printed table; its row has all."""
 FALSE_ALARM = 1e-4
 """The probability with which a law is denied to a parameter that has it."""
 LEAST = 8
@@ -74,13 +78,26 @@ class Audit:
         return tuple(row for row in self.rows if row.alarm)
 
     def __str__(self) -> str:
-        table = columns(("parameter", "shape", "law", "alarm"), [tuple(map(str, row)) for row in self.rows])
+        lines = [
+            (name if len(rows) > 1 else rows[0].name, str(rows[0].shape), _short(rows[0].law), rows[0].alarm)
+            for name, rows in folded(self.rows, _alike)
+        ]
+        table = columns(("parameter", "shape", "law", "alarm"), lines)
         count = len(self.alarms)
         verdict = f"{count} of {len(self.rows)} parameters look wrong." if count else "Nothing looks wrong."
         return "\n".join([*table, "", f"{verdict} False alarms: at most 1 in {1 / FALSE_ALARM:,.0f} per parameter."])
 
     def __repr__(self) -> str:
         return f"Audit of {len(self.rows)} parameters, {len(self.alarms)} alarms; print it for the table"
+
+
+def _short(law: str) -> str:
+    return textwrap.shorten(law, LAW, placeholder=" …")
+
+
+def _alike(row: Row) -> tuple[str, tuple[object, ...]]:
+    """Rows with the same key are one line, with the law of the first: laws of one kind, in any order."""
+    return row.name, (row.shape, frozenset(re.sub(r"[\d.]+", "*", row.law).split(" or ")), row.alarm)
 
 
 def audit(model: nn.Module) -> Audit:

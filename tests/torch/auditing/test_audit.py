@@ -133,6 +133,17 @@ def test_pytorch_models_as_they_come_look_right() -> None:
     assert "Nothing looks wrong." in str(report)
 
 
+def test_a_report_has_one_line_for_layers_that_are_alike() -> None:
+    torch.manual_seed(7)
+    model = nn.Sequential(*(part for _ in range(100) for part in (nn.Linear(32, 32), nn.ReLU())))
+    nn.init.zeros_(model.get_parameter("50.weight"))
+    lines = str(audit(model)).splitlines()
+    assert len(lines) <= 12
+    assert max(map(len, lines)) <= 100
+    assert any(line.startswith("0…198.weight (99)") for line in lines)
+    assert any(line.startswith("50.weight") and "never initialized?" in line for line in lines)
+
+
 def test_a_model_without_values_is_refused() -> None:
     assert_refused(lambda: audit(nn.Linear(3, 3, device="meta")), ["weight has no values yet"])
     assert_refused(lambda: audit("model"), ["model is a str"])  # type: ignore[arg-type]

@@ -49,7 +49,7 @@ def run_demo(out: Path, device: DeviceName, epochs: int) -> Path:
         [depth, *(f"{score} ({_distinct(signals[int(depth)][name]):.1f})" for name, score in zip(NAMES, scores))]
         for depth, *scores in summary(outcome.records).rows
     ]
-    title = f"Test accuracy (%) after {counted(epochs, 'epoch')} (before: how many of {WIDTH} last hidden units differ)"
+    title = f"Test accuracy (%) after {counted(epochs, 'epoch')} (in brackets: distinct units of {WIDTH}, untrained)"
     Table(f"\n{title}", ["depth", *NAMES.values()], rows).show()
     print("\n" + "\n".join(told))
     return path
