@@ -47,7 +47,8 @@ def judge(evidence: Evidence) -> Verdict:
     rules = {NOT_FINITE.kind: NOT_FINITE} if NOT_FINITE.finds(evidence) else AT_INITIALIZATION
     found = examine(rules, evidence)
     if evidence.learns:
-        found = {kind: each for kind, each in found.items() if rules[kind].holds_anyway}
+        stays = (rule.kind for rule in rules.values() if rule.holds_anyway or (rule.by_heart and evidence.by_heart))
+        found = {kind: found[kind] for kind in stays if kind in found}
     if len(found) > 1:  # a step that gains little may be the fault of anything else
         found.pop("rate is too low", None)
     serious = [kind for kind, (_, is_serious) in found.items() if is_serious]

@@ -170,6 +170,8 @@ class Evidence:
     """How its training is put together."""
     trial: tuple[float, ...] = ()
     """Where it was tried: the losses of a copy of the network that was trained on this batch."""
+    by_heart: bool = False
+    """Whether such a copy knew nothing of examples that were kept from it."""
 
     @property
     def learns(self) -> bool:
@@ -254,7 +256,7 @@ class Row(NamedTuple):
     weight_gradient: float | None = None
     """Norm of the gradient with respect to the weights that the optimizer used."""
     update: float | None = None
-    """How far the step moved the weights, over their norm."""
+    """How far the step moved the weights, over their norm; None for weights that were all zero."""
     inward: float | None = None
     """Cosine of that move and minus the weights: 1 if the step only shrinks them."""
     norm: float | None = None
@@ -298,7 +300,7 @@ class Row(NamedTuple):
             alpha=self.alpha, active=self.active, dead=None if self.dead is None else round(self.dead * self.units),
             saturated=self.saturated, post_mean=self.post_mean or 0.0, post_std=self.post_std or 0.0,
             spread=self.spread or 0.0, distinct=self.distinct, gradient=self.gradient,
-            weight_gradient=self.weight_gradient, update=self.update, zero_weights=self.norm == 0, row_norm=self.norm,
+            weight_gradient=self.weight_gradient, update=self.update, zero_weights=self.norm == 0 or self.update is None, row_norm=self.norm,
             bias_mean=self.bias_mean, bias_std=self.bias_std,
         )  # fmt: skip
 
@@ -338,6 +340,8 @@ class Sample:
     """Whether layers ran in float16."""
     evaluating: bool = False
     """Whether a model with dropout or batch normalization ran in evaluation mode."""
+    searches: bool = False
+    """Whether a step of the optimizer is a search of several, as that of LBFGS is."""
 
     @cached_property
     def evidence(self) -> Evidence | None:
@@ -393,11 +397,16 @@ class Past:
             if row.norm is not None and math.isfinite(row.norm):
                 self.norms[row.layer] = max(self.norms.get(row.layer, 0.0), row.norm)
 
+    def falls(self, sample: Sample) -> bool:
+        """Whether the loss is lower than at all recent samples."""
+        known = [then.loss for then in self.recent if then.loss is not None]
+        return sample.loss is not None and bool(known) and sample.loss < min(known)
+
     def works(self, sample: Sample) -> bool:
         """Whether the loss has come down, so that the network trains."""
-        if sample.loss is None or self.first_loss is None or self.first_loss <= 0:
+        if sample.loss is None or self.first_loss is None:
             return False
-        return sample.loss < LEARNING * self.first_loss
+        return sample.loss < self.first_loss - (1 - LEARNING) * abs(self.first_loss)
 
 
 def median(values: Iterable[float | None]) -> float | None:

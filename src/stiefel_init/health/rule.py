@@ -71,6 +71,8 @@ class Rule(Generic[Case]):
 
     holds_anyway: bool = False
     """At initialization: whether it is true of a network that learns its batch, too, as facts about the setup are."""
+    by_heart: bool = False
+    """Whether it is true of a network that learns its batch by heart alone: what it does not remember it can do without."""
 
     def finds(self, case: Case) -> tuple[Measured, bool] | None:
         """The measured number, if it is beyond a limit, and whether it is beyond the threshold."""

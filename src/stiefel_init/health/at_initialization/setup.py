@@ -5,6 +5,7 @@ They are facts rather than measures: the loss's graph says what it reads, and th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -24,9 +25,9 @@ Fact = Callable[[Setup], float | None]
 def _fact(
     kind: str, holds: Fact, quantity: str, sentence: Callable[[Setup, float], str],
     advice: str | Callable[[Setup], str], about: str, *, threshold: float = 0.5, warning: float = NEVER,
-    hides: Sequence[str] = (), source: str = DEFINITION,
+    hides: Sequence[str] = (), source: str = DEFINITION, harmless: bool = False,
 ) -> Rule[Evidence]:  # fmt: skip
-    """A rule about the setup; `about` is the cause's kind."""
+    """A rule about the setup; `about` is the cause's kind. What may be `harmless` is silent where a copy learns."""
 
     def measure(evidence: Evidence, limit: float) -> Measured | None:
         value = None if evidence.setup is None else holds(evidence.setup)
@@ -40,7 +41,9 @@ def _fact(
         assert evidence.setup is not None
         return Cause(advice if isinstance(advice, str) else advice(evidence.setup), about)
 
-    return Rule(kind, measure, threshold, warning, quantity, text, cause, source, hides=tuple(hides), holds_anyway=True)
+    return Rule(
+        kind, measure, threshold, warning, quantity, text, cause, source, hides=tuple(hides), holds_anyway=not harmless
+    )
 
 
 def _named(names: Sequence[str]) -> str:
@@ -66,8 +69,8 @@ def _over_one(setup: Setup) -> bool:
 def _wrong_axis(setup: Setup) -> bool:
     examples = setup.targets.shape[:1] if setup.targets is not None else ()
     for op in setup.softmaxes:
-        over_steps = (
-            len(op.shape) == 3 and op.dim == 1 and setup.targets is not None and setup.targets.shape == op.shape[:2]
+        over_steps = len(op.shape) == 3 and op.dim == 1 and setup.targets is not None and (
+            setup.targets.shape == op.shape[:2] and op.shape == setup.outputs
         )
         over_examples = op.dim == 0 and op.shape[:1] == examples
         if len(op.shape) > 1 and (over_examples or (over_steps and op.name == "Softmax")):
@@ -110,6 +113,23 @@ def _unreachable(setup: Setup) -> float | None:
 
 def _rectified(setup: Setup) -> bool:
     return setup.loss in LOGITS and setup.before_loss[-1:] == ("relu",)
+
+
+def _bounded(setup: Setup) -> float | None:
+    if setup.loss not in LOGITS or setup.outputs is None:
+        return None
+    if setup.before_loss[-1:] in (("tanh",), ("hardtanh",)):
+        binary, classes = setup.loss != "cross_entropy", setup.outputs[-1]
+        return math.log1p(math.exp(-1)) / math.log(2) if binary else (
+            math.log1p((classes - 1) * math.exp(-2)) / math.log(classes) if classes > 1 else None
+        )
+    return setup.reach
+
+
+def _misses(setup: Setup) -> float | None:
+    if setup.contrary is None or setup.loss not in ("cross_entropy", "nll_loss") or setup.contrary[1] <= 0:
+        return None
+    return setup.contrary[0] / setup.contrary[1]
 
 
 def _out_of_range(setup: Setup) -> float | None:
@@ -254,6 +274,19 @@ OUTPUTS = (
         "leave out the activation after the last layer", "loss",
     ),
     _fact(
+        "scores are bounded", _bounded, "share of a guess's cross-entropy that bounded scores cannot go below",
+        lambda s, v: f"The scores end in {_bound_of(s) if s.before_loss else 'a cosine'} and stay between -1 and 1: "
+        f"{s.loss} keeps {percent(v)} of what a guess costs, or more.",
+        "leave out the activation after the last layer; multiply cosines by 10 or more", "loss", threshold=0.2,
+    ),
+    _fact(
+        "outputs miss their targets", _misses, "loss of outputs that name the targets' classes / of outputs of zero",
+        lambda s, v: "Outputs that name each target's class have a loss of {:.3g}, more than {:.3g} for outputs of zero: "
+        "the loss pairs outputs with the targets of others, or has the wrong sign.".format(*s.contrary or (0, 0)),
+        "look at what view, reshape and transpose do to outputs and targets before the loss, and at its sign", "loss",
+        threshold=1.0,
+    ),
+    _fact(
         "targets out of range", _out_of_range, "share of targets outside 0 … 1, for a binary cross-entropy",
         lambda s, v: f"{s.loss} takes targets from 0 to 1, and {percent(v)} of them are outside "
         f"({s.targets.low if s.targets else 0:.3g} to {s.targets.high if s.targets else 0:.3g}).",
@@ -290,7 +323,7 @@ OUTPUTS = (
     _fact(
         "loss is a sum", _summed, "reduction='sum' with plain gradient descent",
         lambda s, v: f"The loss is a sum over {s.examples} examples, so that steps are as many times larger.",
-        "take the mean: reduction='mean'; or divide the learning rate by the batch size", "loss",
+        "take the mean: reduction='mean'; or divide the learning rate by the batch size", "loss", harmless=True,
     ),
     _fact(
         "arguments are swapped", _swapped, "a gradient by the loss's second argument",
@@ -374,8 +407,7 @@ OPTIMIZER = (
         "frozen weights with the distribution of an initialization, if half of the parameters are frozen",
         lambda s, v: f"{len(s.fresh)} frozen weights are as an initialization draws them: {_named(s.fresh)}.",
         "train them: requires_grad_(True) before you make the optimizer; or load what they were trained to",
-        "optimizer",
-        hides=("layers are partly frozen",),
+        "optimizer", hides=("layers are partly frozen",), harmless=True,
     ),
     _fact(
         "layers are partly frozen", lambda s: s.last_frozen and len(s.frozen) < s.parameters,
@@ -383,7 +415,7 @@ OPTIMIZER = (
         lambda s, v: f"{len(s.frozen)} of {s.parameters} parameters are frozen, the last layer's too: "
         f"{_named(s.frozen)}.",
         "if that is not meant, call model.requires_grad_(True) before you make the optimizer", "optimizer",
-        threshold=NEVER, warning=0.5,
+        threshold=NEVER, warning=0.5, harmless=True,
     ),
     _fact(
         "one layer stands several times", lambda s: s.repeated[1] > 1, "places of one module in a container",

@@ -52,6 +52,8 @@ def silent(moment: Moment, limit: float) -> Measured | None:
 
 
 def dying(moment: Moment, limit: float) -> Measured | None:
+    if moment.past.falls(moment.now):
+        return None  # it does without them
     return largest(
         (row.dead - before.dead, row)
         for row, before in with_before(moment)

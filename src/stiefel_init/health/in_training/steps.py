@@ -208,9 +208,9 @@ def too_far(moment: Moment, limit: float) -> Measured | None:
     """
     rows = [row for row in moment.now.rows if row.update is not None and row.norm]
     middle = median(row.across for row in rows)
-    if middle is None:
-        return None
     now, past = moment
+    if middle is None or now.searches:
+        return None
     before = past.across
     if past.works(now) or (now.loss is not None and past.last is not None and now.loss < (past.last.loss or 0.0)):
         return Measured(0.0)  # steps that are too large do not lower the loss
@@ -251,9 +251,10 @@ def lost(moment: Moment, limit: float) -> Measured | None:
         return None
     if min(losses) > (1 - FALLS) * past.first_loss:
         return Measured(now.loss / past.first_loss / 10) if now.loss > 10 * past.first_loss else Measured(0.0)
-    if len(losses) < 3:
+    if len(losses) < 3 or (past.least_loss or 0.0) <= 0:  # what goes below zero has no size that a rise could have
         return Measured(0.0)
-    return Measured((min(now.loss, losses[-1]) - max(losses[-4:-1])) / past.first_loss)
+    rise = min(now.loss, losses[-1]) - max(losses[-4:-1])
+    return Measured(rise / past.first_loss if rise > max(losses[-4:-1]) - min(losses[-4:-1]) else 0.0)
 
 
 def _loss_jumps(moment: Moment, measured: Measured) -> str:

@@ -49,13 +49,13 @@ class Sampler(Observer):
         self._received: dict[nn.Parameter, Tensor] = {}
         self._cleared = self._half = self._evaluating = False
         self.evaluated = 0
-        """Passes without gradients in training mode."""
+        """1 if the model ran without gradients in training mode."""
         self._inputs: Tensor | None = None
         self._loss: Tensor | None = None
         self._shape = (0, 0)
         self._moves: Moves | None = None
         self._used: dict[int, Tensor] = {}
-        self._stepped, self._rate = False, 0.0
+        self._stepped, self._rate, self._searches = False, 0.0, False
         self._early: tuple[Table, Table, Table] = [], [], []
 
     @guarded
@@ -115,7 +115,7 @@ class Sampler(Observer):
         if module is self._model and self._inside and not module.training:
             self._evaluating = self._structure.modal
         if module is self._model and module.training and not torch.is_grad_enabled() and self._structure.modal:
-            self.evaluated += 1
+            self.evaluated = 1
         if self._inside and self._inputs is None:
             self._look_at_inputs([*args, *kwargs.values()])
 
@@ -203,6 +203,7 @@ class Sampler(Observer):
         self._stepped = self._structure.optimized = True
         self._cleared = bool(self._received) and all(weight.grad is None for weight in self._received)
         self._rate = max(self._rate, *(float(group.get("lr", 0.0)) for group in groups))
+        self._searches = self._searches or any("max_iter" in group for group in groups)
         self._use(getattr(optimizer, "grad_scale", None))
 
     def _use(self, scale: Tensor | None = None) -> None:
@@ -258,7 +259,7 @@ class Sampler(Observer):
             parts_lost=accumulates and bool(self._leftover) and not any(leftover.values()),
             leftover=min(leftover.values()) if len(leftover) == len(self._leftover) > 0 and not accumulates else 0.0,
             kept=_kept(known["received"], known["used"]) if self._stepped else None,
-            cleared=self._cleared, half=self._half, evaluating=self._evaluating,
+            cleared=self._cleared, half=self._half, evaluating=self._evaluating, searches=self._searches,
         )  # fmt: skip
 
     def _row(self, module: nn.Module, layer: Seen | None, known: Mapping[str, Any]) -> Row:

@@ -282,10 +282,11 @@ class Watch:
     def open(self) -> tuple[Event, ...]:
         """What is broken now."""
         evaluated = self._evaluated + (0 if self._sampler is None else self._sampler.evaluated)
-        return (*self._judge.open.values(), *((self._unlike(evaluated),) if evaluated else ()))
+        often = 2 * evaluated > self.samples > 1  # then it is part of the step, as drawing samples is
+        return (*self._judge.open.values(), *((self._unlike(evaluated),) if evaluated and not often else ()))
 
     def _unlike(self, times: int) -> Event:
-        sentence = f"the model ran without gradients in training mode, {times:,} times where it was looked at"
+        sentence = f"the model ran without gradients in training mode, in {times:,} of the steps that were looked at"
         advice = "call model.eval() before you evaluate, and model.train() after it"
         return Event(self.steps, "evaluated in training mode", "", sentence, advice)
 
