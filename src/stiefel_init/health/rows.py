@@ -19,6 +19,7 @@ LEARNS = 0.7  # of the best constant's loss: a network that gets there in a few 
 LEARNED = 0.5  # an untrained network does not get below this share of the best constant's loss
 ROUNDED = 1e-6  # of their size: differences between equal activations that rounding makes
 RECENT = 8  # samples that a new one is compared with
+PATIENCE, EARLY = 24, 4  # samples after which a loss should have fallen, and how many it should have fallen from
 LEARNING = 0.8  # of the first loss: below it, the training works, whatever the signal looks like
 
 
@@ -340,6 +341,14 @@ class Sample:
     """Whether layers ran in float16."""
     evaluating: bool = False
     """Whether a model with dropout or batch normalization ran in evaluation mode."""
+    resumed: bool = False
+    """Whether the optimizer had stepped before the first sample."""
+    others: bool = False
+    """Whether other optimizers step as well, so that there may be several losses."""
+    renewed: bool = False
+    """Whether each step is the first one of a new optimizer, whose averages are lost."""
+    misstep: str = ""
+    """`"twice"` where an optimizer steps again without a new gradient, `"idle"` where no weight of it has one."""
     searches: bool = False
     """Whether a step of the optimizer is a search of several, as that of LBFGS is."""
 
@@ -371,6 +380,9 @@ class Past:
     rate: float = 0.0
     """Largest learning rate so far."""
     least_loss: float | None = None
+    early: list[float] = field(default_factory=list)
+    """The first losses."""
+    resumed: bool = False
 
     @property
     def last(self) -> Sample | None:
@@ -390,12 +402,23 @@ class Past:
         if sample.loss is not None and math.isfinite(sample.loss):
             self.first_loss = sample.loss if self.first_loss is None else self.first_loss
             self.least_loss = min(sample.loss, self.least_loss if self.least_loss is not None else math.inf)
+            if len(self.early) < EARLY:
+                self.early.append(sample.loss)
+        self.resumed = self.resumed or sample.resumed
         if self.inputs is None and sample.inputs is not None:
             self.inputs = sample.inputs.size
         self.moved = max(self.moved, median(row.update for row in sample.rows) or 0.0)
         for row in sample.rows:
             if row.norm is not None and math.isfinite(row.norm):
                 self.norms[row.layer] = max(self.norms.get(row.layer, 0.0), row.norm)
+
+    def fallen(self, now: Sample) -> float | None:
+        """By which share of itself the loss has fallen since the first samples, once there are enough of them."""
+        late = [then.loss for then in (*self.recent, now) if then.loss is not None][-RECENT:]
+        if self.count < PATIENCE or len(self.early) < EARLY or len(late) < RECENT or now.loss is None:
+            return None
+        early = statistics.fmean(self.early)
+        return (early - statistics.fmean(late)) / abs(early) if early and all(map(math.isfinite, late)) else None
 
     def falls(self, sample: Sample) -> bool:
         """Whether the loss is lower than at all recent samples."""

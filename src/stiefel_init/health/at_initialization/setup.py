@@ -25,7 +25,7 @@ Fact = Callable[[Setup], float | None]
 def _fact(
     kind: str, holds: Fact, quantity: str, sentence: Callable[[Setup, float], str],
     advice: str | Callable[[Setup], str], about: str, *, threshold: float = 0.5, warning: float = NEVER,
-    hides: Sequence[str] = (), source: str = DEFINITION, harmless: bool = False,
+    hides: Sequence[str] = (), source: str = DEFINITION, harmless: bool = False, alone: bool = False,
 ) -> Rule[Evidence]:  # fmt: skip
     """A rule about the setup; `about` is the cause's kind. What may be `harmless` is silent where a copy learns."""
 
@@ -42,8 +42,9 @@ def _fact(
         return Cause(advice if isinstance(advice, str) else advice(evidence.setup), about)
 
     return Rule(
-        kind, measure, threshold, warning, quantity, text, cause, source, hides=tuple(hides), holds_anyway=not harmless
-    )
+        kind, measure, threshold, warning, quantity, text, cause, source, hides=tuple(hides), alone=alone,
+        holds_anyway=not harmless,
+    )  # fmt: skip
 
 
 def _named(names: Sequence[str]) -> str:
@@ -459,7 +460,7 @@ MODES = (
     _fact(
         "rate is too low", _steps_needed, "the loss / what the optimizer's next step takes off it",
         lambda s, v: f"At this rate a step takes 1/{v:,.0f} off the loss.", "raise the learning rate ten times or more",
-        "optimizer", threshold=2000, source=CHOICE,
+        "optimizer", threshold=2000, source=CHOICE, alone=True,
     ),
     _fact(
         "batch of one", lambda s: s.examples == 1 and len(s.normalized) > 0, "examples of a batch-normalized batch",

@@ -55,7 +55,10 @@ class Sampler(Observer):
         self._shape = (0, 0)
         self._moves: Moves | None = None
         self._used: dict[int, Tensor] = {}
-        self._stepped, self._rate, self._searches = False, 0.0, False
+        self._stepped, self._rate, self._searches, self._resumed = False, 0.0, False, False
+        self._passes, self._misstep = 0, ""
+        self._stepped_at: dict[int, int] = {}
+        """Of an optimizer, how often gradients had arrived when it stepped."""
         self._early: tuple[Table, Table, Table] = [], [], []
 
     @guarded
@@ -188,6 +191,7 @@ class Sampler(Observer):
     @guarded
     def _arrived(self, weight: nn.Parameter, gradient: Tensor) -> None:
         self._backward = True
+        self._passes += 1
         if weight not in self._leftover:
             old = weight.grad
             self._leftover[weight] = None if old is None else torch.linalg.vector_norm(old, dtype=torch.float32)
@@ -200,6 +204,15 @@ class Sampler(Observer):
             return
         if self._moves is None:
             self._moves = Moves(self._weights())
+        held = [p for group in groups for p in group["params"]]
+        if self._backward and all(p.grad is None for p in held):
+            own = {id(p) for p in held}
+            others = (weight for weight in self._weights() if id(weight) not in own)
+            self._misstep = "idle" if any(weight.grad is not None for weight in others) else self._misstep
+        if self._passes and self._stepped_at.get(id(optimizer)) == self._passes:
+            self._misstep = "twice"
+        self._stepped_at[id(optimizer)] = self._passes
+        self._resumed = any(optimizer.state.values())
         self._stepped = self._structure.optimized = True
         self._cleared = bool(self._received) and all(weight.grad is None for weight in self._received)
         self._rate = max(self._rate, *(float(group.get("lr", 0.0)) for group in groups))
@@ -213,7 +226,9 @@ class Sampler(Observer):
             self._used[key] = length if scale is None else length / scale
 
     @guarded
-    def finish(self, step: int, loss: float | Tensor | None, resting: bool, accumulates: bool) -> Sample:
+    def finish(
+        self, step: int, loss: float | Tensor | None, resting: bool, accumulates: bool, renewed: bool, others: bool
+    ) -> Sample:
         """What the step told, once it is disarmed.
 
         `resting`: the optimizer steps once for several batches, and not now. `accumulates`: it did not step before this
@@ -260,6 +275,7 @@ class Sampler(Observer):
             leftover=min(leftover.values()) if len(leftover) == len(self._leftover) > 0 and not accumulates else 0.0,
             kept=_kept(known["received"], known["used"]) if self._stepped else None,
             cleared=self._cleared, half=self._half, evaluating=self._evaluating, searches=self._searches,
+            resumed=self._resumed and step == 0, renewed=renewed, others=others, misstep=self._misstep,
         )  # fmt: skip
 
     def _row(self, module: nn.Module, layer: Seen | None, known: Mapping[str, Any]) -> Row:

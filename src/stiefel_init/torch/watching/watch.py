@@ -36,7 +36,7 @@ _PRINTED = {
     "post_std": "std", "distinct": "distinct", "gradient": "gradient", "update": "update", "dead": "dead",
 }  # fmt: skip
 _EVENTS = 1000  # remembered
-_ENOUGH, _FALLEN = 20, 0.02  # samples after which a loss should have fallen, and by which share of itself
+_ANEW = 5  # first steps in a row of so many optimizers: each step has its own
 _ACCUMULATED = 4  # samples in which an optimizer may not have stepped yet
 _FAILURES = 3  # samples that may fail before the watch ends
 _WATCHED: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Watch]] = weakref.WeakKeyDictionary()
@@ -122,6 +122,9 @@ class Watch:
         self._evaluated = 0
         self._stepping = self._stepped_before = False
         """Whether the optimizer stepped in this step of the training, and in the one before."""
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._first_steps = 0
+        """First steps of optimizers, one after the other."""
         self._gap = self._period = 0
         """Steps of the training since the optimizer's last one, and at most between two of them."""
         count = weakref.WeakMethod(self._count)  # a watch that is dropped is gone
@@ -136,10 +139,13 @@ class Watch:
         return not distributed or torch.distributed.get_rank() == 0
 
     def _count(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        """Count the steps of an optimizer that holds weights of the model."""
+        """Count the steps of optimizers that hold weights of the model, and how many of them were the first of one."""
         known = self._structure.known
+        new = optimizer not in self._optimizers
+        self._optimizers.add(optimizer)
         if any(id(parameter) in known for group in optimizer.param_groups for parameter in group["params"]):
             self._stepping = True
+            self._first_steps = self._first_steps + 1 if new and any(optimizer.state.values()) else 0
 
     def step(self, loss: Tensor | float | None = None) -> None:
         """End a training step: call it after the optimizer's `step()`.
@@ -199,7 +205,10 @@ class Watch:
             # Gradients of several batches may be accumulated: then the optimizer steps once for all of them.
             accumulates = self._gap < 1.5 * self._period if self._period else self.samples < _ACCUMULATED
             resting = accumulates and self._period != 1 and not self._stepping
-            sample = sampler.finish(self.steps, loss, resting, self._period > 1 and not self._stepped_before)
+            sample = sampler.finish(
+                self.steps, loss, resting, self._period > 1 and not self._stepped_before, self._first_steps >= _ANEW,
+                len(self._optimizers) > 1,
+            )  # fmt: skip
             if sampler.failure is not None or sample is None:
                 self._failed(sampler.failure or RuntimeError("no sample"))
                 return
@@ -301,13 +310,6 @@ class Watch:
         over = sum(event.recovered for event in self.events)
         past = f" {over} thing{'s' if over > 1 else ''} broke and recovered." if over else ""
         count = f"{self.samples:,} of {max(self.steps, 1):,} steps sampled"
-        fell = (
-            self._first_loss is None
-            or self._last_loss is None
-            or (self._last_loss < self._first_loss - _FALLEN * abs(self._first_loss))
-        )
-        if self.healthy and self.samples >= _ENOUGH and not fell:
-            return (f"Nothing is broken, but nothing was learned: {loss}.{past} {count}.",)
         if self.healthy:
             return (f"The training is healthy: {loss}.{past} {count}.",)
         broken = [capital(str(event)) for event in self.open]
