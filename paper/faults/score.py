@@ -77,6 +77,11 @@ STATES: dict[str, tuple[str, ...]] = {
     "learning rate has vanished": ("the schedule makes the learning rate vanish",),
     "rate is too low": ("learning rate too low",),
     "learning rate is too low": ("learning rate too low",),
+    "steps are forgotten/padding": ("padding not masked",),
+    "no skip connection": ("too deep without normalization", "skip connection missing"),
+    "branches are added up": ("residual branches not scaled",),
+    "scores are bounded": ("the last activation cannot reach the targets",),
+    "outputs miss their targets": ("view in place of a transpose", "labels that belong to other inputs"),
     "nothing was learned": ("labels that belong to other inputs",),
     "optimizer is made anew": ("optimizer made anew",),
     "optimizer steps twice": ("the step belongs to another optimizer",),
@@ -124,6 +129,12 @@ STATES: dict[str, tuple[str, ...]] = {
     "gates forget": ("forget gates closed at the start",),
 }  # fmt: skip
 """What a report of each kind says the cause is."""
+SAID = {
+    "weights are all zero": "are all zero",
+    "no skip connection": "without a skip connection or a normalization",
+    "branches are added up": "branches are added up without a normalization",
+}
+"""What sentences of the verdict say beside the findings' kinds."""
 
 
 class Reports(NamedTuple):
@@ -144,7 +155,7 @@ def reports(program: Program) -> Reports:
         )
         findings = (*diagnosis.findings, *diagnosis.warnings)
         kinds = [f"{finding.kind}/{finding.cause}" for finding in findings]
-        kinds += ["weights are all zero"] if any("are all zero" in line for line in diagnosis.verdict) else []
+        kinds += [kind for kind, words in SAID.items() if any(words in line for line in diagnosis.verdict)]
         advice = [finding.advice for finding in findings]
     except StiefelError as error:
         kinds = ["inputs are not finite"] if "non-finite" in str(error) else [f"refused: {error}"]

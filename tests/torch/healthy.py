@@ -828,7 +828,9 @@ def connectionist_temporal_classification() -> Program:
         count = len(y)
         return F.ctc_loss(scores, y, torch.full((count,), len(scores)), torch.full((count,), y.shape[1]))
 
-    model = Net(lambda m, x: m.out(m.rnn(x)[0]), rnn=nn.GRU(8, 24, batch_first=True, bidirectional=True), out=nn.Linear(48, 8))
+    model = Net(
+        lambda m, x: m.out(m.rnn(x)[0]), rnn=nn.GRU(8, 24, batch_first=True, bidirectional=True), out=nn.Linear(48, 8)
+    )
     return Program(model, spoken, loss, steps=120)
 
 
@@ -895,7 +897,9 @@ def graph_of_all_nodes() -> Program:
     x, y = classes(0)
     near = (y[:, None] == y).float() * (torch.rand(64, 64, generator=torch.Generator().manual_seed(0)) < 0.2)
     near = near + torch.eye(64)
-    model = Net(lambda m, h: m.second(m.near @ m.first(m.near @ h).relu()), first=nn.Linear(8, 16), second=nn.Linear(16, 4))
+    model = Net(
+        lambda m, h: m.second(m.near @ m.first(m.near @ h).relu()), first=nn.Linear(8, 16), second=nn.Linear(16, 4)
+    )
     model.register_buffer("near", near / near.sum(1, keepdim=True))
     return Program(model, lambda n: (x, y), F.cross_entropy)
 

@@ -412,10 +412,10 @@ class Past:
             if row.norm is not None and math.isfinite(row.norm):
                 self.norms[row.layer] = max(self.norms.get(row.layer, 0.0), row.norm)
 
-    def fallen(self, now: Sample) -> float | None:
+    def fallen(self, *now: Sample, after: int = PATIENCE) -> float | None:
         """By which share of itself the loss has fallen since the first samples, once there are enough of them."""
-        late = [then.loss for then in (*self.recent, now) if then.loss is not None][-RECENT:]
-        if self.count < PATIENCE or len(self.early) < EARLY or len(late) < RECENT or now.loss is None:
+        late = [then.loss for then in (*self.recent, *now) if then.loss is not None][-RECENT:]
+        if self.count < after or len(self.early) < EARLY or len(late) < RECENT:
             return None
         early = statistics.fmean(self.early)
         return (early - statistics.fmean(late)) / abs(early) if early and all(map(math.isfinite, late)) else None

@@ -70,8 +70,11 @@ def _over_one(setup: Setup) -> bool:
 def _wrong_axis(setup: Setup) -> bool:
     examples = setup.targets.shape[:1] if setup.targets is not None else ()
     for op in setup.softmaxes:
-        over_steps = len(op.shape) == 3 and op.dim == 1 and setup.targets is not None and (
-            setup.targets.shape == op.shape[:2] and op.shape == setup.outputs
+        over_steps = (
+            len(op.shape) == 3
+            and op.dim == 1
+            and setup.targets is not None
+            and (setup.targets.shape == op.shape[:2] and op.shape == setup.outputs)
         )
         over_examples = op.dim == 0 and op.shape[:1] == examples
         if len(op.shape) > 1 and (over_examples or (over_steps and op.name == "Softmax")):
@@ -121,8 +124,10 @@ def _bounded(setup: Setup) -> float | None:
         return None
     if setup.before_loss[-1:] in (("tanh",), ("hardtanh",)):
         binary, classes = setup.loss != "cross_entropy", setup.outputs[-1]
-        return math.log1p(math.exp(-1)) / math.log(2) if binary else (
-            math.log1p((classes - 1) * math.exp(-2)) / math.log(classes) if classes > 1 else None
+        return (
+            math.log1p(math.exp(-1)) / math.log(2)
+            if binary
+            else (math.log1p((classes - 1) * math.exp(-2)) / math.log(classes) if classes > 1 else None)
         )
     return setup.reach
 

@@ -12,6 +12,7 @@ from .base import FAR, LOWER, SIGNAL, UNITS, Measure, Text, recent_update, since
 
 FALLS = 0.3  # of the first loss: a loss this much lower has learned something that it can lose again
 SUDDEN = 10  # a step this many times larger than those before
+STEPS = 100  # of a training, before one can say that nothing was learned
 FALLEN, CREPT = 0.03, 0.05  # of itself: a loss that has fallen by less has not; where steps are small, too
 SHORT = 3e-4  # steps of less than this share of the weights hardly train
 ROUNDING = 1e-6  # updates below this may be lost in the rounding of the weights
@@ -252,10 +253,10 @@ def lost(moment: Moment, limit: float) -> Measured | None:
         return None
     if min(losses) > (1 - FALLS) * past.first_loss:
         return Measured(now.loss / past.first_loss / 10) if now.loss > 10 * past.first_loss else Measured(0.0)
-    if len(losses) < 5 or (past.least_loss or 0.0) <= 0:  # what goes below zero has no size that a rise could have
+    if len(losses) < 3 or (past.least_loss or 0.0) <= 0:  # what goes below zero has no size that a rise could have
         return Measured(0.0)
-    before = losses[-5:-2]
-    rise = min(now.loss, *losses[-2:]) - max(before)  # a spike that is over at the next sample is none
+    before = losses[-4:-1]
+    rise = min(now.loss, losses[-1]) - max(before)
     return Measured(rise / past.first_loss if rise > max(before) - min(before) else 0.0)
 
 
@@ -308,7 +309,14 @@ def unlearned(moment: Moment, limit: float) -> Measured | None:
     """1 where the loss has not fallen, unless it is one of several, may be below zero, or was low already."""
     now, past = moment
     fallen = past.fallen(now)
-    if fallen is None or now.others or past.resumed or (past.least_loss or 0.0) <= 0 or past.moved < SHORT:
+    if (
+        fallen is None
+        or now.step < STEPS
+        or now.others
+        or past.resumed
+        or (past.least_loss or 0.0) <= 0
+        or past.moved < SHORT
+    ):
         return None
     return Measured(float(fallen < FALLEN))
 
@@ -454,7 +462,7 @@ LOSS_RULES = (
         "learned: stiefel_init.torch.can_learn", STUDY, lasting=3, alone=True,
     ),
     training_rule(
-        "loss jumps", lost, 0.4, "rise of the loss of three samples above the three before / first loss", _loss_jumps,
+        "loss jumps", lost, 0.4, "rise of the loss of two samples above the three before / first loss", _loss_jumps,
         "look at the targets of the last batches", STUDY,
     ),
 )  # fmt: skip

@@ -114,8 +114,10 @@ def diagnose(
         curvature = _curvature(model, inputs, first_tensor(outputs)) if _is_straight(rows) else None
         found = Diagnosis(rows, inputs_of(given, observer.seen[0].module), fit, curvature, setup)
         rules = [AT_INITIALIZATION[f.kind] for f in (*found.findings, *found.warnings) if f.kind in AT_INITIALIZATION]
-        if not optimizers or (found.findings[:1] == () and not found.warnings) or (
-            rules and all(rule.holds_anyway for rule in rules)
+        if (
+            not optimizers
+            or (found.findings[:1] == () and not found.warnings)
+            or (rules and all(rule.holds_anyway for rule in rules))
         ):
             return found
         given_loss = loss or default_loss

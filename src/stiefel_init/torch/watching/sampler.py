@@ -35,10 +35,12 @@ _SAMPLES = 128  # values of a unit that are looked at
 class Sampler(Observer):
     """Watches the model from `arm` to `finish`."""
 
-    def __init__(self, model: nn.Module, structure: Structure, spectra: Spectra) -> None:
+    def __init__(self, model: nn.Module, structure: Structure, spectra: Spectra, listens: bool = False) -> None:
         super().__init__(structure.layers, False, _SAMPLES)
         self.ran = False
         self._model, self._structure, self._spectra = model, structure, spectra
+        self._listens = listens
+        """Whether the loss is what `backward()` is called on."""
         self._depth, self._inside = 0, False
         self._backward = False
         self._pending: Seen | None = None
@@ -79,6 +81,25 @@ class Sampler(Observer):
         for weight in asked[:: max(1, len(asked) // _ASKED)]:
             handles.append(weight.register_hook(functools.partial(self._arrived, weight)))
         handles.append(register_optimizer_step_pre_hook(self._step))
+        if self._listens:
+            self._listen()
+
+    def _listen(self) -> None:
+        """Hear what `backward()` is called on, for this step: torch has no hook for it."""
+        plain = Tensor.backward
+
+        @functools.wraps(plain)
+        def heard(tensor: Tensor, *args: Any, **kwargs: Any) -> None:
+            if tensor.numel() == 1:
+                self._loss = _unscaled(tensor)
+            plain(tensor, *args, **kwargs)
+
+        def plain_again() -> None:
+            if Tensor.backward is heard:
+                Tensor.backward = plain  # type: ignore[method-assign]
+
+        Tensor.backward = heard  # type: ignore[method-assign]
+        self._deafen = plain_again
 
     def _weights(self) -> list[nn.Parameter]:
         return list({id(weight): weight for each in self._structure.weights.values() for weight in each}.values())
@@ -87,7 +108,11 @@ class Sampler(Observer):
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._deafen()
         self._stop()
+
+    def _deafen(self) -> None:
+        """Nothing was listened to."""
 
     def begin(self) -> None:
         """Observe from here on: for trainers that do not call the model as a whole."""
@@ -304,6 +329,14 @@ class Sampler(Observer):
             distance=_number(known["distances"].get(module)), bias_mean=bias_mean, bias_std=bias_std,
             trained=any(weight.requires_grad for weight in weights), **signal,
         )  # fmt: skip
+
+
+def _unscaled(loss: Tensor) -> Tensor:
+    """A loss without the scale that a GradScaler has just multiplied it with."""
+    node = loss.grad_fn
+    scale = getattr(node, "_saved_other", None) if node is not None and node.name() == "MulBackward0" else None
+    is_scale = isinstance(scale, Tensor) and scale.numel() == 1 and not scale.requires_grad
+    return loss.detach() / scale.detach() if is_scale else loss.detach()  # type: ignore[union-attr]
 
 
 def _kept(received: Mapping[nn.Parameter, float], used: Mapping[int, float]) -> float | None:

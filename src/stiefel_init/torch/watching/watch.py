@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ...core.errors import StiefelError
+from ...health.in_training.steps import FALLEN
 from ...health.judge import Event, Judge
 from ...health.rows import Row
 from ...health.wording import capital
@@ -36,13 +37,17 @@ _PRINTED = {
     "post_std": "std", "distinct": "distinct", "gradient": "gradient", "update": "update", "dead": "dead",
 }  # fmt: skip
 _EVENTS = 1000  # remembered
+_ENOUGH = 20  # samples after which a loss should have fallen
 _ANEW = 5  # first steps in a row of so many optimizers: each step has its own
 _ACCUMULATED = 4  # samples in which an optimizer may not have stepped yet
 _FAILURES = 3  # samples that may fail before the watch ends
 _WATCHED: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Watch]] = weakref.WeakKeyDictionary()
 
 
-def watch(model: nn.Module, every: int = 50, *, report: Report = "log", to: Any = ()) -> Watch:
+def watch(
+    model: nn.Module, every: int | torch.optim.Optimizer = 50, *, optimizer: torch.optim.Optimizer | None = None,
+    report: Report = "log", to: Any = (),
+) -> Watch:  # fmt: skip
     r"""Look at the layers of `model` in every `every`-th step of its training, and say what breaks and what recovers.
 
     Call `step()` of the result at the end of every training step, after the optimizer's. The hooks are on the model
@@ -50,7 +55,9 @@ def watch(model: nn.Module, every: int = 50, *, report: Report = "log", to: Any 
 
     Args:
         model: The module that is trained, also inside DistributedDataParallel, FSDP2 or torch.compile.
-        every: Steps 0, every, 2 · every, … are sampled.
+        every: Steps 0, every, 2 · every, … are sampled. An optimizer in this place is `optimizer`.
+        optimizer: Its steps end those of the training, so that the loop stays as it is: `watch(model, optimizer)`. The
+            loss is then what `backward()` is called on.
         report: Where events go: `"log"`, the logger "stiefel_init.watch", which prints them unless told otherwise;
             `"warn"`, Python's warnings; or a function that takes an `Event`.
         to: Where samples go: a path that ends in .html (a page to open while training runs) or .jsonl (a line for each
@@ -77,13 +84,17 @@ def watch(model: nn.Module, every: int = 50, *, report: Report = "log", to: Any 
     >>> seen.samples, seen.healthy
     (4, True)
     """
-    return Watch(model, every, report, to)
+    if isinstance(every, torch.optim.Optimizer):
+        every, optimizer = 50, every
+    return Watch(model, every, report, to, optimizer)
 
 
 class Watch:
     """A watched training; made by `watch`."""
 
-    def __init__(self, model: nn.Module, every: int, report: Report, to: Any) -> None:
+    def __init__(
+        self, model: nn.Module, every: int, report: Report, to: Any, optimizer: torch.optim.Optimizer | None = None
+    ) -> None:
         self._sampler: Sampler | None = None
         self.running: bool = False
         if not isinstance(model, nn.Module):
@@ -130,6 +141,10 @@ class Watch:
         count = weakref.WeakMethod(self._count)  # a watch that is dropped is gone
         self._counting = register_optimizer_step_post_hook(lambda *step: None if (it := count()) is None else it(*step))
         _WATCHED[self._model] = weakref.ref(self)
+        if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+            raise StiefelError(f"optimizer is a {type(optimizer).__name__}; give an optimizer of torch.")
+        self._optimizer = None if optimizer is None else weakref.ref(optimizer)
+        """The one whose steps end those of the training, if not the user does."""
         self._arm()
 
     @staticmethod
@@ -146,6 +161,8 @@ class Watch:
         if any(id(parameter) in known for group in optimizer.param_groups for parameter in group["params"]):
             self._stepping = True
             self._first_steps = self._first_steps + 1 if new and any(optimizer.state.values()) else 0
+        if self._optimizer is not None and optimizer is self._optimizer() and self.running:
+            self.step()
 
     def step(self, loss: Tensor | float | None = None) -> None:
         """End a training step: call it after the optimizer's `step()`.
@@ -179,7 +196,7 @@ class Watch:
         try:
             if not self._structure.holds(self._model):
                 self._structure = Structure(self._model)
-            self._sampler = Sampler(self._model, self._structure, self._spectra)
+            self._sampler = Sampler(self._model, self._structure, self._spectra, self._optimizer is not None)
             self._sampler.arm()
             if "torch._dynamo" in sys.modules:  # nothing is compiled otherwise
                 # Hooks inside a compiled model would be compiled too, so the sampled step runs as written.
@@ -310,6 +327,9 @@ class Watch:
         over = sum(event.recovered for event in self.events)
         past = f" {over} thing{'s' if over > 1 else ''} broke and recovered." if over else ""
         count = f"{self.samples:,} of {max(self.steps, 1):,} steps sampled"
+        fallen = self._judge.past.fallen(after=_ENOUGH)
+        if self.healthy and fallen is not None and fallen < FALLEN:
+            return (f"Nothing is broken, but nothing was learned: {loss}.{past} {count}.",)
         if self.healthy:
             return (f"The training is healthy: {loss}.{past} {count}.",)
         broken = [capital(str(event)) for event in self.open]
