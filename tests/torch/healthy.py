@@ -83,7 +83,7 @@ def padded(number: int, size: int = 64) -> tuple[Tensor, Tensor]:
     return torch.where(torch.arange(10) < lengths, x, 0), y
 
 
-def mlp(*widths: int, act: Callable[[], nn.Module] = nn.ReLU, end: nn.Module | None = None) -> nn.Sequential:
+def mlp(*widths: int, act: Callable[[], nn.Module] = nn.ReLU, end: nn.Module | None = None) -> Any:
     widths = widths or (8, 32, 4)
     parts: list[nn.Module] = []
     for width, after in zip(widths, widths[1:]):
@@ -94,14 +94,17 @@ def mlp(*widths: int, act: Callable[[], nn.Module] = nn.ReLU, end: nn.Module | N
 class Net(nn.Module):
     """Named parts and a rule `forward(net, x)`."""
 
-    def __init__(self, rule: Callable[[Any, Any], Any], **parts: Any) -> None:
+    def __init__(self, rule: Callable[..., Any], **parts: Any) -> None:
         super().__init__()
         for name, part in parts.items():
             setattr(self, name, part)
         self.rule = rule
 
-    def forward(self, x: Any) -> Any:
-        return self.rule(self, x)
+    def forward(self, *x: Any) -> Any:
+        return self.rule(self, *x)
+
+    def __getattr__(self, name: str) -> Any:
+        return super().__getattr__(name)
 
 
 def tokens_loss(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -270,16 +273,10 @@ def cosine_embedding_of_pairs() -> Program:
         x, y = classes(number)
         return (x, x.roll(1, 0)), 2 * (y == y.roll(1, 0)).float() - 1
 
-    model = Net(lambda m, x: (m.body(x), None)[0], body=mlp(8, 32, 16))
-    siamese = Net(lambda m, pair: (m.one.body(pair[0]), m.one.body(pair[1])), one=model)
-
-    def both(*pair: Tensor) -> Any:
-        return siamese.rule(siamese, pair)
-
-    siamese.forward = both  # type: ignore[method-assign]
+    siamese = Net(lambda m, *pair: tuple(map(m.body, pair)), body=mlp(8, 32, 16))
 
     def loss(outputs: Any, y: Tensor) -> Tensor:
-        return F.cosine_embedding_loss(*outputs, y)
+        return F.cosine_embedding_loss(outputs[0], outputs[1], y)
 
     program = Program(siamese, pairs, loss)
 
@@ -331,7 +328,8 @@ def masked_language_model() -> Program:
     layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
     model = Net(
         lambda m, x: m.out(m.body(m.embed(x) + m.place.weight)),
-        embed=nn.Embedding(8, 16), place=nn.Embedding(8, 16), body=nn.TransformerEncoder(layer, 1), out=nn.Linear(16, 8),
+        embed=nn.Embedding(8, 16), place=nn.Embedding(8, 16), body=nn.TransformerEncoder(layer, 1),
+        out=nn.Linear(16, 8),
     )  # fmt: skip
     return Program(model, masked, tokens_loss)
 
@@ -396,7 +394,7 @@ def lstm_of_many_steps() -> Program:
         return torch.sin((y[:, None] + 1) * time / 4)[:, :, None] + 0.1 * x[:, :1, None], y
 
     model = Net(lambda m, x: m.head(m.rnn(x)[0][:, -1]), rnn=nn.LSTM(1, 32, batch_first=True), head=nn.Linear(32, 4))
-    return Program(model, waves, F.cross_entropy, steps=150)
+    return Program(model, waves, F.cross_entropy, torch.optim.Adam(model.parameters(), 5e-3), steps=120)
 
 
 @healthy
@@ -529,7 +527,7 @@ class Sign(torch.autograd.Function):
         return torch.where(x > 0, 1.0, -1.0)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         return gradient * (ctx.saved_tensors[0].abs() < 1)
 
 
@@ -812,8 +810,8 @@ def low_rank_adapters() -> Program:
     )  # fmt: skip
     nn.init.zeros_(model.up.weight)
     moved = lambda n: (classes(n)[0], (classes(n)[1] + 1) % 4)  # noqa: E731
-    return Program(model, moved, F.cross_entropy, torch.optim.Adam([*model.down.parameters(), *model.up.parameters()], 2e-2),
-                   steps=150)  # fmt: skip
+    new = [*model.down.parameters(), *model.up.parameters()]
+    return Program(model, moved, F.cross_entropy, torch.optim.Adam(new, 2e-2), steps=150)
 
 
 @healthy
@@ -853,7 +851,7 @@ def a_closure() -> Program:
             value.backward()
             return value
 
-        return optimizer.step(closure)  # type: ignore[arg-type,return-value]
+        return optimizer.step(closure)
 
     return Program(model, lambda n: numbers(0, 256), F.mse_loss, optimizer, step, steps=40)
 

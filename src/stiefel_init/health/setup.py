@@ -109,8 +109,8 @@ class Setup:
     normalizes: bool = False
     contrary: tuple[float, float] | None = None
     """The loss of outputs that name each target's class, and of outputs of zero."""
-    reach: float | None = None
-    """Of scores between -1 and 1: the least cross-entropy they can have, over that of a guess."""
+    cosines: bool = False
+    """Whether the outputs that a cross-entropy reads are cosines."""
     standardizes: bool = False
     """Whether the model normalizes its inputs itself."""
     evaluating: tuple[str, ...] = ()

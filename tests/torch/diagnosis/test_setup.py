@@ -35,11 +35,13 @@ class Listed(nn.Module):
 
 
 class Inside(nn.Module):
-    """A network with something done to its hidden units."""
+    """A network with something done to its hidden units; and with rows of this length in its head."""
 
-    def __init__(self, act: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, act: Callable[[Tensor], Tensor], length: float = 0.0) -> None:
         super().__init__()
-        self.stem, self.head, self.act = nn.Linear(8, 16), nn.Linear(16, 3), act
+        self.stem, self.head, self.act = nn.Linear(8, 16), nn.Linear(16, 3, bias=not length), act
+        if length:
+            self.head.weight.data = length * F.normalize(self.head.weight.data, dim=1)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.act(self.stem(x)))
@@ -73,6 +75,10 @@ REPORTS: list[tuple[str, nn.Module, Any, Any]] = [
     ("outputs and targets broadcast", mlp(1), NUMBERS, lambda o, y: (o - y).square().mean()),
     ("targets out of reach", mlp(1, nn.ReLU(), nn.Flatten(0)), NUMBERS, F.mse_loss),
     ("scores are rectified", mlp(3, nn.ReLU()), CLASSES, F.cross_entropy),
+    ("scores are bounded", mlp(3, nn.Tanh()), CLASSES, F.cross_entropy),
+    ("scores are bounded", Inside(lambda h: F.normalize(h, dim=1), 0.5), CLASSES, F.cross_entropy),
+    ("outputs miss their targets", mlp(), CLASSES, lambda o, y: F.cross_entropy(o.reshape(3, 64).T, y)),
+    ("outputs miss their targets", mlp(), CLASSES, lambda o, y: -F.cross_entropy(o, y) + 9),
     ("targets out of range", mlp(1, nn.Flatten(0)), NUMBERS.sign(), F.binary_cross_entropy_with_logits),
     ("a class is ignored", mlp(), CLASSES, lambda o, y: F.cross_entropy(o, y, ignore_index=0)),
     ("one class is rare", mlp(2), (torch.arange(64) == 5).long(), F.cross_entropy),

@@ -198,7 +198,7 @@ def check_depths(
     by_name = _starts(starts, seed)
     with torch.random.fork_rng():
         points = [
-            _point(name, depth, _diagnosed(make, depth, start, seed, inputs, targets, loss))
+            _point(name, depth, diagnose(_built(make, depth, start, seed), inputs, targets, loss=loss))
             for name, start in by_name.items()
             for depth in chosen
         ]
@@ -272,7 +272,7 @@ def check_widths(
     )
     if not ways or not all(map(callable, ways.values())):
         raise StiefelError(f"rates={rates!r} choose nothing; give functions from a model to its optimizer, by names.")
-    begin = start if callable(start) else _named(start, seed)
+    (begin,) = _starts({"": start} if callable(start) else start, seed).values()
     with torch.random.fork_rng(), torch.enable_grad():
         return Widths(
             tuple(
@@ -349,20 +349,6 @@ def _starts(starts: Sequence[str] | Mapping[str, Start], seed: int) -> dict[str,
     if not by_name or not all(callable(start) for start in by_name.values()):
         raise StiefelError(f"starts={starts!r} start nothing; give names such as 'best', or functions by their names.")
     return by_name
-
-
-def _named(name: str, seed: int) -> Start:
-    if name == "built":
-        return lambda model: None
-    if name == "best" or name == "paper":
-        return lambda model: initialize_(model, recipe=name, seed=seed)  # type: ignore[arg-type]
-    return lambda model: initialize_(model, name, seed=seed)
-
-
-def _diagnosed(
-    make: Callable[[int], nn.Module], depth: int, start: Start, seed: int, inputs: Any, targets: Any, loss: Loss | None
-) -> Diagnosis:
-    return diagnose(_built(make, depth, start, seed), inputs, targets, loss=loss)
 
 
 def _built(make: Callable[[int], nn.Module], size: int, start: Start, seed: int) -> nn.Module:

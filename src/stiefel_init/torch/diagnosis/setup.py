@@ -211,17 +211,6 @@ def _padding_share(given: Sequence[Tensor]) -> float:
     return 0.0 if tokens is None or value is None else float((tokens == value).double().mean())
 
 
-def _reach(outputs: Tensor | None, graph: Graph, tail: Sequence[Op]) -> float | None:
-    """The least cross-entropy of scores that are cosines, over that of a guess."""
-    plain = [op.name for op in tail] == ["LogSoftmax", "NllLoss"]
-    if outputs is None or not plain or not graph.measured or outputs.ndim != 2 or outputs.shape[1] < 2:
-        return None
-    if float(outputs.detach().abs().amax()) > 1 + 1e-5:
-        return None
-    classes = outputs.shape[1]
-    return math.log1p((classes - 1) * math.exp(-2)) / math.log(classes)
-
-
 def _is_read(loss: Tensor, outputs: Tensor | None) -> bool:
     """Whether the loss reads the outputs as they are, and not their products, say."""
     node = loss.grad_fn
@@ -304,7 +293,9 @@ def setup_of(
         untracked=tuple(name for name, momentum in momenta.items() if momentum == 0),
         leaks=leaking(model, inputs, targets), **mixing(model, inputs, targets),
         padded=_padding_share(given), blocks=graph.blocks, normalizes=graph.normalizes,
-        contrary=_contrary(loss, first, targets) if _is_read(value, first) else None, reach=_reach(first, graph, tail),
+        contrary=_contrary(loss, first, targets) if _is_read(value, first) else None, cosines=graph.measured
+        and first is not None and [op.name for op in tail] == ["LogSoftmax", "NllLoss"]
+        and float(first.detach().abs().amax()) <= 1 + 1e-5,
         **(_optimized(optimizers, trained, reached, names.keys()) if optimizers else {}),
     )  # fmt: skip
 
@@ -437,8 +428,9 @@ def mixing(model: nn.Module, inputs: Any, targets: Any) -> dict[str, Any]:
         return {}
     if not isinstance(targets, Tensor) or targets.ndim < 1 or len(targets) != count:
         return {}
-    if any(not getattr(module, "track_running_stats", True) for module in model.modules()):
-        return {}  # batches have their own statistics here, also in evaluation
+    norms = (module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm))
+    if any(norm.running_mean is None for norm in norms):
+        return {}  # each batch has its own statistics, also in evaluation
     few = changed(inputs, lambda t: t[:_FEW])
     others = changed(inputs, lambda t: torch.cat([t[-1:], t[1:2], t[2 - _FEW :]]))
     with _Dropped() as dropped:

@@ -96,10 +96,10 @@ class Sampler(Observer):
 
         def plain_again() -> None:
             if Tensor.backward is heard:
-                Tensor.backward = plain  # type: ignore[method-assign]
+                Tensor.backward = plain  # type: ignore
 
-        Tensor.backward = heard  # type: ignore[method-assign]
-        self._deafen = plain_again
+        Tensor.backward = heard  # type: ignore
+        self._deafen = plain_again  # type: ignore[method-assign]
 
     def _weights(self) -> list[nn.Parameter]:
         return list({id(weight): weight for each in self._structure.weights.values() for weight in each}.values())

@@ -85,7 +85,7 @@ def watch(
     (4, True)
     """
     if isinstance(every, torch.optim.Optimizer):
-        every, optimizer = 50, every
+        optimizer, every = every, 50
     return Watch(model, every, report, to, optimizer)
 
 
