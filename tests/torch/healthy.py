@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -86,7 +87,7 @@ def padded(number: int, size: int = 64) -> tuple[Tensor, Tensor]:
 def mlp(*widths: int, act: Callable[[], nn.Module] = nn.ReLU, end: nn.Module | None = None) -> Any:
     widths = widths or (8, 32, 4)
     parts: list[nn.Module] = []
-    for width, after in zip(widths, widths[1:]):
+    for width, after in pairwise(widths):
         parts += [nn.Linear(width, after), act()]
     return nn.Sequential(*parts[:-1], *([] if end is None else [end]))
 
@@ -181,7 +182,7 @@ def dice_loss() -> Program:
         return 1 - (2 * (p * aims).sum() + 1) / (p.sum() + aims.sum() + 1)
 
     def masks(number: int) -> Batch:
-        x, y = pictures(number)
+        x, _ = pictures(number)
         return x, (F.avg_pool2d(x, 3, 1, 1) > 0.4).float()
 
     model = nn.Sequential(nn.Conv2d(1, 8, 3, 1, 1), nn.ReLU(), nn.Conv2d(8, 1, 3, 1, 1))
@@ -191,7 +192,7 @@ def dice_loss() -> Program:
 @healthy
 def segmentation() -> Program:
     def masks(number: int) -> Batch:
-        x, y = pictures(number)
+        x, _ = pictures(number)
         return x, (F.avg_pool2d(x, 3, 1, 1) > 0.3).long()[:, 0]
 
     model = nn.Sequential(
@@ -312,8 +313,8 @@ def causal_transformer() -> Program:
         return m.out(m.norm(m.body(h, mask, is_causal=True)))
 
     model = Net(
-        rule, embed=nn.Embedding(8, 16), place=nn.Embedding(8, 16), body=nn.TransformerEncoder(layer, 2),
-        norm=nn.LayerNorm(16), out=nn.Linear(16, 8),
+        rule, embed=nn.Embedding(8, 16), place=nn.Embedding(8, 16),
+        body=nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), norm=nn.LayerNorm(16), out=nn.Linear(16, 8),
     )  # fmt: skip
     return Program(model, text, tokens_loss)
 

@@ -301,8 +301,8 @@ class Row(NamedTuple):
             alpha=self.alpha, active=self.active, dead=None if self.dead is None else round(self.dead * self.units),
             saturated=self.saturated, post_mean=self.post_mean or 0.0, post_std=self.post_std or 0.0,
             spread=self.spread or 0.0, distinct=self.distinct, gradient=self.gradient,
-            weight_gradient=self.weight_gradient, update=self.update, zero_weights=self.norm == 0 or self.update is None, row_norm=self.norm,
-            bias_mean=self.bias_mean, bias_std=self.bias_std,
+            weight_gradient=self.weight_gradient, update=self.update, row_norm=self.norm,
+            zero_weights=self.norm == 0 or self.update is None, bias_mean=self.bias_mean, bias_std=self.bias_std,
         )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stiefel_init import StiefelError
 from stiefel_init.torch import diagnose, initialize_
 from stiefel_init.torch.learning import can_learn
 
@@ -312,3 +313,17 @@ def test_a_healthy_report_says_nothing_that_must_be_done() -> None:
     assert found.healthy
     assert found.warnings
     assert not any(sentence.startswith("What to do") for sentence in found.verdict)
+
+
+def test_several_optimizers_share_the_parameters() -> None:
+    model = mlp()
+    both = [torch.optim.SGD(model[0].parameters(), 0.1), torch.optim.Adam(model[2].parameters())]
+    found = diagnose(model, X, CLASSES, optimizer=both)
+    assert found.healthy
+    assert all(layer.update for layer in found.layers)
+    assert [f.kind for f in diagnose(model, X, CLASSES, optimizer=both[:1]).findings] == [
+        "parameters are not optimized"
+    ]
+    can_learn(model, X, CLASSES, optimizer=both)
+    with pytest.raises(StiefelError, match="optimizer is a str"):
+        diagnose(model, X, CLASSES, optimizer=["adam"])  # type: ignore[list-item]

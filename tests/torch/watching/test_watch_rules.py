@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from trained import batch, network, train
 
+from stiefel_init import StiefelError
 from stiefel_init.torch import watch
 
 
@@ -244,3 +245,28 @@ def test_a_loop_that_breaks_is_named_and_its_twin_is_silent(kind: str, step: Cal
                 seen.step(step(model, optimizer, number, broken))
             found = {event.kind for event in (*seen.events, *seen.open)}
         assert (kind in found) if broken else found == set(), found
+
+
+def test_a_watch_that_knows_the_optimizer_needs_no_change_of_the_loop() -> None:
+    """`watch(model, optimizer)` sees the steps and losses that `step(loss)` is told, scaled ones too."""
+    plain, backward = {}, Tensor.backward
+    for one_line in (False, True):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        seen = watch(model, optimizer) if one_line else watch(model, 50)
+        for number in range(101):
+            optimizer.zero_grad()
+            loss = loss_of(model, number)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            if not one_line:
+                seen.step(loss)
+        seen.close()
+        plain[one_line] = (seen.steps, seen.samples, seen.verdict)
+        assert Tensor.backward is backward
+    assert plain[True] == plain[False]
+    assert plain[True][:2] == (101, 3)
+    with pytest.raises(StiefelError, match="optimizer is a str"):
+        watch(network(), optimizer="adam")  # type: ignore[arg-type]

@@ -459,8 +459,8 @@ LOSS_RULES = (
         "nothing was learned", unlearned, 0.5, "1 if the loss has not fallen, though weights move",
         lambda at, m: f"the loss has not fallen since the start ({statistics.fmean(at.past.early):.3g}, now "
         f"{at.now.loss:.3g}), though weights move as they should",
-        "look whether the targets belong to their inputs, shuffled and cut together; and whether one batch can be learned: "
-        "stiefel_init.torch.can_learn", STUDY, lasting=3, alone=True,
+        "look whether the targets belong to their inputs, shuffled and cut together; and whether one batch can be "
+        "learned: stiefel_init.torch.can_learn", STUDY, lasting=3, alone=True,
     ),
     training_rule(
         "loss jumps", lost, 0.4, "rise of the loss of two samples above the three before / first loss", _loss_jumps,

@@ -117,7 +117,7 @@ def graph_of(loss: Tensor) -> Graph:
             found.pairs.append((name, reader))
         computed = [below for below, _ in node.next_functions if below is not None and not hasattr(below, "variable")]
         found.blocks += name == "Add" and len(computed) == 2 and _shape(computed[0]) == _shape(computed[1])
-        found.normalizes = found.normalizes or "Norm" in name and name != "LinalgVectorNorm"
+        found.normalizes = found.normalizes or ("Norm" in name and name != "LinalgVectorNorm")
         found.measured = found.measured or name in ("LinalgVectorNorm", "CosineSimilarity")
         if name == "NativeLayerNorm":
             found.single += math.prod(node._saved_normalized_shape) == 1
@@ -294,7 +294,7 @@ def setup_of(
         leaks=leaking(model, inputs, targets), **mixing(model, inputs, targets),
         padded=_padding_share(given), blocks=graph.blocks, normalizes=graph.normalizes,
         contrary=_contrary(loss, first, targets) if _is_read(value, first) else None, cosines=graph.measured
-        and first is not None and [op.name for op in tail] == ["LogSoftmax", "NllLoss"]
+        and first is not None and [op.name for op in tail if op.name not in _RESHAPES] == ["LogSoftmax", "NllLoss"]
         and float(first.detach().abs().amax()) <= 1 + 1e-5,
         **(_optimized(optimizers, trained, reached, names.keys()) if optimizers else {}),
     )  # fmt: skip
