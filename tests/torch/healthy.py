@@ -904,6 +904,23 @@ def graph_of_all_nodes() -> Program:
 
 
 @healthy
+def large_inputs_that_the_model_normalizes() -> Program:
+    model = nn.Sequential(nn.BatchNorm1d(8), *mlp())
+    return Program(model, lambda n: (1000 * classes(n)[0] + 500, classes(n)[1]), F.cross_entropy)
+
+
+@healthy
+def learned_to_the_end() -> Program:
+    """A hinge that is met by all examples leaves no gradient at all."""
+
+    def clear(number: int) -> Batch:
+        y = torch.arange(64) % 2
+        return (2.0 * y[:, None] - 1) * torch.ones(64, 8) + classes(number)[0] / 50, 2.0 * y[:, None] - 1
+
+    return Program(mlp(8, 16, 1), clear, lambda o, y: (1 - o * y).relu().mean())
+
+
+@healthy
 def rows_of_few_classes() -> Program:
     """Four of five examples belong to one class."""
 

@@ -349,6 +349,8 @@ class Sample:
     """Whether each step is the first one of a new optimizer, whose averages are lost."""
     misstep: str = ""
     """`"twice"` where an optimizer steps again without a new gradient, `"idle"` where no weight of it has one."""
+    standardizes: bool = False
+    """Whether the model normalizes its inputs itself."""
     searches: bool = False
     """Whether a step of the optimizer is a search of several, as that of LBFGS is."""
 

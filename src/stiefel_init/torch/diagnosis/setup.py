@@ -285,7 +285,7 @@ def setup_of(
         frozen=frozen, last_frozen=next((not p.requires_grad for _, p in parameters[::-1] if p.ndim > 1), False),
         fresh=_fresh(model) if frozen else (), repeated=_repeated(modules),
         unreached=tuple(name for name, p in trained if id(p) not in reached and id(p) in running),
-        standardizes=_standardizes(modules), single=graph.single, pairs=tuple(graph.pairs),
+        standardizes=standardizes(modules), single=graph.single, pairs=tuple(graph.pairs),
         evaluating=tuple(n for n, m in (norms | dropouts).items() if not m.training) if model.training else (),
         dropout=max((float(module.p) for module in dropouts.values()), default=0.0),
         examples=len(given[0]) if given and given[0].ndim else 1, normalized=tuple(norms),
@@ -350,7 +350,7 @@ def _optimized(
     }
 
 
-def _standardizes(modules: Modules) -> bool:
+def standardizes(modules: Modules) -> bool:
     """Whether the first thing a model does to its inputs is to normalize them."""
     first = next((module for _, module in modules if not module._modules), None)
     return isinstance(first, nn.modules.batchnorm._NormBase | nn.LayerNorm | nn.GroupNorm)

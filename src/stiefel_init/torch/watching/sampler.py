@@ -300,6 +300,7 @@ class Sampler(Observer):
             leftover=min(leftover.values()) if len(leftover) == len(self._leftover) > 0 and not accumulates else 0.0,
             kept=_kept(known["received"], known["used"]) if self._stepped else None,
             cleared=self._cleared, half=self._half, evaluating=self._evaluating, searches=self._searches,
+            standardizes=self._structure.standardizes,
             resumed=self._resumed and step == 0, renewed=renewed, others=others, misstep=self._misstep,
         )  # fmt: skip
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ...recipe.layers import Matrices
+from ..diagnosis.setup import standardizes
 from ..initialize.layers import rule
 from ..initialize.wrappers import unwrapped_names
 from ..observe.statistics import Table, stacks
@@ -43,6 +44,7 @@ class Structure:
         self.biased = {module for module in self.names if bias_of(module) is not None}
         self.modal = any(isinstance(module, MODAL) for _, module in modules)
         """Whether something in it runs otherwise in training than in evaluation."""
+        self.standardizes = standardizes(modules)
         self.optimized = False
         """Whether one of torch's optimizers was seen to step these weights."""
 
