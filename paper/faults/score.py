@@ -274,7 +274,7 @@ def page() -> list[str]:
         "second half only counts were looked at, those of kinds of false alarms too, which led to two corrections: its",
         "row is no first look. Before these two it was: found 86%, named 71%, repaired 70%, alarms 8%.", "",
         f"Later 25 faults of other kinds were added, of which the hash puts {len(later)} into the second half. They",
-        f"were run once, after the last change of a rule: {second}. That is what to expect of unseen faults. The",
+        f"were run once, before the rules were changed again: {second}. That is what to expect of unseen faults. The",
         "programs and the rules were written by the same hand.", "",
         "For comparison, on collections of their own: DeepFD has a recall of 55 %, DEFault detects 94 % and diagnoses",
         "63 %, TrainCheck detects 18 of 20. The collections differ, so the figures do not rank the tools.", "",
