@@ -77,6 +77,15 @@ STATES: dict[str, tuple[str, ...]] = {
     "learning rate has vanished": ("the schedule makes the learning rate vanish",),
     "rate is too low": ("learning rate too low",),
     "learning rate is too low": ("learning rate too low",),
+    "steps are forgotten/padding": ("padding not masked",),
+    "no skip connection": ("too deep without normalization", "skip connection missing"),
+    "branches are added up": ("residual branches not scaled",),
+    "scores are bounded": ("the last activation cannot reach the targets",),
+    "outputs miss their targets": ("view in place of a transpose", "labels that belong to other inputs"),
+    "nothing was learned": ("labels that belong to other inputs",),
+    "optimizer is made anew": ("optimizer made anew",),
+    "optimizer steps twice": ("the step belongs to another optimizer",),
+    "optimizer without gradients": ("the step belongs to another optimizer",),
     "evaluated in training mode": ("evaluated in training mode",),
     "dropout stays on": ("evaluated in training mode",),
     "softmax in a hidden layer": ("two activations in a row, or one that belongs at the end",),
@@ -120,6 +129,12 @@ STATES: dict[str, tuple[str, ...]] = {
     "gates forget": ("forget gates closed at the start",),
 }  # fmt: skip
 """What a report of each kind says the cause is."""
+SAID = {
+    "weights are all zero": "are all zero",
+    "no skip connection": "without a skip connection or a normalization",
+    "branches are added up": "branches are added up without a normalization",
+}
+"""What sentences of the verdict say beside the findings' kinds."""
 
 
 class Reports(NamedTuple):
@@ -140,7 +155,7 @@ def reports(program: Program) -> Reports:
         )
         findings = (*diagnosis.findings, *diagnosis.warnings)
         kinds = [f"{finding.kind}/{finding.cause}" for finding in findings]
-        kinds += ["weights are all zero"] if any("are all zero" in line for line in diagnosis.verdict) else []
+        kinds += [kind for kind, words in SAID.items() if any(words in line for line in diagnosis.verdict)]
         advice = [finding.advice for finding in findings]
     except StiefelError as error:
         kinds = ["inputs are not finite"] if "non-finite" in str(error) else [f"refused: {error}"]
@@ -259,9 +274,12 @@ def page() -> list[str]:
         "well, which is what lifts *named* here. That first run:",
         f"{', '.join(f'{word} {count}' for word, count in zip(WORDS, first))}. The false alarms",
         "of that look led to five corrections; the table is from after them, so its second row is no longer untouched.",
-        "",
+        "The rules have been changed once more since: with the first half in view, which is therefore seen, and with",
+        "some sixty programs that train well (`tests/torch/healthy.py`), of which nothing may be reported. Of the",
+        "second half only counts were looked at, those of kinds of false alarms too: two corrections that these led to",
+        "changed none of its counts.", "",
         f"Later 25 faults of other kinds were added, of which the hash puts {len(later)} into the second half. They",
-        f"were run once, after the last change of a rule: {second}. That is what to expect of unseen faults. The",
+        f"were run once, before the rules were changed again: {second}. That is what to expect of unseen faults. The",
         "programs and the rules were written by the same hand.", "",
         "For comparison, on collections of their own: DeepFD has a recall of 55 %, DEFault detects 94 % and diagnoses",
         "63 %, TrainCheck detects 18 of 20. The collections differ, so the figures do not rank the tools.", "",

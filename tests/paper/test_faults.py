@@ -87,5 +87,5 @@ def test_what_reports_state_are_causes_of_the_catalogue() -> None:
     causes = {fault.cause for fault in FAULTS.values()}
     stated = {cause for several in score.STATES.values() for cause in several}
     assert stated <= causes
-    known = {*AT_INITIALIZATION, *IN_TRAINING, "evaluated in training mode", "weights are all zero"}
+    known = {*AT_INITIALIZATION, *IN_TRAINING, "evaluated in training mode", *score.SAID}
     assert {kind.partition("/")[0] for kind in score.STATES} - known == {"inputs are not finite"}

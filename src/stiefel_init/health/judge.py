@@ -47,9 +47,10 @@ def judge(evidence: Evidence) -> Verdict:
     rules = {NOT_FINITE.kind: NOT_FINITE} if NOT_FINITE.finds(evidence) else AT_INITIALIZATION
     found = examine(rules, evidence)
     if evidence.learns:
-        found = {kind: each for kind, each in found.items() if rules[kind].holds_anyway}
-    if len(found) > 1:  # a step that gains little may be the fault of anything else
-        found.pop("rate is too low", None)
+        stays = (rule.kind for rule in rules.values() if rule.holds_anyway or (rule.by_heart and evidence.by_heart))
+        found = {kind: found[kind] for kind in stays if kind in found}
+    if len(found) > 1:
+        found = {kind: each for kind, each in found.items() if not rules[kind].alone}
     serious = [kind for kind, (_, is_serious) in found.items() if is_serious]
     echoes, faint_echoes = hidden(rules, serious), hidden(rules, found, warnings=True)
     findings: list[tuple[Finding, Cause]] = []
@@ -158,7 +159,8 @@ class Judge:
         found = {kind: m for kind, m in exceeded.items() if self._lasting[kind] >= IN_TRAINING[kind].lasting}
         echoes = hidden(IN_TRAINING, {*self.open, *found})
         for kind, measured in found.items():
-            if kind not in self.open and kind not in echoes:
+            others = self.open or len(found) > 1
+            if kind not in self.open and kind not in echoes and not (IN_TRAINING[kind].alone and others):
                 at, sentence, cause = told(IN_TRAINING[kind], moment, measured)
                 self.open[kind] = Event(now.step, kind, "" if at is None else at.label, sentence, cause.advice)
                 events.append(self.open[kind])

@@ -19,6 +19,7 @@ LEARNS = 0.7  # of the best constant's loss: a network that gets there in a few 
 LEARNED = 0.5  # an untrained network does not get below this share of the best constant's loss
 ROUNDED = 1e-6  # of their size: differences between equal activations that rounding makes
 RECENT = 8  # samples that a new one is compared with
+PATIENCE, EARLY = 24, 4  # samples after which a loss should have fallen, and how many it should have fallen from
 LEARNING = 0.8  # of the first loss: below it, the training works, whatever the signal looks like
 
 
@@ -170,6 +171,8 @@ class Evidence:
     """How its training is put together."""
     trial: tuple[float, ...] = ()
     """Where it was tried: the losses of a copy of the network that was trained on this batch."""
+    by_heart: bool = False
+    """Whether such a copy knew nothing of examples that were kept from it."""
 
     @property
     def learns(self) -> bool:
@@ -254,7 +257,7 @@ class Row(NamedTuple):
     weight_gradient: float | None = None
     """Norm of the gradient with respect to the weights that the optimizer used."""
     update: float | None = None
-    """How far the step moved the weights, over their norm."""
+    """How far the step moved the weights, over their norm; None for weights that were all zero."""
     inward: float | None = None
     """Cosine of that move and minus the weights: 1 if the step only shrinks them."""
     norm: float | None = None
@@ -298,8 +301,8 @@ class Row(NamedTuple):
             alpha=self.alpha, active=self.active, dead=None if self.dead is None else round(self.dead * self.units),
             saturated=self.saturated, post_mean=self.post_mean or 0.0, post_std=self.post_std or 0.0,
             spread=self.spread or 0.0, distinct=self.distinct, gradient=self.gradient,
-            weight_gradient=self.weight_gradient, update=self.update, zero_weights=self.norm == 0, row_norm=self.norm,
-            bias_mean=self.bias_mean, bias_std=self.bias_std,
+            weight_gradient=self.weight_gradient, update=self.update, row_norm=self.norm,
+            zero_weights=self.norm == 0 or self.update is None, bias_mean=self.bias_mean, bias_std=self.bias_std,
         )  # fmt: skip
 
 
@@ -338,6 +341,18 @@ class Sample:
     """Whether layers ran in float16."""
     evaluating: bool = False
     """Whether a model with dropout or batch normalization ran in evaluation mode."""
+    resumed: bool = False
+    """Whether the optimizer had stepped before the first sample."""
+    others: bool = False
+    """Whether other optimizers step as well, so that there may be several losses."""
+    renewed: bool = False
+    """Whether each step is the first one of a new optimizer, whose averages are lost."""
+    misstep: str = ""
+    """`"twice"` where an optimizer steps again without a new gradient, `"idle"` where no weight of it has one."""
+    standardizes: bool = False
+    """Whether the model normalizes its inputs itself."""
+    searches: bool = False
+    """Whether a step of the optimizer is a search of several, as that of LBFGS is."""
 
     @cached_property
     def evidence(self) -> Evidence | None:
@@ -367,6 +382,9 @@ class Past:
     rate: float = 0.0
     """Largest learning rate so far."""
     least_loss: float | None = None
+    early: list[float] = field(default_factory=list)
+    """The first losses."""
+    resumed: bool = False
 
     @property
     def last(self) -> Sample | None:
@@ -386,6 +404,9 @@ class Past:
         if sample.loss is not None and math.isfinite(sample.loss):
             self.first_loss = sample.loss if self.first_loss is None else self.first_loss
             self.least_loss = min(sample.loss, self.least_loss if self.least_loss is not None else math.inf)
+            if len(self.early) < EARLY:
+                self.early.append(sample.loss)
+        self.resumed = self.resumed or sample.resumed
         if self.inputs is None and sample.inputs is not None:
             self.inputs = sample.inputs.size
         self.moved = max(self.moved, median(row.update for row in sample.rows) or 0.0)
@@ -393,11 +414,24 @@ class Past:
             if row.norm is not None and math.isfinite(row.norm):
                 self.norms[row.layer] = max(self.norms.get(row.layer, 0.0), row.norm)
 
+    def fallen(self, *now: Sample, after: int = PATIENCE) -> float | None:
+        """By which share of itself the loss has fallen since the first samples, once there are enough of them."""
+        late = [then.loss for then in (*self.recent, *now) if then.loss is not None][-RECENT:]
+        if self.count < after or len(self.early) < EARLY or len(late) < RECENT:
+            return None
+        early = statistics.fmean(self.early)
+        return (early - statistics.fmean(late)) / abs(early) if early and all(map(math.isfinite, late)) else None
+
+    def falls(self, sample: Sample) -> bool:
+        """Whether the loss is lower than at all recent samples."""
+        known = [then.loss for then in self.recent if then.loss is not None]
+        return sample.loss is not None and bool(known) and sample.loss < min(known)
+
     def works(self, sample: Sample) -> bool:
         """Whether the loss has come down, so that the network trains."""
-        if sample.loss is None or self.first_loss is None or self.first_loss <= 0:
+        if sample.loss is None or self.first_loss is None:
             return False
-        return sample.loss < LEARNING * self.first_loss
+        return sample.loss < self.first_loss - (1 - LEARNING) * abs(self.first_loss)
 
 
 def median(values: Iterable[float | None]) -> float | None:

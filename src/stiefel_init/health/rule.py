@@ -71,6 +71,10 @@ class Rule(Generic[Case]):
 
     holds_anyway: bool = False
     """At initialization: whether it is true of a network that learns its batch, too, as facts about the setup are."""
+    alone: bool = False
+    """Whether it may be the fault of anything else, and is told only where nothing else was found."""
+    by_heart: bool = False
+    """Whether it is true of a network that learns its batch by heart alone, which it can do without what it forgets."""
 
     def finds(self, case: Case) -> tuple[Measured, bool] | None:
         """The measured number, if it is beyond a limit, and whether it is beyond the threshold."""

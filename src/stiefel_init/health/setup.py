@@ -104,6 +104,13 @@ class Setup:
     warms_up: bool = False
     """Whether the learning rate is below its initial one."""
     repeated: tuple[str, int] = ("", 1)
+    blocks: int = 0
+    """Skip connections, and whether something is normalized between the layers."""
+    normalizes: bool = False
+    contrary: tuple[float, float] | None = None
+    """The loss of outputs that name each target's class, and of outputs of zero."""
+    cosines: bool = False
+    """Whether the outputs that a cross-entropy reads are cosines."""
     standardizes: bool = False
     """Whether the model normalizes its inputs itself."""
     evaluating: tuple[str, ...] = ()
@@ -111,6 +118,8 @@ class Setup:
     drops: bool = False
     dropout: float = 0.0
     examples: int = 0
+    padded: float = 0.0
+    """The share of the inputs' tokens that pad the ends of rows."""
     normalized: tuple[str, ...] = ()
     memory: float | None = None
     """The most unusual momentum of a batch normalization."""

@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 
 
-def times(factor: float) -> str:
+def times(factor: float, digits: int = 0) -> str:
     """ "1,200 times"."""
-    return "infinitely" if math.isinf(factor) else f"{factor:,.0f} times" if factor < 1e6 else f"{factor:.0e} times"
+    if math.isinf(factor):
+        return "infinitely"
+    return f"{factor:,.{digits}f} times" if factor < 1e6 else f"{factor:.0e} times"
 
 
 def share(part: float, whole: float) -> str:

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .diagnosis.diagnose import STEPS, default_loss, diagnose, trained_on
+from .diagnosis.diagnose import STEPS, Optimizers, default_loss, diagnose, several, trained_on
 
 
 def can_learn(
     model: nn.Module, inputs: Any, targets: Any, loss: Callable[[Any, Any], Tensor] | None = None, *,
-    optimizer: torch.optim.Optimizer | None = None, steps: int = 10 * STEPS, to: float = 0.5,
+    optimizer: Optimizers | None = None, steps: int = 10 * STEPS, to: float = 0.5,
 ) -> None:  # fmt: skip
     """Assert that a copy of `model`, which stays as it is, learns one batch: for tests of your own models.
 
@@ -34,7 +34,7 @@ def can_learn(
     """
     losses: list[float] = []
     with torch.random.fork_rng():
-        for value in trained_on(model, inputs, targets, loss or default_loss, optimizer, steps):
+        for value, _ in trained_on(model, inputs, targets, loss or default_loss, several(optimizer), steps):
             losses.append(value)
             if value <= to * losses[0]:
                 return

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stiefel_init import StiefelError
 from stiefel_init.torch import diagnose, initialize_
 from stiefel_init.torch.learning import can_learn
 
@@ -35,11 +36,13 @@ class Listed(nn.Module):
 
 
 class Inside(nn.Module):
-    """A network with something done to its hidden units."""
+    """A network with something done to its hidden units; and with rows of this length in its head."""
 
-    def __init__(self, act: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, act: Callable[[Tensor], Tensor], length: float = 0.0) -> None:
         super().__init__()
-        self.stem, self.head, self.act = nn.Linear(8, 16), nn.Linear(16, 3), act
+        self.stem, self.head, self.act = nn.Linear(8, 16), nn.Linear(16, 3, bias=not length), act
+        if length:
+            self.head.weight.data = length * F.normalize(self.head.weight.data, dim=1)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.act(self.stem(x)))
@@ -73,6 +76,10 @@ REPORTS: list[tuple[str, nn.Module, Any, Any]] = [
     ("outputs and targets broadcast", mlp(1), NUMBERS, lambda o, y: (o - y).square().mean()),
     ("targets out of reach", mlp(1, nn.ReLU(), nn.Flatten(0)), NUMBERS, F.mse_loss),
     ("scores are rectified", mlp(3, nn.ReLU()), CLASSES, F.cross_entropy),
+    ("scores are bounded", mlp(3, nn.Tanh()), CLASSES, F.cross_entropy),
+    ("scores are bounded", Inside(lambda h: F.normalize(h, dim=1), 0.5), CLASSES, F.cross_entropy),
+    ("outputs miss their targets", mlp(), CLASSES, lambda o, y: F.cross_entropy(o.reshape(3, 64).T, y)),
+    ("outputs miss their targets", mlp(), CLASSES, lambda o, y: -F.cross_entropy(o, y) + 9),
     ("targets out of range", mlp(1, nn.Flatten(0)), NUMBERS.sign(), F.binary_cross_entropy_with_logits),
     ("a class is ignored", mlp(), CLASSES, lambda o, y: F.cross_entropy(o, y, ignore_index=0)),
     ("one class is rare", mlp(2), (torch.arange(64) == 5).long(), F.cross_entropy),
@@ -306,3 +313,17 @@ def test_a_healthy_report_says_nothing_that_must_be_done() -> None:
     assert found.healthy
     assert found.warnings
     assert not any(sentence.startswith("What to do") for sentence in found.verdict)
+
+
+def test_several_optimizers_share_the_parameters() -> None:
+    model = mlp()
+    both = [torch.optim.SGD(model[0].parameters(), 0.1), torch.optim.Adam(model[2].parameters())]
+    found = diagnose(model, X, CLASSES, optimizer=both)
+    assert found.healthy
+    assert all(layer.update for layer in found.layers)
+    assert [f.kind for f in diagnose(model, X, CLASSES, optimizer=both[:1]).findings] == [
+        "parameters are not optimized"
+    ]
+    can_learn(model, X, CLASSES, optimizer=both)
+    with pytest.raises(StiefelError, match="optimizer is a str"):
+        diagnose(model, X, CLASSES, optimizer=["adam"])  # type: ignore[list-item]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from trained import batch, network, train
 
+from stiefel_init import StiefelError
 from stiefel_init.torch import watch
 
 
@@ -171,11 +172,50 @@ def evaluating(model: nn.Module, optimizer: Any, number: int, broken: bool) -> T
 
 
 def validating(model: nn.Module, optimizer: Any, number: int, broken: bool) -> Tensor:
+    """Now and then: what runs without gradients in every step is part of the step."""
     loss = clipped(model, optimizer, number, False)
     model.train(broken)
-    with torch.no_grad():
-        model(batch(number)[0])
+    if number % 10 == 0:
+        with torch.no_grad():
+            model(batch(number)[0])
     model.train()
+    return loss
+
+
+def made_anew(model: nn.Module, optimizer: Any, number: int, broken: bool) -> Tensor:
+    own = torch.optim.SGD(model.parameters(), 0.05, momentum=0.5)
+    optimizer.defaults.setdefault("kept", own)
+    return clipped(model, own if broken else optimizer.defaults["kept"], number, False)
+
+
+def stepped_twice(model: nn.Module, optimizer: Any, number: int, broken: bool) -> Tensor:
+    loss = clipped(model, optimizer, number, False)
+    if broken:
+        optimizer.step()
+    return loss
+
+
+def stepped_for_another(model: Any, optimizer: Any, number: int, broken: bool) -> Tensor:
+    """One part's gradients, and the other part's step."""
+    ends, middle = (torch.optim.SGD(part.parameters(), 0.05) for part in (model[0], model[2]))
+    loss = loss_of(model, number)
+    ends.zero_grad()
+    middle.zero_grad()
+    loss.backward(inputs=list((model[0] if broken else model).parameters()))
+    middle.step()
+    if not broken:
+        ends.step()
+    return loss
+
+
+def nothing_learned(model: nn.Module, optimizer: Any, number: int, broken: bool) -> Tensor:
+    """Targets in an order of their own."""
+    optimizer.param_groups[0]["lr"] = 0.3
+    x, y = batch(number, 256)
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), y.roll(1, 0) if broken else y)
+    loss.backward()
+    optimizer.step()
     return loss
 
 
@@ -188,6 +228,10 @@ LOOPS: list[tuple[str, Callable[..., Tensor]]] = [
     ("learning rate has vanished", vanishing),
     ("model is in evaluation mode", evaluating),
     ("evaluated in training mode", validating),
+    ("optimizer is made anew", made_anew),
+    ("optimizer steps twice", stepped_twice),
+    ("optimizer without gradients", stepped_for_another),
+    ("nothing was learned", nothing_learned),
 ]
 
 
@@ -197,7 +241,32 @@ def test_a_loop_that_breaks_is_named_and_its_twin_is_silent(kind: str, step: Cal
         model = network().append(nn.Dropout(0.1))
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         with watch(model, every=3, report=lambda event: None) as seen:
-            for number in range(90):
+            for number in range(150 if kind == "nothing was learned" else 90):
                 seen.step(step(model, optimizer, number, broken))
             found = {event.kind for event in (*seen.events, *seen.open)}
         assert (kind in found) if broken else found == set(), found
+
+
+def test_a_watch_that_knows_the_optimizer_needs_no_change_of_the_loop() -> None:
+    """`watch(model, optimizer)` sees the steps and losses that `step(loss)` is told, scaled ones too."""
+    plain, backward = {}, Tensor.backward
+    for one_line in (False, True):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        seen = watch(model, optimizer) if one_line else watch(model, 50)
+        for number in range(101):
+            optimizer.zero_grad()
+            loss = loss_of(model, number)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            if not one_line:
+                seen.step(loss)
+        seen.close()
+        plain[one_line] = (seen.steps, seen.samples, seen.verdict)
+        assert Tensor.backward is backward
+    assert plain[True] == plain[False]
+    assert plain[True][:2] == (101, 3)
+    with pytest.raises(StiefelError, match="optimizer is a str"):
+        watch(network(), optimizer="adam")  # type: ignore[arg-type]

@@ -25,6 +25,7 @@ MOVED = 1.0  # no initialization has biases this large in half of its layers; tr
 LOW = -1.0  # inputs with mean/std below this keep most ReLU units off
 DEEP = {**dict.fromkeys(SQUASHING, 1), **dict.fromkeys(HALVING, 20)}  # layers that an initialization can make up for
 ENOUGH_GAIN = 0.97  # of the gain that makes up for an activation
+LONG = 12  # layers in a row that neither a skip connection nor a normalization interrupts, or branches, are many
 KERNELS = frozenset({"Conv1d", "Conv2d", "Conv3d"})
 MEMBERS = frozenset({"stiefel", "lee"})
 
@@ -219,7 +220,7 @@ def _not_for_trained(evidence: Evidence, advice: str) -> str:
     return advice
 
 
-def _all_layers(too_deep: str) -> Question:
+def _all_layers(too_deep: str, growing: bool = False) -> Question:
     """The weights of all layers, or where those are good, the depth."""
 
     def weights(evidence: Evidence) -> Cause:
@@ -228,14 +229,24 @@ def _all_layers(too_deep: str) -> Question:
         ]
         if inner and sum(layer.scheme in MEMBERS for layer in inner) * 2 > len(inner):
             return Cause(too_deep, "depth")
+        setup, count = evidence.setup, len(evidence.hidden)
+        if setup is None or setup.optimized is None or setup.normalizes or count < LONG:
+            return Cause(_not_for_trained(evidence, INITIALIZE), "weights")
+        if not growing and setup.blocks < count // 4:
+            many = f"{count} layers follow each other without a skip connection or a normalization."
+            return Cause(f"{_not_for_trained(evidence, INITIALIZE)}; or {RESIDUAL}", "weights", many)
+        if growing and 2 * setup.blocks > count:
+            many = (
+                f"{setup.blocks} branches are added up without a normalization, each as large as what it is added to."
+            )
+            return Cause(_not_for_trained(evidence, too_deep), "weights", many)
         return Cause(_not_for_trained(evidence, INITIALIZE), "weights")
 
     return weights
 
 
-_fading, _growing = (
-    _all_layers(cure) for cure in (RESIDUAL, f"{_CALL}, which scales residual branches; or {NORMALIZE}")
-)
+_fading = _all_layers(RESIDUAL)
+_growing = _all_layers(f"{_CALL}, which scales residual branches; or {NORMALIZE}", growing=True)
 
 
 def _head(evidence: Evidence) -> Cause | None:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from ..rows import Evidence, Layer
 from ..rule import NEVER, Cause, Measured, Rule, largest, over
-from ..wording import capital, per_layer, times
+from ..wording import capital, per_layer, percent, times
 from .causes import MEMBERS, of_fading, of_growing
 
 GATES = {"LSTM": ("forget gate", 4), "GRU": ("update gate", 3)}
+PADDED = 0.2  # the share of the inputs from which on padding is what a layer has seen last
 SHUT = 0.7  # gates that let less of the gradient through at each step are closed
 
 
@@ -77,6 +78,14 @@ def _forgets(evidence: Evidence, measured: Measured) -> str:
 def _of_forgetting(evidence: Evidence, measured: Measured) -> Cause:
     rows = (layer for layer in evidence.layers if layer.first_step is not None)
     worst = min(rows, key=lambda layer: layer.first_step or 0.0)
+    if evidence.setup is not None and evidence.setup.padded > PADDED:
+        return Cause(
+            "read the output at the last real step of each row, or send packed sequences: "
+            "torch.nn.utils.rnn.pack_padded_sequence",
+            "padding",
+            f"{percent(evidence.setup.padded)} of the inputs is padding at the ends of rows, which comes last.",
+            worst,
+        )
     if worst.kind not in GATES:
         advice = "call stiefel_init.torch.initialize_(model), whose recurrent weights preserve the state"
         # Of members nothing is known to help: gated layers did not do better where this was tried.
@@ -101,15 +110,15 @@ RULES = (
     Rule("gradient explodes", growing, 1e4, 1e3, "gradient at the first layer / at the last", _grows, of_growing),
     Rule(
         "steps are forgotten", forgotten(lambda layer: layer.kind not in GATES), 1e19, 1e3,
-        "no gates: largest gradient at a time step / at the first", _forgets, _of_forgetting, holds_anyway=True,
+        "no gates: largest gradient at a time step / at the first", _forgets, _of_forgetting, by_heart=True,
     ),
     Rule(
         "gates forget", forgotten(lambda layer: layer.kind in GATES), 5e9, 1e3, "the same, of LSTM and GRU", _forgets,
-        _of_forgetting, hides=("gates are closed",), holds_anyway=True,
+        _of_forgetting, hides=("gates are closed",), by_heart=True,
     ),
     Rule(
         "gates are closed", forgotten(_is_closed), 2e5, NEVER,
         "the same, where less than 0.7 of it passes each step", _forgets, _of_forgetting,
-        hides_warnings=("gates forget",), holds_anyway=True,
+        hides_warnings=("gates forget",), by_heart=True,
     ),
 )  # fmt: skip

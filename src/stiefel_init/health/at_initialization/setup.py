@@ -5,13 +5,14 @@ They are facts rather than measures: the loss's graph says what it reads, and th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from ..rows import Evidence
 from ..rule import CHOICE, DEFINITION, NEVER, Cause, Measured, Rule
 from ..setup import DISTANCES, LOGITS, SUMS, Setup, Targets
-from ..wording import percent
+from ..wording import percent, times
 
 MOVED = 1e-4  # an output that moves by less than this share of the outputs' size does so by rounding
 RARE = 0.9  # the share of one class from which on a network does well by naming it always
@@ -24,9 +25,9 @@ Fact = Callable[[Setup], float | None]
 def _fact(
     kind: str, holds: Fact, quantity: str, sentence: Callable[[Setup, float], str],
     advice: str | Callable[[Setup], str], about: str, *, threshold: float = 0.5, warning: float = NEVER,
-    hides: Sequence[str] = (), source: str = DEFINITION,
+    hides: Sequence[str] = (), source: str = DEFINITION, harmless: bool = False, alone: bool = False,
 ) -> Rule[Evidence]:  # fmt: skip
-    """A rule about the setup; `about` is the cause's kind."""
+    """A rule about the setup; `about` is the cause's kind. What may be `harmless` is silent where a copy learns."""
 
     def measure(evidence: Evidence, limit: float) -> Measured | None:
         value = None if evidence.setup is None else holds(evidence.setup)
@@ -40,7 +41,10 @@ def _fact(
         assert evidence.setup is not None
         return Cause(advice if isinstance(advice, str) else advice(evidence.setup), about)
 
-    return Rule(kind, measure, threshold, warning, quantity, text, cause, source, hides=tuple(hides), holds_anyway=True)
+    return Rule(
+        kind, measure, threshold, warning, quantity, text, cause, source, hides=tuple(hides), alone=alone,
+        holds_anyway=not harmless,
+    )  # fmt: skip
 
 
 def _named(names: Sequence[str]) -> str:
@@ -66,9 +70,8 @@ def _over_one(setup: Setup) -> bool:
 def _wrong_axis(setup: Setup) -> bool:
     examples = setup.targets.shape[:1] if setup.targets is not None else ()
     for op in setup.softmaxes:
-        over_steps = (
-            len(op.shape) == 3 and op.dim == 1 and setup.targets is not None and setup.targets.shape == op.shape[:2]
-        )
+        over_steps = setup.targets is not None and (op.shape, op.shape[:2]) == (setup.outputs, setup.targets.shape)
+        over_steps = over_steps and len(op.shape) == 3 and op.dim == 1
         over_examples = op.dim == 0 and op.shape[:1] == examples
         if len(op.shape) > 1 and (over_examples or (over_steps and op.name == "Softmax")):
             return True
@@ -84,15 +87,8 @@ def _together(setup: Setup) -> bool:
 def _broadcast(setup: Setup) -> bool:
     if setup.outputs is None or setup.targets is None or setup.outputs == setup.targets.shape:
         return False
-    numbers = max(_size(setup.outputs), _size(setup.targets.shape))
+    numbers = max(math.prod(setup.outputs), math.prod(setup.targets.shape))
     return setup.compared > numbers and (setup.blind or setup.loss in DISTANCES)
-
-
-def _size(shape: Sequence[int]) -> int:
-    count = 1
-    for length in shape:
-        count *= length
-    return count
 
 
 def _unreachable(setup: Setup) -> float | None:
@@ -108,8 +104,20 @@ def _unreachable(setup: Setup) -> float | None:
     return outside[acts[-1]](targets) if acts else None
 
 
-def _rectified(setup: Setup) -> bool:
-    return setup.loss in LOGITS and setup.before_loss[-1:] == ("relu",)
+def _bounded(setup: Setup) -> float | None:
+    """The least loss that scores between -1 and 1 can have, over that of a guess."""
+    if setup.loss not in LOGITS or not (setup.cosines or {"tanh", "hardtanh"} & set(setup.before_loss[-1:])):
+        return None
+    classes, apart = (setup.outputs or (2,))[-1], 2
+    if setup.loss != "cross_entropy":
+        classes, apart = 2, 1
+    return math.log1p((classes - 1) * math.exp(-apart)) / math.log(classes) if classes > 1 else None
+
+
+def _misses(setup: Setup) -> float | None:
+    if setup.contrary is None or setup.loss not in ("cross_entropy", "nll_loss") or setup.contrary[1] <= 0:
+        return None
+    return setup.contrary[0] / setup.contrary[1]
 
 
 def _out_of_range(setup: Setup) -> float | None:
@@ -137,7 +145,7 @@ def _ignored(setup: Setup) -> bool:
 def _rare(setup: Setup) -> float | None:
     targets = setup.targets
     classes = targets is not None and (targets.whole or setup.loss.startswith("binary")) and targets.distinct > 1
-    if targets is None or not classes or _size(targets.shape[1:]) > 1 or _size(targets.shape) < ENOUGH:
+    if targets is None or not classes or math.prod(targets.shape[1:]) > 1 or math.prod(targets.shape) < ENOUGH:
         return None
     if setup.loss not in (*LOGITS, "nll_loss", "binary_cross_entropy"):
         return None
@@ -151,7 +159,7 @@ def _rare(setup: Setup) -> float | None:
 
 def _one_class(setup: Setup) -> bool:
     targets = setup.targets
-    return targets is not None and targets.distinct == 1 and _size(targets.shape) >= ENOUGH
+    return targets is not None and targets.distinct == 1 and math.prod(targets.shape) >= ENOUGH
 
 
 def _logarithm(setup: Setup) -> bool:
@@ -169,27 +177,15 @@ def _summed(setup: Setup) -> bool:
     return total and setup.examples >= 8 and setup.optimizer in ("", "SGD")
 
 
-def _swapped(setup: Setup) -> bool:
-    return any(op.swapped for op in setup.tail)
-
-
 def _dropped_outputs(setup: Setup) -> bool:
     return (
         setup.zeros > 0.2 and "relu" not in setup.acts and setup.dropout > 0 and "Mul" in {o.name for o in setup.tail}
     )
 
 
-def _normalized_end(setup: Setup) -> bool:
-    return "BatchNorm" in setup.last and (setup.loss in DISTANCES)
-
-
 def _bound_of(setup: Setup) -> str:
     ends = [act for act in setup.acts if act in ("relu", "sigmoid", "tanh", "softmax", "softplus", "exp", "hardtanh")]
     return ends[-1] if ends else "activation"
-
-
-def _softmax_inside(setup: Setup) -> bool:
-    return any(op.reader in ("Addmm", "Mm") for op in setup.softmaxes if op.name == "Softmax")
 
 
 def _peak(setup: Setup) -> float | None:
@@ -249,9 +245,23 @@ OUTPUTS = (
         hides=("targets are offset", "targets are large", "level is off"),
     ),
     _fact(
-        "scores are rectified", _rectified, "relu in front of a loss of logits",
+        "scores are rectified", lambda s: s.loss in LOGITS and s.before_loss[-1:] == ("relu",),
+        "relu in front of a loss of logits",
         lambda s, v: f"The scores pass a relu before {s.loss}, which cuts off all that are below 0.",
         "leave out the activation after the last layer", "loss",
+    ),
+    _fact(
+        "scores are bounded", _bounded, "share of a guess's cross-entropy that bounded scores cannot go below",
+        lambda s, v: f"The scores end in {_bound_of(s) if s.before_loss else 'a cosine'} and stay between -1 and 1: "
+        f"{s.loss} keeps {percent(v)} of what a guess costs, or more.",
+        "leave out the activation after the last layer; multiply cosines by 10 or more", "loss", threshold=0.2,
+    ),
+    _fact(
+        "outputs miss their targets", _misses, "loss of outputs that name the targets' classes / of outputs of zero",
+        lambda s, v: f"Outputs that name each target's class have {times(v, 1)} the loss of outputs of zero: it pairs "
+        "outputs with the targets of others, or has the wrong sign.",
+        "look at what view, reshape and transpose do to outputs and targets before the loss, and at its sign", "loss",
+        threshold=1.0,
     ),
     _fact(
         "targets out of range", _out_of_range, "share of targets outside 0 … 1, for a binary cross-entropy",
@@ -290,15 +300,17 @@ OUTPUTS = (
     _fact(
         "loss is a sum", _summed, "reduction='sum' with plain gradient descent",
         lambda s, v: f"The loss is a sum over {s.examples} examples, so that steps are as many times larger.",
-        "take the mean: reduction='mean'; or divide the learning rate by the batch size", "loss",
+        "take the mean: reduction='mean'; or divide the learning rate by the batch size", "loss", harmless=True,
     ),
     _fact(
-        "arguments are swapped", _swapped, "a gradient by the loss's second argument",
+        "arguments are swapped", lambda s: any(op.swapped for op in s.tail), "a gradient by the loss's second argument",
         lambda s, v: "The loss gets the targets first and the outputs second.", "swap them: loss(outputs, targets)",
         "loss",
     ),
     _fact(
-        "softmax in a hidden layer", _softmax_inside, "a softmax that a linear layer reads",
+        "softmax in a hidden layer",
+        lambda s: any(op.reader in ("Addmm", "Mm") for op in s.softmaxes if op.name == "Softmax"),
+        "a softmax that a linear layer reads",
         lambda s, v: "A linear layer reads a softmax, whose outputs are small and nearly equal.",
         "use a ReLU between layers; a softmax belongs at the end, or into attention", "architecture",
     ),
@@ -318,7 +330,8 @@ OUTPUTS = (
         "leave out the dropout after the last layer", "architecture",
     ),
     _fact(
-        "outputs are normalized", _normalized_end, "batch normalization after the last layer, and a distance",
+        "outputs are normalized", lambda s: "BatchNorm" in s.last and s.loss in DISTANCES,
+        "batch normalization after the last layer, and a distance",
         lambda s, v: "A batch normalization follows the last layer: outputs have its mean and size in every batch.",
         "leave out the normalization after the last layer", "architecture",
     ),
@@ -374,8 +387,7 @@ OPTIMIZER = (
         "frozen weights with the distribution of an initialization, if half of the parameters are frozen",
         lambda s, v: f"{len(s.fresh)} frozen weights are as an initialization draws them: {_named(s.fresh)}.",
         "train them: requires_grad_(True) before you make the optimizer; or load what they were trained to",
-        "optimizer",
-        hides=("layers are partly frozen",),
+        "optimizer", hides=("layers are partly frozen",), harmless=True,
     ),
     _fact(
         "layers are partly frozen", lambda s: s.last_frozen and len(s.frozen) < s.parameters,
@@ -383,7 +395,7 @@ OPTIMIZER = (
         lambda s, v: f"{len(s.frozen)} of {s.parameters} parameters are frozen, the last layer's too: "
         f"{_named(s.frozen)}.",
         "if that is not meant, call model.requires_grad_(True) before you make the optimizer", "optimizer",
-        threshold=NEVER, warning=0.5,
+        threshold=NEVER, warning=0.5, harmless=True,
     ),
     _fact(
         "one layer stands several times", lambda s: s.repeated[1] > 1, "places of one module in a container",
@@ -427,7 +439,7 @@ MODES = (
     _fact(
         "rate is too low", _steps_needed, "the loss / what the optimizer's next step takes off it",
         lambda s, v: f"At this rate a step takes 1/{v:,.0f} off the loss.", "raise the learning rate ten times or more",
-        "optimizer", threshold=2000, source=CHOICE,
+        "optimizer", threshold=2000, source=CHOICE, alone=True,
     ),
     _fact(
         "batch of one", lambda s: s.examples == 1 and len(s.normalized) > 0, "examples of a batch-normalized batch",

@@ -20,12 +20,12 @@ UNITS = ("units are dead", "units died", "units are stuck")
 
 def training_rule(
     kind: str, measure: Measure, threshold: float, quantity: str, sentence: str | Text, advice: str | Text, source: str,
-    *, lasting: int = 1, hides: tuple[str, ...] = (),
+    *, lasting: int = 1, hides: tuple[str, ...] = (), alone: bool = False,
 ) -> Rule[Moment]:  # fmt: skip
     """A rule in training; its sentence begins small, after the step."""
     say = (lambda moment, measured: sentence) if isinstance(sentence, str) else sentence
     to_do = (lambda moment, measured: Cause(advice)) if isinstance(advice, str) else (lambda *at: Cause(advice(*at)))
-    return Rule(kind, measure, threshold, NEVER, quantity, say, to_do, source, lasting, hides)
+    return Rule(kind, measure, threshold, NEVER, quantity, say, to_do, source, lasting, hides, alone=alone)
 
 
 def with_before(moment: Moment) -> Iterator[tuple[Row, Row]]:

@@ -38,7 +38,13 @@ def _inputs_changed(moment: Moment, measured: Measured) -> str:
 
 
 def _on_first(measure: Callable[[Evidence, float], Measured | None]) -> Measure:
-    return lambda moment, limit: None if moment.past.count else measure(Evidence((), moment.now.inputs), limit)
+    """Of the first inputs, unless the model normalizes them itself."""
+
+    def measured(moment: Moment, limit: float) -> Measured | None:
+        handled = moment.past.count or moment.now.standardizes
+        return None if handled else measure(Evidence((), moment.now.inputs), limit)
+
+    return measured
 
 
 def silent(moment: Moment, limit: float) -> Measured | None:
@@ -52,6 +58,8 @@ def silent(moment: Moment, limit: float) -> Measured | None:
 
 
 def dying(moment: Moment, limit: float) -> Measured | None:
+    if moment.past.falls(moment.now):
+        return None  # it does without them
     return largest(
         (row.dead - before.dead, row)
         for row, before in with_before(moment)

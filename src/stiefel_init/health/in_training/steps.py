@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 from ..rows import Moment, Row, Sample, median
 from ..rule import CHOICE, DEFINITION, EVERYTHING, STUDY, Measured, largest, over
 from ..wording import percent, times
-from .base import FAR, LOWER, SIGNAL, UNITS, Text, recent_update, since_step, training_rule, with_before
+from .base import FAR, LOWER, SIGNAL, UNITS, Measure, Text, recent_update, since_step, training_rule, with_before
 
 FALLS = 0.3  # of the first loss: a loss this much lower has learned something that it can lose again
 SUDDEN = 10  # a step this many times larger than those before
-PATIENCE, FALLEN = 20, 0.02  # samples after which a loss should have fallen, and by which share of itself
+STEPS = 100  # of a training, before one can say that nothing was learned
+FALLEN, CREPT = 0.03, 0.05  # of itself: a loss that has fallen by less has not; where steps are small, too
 SHORT = 3e-4  # steps of less than this share of the weights hardly train
 ROUNDING = 1e-6  # updates below this may be lost in the rounding of the weights
 
@@ -76,6 +78,7 @@ def standing(moment: Moment, limit: float) -> Measured | None:
         or not moment.now.backward
         or moment.now.resting
         or any(row.weight_gradient == math.inf for row in rows)
+        or moment.past.works(moment.now)  # what has been learned to the end leaves no gradient
     ):
         return None
     return Measured(0.0 if any(moves) else 1.0)
@@ -208,9 +211,9 @@ def too_far(moment: Moment, limit: float) -> Measured | None:
     """
     rows = [row for row in moment.now.rows if row.update is not None and row.norm]
     middle = median(row.across for row in rows)
-    if middle is None:
-        return None
     now, past = moment
+    if middle is None or now.searches:
+        return None
     before = past.across
     if past.works(now) or (now.loss is not None and past.last is not None and now.loss < (past.last.loss or 0.0)):
         return Measured(0.0)  # steps that are too large do not lower the loss
@@ -251,9 +254,11 @@ def lost(moment: Moment, limit: float) -> Measured | None:
         return None
     if min(losses) > (1 - FALLS) * past.first_loss:
         return Measured(now.loss / past.first_loss / 10) if now.loss > 10 * past.first_loss else Measured(0.0)
-    if len(losses) < 3:
+    if len(losses) < 3 or (past.least_loss or 0.0) <= 0:  # what goes below zero has no size that a rise could have
         return Measured(0.0)
-    return Measured((min(now.loss, losses[-1]) - max(losses[-4:-1])) / past.first_loss)
+    before = losses[-4:-1]
+    rise = min(now.loss, losses[-1]) - max(before)
+    return Measured(rise / past.first_loss if rise > max(before) - min(before) else 0.0)
 
 
 def _loss_jumps(moment: Moment, measured: Measured) -> str:
@@ -301,16 +306,29 @@ def vanished(moment: Moment, limit: float) -> Measured | None:
     return Measured(over(past.rate, now.rate))
 
 
-def unlearned(moment: Moment, limit: float, fallen: float = FALLEN) -> Measured | None:
+def unlearned(moment: Moment, limit: float) -> Measured | None:
+    """1 where the loss has not fallen, unless it is one of several, may be below zero, or was low already."""
     now, past = moment
-    if past.count < PATIENCE or now.loss is None or past.first_loss is None or past.least_loss is None:
+    fallen = past.fallen(now)
+    if (
+        fallen is None
+        or now.step < STEPS
+        or now.others
+        or past.resumed
+        or (past.least_loss or 0.0) <= 0
+        or past.moved < SHORT
+    ):
         return None
-    least = min(past.least_loss, now.loss)
-    return Measured(0.0 if least < past.first_loss - fallen * abs(past.first_loss) else 1.0)
+    return Measured(float(fallen < FALLEN))
 
 
 def slow(moment: Moment, limit: float) -> Measured | None:
-    return unlearned(moment, limit, 0.05) if 0 < moment.past.moved < SHORT else None
+    fallen = moment.past.fallen(moment.now) if 0 < moment.past.moved < SHORT else None
+    return None if fallen is None else Measured(float(fallen < CREPT))
+
+
+def misstep(kind: str) -> Measure:
+    return lambda moment, limit: Measured(float(moment.now.misstep == kind)) if moment.now.stepped else None
 
 
 GRADIENT_RULES = (
@@ -351,6 +369,23 @@ GRADIENT_RULES = (
         "gradient is lost before the step", lost_gradient, 0.5, "1 if gradients arrived and the optimizer found none",
         "gradients arrive at the weights, and are gone when the optimizer steps", _where_lost, DEFINITION, lasting=2,
         hides=("weights do not move", "gradient is cut off", "layer is frozen", "steps are too small"),
+    ),
+    training_rule(
+        "optimizer is made anew", lambda at, limit: Measured(float(at.now.renewed)), 0.5,
+        "1 if each step is the first one of a new optimizer with averages",
+        "each step is the first one of a new optimizer, which forgets what it has averaged",
+        "make the optimizer once, before the loop", DEFINITION,
+    ),
+    training_rule(
+        "optimizer steps twice", misstep("twice"), 0.5, "1 if an optimizer steps again without a backward pass between",
+        "an optimizer steps twice for one backward pass", "step each optimizer once; is the second one another's?",
+        DEFINITION, lasting=2,
+    ),
+    training_rule(
+        "optimizer without gradients", misstep("idle"), 0.5,
+        "1 if an optimizer steps, and only other weights have a gradient",
+        "an optimizer steps while only weights that it does not hold have a gradient",
+        "step the optimizer that holds what the loss is to train", DEFINITION, lasting=2,
     ),
     training_rule(
         "gradient is clipped away", clipped, 20, "gradient that arrives / that the optimizer uses, if steps are small",
@@ -421,6 +456,13 @@ STEP_RULES = (
     ),
 )  # fmt: skip
 LOSS_RULES = (
+    training_rule(
+        "nothing was learned", unlearned, 0.5, "1 if the loss has not fallen, though weights move",
+        lambda at, m: f"the loss has not fallen since the start ({statistics.fmean(at.past.early):.3g}, now "
+        f"{at.now.loss:.3g}), though weights move as they should",
+        "look whether the targets belong to their inputs, shuffled and cut together; and whether one batch can be "
+        "learned: stiefel_init.torch.can_learn", STUDY, lasting=3, alone=True,
+    ),
     training_rule(
         "loss jumps", lost, 0.4, "rise of the loss of two samples above the three before / first loss", _loss_jumps,
         "look at the targets of the last batches", STUDY,

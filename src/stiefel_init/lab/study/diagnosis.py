@@ -110,7 +110,7 @@ def of_schemes(
         found = _diagnose(model, inputs, batch)
         if found.healthy and found.fit and found.fit.constant_loss and batch.targets is not None:
             adam = torch.optim.Adam(model.parameters(), 1e-3 / math.sqrt(depth))
-            losses = tuple(trained_on(model, inputs, _targets(batch), default_loss, adam))
+            losses = tuple(value for value, _ in trained_on(model, inputs, _targets(batch), default_loss, [adam]))
             if not losses[-1] < IDLE * found.fit.constant_loss:
                 found = replace(found, trial=losses)
         diagnoses[str(scheme)] = found

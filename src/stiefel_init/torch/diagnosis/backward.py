@@ -83,10 +83,12 @@ class Step(NamedTuple):
     """How much it takes off the loss, to first order, over the loss."""
 
 
-def step_of(optimizer: torch.optim.Optimizer, loss: Tensor, seen: Iterable[Seen]) -> Step:
-    """A deep copy of the optimizer, with copies of the parameters and of its state, takes the step."""
-    twin = copy.deepcopy(optimizer)
-    old, new = ([p for group in one.param_groups for p in group["params"]] for one in (optimizer, twin))
+def step_of(optimizers: Sequence[torch.optim.Optimizer], loss: Tensor, seen: Iterable[Seen]) -> Step:
+    """Deep copies of the optimizers, with copies of the parameters and of their state, take the step."""
+    twins = copy.deepcopy(optimizers)
+    old, new = (
+        [p for one in several for group in one.param_groups for p in group["params"]] for several in (optimizers, twins)
+    )
     learnt = [index for index, parameter in enumerate(old) if parameter.requires_grad]
     if not learnt:
         return Step({})
@@ -95,7 +97,8 @@ def step_of(optimizer: torch.optim.Optimizer, loss: Tensor, seen: Iterable[Seen]
     for index, parameter in enumerate(new):
         parameter.grad = gradients[index].clone() if index in gradients else None
     try:
-        twin.step()
+        for twin in twins:
+            twin.step()
     except TypeError:  # an optimizer that asks for a closure, as LBFGS does, takes no step by itself
         return Step({})
     moves = {index: (old[index].detach() - new[index].detach()).double() for index in gradients}

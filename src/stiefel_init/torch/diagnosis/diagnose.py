@@ -27,10 +27,11 @@ from ..observe.weights import survey, weight_layers
 from .backward import Gradients, Step, gradients_of, step_of, time_axis
 from .diagnosis import Diagnosis
 from .ends import fit_of, inputs_of
-from .setup import setup_of
+from .setup import changed, setup_of
 from .snapshot import unchanged
 
 Loss = Callable[[Any, Any], Tensor]
+Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
 STEPS = 60
 """On one batch, until a model counts as one that does not learn it."""
 
@@ -41,7 +42,7 @@ def diagnose(
     targets: Any = None,
     *,
     loss: Loss | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: Optimizers | None = None,
 ) -> Diagnosis:
     r"""Send one batch through `model` and say where its signal and gradient go wrong, and how to fix it.
 
@@ -56,7 +57,8 @@ def diagnose(
         loss: `loss(outputs, targets)`, a scalar. By default cross-entropy for integer targets, which are classes, and
             the mean squared error for float targets.
         optimizer: Pass it, with targets, to measure how far its next step would move each layer's weights. A copy of
-            it takes the step; it costs a second backward pass and that copy.
+            it takes the step; it costs a second backward pass and that copy. Several, of which each has a part of the
+            parameters, go in a list.
 
     Returns:
         A verdict in plain sentences, and one row for each call of each layer with weights, in the order they ran.
@@ -80,6 +82,7 @@ def diagnose(
         raise StiefelError("loss was given without targets; pass both, or neither.")
     if optimizer is not None and targets is None:
         raise StiefelError("optimizer was given without targets; pass both, or neither.")
+    optimizers = several(optimizer)
     modules = list(model.named_modules())
     refuse_scripted(modules, "diagnose")
     layers = weight_layers(modules)
@@ -102,27 +105,45 @@ def diagnose(
         setup = None
         if value is not None:  # before a backward pass takes its graph away
             ran = [layer.module for layer in observer.seen]
-            setup = setup_of(model, inputs, outputs, targets, value, loss or default_loss, optimizer, ran)
-        step = Step({}) if value is None or optimizer is None else step_of(optimizer, value, observer.seen)
+            setup = setup_of(model, inputs, outputs, targets, value, loss or default_loss, optimizers, ran)
+        step = Step({}) if value is None or not optimizers else step_of(optimizers, value, observer.seen)
         setup = None if setup is None else replace(setup, gain=step.gain)
         gradients = gradients_of(value, observer.seen, _HALF_SCALE if _is_half(outputs) else 1.0)
         fit = None if value is None else fit_of(value, first_tensor(outputs), targets, loss, inputs)
         rows = _rows(observer, gradients, step.updates)
         curvature = _curvature(model, inputs, first_tensor(outputs)) if _is_straight(rows) else None
         found = Diagnosis(rows, inputs_of(given, observer.seen[0].module), fit, curvature, setup)
-        kinds = {finding.kind for finding in (*found.findings, *found.warnings)}
-        if optimizer is None or all(AT_INITIALIZATION[kind].holds_anyway for kind in kinds - {"not finite"}):
+        rules = [AT_INITIALIZATION[f.kind] for f in (*found.findings, *found.warnings) if f.kind in AT_INITIALIZATION]
+        if (
+            not optimizers
+            or (found.findings[:1] == () and not found.warnings)
+            or (rules and all(rule.holds_anyway for rule in rules))
+        ):
             return found
-        return replace(found, trial=_tried(model, inputs, targets, loss or default_loss, optimizer, found))
+        given_loss = loss or default_loss
+        trial = _tried(model, inputs, targets, given_loss, optimizers, found)
+        tried = replace(found, trial=trial)
+        if not tried.learns or not any(rule.by_heart for rule in rules):
+            return tried
+        return replace(tried, by_heart=_learns_by_heart(model, inputs, targets, given_loss, optimizers, len(trial)))
+
+
+def several(optimizer: Any) -> tuple[torch.optim.Optimizer, ...]:
+    """The optimizers, as given: none, one, or several."""
+    optimizers = () if optimizer is None else tuple(optimizer) if isinstance(optimizer, list | tuple) else (optimizer,)
+    for one in optimizers:
+        if not hasattr(one, "param_groups") or not hasattr(one, "step"):
+            raise StiefelError(f"optimizer is a {type(one).__name__}; give an optimizer of torch, or a list of them.")
+    return optimizers
 
 
 def _tried(
-    model: nn.Module, inputs: Any, targets: Any, loss: Loss, optimizer: Any, found: Diagnosis
+    model: nn.Module, inputs: Any, targets: Any, loss: Loss, optimizers: Any, found: Diagnosis
 ) -> tuple[float, ...]:
     """Before something measured is called a fault: the losses of a copy, trained on this batch until it learns."""
     losses: list[float] = []
     try:
-        for value in trained_on(model, inputs, targets, loss, optimizer):
+        for value, _ in trained_on(model, inputs, targets, loss, optimizers):
             losses.append(value)
             if replace(found, trial=tuple(losses)).learns:
                 break
@@ -131,22 +152,47 @@ def _tried(
     return tuple(losses)
 
 
+def _learns_by_heart(model: nn.Module, inputs: Any, targets: Any, loss: Loss, optimizers: Any, steps: int) -> bool:
+    """Whether a copy that learned three quarters of the batch in this many steps knows nothing of the last quarter.
+
+    What it says of those is to fit their own targets better than it fits them in any other order.
+    """
+    count = len(targets) if isinstance(targets, Tensor) and targets.ndim else 0
+    kept = count // 4
+    if kept < 4 or any(tensor.ndim < 1 or len(tensor) != count for tensor in tensors_in(inputs)):
+        return False
+    try:
+        for _, twin in trained_on(  # noqa: B007 - the last of them
+            model, changed(inputs, lambda x: x[kept:]), targets[kept:], loss, optimizers, steps
+        ):
+            pass
+        args, kwargs = arguments(changed(inputs, lambda x: x[:kept]))
+        with torch.no_grad():
+            outputs = twin(*args, **kwargs)
+            right, *others = (float(loss(outputs, targets[:kept].roll(shift, 0))) for shift in range(min(kept, 20)))
+    except Exception:  # a model or a loss of whole batches only
+        return False
+    return right > min(others)
+
+
 def trained_on(
     model: nn.Module, inputs: Any, targets: Any, loss: Callable[[Any, Any], Tensor],
-    optimizer: torch.optim.Optimizer | None = None, steps: int = STEPS,
-) -> Iterator[float]:  # fmt: skip
-    """The losses of a copy that is trained on this one batch, by a copy of the optimizer or by Adam at 0.001."""
-    twin, stepper = copy.deepcopy((model, optimizer))
-    stepper = stepper or torch.optim.Adam(twin.parameters(), 1e-3)
+    optimizers: Sequence[torch.optim.Optimizer] = (), steps: int = STEPS,
+) -> Iterator[tuple[float, nn.Module]]:  # fmt: skip
+    """A copy that is trained on this one batch, by copies of the optimizers or by Adam at 0.001, and its losses."""
+    twin, steppers = copy.deepcopy((model, optimizers))
+    steppers = steppers or (torch.optim.Adam(twin.parameters(), 1e-3),)
     args, kwargs = arguments(inputs)
     for _ in range(steps + 1):
-        stepper.zero_grad()
+        for stepper in steppers:
+            stepper.zero_grad()
         value = loss(twin(*args, **kwargs), targets)
-        yield float(value.detach())
+        yield float(value.detach()), twin
         if not math.isfinite(float(value.detach())):
             return
         value.backward()
-        stepper.step()
+        for stepper in steppers:
+            stepper.step()
 
 
 def _check_inputs(given: Sequence[Tensor]) -> None:

@@ -55,10 +55,12 @@ class Diagnosis(Rows):
     """How loss, targets and optimizer fit the model, if targets were given."""
     trial: tuple[float, ...] = ()
     """The losses of a copy that was trained on the batch, if that had to be tried."""
+    by_heart: bool = False
+    """Whether such a copy knew nothing of examples that were kept from it, if that had to be tried."""
 
     @property
     def _evidence(self) -> Evidence:
-        return Evidence(self.layers, self.inputs, self.fit, self.curvature, self.setup, self.trial)
+        return Evidence(self.layers, self.inputs, self.fit, self.curvature, self.setup, self.trial, self.by_heart)
 
     @cached_property
     def _judged(self) -> Verdict:

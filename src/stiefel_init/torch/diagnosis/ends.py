@@ -85,14 +85,16 @@ def fit_of(value: Tensor, outputs: Tensor | None, targets: Any, loss: Any, input
         if not (loss is None or loss is F.cross_entropy or type(loss) is nn.CrossEntropyLoss):
             return replace(told, zero_loss=_zero_loss(outputs, targets, loss))
         counts = torch.unique(targets, return_counts=True)[1].double()
-        return replace(told, constant_loss=float(torch.special.entr(counts / counts.sum()).sum()))
+        each = counts.sum() if getattr(loss, "reduction", "mean") == "sum" else 1.0
+        return replace(told, constant_loss=float(each * torch.special.entr(counts / counts.sum()).sum()))
     squares = loss is None or loss is F.mse_loss or type(loss) is nn.MSELoss
     if targets.numel() != outputs.numel() or not (squares or loss in _DISTANCES or isinstance(loss, _DISTANCE_MODULES)):
         return replace(told, zero_loss=_zero_loss(outputs, targets, loss))
+    each = targets.numel() if getattr(loss, "reduction", "mean") == "sum" else 1.0
     out, aim = double(outputs.detach()), double(targets.detach())
     columns = aim.reshape(len(aim), -1) if aim.ndim > 0 else aim.reshape(1, 1)
     return replace(
-        told, constant_loss=float(columns.var(0, correction=0).mean()) if squares else None,
+        told, constant_loss=float(each * columns.var(0, correction=0).mean()) if squares else None,
         output_mean=float(out.mean()), output_std=float(out.std(correction=0)),
         target_mean=float(aim.mean()), target_std=float(aim.std(correction=0)),
     )  # fmt: skip

@@ -90,6 +90,11 @@ class Graph:
     """Activations that follow each other directly."""
     single: int = 0
     """Normalizations over one number."""
+    blocks: int = 0
+    """Sums of two tensors of one shape, each computed: skip connections."""
+    normalizes: bool = False
+    measured: bool = False
+    """Whether something is divided by its length."""
 
 
 def graph_of(loss: Tensor) -> Graph:
@@ -110,6 +115,10 @@ def graph_of(loss: Tensor) -> Graph:
             found.softmaxes.append(Op(name, _shape(node), dim, reader=reader, peak=_peak(node, dim)))
         if name in _SQUASHING and reader in _SQUASHING:
             found.pairs.append((name, reader))
+        computed = [below for below, _ in node.next_functions if below is not None and not hasattr(below, "variable")]
+        found.blocks += name == "Add" and len(computed) == 2 and _shape(computed[0]) == _shape(computed[1])
+        found.normalizes = found.normalizes or ("Norm" in name and name != "LinalgVectorNorm")
+        found.measured = found.measured or name in ("LinalgVectorNorm", "CosineSimilarity")
         if name == "NativeLayerNorm":
             found.single += math.prod(node._saved_normalized_shape) == 1
         if name == "NativeGroupNorm":
@@ -195,6 +204,41 @@ def _padding(targets: Tensor) -> float | None:
     return float(value) if is_padded and int(inside.sum()) == 0 else None
 
 
+def _padding_share(given: Sequence[Tensor]) -> float:
+    """The share of the first tensor of tokens that pads the ends of rows."""
+    tokens = next((tensor for tensor in given if not tensor.is_floating_point()), None)
+    value = None if tokens is None else _padding(tokens)
+    return 0.0 if tokens is None or value is None else float((tokens == value).double().mean())
+
+
+def _is_read(loss: Tensor, outputs: Tensor | None) -> bool:
+    """Whether the loss reads the outputs as they are, and not their products, say."""
+    node = loss.grad_fn
+    while node is not None and outputs is not None:
+        if node is outputs.grad_fn:
+            return True
+        if _name(node) in _LAYERS:
+            return False
+        node = next((below for below, _ in node.next_functions if below is not None), None)
+    return False
+
+
+@torch.no_grad()
+def _contrary(loss: Callable[[Any, Any], Tensor], outputs: Tensor | None, targets: Any) -> tuple[float, float] | None:
+    """The loss of scores that name each target's class, and of scores of zero; None where no axis counts classes."""
+    if outputs is None or not isinstance(targets, Tensor) or targets.is_floating_point() or targets.is_complex():
+        return None
+    axes = [at for at in range(outputs.ndim) if outputs.shape[:at] + outputs.shape[at + 1 :] == targets.shape]
+    if len(axes) != 1 or outputs.shape[axes[0]] < 2 or not 0 <= int(targets.max()) < outputs.shape[axes[0]]:
+        return None
+    named = torch.zeros_like(outputs).movedim(axes[0], -1)
+    named.scatter_(-1, targets.clamp(0, named.shape[-1] - 1).long().unsqueeze(-1), 3.0)
+    try:
+        return float(loss(named.movedim(-1, axes[0]), targets)), float(loss(torch.zeros_like(outputs), targets))
+    except Exception:  # a loss of more than one output, say
+        return None
+
+
 @torch.no_grad()
 def _is_blind(loss: Callable[[Any, Any], Tensor], outputs: Any, targets: Any, value: float) -> bool:
     """Whether the loss is the same for targets in another order, though outputs and targets differ."""
@@ -216,7 +260,7 @@ def _is_blind(loss: Callable[[Any, Any], Tensor], outputs: Any, targets: Any, va
 
 def setup_of(
     model: nn.Module, inputs: Any, outputs: Any, targets: Any, value: Tensor, loss: Callable[[Any, Any], Tensor],
-    optimizer: torch.optim.Optimizer | None, ran: Collection[nn.Module],
+    optimizers: Sequence[torch.optim.Optimizer], ran: Collection[nn.Module],
 ) -> Setup:  # fmt: skip
     """What the graph of the loss's `value`, the optimizer and the modules tell; `ran` are the layers that took part."""
     modules, parameters = list(model.named_modules()), list(model.named_parameters())
@@ -241,14 +285,18 @@ def setup_of(
         frozen=frozen, last_frozen=next((not p.requires_grad for _, p in parameters[::-1] if p.ndim > 1), False),
         fresh=_fresh(model) if frozen else (), repeated=_repeated(modules),
         unreached=tuple(name for name, p in trained if id(p) not in reached and id(p) in running),
-        standardizes=_standardizes(modules), single=graph.single, pairs=tuple(graph.pairs),
+        standardizes=standardizes(modules), single=graph.single, pairs=tuple(graph.pairs),
         evaluating=tuple(n for n, m in (norms | dropouts).items() if not m.training) if model.training else (),
         dropout=max((float(module.p) for module in dropouts.values()), default=0.0),
         examples=len(given[0]) if given and given[0].ndim else 1, normalized=tuple(norms),
         memory=max(momenta.values(), default=None),
         untracked=tuple(name for name, momentum in momenta.items() if momentum == 0),
         leaks=leaking(model, inputs, targets), **mixing(model, inputs, targets),
-        **({} if optimizer is None else _optimized(optimizer, trained, reached, names.keys())),
+        padded=_padding_share(given), blocks=graph.blocks, normalizes=graph.normalizes,
+        contrary=_contrary(loss, first, targets) if _is_read(value, first) else None, cosines=graph.measured
+        and first is not None and [op.name for op in tail if op.name not in _RESHAPES] == ["LogSoftmax", "NllLoss"]
+        and float(first.detach().abs().amax()) <= 1 + 1e-5,
+        **(_optimized(optimizers, trained, reached, names.keys()) if optimizers else {}),
     )  # fmt: skip
 
 
@@ -261,20 +309,37 @@ def _fresh(model: nn.Module) -> tuple[str, ...]:
     if not frozen:
         return ()
     known = {row.name: row.law for row in audit(model)}
-    return tuple(name for name in frozen if "(" in known.get(name, ""))
+    copies = {(p.shape, float(p.detach().sum())) for p in model.parameters() if p.requires_grad}
+    return tuple(
+        name
+        for name in frozen
+        if "(" in known.get(name, "")
+        and _has_first_bias(model, name)
+        and ((p := model.get_parameter(name)).shape, float(p.sum())) not in copies  # a teacher begins as its student
+    )
+
+
+def _has_first_bias(model: nn.Module, name: str) -> bool:
+    """Whether the bias beside a weight, if there is one, is as torch or a constant leaves it."""
+    module, weight = model.get_submodule(name.rpartition(".")[0]), model.get_parameter(name)
+    bias = getattr(module, "bias", None)
+    if not isinstance(bias, Tensor) or not bias.numel():
+        return True
+    bound = float(bias.detach().abs().amax())
+    return bound <= 1.001 / math.sqrt(weight[0].numel()) or bool((bias == bias[0]).all())
 
 
 def _optimized(
-    optimizer: torch.optim.Optimizer,
+    optimizers: Sequence[torch.optim.Optimizer],
     trained: Sequence[tuple[str, nn.Parameter]],
     reached: set[int],
     own: Collection[int],
 ) -> dict[str, Any]:
-    groups = optimizer.param_groups
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     held = {id(parameter) for group in groups for parameter in group["params"]}
     known = reached | set(own)
     return {
-        "optimizer": type(optimizer).__name__,
+        "optimizer": type(optimizers[0]).__name__,
         "optimized": len(held & known),
         "stale": len(held - known),
         "warms_up": any(group["lr"] < group.get("initial_lr", 0.0) for group in groups if "lr" in group),
@@ -285,7 +350,7 @@ def _optimized(
     }
 
 
-def _standardizes(modules: Modules) -> bool:
+def standardizes(modules: Modules) -> bool:
     """Whether the first thing a model does to its inputs is to normalize them."""
     first = next((module for _, module in modules if not module._modules), None)
     return isinstance(first, nn.modules.batchnorm._NormBase | nn.LayerNorm | nn.GroupNorm)
@@ -310,13 +375,13 @@ class _Dropped(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _with(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def changed(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(inputs, Tensor):
         return change(inputs)
     if isinstance(inputs, Mapping):
-        return {key: _with(value, change) for key, value in inputs.items()}
+        return {key: changed(value, change) for key, value in inputs.items()}
     if type(inputs) in (tuple, list):
-        return type(inputs)(_with(value, change) for value in inputs)
+        return type(inputs)(changed(value, change) for value in inputs)
     return inputs
 
 
@@ -351,7 +416,7 @@ def _moved(one: Tensor, other: Tensor, size: float) -> float:
 
 @torch.no_grad()
 def mixing(model: nn.Module, inputs: Any, targets: Any) -> dict[str, Any]:
-    """Change one example: do the outputs of others move?
+    """Change all examples but the second: do its outputs move?
 
     In evaluation mode, where batch normalization and dropout keep examples apart. Nothing is told where it cannot be
     asked: outputs that are not one for each example, inputs of several lengths. A model that gives other outputs for
@@ -363,8 +428,11 @@ def mixing(model: nn.Module, inputs: Any, targets: Any) -> dict[str, Any]:
         return {}
     if not isinstance(targets, Tensor) or targets.ndim < 1 or len(targets) != count:
         return {}
-    few = _with(inputs, lambda t: t[:_FEW])
-    others = _with(inputs, lambda t: torch.cat([t[-1:], t[1:_FEW]]))
+    norms = (module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm))
+    if any(norm.running_mean is None for norm in norms):
+        return {}  # each batch has its own statistics, also in evaluation
+    few = changed(inputs, lambda t: t[:_FEW])
+    others = changed(inputs, lambda t: torch.cat([t[-1:], t[1:2], t[2 - _FEW :]]))
     with _Dropped() as dropped:
         outputs = _runs(model, few, few, others)
     if outputs is None or any(len(output) != _FEW for output in outputs):
@@ -373,7 +441,7 @@ def mixing(model: nn.Module, inputs: Any, targets: Any) -> dict[str, Any]:
     size = float(one.double().std()) if one.numel() > 1 else 0.0
     if _moved(one, same, size) > _ROUNDING:
         return {"remembers": True, "drops": dropped.seen}
-    return {"mixes": _moved(one[1:], other[1:], size) if size > 0 else None, "drops": dropped.seen}
+    return {"mixes": _moved(one[1:2], other[1:2], size) if size > 0 else None, "drops": dropped.seen}
 
 
 @torch.no_grad()

@@ -35,10 +35,12 @@ _SAMPLES = 128  # values of a unit that are looked at
 class Sampler(Observer):
     """Watches the model from `arm` to `finish`."""
 
-    def __init__(self, model: nn.Module, structure: Structure, spectra: Spectra) -> None:
+    def __init__(self, model: nn.Module, structure: Structure, spectra: Spectra, listens: bool = False) -> None:
         super().__init__(structure.layers, False, _SAMPLES)
         self.ran = False
         self._model, self._structure, self._spectra = model, structure, spectra
+        self._listens = listens
+        """Whether the loss is what `backward()` is called on."""
         self._depth, self._inside = 0, False
         self._backward = False
         self._pending: Seen | None = None
@@ -49,13 +51,16 @@ class Sampler(Observer):
         self._received: dict[nn.Parameter, Tensor] = {}
         self._cleared = self._half = self._evaluating = False
         self.evaluated = 0
-        """Passes without gradients in training mode."""
+        """1 if the model ran without gradients in training mode."""
         self._inputs: Tensor | None = None
         self._loss: Tensor | None = None
         self._shape = (0, 0)
         self._moves: Moves | None = None
         self._used: dict[int, Tensor] = {}
-        self._stepped, self._rate = False, 0.0
+        self._stepped, self._rate, self._searches, self._resumed = False, 0.0, False, False
+        self._passes, self._misstep = 0, ""
+        self._stepped_at: dict[int, int] = {}
+        """Of an optimizer, how often gradients had arrived when it stepped."""
         self._early: tuple[Table, Table, Table] = [], [], []
 
     @guarded
@@ -76,6 +81,25 @@ class Sampler(Observer):
         for weight in asked[:: max(1, len(asked) // _ASKED)]:
             handles.append(weight.register_hook(functools.partial(self._arrived, weight)))
         handles.append(register_optimizer_step_pre_hook(self._step))
+        if self._listens:
+            self._listen()
+
+    def _listen(self) -> None:
+        """Hear what `backward()` is called on, for this step: torch has no hook for it."""
+        plain = Tensor.backward
+
+        @functools.wraps(plain)
+        def heard(tensor: Tensor, *args: Any, **kwargs: Any) -> None:
+            if tensor.numel() == 1:
+                self._loss = _unscaled(tensor)
+            plain(tensor, *args, **kwargs)
+
+        def plain_again() -> None:
+            if Tensor.backward is heard:
+                Tensor.backward = plain  # type: ignore
+
+        Tensor.backward = heard  # type: ignore
+        self._deafen = plain_again  # type: ignore[method-assign]
 
     def _weights(self) -> list[nn.Parameter]:
         return list({id(weight): weight for each in self._structure.weights.values() for weight in each}.values())
@@ -84,7 +108,11 @@ class Sampler(Observer):
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._deafen()
         self._stop()
+
+    def _deafen(self) -> None:
+        """Nothing was listened to."""
 
     def begin(self) -> None:
         """Observe from here on: for trainers that do not call the model as a whole."""
@@ -115,7 +143,7 @@ class Sampler(Observer):
         if module is self._model and self._inside and not module.training:
             self._evaluating = self._structure.modal
         if module is self._model and module.training and not torch.is_grad_enabled() and self._structure.modal:
-            self.evaluated += 1
+            self.evaluated = 1
         if self._inside and self._inputs is None:
             self._look_at_inputs([*args, *kwargs.values()])
 
@@ -188,6 +216,7 @@ class Sampler(Observer):
     @guarded
     def _arrived(self, weight: nn.Parameter, gradient: Tensor) -> None:
         self._backward = True
+        self._passes += 1
         if weight not in self._leftover:
             old = weight.grad
             self._leftover[weight] = None if old is None else torch.linalg.vector_norm(old, dtype=torch.float32)
@@ -200,9 +229,19 @@ class Sampler(Observer):
             return
         if self._moves is None:
             self._moves = Moves(self._weights())
+        held = [p for group in groups for p in group["params"]]
+        if self._backward and all(p.grad is None for p in held):
+            own = {id(p) for p in held}
+            others = (weight for weight in self._weights() if id(weight) not in own)
+            self._misstep = "idle" if any(weight.grad is not None for weight in others) else self._misstep
+        if self._passes and self._stepped_at.get(id(optimizer)) == self._passes:
+            self._misstep = "twice"
+        self._stepped_at[id(optimizer)] = self._passes
+        self._resumed = any(optimizer.state.values())
         self._stepped = self._structure.optimized = True
         self._cleared = bool(self._received) and all(weight.grad is None for weight in self._received)
         self._rate = max(self._rate, *(float(group.get("lr", 0.0)) for group in groups))
+        self._searches = self._searches or any("max_iter" in group for group in groups)
         self._use(getattr(optimizer, "grad_scale", None))
 
     def _use(self, scale: Tensor | None = None) -> None:
@@ -212,7 +251,9 @@ class Sampler(Observer):
             self._used[key] = length if scale is None else length / scale
 
     @guarded
-    def finish(self, step: int, loss: float | Tensor | None, resting: bool, accumulates: bool) -> Sample:
+    def finish(
+        self, step: int, loss: float | Tensor | None, resting: bool, accumulates: bool, renewed: bool, others: bool
+    ) -> Sample:
         """What the step told, once it is disarmed.
 
         `resting`: the optimizer steps once for several batches, and not now. `accumulates`: it did not step before this
@@ -258,7 +299,9 @@ class Sampler(Observer):
             parts_lost=accumulates and bool(self._leftover) and not any(leftover.values()),
             leftover=min(leftover.values()) if len(leftover) == len(self._leftover) > 0 and not accumulates else 0.0,
             kept=_kept(known["received"], known["used"]) if self._stepped else None,
-            cleared=self._cleared, half=self._half, evaluating=self._evaluating,
+            cleared=self._cleared, half=self._half, evaluating=self._evaluating, searches=self._searches,
+            standardizes=self._structure.standardizes,
+            resumed=self._resumed and step == 0, renewed=renewed, others=others, misstep=self._misstep,
         )  # fmt: skip
 
     def _row(self, module: nn.Module, layer: Seen | None, known: Mapping[str, Any]) -> Row:
@@ -287,6 +330,14 @@ class Sampler(Observer):
             distance=_number(known["distances"].get(module)), bias_mean=bias_mean, bias_std=bias_std,
             trained=any(weight.requires_grad for weight in weights), **signal,
         )  # fmt: skip
+
+
+def _unscaled(loss: Tensor) -> Tensor:
+    """A loss without the scale that a GradScaler has just multiplied it with."""
+    node = loss.grad_fn
+    scale = getattr(node, "_saved_other", None) if node is not None and node.name() == "MulBackward0" else None
+    is_scale = isinstance(scale, Tensor) and scale.numel() == 1 and not scale.requires_grad
+    return loss.detach() / scale.detach() if is_scale else loss.detach()  # type: ignore[union-attr]
 
 
 def _kept(received: Mapping[nn.Parameter, float], used: Mapping[int, float]) -> float | None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ...core.errors import StiefelError
+from ...health.in_training.steps import FALLEN
 from ...health.judge import Event, Judge
 from ...health.rows import Row
 from ...health.wording import capital
@@ -37,13 +38,17 @@ _PRINTED = {
     "post_std": "std", "distinct": "distinct", "gradient": "gradient", "update": "update", "dead": "dead",
 }  # fmt: skip
 _EVENTS = 1000  # remembered
-_ENOUGH, _FALLEN = 20, 0.02  # samples after which a loss should have fallen, and by which share of itself
+_ENOUGH = 20  # samples after which a loss should have fallen
+_ANEW = 5  # first steps in a row of so many optimizers: each step has its own
 _ACCUMULATED = 4  # samples in which an optimizer may not have stepped yet
 _FAILURES = 3  # samples that may fail before the watch ends
 _WATCHED: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Watch]] = weakref.WeakKeyDictionary()
 
 
-def watch(model: nn.Module, every: int = 50, *, report: Report = "log", to: Any = ()) -> Watch:
+def watch(
+    model: nn.Module, every: int | torch.optim.Optimizer = 50, *, optimizer: torch.optim.Optimizer | None = None,
+    report: Report = "log", to: Any = (),
+) -> Watch:  # fmt: skip
     r"""Look at the layers of `model` in every `every`-th step of its training, and say what breaks and what recovers.
 
     Call `step()` of the result at the end of every training step, after the optimizer's. The hooks are on the model
@@ -51,7 +56,9 @@ def watch(model: nn.Module, every: int = 50, *, report: Report = "log", to: Any 
 
     Args:
         model: The module that is trained, also inside DistributedDataParallel, FSDP2 or torch.compile.
-        every: Steps 0, every, 2 · every, … are sampled.
+        every: Steps 0, every, 2 · every, … are sampled. An optimizer in this place is `optimizer`.
+        optimizer: Its steps end those of the training, so that the loop stays as it is: `watch(model, optimizer)`. The
+            loss is then what `backward()` is called on.
         report: Where events go: `"log"`, the logger "stiefel_init.watch", which prints them unless told otherwise;
             `"warn"`, Python's warnings; or a function that takes an `Event`.
         to: Where samples go: a path that ends in .html (a page to open while training runs) or .jsonl (a line for each
@@ -78,13 +85,17 @@ def watch(model: nn.Module, every: int = 50, *, report: Report = "log", to: Any 
     >>> seen.samples, seen.healthy
     (4, True)
     """
-    return Watch(model, every, report, to)
+    if isinstance(every, torch.optim.Optimizer):
+        optimizer, every = every, 50
+    return Watch(model, every, report, to, optimizer)
 
 
 class Watch:
     """A watched training; made by `watch`."""
 
-    def __init__(self, model: nn.Module, every: int, report: Report, to: Any) -> None:
+    def __init__(
+        self, model: nn.Module, every: int, report: Report, to: Any, optimizer: torch.optim.Optimizer | None = None
+    ) -> None:
         self._sampler: Sampler | None = None
         self.running: bool = False
         check_module(model)
@@ -122,11 +133,18 @@ class Watch:
         self._evaluated = 0
         self._stepping = self._stepped_before = False
         """Whether the optimizer stepped in this step of the training, and in the one before."""
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._first_steps = 0
+        """First steps of optimizers, one after the other."""
         self._gap = self._period = 0
         """Steps of the training since the optimizer's last one, and at most between two of them."""
         count = weakref.WeakMethod(self._count)  # a watch that is dropped is gone
         self._counting = register_optimizer_step_post_hook(lambda *step: None if (it := count()) is None else it(*step))
         _WATCHED[self._model] = weakref.ref(self)
+        if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+            raise StiefelError(f"optimizer is a {type(optimizer).__name__}; give an optimizer of torch.")
+        self._optimizer = None if optimizer is None else weakref.ref(optimizer)
+        """The one whose steps end those of the training, if not the user does."""
         self._arm()
 
     @staticmethod
@@ -136,10 +154,15 @@ class Watch:
         return not distributed or torch.distributed.get_rank() == 0
 
     def _count(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        """Count the steps of an optimizer that holds weights of the model."""
+        """Count the steps of optimizers that hold weights of the model, and how many of them were the first of one."""
         known = self._structure.known
+        new = optimizer not in self._optimizers
+        self._optimizers.add(optimizer)
         if any(id(parameter) in known for group in optimizer.param_groups for parameter in group["params"]):
             self._stepping = True
+            self._first_steps = self._first_steps + 1 if new and any(optimizer.state.values()) else 0
+        if self._optimizer is not None and optimizer is self._optimizer() and self.running:
+            self.step()
 
     def step(self, loss: Tensor | float | None = None) -> None:
         """End a training step: call it after the optimizer's `step()`.
@@ -173,7 +196,7 @@ class Watch:
         try:
             if not self._structure.holds(self._model):
                 self._structure = Structure(self._model)
-            self._sampler = Sampler(self._model, self._structure, self._spectra)
+            self._sampler = Sampler(self._model, self._structure, self._spectra, self._optimizer is not None)
             self._sampler.arm()
             if "torch._dynamo" in sys.modules:  # nothing is compiled otherwise
                 # Hooks inside a compiled model would be compiled too, so the sampled step runs as written.
@@ -199,7 +222,10 @@ class Watch:
             # Gradients of several batches may be accumulated: then the optimizer steps once for all of them.
             accumulates = self._gap < 1.5 * self._period if self._period else self.samples < _ACCUMULATED
             resting = accumulates and self._period != 1 and not self._stepping
-            sample = sampler.finish(self.steps, loss, resting, self._period > 1 and not self._stepped_before)
+            sample = sampler.finish(
+                self.steps, loss, resting, self._period > 1 and not self._stepped_before, self._first_steps >= _ANEW,
+                len(self._optimizers) > 1,
+            )  # fmt: skip
             if sampler.failure is not None or sample is None:
                 self._failed(sampler.failure or RuntimeError("no sample"))
                 return
@@ -281,24 +307,27 @@ class Watch:
     def open(self) -> tuple[Event, ...]:
         """What is broken now."""
         evaluated = self._evaluated + (0 if self._sampler is None else self._sampler.evaluated)
-        sentence = f"the model ran without gradients in training mode, {evaluated:,} times where it was looked at"
+        often = 2 * evaluated > self.samples > 1  # then it is part of the step, as drawing samples is
+        return (*self._judge.open.values(), *((self._unlike(evaluated),) if evaluated and not often else ()))
+
+    def _unlike(self, times: int) -> Event:
+        sentence = f"the model ran without gradients in training mode, in {times:,} of the steps that were looked at"
         advice = "call model.eval() before you evaluate, and model.train() after it"
-        unlike = Event(self.steps, "evaluated in training mode", "", sentence, advice)
-        return (*self._judge.open.values(), *([unlike] if evaluated else []))
+        return Event(self.steps, "evaluated in training mode", "", sentence, advice)
 
     @property
     def verdict(self) -> tuple[str, ...]:
         """Sentences: what is broken, or that nothing is, and where the loss went."""
         if not self.samples:
             return ("No step was sampled; call step() at the end of every training step.",)
-        loss, fell = "the loss was not given; pass it to step()", True
+        loss = "the loss was not given; pass it to step()"
         if self._losses is not None:
-            first, last = self._losses
-            loss, fell = f"the loss went from {first:.3g} to {last:.3g}", last < first - _FALLEN * abs(first)
+            loss = "the loss went from {:.3g} to {:.3g}".format(*self._losses)
         over = sum(event.recovered for event in self.events)
         past = f" {over} thing{'s' if over > 1 else ''} broke and recovered." if over else ""
         count = f"{self.samples:,} of {max(self.steps, 1):,} steps sampled"
-        if self.healthy and self.samples >= _ENOUGH and not fell:
+        fallen = self._judge.past.fallen(after=_ENOUGH)
+        if self.healthy and fallen is not None and fallen < FALLEN:
             return (f"Nothing is broken, but nothing was learned: {loss}.{past} {count}.",)
         if self.healthy:
             return (f"The training is healthy: {loss}.{past} {count}.",)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ...recipe.layers import Matrices
+from ..diagnosis.setup import standardizes
 from ..initialize.sharded import is_sharded as is_sharded
 from ..initialize.sharded import local as local
 from ..initialize.wrappers import unwrapped_names
@@ -43,6 +44,7 @@ class Structure:
         self.biased = {module for module in self.names if bias_of(module) is not None}
         self.modal = any(isinstance(module, MODAL) for _, module in modules)
         """Whether something in it runs otherwise in training than in evaluation."""
+        self.standardizes = standardizes(modules)
         self.optimized = False
         """Whether one of torch's optimizers was seen to step these weights."""
 
