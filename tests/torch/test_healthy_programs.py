@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import healthy_losses  # noqa: F401 - its programs are there once it is imported
+import healthy_models  # noqa: F401
 import pytest
 import torch
 from healthy import PROGRAMS

@@ -78,7 +78,7 @@ def standing(moment: Moment, limit: float) -> Measured | None:
         or not moment.now.backward
         or moment.now.resting
         or any(row.weight_gradient == math.inf for row in rows)
-        or moment.past.works(moment.now)  # what has been learned to the end leaves no gradient
+        or (moment.past.works(moment.now) and not any(row.weight_gradient for row in rows))  # learned to the end
     ):
         return None
     return Measured(0.0 if any(moves) else 1.0)
