@@ -48,7 +48,8 @@ STATES: dict[str, tuple[str, ...]] = {
     "scores are rectified": (
         "the last activation cannot reach the targets", "two activations in a row, or one that belongs at the end",
     ),
-    "targets out of range": ("targets outside the loss's range",),
+    "targets out of range": ("targets outside the loss's range", "targets of 0 and 1 where -1 and 1 are expected"),
+    "outputs are dropped": ("dropout on the output",),
     "padding counts": ("padding counted in the loss",),
     "a class is ignored": ("a class is ignored by the loss",),
     "one class is rare": ("a class outweighed in the loss",),
@@ -81,7 +82,10 @@ STATES: dict[str, tuple[str, ...]] = {
     "no skip connection": ("too deep without normalization", "skip connection missing"),
     "branches are added up": ("residual branches not scaled",),
     "scores are bounded": ("the last activation cannot reach the targets",),
-    "outputs miss their targets": ("view in place of a transpose", "labels that belong to other inputs"),
+    "outputs miss their targets": (
+        "view in place of a transpose", "labels that belong to other inputs", "labels mean the opposite in the loss",
+        "steps go uphill",
+    ),
     "nothing was learned": ("labels that belong to other inputs",),
     "optimizer is made anew": ("optimizer made anew",),
     "optimizer steps twice": ("the step belongs to another optimizer",),
