@@ -156,7 +156,7 @@ def small_rotations(arrays: Arrays, numbers: Array, u: Array, spread: float, eps
     # With B = diag(0, A - Aᵀ), c = 2/uᵀu and r = cBu, HBH = B + urᵀ - ruᵀ.
     b = arrays.bordered_skew(numbers)
     r = b.sum(-1)[..., None] * (root / (1 + root))
-    u = u + 0 * r
+    u = u[None] + 0 * r
     left, right = (arrays.xp.concatenate(pair, -1) for pair in ((u, -r), (r, u)))
     scale = spread * math.sqrt(0.5) * root
     turn = arrays.add_product(b, left, right.mT, scale, scale)

@@ -39,8 +39,8 @@ def fill_(out: Tensor, numbers: Callable[[slice], Numbers], *, aligned: bool) ->
     `numbers` gives the Gaussian numbers of a part of the batch, counted in the order of its flattened dimensions.
     """
     wide = out if out.shape[-2] <= out.shape[-1] else out.mT
-    if math.prod(wide.shape[:-2]) == 1:
-        _matrix(wide.view(wide.shape[-2:]), _squeezed(numbers(slice(0, 1))), aligned)
+    if wide.ndim == 2:
+        _matrix(wide, _squeezed(numbers(slice(0, 1))), aligned)
     else:
         _batch(wide, numbers, aligned)
 
