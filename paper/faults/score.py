@@ -269,8 +269,8 @@ def page() -> list[str]:
     every = Table("", ["reported fault", "cause", "what is said", "found", "named", "repaired", "half"], listed)
     return [
         "# Faults that other people reported", "",
-        f"Do `diagnose` and `watch` find the bugs of others? {len(rows) + len(fresh)} faults from public issue trackers,",
-        "each re-created as a small program with its repaired twin (`python -m paper.faults` lists them). A program is",
+        f"Do `diagnose` and `watch` find the bugs of others? {len(listed)} faults from public issue trackers, each",
+        "re-created as a small program with its repaired twin (`python -m paper.faults` lists them). A program is",
         "given to `diagnose(model, inputs, targets, loss=…, optimizer=…)`, then trained under `watch`.", "",
         *table.markdown(), "",
         "*Found*: something is reported that the twin does not have. *Named*: the true cause is stated; a consequence",
@@ -279,7 +279,8 @@ def page() -> list[str]:
         "three seeds at least.", "",
         "**What to expect of your bug is the last row**: faults of other kinds, written by someone who had not seen",
         "the rules, and run on them once. Most are found by a consequence. Causes that lie in the task itself, such as",
-        "labels that mean the opposite, a loss at the wrong positions or the wrong step of a sequence, are not named.", "",
+        "labels that mean the opposite, a loss at the wrong positions or the wrong step of a sequence, are not named.",
+        "",
         "The first two rows are not untouched. A hash of its name puts a fault into one half or the other; the list",
         "of causes was known when the rules were written. The second half was first run when all rules stood, and",
         "scored by what was still broken at the end of training:",
