@@ -82,10 +82,10 @@ class Audit:
             (name if len(rows) > 1 else rows[0].name, str(rows[0].shape), _short(rows[0].law), rows[0].alarm)
             for name, rows in folded(self.rows, _alike)
         ]
-        table = columns(("parameter", "shape", "law", "alarm"), lines)
+        table = columns(("parameter", "shape", "distribution", "alarm"), lines)
         count = len(self.alarms)
         verdict = f"{count} of {len(self.rows)} parameters look wrong." if count else "Nothing looks wrong."
-        return "\n".join([*table, "", f"{verdict} False alarms: at most 1 in {1 / FALSE_ALARM:,.0f} per parameter."])
+        return "\n".join([verdict, "", *table, "", f"False alarms: at most 1 in {1 / FALSE_ALARM:,.0f} per parameter."])
 
     def __repr__(self) -> str:
         return f"Audit of {len(self.rows)} parameters, {len(self.alarms)} alarms; print it for the table"
@@ -120,13 +120,15 @@ def audit(model: nn.Module) -> Audit:
     >>> _ = nn.init.eye_(model[0].weight), nn.init.zeros_(model[2].weight)
     >>> _ = nn.init.ones_(model[0].bias), nn.init.zeros_(model[2].bias)
     >>> print(audit(model))
-    parameter  shape   law       alarm
+    1 of 4 parameters look wrong.
+    <BLANKLINE>
+    parameter  shape   distribution  alarm
     0.weight   (4, 4)  identity
     0.bias     (4,)    ones
-    2.weight   (4, 4)  zeros     all zeros: never initialized?
+    2.weight   (4, 4)  zeros         all zeros: never initialized?
     2.bias     (4,)    zeros
     <BLANKLINE>
-    1 of 4 parameters look wrong. False alarms: at most 1 in 10,000 per parameter.
+    False alarms: at most 1 in 10,000 per parameter.
     """
     check_module(model)
     refs: dict[Any, TorchRef] = {}
