@@ -330,4 +330,4 @@ class _Arrays(_construct.Arrays):
         return jnp.pad(a - a.mT, ((0, 0), (1, 0), (1, 0)))
 
     def add_identity(self, a: jax.Array) -> jax.Array:
-        return a + jnp.eye(a.shape[-1], dtype=a.dtype)
+        return a + jnp.eye(a.shape[-1], dtype=a.dtype)[None]

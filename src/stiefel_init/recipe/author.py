@@ -16,6 +16,8 @@ from .roles import Roles
 
 FEW = 4
 """Values that a vector repeats: those of the gates of a recurrent layer."""
+CHANCE = 8.0
+"""By how much more a rule may misfit a model than the best one, and be the one."""
 SMALL = 0.1
 """Heads below this part of a unit matrix, and a quarter of the other layers', are small on purpose."""
 
@@ -38,12 +40,13 @@ def follows_pattern(values: np.ndarray) -> bool:
 def settled(weights: Mapping[str, Weight]) -> dict[str, Weight]:
     """Each weight with the size that its author meant: the usual one for its shape from which it cannot be told apart.
 
-    A small layer cannot be told apart from several; the one that fits most of the model then counts.
+    A small layer cannot be told apart from several; the first that fits the whole model then counts.
     """
     usual = {name: _usual(weight) for name, weight in weights.items() if weight.size and 0 not in weight.shape}
     if not usual:
         return {name: weight._replace(size=None) for name, weight in weights.items()}
-    order = _misfits([weights[name] for name in usual], list(usual.values())).argsort(kind="stable").tolist()
+    misfits = _misfits([weights[name] for name in usual], list(usual.values()))
+    order = (misfits > misfits.min() + CHANCE).argsort(kind="stable").tolist()
     sizes = {name: _nearest(weights[name], [squares[rule] for rule in order]) for name, squares in usual.items()}
     return {name: weight._replace(size=sizes.get(name)) for name, weight in weights.items()}
 
