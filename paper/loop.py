@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, get_type_hints
@@ -114,6 +114,11 @@ class OfRuns(Experiment):
         """How many runs are trained at once."""
         return 1
 
+    def parts(self, left: Sequence[Any], options: Options, device: torch.device) -> Iterator[Sequence[Any]]:
+        """What is trained side by side, one part after the other."""
+        most = self.together(options, device)
+        return (left[first : first + most] for first in range(0, len(left), most))
+
     def read(self, rows: Iterable[Mapping[str, Any]]) -> dict[Any, Mapping[str, Any]]:
         """The lines of a table by their runs."""
         kinds = get_type_hints(self.kind)
@@ -128,14 +133,14 @@ class OfRuns(Experiment):
         device, label, begun = pick_device(options.device), self.label(options.quick), time.time()
         path = prepare(options.out) / f"{label}.csv"
         rows = Results(options.out).table(label)
-        done, most = self.read(rows), self.together(options, device)
+        done = self.read(rows)
         left = [run for run in self.wanted(options) if run not in done]
         with progress(len(left), label) as advance:
-            for first in range(0, len(left), most):
+            for some in self.parts(left, options, device):
                 if options.minutes is not None and time.time() - begun > 60 * options.minutes:
                     print(f"Stopped after {options.minutes:g} minutes; finished networks are kept, rerun to resume.")
                     break
-                some, started = left[first : first + most], time.time()
+                started = time.time()
                 found = self.train(some, options, device, advance)
                 seconds = time.time() - started
                 each = {"seconds": round(seconds / len(some), 1)}

@@ -1,43 +1,58 @@
 """The study of transfer: does one number for the learning rate suit networks of any depth and width?
 
-Networks as users write them, from `initialize_`, each layer at the rate that `param_groups` gives it; or all layers at
-one rate. Runs are in the order of their importance, and a run of the study may end anywhere: what it has is shown.
+Networks as users write them, from `initialize_`, each layer at the rate that `param_groups` gives it; or at the rates
+of other rules. Perceptrons of 64 units are cells of the laboratory, which trains many at once; others are slots.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stiefel_init.core.errors import unknown
+from stiefel_init.lab import run as train_cells
 from stiefel_init.lab.report import plots
-from stiefel_init.lab.report.tables import Table
+from stiefel_init.lab.report.tables import Table, wrapped
+from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.slot import OfTorch, Slot
 from stiefel_init.lab.train.stack import factor
+from stiefel_init.recipe.rates import DEPTH, WIDTH
 from stiefel_init.torch import initialize_, param_groups
 
 from ..experiment import Options, titled
-from ..loop import OfRuns
+from ..loop import OfRuns, command
 from ..networks import GPT, PlainCNN, mlp
-from ..problems import Problem, Text, images
+from ..problems import Examples, Problem, Text, images
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NUMBER = 1e-3
 """The one number; the multiples of it make a valley."""
-LONG, SHORT, QUICK = 3510, 234, 20
-"""Steps: 15 epochs of MNIST in batches of 256, one epoch, and a few."""
-TIMES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-WIDE_TIMES = (1 / 16, 0.125, *TIMES, 16.0)
-CHANCE = {"mlp": 10.0, "cnn": 10.0, "gpt": math.log(256)}
-NAMES = {"mlp": "MLP on MNIST", "cnn": "plain CNN on MNIST", "gpt": "transformer on text"}
-DIGITS = {"mlp": 1, "cnn": 1, "gpt": 2}
-WAYS = {"groups": "`param_groups`", "one rate": "one rate for all layers"}
+LONG, SHORT = 15, 1
+"""Epochs of MNIST in batches of 256."""
+EPOCH, QUICK = 235, 20
+"""Steps of an epoch, and of a quick run."""
+TIMES = tuple(2.0**power for power in range(-4, 5))
+NAMES = {
+    "mlp": "MLP on MNIST", "fashion": "MLP on Fashion-MNIST", "cnn": "plain CNN on MNIST", "gpt": "transformer on text",
+}  # fmt: skip
+SETS = {"mlp": "mnist", "fashion": "fashion-mnist", "cnn": "mnist"}
+GROUPS, ONE, PAPER, MUP = "groups", "one rate", "paper", "mup"
+WAYS = {
+    GROUPS: "`param_groups`",
+    ONE: "one rate for all layers",
+    PAPER: "the paper's 1/√depth",
+    MUP: "mup's rule over width",
+}
 
 
 class Run(NamedTuple):
@@ -48,11 +63,16 @@ class Run(NamedTuple):
     """Hidden layers, or blocks."""
     width: int
     way: str
-    """`"groups"`, or `"one rate"` for all layers."""
+    """One of `WAYS`."""
     times: float
     """The rate over `NUMBER`."""
-    steps: int
+    epochs: int
     seed: int = 0
+
+    @property
+    def many(self) -> bool:
+        """Whether the laboratory's engines train it: its layers have two rates at most."""
+        return self.network in ("mlp", "fashion") and self.width == WIDTH
 
 
 Evidence = Mapping[Run, Mapping[str, Any]]
@@ -61,38 +81,31 @@ Evidence = Mapping[Run, Mapping[str, Any]]
 def runs(*, quick: bool = False, seeds: int = 10) -> list[Run]:
     """All of the study, the most important first."""
     if quick:
-        return [Run("mlp", depth, 16, "groups", times, QUICK) for depth in (10, 20) for times in (0.5, 1.0, 2.0)]
+        sizes = [("mlp", 10, WIDTH), ("mlp", 20, WIDTH), ("mlp", 10, 16)]
+        return [Run(*size, GROUPS, times, SHORT) for size in sizes for times in (0.5, 1.0, 2.0)]
 
-    def valley(network: str, depth: int, width: int, way: str = "groups", times: Sequence[float] = TIMES) -> list[Run]:
-        return [Run(network, depth, width, way, each, SHORT) for each in times]
+    def valleys(network: str, way: str, sizes: Iterable[tuple[int, int]]) -> list[Run]:
+        return [Run(network, *size, way, times, SHORT) for size in sizes for times in TIMES]
 
-    def untuned(depths: Iterable[int], seeds: Iterable[int]) -> list[Run]:
-        return [Run("mlp", depth, 64, "groups", 1.0, LONG, seed) for seed in seeds for depth in depths]
-
-    depths, widths = (10, 30, 100, 300), (16, 32, 128, 256)
-    first = untuned((10, 100), range(2))
-    first += [run for depth in depths for run in valley("mlp", depth, 64)]
-    first += [run for width in widths for run in valley("mlp", 10, width)]
-    first += [run for depth in depths[:3] for run in valley("mlp", depth, 64, "one rate")]
-    first += untuned((300,), range(1))
-    first += [run for blocks, width in ((2, 64), (8, 64), (2, 128), (2, 32)) for run in valley("gpt", blocks, width)]
-    first += [run for depth, width in ((7, 16), (19, 16), (49, 16), (7, 32)) for run in valley("cnn", depth, width)]
-    later = untuned((1000, 10, 100, 300), range(seeds))
-    for way in WAYS:
-        for network, sizes in {
-            "mlp": [*((depth, 64) for depth in (3, *depths, 1000)), (10, 32), (10, 512), (10, 2048)],
-            "gpt": [(2, 64), (8, 64), (24, 64), (2, 128), (2, 256), (2, 512)],
-            "cnn": [(7, 32), (19, 32), (49, 32), (100, 32)],
-        }.items():
-            later += [run for depth, width in sizes for run in valley(network, depth, width, way, WIDE_TIMES)]
-    return list(dict.fromkeys(first + later))
+    depths, widths = (3, 10, 30, 100, 300, 1000), (32, 128, 256, 512, 1024, 2048)
+    found = [Run("mlp", d, WIDTH, GROUPS, 1.0, LONG, seed) for d in (10, 100, 300, 1000) for seed in range(seeds)]
+    for network, ways in {"mlp": (GROUPS, ONE, PAPER), "fashion": (GROUPS, ONE)}.items():
+        for way in ways:
+            found += valleys(network, way, [(depth, WIDTH) for depth in depths])
+    found += [Run("mlp", 10_000, WIDTH, GROUPS, 1.0, LONG, seed) for seed in range(seeds)]
+    for way in (GROUPS, ONE, MUP):
+        found += valleys("mlp", way, [(10, width) for width in widths])
+    for way in (GROUPS, ONE):
+        found += valleys("gpt", way, [(2, 64), (8, 64), (24, 64), (2, 128), (2, 256), (2, 512)])
+        found += valleys("cnn", way, [(7, 32), (19, 32), (49, 32), (100, 32), (7, 64)])
+    return found
 
 
 @lru_cache
 def _problem(network: str, device: torch.device, directory: Path | None, quick: bool) -> Problem:
     if network == "gpt":
         return Text(device, tokens=64)
-    return images("digits" if quick else "mnist", device, directory, half=network == "cnn")
+    return images("digits" if quick else SETS[network], device, directory, half=network == "cnn")
 
 
 def _model(run: Run, inputs: int) -> nn.Module:
@@ -103,39 +116,90 @@ def _model(run: Run, inputs: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), *mlp(inputs, 10, run.depth + 1, run.width))
 
 
-def _batches(run: Run, size: int) -> Iterator[Tensor]:
-    """Places of a text by chance; of images each once in an epoch."""
+def _batches(run: Run, size: int, steps: int) -> Tensor:
+    """Places of a text by chance; of images each once in an epoch: (steps, rows)."""
     generator, batch = torch.Generator().manual_seed(run.seed), min(16 if run.network == "gpt" else 256, size)
-    while True:
-        if run.network == "gpt":
-            yield torch.randint(size, (batch,), generator=generator)
-        else:
-            yield from reversed(torch.randperm(size, generator=generator).split(batch)[: size // batch])
+    if run.network == "gpt":
+        return torch.randint(size, (steps, batch), generator=generator)
+    epochs = -(-steps // (size // batch))
+    orders = [torch.randperm(size, generator=generator)[: size // batch * batch] for _ in range(epochs)]
+    return torch.cat(orders).view(-1, batch)[:steps]
 
 
-def train(run: Run, problem: Problem, device: torch.device) -> tuple[float, float]:
-    """The test score, and the mean loss of the last fifth of the steps; of a network that diverged, those of chance."""
-    torch.manual_seed(run.seed)
-    example = problem.batch(torch.arange(2, device=device))[0]
-    model = _model(run, math.prod(example.shape[1:]))
-    initialize_(model, seed=run.seed)
-    model.to(device)
+def groups_of(run: Run, model: nn.Module, example: Tensor) -> list[dict[str, Any]]:
+    """The parameters with the rates of the run's rule."""
+    if run.way == GROUPS:
+        return param_groups(model, NUMBER * run.times, inputs=example)
+    scale = math.sqrt(DEPTH / run.depth) if run.way == PAPER else 1.0
+    if run.way == ONE or run.width == WIDTH:
+        return [{"params": list(model.parameters()), "lr": NUMBER * run.times * scale}]
+    found: dict[float, list[nn.Parameter]] = {1.0: [], WIDTH / run.width: []}
+    first = next(model.parameters())
+    for each in model.parameters():  # mup: of what reads a hidden layer, over the width
+        found[1.0 if each is first or each.ndim == 1 else WIDTH / run.width].append(each)
+    return [{"params": params, "lr": NUMBER * run.times * share} for share, params in found.items()]
+
+
+def cell_of(run: Run, *, quick: bool = False) -> Cell:
+    """A run as a cell of the laboratory."""
     rate = NUMBER * run.times
-    groups: Any = param_groups(model, rate, inputs=example) if run.way == "groups" else model.parameters()
-    adam = torch.optim.Adam(groups, lr=rate, fused=True)
-    schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: factor("cosine", step, run.steps))
-    losses: list[Tensor] = []
-    for _, rows in zip(range(run.steps), _batches(run, problem.size)):
-        inputs, targets = problem.batch(rows.to(device))
-        loss = problem.loss(model(inputs), targets)
-        adam.zero_grad()
-        loss.backward()
-        adam.step()
-        schedule.step()
-        losses.append(loss.detach())
-    with torch.no_grad():
-        score, last = float(problem.score(model.eval())), float(torch.stack(losses[-max(1, run.steps // 5) :]).mean())
-    return (score, last) if math.isfinite(last) else (CHANCE[run.network], math.log(10))
+    if run.way == GROUPS:
+        rate *= DEPTH / run.depth
+    elif run.way == PAPER:
+        rate *= math.sqrt(DEPTH / run.depth)
+    return Cell(
+        "digits" if quick else SETS[run.network], "recipe", run.depth, run.width, seed=run.seed, epochs=run.epochs,
+        rate=rate, schedule="cosine", ends=run.depth if run.way == GROUPS else 1.0,
+    )  # fmt: skip
+
+
+class Training:
+    """A run in a slot."""
+
+    def __init__(self, run: Run, problem: Problem, device: torch.device, steps: int) -> None:
+        self.problem, self.steps = problem, steps
+        torch.manual_seed(run.seed)
+        example = problem.batch(torch.arange(2, device=device))[0]
+        model = _model(run, math.prod(example.shape[1:]))
+        initialize_(model, seed=run.seed)
+        model.to(device)
+        self.order = _batches(run, problem.size, steps).to(device)
+        self.place = torch.zeros(1, dtype=torch.long, device=device)
+        self.slot = Slot(model, self._loss, groups_of(run, model, example), self._adam, counters=[self.place])
+
+    @staticmethod
+    def _adam(groups: list[dict[str, Any]]) -> OfTorch:
+        cuda = groups[0]["lr"].is_cuda
+        return OfTorch(torch.optim.Adam(groups, lr=groups[0]["lr"], fused=True, capturable=cuda))
+
+    def _loss(self, model: nn.Module) -> Tensor:
+        inputs, targets = self.problem.batch(self.order.index_select(0, self.place)[0])
+        self.place += 1
+        return self.problem.loss(model(inputs), targets)
+
+    def step(self, step: int) -> None:
+        """Train on the next batch."""
+        self.slot.step(factor("cosine", step, self.steps))
+
+    def tested(self) -> dict[str, float]:
+        """The test score, and the test loss; of a network that diverged, those of chance."""
+        model, problem = self.slot.model.eval(), self.problem
+        with self.slot.on_stream(), torch.no_grad():
+            score, loss = float(problem.score(model)), math.nan
+            if isinstance(problem, Examples):
+                parts = zip(problem.test_x.split(2000), problem.test_y.split(2000))
+                loss = float(sum(F.cross_entropy(model(x), y, reduction="sum") for x, y in parts)) / len(problem.test_y)
+            else:
+                loss = score
+        return _row(score, loss, problem)
+
+
+def _row(score: float, loss: float | None, problem: Problem | None = None) -> dict[str, float]:
+    """What a line has: of a network that diverged, what chance has."""
+    text = isinstance(problem, Text)
+    if loss is None or not math.isfinite(loss):
+        score, loss = (math.log(256),) * 2 if text else (10.0, math.log(10))
+    return {"score": float(f"{score:.4g}"), "loss": float(f"{loss:.4g}")}
 
 
 class Transfer(OfRuns):
@@ -147,112 +211,186 @@ class Transfer(OfRuns):
     files = ("transfer",)
     kind = Run
 
+    def __init__(self, networks: Collection[str] = ()) -> None:
+        for name in set(networks) - NAMES.keys():
+            raise unknown("network", name, NAMES)
+        self.networks = networks or tuple(NAMES)
+
     def wanted(self, options: Options) -> list[Run]:
-        """All of the study."""
-        return runs(quick=options.quick, seeds=options.seeds or 10)
+        """All of the study, or what there is of some networks."""
+        found = runs(quick=options.quick, seeds=options.seeds or 10)
+        return [run for run in found if run.network in self.networks]
+
+    def parts(self, left: Sequence[Run], options: Options, device: torch.device) -> Iterator[list[Run]]:
+        """All cells, which the laboratory orders by itself; then slots of one size."""
+        if cells := [run for run in left if run.many]:
+            yield cells
+        for _, same in groupby((run for run in left if not run.many), key=lambda run: run[:4]):
+            slots = list(same)
+            yield from [slots] if device.type == "cuda" else ([run] for run in slots)
 
     def train(
         self, runs: Sequence[Run], options: Options, device: torch.device, tell: Callable[..., None]
     ) -> list[dict[str, Any]]:
-        """One after another."""
-        found = []
-        for run in runs:
-            values = train(run, _problem(run.network, device, options.data, options.quick), device)
-            found.append({name: float(f"{value:.4g}") for name, value in zip(("score", "loss"), values)})
-            tell(1, f"{run.network} {run.depth} × {run.width}")
-        return found
+        """Side by side."""
+        what = f"{runs[0].network} {runs[0].depth} × {runs[0].width}"
+        if runs[0].many:
+            cells = [cell_of(run, quick=options.quick) for run in runs]
+            out = options.out / f"{self.label(options.quick)}-networks"
+            records = train_cells(cells, out=out, device=options.device, directory=options.data, title=self.name)
+            tell(len(runs), what)
+            return [_row(record.score, record.log_loss) for record in records]
+        problem = _problem(runs[0].network, device, options.data, options.quick)
+        steps = QUICK if options.quick else EPOCH * runs[0].epochs
+        trainings = [Training(run, problem, device, steps) for run in runs]
+        for step in range(steps):
+            for each in trainings:
+                each.step(step)
+        tell(len(runs), what)
+        return [each.tested() for each in trainings]
 
     def tables(self, evidence: Evidence) -> list[Table]:
-        """At the number itself; then the valleys."""
+        """At the number itself; then where each valley is lowest, and what the base's number costs there."""
         long: dict[int, list[float]] = {}
         for run, row in sorted(evidence.items()):
-            if run.steps == LONG:
+            if run.epochs == LONG:
                 long.setdefault(run.depth, []).append(row["score"])
         rows = [[f"{d:,}", str(len(s)), f"{sum(s) / len(s):.2f}", f"{min(s):.2f}"] for d, s in sorted(long.items())]
-        header = ["layers", "seeds", "mean accuracy (%)", "lowest"]
-        found = [Table("MNIST, 15 epochs, nothing tuned", header, rows)]
-        for way, called in WAYS.items():
-            chosen = {key: of for key, of in _valleys(evidence).items() if key[3] == way and len(of) > 2}
-            times = sorted({each for of in chosen.values() for each in of})
-            rows = []
-            for (network, depth, width, _), of in sorted(chosen.items()):
-                scores = (f"{of[t]['score']:.{DIGITS[network]}f}" if t in of else "" for t in times)
-                rows.append([f"{NAMES[network]}, {depth} × {width}", *scores, _times(_best(of))])
-            header = ["network, depth × width", *(f"× {_times(t)}" for t in times), "least loss at ×"]
-            found.append(Table(f"accuracy (%), or loss in nats, with {called}", header, rows))
+        found = [Table("", ["layers", "seeds", "mean accuracy (%)", "lowest"], rows)]
+        valleys = _valleys(evidence)
+        ways = [way for way in WAYS if any(key[3] == way for key in valleys)]
+        rows = []
+        for size in sorted({key[:3] for key in valleys}, key=lambda key: (list(NAMES).index(key[0]), key[2], key[1])):
+            told = (_told(valleys, size, way) for way in ways)
+            rows.append([f"{NAMES[size[0]]}, {size[1]:,} × {size[2]:,}", *told])
+        found.append(Table("", ["network, depth × width", *(WAYS[way] for way in ways)], rows))
         return [table for table in found if table.rows]
 
     def pictures(self, evidence: Evidence) -> dict[str, Figure]:
         """The loss over the multiple of the number: over depths, and over widths."""
-        drawn, axes = plots.figure(3, size=(3.4, 3.0), label="Training loss over multiples of the one number")
-        panels = (
-            ("one rate for all, width 64", "one rate", "depth", "width", 64),
-            ("param_groups, width 64", "groups", "depth", "width", 64),
-            ("param_groups, depth 10", "groups", "width", "depth", 10),
-        )
-        for axis, (title, way, by, other, fixed) in zip(axes[0], panels):
+        drawn, axes = plots.figure(4, size=(3.2, 2.9), label="Test loss over multiples of the one number")
+        valleys = _valleys(evidence)
+        panels = ((ONE, 1), (GROUPS, 1), (ONE, 2), (GROUPS, 2))
+        for axis, (way, by) in zip(axes.flat, panels):
+            fixed = 3 - by
             lines = {
-                getattr(Run(*key, 1.0, SHORT), by): {times: row["loss"] for times, row in of.items()}
-                for key, of in _valleys(evidence).items()
-                if (key[0], key[3]) == ("mlp", way) and getattr(Run(*key, 1.0, SHORT), other) == fixed
-            }
-            for at, (value, points) in enumerate(sorted(lines.items())):
-                axis.plot(*zip(*sorted(points.items())), "o-", color=f"C{at}", markersize=3, label=f"{by} {value}")
-            axis.set(title=title, xlabel="multiple of 0.001", ylabel="training loss", xscale="log", yscale="log")
-            shown = sorted({times for points in lines.values() for times in points})
+                key[by]: of for key, of in valleys.items()
+                if (key[0], key[3], key[fixed]) == ("mlp", way, BASES["mlp"][fixed - 1])
+            }  # fmt: skip
+            what = ("depth", "width")[by - 1]
+            for at, (value, of) in enumerate(sorted(lines.items())):
+                points = sorted((times, row["loss"]) for times, row in of.items())
+                axis.plot(*zip(*points), "o-", color=f"C{at}", markersize=3, label=f"{what} {value:,}")
+            title = WAYS[way].replace("`", "")
+            axis.set(title=title, xlabel="multiple of 0.001", ylabel="test loss", xscale="log", yscale="log")
+            shown = TIMES[::2]
             axis.set_xticks(shown, [_times(times) for times in shown])
             axis.minorticks_off()
-            axis.set_ylim(0.09, 0.5)
-            axis.set_yticks([0.1, 0.2, 0.4], ["0.1", "0.2", "0.4"])
+            axis.set_ylim(0.06, 2.5)
+            axis.set_yticks([0.1, 0.3, 1.0], ["0.1", "0.3", "1"])
             if lines:
                 axis.legend(fontsize=7)
         return {self.name: drawn}
 
     def section(self, evidence: Evidence) -> list[str]:
         """What is measured, and what is not yet."""
-        wanted = runs()
+        wanted, tables = runs(), self.tables(evidence)
         have = sum(run in evidence for run in wanted)
-        left = "" if have == len(wanted) else f", of which {have} are on record; the others are not measured yet"
-        untuned, *valleys = self.tables(evidence)
+        left = "" if have == len(wanted) else f", of which {have:,} are on record; the others are not measured yet"
+        lines = []
+        if any(run.epochs == LONG for run in evidence):
+            lines += [
+                "## Nothing tuned", "",
+                "MNIST, 15 epochs in batches of 256, a warm-up and a cosine; 64 units; `initialize_(model)` and",
+                "`param_groups(model, 1e-3)`.", "", *tables.pop(0).markdown(), "",
+            ]  # fmt: skip
         return [
-            "## Nothing tuned", "",
-            "MNIST, 15 epochs in batches of 256, a warm-up and a cosine; 64 units; `initialize_(model)` and",
-            "`param_groups(model, 1e-3)`.", "", *untuned.markdown(), "",
+            *lines, "## Over depths and widths", "",
+            "One epoch of MNIST or of Fashion-MNIST, or as many steps on text; multiples from 1/16 to 16.",
+            "The number is tuned on the smallest network of its kind, and used for all others.", "",
+            *_summary(evidence), "", *self.shown(evidence),
+            "Of each network the best multiple, and what the number tuned on the smallest one costs against it, in",
+            "points of test accuracy, or in nats of text. *: at an end of those tried.", "",
+            *titled(tables),
             f"`stiefel-init reproduce transfer` has {len(wanted):,} runs{left}.",
             "[Where they were made](results.md#what-was-run).", "",
-            "## Over depths and widths", "",
-            f"Multiples of the number, {SHORT} steps, one seed. Plain perceptrons:", "",
-            *(f"- {_range(evidence, way)}" for way in WAYS), "",
-            *self.shown(evidence), *titled(valleys),
         ]  # fmt: skip
 
 
 Valley = dict[float, Mapping[str, Any]]
+Valleys = Mapping[tuple[str, int, int, str], Valley]
+BASES = {"mlp": (10, WIDTH), "fashion": (10, WIDTH), "cnn": (7, 32), "gpt": (2, 64)}
+"""Depth and width of the network of each kind that the number is tuned on."""
 
 
-def _range(evidence: Evidence, way: str) -> str:
-    """How far the best multiple moves, and the loss at the number itself, over the depths of width 64."""
-    chosen = [of for key, of in _valleys(evidence).items() if (key[0], key[2], key[3]) == ("mlp", 64, way)]
-    best, at_number = [_best(of) for of in chosen], [of[1.0]["loss"] for of in chosen if 1.0 in of]
-    return (
-        f"{WAYS[way]}: the best multiple is from {_times(min(best))} to {_times(max(best))} over {len(chosen)} depths "
-        f"of 64 units; at the number itself the training loss is from {min(at_number):.3f} to {max(at_number):.3f}."
-    )
-
-
-def _valleys(evidence: Evidence) -> dict[tuple[str, int, int, str], Valley]:
-    """Over the multiples of the number, by network, depth, width and way."""
+def _valleys(evidence: Evidence) -> Valleys:
+    """Over the multiples of the number, by network, depth, width and way. At the base several rules are one."""
     found: dict[tuple[str, int, int, str], Valley] = {}
-    for run, row in sorted(evidence.items(), key=lambda each: each[0]):
-        if run.steps != LONG:
+    for run, row in evidence.items():
+        if run.epochs != LONG:
             found.setdefault(run[:4], {})[run.times] = row
+    for (network, depth, width, way), of in list(found.items()):
+        if (depth, width, way) == (10, WIDTH, ONE):
+            found |= {(network, depth, width, each): of for each in (PAPER, MUP) if any(k[3] == each for k in found)}
     return found
 
 
+def _cost(valleys: Valleys, key: tuple[str, int, int, str]) -> tuple[float, float] | None:
+    """The best multiple of a network, and what the base's costs it; by the test loss, which has the least noise."""
+    of, base = valleys.get(key), valleys.get((key[0], *BASES[key[0]], key[3]))
+    if of is None or base is None:
+        return None
+    best, number = _best(of), _best(base)
+    if number not in of:
+        return None
+    sign = -1 if key[0] == "gpt" else 1
+    top = max(sign * row["score"] for row in of.values())
+    return best, top - sign * of[number]["score"]
+
+
+def _told(valleys: Valleys, size: tuple[str, int, int], way: str) -> str:
+    cost = _cost(valleys, (*size, way))
+    if cost is None:
+        return ""
+    best, points = cost
+    tried = valleys[*size, way]
+    end = "*" if best in (min(tried), max(tried)) else ""
+    return f"× {_times(best)}{end}, {points:.{3 if size[0] == 'gpt' else 1}f}"
+
+
+def _summary(evidence: Evidence) -> list[str]:
+    """Of each rule how far the best multiple moves, and what the base's number costs at most."""
+    valleys, lines = _valleys(evidence), []
+    for network, base in BASES.items():
+        for by, what in ((1, "depths"), (2, "widths")):
+            told = []
+            for way, name in WAYS.items():
+                costs = {
+                    key[by]: cost for key in valleys
+                    if (key[0], key[3], key[3 - by]) == (network, way, base[2 - by]) and (cost := _cost(valleys, key))
+                }  # fmt: skip
+                if len(costs) < 3 or (what == "widths" and way == PAPER) or (what == "depths" and way == MUP):
+                    continue
+                best = [multiple for multiple, _ in costs.values()]
+                most = max(points for _, points in costs.values())
+                unit = "nats" if network == "gpt" else "points"
+                told.append(
+                    f"{name}: the best multiple within a factor of {max(best) / min(best):g}, "
+                    f"a cost of at most {most:.{3 if network == 'gpt' else 1}f} {unit}"
+                )
+                span = f"{min(costs):,} to {max(costs):,}"
+            if told:
+                lines += wrapped(f"- **{NAMES[network]}, {what} {span}**: {'; '.join(told)}.", "  ")
+    return lines
+
+
 def _best(valley: Valley) -> float:
-    """The multiple with the least loss while training, which has less noise than a test score."""
     return min(valley, key=lambda times: valley[times]["loss"])
 
 
 def _times(value: float) -> str:
     return {0.0625: "1/16", 0.125: "⅛", 0.25: "¼", 0.5: "½"}.get(value, f"{value:g}")
+
+
+if __name__ == "__main__":
+    command(Transfer, "paper.studies.transfer", __doc__, {"networks": {"nargs": "*", "help": ", ".join(NAMES)}})

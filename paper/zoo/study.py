@@ -115,7 +115,8 @@ class Zoo(Experiment):
         expected = sum(len(arms) * (len(entry.rates) + seeds) for entry in chosen)
         with progress(expected, label) as advance:
             until = start + 60 * (options.minutes or math.inf)
-            for job, curve in train_all(chosen, scores, scale, seeds=seeds, arms=arms, until=until):
+            at_once = {"seeds": seeds, "arms": arms, "until": until, "workers": options.stack}
+            for job, curve in train_all(chosen, scores, scale, **at_once):
                 log.add(job, curve)
                 advance(1, job.network)
         if fresh := len(log.runs) - before:

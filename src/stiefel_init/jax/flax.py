@@ -110,6 +110,8 @@ class LinenAdapter(JaxAdapter):
     With `apply` and inputs, the layers are asked what they are; without, their names and shapes tell.
     """
 
+    default = "lecun"
+
     def read(self, given: Inputs | None) -> None:
         flat = jax.tree_util.tree_flatten_with_path(self.model)[0]
         self.keys = [tuple(str(step.key) for step in path if hasattr(step, "key")) for path, _ in flat]
@@ -164,6 +166,8 @@ def _in_order(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
 
 class NnxAdapter(JaxAdapter):
     """An NNX module; it is changed in place, as `nnx.update` changes it."""
+
+    default = "lecun"
 
     def read(self, given: Inputs | None) -> None:
         self.definition, state = nnx.split(self.model)

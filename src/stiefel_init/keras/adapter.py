@@ -66,7 +66,7 @@ def initialize_(
     inner.kernel  (2, 64)  orthogonal 64×2 × 4  columns
         stem: reads the input (in the graph of layers), lifted
     inner.bias    (64,)    offsets 0.707 64×1   —            set the units apart
-    outer.kernel  (64, 1)  centred 1×64 × 1.41  rows
+    outer.kernel  (64, 1)  centred 1×64 × 1.4   rows
         head: makes the output (in the graph of layers)
     outer.bias    (1,)     zeros                —
     """
@@ -78,6 +78,8 @@ def initialize_(
 
 class KerasAdapter(ArrayAdapter):
     """A built model of Keras."""
+
+    default = "glorot"
 
     def __init__(self, model: Any, seed: int | None, options: Options) -> None:
         super().__init__(options)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import numpy as np
 
@@ -16,8 +17,11 @@ from .roles import Roles
 
 FEW = 4
 """Values that a vector repeats: those of the gates of a recurrent layer."""
-CHANCE = 8.0
-"""By how much more a rule may misfit a model than the best one, and be the one."""
+CHANCE = 16.0
+"""By how much more a rule may misfit a model than the best one, and be the one: four standard deviations."""
+Default = Literal["uniform", "lecun", "glorot"]
+DEFAULTS: dict[Default, int] = {"uniform": 0, "lecun": 2, "glorot": 6}
+"""The rule by which a framework draws layers, of PyTorch, of Flax and of Keras: its place among the usual sizes."""
 SMALL = 0.1
 """Heads below this part of a unit matrix, and a quarter of the other layers', are small on purpose."""
 
@@ -37,16 +41,19 @@ def follows_pattern(values: np.ndarray) -> bool:
     return values.size > 1 and len(np.unique(values)) <= min(FEW, values.size // 2)
 
 
-def settled(weights: Mapping[str, Weight]) -> dict[str, Weight]:
+def settled(weights: Mapping[str, Weight], default: Default = "uniform") -> dict[str, Weight]:
     """Each weight with the size that its author meant: the usual one for its shape from which it cannot be told apart.
 
-    A small layer cannot be told apart from several; the first that fits the whole model then counts.
+    A small layer cannot be told apart from several; the first that fits the whole model then counts, beginning with the
+    `default` of the framework.
     """
     usual = {name: _usual(weight) for name, weight in weights.items() if weight.size and 0 not in weight.shape}
     if not usual:
         return {name: weight._replace(size=None) for name, weight in weights.items()}
     misfits = _misfits([weights[name] for name in usual], list(usual.values()))
-    order = (misfits > misfits.min() + CHANCE).argsort(kind="stable").tolist()
+    misfits = np.where(misfits > misfits.min() + CHANCE, 1, 0)
+    misfits[DEFAULTS[default]] -= misfits[DEFAULTS[default]] == 0
+    order = misfits.argsort(kind="stable").tolist()
     sizes = {name: _nearest(weights[name], [squares[rule] for rule in order]) for name, squares in usual.items()}
     return {name: weight._replace(size=sizes.get(name)) for name, weight in weights.items()}
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ..core.errors import StiefelError, unknown
 from ..core.sample import Member, member_scheme, of_kernel
 from ..schemes import DeltaOrthogonal, Scheme, SchemeName, Stiefel, get
 from ..schemes import Recipe as AsScheme
-from .author import follows_pattern
+from .author import Default, follows_pattern
 from .layers import (
     AN_EMBEDDING,
     CONV_MODES,
@@ -142,6 +142,8 @@ class Adapter(ABC, Generic[Ref]):
     """All parameters under all their names."""
     normalized: Norm
     """The kind of its normalization layers, if it has any."""
+    default: ClassVar[Default] = "uniform"
+    """How its framework draws layers."""
 
     @abstractmethod
     def flow(self, streams: Mapping[Hashable, str], tables: Collection[str], inputs: Any) -> tuple[Flow | None, str]:
@@ -318,7 +320,7 @@ def _drawn(
                 sizes.get(key), sizes.get(bias), key in patterned,
             )  # fmt: skip
     if scheme is None:
-        chosen, left = recipe(weights.values(), roles)
+        chosen, left = recipe(weights.values(), roles, adapter.default)
     else:
         chosen, left = one_scheme(weights.values(), scheme, roles, options.conv), {}
     drawn: dict[Hashable, list[Draw]] = {}

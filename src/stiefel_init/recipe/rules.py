@@ -51,7 +51,7 @@ from ..schemes.level import gain, level
 from ..schemes.on_set import Blend, Centred, Rotation, Stiefel
 from ..schemes.orthogonal import Orthogonal
 from .attention import Attention, attentions
-from .author import meant, settled, usual_bias
+from .author import Default, meant, settled, usual_bias
 from .layers import Constant, Matrices, Weight, is_patches, kernel_matrices
 from .roles import Role, Roles
 from .trace import BATCH, INPUT, Norm
@@ -167,11 +167,13 @@ def reason_of(bias: Scheme) -> str:
     return " and ".join([*reasons, *(["raise the common level"] if bias.level else [])])
 
 
-def recipe(weights: Iterable[Weight], roles: Roles) -> tuple[Draws, dict[str, str]]:
+def recipe(
+    weights: Iterable[Weight], roles: Roles, default: Default = "uniform"
+) -> tuple[Draws, dict[str, str]]:
     """What is drawn into all weights of a model; and those that stay as they are, with the reason."""
     given = list(weights)
     left = meant(given, roles)
-    known = settled({weight.name: weight for weight in given if weight.name not in left})
+    known = settled({weight.name: weight for weight in given if weight.name not in left}, default)
     draws = _attention({name: weight for name, weight in known.items() if weight.linked}, roles)
     alone = {name: weight for name, weight in known.items() if name not in draws}
     ends = {
