@@ -109,23 +109,25 @@ class Evidence(NamedTuple):
     signal: Sequence[Mapping[str, Any]] = ()
     """Of each layer before training, how many features are distinct, and how far apart images are."""
 
-    def _at(self, depth: int, contender: Contender) -> tuple[Setting, Contender]:
+    def _at(self, depth: int, contender: Contender | None) -> Any:
         return Setting(DATA if self.tuned is None else self.tuned.settings[0].dataset, depth), contender
 
     def scores(self, depth: int, contender: Contender) -> np.ndarray | None:
         """Of a contender's networks; None if there are none."""
         return None if self.tuned is None else self.tuned.scores.get(self._at(depth, contender))
 
-    def reached(self, depth: int, contender: Contender) -> Mapping[float, float]:
+    def reached(self, depth: int, contender: Contender | None) -> Mapping[float, float]:
         """What the networks reached that chose its rate."""
         return {} if self.tuned is None else self.tuned.tuned.get(self._at(depth, contender), {})
 
     def text(self, depth: int, contender: Contender) -> str:
-        """Its scores, or those of one that learned nothing at any rate, as a table has them."""
-        scores, dead = self.scores(depth, contender), max(self.reached(depth, contender).values(), default=math.inf)
-        return f"{dead:.1f} at any rate" if scores is None and dead <= DEAD else spread(scores)
+        """Its scores as a table has them, or what the short networks reached, marked."""
+        scores, short = self.scores(depth, contender), max(self.reached(depth, contender).values(), default=math.nan)
+        if scores is not None or math.isnan(short):
+            return spread(scores)
+        return f"{short:.1f} {'at any rate' if short <= DEAD else '†'}"
 
-    def rates(self, depth: int, contender: Contender) -> str:
+    def rates(self, depth: int, contender: Contender | None) -> str:
         """The best rate, and from where to where others reach nearly as much."""
         reached = self.reached(depth, contender)
         if max(reached.values(), default=0.0) <= DEAD:
@@ -233,8 +235,8 @@ class Cifar(TunedStudy[Contender]):
             grid_of("Test accuracy (%)", rows, depths, lambda each, depth: evidence.text(depth, each)),
             grid_of("VGG without normalization", VGG, of_vgg, lambda each, depth: evidence.text(depth, each)),
             Table("How near can plain come? 20 layers", columns, near),
-            grid_of("Best rate (0.001), and the working ones", rows | VGG, depths | of_vgg,
-                    lambda each, depth: evidence.rates(depth, each)),
+            grid_of("Best rate (0.001), and the working ones", {name: name for name in rows}, depths | of_vgg,
+                    lambda name, depth: evidence.rates(depth, (VGG if depth in of_vgg.values() else rows).get(name))),
             *_signal_tables(evidence.signal),
         ]  # fmt: skip
         return [table for table in made if table.rows]
@@ -253,7 +255,10 @@ class Cifar(TunedStudy[Contender]):
             seeds = sorted({len(scores) for scores in evidence.tuned.scores.values()})
             told = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
             have = len(asked & evidence.tuned.scores.keys())
-            lines += [f"On record: {have} of {len(asked)} contenders, {told} fresh seeds each.", ""]
+            lines += [
+                f"On record: {have} of {len(asked)} contenders, fresh seeds each: {told}. †: not trained to its end;",
+                "the best of the short networks that choose a rate, of 2 epochs, deep ones of 4.", "",
+            ]  # fmt: skip
         return lines + titled(self.tables(evidence))
 
 
@@ -312,13 +317,13 @@ def signal(dataset: Dataset, *, quick: bool = False) -> list[dict[str, Any]]:
 
 def conclusions(evidence: Evidence) -> list[str]:
     """What a practitioner should do, as far as it is measured."""
-    lines, ours = [], "`initialize_(model)`"
+    lines, (ours, grouped) = [], list(PLAIN)[:2]
     for depth in (20, 56, 110):
         named = {name: scores.mean() for name, each in (PLAIN | {BATCHED: BATCH}).items()
-                 if each != GROUPS and (scores := evidence.scores(depth, each)) is not None}  # fmt: skip
-        others = {name: score for name, score in named.items() if name not in (ours, BATCHED)}
+                 if (scores := evidence.scores(depth, each)) is not None}  # fmt: skip
+        others = {name: score for name, score in named.items() if name not in (ours, grouped, BATCHED)}
         best = [max(others, key=lambda name: others[name])] if others else []
-        shown = dict.fromkeys([ours, *best, "He", BATCHED])
+        shown = dict.fromkeys([ours, grouped, *best, "He", BATCHED])
         told = ", ".join(f"{name} {named[name]:.1f} %" for name in shown if name in named)
         if ours in named:
             lines += wrapped(f"- **Plain, {depth} layers**: {told}.", "  ")
@@ -326,10 +331,12 @@ def conclusions(evidence: Evidence) -> list[str]:
         return ["Not measured yet: `stiefel-init reproduce cifar --data-dir FOLDER` trains these networks."]
     plain, residual = evidence.scores(20, OURS), evidence.scores(20, BATCH)
     if plain is not None and residual is not None:
-        gap = float(residual.mean() - plain.mean())
+        grouped_too = evidence.scores(20, GROUPS)
+        gap = float(residual.mean() - max(scores.mean() for scores in (plain, grouped_too) if scores is not None))
         advice = (
             f"If your network may have skips and normalization, keep them: at 20 layers they are worth {gap:.1f} "
-            "points. If it has to be plain, call `initialize_(model)`; the deeper it is, the more that matters."
+            "points. If it has to be plain, call `initialize_(model)` and `param_groups`; the deeper it is, the more "
+            "that matters."
             if gap > 0
             else "At 20 layers a plain network needs neither skips nor normalization; call `initialize_(model)`."
         )

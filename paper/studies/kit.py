@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import product
+from itertools import chain, product
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -292,7 +292,7 @@ class TunedStudy(Trained, Generic[Contender]):
     def select(self, records: Mapping[Cell, Record], *, quick: bool = False) -> list[Record]:
         """Those of all stages: one that was not finished, or has fewer seeds, does not hide the next."""
         stages = ((*search.tuning, *search.compared(self.seeds, records)) for search in self.searches(quick))
-        return [records[cell] for stage in stages for cell in stage if cell in records]
+        return [records[cell] for cell in dict.fromkeys(chain(*stages)) if cell in records]
 
     def evidence(self, results: Results) -> Any:
         """What the records of the full study say."""

@@ -309,8 +309,9 @@ class Transfer(OfRuns):
             "One epoch of MNIST or of Fashion-MNIST, or as many steps on text; multiples from 1/16 to 16.",
             "The number is tuned on the smallest network of its kind, and used for all others.", "",
             *_summary(evidence), "", *self.shown(evidence),
-            "Of each network the best multiple, and what the number tuned on the smallest one costs against it, in",
-            "points of test accuracy, or in nats of text. *: at an end of those tried.", "",
+            "Of each network the best multiple, by its test loss together with that of its double; and what the number",
+            "tuned on the smallest one costs against it, in points of test accuracy, or in nats of text.",
+            "*: at an end of those tried.", "",
             *titled(tables),
             f"`stiefel-init reproduce transfer` has {len(wanted):,} runs{left}.",
             "[Where they were made](results.md#what-was-run).", "",
@@ -336,7 +337,7 @@ def _valleys(evidence: Evidence) -> Valleys:
 
 
 def _cost(valleys: Valleys, key: tuple[str, int, int, str]) -> tuple[float, float] | None:
-    """The best multiple of a network, and what the base's costs it; by the test loss, which has the least noise."""
+    """The best multiple of a network, and what the base's costs it; chosen by the test loss, which has less noise."""
     of, base = valleys.get(key), valleys.get((key[0], *BASES[key[0]], key[3]))
     if of is None or base is None:
         return None
@@ -344,8 +345,7 @@ def _cost(valleys: Valleys, key: tuple[str, int, int, str]) -> tuple[float, floa
     if number not in of:
         return None
     sign = -1 if key[0] == "gpt" else 1
-    top = max(sign * row["score"] for row in of.values())
-    return best, top - sign * of[number]["score"]
+    return best, sign * (of[best]["score"] - of[number]["score"])
 
 
 def _told(valleys: Valleys, size: tuple[str, int, int], way: str) -> str:
@@ -354,7 +354,7 @@ def _told(valleys: Valleys, size: tuple[str, int, int], way: str) -> str:
         return ""
     best, points = cost
     tried = valleys[*size, way]
-    end = "*" if best in (min(tried), max(tried)) else ""
+    end = "*" if best in (min(tried), max(tried) / 2) else ""
     return f"× {_times(best)}{end}, {points:.{3 if size[0] == 'gpt' else 1}f}"
 
 
@@ -385,7 +385,9 @@ def _summary(evidence: Evidence) -> list[str]:
 
 
 def _best(valley: Valley) -> float:
-    return min(valley, key=lambda times: valley[times]["loss"])
+    """The multiple that is lowest together with its double: none at a cliff, and none by chance."""
+    pairs = {times: row["loss"] + valley[2 * times]["loss"] for times, row in valley.items() if 2 * times in valley}
+    return min(pairs, key=lambda times: pairs[times]) if pairs else next(iter(valley))
 
 
 def _times(value: float) -> str:
