@@ -210,6 +210,7 @@ class Transfer(OfRuns):
     page = "transfer"
     files = ("transfer",)
     kind = Run
+    engine = "fused, slots"
 
     def __init__(self, networks: Collection[str] = ()) -> None:
         for name in set(networks) - NAMES.keys():

@@ -167,9 +167,7 @@ def reason_of(bias: Scheme) -> str:
     return " and ".join([*reasons, *(["raise the common level"] if bias.level else [])])
 
 
-def recipe(
-    weights: Iterable[Weight], roles: Roles, default: Default = "uniform"
-) -> tuple[Draws, dict[str, str]]:
+def recipe(weights: Iterable[Weight], roles: Roles, default: Default = "uniform") -> tuple[Draws, dict[str, str]]:
     """What is drawn into all weights of a model; and those that stay as they are, with the reason."""
     given = list(weights)
     left = meant(given, roles)

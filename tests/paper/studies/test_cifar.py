@@ -85,7 +85,7 @@ def test_a_part_of_the_study_is_published_and_shown(tmp_path: Path) -> None:
     published.mkdir()
     publish(Results(out), {"cifar": list(records.values())}, Cifar.files, published)
     evidence = Cifar().evidence(Results(published))
-    page = "\n".join(Cifar().section(evidence))
+    page = " ".join("\n".join(Cifar().section(evidence)).split())
     assert "they are worth 2.5 points" in page
     assert "**Plain, 20 layers**: `initialize_(model)` 85.9 %" in page
     assert "residual, batch normalization, He 89.9 %" in page
