@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -25,6 +26,9 @@ from .results import write_table
 
 PLACE = Path(__file__).with_suffix(".csv")
 COLUMNS = "package", "version", "model", "parameters", "alarms", "first"
+_SIZE = re.compile(r"size [^ ]+")
+EXAMPLES = 6
+"""Models that are named for each kind of finding."""
 MOST = 30_000_000
 """Parameters of the largest model that is built."""
 _NARROW, _FEW, _WIDE, _HEADS = 32, 2, 64, 4
@@ -123,17 +127,24 @@ def rows() -> list[dict[str, Any]]:
 
 
 def part() -> list[str]:
-    """The table of docs/audit.md."""
+    """The findings of docs/audit.md, by their kind."""
     found, lines = rows(), []
     for package in dict.fromkeys(row["package"] for row in found):
         own = [row for row in found if row["package"] == package]
         built = [row for row in own if row["parameters"] != "0"]
-        wrong = [row for row in built if row["alarms"] != "0"]
+        kinds: dict[str, list[dict[str, Any]]] = {}
+        for row in built:
+            if row["alarms"] != "0":
+                kinds.setdefault(
+                    _SIZE.sub("another size", row["first"].partition(": ")[2]).partition(",")[0], []
+                ).append(row)
+        wrong = sum(map(len, kinds.values()))
         lines += [
             f"**{package} {own[0]['version']}**: {len(built)} of {len(own)} models could be built small; "
-            f"{len(built) - len(wrong)} of these pass, {len(wrong)} have a finding:", "",
-            *markdown(["model", "parameters", "findings", "the first of them"],
-                      [[row["model"], row["parameters"], row["alarms"], f"`{row['first']}`"] for row in wrong]), "",
+            f"{len(built) - wrong} of these pass, {wrong} have a finding:", "",
+            *markdown(["the first finding", "models", "such as"],
+                      [[kind, str(len(each)), ", ".join(row["model"] for row in each[:EXAMPLES])] for kind, each in
+                       sorted(kinds.items(), key=lambda item: -len(item[1]))]), "",
         ]  # fmt: skip
     return lines[:-1]
 
