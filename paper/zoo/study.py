@@ -12,7 +12,7 @@ from typing import NamedTuple
 from stiefel_init.core.errors import unknown
 from stiefel_init.lab.files import prepare
 from stiefel_init.lab.progress import progress
-from stiefel_init.lab.report.tables import Table
+from stiefel_init.lab.report.tables import Table, wrapped
 from stiefel_init.lab.train.record import environment
 from stiefel_init.lab.train.runner import pick_device
 
@@ -62,6 +62,11 @@ class Found(NamedTuple):
         """Whether any initialization trains it, at this scale, to more than three margins above chance."""
         metric = self.entry.task.metric
         return max(each.mean for each in self.outcomes.values()) > metric.sign * metric.chance + 3 * metric.margin
+
+    @property
+    def level(self) -> bool:
+        """Whether neither verdict tells ours from the author's."""
+        return self.word(OURS, AUTHOR) == self.word(DROP_IN, AUTHOR) == "level"
 
     @property
     def among_best(self) -> bool:
@@ -132,16 +137,25 @@ class Zoo(Experiment):
 
     def tables(self, evidence: list[Found]) -> list[Table]:
         """One for each half."""
-        arms = [arm for arm in (*ARMS, DROP_IN) if any(arm in each.outcomes for each in evidence)]
-        columns = ["network", "measured", *arms, "to the author's", "as a drop-in"]
-        return [
-            Table(title, columns, [_row(each, arms) for each in group]) for title, group in _halves(evidence).items()
-        ]
+        return [_table(title, group, evidence) for title, group in _halves(evidence).items()]
 
     def section(self, evidence: list[Found]) -> list[str]:
-        """Sentences and tables."""
-        lines = [f"- **{title}**: {summary(group)}" for title, group in _halves(evidence).items()]
-        return [*lines, "", *titled(self.tables(evidence))]
+        """Sentences, the networks that are not level, and the names of those that are."""
+        halves, lines = _halves(evidence), list[str]()
+        lines += [f"- **{title}**: {summary(group)}" for title, group in halves.items()]
+        for title, group in halves.items():
+            apart = [each for each in group if each.learnt and not each.level]
+            names = ", ".join(each.entry.name for each in group if each.learnt and each.level)
+            lines += ["", *titled([_table(f"{title}: what is not level", apart, evidence)])] if apart else [""]
+            lines += wrapped(f"Level: {names}.") if names else []
+        return lines
+
+
+def _table(title: str, group: Sequence[Found], evidence: Sequence[Found]) -> Table:
+    """A row for each network, with the initializations that any was trained from."""
+    arms = [arm for arm in (*ARMS, DROP_IN) if any(arm in each.outcomes for each in evidence)]
+    columns = ["network", "measured", *arms, "to the author's", "as a drop-in"]
+    return Table(title, columns, [_row(each, arms) for each in group])
 
 
 def _halves(evidence: Sequence[Found]) -> dict[str, list[Found]]:
