@@ -8,6 +8,8 @@ from collections import Counter
 from benchmarks.timing import markdown
 from paper.results import Results
 from paper.studies.baselines import DEPTHS, FAST, Baselines
+from paper.studies.cifar import DEFAULT, GROUPS, Cifar
+from paper.studies.cifar import HE as PLAIN_HE
 from paper.studies.kit import Setting
 from paper.zoo import Zoo
 from paper.zoo.entry import AUTHOR, HE, OURS
@@ -18,7 +20,8 @@ from . import drawings
 
 SHOWN = {"torch": "default", "he": "He", "recipe": "`initialize_`"}
 """Of the README's table; the last is ours."""
-CNNS = {"VGG": "VGG", "all convolutions": "12 convolutions"}
+CNNS = {"CNN, 20 layers, CIFAR-10": "CIFAR-10", "VGG, Fashion-MNIST": "VGG"}
+"""Rows of the table, and how its picture calls them."""
 
 
 def figures(results: Results) -> tuple[list[str], dict[str, str]]:
@@ -30,11 +33,15 @@ def figures(results: Results) -> tuple[list[str], dict[str, str]]:
     of_zoo = Zoo().evidence(results) or []
     words = Counter(each.word(OURS, AUTHOR) for each in of_zoo if each.learnt)
     zoo_runs = {each.entry.name: each.outcomes for each in of_zoo}
-    cnns = {shown: [zoo_runs[name][arm].mean for arm in (AUTHOR, HE, OURS)] for name, shown in CNNS.items()}
+    of_cifar = Cifar().evidence(results)
+    scored = [of_cifar.scores(20, each) for each in (PLAIN_HE, GROUPS)]
+    dead = max(of_cifar.reached(20, DEFAULT).values())  # at any rate, so that it was not trained further
+    scores = [dead, *map(statistics.mean, scored)], [zoo_runs["VGG"][arm].mean for arm in (AUTHOR, HE, OURS)]
+    cnns = dict(zip(CNNS, scores))
     rows = [[f"MLP, {depth:,} layers, MNIST", *map("{:.1f}".format, runs[depth])] for depth in DEPTHS[::2]]
-    rows += [[f"{name}, Fashion-MNIST", *map("{:.1f}".format, scores)] for name, scores in cnns.items()]
+    rows += [[name, *map("{:.1f}".format, each)] for name, each in cnns.items()]
     lines = dict(zip(("PyTorch's default", "He", "initialize_"), zip(*runs.values())))
-    drawn = drawings.measured(lines, DEPTHS, {name.replace("olutions", "."): scores for name, scores in cnns.items()})
+    drawn = drawings.measured(lines, DEPTHS, {CNNS[name]: each for name, each in cnns.items()})
     told = (
         f"In [{words.total()} networks of many kinds](docs/zoo.md) as others write them, against their authors' own "
         f"initialization: better in {words['better']}, level in {words['level']}, worse in {words['worse'] or 'none'}."

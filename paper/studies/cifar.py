@@ -48,11 +48,11 @@ def _cnn(scheme: str, *options: Any, **more: Any) -> Contender:
     return Contender("cnn", scheme, *options, **more)
 
 
-OURS, HE, GROUPS = _cnn("recipe"), _cnn("he"), _cnn("recipe", groups=True)
+OURS, HE, GROUPS, DEFAULT = _cnn("recipe"), _cnn("he"), _cnn("recipe", groups=True), _cnn("torch")
 BATCH = Contender("resnet", "he")
 PLAIN = {
     "`initialize_(model)`": OURS, "the same, `param_groups`": GROUPS, "He": HE, "looks-linear": _cnn("looks-linear"),
-    "PyTorch's default": _cnn("torch"), "orthogonal at the centre": _cnn(f"delta-orthogonal {math.sqrt(2)}"),
+    "PyTorch's default": DEFAULT, "orthogonal at the centre": _cnn(f"delta-orthogonal {math.sqrt(2)}"),
     "LSUV": _cnn("lsuv"), "TAT, its activation": _cnn("tat", "tat"),
 }  # fmt: skip
 """Plain networks by their initialization."""
@@ -97,8 +97,7 @@ def _grid(depth: int, *contenders: Contender, data: str = DATA) -> tuple[Grid, .
 
 
 _FIRST = (OURS, HE, GROUPS, PLAIN["looks-linear"], BATCH)
-_DEFAULT = PLAIN["PyTorch's default"]  # which is dead at 20 layers already
-_REST = tuple(each for each in (*PLAIN.values(), *RESIDUAL.values()) if each not in (*_FIRST, _DEFAULT))
+_REST = tuple(each for each in (*PLAIN.values(), *RESIDUAL.values()) if each not in (*_FIRST, DEFAULT))
 _VGG = (VGG["`initialize_(model)`"], VGG["He"])
 
 
@@ -156,7 +155,7 @@ class Cifar(TunedStudy[Contender]):
     dead = DEAD
     stages: ClassVar = {
         False: (
-            _grid(20, *_FIRST, _DEFAULT), _grid(16, *_VGG), _grid(56, *_FIRST), _grid(20, *_REST),
+            _grid(20, *_FIRST, DEFAULT), _grid(16, *_VGG), _grid(56, *_FIRST), _grid(20, *_REST),
             _grid(56, *_REST), _grid(20, *TRIED.values()), _grid(11, WIDER), _grid(11, *_VGG),
             _grid(110, OURS, HE, GROUPS), _grid(16, *VGG.values()), _grid(110, PLAIN["looks-linear"], BATCH),
         ),
