@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.timing import markdown
 from torch import nn
 
 from stiefel_init.core.errors import unknown
 from stiefel_init.lab.progress import progress
+from stiefel_init.lab.report.tables import wrapped
 from stiefel_init.torch.building import audit_built
 
 from .results import write_table
@@ -122,18 +122,27 @@ def rows() -> list[dict[str, Any]]:
         return list(csv.DictReader(file))
 
 
+def _wrong(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in found if row["alarms"] not in ("0", "")]
+
+
+def every() -> tuple[list[str], list[list[str]]]:
+    """The models with a finding: docs/tables/audits.csv."""
+    header = ["package", "version", "model", "parameters", "findings", "the first of them"]
+    return header, [[row[column] for column in COLUMNS] for row in _wrong(rows())]
+
+
 def part() -> list[str]:
-    """The table of docs/audit.md."""
+    """The findings on docs/audit.md."""
     found, lines = rows(), []
     for package in dict.fromkeys(row["package"] for row in found):
         own = [row for row in found if row["package"] == package]
         built = [row for row in own if row["parameters"] != "0"]
-        wrong = [row for row in built if row["alarms"] != "0"]
+        wrong = _wrong(built)
+        names = f": {', '.join(row['model'] for row in wrong)}" if wrong else ""
         lines += [
-            f"**{package} {own[0]['version']}**: {len(built)} of {len(own)} models could be built small; "
-            f"{len(built) - len(wrong)} of these pass, {len(wrong)} have a finding:", "",
-            *markdown(["model", "parameters", "findings", "the first of them"],
-                      [[row["model"], row["parameters"], row["alarms"], f"`{row['first']}`"] for row in wrong]), "",
+            *wrapped(f"**{package} {own[0]['version']}**: {len(built)} of {len(own)} models could be built small; "
+                     f"{len(built) - len(wrong)} of these pass, {len(wrong)} have a finding{names}."), "",
         ]  # fmt: skip
     return lines[:-1]
 
