@@ -16,6 +16,7 @@ from tools.drawings import bars
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.files import prepare, write_whole
 from stiefel_init.lab.report import plots
+from stiefel_init.lab.report.tables import Table
 
 from . import audits, report
 from .experiment import Experiment
@@ -118,8 +119,16 @@ def _of_experiments(out: Path, results: Results, experiments: Iterable[Experimen
         page = out / f"{experiment.page}.md"
         if experiment.page not in (None, "results") and page.exists():
             pictures |= experiment.pictures(evidence)
+            if experiment.listed:
+                texts[out / "tables" / f"{experiment.name}.csv"] = _csv(*_cells(experiment.tables(evidence)))
             _fill(texts, page, {"evidence": experiment.section(evidence)})
     return texts, pictures
+
+
+def _cells(tables: Iterable[Table]) -> timing.Listed:
+    """Tables of different columns as one: a row for each cell."""
+    cells = ([t.title, row[0], *cell] for t in tables for row in t.rows for cell in zip(t.header[1:], row[1:]))
+    return ["table", "row", "column", "value"], list(cells)
 
 
 def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

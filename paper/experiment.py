@@ -97,6 +97,8 @@ class Experiment(ABC):
     title: ClassVar[str]
     page: ClassVar[str | None] = "results"
     """The page of the docs with its section, if any."""
+    listed: ClassVar[bool] = False
+    """Whether docs/tables/NAME.csv has its tables, of which the page shows a part."""
     of_paper: ClassVar[bool] = False
     """Whether `reproduce all` runs it."""
     files: ClassVar[tuple[str, ...]] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -51,6 +52,8 @@ HOW = {
     STIEFEL: How("orthogonal-adam", "constant", against=FREE),
 }
 """On the Stiefel manifold weights stay orthogonal, without the ones; with gains, each layer has a learned one."""
+SHOWN = (FREE, FREE_ENDS, ON_SET, ENDS, STIEFEL)
+"""On the page."""
 AGAINST = {name: how.against for name, how in HOW.items() if how.against}
 SCHEMES = {"stiefel": "uniform", "permutation": "permutation"}
 """The initializations, and what the pages call them."""
@@ -95,6 +98,7 @@ class OnTheSet(TunedStudy[Way]):
     name = "on-the-set"
     title = "What does it buy?"
     page = "on-the-set"
+    listed = True
     seeds = 10
     quick_seeds = 3
     order = ("digits", *IMAGES, TABLE)
@@ -167,8 +171,10 @@ class OnTheSet(TunedStudy[Way]):
         return {self.name: over_rates(evidence)}
 
     def section(self, evidence: Tuned[Way]) -> list[str]:
-        """Pictures and tables."""
-        return [*self.shown(evidence), *titled(self.tables(evidence))]
+        """Scores and verdicts of the ways that a user chooses from; the picture at the top of the page has the rates."""
+        names = {str(way) for way in EVERY if way.how in SHOWN}
+        scores, _, verdicts = self.tables(evidence)
+        return titled([replace(t, rows=[row for row in t.rows if row[0] in names]) for t in (scores, verdicts)])
 
 
 class Duel(NamedTuple):
