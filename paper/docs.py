@@ -49,17 +49,17 @@ WHOLE: Mapping[str, Lines] = {"faults": faults.page}
 PARTS: Mapping[str, Mapping[str, Lines]] = {
     "audit": {"findings": audits.part},
     "baselines": {"residual": residual.part},
-    "diagnose": {"families": partial(timing.once, "families-cpu")},
-    "diagnosis-accuracy": diagnosis.PARTS,
+    "diagnosis-accuracy": {
+        **diagnosis.PARTS, "watch": watching.accuracy, "families": partial(timing.once, "families-cpu"),
+    },
     "errata": {"evidence": dead.erratum},
     "on-the-set": {"steps": on_the_set.part},
     "performance": {
         **MEASURED, "floors": partial(timing.picked, "floors", FLOORS, (*sampler.SHOWN, "a network of 100 layers")),
-        **{mark: partial(timing.once, name) for mark, name in ONCE.items()},
+        **{mark: partial(timing.once, name) for mark, name in ONCE.items()}, "watch": watching.overhead,
     },
     "scale": {"threads": partial(timing.once, "threads-cpu"), "measured": scale.part},
     "rules": {"initialization": diagnosis.rules, "training": watching.rules},
-    "watch": {"accuracy": watching.accuracy},
 }  # fmt: skip
 """Page → mark → what stands behind it."""
 FILES: Mapping[str, Callable[[], timing.Listed]] = {

@@ -171,7 +171,7 @@ class OnTheSet(TunedStudy[Way]):
         return {self.name: over_rates(evidence)}
 
     def section(self, evidence: Tuned[Way]) -> list[str]:
-        """Scores and verdicts of the ways that a user chooses from; the picture at the top of the page has the rates."""
+        """Scores and verdicts of the ways that a user chooses from; the picture at the top has the rates."""
         names = {str(way) for way in EVERY if way.how in SHOWN}
         scores, _, verdicts = self.tables(evidence)
         return titled([replace(t, rows=[row for row in t.rows if row[0] in names]) for t in (scores, verdicts)])
