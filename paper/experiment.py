@@ -288,7 +288,7 @@ class Available:
             except StiefelError as error:
                 if name not in self.optional:
                     raise
-                print(f"Left out, for want of its data: {name}. {error}", file=sys.stderr)
+                print(f"Left out, its data is not available: {name}. {error}", file=sys.stderr)
                 self.loaded[name] = None
         return self.loaded[name]
 

@@ -1,4 +1,4 @@
-"""Does `diagnose` tell which networks train? docs/diagnosis-accuracy.md, and the rules in docs/diagnose.md.
+"""Does `diagnose` tell which networks train? docs/diagnosis-accuracy.md, and the rules in docs/rules.md.
 
 A network's score is the share of the best constant output's loss that 200 steps of Adam remove, at the best of three
 rates. It is held against the best score of any network of its task, architecture and depth: below half of it the
@@ -185,7 +185,7 @@ PARTS = {"measured": measured, "counts": counts, "groups": groups}
 
 
 def rules() -> list[str]:
-    """The table of the rules in docs/diagnose.md."""
+    """The table of the rules in docs/rules.md."""
 
     def limit(value: float) -> str:
         return "—" if math.isinf(value) else f"{value:,g}"

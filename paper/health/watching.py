@@ -1,4 +1,4 @@
-"""How often `watch` is right: the trainings of its records, and what docs/watch.md says of them.
+"""How often `watch` is right: the trainings of its records, and what docs/diagnosis-accuracy.md says of them.
 
 Faults: every way to break a training of training_faults.py, in five architectures; named rightly within two samples of
 its onset. Healthy: trainings of varied architectures, initializations, optimizers, rates and schedules that learn, and

@@ -183,7 +183,7 @@ def test_data_that_nobody_has_do_not_stop_the_study(
     have = experiment.Available(Baselines.optional, None)
     asked = [Cell(name) for name in ("pima", "digits", "cancer", "pima")]
     assert [cell.dataset for cell in have.of(asked)] == ["digits", "cancer"]
-    assert capsys.readouterr().err == "Left out, for want of its data: pima. No source has it.\n"
+    assert capsys.readouterr().err == "Left out, its data is not available: pima. No source has it.\n"
     assert set(have.sets(have.of(asked), {})) == {"digits", "cancer"}
     monkeypatch.setattr(Baselines, "optional", ())
     with pytest.raises(StiefelError, match="No source has it"):
