@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _COLOURS = {
     "stiefel": "#0072B2", "lee": "#E69F00", "he": "#009E73", "xavier": "#CC79A7", "orthogonal": "#56B4E9",
     "random": "#777777", "permutation": "#D55E00", "identity": "#F0E442", "rotation": "#882255",
-    "recipe": "#000000",
+    "recipe": "#000000", "torch": "#B35900",
 }  # fmt: skip
 STYLE: Any = {
     "font.size": 10,
