@@ -141,9 +141,9 @@ class Baselines(TunedStudy[str]):
         return {self.name: over_depth(evidence)}
 
     def section(self, evidence: Tuned[str]) -> list[str]:
-        """Where a baseline wins, the picture, the tables."""
+        """Where a baseline wins, and the tables; the picture is at the top of the page."""
         wins = _wins(duels(evidence), over_depths(evidence))
-        return [*self.shown(evidence), *wins, "", *titled(self.tables(evidence))]
+        return [*wins, "", *titled(self.tables(evidence))]
 
 
 def is_fast(name: str) -> bool:
