@@ -24,6 +24,9 @@ from stiefel_init.torch.sampling.stream import normals
 from . import timing
 from .timing import Record
 
+SHOWN = "first call, generator, ms", "generator, ms", "seed, ms", "orthogonal_, ms", "times orthogonal_, generator"
+"""On the page; all that was measured is in docs/tables/whole-models.csv."""
+
 
 def seconds_of(run: Callable[[], Any], synchronize: Callable[[], Any]) -> float:
     synchronize()
@@ -139,6 +142,18 @@ def measure(device: str) -> Iterator[Record]:
         yield record
 
 
-def tables(record: Record) -> list[str]:
+def listed(record: Record) -> timing.Listed:
+    """All that was measured."""
     rows = [[name, what, f"{value:,.4g}"] for name, row in record["rows"].items() for what, value in row.items()]
-    return [f"{timing.where(record)}:", "", *timing.markdown(["what", "figure", "value"], rows)]
+    return ["what", "figure", "value"], rows
+
+
+def tables(record: Record) -> list[str]:
+    of_networks = {name: row for name, row in record["rows"].items() if SHOWN[0] in row}
+    table = [[name, *(timing.short(row[what]) for what in SHOWN)] for name, row in of_networks.items()]
+    rest = [
+        f"- {name}: {', '.join(f'{what} {timing.short(value)}' for what, value in row.items())}"
+        for name, row in record["rows"].items()
+        if name not in of_networks
+    ]
+    return [f"{timing.where(record)}:", "", *timing.markdown(["", *SHOWN], table), *rest, ""]

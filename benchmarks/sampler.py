@@ -21,6 +21,8 @@ from .timing import Record, Ways
 SHAPES = [(64, 64), (64, 784), (512, 512), (1024, 1024), (1024, 4096), (2048, 2048), (4096, 4096)]
 BATCHES = [(100, 64, 64), (1000, 64, 64), (1000, 16, 16), (100, 64, 784)]
 PEERS = ("stiefel_", "orthogonal_", "algorithm 1", "algorithm 2", "jax", "keras", "ortho_group", "matmul")
+SHOWN, TIMES = ("64×64", "1024×1024", "4096×4096"), "× orthogonal_"
+"""On the page; all shapes are in docs/tables/draws.csv."""
 PEER_BATCHES = {"orthogonal_ loop": "a loop of `orthogonal_`", "jax vmap": "JAX's under `jax.vmap`"}
 
 
@@ -115,7 +117,8 @@ def measure(device: str) -> Iterator[Record]:
     yield record
 
 
-def tables(record: Record) -> list[str]:
+def listed(record: Record) -> timing.Listed:
+    """All that was measured of single matrices."""
     peers = [peer for peer in PEERS if any(peer in row["milliseconds"] for row in record["matrices"])]
     rows = [
         [
@@ -126,17 +129,33 @@ def tables(record: Record) -> list[str]:
         ]
         for row in record["matrices"]
     ]  # fmt: skip
-    measures = ("× orthogonal_", "× algorithm 2", "max \\|WWᵀ-I\\|", "alignment error", "extra memory")
+    return ["shape", *peers, TIMES, "× algorithm 2", "max |WWᵀ-I|", "alignment error", "extra memory"], rows
+
+
+def tables(record: Record) -> list[str]:
+    header, rows = listed(record)
+    shown = ["shape", "stiefel_", "orthogonal_", "jax", TIMES, "× algorithm 2"]
+    places = [header.index(column) for column in shown]
     lines = [
-        f"{timing.where(record)}:", "", *timing.markdown(["shape", *peers, *measures], rows),
-        f"Geometric mean of the speedups: {record['geometric_mean']:.2f}× `orthogonal_`, "
-        f"{record['geometric_mean_algorithm2']:.2f}× algorithm 2. Extra memory is in units of the result.", "",
+        f"{timing.where(record)}:", "",
+        *timing.markdown(shown, [[row[place] for place in places] for row in rows if row[0] in SHOWN]),
+        f"Geometric mean of the speedups of all {len(rows)} shapes: {record['geometric_mean']:.2f}× `orthogonal_`, "
+        f"{record['geometric_mean_algorithm2']:.2f}× algorithm 2.", "",
     ]  # fmt: skip
-    for batch in record["batches"]:
-        shape, times = "×".join(map(str, batch["shape"])), dict(batch["milliseconds"])
-        ours = times.pop("sample")
-        rest = ", ".join(
-            f"{timing.short(value / ours)}× as fast as {PEER_BATCHES[name]}" for name, value in times.items()
-        )
-        lines.append(f"- {batch['count']:,} matrices of {shape} in one call: {timing.short(ours)} ms, {rest}.")
-    return [*lines, ""]
+    batch = record["batches"][0]
+    shape, times = "×".join(map(str, batch["shape"])), dict(batch["milliseconds"])
+    ours = times.pop("sample")
+    rest = ", ".join(f"{timing.short(value / ours)}× as fast as {PEER_BATCHES[name]}" for name, value in times.items())
+    return [*lines, f"{batch['count']:,} matrices of {shape} in one call: {timing.short(ours)} ms, {rest}.", ""]
+
+
+def times() -> dict[str, dict[str, float]]:
+    """How many times as fast as `orthogonal_`, by device and shape."""
+    return {
+        timing.where(record): {
+            "×".join(map(str, row["shape"])): row["speedup"]
+            for row in record["matrices"]
+            if "×".join(map(str, row["shape"])) in SHOWN
+        }
+        for record in timing.on_devices("sampler")
+    }

@@ -139,7 +139,7 @@ def tables(record: Figures) -> list[str]:
         [f"stacks of no work through the driver ({record['stacks']:,})", f"{driver['stacks a second']:.0f} a second"],
         ["the same without writing records", f"{driver['stacks a second, unwritten']:.0f} a second"],
         [beyond, f"{1e3 * stack['beyond']:.0f} ms"],
-        ["two one-core nodes against one, by the clock", f"{two['ratio']:.2f}×"],
+        ["two one-core nodes against one, wall-clock", f"{two['ratio']:.2f}×"],
         ["nodes at work on average, of two", f"{two['of two']:.2f}"],
         _kills(timing.kept("kills-cpu")),
     ]

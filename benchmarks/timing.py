@@ -8,7 +8,7 @@ import platform
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from stiefel_init.lab.report.tables import Table
 RECORDS = Path(__file__).parent / "records"
 Record = dict[str, Any]
 Ways = dict[str, Callable[[], Any]]
+Listed = tuple[list[str], list[list[str]]]
+"""A header and rows."""
 
 
 def in_turns(
@@ -139,6 +141,29 @@ def shown(record: Record) -> list[str]:
     """What was measured once and is not measured again: lines and tables, as the record has them."""
     parts = (markdown(**part) if isinstance(part, dict) else [part] for part in record["shown"])
     return [line for part in parts for line in part]
+
+
+def picked(name: str, columns: Sequence[str], rows: Container[str]) -> list[str]:
+    """Of the tables that were measured once these columns, of the first one of each record these rows."""
+    lines = []
+    for record in on_devices(name):
+        table = next(part for part in record["shown"] if isinstance(part, dict))
+        places = [table["header"].index(column) for column in columns]
+        chosen = [[row[place] for place in places] for row in table["rows"] if row[0] in rows]
+        lines += [f"{where(record)}:", "", *markdown(columns, chosen)]
+    return lines[:-1]
+
+
+def every(name: str, listed: Callable[[Record], Listed]) -> Listed:
+    """All rows of all records of a benchmark, for a file: the device first, columns that one lacks empty."""
+    found = [(where(record), *listed(record)) for record in on_devices(name)]
+    columns = list(dict.fromkeys(column for _, header, _ in found for column in header))
+    rows = [
+        [device, *(dict(zip(header, row)).get(column, "") for column in columns)]
+        for device, header, rows in found
+        for row in rows
+    ]
+    return ["device", *columns], rows
 
 
 def where(record: Record) -> str:

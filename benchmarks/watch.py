@@ -1,6 +1,6 @@
 """What `watch` costs: a plain network of 100 layers, ResNet-18 and GPT-2 small, watched every 50 steps.
 
-To reach: 3 % of the training, and 1 % of steps that are not sampled. docs/watch.md has the tables.
+To reach: 3 % of the training, and 1 % of steps that are not sampled. docs/performance.md has the tables.
 """
 
 from __future__ import annotations

@@ -11,11 +11,10 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_site"))
 os.environ.setdefault("KERAS_BACKEND", "torch")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of notebooks: their matrices are small
-# Notebooks and the reference read the source beside this folder, installed or not.
-sys.path.insert(0, str(HERE.parent / "src"))
-os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(
-    os.pathsep
-)
+# Notebooks and the reference read the source beside this folder, installed or not; one also the paper's experiments.
+SOURCES = [str(HERE.parent / "src"), str(HERE.parent)]
+sys.path[:0] = SOURCES
+os.environ["PYTHONPATH"] = os.pathsep.join([*SOURCES, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
 
 import stiefel_init  # noqa: E402 - from where the lines above say
 

@@ -34,7 +34,7 @@ TEST_IMAGES = "t10k-images-idx3-ubyte.gz"
 DOCS = Path(__file__).parents[1] / "docs"
 SCHEMES = ("stiefel", "lee", "he", "xavier", "orthogonal", "random")
 MARKERS = dict(zip(SCHEMES, "osD^vX"))
-COLOURS = dict(zip(SCHEMES, ("#0b6e4f", "#c1666b", "#1f5fa8", "#8a4fa3", "#d98e04", "#5c5c5c")))
+COLOURS = dict(zip(SCHEMES, ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#777777")))
 
 
 def images(dataset: str, data: Path | None) -> Path | None:
@@ -174,9 +174,15 @@ def picture(result: dict[str, Any], name: str, path: Path) -> None:
         "active": "fraction of units that fire",
         "gradient": "length of the gradient, 1 at the top",
     }
-    style: Any = {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3}
+    style: Any = {
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.alpha": 0.3,
+        "font.size": 13,
+    }
     with plt.rc_context(style):
-        figure, axes = plt.subplots(1, 3, figsize=(14, 5.2), layout="constrained")
+        figure, axes = plt.subplots(3, 1, figsize=(6.2, 11), layout="constrained")
         for axis, (column, title) in zip(axes, panels.items()):
             for scheme, columns in result["schemes"].items():
                 predicted, colour = columns["own"] or columns["pooled"], COLOURS[scheme]
@@ -194,11 +200,11 @@ def picture(result: dict[str, Any], name: str, path: Path) -> None:
         handles = [line([], [], color=COLOURS[s], marker=MARKERS[s], mec="white", ms=7, label=s) for s in SCHEMES]
         handles += [
             line([], [], color="black", lw=1.7, label="predicted"),
-            line([], [], color="black", lw=1.4, ls=":", label=f"… for a typical network {WIDTH} wide"),
+            line([], [], color="black", lw=1.4, ls=":", label=f"… typical, {WIDTH} wide"),
             line([], [], color="black", lw=0, marker="o", mec="white", ms=7, label="measured"),
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
-        figure.suptitle(f"{DEPTH} ReLU layers, {WIDTH} wide, before training, on {name}", fontsize=13)
+        figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+        figure.suptitle(f"{DEPTH} ReLU layers, {WIDTH} wide, before training, on {name}")
         figure.savefig(path, dpi=100)
         plt.close(figure)
 

@@ -126,18 +126,26 @@ def rows() -> list[dict[str, Any]]:
         return list(csv.DictReader(file))
 
 
+def _wrong(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in found if row["alarms"] not in ("0", "")]
+
+
+def every() -> tuple[list[str], list[list[str]]]:
+    """The models with a finding: docs/tables/audits.csv."""
+    header = ["package", "version", "model", "parameters", "findings", "the first of them"]
+    return header, [[row[column] for column in COLUMNS] for row in _wrong(rows())]
+
+
 def part() -> list[str]:
-    """The findings of docs/audit.md, by their kind."""
+    """The findings on docs/audit.md, by their kind."""
     found, lines = rows(), []
     for package in dict.fromkeys(row["package"] for row in found):
         own = [row for row in found if row["package"] == package]
         built = [row for row in own if row["parameters"] != "0"]
         kinds: dict[str, list[dict[str, Any]]] = {}
-        for row in built:
-            if row["alarms"] != "0":
-                kinds.setdefault(
-                    _SIZE.sub("another size", row["first"].partition(": ")[2]).partition(",")[0], []
-                ).append(row)
+        for row in _wrong(built):
+            kind = _SIZE.sub("another size", row["first"].partition(": ")[2]).partition(",")[0]
+            kinds.setdefault(kind, []).append(row)
         wrong = sum(map(len, kinds.values()))
         lines += [
             f"**{package} {own[0]['version']}**: {len(built)} of {len(own)} models could be built small; "

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import diagnose, engine, initialize, on_the_set, sampler, scale, startup, timing
 from tools import badges, readme
+from tools.drawings import bars
 
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.files import prepare, write_whole
 from stiefel_init.lab.report import plots
+from stiefel_init.lab.report.tables import Table
 
 from . import audits, report
 from .experiment import Experiment
-from .faults import score as faults
+from .faults import page as faults
 from .health import diagnosis, watching
 from .results import Results
 from .studies import residual
@@ -40,28 +42,40 @@ MEASURED = {
     module.__name__.rpartition(".")[2]: partial(timing.tables, module.__name__.rpartition(".")[2], module.tables)
     for module in (sampler, engine, initialize, diagnose, startup)
 }
-ONCE = {
-    "diagnose-parts": "diagnose-parts-cpu", "equivalence": "equivalence", "profile": "profile-cuda",
-    "real-models": "real_models-cuda",
-}  # fmt: skip
+ONCE = {"diagnose-parts": "diagnose-parts-cpu", "equivalence": "equivalence", "real-models": "real_models-cuda"}
+FLOORS = ["", "ours", "orthogonal_", "times as fast", "at most"]
 WHOLE: Mapping[str, Lines] = {"faults": faults.page}
 """Pages that are made as a whole."""
 PARTS: Mapping[str, Mapping[str, Lines]] = {
     "audit": {"findings": audits.part},
     "baselines": {"residual": residual.part},
-    "diagnose": {"families": partial(timing.once, "families-cpu")},
-    "diagnosis-accuracy": diagnosis.PARTS,
+    "diagnosis-accuracy": {
+        **diagnosis.PARTS, "watch": watching.accuracy, "families": partial(timing.once, "families-cpu"),
+    },
     "errata": {"evidence": dead.erratum},
     "on-the-set": {"steps": on_the_set.part},
     "performance": {
-        **MEASURED, "floors": partial(timing.tables, "floors", timing.shown),
-        **{mark: partial(timing.once, name) for mark, name in ONCE.items()},
+        **MEASURED, "floors": partial(timing.picked, "floors", FLOORS, (*sampler.SHOWN, "a network of 100 layers")),
+        **{mark: partial(timing.once, name) for mark, name in ONCE.items()}, "watch": watching.overhead,
     },
     "scale": {"threads": partial(timing.once, "threads-cpu"), "measured": scale.part},
     "rules": {"initialization": diagnosis.rules, "training": watching.rules},
-    "watch": {"accuracy": watching.accuracy},
 }  # fmt: skip
 """Page → mark → what stands behind it."""
+FILES: Mapping[str, Callable[[], timing.Listed]] = {
+    "audits": audits.every, "diagnosis-by-fault": diagnosis.by_fault, "diagnosis-wrong": diagnosis.wrong,
+    "draws": partial(timing.every, "sampler", sampler.listed), "faults": faults.every,
+    "training-steps": partial(timing.every, "engine", engine.listed),
+    "whole-models": partial(timing.every, "initialize", initialize.listed),
+}  # fmt: skip
+"""Tables too long for a page: docs/tables/NAME.csv."""
+PICTURES: Mapping[str, Callable[[], str]] = {
+    "diagnosis-accuracy": diagnosis.picture, "faults": faults.picture,
+    "performance": lambda: bars(
+        sampler.times(), "How many times as fast as orthogonal_, by shape.", most=8, form="× {:.1f}", rest="c0"
+    ),
+}  # fmt: skip
+"""Pictures of pages: docs/NAME.svg."""
 
 
 def write(out: Path, results: Results, experiments: Iterable[Experiment]) -> list[Path]:
@@ -105,8 +119,18 @@ def _of_experiments(out: Path, results: Results, experiments: Iterable[Experimen
         page = out / f"{experiment.page}.md"
         if experiment.page not in (None, "results") and page.exists():
             pictures |= experiment.pictures(evidence)
+            if experiment.listed:
+                texts[out / "tables" / f"{experiment.name}.csv"] = _csv(*_cells(experiment.tables(evidence)))
             _fill(texts, page, {"evidence": experiment.section(evidence)})
     return texts, pictures
+
+
+def _cells(tables: Sequence[Table]) -> timing.Listed:
+    """Tables as one; those of different columns with a row for each cell."""
+    if len(headers := {tuple(t.header) for t in tables}) == 1:
+        return ["table", *headers.pop()], [[t.title, *row] for t in tables for row in t.rows]
+    cells = ([t.title, row[0], *cell] for t in tables for row in t.rows for cell in zip(t.header[1:], row[1:]))
+    return ["table", "row", "column", "value"], list(cells)
 
 
 def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -122,6 +146,8 @@ def of_records(root: Path, results: Results, texts: Texts) -> None:
         texts[docs / f"{page}.md"] = "\n".join(lines()).rstrip() + "\n"
     for page, parts in PARTS.items():
         _fill(texts, docs / f"{page}.md", {mark: lines() for mark, lines in parts.items()})
+    texts |= {docs / "tables" / f"{name}.csv": _csv(*listed()) for name, listed in FILES.items()}
+    texts |= {docs / f"{name}.svg": drawn() for name, drawn in PICTURES.items()}
     figures, drawn = readme.figures(results)
     _fill(texts, root / "README.md", {"figures": figures})
     texts |= {docs / "badges" / name: text for name, text in badges.badges().items()}

@@ -97,6 +97,8 @@ class Experiment(ABC):
     title: ClassVar[str]
     page: ClassVar[str | None] = "results"
     """The page of the docs with its section, if any."""
+    listed: ClassVar[bool] = False
+    """Whether docs/tables/NAME.csv has its tables, of which the page shows a part."""
     of_paper: ClassVar[bool] = False
     """Whether `reproduce all` runs it."""
     files: ClassVar[tuple[str, ...]] = ()
@@ -286,7 +288,7 @@ class Available:
             except StiefelError as error:
                 if name not in self.optional:
                     raise
-                print(f"Left out, for want of its data: {name}. {error}", file=sys.stderr)
+                print(f"Left out, its data is not available: {name}. {error}", file=sys.stderr)
                 self.loaded[name] = None
         return self.loaded[name]
 

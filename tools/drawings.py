@@ -1,4 +1,4 @@
-"""The README's two pictures as SVG, light and dark: the idea, and what was measured; `make docs` writes them."""
+"""Pictures as SVG, light and dark: the README's two, and bars for pages of evidence; `make docs` writes them."""
 
 from __future__ import annotations
 
@@ -103,6 +103,30 @@ def measured(curves: Mapping[str, Sequence[float]], depths: Sequence[int], cnns:
             parts += [f'<path class="c{rank}" transform="translate({x} {y(score):.0f})" d="{marks[rank]}"/>']
             parts += [f'<text x="{x + 14}" y="{lowest:.0f}" class="c{rank} word">{score:.0f}</text>']
     return _svg(parts, top + high + 66, f"Test accuracy of {', '.join(names)}, by depth and in two plain CNNs.")
+
+
+def bars(
+    groups: Mapping[str, Mapping[str, float]],
+    label: str,
+    *,
+    most: float = 100,
+    form: str = "{:.0f} %",
+    rest: str = "c2",
+) -> str:
+    """Bars in groups, each with its name before it and its value behind; all but a group's last look like `rest`."""
+    left, wide, parts, y = 300, 250, [], 8
+    for title, values in groups.items():
+        y += 34
+        parts += [f'<text x="14" y="{y}" class="bold">{title}</text>']
+        for row, (name, value) in enumerate(values.items()):
+            y, look, long = y + 29, "c0" if row == len(values) - 1 else rest, wide * value / most
+            parts += [
+                f'<text x="14" y="{y}" class="soft">{name}</text>',
+                f'<rect class="{look}" x="{left}" y="{y - 16}" width="{max(2, long):.0f}" height="18"/>',
+                f'<text x="{left + long + 10:.0f}" y="{y}">{form.format(value)}</text>',
+            ]
+        y += 8
+    return _svg(parts, y + 10, label)
 
 
 def _svg(parts: Sequence[str], height: int, label: str) -> str:

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import torch
 
 from stiefel_init import StiefelError
-from stiefel_init.lab.report.tables import Table
 from stiefel_init.torch import diagnose, initialize_, watch
 
 from . import FAULTS
@@ -242,58 +241,6 @@ def main() -> int:
     if options.write:
         RECORD.write_text(json.dumps(rows, separators=(",", ":")).replace("},{", "},\n{") + "\n")
     return 0
-
-
-def page() -> list[str]:
-    """docs/faults.md."""
-    rows, fresh = json.loads(RECORD.read_text()), json.loads(THIRD_LOOK.read_text())
-    first = summary([row for row in json.loads(FIRST_LOOK.read_text()) if row["half"] == "score"])
-    later = json.loads(SECOND_LOOK.read_text())
-    second = ", ".join(f"{word} {count}" for word, count in zip(WORDS, summary(later)))
-    halves = [[row for row in rows if row["half"] == part] for part in ("choose", "score")]
-    table = Table(
-        "", ["", "faults", "found", "named", "repaired by the advice", "false alarms on the twins"],
-        [
-            ["the half that rules were chosen with", str(len(halves[0])), *summary(halves[0])],
-            ["the other half", str(len(halves[1])), *summary(halves[1])],
-            ["**a fresh set, by someone who did not know the rules**", str(len(fresh)), *summary(fresh)],
-        ],
-    )  # fmt: skip
-    listed = []
-    for row in (*rows, *fresh):
-        fault = FAULTS[row["name"]]
-        kinds = ", ".join(dict.fromkeys(kind.partition("/")[0] for kind in row["said"][0])) or "—"
-        marks = ["yes" if row[word] else "no" for word in ("found", "named", "repaired")]
-        part = "fresh" if fault.look == 3 else row["half"]
-        listed.append([f"[{fault.name}]({fault.source})", fault.cause, kinds, *marks, part])
-    every = Table("", ["reported fault", "cause", "what is said", "found", "named", "repaired", "half"], listed)
-    return [
-        "# Faults that other people reported", "",
-        f"Do `diagnose` and `watch` find the bugs of others? {len(listed)} faults from public issue trackers, each",
-        "re-created as a small program with its repaired twin (`python -m paper.faults` lists them). A program is",
-        "given to `diagnose(model, inputs, targets, loss=…, optimizer=…)`, then trained under `watch`.", "",
-        *table.markdown(), "",
-        "*Found*: something is reported that the twin does not have. *Named*: the true cause is stated; a consequence",
-        "does not count. *Repaired*: what to do is what repaired it, or the call of `initialize_` that the report",
-        "advises trains the broken program. *False alarm*: any finding, warning or event on a twin. Each with two of",
-        "three seeds at least.", "",
-        "**What to expect of your bug is the last row**: faults of other kinds, written by someone who had not seen",
-        "the rules, and run on them once. Most are found by a consequence. Causes that lie in the task itself, such as",
-        "labels that mean the opposite, a loss at the wrong positions or the wrong step of a sequence, are not named.",
-        "",
-        "The first two rows are not untouched. A hash of its name puts a fault into one half or the other; the list",
-        "of causes was known when the rules were written. The second half was first run when all rules stood, and",
-        "scored by what was still broken at the end of training:",
-        f"{', '.join(f'{word} {count}' for word, count in zip(WORDS, first))}.",
-        "After its misses were seen, every event was counted, on twins as well; the false alarms led to five",
-        f"corrections. Then 25 faults were added, of which {len(later)} belong to the second half, and run once:",
-        f"{second}. The rules were changed once more with the first half in view,",
-        "and with some sixty programs that train well (`tests/torch/healthy.py`), of which nothing may be reported; of",
-        "the second half counts were looked at, and the names of some twins with alarms.", "",
-        "For comparison, on collections of their own: DeepFD has a recall of 55 %, DEFault detects 94 % and diagnoses",
-        "63 %, TrainCheck detects 18 of 20. The collections differ, so the figures do not rank the tools.", "",
-        *every.markdown(), "",
-    ]  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -268,18 +268,18 @@ class Figure1(Measured):
 
 def _picture(study: Alignment, mode: str = "shared") -> Figure:
     """Figure 1: alignment against accuracy, and the plane coloured by each; members marked."""
-    drawn, axes = plots.figure(3, size=(4.6, 3.8), label="Alignment against accuracy")
+    drawn, axes = plots.column(3, label="Alignment against accuracy", height=3.8)
     haar, plane = ~study.aligned, study.plane
     score, accuracy = study.alignment, study.accuracy[mode]
     r, low, high = study.correlation(mode)
-    first: Axes = axes[0, 0]
+    first: Axes = axes[0]
     first.scatter(score[haar], accuracy[haar], s=3, alpha=0.3, color="#555555", linewidths=0, label="Haar orthogonal")
     marked: dict[str, Any] = {"color": plots.colour("stiefel"), "marker": "D", "label": "members of Õ(64,64)"}
     first.scatter(score[~haar], accuracy[~haar], s=10, linewidths=0, **marked)
     title = f"r = {r:.3f} ({low:.3f} … {high:.3f}), {mode}"
     first.set(xlabel="alignment 1ᵀW1", ylabel="one-shot accuracy (%)", title=title)
     first.legend(loc="lower right", markerscale=2)
-    for axis, values, label in ((axes[0, 1], score, "alignment"), (axes[0, 2], accuracy, "accuracy (%)")):
+    for axis, values, label in ((axes[1], score, "alignment"), (axes[2], accuracy, "accuracy (%)")):
         low_c, high_c = np.percentile(values[haar], [1, 99])
         dots = axis.scatter(*plane[haar].T, c=values[haar], s=4, cmap="viridis", vmin=low_c, vmax=high_c, linewidths=0)
         axis.scatter(*plane[~haar].T, s=14, facecolors="none", edgecolors="red", linewidths=0.6)

@@ -139,28 +139,27 @@ def survey(
 
 def _picture(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Spread, share of active units and gradient over the layers: measured as dots, predicted as lines."""
-    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
-    drawn, axes = plots.figure(3, len(datasets), size=(4.2, 3.0), label="Signal and gradient over the layers")
+    dataset = rows[0]["dataset"]
     panels = (("std", "spread of the pre-activations"), ("active", "share of active units"), ("gradient", "gradient"))
-    for line, dataset in zip(axes, datasets):
-        for axis, (name, label) in zip(line, panels):
-            for scheme in SCHEMES:
-                chosen = [row for row in rows if row["dataset"] == dataset and row["scheme"] == scheme]
-                layers = np.array([row["layer"] for row in chosen])
-                values = np.array([row[name] for row in chosen], float)
-                shown = np.where(values > 0, values, np.nan) if name != "active" else values
-                some = np.unique(np.geomspace(1, len(layers), 24).astype(int)) - 1
-                axis.plot(layers[some], shown[some], "o", color=plots.colour(scheme), label=scheme, markersize=3)
-                if name != "gradient":
-                    predicted = np.array([row[f"predicted_{name}"] for row in chosen], float)
-                    axis.plot(layers, predicted, color=plots.colour(scheme), linewidth=1)
-            axis.set(title=f"{dataset}: {label}", xlabel="layer")
-            if name == "active":
-                axis.set_ylim(0, 1.03)
-            else:
-                axis.set_yscale("log")
-                axis.set_ylim(bottom=max(axis.get_ylim()[0], 1e-12))
-    plots.legend(drawn, axes[0, -1])
+    drawn, axes = plots.column(len(panels), label="Signal and gradient over the layers")
+    for axis, (name, label) in zip(axes, panels):
+        for scheme in SCHEMES:
+            chosen = [row for row in rows if row["dataset"] == dataset and row["scheme"] == scheme]
+            layers = np.array([row["layer"] for row in chosen])
+            values = np.array([row[name] for row in chosen], float)
+            shown = np.where(values > 0, values, np.nan) if name != "active" else values
+            some = np.unique(np.geomspace(1, len(layers), 24).astype(int)) - 1
+            axis.plot(layers[some], shown[some], "o", color=plots.colour(scheme), label=scheme, markersize=3)
+            if name != "gradient":
+                predicted = np.array([row[f"predicted_{name}"] for row in chosen], float)
+                axis.plot(layers, predicted, color=plots.colour(scheme), linewidth=1)
+        axis.set(title=f"{dataset}: {label}", xlabel="layer")
+        if name == "active":
+            axis.set_ylim(0, 1.03)
+        else:
+            axis.set_yscale("log")
+            axis.set_ylim(bottom=max(axis.get_ylim()[0], 1e-12))
+        plots.direct(axis)
     return drawn
 
 

@@ -1,4 +1,4 @@
-"""Does `diagnose` tell which networks train? docs/diagnosis-accuracy.md, and the rules in docs/diagnose.md.
+"""Does `diagnose` tell which networks train? docs/diagnosis-accuracy.md, and the rules in docs/rules.md.
 
 A network's score is the share of the best constant output's loss that 200 steps of Adam remove, at the best of three
 rates. It is held against the best score of any network of its task, architecture and depth: below half of it the
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from benchmarks import timing
 from benchmarks.timing import markdown
+from tools.drawings import bars
 
 from stiefel_init.health import AT_INITIALIZATION as RULES
 from stiefel_init.lab.report.tables import wrapped
@@ -24,6 +25,7 @@ from .trainability import FAULTS, FRESH, Row
 
 RECORD = "diagnosis-cpu"
 SICK, HEALTHY, LEAST = 0.5, 0.8, 0.25
+TRUTHS = "sick", "slow", "healthy"
 PARTS_OF = {"chosen on": "used for the thresholds", "fresh": "fresh networks"}
 ALLOWED = 0.0125
 """Of the healthy networks, called sick. At this share the search agrees with the thresholds in use, which were set by
@@ -129,65 +131,61 @@ def measured() -> list[str]:
     )
 
 
+def _rates() -> dict[str, list[str]]:
+    """Of the networks that the thresholds were chosen with and of fresh ones: found, called sick, causes right."""
+    return {words: [*_found(some, "{:.1%} of {}"), _causes(some)] for words, some in _parts().items()}
+
+
+def picture() -> str:
+    """Docs/diagnosis-accuracy.svg."""
+    shown = "sick networks found", "healthy ones called sick", "causes of planted faults right"
+    rates = _rates()
+    groups = {name: {words: float(each[row].partition("%")[0]) for words, each in rates.items()}
+              for row, name in enumerate(shown)}  # fmt: skip
+    return bars(groups, "How often diagnose is right about small networks.", form="{:.1f} %")
+
+
 def counts() -> list[str]:
     """How many sick ones are found, and what is said of each."""
     parts = _parts()
-    rows = [[words, str(len(some)), *_found(some, "{:.1%} of {}"), _causes(some)] for words, some in parts.items()]
+    rows = [[words, str(len(parts[words])), *rates] for words, rates in _rates().items()]
     columns = ["", "networks", "sick ones found", "healthy ones called sick", "causes of planted faults right"]
     lines = markdown(columns, rows)
-    header = ["in training", "called sick", "healthy, with a warning", "healthy"]
-    for words, some in parts.items():
-        said = Counter((row["truth"], _verdict(row)) for row in some)
-        table = [[t, *(str(said[t, verdict]) for verdict in header[1:])] for t in ("sick", "slow", "healthy")]
-        lines += [f"{words.capitalize()}:", "", *markdown(header, table)]
-    missed, false = (
-        [row for row in parts["fresh networks"] if row["truth"] == truth and bool(row["findings"]) == called]
-        for truth, called in (("sick", False), ("healthy", True))
-    )
+    header = ["fresh networks, in training", "called sick", "healthy, with a warning", "healthy"]
+    fresh = parts["fresh networks"]
+    said = Counter((row["truth"], _verdict(row)) for row in fresh)
+    lines += markdown(header, [[t, *(str(said[t, verdict]) for verdict in header[1:])] for t in TRUTHS])
+    missed = [row for row in fresh if row["truth"] == "sick" and not row["findings"]]
     return lines + wrapped(
         f"Of the {len(missed)} fresh networks that were missed, {sum(bool(row['warnings']) for row in missed)} got a "
         f"warning, and {sum(row['share'] > 0.4 for row in missed)} reached more than 0.4 of the best score, where 0.5 "
-        f"is no longer sick; {len(false)} were called sick and trained."
+        f"is no longer sick. In all, {len(wrong()[1])} networks are judged wrongly."
     )
 
 
 def groups() -> list[str]:
-    """By architecture, by task and by planted fault."""
-    rows = read()["rows"]
-    return [*_by(rows, "architecture"), *_by(rows, "task"), "By planted fault:", "", *_faults(rows)][:-1]
+    """By architecture."""
+    return _by(read()["rows"], "architecture")[:-1]
 
 
-def wrong() -> list[str]:
+def wrong() -> timing.Listed:
     """All networks that are judged wrongly."""
     names = ("task", "architecture", "depth", "activation", "start", "fault")
     table = [
-        [
-            " ".join(str(row[name]) for name in names).strip(), f"{row['truth']} ({row['share']:.2f})",
-            ", ".join(row["findings"]) or "healthy",
-        ]
+        [*(str(row[name]) for name in names), row["truth"], f"{row['share']:.2f}",
+         ", ".join(row["findings"]) or "healthy"]
         for row in read()["rows"]
         if row["truth"] != "slow" and (row["truth"] == "sick") != bool(row["findings"])
     ]  # fmt: skip
-    return markdown(["network", "in training (share of the best)", "verdict"], table)[:-1]
+    return [*names, "in training", "share of the best", "verdict"], table
 
 
-def thresholds() -> list[str]:
-    """Those that the networks choose, and those in use."""
-    chosen = read()["chosen"]
-    rows = [
-        [kind, rule.quantity, f"{chosen[kind]:g}", f"{rule.threshold:g}"]
-        for kind, rule in RULES.items()
-        if math.isfinite(rule.threshold) and rule.source == "study"
-    ]
-    return markdown(["finding", "measured", "chosen", "in use"], rows)[:-1]
-
-
-PARTS = {"measured": measured, "counts": counts, "groups": groups, "wrong": wrong, "thresholds": thresholds}
+PARTS = {"measured": measured, "counts": counts, "groups": groups}
 """Of docs/diagnosis-accuracy.md."""
 
 
 def rules() -> list[str]:
-    """The table of the rules in docs/diagnose.md."""
+    """The table of the rules in docs/rules.md."""
 
     def limit(value: float) -> str:
         return "—" if math.isinf(value) else f"{value:,g}"
@@ -228,15 +226,18 @@ def _by(rows: list[Row], key: str) -> list[str]:
     return markdown([key, "networks", "sick ones found", "healthy ones called sick"], table)
 
 
-def _faults(rows: list[Row]) -> list[str]:
+def by_fault() -> timing.Listed:
+    """What became of each planted fault, and what was said of it."""
+
     def counted(names: Iterable[str], most: int | None = None) -> str:
         return ", ".join(f"{name} {count}" for name, count in Counter(names).most_common(most)) or "—"
 
+    rows = read()["rows"]
     table = []
     for fault in dict.fromkeys(row["fault"] for row in rows if row["fault"]):
         some = [row for row in rows if row["fault"] == fault]
         truths = Counter(row["truth"] for row in some)
-        told = ", ".join(f"{truth} {truths[truth]}" for truth in ("sick", "slow", "healthy") if truths[truth])
+        told = ", ".join(f"{truth} {truths[truth]}" for truth in TRUTHS if truths[truth])
         causes = counted(cause for row in some for cause in row["causes"] or ["—"])
         table.append([fault, told, causes, counted((kind for row in some for kind in row["warnings"]), 3)])
-    return markdown(["fault", "in training", "causes told", "warnings"], table)
+    return ["fault", "in training", "causes told", "warnings"], table

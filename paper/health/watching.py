@@ -1,4 +1,4 @@
-"""How often `watch` is right: the trainings of its records, and what docs/watch.md says of them.
+"""How often `watch` is right: the trainings of its records, and what docs/diagnosis-accuracy.md says of them.
 
 Faults: every way to break a training of training_faults.py, in five architectures; named rightly within two samples of
 its onset. Healthy: trainings of varied architectures, initializations, optimizers, rates and schedules that learn, and
@@ -98,13 +98,13 @@ def rules() -> list[str]:
 
 
 def accuracy() -> list[str]:
-    """The parts of docs/watch.md on faults, false alarms and cost."""
+    """The part of docs/diagnosis-accuracy.md on faults in training and false alarms."""
     rows, others, runs = (timing.kept(f"watch-{name}")["trainings"] for name in ("faults", "faults-fresh", "healthy"))
     names, kinds = (list(dict.fromkeys(row[key] for row in rows)) for key in ("fault", "architecture"))
     named, first, fresh = (
         statistics.mean(row[key] for row in some) for some, key in ((rows, "named"), (rows, "first"), (others, "named"))
     )
-    cells = {(row["fault"], row["architecture"]): "named" if row["named"] else "missed" for row in rows}
+    missed = ", ".join(f"{row['fault']} ({row['architecture']})" for row in rows if not row["named"]) or "none"
     learned = [run for run in runs if run["trained"]]
     wrong = [run for run in learned if run["events"]]
     return [
@@ -112,13 +112,16 @@ def accuracy() -> list[str]:
             f"Of {len(rows)} trainings with {len(names)} faults in {len(kinds)} architectures {named:.1%} were named "
             "rightly within two samples, with the layer where it is one layer's, and "
             f"{first:.1%} with the first line. Of {len(others)} with fresh seeds (`faults-fresh`) {fresh:.1%} were "
-            "named."
+            f"named. The faults: {', '.join(names)}. Missed: {missed}."
         ), "",
-        *markdown(["fault", *kinds], [[name, *(cells.get((name, kind), "—") for kind in kinds)] for name in names]),
         *wrapped(
             f"Of {len(runs)} trainings without a fault, {STEPS} steps each, {len(learned)} learned (the loss fell by a "
             f"tenth or more). Of these, {len(wrong)} brought an event: {len(wrong) / len(learned):.1%} false alarms."
         ), "",
         *(f"- {run['architecture']}, {run['optimizer']} at {run['rate']:g}: {run['events'][0]}" for run in wrong),
-        *([""] if wrong else []), *timing.tables("watch-overhead", cost.tables),
     ]  # fmt: skip
+
+
+def overhead() -> list[str]:
+    """The part of docs/performance.md on what watching costs."""
+    return timing.tables("watch-overhead", cost.tables)

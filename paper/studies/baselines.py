@@ -141,9 +141,9 @@ class Baselines(TunedStudy[str]):
         return {self.name: over_depth(evidence)}
 
     def section(self, evidence: Tuned[str]) -> list[str]:
-        """Where a baseline wins, the picture, the tables."""
+        """Where a baseline wins, and the tables; the picture is at the top of the page."""
         wins = _wins(duels(evidence), over_depths(evidence))
-        return [*self.shown(evidence), *wins, "", *titled(self.tables(evidence))]
+        return [*wins, "", *titled(self.tables(evidence))]
 
 
 def is_fast(name: str) -> bool:
@@ -277,47 +277,36 @@ def marked(name: str) -> str:
 
 SETS = 2
 """Data sets that are drawn: the first of the study, with all their rows."""
-DARK = 12.0
-"""Points behind the best from which on all is one colour."""
+DRAWN: dict[str, dict[str, Any]] = {
+    "torch": {"color": "#6E7781", "linestyle": "--"},
+    "he": {"color": "#6E7781"},
+    "looks-linear": {"color": "#B35900"},
+    "recipe": {"color": "#0072B2"},
+}
+"""With a name in the picture: the usual ones, the baseline that comes closest, and ours."""
 
 
 def over_depth(found: Tuned[str]) -> Figure:
-    """A panel for each data set and way to train: mean accuracy of each initialization at each depth, ours first.
-
-    The colour says how far one is behind the best of its depth in the same panel; the best is bold.
-    """
+    """A panel for each set of images and way to train: accuracy over depth, of the others in light grey."""
     # Of a problem of classes; errors are below zero.
     classes = {where.dataset for (where, _), values in found.scores.items() if values.max() > 0}
     sets = [data for data in found.data if data.shots is None and data.dataset in classes][:SETS]
-    means = {
-        (where.data, is_fast(name), where.depth, name.removesuffix(FAST)): float(np.maximum(values, 0).mean())
-        for (where, name), values in found.scores.items()
-        if where.data in sets
-    }
-    panels = [panel for panel in product(sets, (False, True)) if any(key[:2] == panel for key in means)]
-    of_name = {name: np.mean([m for key, m in means.items() if key[-1] == name] or [0.0]) for name in NAMES}
-    names = sorted(NAMES, key=lambda name: (name not in MINE, -of_name[name]))
-    width, height = 1.3 + 0.85 * len({depth for *_, depth, _ in means}), 1.4 + 0.27 * len(names)
-    label = "Which initialization, at which depth: test accuracy"
-    figure, axes = plots.figure(max(len(panels), 1), size=(width, height), label=label)
-    for axis, (data, fast) in zip(axes[0], panels):
-        depths = sorted({key[2] for key in means if key[:2] == (data, fast)})
-        values = np.array([[means.get((data, fast, depth, name), np.nan) for depth in depths] for name in names])
-        behind = np.nanmax(values, axis=0) - values
-        axis.imshow(behind, cmap="YlGnBu", vmin=0, vmax=DARK, aspect="auto")
-        for (row, column), far in np.ndenumerate(behind):
-            if not np.isnan(far):
-                look = {"color": "white" if far > 0.6 * DARK else "black", "fontweight": "normal" if far else "bold"}
-                text = f"{values[row, column]:.1f}"
-                axis.text(column, row, text, ha="center", va="center", fontsize=8, **look)
-        axis.grid(visible=False)
-        axis.tick_params(length=0)
-        axis.set_xticks(range(len(depths)), [f"{depth:,}" for depth in depths])
-        axis.set(title=f"{data}{FAST * fast}", xlabel="layers")
-        axis.set_yticks(range(len(names)), list(map(marked, names)) if axis is axes[0, 0] else [])
-        for label_of, name in zip(axis.get_yticklabels(), names):
-            label_of.set_fontweight("bold" if name in MINE else "normal")
-    figure.suptitle(
-        "Mean test accuracy (%), each initialization at its best rate;\ndarker: further behind the best of its column"
-    )
-    return figure
+    lines: dict[tuple[Data, bool], dict[str, dict[int, float]]] = {}
+    for (where, name), values in found.scores.items():
+        if where.data in sets:
+            panel = lines.setdefault((where.data, is_fast(name)), {})
+            panel.setdefault(name.removesuffix(FAST), {})[where.depth] = float(np.maximum(values, 0).mean())
+    panels = {key: each for key, each in lines.items() if any(len(means) > 1 for means in each.values())}
+    drawn, axes = plots.column(max(len(panels), 1), label="Which initialization, at which depth: test accuracy")
+    for axis, ((data, fast), of_names) in zip(axes, sorted(panels.items(), key=lambda panel: panel[0][1])):
+        for name in sorted(of_names, key=lambda name: name in DRAWN):
+            look = DRAWN.get(name, {"color": "#C4CAD0", "linewidth": 1, "marker": "", "zorder": 1})
+            label = marked(name) if name in DRAWN else "_other"
+            axis.plot(*zip(*sorted(of_names[name].items())), label=label, **{"marker": "o", "markersize": 4} | look)
+        depths = sorted({depth for means in of_names.values() for depth in means})
+        title = f"{data}, {'fast ends' if fast else 'one rate for all layers'}"
+        axis.set(title=title, xlabel="layers", xscale="log", ylabel="test accuracy (%)", ylim=(0, 102))
+        axis.set_xticks(depths, [f"{depth:,}" for depth in depths])
+        axis.set_xticks([], minor=True)
+        plots.direct(axis)
+    return drawn

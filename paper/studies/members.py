@@ -51,6 +51,16 @@ def kind(cell: Cell) -> str:
     return {UNIFORM: "uniform", MEMBERS[-1]: "orthogonal, gain √2"}.get(cell.scheme, str(cell.scheme))
 
 
+_BLUE, _ORANGE, _GREY = "#0072B2", "#B35900", "#6E7781"
+SHOWN: dict[str, dict[str, Any]] = {
+    "uniform": {"color": _ORANGE},
+    "permutation": {"color": _BLUE},
+    "identity": {"color": _BLUE, "linestyle": ":"},
+    "rotation 0.03": {"color": _BLUE, "linestyle": "--"},
+    "he": {"color": _GREY},
+    "orthogonal": {"color": _GREY, "linestyle": "--"},
+}
+"""Of the kinds in the picture: members near the identity, the uniform one, and others."""
 KINDS = tuple(kind(Cell("", scheme)) for scheme in MEMBERS)
 
 
@@ -279,19 +289,17 @@ def _duel(claim: str, records: Sequence[Record], *, worse: bool) -> list[str]:
 
 
 def over_depth(records: Sequence[Record]) -> Figure:
-    """Score against depth for each kind, and the ten best points once more."""
-    drawn, axes = plots.figure(2, size=(4.6, 4.0), label=f"Accuracy over depth, {records[0].cell.dataset}")
+    """Score against depth for some kinds, and the ten best points once more."""
+    drawn, axes = plots.column(2, label=f"Accuracy over depth, {records[0].cell.dataset}", height=3.4)
     best, depths = 0.0, sorted({record.cell.depth for record in records})
-    for number, name in enumerate(KINDS):
+    for name, look in SHOWN.items():
         chosen = [record for record in records if kind(record.cell) == name]
-        style = "-" if chosen and chosen[0].cell.scheme in OF_THE_SET else "--"
-        for axis in axes[0]:
-            means = banded(axis, chosen, 0.12, linestyle=style, color=f"C{number}", label=name, linewidth=1.6)
+        for axis in axes:
+            means = banded(axis, chosen, 0.12, label=name, linewidth=1.8, **look)
             best = max(best, *means, 0.0)
-    for axis, limits in zip(axes[0], ((0, 102), (best - 10, best + 1))):
-        axis.set(xlabel="depth", xscale="log", ylim=limits)
+    for axis, limits in zip(axes, ((0, 102), (best - 10, best + 1))):
+        axis.set(xlabel="depth", xscale="log", ylim=limits, ylabel="test accuracy (%)")
         axis.set_xticks(depths, [f"{d:,}" for d in depths])
         axis.set_xticks([], minor=True)
-    axes[0, 0].set_ylabel("test accuracy (%)")
-    plots.legend(drawn, axes[0, 0])
+        plots.direct(axis)
     return drawn

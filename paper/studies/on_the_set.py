@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -27,7 +28,7 @@ GAIN, ENDS, STIEFEL = "on the set, gains", "on the set, fast ends", "Stiefel man
 
 
 class How(NamedTuple):
-    """A way to train, the free one it is compared with, and its line in pictures."""
+    """A way to train, and the free one it is compared with."""
 
     optimizer: OptimizerName
     schedule: ScheduleName
@@ -35,22 +36,30 @@ class How(NamedTuple):
     """Whether the first and the last layer learn √depth times as fast, so that their rate does not shrink with it."""
     against: str | None = None
     """The same initialization trained freely, by the same schedule."""
-    colour: str = "#D55E00"
-    style: Any = "-"
 
 
 HOW = {
-    FREE: How("adam", "constant", colour="#777777", style=":"),
-    FREE_COSINE: How("adam", "cosine", colour="#777777", style=(0, (1, 3))),
-    FREE_ENDS: How("adam", "cosine", fast_ends=True, colour="#000000"),
-    ON_SET: How("stiefel-adam", "constant", against=FREE, colour="#0072B2"),
-    ON_SET_COSINE: How("stiefel-adam", "cosine", against=FREE_COSINE, colour="#0072B2", style="--"),
-    RELEASED: How("stiefel-adam", "release", against=FREE_COSINE, colour="#009E73", style="-."),
-    GAIN: How("gain-adam", "cosine", against=FREE_COSINE, colour="#CC79A7"),
-    ENDS: How("stiefel-adam", "cosine", fast_ends=True, against=FREE_ENDS, colour="#56B4E9"),
+    FREE: How("adam", "constant"),
+    FREE_COSINE: How("adam", "cosine"),
+    FREE_ENDS: How("adam", "cosine", fast_ends=True),
+    ON_SET: How("stiefel-adam", "constant", against=FREE),
+    ON_SET_COSINE: How("stiefel-adam", "cosine", against=FREE_COSINE),
+    RELEASED: How("stiefel-adam", "release", against=FREE_COSINE),
+    GAIN: How("gain-adam", "cosine", against=FREE_COSINE),
+    ENDS: How("stiefel-adam", "cosine", fast_ends=True, against=FREE_ENDS),
     STIEFEL: How("orthogonal-adam", "constant", against=FREE),
 }
 """On the Stiefel manifold weights stay orthogonal, without the ones; with gains, each layer has a learned one."""
+SHOWN = (FREE, FREE_ENDS, ON_SET, ENDS, STIEFEL)
+"""On the page."""
+DRAWN: dict[str, dict[str, Any]] = {
+    FREE: {"color": "#6E7781"},
+    ON_SET: {"color": "#0072B2"},
+    STIEFEL: {"color": "#B35900"},
+    FREE_ENDS: {"color": "#6E7781", "linestyle": "--"},
+    ENDS: {"color": "#0072B2", "linestyle": "--"},
+}
+"""In the picture."""
 AGAINST = {name: how.against for name, how in HOW.items() if how.against}
 SCHEMES = {"stiefel": "uniform", "permutation": "permutation"}
 """The initializations, and what the pages call them."""
@@ -95,6 +104,7 @@ class OnTheSet(TunedStudy[Way]):
     name = "on-the-set"
     title = "What does it buy?"
     page = "on-the-set"
+    listed = True
     seeds = 10
     quick_seeds = 3
     order = ("digits", *IMAGES, TABLE)
@@ -167,8 +177,10 @@ class OnTheSet(TunedStudy[Way]):
         return {self.name: over_rates(evidence)}
 
     def section(self, evidence: Tuned[Way]) -> list[str]:
-        """Pictures and tables."""
-        return [*self.shown(evidence), *titled(self.tables(evidence))]
+        """Scores and verdicts of the ways that a user chooses from; the picture at the top has the rates."""
+        names = {str(way) for way in EVERY if way.how in SHOWN}
+        scores, _, verdicts = self.tables(evidence)
+        return titled([replace(t, rows=[row for row in t.rows if row[0] in names]) for t in (scores, verdicts)])
 
 
 class Duel(NamedTuple):
@@ -193,29 +205,20 @@ def duels(found: Tuned[Way], measure: str = SCORE) -> list[Duel]:
     return [Duel(*pair, verdict) for pair, verdict in zip(pairs, told)]
 
 
-def _line(how: str) -> dict[str, Any]:
-    return {"linestyle": HOW[how].style, "color": HOW[how].colour, "marker": "o", "markersize": 3, "label": how}
-
-
 def over_rates(found: Tuned[Way]) -> Figure:
-    """Accuracy over the rate on all data: a column for each depth, a row for each set of images and initialization."""
-    settings = [setting for setting in found.settings if setting.shots is None and setting.dataset != TABLE]
-    depths = sorted({setting.depth for setting in settings})
-    rows = list(product(dict.fromkeys(setting.dataset for setting in settings), SCHEMES))
-    drawn, axes = plots.figure(len(depths), len(rows), (3.1, 2.4), label="Accuracy over the learning rate")
-    for row, (dataset, scheme) in zip(axes, rows):
-        for axis, depth in zip(row, depths):
-            setting = Setting(dataset, depth)
-            for how in HOW:
-                if rates := found.tuned.get((setting, Way(scheme, how))):
-                    axis.plot(*zip(*sorted(rates.items())), **_line(how))
-            axis.set(xscale="log", ylim=(0, 102))
-            times = sorted({times for (where, _), rates in found.tuned.items() if where == setting for times in rates})
-            axis.set_xticks(times, [f"{each:g}" for each in times])
-            axis.set_xticks([], minor=True)
-            axis.set_title(f"{setting}\n{SCHEMES[scheme]}", fontsize=9)
-        row[0].set_ylabel("test accuracy (%)")
-    for axis in axes[-1]:
-        axis.set_xlabel("times 0.001/√depth")
-    plots.legend(drawn, max(axes.flat, key=lambda axis: len(axis.lines)))
+    """Accuracy over the rate, from uniform members of the first data set: a panel for each depth."""
+    first = found.settings[0].dataset
+    depths = sorted({where.depth for where in found.settings if where.dataset == first and where.shots is None})
+    drawn, axes = plots.column(len(depths), label="Accuracy over the learning rate: on the set more rates work")
+    for axis, depth in zip(axes, depths):
+        setting = Setting(first, depth)
+        for how, look in DRAWN.items():
+            if rates := found.tuned.get((setting, Way("stiefel", how))):
+                axis.plot(*zip(*sorted(rates.items())), marker="o", markersize=4, label=how, **look)
+        times = sorted({times for (where, _), rates in found.tuned.items() if where == setting for times in rates})
+        axis.set(xscale="log", ylim=(0, 102), title=str(setting), ylabel="test accuracy (%)")
+        axis.set_xticks(times, [f"{each:g}" for each in times])
+        axis.set_xticks([], minor=True)
+        axis.set_xlabel("learning rate, times 0.001/√depth")
+        plots.direct(axis)
     return drawn

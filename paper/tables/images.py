@@ -173,12 +173,11 @@ def banded(axis: Any, records: Sequence[Record], alpha: float, **look: Any) -> l
 def over_depth(records: Sequence[Record], ylabel: str = "test accuracy (%)") -> Figure:
     """Score against depth: one panel for each data set."""
     datasets = list(dict.fromkeys(record.cell.dataset for record in records))
-    drawn, axes = plots.figure(len(datasets), size=(5.0, 3.6), label=f"{ylabel} over depth")
-    for axis, dataset in zip(axes[0], datasets):
+    drawn, axes = plots.column(len(datasets), label=f"{ylabel} over depth")
+    for axis, dataset in zip(axes, datasets):
         for scheme in dict.fromkeys(record.cell.scheme for record in records):
             chosen = [r for r in records if (r.cell.dataset, r.cell.scheme) == (dataset, scheme)]
             banded(axis, chosen, 0.15, color=plots.colour(scheme), label=str(scheme), linewidth=1.8)
-        axis.set(title=dataset, xlabel="depth", ylim=(0, None))
-    axes[0, 0].set_ylabel(ylabel)
-    plots.legend(drawn, axes[0, -1])
+        axis.set(title=dataset, xlabel="depth", ylabel=ylabel, ylim=(0, 102))
+        plots.direct(axis)
     return drawn

@@ -97,6 +97,7 @@ class Zoo(Experiment):
     name = "zoo"
     title = "Models other people wrote"
     page = "zoo"
+    listed = True
     files = ("zoo", "zoo-cpu")
 
     def __init__(self, names: Collection[str] = (), part: Half | None = None, arms: Sequence[str] = ARMS) -> None:

@@ -217,7 +217,8 @@ def test_the_demo_makes_one_page_that_needs_nothing_else(
     assert set(scores) == {(scheme, depth) for scheme in demo.NAMES for depth in (2, 5, 12)}
     for values in scores.values():
         assert len(values) == 3
-        assert f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}" in page, "the numbers of the records"
+        assert f"{np.mean(values):.1f} (" in page, "the numbers of the records, beside the distinct units"
+        assert f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}" in done.out
     assert f"At 12 layers initialize_(model) reaches {np.mean(scores['recipe', 12]):.1f} %" in page
     apart = [
         float(found) for found in re.findall(r"([\d.]+) (?:differ|with)", page.split("last hidden layer, ")[1][:200])

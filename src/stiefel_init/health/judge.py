@@ -176,5 +176,5 @@ class Judge:
     def _recovered(self, now: Sample, kind: str) -> Event:
         event = self.open.pop(kind)
         where = f" at layer {event.layer}" if event.layer else ""
-        sentence = f'"{kind}"{where} is over; it began at step {event.step:,}'
+        sentence = f'"{kind}"{where} recovered; it had been failing since step {event.step:,}'
         return Event(now.step, kind, event.layer, sentence, "", True)

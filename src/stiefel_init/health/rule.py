@@ -86,7 +86,7 @@ class Rule(Generic[Case]):
 
 
 AT_INITIALIZATION: dict[str, Rule[Evidence]] = {}
-"""The rules about one batch by kind, in the order of the verdict. docs/diagnose.md says where the numbers come from."""
+"""The rules about one batch by kind, in the order of the verdict. docs/rules.md says where the numbers come from."""
 IN_TRAINING: dict[str, Rule[Moment]] = {}
 """The rules about the steps of a training by kind, in the order of the lines."""
 

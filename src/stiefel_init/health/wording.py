@@ -13,11 +13,6 @@ def times(factor: float, digits: int = 0) -> str:
     return f"{factor:,.{digits}f} times" if factor < 1e6 else f"{factor:.0e} times"
 
 
-def share(part: float, whole: float) -> str:
-    """ "3e-05", or "all digits" for nothing."""
-    return "all digits" if part == 0 else f"{part / whole:.0e}"
-
-
 def percent(fraction: float) -> str:
     """ "99.9 %"."""
     return f"{100 * fraction:.0f} %" if fraction < 0.995 or fraction == 1 else f"{100 * fraction:.1f} %"

@@ -156,7 +156,9 @@ def test_tables_and_page_of_planted_records() -> None:
     assert [row[0] for row in scores.rows] == list(map(str, EVERY))
     assert all("× 256" in row for row in rates.rows)
     assert [row[0] for row in verdicts.rows] == [str(way) for way in EVERY if way.how in AGAINST]
-    assert OnTheSet().section(flat())[0] == "![Accuracy over the learning rate](on-the-set.png)"
+    page = "\n".join(OnTheSet().section(flat()))
+    assert "| uniform, on the set |" in page
+    assert "| uniform, on the set, gains |" not in page, "which the file has"
 
 
 @pytest.mark.parametrize("records", [{}, {Cell("digits"): record(Cell("digits"), 1.0)}])

@@ -58,7 +58,7 @@ def test_torchs_own_initialization_ends_in_a_constant() -> None:
     layers = [module for _ in range(30) for module in (nn.Linear(64, 64), nn.ReLU())]
     found = diagnose(nn.Sequential(*layers, nn.Linear(64, 10)), IMAGES, LABELS)
     assert kinds(found)[:2] == ["signal dies", "gradient vanishes"]
-    assert "all inputs give the same" in found.verdict[0]
+    assert "activations differ between inputs by" in found.verdict[0]
     assert found.layers[-2].post_std > 0.1 * found.layers[0].post_std
 
 

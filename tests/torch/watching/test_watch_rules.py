@@ -86,7 +86,7 @@ def test_inputs_that_change_and_recover_are_told() -> None:
     assert [(event.step, event.kind, event.recovered) for event in events[:1]] == [(20, "inputs changed scale", False)]
     over = [event for event in events if event.kind == "inputs changed scale" and event.recovered]
     assert [event.step for event in over] == [30]
-    assert str(over[0]) == 'step 30: "inputs changed scale" is over; it began at step 20.'
+    assert str(over[0]) == 'step 30: "inputs changed scale" recovered; it had been failing since step 20.'
 
 
 def test_a_batch_that_is_not_finite_is_named_and_hides_what_it_breaks() -> None:

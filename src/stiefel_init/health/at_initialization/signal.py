@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ...core.activations import DYING
 from ..rows import Evidence, Layer
 from ..rule import DEFINITION, NEVER, Cause, Measured, Rule, over
-from ..wording import per_layer, share, times
+from ..wording import per_layer, times
 from .causes import TRAINING, of_fading, of_growing, of_loss
 
 DROWNED, FADED = 1e3, 1e4  # where a deep network begins to suffer: see `over_layers`
@@ -138,9 +138,11 @@ def _dies(evidence: Evidence, measured: Measured) -> str:
             f"The signal dies in {at.named}: none of its {at.units} units fires for any input, so all inputs give the "
             "same output."
         )
+    if last.spread == 0:
+        return f"The signal dies from {at.named} on: in {last.named} all inputs give the same activations."
     return (
-        f"The signal dies from {at.named} on: in {last.named} all inputs give the same activations, to "
-        f"{share(last.spread, last.size)}."
+        f"The signal dies from {at.named} on: at {last.named} activations differ between inputs by "
+        f"{last.spread / last.size:.0e} of their size."
     )
 
 

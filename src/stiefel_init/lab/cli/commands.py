@@ -17,6 +17,8 @@ from ...core.errors import StiefelError
 from .. import options
 from ..train.family import AugmentName, OptimizerName, PrecisionName, ScheduleName
 
+TRAINING, OF_NETWORKS = "Training", "Only with --network"
+"""Groups of options of `train --help`."""
 ACTIVATIONS_HELP = "relu, leaky_relu, prelu, elu, selu, tanh, tat, gelu, silu, or one of your own (--plugin)."
 
 
@@ -71,53 +73,81 @@ def train(
         str,
         typer.Option(help=f"{ACTIVATIONS_HELP} 'all' stands for the first five; comma-separated."),
     ] = "relu",
-    seeds: Annotated[int, typer.Option(help="Networks per setting; five or more tell schemes apart.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(help="Networks per setting; five or more tell schemes apart.", rich_help_panel=TRAINING)
+    ] = 1,
     epochs: Annotated[
-        int | None, typer.Option(help="Passes over the training data; by default 20, of small tables 500 steps.")
+        int | None,
+        typer.Option(
+            help="Passes over the training data; by default 20, of small tables 500 steps.", rich_help_panel=TRAINING
+        ),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Batch size; 0 for full batch.")] = 256,
+    batch: Annotated[int, typer.Option(help="Batch size; 0 for full batch.", rich_help_panel=TRAINING)] = 256,
     lr: Annotated[
         str,
         typer.Option(
             help="Learning rate in units of 0.001/√depth, with --network of 0.001. Of several (0.25,0.5,1,2,4), or "
-            "with 'auto', each scheme gets its best, chosen on a validation part."
+            "with 'auto', each scheme gets its best, chosen on a validation part.",
+            rich_help_panel=TRAINING,
         ),
     ] = "1",
     schedule: Annotated[
         ScheduleName,
         typer.Option(
             help="Of the learning rate; cosine warms up for a tenth of the steps, then falls to 0; release lets go of "
-            "weights on the set after half of the steps."
+            "weights on the set after half of the steps.",
+            rich_help_panel=TRAINING,
         ),
     ] = "constant",
     optimizer: Annotated[
-        OptimizerName, typer.Option(help="adam with --decay is AdamW; stiefel-… stay in the set.")
+        OptimizerName,
+        typer.Option(help="adam with --decay is AdamW; stiefel-… stay in the set.", rich_help_panel=TRAINING),
     ] = "adam",
-    decay: Annotated[float, typer.Option(help="Weight decay, decoupled from the gradient, such as 0.01.")] = 0.0,
-    dropout: Annotated[float, typer.Option(help="Probability of dropping an output of a hidden layer.")] = 0.0,
+    decay: Annotated[
+        float, typer.Option(help="Weight decay, decoupled from the gradient, such as 0.01.", rich_help_panel=TRAINING)
+    ] = 0.0,
+    dropout: Annotated[
+        float, typer.Option(help="Probability of dropping an output of a hidden layer.", rich_help_panel=TRAINING)
+    ] = 0.0,
     edge_lr: Annotated[
         float,
-        typer.Option("--edge-lr", help="Learning rate of the first and the last layer, times that of the others."),
+        typer.Option(
+            "--edge-lr",
+            help="Learning rate of the first and the last layer, times that of the others.",
+            rich_help_panel=TRAINING,
+        ),
     ] = 1.0,
     ends: Annotated[float | None, typer.Option("--ends", hidden=True)] = None,  # its old name, for one more release
     groups: Annotated[
-        bool, typer.Option("--param-groups", help="With --network: each layer at the rate that param_groups gives it.")
+        bool,
+        typer.Option(
+            "--param-groups", help="Each layer at the rate that param_groups gives it.", rich_help_panel=OF_NETWORKS
+        ),
     ] = False,
-    clip: Annotated[float | None, typer.Option(help="With --network: the largest norm of the gradient.")] = None,
-    smoothing: Annotated[float, typer.Option(help="With --network: label smoothing, such as 0.1.")] = 0.0,
+    clip: Annotated[
+        float | None, typer.Option(help="The largest norm of the gradient.", rich_help_panel=OF_NETWORKS)
+    ] = None,
+    smoothing: Annotated[float, typer.Option(help="Label smoothing, such as 0.1.", rich_help_panel=OF_NETWORKS)] = 0.0,
     augment: Annotated[
-        AugmentName, typer.Option(help="With --network: whether training images are cropped and flipped.")
+        AugmentName, typer.Option(help="Whether training images are cropped and flipped.", rich_help_panel=OF_NETWORKS)
     ] = "none",
     warmup: Annotated[
-        float | None, typer.Option(help="With --network: epochs of the warm-up of a cosine; by default a tenth.")
+        float | None,
+        typer.Option(help="Epochs of the warm-up of a cosine; by default a tenth.", rich_help_panel=OF_NETWORKS),
     ] = None,
-    shots: Annotated[int | None, typer.Option(help="Training rows per class; by default all.")] = None,
+    shots: Annotated[
+        int | None, typer.Option(help="Training rows per class; by default all.", rich_help_panel=TRAINING)
+    ] = None,
     alpha: Annotated[
-        float | None, typer.Option(help="Shift of standardized tabular features; the paper recommends 2.")
+        float | None,
+        typer.Option(help="Shift of standardized tabular features; the paper recommends 2.", rich_help_panel=TRAINING),
     ] = None,
     precision: Annotated[
         PrecisionName,
-        typer.Option(help="tf32 is less accurate, but faster for many networks on a GPU; bfloat16 is for --network."),
+        typer.Option(
+            help="tf32 is less accurate, but faster for many networks on a GPU; bfloat16 is for --network.",
+            rich_help_panel=TRAINING,
+        ),
     ] = "float32",
     target: options.TargetOption = None,
     task: options.TaskOption = None,
@@ -137,6 +167,7 @@ def train(
         typer.Option(
             "--watch",
             help="Watch the networks of the first seed while they train: a page and JSON Lines of each in OUT/watch.",
+            rich_help_panel=options.OF_RUNS,
         ),
     ] = False,
     dry_run: options.DryOption = False,

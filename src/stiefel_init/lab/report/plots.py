@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _COLOURS = {
     "stiefel": "#0072B2", "lee": "#E69F00", "he": "#009E73", "xavier": "#CC79A7", "orthogonal": "#56B4E9",
     "random": "#777777", "permutation": "#D55E00", "identity": "#F0E442", "rotation": "#882255",
-    "recipe": "#000000",
+    "recipe": "#000000", "torch": "#B35900",
 }  # fmt: skip
 STYLE: Any = {
     "font.size": 10,
@@ -41,12 +41,12 @@ def colour(scheme: object) -> str:
 
 
 def figure(
-    columns: int, rows: int = 1, size: tuple[float, float] = (4.2, 3.2), *, label: str = ""
+    columns: int, rows: int = 1, size: tuple[float, float] = (4.2, 3.2), *, label: str = "", letters: int = 10
 ) -> tuple[Figure, np.ndarray]:
     """Axes in rows and columns, in our style; the label is the picture's alternative text."""
     from matplotlib.figure import Figure  # without pyplot: no window, no global state
 
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context({**STYLE, "font.size": letters}):
         drawn = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
         drawn.set_label(label)
         return drawn, np.atleast_2d(drawn.subplots(rows, columns, squeeze=False))
@@ -62,6 +62,30 @@ def png(drawn: Figure, dpi: int = 150) -> bytes:
     buffer = io.BytesIO()
     drawn.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()
+
+
+def column(panels: int, *, label: str, height: float = 3.0) -> tuple[Figure, np.ndarray]:
+    """Axes below each other, for a page: as wide as a telephone can show with letters that can be read."""
+    drawn, axes = figure(1, panels, (5.6, height), label=label, letters=13)
+    return drawn, axes[:, 0]
+
+
+def direct(axis: Axes, apart: float = 0.085) -> None:
+    """Names at the ends of lines, in their colours, instead of a legend; none closer to another than `apart`."""
+    ends = []
+    for line in axis.lines:
+        x, y = (np.asarray(values, float) for values in line.get_data())
+        known = np.isfinite(y)
+        if not str(line.get_label()).startswith("_") and known.any():
+            end = axis.transScale.transform((x[known][-1], y[known][-1]))
+            ends.append((float(np.clip(axis.transLimits.transform(end)[1], 0, 1)), line))
+    heights: list[float] = []
+    for height, _ in sorted(ends, key=lambda end: end[0]):
+        heights.append(max(height, heights[-1] + apart) if heights else height)
+    over = max(0.0, heights[-1] - 1) if heights else 0.0
+    for height, (_, line) in zip(heights, sorted(ends, key=lambda end: end[0])):
+        look: Any = {"va": "center", "color": line.get_color(), "annotation_clip": False, "fontsize": 12}
+        axis.annotate(str(line.get_label()), (1.02, height - over), xycoords="axes fraction", **look)
 
 
 def legend(drawn: Figure, axis: Axes) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...torch import Diagnosis
 from ..progress import counted
-from ..report.tables import Table, summary
+from ..report.tables import Table, plain, summary
 from ..train.family import DeviceName
 from ..train.record import Record
 from ..train.runner import run
@@ -43,12 +43,18 @@ def run_demo(out: Path, device: DeviceName, epochs: int) -> Path:
     signals = {depth: diagnosis.of_schemes(",".join(NAMES), depth, WIDTH, "relu", batch) for depth in DEPTHS}
     told = meaning(outcome.records, signals[deep])
     more = {f"The signal before training, {deep} layers": diagnosis.chart(signals[deep])}
-    title = "Deep ReLU networks that train from the first step"
-    path = page(outcome, files.summarized(outcome), out / files.PAGE, title, told, more)
     rows = [
         [depth, *(f"{score} ({_distinct(signals[int(depth)][name]):.1f})" for name, score in zip(NAMES, scores))]
         for depth, *scores in summary(outcome.records).rows
     ]
+    words = ", ".join(f"{name} is {shown}" for name, shown in NAMES.items())
+    above = f"In brackets: distinct units of {WIDTH} in the last hidden layer, untrained. {words}."
+    short = [
+        [depth, *(f"{cell.partition(' ±')[0]} ({cell.rpartition('(')[2]}" for cell in row)] for depth, *row in rows
+    ]
+    scores = Table(plain(above), ["depth", *NAMES], short)
+    title = "Deep ReLU networks that train from the first step"
+    path = page(outcome, files.summarized(outcome), out / files.PAGE, title, told, more, scores)
     title = f"Test accuracy (%) after {counted(epochs, 'epoch')} (in brackets: distinct units of {WIDTH}, untrained)"
     Table(f"\n{title}", ["depth", *NAMES.values()], rows).show()
     print("\n" + "\n".join(told))

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..progress import counted
 from ..report.page import Chart, Line, Panel, learning, screen_colour, write_page
-from ..report.tables import plain, score_text, summary
+from ..report.tables import Table, plain, score_text, summary
 from ..train.cell import Cell
 from ..train.family import FAMILIES, PERCEPTRON, is_own
 from ..train.stack import RELEASED, WARM_UP
@@ -19,20 +19,29 @@ from .rates import FIRST_SEED, MOST_SEEDS
 
 
 def page(
-    outcome: Outcome, content: dict[str, Any], path: Path, title: str, told: Sequence[str], more: Mapping[str, Chart]
+    outcome: Outcome,
+    content: dict[str, Any],
+    path: Path,
+    title: str,
+    told: Sequence[str],
+    more: Mapping[str, Chart],
+    scores: Table | None = None,
 ) -> Path:
     """Write the page of a study, from its records and its summary.
 
-    `told` are the sentences it begins with; `more` what is shown beside its curves, by the heading.
+    `told` are the sentences it begins with; `more` what is shown beside its curves, by the heading; `scores` its first
+    table and the line above it, by default the mean scores.
     """
     data, metric = content["data"], outcome.metric
     label = f"{content['metric']['label'][0].upper()}{content['metric']['label'][1:]}"
     epochs = outcome.study.settings[0].epochs
+    if scores is None:
+        table = summary(outcome.records, title="Mean ± standard deviation over seeds; the best of a row is bold.")
+        scores = table.marked(min if metric.less_is_better else max)
     lines = [
         *(plain(sentence) for sentence in told), "",
         f"## {plain(label)}{', ' if data['target'] else ' '}after {counted(epochs, 'epoch')}", "",
-        "Mean ± standard deviation over seeds; the best of a row is bold.", "",
-        *summary(outcome.records).marked(min if metric.less_is_better else max).markdown(), "",
+        scores.title, "", *scores.markdown(), "",
     ]  # fmt: skip
     if outcome.study.seeds > 1 or outcome.study.rates.searched:
         lines += [

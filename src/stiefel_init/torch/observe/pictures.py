@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#2
 _MEASURED, _BAD = _COLORS[:2]
 _SICK: Any = {"color": "#222222", "markersize": 9, "markeredgewidth": 1.5, "linestyle": "none", "zorder": 3}
 _STYLE: Any = {
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "font.size": 10
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "font.size": 11
 }  # fmt: skip
 _NAMED = 12  # so many layers are named on the axis; of more, that many spread evenly
 _SHARES = frozenset({"active"})  # on an axis from 0 to 1; the others on a logarithmic one
@@ -35,7 +36,7 @@ def of_layers(layers: Sequence[Layer], findings: Sequence[Finding], headline: st
         "active": "share of units that fire", "distinct": "distinct units", "gradient": "gradient norm",
     }  # fmt: skip
     with mpl.rc_context(_STYLE):
-        figure, panels = _panels(titles, layers, 3.9)
+        figure, panels = _panels(titles, layers, 3.0)
         for name, axis in panels.items():
             at = np.arange(1, len(layers) + 1)
             values = _values(layers, name)
@@ -49,7 +50,7 @@ def of_layers(layers: Sequence[Layer], findings: Sequence[Finding], headline: st
             named = _spread_evenly(len(layers))
             axis.set_xticks(at[named], [layers[place].label for place in named], rotation=60, ha="right", fontsize=8)
             axis.set_xlabel("layer")
-        shortened = textwrap.shorten(headline, 40 * len(panels), placeholder=" …")
+        shortened = textwrap.shorten(headline, 75, placeholder=" …")
         figure.suptitle(shortened, color=_BAD if findings else "black")
     return figure
 
@@ -91,7 +92,7 @@ def _over_sizes(
     rows: Sequence[Any], titles: Mapping[str, str], line: str, size: str, label: str
 ) -> tuple[Figure, list[tuple[Axes, list[Any], np.ndarray]]]:
     """Panels over the sizes of networks; and of each line its axis, rows and values."""
-    figure, panels = _panels(titles, rows, 3.6)
+    figure, panels = _panels(titles, rows, 2.7)
     sizes = sorted({getattr(row, size) for row in rows})
     drawn = []
     for name, axis in panels.items():
@@ -151,9 +152,14 @@ def of_trials(curves: Mapping[str, Sequence[float]]) -> Figure:
 
 
 def _panels(titles: Mapping[str, str], rows: Sequence[Any], height: float) -> tuple[Figure, dict[str, Axes]]:
+    """Two side by side, so that a narrow page shows them legibly."""
     names = [name for name in titles if any(getattr(row, name) is not None for row in rows)]
-    figure = Figure(figsize=(3.3 * len(names), height), layout="constrained")
-    panels = dict(zip(names, figure.subplots(1, len(names), squeeze=False)[0]))
+    lines = math.ceil(len(names) / 2)
+    figure = Figure(figsize=(6.8, height * lines), layout="constrained")
+    places = figure.subplots(lines, 2, squeeze=False).flat
+    panels = dict(zip(names, places))
+    for empty in places[len(names) :]:
+        figure.delaxes(empty)
     for name, axis in panels.items():
         axis.set_title(titles[name])
     return figure, panels
