@@ -269,28 +269,27 @@ class Transfer(OfRuns):
 
     def pictures(self, evidence: Evidence) -> dict[str, Figure]:
         """The loss over the multiple of the number: over depths, and over widths."""
-        drawn, axes = plots.figure(4, size=(3.2, 2.9), label="Test loss over multiples of the one number")
-        valleys = _valleys(evidence)
-        panels = ((ONE, 1), (GROUPS, 1), (ONE, 2), (GROUPS, 2))
-        for axis, (way, by) in zip(axes.flat, panels):
-            fixed = 3 - by
-            lines = {
-                key[by]: of for key, of in valleys.items()
-                if (key[0], key[3], key[fixed]) == ("mlp", way, BASES["mlp"][fixed - 1])
-            }  # fmt: skip
-            what = ("depth", "width")[by - 1]
-            for at, (value, of) in enumerate(sorted(lines.items())):
+        valleys, panels = _valleys(evidence), list[tuple[str, list[tuple[int, Valley]]]]()
+        for way, by in ((ONE, 1), (GROUPS, 1), (ONE, 2), (GROUPS, 2)):
+            fixed = BASES["mlp"][2 - by]
+            lines = {key[by]: of for key, of in valleys.items() if (key[0], key[3], key[3 - by]) == ("mlp", way, fixed)}
+            if len(lines) > 1:
+                panels.append(
+                    (f"{WAYS[way].replace('`', '')}, over {('depth', 'width')[by - 1]}", sorted(lines.items()))
+                )
+        drawn, axes = plots.column(max(1, len(panels)), label="Test loss over multiples of the one number")
+        for axis, (title, family) in zip(axes, panels):
+            for at, (value, of) in enumerate(family):
                 points = sorted((times, row["loss"]) for times, row in of.items())
-                axis.plot(*zip(*points), "o-", color=f"C{at}", markersize=3, label=f"{what} {value:,}")
-            title = WAYS[way].replace("`", "")
+                shade = plots.shade(at / (len(family) - 1))
+                axis.plot(*zip(*points), "o-", color=shade, markersize=4, label=f"{value:,}")
             axis.set(title=title, xlabel="multiple of 0.001", ylabel="test loss", xscale="log", yscale="log")
             shown = TIMES[::2]
             axis.set_xticks(shown, [_times(times) for times in shown])
             axis.minorticks_off()
             axis.set_ylim(0.06, 2.5)
             axis.set_yticks([0.1, 0.3, 1.0], ["0.1", "0.3", "1"])
-            if lines:
-                axis.legend(fontsize=7)
+            plots.direct(axis)
         return {self.name: drawn}
 
     def section(self, evidence: Evidence) -> list[str]:

@@ -78,6 +78,6 @@ def test_the_readme_is_one_screen_and_links_on() -> None:
     assert len(text.splitlines()) <= 60
     assert re.findall(r"!\[[^]]+\]\(docs/(\w+).svg\)", text) == ["idea", "measured"]
     assert "|  | default | He | `initialize_` |" in text
-    assert len(re.findall(r"^\| .+MNIST \|", text, re.MULTILINE)) == 5, "rows of the one table"
+    assert len(re.findall(r"^\| .+(?:MNIST|CIFAR-10) \|", text, re.MULTILINE)) == 5, "rows of the one table"
     for call in ("initialize_(model)", "param_groups(model, 1e-3)", "diagnose(model"):
         assert call in text

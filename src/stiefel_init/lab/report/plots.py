@@ -70,6 +70,11 @@ def column(panels: int, *, label: str, height: float = 3.0) -> tuple[Figure, np.
     return drawn, axes[:, 0]
 
 
+def shade(share: float) -> Any:
+    """One of an ordered family, from its first (0) to its last (1): from light to dark, in colour or without."""
+    return mpl.colormaps["viridis"](0.85 * (1 - share))
+
+
 def direct(axis: Axes, apart: float = 0.085) -> None:
     """Names at the ends of lines, in their colours, instead of a legend; none closer to another than `apart`."""
     ends = []
