@@ -272,10 +272,15 @@ class Transfer(OfRuns):
         valleys, panels = _valleys(evidence), list[tuple[str, list[tuple[int, Valley]]]]()
         for way, by in ((ONE, 1), (GROUPS, 1), (ONE, 2), (GROUPS, 2)):
             fixed = BASES["mlp"][2 - by]
-            lines = {key[by]: of for key, of in valleys.items() if (key[0], key[3], key[3 - by]) == ("mlp", way, fixed)}
-            if len(lines) > 1:
+            family: list[tuple[Any, Valley]] = [
+                (key[by], of) for key, of in valleys.items() if (key[0], key[3], key[3 - by]) == ("mlp", way, fixed)
+            ]
+            if len(family) > 1:
                 panels.append(
-                    (f"{WAYS[way].replace('`', '')}, over {('depth', 'width')[by - 1]}", sorted(lines.items()))
+                    (
+                        f"{WAYS[way].replace('`', '')}, over {('depth', 'width')[by - 1]}",
+                        sorted(family, key=lambda each: each[0]),
+                    )
                 )
         drawn, axes = plots.column(max(1, len(panels)), label="Test loss over multiples of the one number")
         for axis, (title, family) in zip(axes, panels):
