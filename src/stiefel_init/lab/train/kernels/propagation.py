@@ -31,8 +31,8 @@ def propagate(
     """
     _propagate(
         Stored(parameters, moment1, moment2), rates, keeps, bias_correction_1, bias_correction_2, shares,
-        arrivals, kept, scales_up, losses, corrects, Batch(features, targets, scale, start, stop), order, tiles, order_stride,
-        parameters_stride, depth,
+        arrivals, kept, scales_up, losses, corrects, Batch(features, targets, scale, start, stop), order, tiles,
+        order_stride, parameters_stride, depth,
         Config(
             INPUTS=INPUTS, WIDTH=WIDTH, CLASSES=CLASSES, TILE_INPUTS=TILE_INPUTS, TILE_HIDDEN=TILE_HIDDEN,
             TILE_CLASSES=TILE_CLASSES, ROWS=ROWS, ACTIVATION=ACTIVATION, SLOPE=SLOPE, SCALE=SCALE,
@@ -45,8 +45,8 @@ def propagate(
 
 @triton.jit
 def _propagate(
-    stored, rates, keeps, bias_correction_1, bias_correction_2, shares, arrivals, kept, scales_up, losses, corrects, batch,
-    order, tiles, order_stride, parameters_stride, depth, config,
+    stored, rates, keeps, bias_correction_1, bias_correction_2, shares, arrivals, kept, scales_up, losses, corrects,
+    batch, order, tiles, order_stride, parameters_stride, depth, config,
 ):  # fmt: skip
     """Find the program's network and rows, and take them through the phases."""
     network = (tl.program_id(0) // tiles).to(tl.int64)
