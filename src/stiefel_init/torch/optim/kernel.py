@@ -4,6 +4,7 @@ next member, and reads and writes weight and moments once. The steps are those o
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,29 +32,32 @@ def fits(weights: Tensor) -> bool:
     return suits and agrees(weights.device)
 
 
-_AGREES: dict[torch.device, bool] = {}
+_AGREES: dict[Any, bool] = {}
 
 
-def agrees(device: torch.device) -> bool:
+def agrees(device: torch.device, tried: Callable[[torch.device], bool] | None = None) -> bool:
     """Whether the kernel does there what the plain steps do, tried once; what fails or differs is not used.
+
+    `tried` compares other kernels with the plain steps.
 
     Compilers for GPUs come in many versions, and a wrong weight would go unnoticed. While a CUDA graph is captured
     nothing can be tried, and the plain steps serve.
     """
-    if device not in _AGREES:
+    key = device, tried
+    if key not in _AGREES:
         if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             return False
         try:
-            _AGREES[device] = _tried(device)
+            _AGREES[key] = (tried or _tried)(device)
         except Exception as error:  # whatever a compiler raises
-            _AGREES[device] = False
+            _AGREES[key] = False
             warnings.warn(
-                f"the kernel for small matrices does not run on {device} ({type(error).__name__}); slower steps are "
+                f"a kernel for matrices on the set does not run on {device} ({type(error).__name__}); slower steps are "
                 "used instead.",
                 RuntimeWarning,
                 stacklevel=2,
             )
-    return _AGREES[device]
+    return _AGREES[key]
 
 
 def _tried(device: torch.device) -> bool:

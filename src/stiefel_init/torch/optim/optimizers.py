@@ -10,7 +10,7 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from ...core import geometry
-from . import kernel
+from . import kernel, large
 from .base import Params, StiefelOptimizer, fusible, local
 from .squares import Squares
 from .stack import Update
@@ -74,6 +74,9 @@ class StiefelAdam(StiefelOptimizer):
             if kernel.fits(weights):
                 numbers = kernel.adam_numbers(group["lr"], group["betas"], group["eps"], steps)
                 return kernel.step(weights, gradients, (first, second), "adam", numbers)
+            if large.fits(weights):
+                numbers = kernel.adam_numbers(group["lr"], group["betas"], group["eps"], steps)
+                return large.rotate(weights, large.adam_turn(weights, gradients, first, second, numbers))
             if weights.shape[-2] == weights.shape[-1] and steps.ndim < 3 and fusible([weights]):
                 return _adam_of_squares(weights, gradients, [first, second], steps, squares, group)
             options = {"betas": group["betas"], "eps": group["eps"]}
@@ -183,12 +186,13 @@ def _momentum_update(group: dict[str, Any], *, muon: bool) -> Update:
     step = geometry.muon_step if muon else geometry.sgd_step
 
     def update(weights: Tensor, gradients: Tensor, momentum: Tensor, steps: Tensor, squares: Room) -> Tensor:
-        if squares is not None:
-            gradient = squares.generator(weights, gradients)
+        ways: Any = squares or (large if large.fits(weights) else None)
+        if ways is not None:
+            gradient = ways.generator(weights, gradients)
             momentum.mul_(decay).add_(gradient)
             direction = gradient.add_(momentum, alpha=decay) if nesterov else momentum
-            direction = geometry.orthogonalized(direction) if muon else direction
-            return squares.rotate(weights, torch.mul(direction, -group["lr"], out=squares.turn(weights)))
+            direction = ways.orthogonalized(direction) if muon else direction
+            return ways.rotate(weights, torch.mul(direction, -group["lr"], out=ways.turn(weights)))
         if not muon and kernel.fits(weights):
             numbers = kernel.sgd_numbers(group["lr"], decay, nesterov, weights)
             return kernel.step(weights, gradients, (momentum,), "sgd", numbers)
