@@ -153,6 +153,8 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
         """
         if torch.compiler.is_compiling() or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
             return  # where nothing can be looked at
+        if self._counted() == self._versions:
+            return
         for group in self.param_groups:
             for parameter, batch in zip(group["params"], group["matrices"]) if group["on_set"] else ():
                 noted = self._versions.get(id(parameter), parameter._version)
@@ -162,8 +164,12 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
 
     def _note_versions(self) -> None:
         if not torch.compiler.is_compiling():
-            on_set = (parameter for group in self.param_groups if group["on_set"] for parameter in group["params"])
-            self._versions = {id(parameter): parameter._version for parameter in on_set}
+            self._versions = self._counted()
+
+    def _counted(self) -> dict[int, int]:
+        """How often torch has counted a change of each parameter on the set."""
+        groups = [group["params"] for group in self.param_groups if group["on_set"]]
+        return {id(parameter): parameter._version for group in groups for parameter in group}
 
     @abstractmethod
     def _update(self, group: dict[str, Any]) -> Update:

@@ -3,6 +3,7 @@ next member, and reads and writes weight and moments once. The steps are those o
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -110,25 +111,39 @@ def step(
 
 def adam_numbers(rate: Any, betas: tuple[float, float], eps: float, steps: Tensor) -> Tensor:
     """Of Adam, whose `steps` before this one, of shape () or (k, 1, 1), are in float64."""
-    t = steps.reshape(-1) + 1
-    given = (rate, *betas, eps, 1 - betas[0] ** t, (1 - betas[1] ** t) ** 0.5)
-    return _columns(given, t)
+    logs = [math.log(beta) if beta else -math.inf for beta in betas]
+    return _row_of_numbers(steps, rate, *betas, eps, *logs)
 
 
 def sgd_numbers(rate: Any, decay: float, nesterov: bool, like: Tensor) -> Tensor:
     """Of gradient descent."""
-    return _columns((rate, decay, float(nesterov), 0.0, 0.0, 0.0), like.new_zeros(1, dtype=torch.float64))
+    return _row_of_numbers(like.new_zeros(1, dtype=torch.float64), rate, decay, float(nesterov), 0.0, 0.0, 0.0)
 
 
-def _columns(given: tuple[Any, ...], like: Tensor) -> Tensor:
-    out = torch.empty(len(like), len(given), dtype=torch.float32, device=like.device)
-    for column, value in zip(out.unbind(1), given):
-        # A CUDA graph cannot hold a copy from the host, but it can hold a number.
-        column.copy_(value) if isinstance(value, Tensor) and value.device == out.device else column.fill_(float(value))
+def _row_of_numbers(steps: Tensor, rate: Any, *given: float) -> Tensor:
+    out = torch.empty(steps.numel(), 6, dtype=torch.float32, device=steps.device)
+    # A CUDA graph cannot hold a copy from the host, but it can hold a number.
+    held = isinstance(rate, Tensor) and rate.device == out.device
+    with on_device(out):
+        _numbers[(len(out),)](out, steps, rate if held else steps, 0.0 if held else float(rate), *given, HELD=held)
     return out
 
 
 if triton is not None:
+
+    @triton.jit
+    def _numbers(  # type: ignore[no-untyped-def]
+        out, steps, rates, rate, second, third, fourth, log1, log2, HELD: tl.constexpr,
+    ):  # fmt: skip
+        out += 6 * tl.program_id(0)
+        taken = tl.load(steps + tl.program_id(0)) + 1
+        tl.store(out, tl.load(rates) if HELD else rate)
+        tl.store(out + 1, second)
+        tl.store(out + 2, third)
+        tl.store(out + 3, fourth)
+        # In float64 and from logarithms, since 1 - β₂ᵗ cancels.
+        tl.store(out + 4, 1 - tl.exp(taken * log1))
+        tl.store(out + 5, tl.sqrt(1 - tl.exp(taken * log2)))
 
     @triton.jit
     def _centred(k, size, real, ONES: tl.constexpr):  # type: ignore[no-untyped-def]
