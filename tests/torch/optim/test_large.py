@@ -47,7 +47,8 @@ def as_on_tensor_cores() -> Iterator[None]:
 def adam(w: torch.Tensor, g: torch.Tensor, moments: list[torch.Tensor], steps: float, rate: float) -> torch.Tensor:
     count = torch.full((), float(steps), dtype=torch.float64, device=w.device)
     numbers = kernel.adam_numbers(rate, (0.9, 0.999), 1e-8, count)
-    return large.rotate(w, large.adam_turn(w, g, moments[0], moments[1], numbers))
+    turn = large.adam_turn(w, g, moments[0], moments[1], numbers)
+    return large.rotate(w, turn, corrected=steps % large.EVERY == 0)
 
 
 @pytest.mark.parametrize("n", [1, 2, 33, 64])
@@ -116,5 +117,5 @@ def test_a_thousand_large_steps_stay_in_the_set() -> None:
 def test_the_kernels_are_tried_before_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert large._tried(torch.device(DEVICE))
     right: Callable[..., torch.Tensor] = large.rotate
-    monkeypatch.setattr(large, "rotate", lambda w, z: right(w, z) * 1.01)
+    monkeypatch.setattr(large, "rotate", lambda w, z, corrected: right(w, z, corrected=corrected) * 1.01)
     assert not large._tried(torch.device(DEVICE))

@@ -4,8 +4,9 @@ Note [products in tf32]
     A tensor core keeps 11 binary digits of a float32 number and adds products in float32. So numbers of 11 digits are
     multiplied as exactly as in float32, and a number of 22 is the sum of two such parts. The turn is rounded to 11
     digits, entry by entry, so that it stays skew and its square is exact. Of W and of the factors R + N - I, whose
-    errors would take W off the set, both parts are multiplied, all but low by low. The generator of a gradient, the
-    terms of the turn's third power, and Muon's polynomial need no more than tf32 gives.
+    errors would take W off the set, both parts are multiplied, all but low by low. So a step leaves W where exact
+    products would, but for some 1e-6, and N, which takes that off, need not be computed at each. The generator of a
+    gradient, the terms of the turn's third power, and Muon's polynomial need no more than tf32 gives.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ except ImportError:  # then products in float32 serve
     triton = None
 
 LEAST = 128
+EVERY = 4
+"""Steps from one correction of W to the next: each adds at most 2e-6 to WᵀW - I, the longest turns the most."""
 _TILE = 32
 
 
@@ -45,7 +48,8 @@ def _tried(device: torch.device) -> bool:
     for number in range(2):
         g = torch.randn(w.shape, generator=draws).to(device)
         steps = torch.full((), float(number), dtype=torch.float64, device=device)
-        w = rotate(w, adam_turn(w, g, first, second, adam_numbers(0.01, (0.9, 0.999), 1e-8, steps)))
+        turned = adam_turn(w, g, first, second, adam_numbers(0.01, (0.9, 0.999), 1e-8, steps))
+        w = rotate(w, turned, corrected=number == 0)
         plain = geometry.adam_step(plain[0], g.double(), plain[1], plain[2], steps + 1, 0.01)
     off = (w - plain[0]).abs().max(), (w.double() @ w.double().mT - torch.eye(LEAST + 5, device=device)).abs().max()
     return bool(off[0] < 1e-3) and bool(off[1] < 1e-5)
@@ -87,8 +91,8 @@ def turn(w: Tensor) -> Tensor:
     return torch.empty_like(w)
 
 
-def rotate(w: Tensor, z: Tensor) -> Tensor:
-    """`geometry.rotate` by the centred part of the skew Z, which is overwritten."""
+def rotate(w: Tensor, z: Tensor, *, corrected: bool = True) -> Tensor:
+    """`geometry.rotate` by the centred part of the skew Z, which is overwritten; only `corrected` with its N."""
     count, n, _ = w.shape
     w = w.contiguous()
     with on_device(w), products(w.device.type, "tf32"):
@@ -96,15 +100,16 @@ def rotate(w: Tensor, z: Tensor) -> Tensor:
         _shift(z, mean, -mean, rounded=True)
         high, low = (torch.empty_like(w) for _ in range(2))
         _split[(triton.cdiv(w.numel(), 1024),)](w, high, low, w.numel(), BLOCK=1024)
-        y, x, cross = z @ z.mT, high @ high.mT, high @ low.mT
+        y = z @ z.mT
         third = y @ z
-        a, b, c, d, shorter = geometry.rotation(*geometry._spectrum(y), n)
-        one, factor = geometry.correction(*geometry._spectrum(x), n)
+        x, cross = (high @ high.mT, high @ low.mT) if corrected else (y, y)
+        a, b, c, d, shorter = geometry.rotation(*geometry._spectrum(y), n, short=-1)  # all take three products
+        one, factor = geometry.correction(*geometry._spectrum(x), n) if corrected else (0 * a, 0 * a)
         numbers = torch.cat([a - 1 + one, shorter**0.5 * b, -shorter * c, -(shorter**1.5) * d, factor], -1)
         factors_high, factors_low = z, y  # which are read once
         tiles = triton.cdiv(n, _TILE)
         _factors[(count, tiles, tiles)](
-            y, x, cross, z, third, numbers, factors_high, factors_low, n, TILE=_TILE
+            y, x, cross, z, third, numbers, factors_high, factors_low, n, CORRECTED=corrected, TILE=_TILE
         )  # fmt: skip
         new = torch.baddbmm(w, factors_low, high).baddbmm_(factors_high, low).baddbmm_(factors_high, high)
         rows, columns = new.mean(-1), new.mean(-2)
@@ -186,16 +191,19 @@ if triton is not None:
                 tl.store(turn + there, -tl.trans(z), mask=mirrored)
 
     @triton.jit
-    def _factors(y, x, cross, z, third, numbers, high, low, n, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+    def _factors(  # type: ignore[no-untyped-def]
+        y, x, cross, z, third, numbers, high, low, n, CORRECTED: tl.constexpr, TILE: tl.constexpr,
+    ):  # fmt: skip
         """R + N - I in two parts."""
         row, column, here, there, real = _tiles(n, TILE)
         numbers += tl.program_id(0) * 5
-        both = tl.load(x + here, mask=real, other=0.0) + tl.load(cross + here, mask=real, other=0.0)
-        both += tl.trans(tl.load(cross + there, mask=tl.trans(real), other=0.0))
         factors = tl.where(row[:, None] == column[None, :], tl.load(numbers), 0.0)
         factors += tl.load(numbers + 1) * tl.load(z + here, mask=real, other=0.0)
         factors += tl.load(numbers + 2) * tl.load(y + here, mask=real, other=0.0)
         factors += tl.load(numbers + 3) * tl.load(third + here, mask=real, other=0.0)
-        factors += tl.load(numbers + 4) * both
+        if CORRECTED:
+            gram = tl.load(x + here, mask=real, other=0.0) + tl.load(cross + here, mask=real, other=0.0)
+            gram += tl.trans(tl.load(cross + there, mask=tl.trans(real), other=0.0))
+            factors += tl.load(numbers + 4) * gram
         tl.store(high + here, _rounded(factors), mask=real)
         tl.store(low + here, _rounded(factors - _rounded(factors)), mask=real)
