@@ -151,8 +151,9 @@ if triton is not None:
         if not ONES:
             return k
         mean = tl.sum(k, 1) / size
-        # As K is skew, the means of its columns are minus those of its rows.
-        return tl.where(real, k - mean[:, None] + mean[None, :], 0.0)
+        # As K is skew, the means of its columns are minus those of its rows. So it stays skew to the last digit, which
+        # matters where Adam makes small entries large.
+        return tl.where(real, k - (mean[:, None] - mean[None, :]), 0.0)
 
     @triton.jit
     def _highest(mean, squares, size, others):  # type: ignore[no-untyped-def]

@@ -174,8 +174,8 @@ if triton is not None:
             rate, beta1, beta2 = tl.load(numbers), tl.load(numbers + 1), tl.load(numbers + 2)
             eps, start, root = tl.load(numbers + 3), tl.load(numbers + 4), tl.load(numbers + 5)
             k = tl.load(p + here, mask=real, other=0.0) - tl.trans(tl.load(p + there, mask=mirrored, other=0.0))
-            k -= tl.load(mean + row, mask=row < n, other=0.0)[:, None]
-            k += tl.load(mean + column, mask=column < n, other=0.0)[None, :]
+            means = tl.load(mean + row, mask=row < n, other=0.0), tl.load(mean + column, mask=column < n, other=0.0)
+            k -= means[0][:, None] - means[1][None, :]  # skew to the last digit, as small entries will count
             moment1 = tl.load(first + here, mask=real, other=0.0)
             moment1 += (1 - beta1) * (k - moment1)
             moment2 = tl.load(second + here, mask=real, other=0.0)
