@@ -167,11 +167,11 @@ def small_rotations(arrays: Arrays, numbers: Array, u: Array, spread: float, eps
 def expm1_skew(a: Array, norm: float, eps: float, arrays: Arrays = NUMPY) -> Array:
     r"""exp(a) - I of skew-symmetric matrices whose spectral norms are at most `norm`, orthogonal up to rounding.
 
-    The polynomial that meets the exponential at Chebyshev's nodes of [-norm, norm]: of degree 4 in two products, 6 or
-    8 in three, 12 in five or 16 in six; products that are symmetric may cost half. Of a norm above 1.3, that of a/2ᵏ, squared k times as (I + Z)² - I = 2Z + Z², so
-    that nothing is lost beside the identity; what squaring adds to the defect D = (I + Z)ᵀ(I + Z) - I a Newton step
-    takes off: Z - (I + Z)D/2. Where the bound `norm` is exceeded, digits are lost gradually; `eps` is the machine
-    epsilon of `a`.
+    The polynomial that meets the exponential at Chebyshev's nodes of [-norm, norm]: of degree 4 in two products, 6 or 8
+    in three, 12 in five or 16 in six; products that are symmetric may cost half. Of a norm above 1.3, that of a/2ᵏ,
+    squared k times as (I + Z)² - I = 2Z + Z², so that nothing is lost beside the identity; what squaring adds to the
+    defect D = (I + Z)ᵀ(I + Z) - I a Newton step takes off: Z - (I + Z)D/2. Where the bound `norm` is exceeded, digits
+    are lost gradually; `eps` is the machine epsilon of `a`.
     """
     halvings = max(0, math.ceil(math.log2(norm / 1.3))) if norm else 0
     z = _polynomial(a * 0.5**halvings if halvings else a, norm * 0.5**halvings, eps, arrays)
