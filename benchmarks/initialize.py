@@ -17,6 +17,7 @@ import torch
 from paper.networks import chain
 from torch import nn
 
+from stiefel_init import check
 from stiefel_init.core import stream as _stream
 from stiefel_init.torch import initialize_
 from stiefel_init.torch.sampling.stream import normals
@@ -36,7 +37,7 @@ def seconds_of(run: Callable[[], Any], synchronize: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def network(widths: list[int], recipe: Literal["best", "paper"], device: str) -> dict[str, float]:
+def network(widths: list[int], recipe: Literal["best", "paper"], device: str, rounds: int = 7) -> dict[str, float]:
     synchronize = timing.waiting(device)
     model = chain(widths).to(device)
     layers: Any = model[::2]
@@ -46,7 +47,7 @@ def network(widths: list[int], recipe: Literal["best", "paper"], device: str) ->
         "orthogonal_": lambda: [nn.init.orthogonal_(layer.weight) for layer in layers],
     }
     first = {f"first call, {name}, ms": 1e3 * seconds_of(run, synchronize) for name, run in contenders.items()}
-    seconds = timing.in_turns(contenders, synchronize=synchronize, rounds=7, seconds=0.03)
+    seconds = timing.in_turns(contenders, synchronize=synchronize, rounds=rounds, seconds=0.03)
     return {
         **first,
         **{f"{name}, ms": 1e3 * value for name, value in seconds.items()},
@@ -104,12 +105,23 @@ def large(shape: tuple[int, int, int, int], device: str) -> dict[str, float]:
         if parameter.ndim == 1:
             nn.init.ones_(parameter)
     least = sum(product_seconds(*sorted(weight.shape), device) for weight in weights[1:])
-    seconds = {
-        "normal_": seconds_of(normals, synchronize),
-        "generator": seconds_of(lambda: initialize_(model), synchronize),
-        "seed": seconds_of(lambda: initialize_(model, seed=0), synchronize),
-    }
+    seconds, extra = {"normal_": seconds_of(normals, synchronize)}, {}
+    for name, seed in (("generator", None), ("seed", 0)):
+        if device == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+        seconds[name] = seconds_of(partial(initialize_, model, seed=seed), synchronize)
+        if device == "cuda":
+            extra[f"extra memory, {name}, GiB"] = (torch.cuda.max_memory_allocated() - before) / 2**30
+    error = {}
+    for name in ("1.q.weight", "1.up.weight"):
+        w = dict(model.named_parameters())[name].detach()
+        scale = w.double().square().sum().div(min(w.shape)).sqrt()
+        error[f"largest error of an orthonormal row, {name}"] = check(w.double() / scale, tol=1).orthogonality_error
     return {
+        **extra,
+        **error,
         "parameters, millions": sum(parameter.numel() for parameter in model.parameters()) / 1e6,
         "products alone, seconds": least,
         **{f"{name}, seconds": value for name, value in seconds.items()},
@@ -130,7 +142,11 @@ def stream(device: str) -> dict[str, float]:
 def measure(device: str) -> Iterator[Record]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     record: Record = {"machine": timing.machine(device) | {"cores": cores}, "dtype": "float32", "rows": {}}
-    ways: dict[str, Callable[[str], dict[str, float]]] = {
+    ways: dict[str, Callable[[str], dict[str, float]]] = {}
+    if device == "cuda":
+        ways["24 layers of width 4096, default recipe"] = partial(network, [784, *[4096] * 25, 10], "best", rounds=2)
+        ways["32 blocks of width 4096 in bfloat16, default recipe"] = partial(large, (32, 4096, 11008, 32_000))
+    ways |= {
         "100 layers of width 64, one scheme": partial(network, [64] * 101, "paper"),
         "100 layers of width 64, default recipe": partial(network, [784, *[64] * 99, 10], "best"),
         "10 layers of width 1024, default recipe": partial(network, [784, *[1024] * 9, 10], "best"),

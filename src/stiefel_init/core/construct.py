@@ -167,11 +167,11 @@ def small_rotations(arrays: Arrays, numbers: Array, u: Array, spread: float, eps
 def expm1_skew(a: Array, norm: float, eps: float, arrays: Arrays = NUMPY) -> Array:
     r"""exp(a) - I of skew-symmetric matrices whose spectral norms are at most `norm`, orthogonal up to rounding.
 
-    The polynomial that meets the exponential at Chebyshev's nodes of [-norm, norm]: of degree 4 in two products, 8 in
-    three, 12 in five or 16 in six. Of a norm above 1.3, that of a/2ᵏ, squared k times as (I + Z)² - I = 2Z + Z², so
-    that nothing is lost beside the identity; what squaring adds to the defect D = (I + Z)ᵀ(I + Z) - I a Newton step
-    takes off: Z - (I + Z)D/2. Where the bound `norm` is exceeded, digits are lost gradually; `eps` is the machine
-    epsilon of `a`.
+    The polynomial that meets the exponential at Chebyshev's nodes of [-norm, norm]: of degree 4 in two products, 6 or 8
+    in three, 12 in five or 16 in six; products that are symmetric may cost half. Of a norm above 1.3, that of a/2ᵏ,
+    squared k times as (I + Z)² - I = 2Z + Z², so that nothing is lost beside the identity; what squaring adds to the
+    defect D = (I + Z)ᵀ(I + Z) - I a Newton step takes off: Z - (I + Z)D/2. Where the bound `norm` is exceeded, digits
+    are lost gradually; `eps` is the machine epsilon of `a`.
     """
     halvings = max(0, math.ceil(math.log2(norm / 1.3))) if norm else 0
     z = _polynomial(a * 0.5**halvings if halvings else a, norm * 0.5**halvings, eps, arrays)
@@ -191,6 +191,8 @@ def _polynomial(a: Array, norm: float, eps: float, arrays: Arrays) -> Array:
 
     if reaches(4, 8 * eps):  # at most, and in few directions: beside the rounding of the products nothing
         return _degree4(a, _meeting_exp(4, max(norm, 1e-3)), arrays)
+    if reaches(6, 8 * eps):
+        return _degree6(a, _meeting_exp(6, max(norm, 0.03)), arrays)
     if reaches(8, eps):
         return _degree8(a, _meeting_exp(8, max(norm, 0.1)), arrays)
     return _in_blocks(a, _meeting_exp(12 if reaches(12, eps) else 16, norm), arrays)
@@ -210,6 +212,15 @@ def _degree4(a: Array, c: list[float], arrays: Arrays) -> Array:
     gram = arrays.gram(a)  # -a²
     z = arrays.plus(a, gram, -c[2] / c[1])
     return arrays.add_product(z, gram, arrays.plus(gram, a, -c[3] / c[4]), c[1], c[4])
+
+
+def _degree6(a: Array, c: list[float], arrays: Arrays) -> Array:
+    """c_1 a + … + c_6 a⁶, two of three products symmetric: … + (a - ba²)(c_3 a² + c_5 a⁴)."""
+    gram = arrays.gram(a)  # -a²
+    fourth = arrays.gram(gram)
+    b = -c[6] / c[5]
+    z = arrays.add(arrays.plus(a, gram, -c[2] / c[1]), fourth, (c[4] + b * c[3]) / c[1])
+    return arrays.add_product(z, arrays.plus(a, gram, b), arrays.plus(gram, fourth, -c[5] / c[3]), c[1], -c[3])
 
 
 def _degree8(a: Array, c: list[float], arrays: Arrays) -> Array:

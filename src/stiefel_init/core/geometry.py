@@ -114,18 +114,18 @@ def rotate(w: Any, z: Any, *, ones: bool = True) -> Any:
     return aligned(factors @ w) if ones else factors @ w
 
 
-def rotation(mean: Any, norm: Any, size: int) -> tuple[Any, Any, Any, Any, Any]:
+def rotation(mean: Any, norm: Any, size: int, short: float = SHORT) -> tuple[Any, Any, Any, Any, Any]:
     """a, b, c, d of R = aI - cY + (b - dY)Z, where Z is skew and Y = -Z² has this mean eigenvalue, norm and size.
 
     RᵀR is g(Y) with g(y) = (a - cy)² + y(b - dy)². Let no eigenvalue of Y be above h. The coefficients make g - 1 a
-    Chebyshev polynomial on [0, h], of degree 2 (d = 0, where h ≤ `SHORT`) or 3: |g - 1| ≤ h²/32 or h³/2048. The last
+    Chebyshev polynomial on [0, h], of degree 2 (d = 0, where h ≤ `short`) or 3: |g - 1| ≤ h²/32 or h³/2048. The last
     result is what Y is to be multiplied with for a turn that is not too far; the coefficients are those of that turn.
     """
     # The eigenvalues come in pairs, so that none is above the mean plus √(size/2 - 1) times the standard deviation.
     h = mean + (max(size, 2) / 2 - 1) ** 0.5 * (norm * norm / size - mean * mean).clip(min=0) ** 0.5
     shorter = (LARGEST_TURN**2 / h.clip(min=1e-12)).clip(max=1)
     h = h * shorter
-    low = 0 * h + (h <= SHORT)
+    low = 0 * h + (h <= short)
     high = 1 - low
     root = (1 + h * h / 32) ** 0.5
     a = low * root + high * (1 - h**3 / 2048) ** 0.5

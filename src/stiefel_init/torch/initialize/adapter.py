@@ -123,7 +123,7 @@ class TorchAdapter(Adapter[TorchRef]):
         self.memory = memory_device(self.modules, [ref.tensor for ref in self.parameters], device)
         self._alike: dict[Hashable, Rule] = {}
 
-    @property
+    @cached_property
     def normalized(self) -> Norm:  # type: ignore[override]
         return norm_of({type(ref.module).__name__ for ref in self.parameters if is_normalization(ref.module)})
 

@@ -17,6 +17,7 @@ from ...core.errors import StiefelError
 from ..initialize.sharded import check_placements, is_sharded, whole
 from ..initialize.wrappers import unwrapped
 from ..sampling import tensors
+from . import large
 from .nearest import nearest
 from .stack import Batch, Stack, Update, any_reading, of_model, reading_in_set, stacks, write
 
@@ -34,6 +35,7 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         self._stacks: dict[int, list[Stack]] = {}
         self._versions: dict[int, int] = {}
+        self._uncorrected = 0  # steps since large matrices have been pulled back to the set
         self._check_options(defaults)
         readings: dict[int, tuple[Batch, ...]] = {}
         if isinstance(params, nn.Module):
@@ -144,7 +146,12 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
                 if given:
                     self._free_step(group, given)
         self._note_versions()
+        self._uncorrected = (self._uncorrected + 1) % large.EVERY
         return loss
+
+    def _rotated_large(self, weights: Tensor, turn: Tensor) -> Tensor:
+        capturing = torch.cuda.is_current_stream_capturing()  # what is replayed is corrected each time
+        return large.rotate(weights, turn, corrected=self._uncorrected == 0 or capturing)
 
     def _check_changed(self) -> None:
         """Refuse weights on the set that were changed from outside into what no step can pull back.
@@ -153,6 +160,9 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
         """
         if torch.compiler.is_compiling() or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
             return  # where nothing can be looked at
+        if self._counted() == self._versions:
+            return
+        self._uncorrected = 0
         for group in self.param_groups:
             for parameter, batch in zip(group["params"], group["matrices"]) if group["on_set"] else ():
                 noted = self._versions.get(id(parameter), parameter._version)
@@ -162,8 +172,12 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
 
     def _note_versions(self) -> None:
         if not torch.compiler.is_compiling():
-            on_set = (parameter for group in self.param_groups if group["on_set"] for parameter in group["params"])
-            self._versions = {id(parameter): parameter._version for parameter in on_set}
+            self._versions = self._counted()
+
+    def _counted(self) -> dict[int, int]:
+        """How often torch has counted a change of each parameter on the set."""
+        groups = [group["params"] for group in self.param_groups if group["on_set"]]
+        return {id(parameter): parameter._version for group in groups for parameter in group}
 
     @abstractmethod
     def _update(self, group: dict[str, Any]) -> Update:
@@ -206,7 +220,7 @@ class StiefelOptimizer(torch.optim.Optimizer, ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._stacks, self._versions = {}, {}
+        self._stacks, self._versions, self._uncorrected = {}, {}, 0
 
 
 def _named(tensor: Tensor) -> str:

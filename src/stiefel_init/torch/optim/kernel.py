@@ -3,7 +3,9 @@ next member, and reads and writes weight and moments once. The steps are those o
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,29 +33,32 @@ def fits(weights: Tensor) -> bool:
     return suits and agrees(weights.device)
 
 
-_AGREES: dict[torch.device, bool] = {}
+_AGREES: dict[Any, bool] = {}
 
 
-def agrees(device: torch.device) -> bool:
+def agrees(device: torch.device, tried: Callable[[torch.device], bool] | None = None) -> bool:
     """Whether the kernel does there what the plain steps do, tried once; what fails or differs is not used.
+
+    `tried` compares other kernels with the plain steps.
 
     Compilers for GPUs come in many versions, and a wrong weight would go unnoticed. While a CUDA graph is captured
     nothing can be tried, and the plain steps serve.
     """
-    if device not in _AGREES:
+    key = device, tried
+    if key not in _AGREES:
         if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             return False
         try:
-            _AGREES[device] = _tried(device)
+            _AGREES[key] = (tried or _tried)(device)
         except Exception as error:  # whatever a compiler raises
-            _AGREES[device] = False
+            _AGREES[key] = False
             warnings.warn(
-                f"the kernel for small matrices does not run on {device} ({type(error).__name__}); slower steps are "
+                f"a kernel for matrices on the set does not run on {device} ({type(error).__name__}); slower steps are "
                 "used instead.",
                 RuntimeWarning,
                 stacklevel=2,
             )
-    return _AGREES[device]
+    return _AGREES[key]
 
 
 def _tried(device: torch.device) -> bool:
@@ -106,25 +111,39 @@ def step(
 
 def adam_numbers(rate: Any, betas: tuple[float, float], eps: float, steps: Tensor) -> Tensor:
     """Of Adam, whose `steps` before this one, of shape () or (k, 1, 1), are in float64."""
-    t = steps.reshape(-1) + 1
-    given = (rate, *betas, eps, 1 - betas[0] ** t, (1 - betas[1] ** t) ** 0.5)
-    return _columns(given, t)
+    logs = [math.log(beta) if beta else -math.inf for beta in betas]
+    return _row_of_numbers(steps, rate, *betas, eps, *logs)
 
 
 def sgd_numbers(rate: Any, decay: float, nesterov: bool, like: Tensor) -> Tensor:
     """Of gradient descent."""
-    return _columns((rate, decay, float(nesterov), 0.0, 0.0, 0.0), like.new_zeros(1, dtype=torch.float64))
+    return _row_of_numbers(like.new_zeros(1, dtype=torch.float64), rate, decay, float(nesterov), 0.0, 0.0, 0.0)
 
 
-def _columns(given: tuple[Any, ...], like: Tensor) -> Tensor:
-    out = torch.empty(len(like), len(given), dtype=torch.float32, device=like.device)
-    for column, value in zip(out.unbind(1), given):
-        # A CUDA graph cannot hold a copy from the host, but it can hold a number.
-        column.copy_(value) if isinstance(value, Tensor) and value.device == out.device else column.fill_(float(value))
+def _row_of_numbers(steps: Tensor, rate: Any, *given: float) -> Tensor:
+    out = torch.empty(steps.numel(), 6, dtype=torch.float32, device=steps.device)
+    # A CUDA graph cannot hold a copy from the host, but it can hold a number.
+    held = isinstance(rate, Tensor) and rate.device == out.device
+    with on_device(out):
+        _numbers[(len(out),)](out, steps, rate if held else steps, 0.0 if held else float(rate), *given, HELD=held)
     return out
 
 
 if triton is not None:
+
+    @triton.jit
+    def _numbers(  # type: ignore[no-untyped-def]
+        out, steps, rates, rate, second, third, fourth, log1, log2, HELD: tl.constexpr,
+    ):  # fmt: skip
+        out += 6 * tl.program_id(0)
+        taken = tl.load(steps + tl.program_id(0)) + 1
+        tl.store(out, tl.load(rates) if HELD else rate)
+        tl.store(out + 1, second)
+        tl.store(out + 2, third)
+        tl.store(out + 3, fourth)
+        # In float64 and from logarithms, since 1 - β₂ᵗ cancels.
+        tl.store(out + 4, 1 - tl.exp(taken * log1))
+        tl.store(out + 5, tl.sqrt(1 - tl.exp(taken * log2)))
 
     @triton.jit
     def _centred(k, size, real, ONES: tl.constexpr):  # type: ignore[no-untyped-def]
@@ -132,8 +151,9 @@ if triton is not None:
         if not ONES:
             return k
         mean = tl.sum(k, 1) / size
-        # As K is skew, the means of its columns are minus those of its rows.
-        return tl.where(real, k - mean[:, None] + mean[None, :], 0.0)
+        # As K is skew, the means of its columns are minus those of its rows. So it stays skew to the last digit, which
+        # matters where Adam makes small entries large.
+        return tl.where(real, k - (mean[:, None] - mean[None, :]), 0.0)
 
     @triton.jit
     def _highest(mean, squares, size, others):  # type: ignore[no-untyped-def]

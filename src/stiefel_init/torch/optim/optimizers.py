@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from ...core import geometry
-from . import kernel
+from . import kernel, large
 from .base import Params, StiefelOptimizer, fusible, local
 from .squares import Squares
 from .stack import Update
@@ -74,6 +75,9 @@ class StiefelAdam(StiefelOptimizer):
             if kernel.fits(weights):
                 numbers = kernel.adam_numbers(group["lr"], group["betas"], group["eps"], steps)
                 return kernel.step(weights, gradients, (first, second), "adam", numbers)
+            if large.fits(weights):
+                numbers = kernel.adam_numbers(group["lr"], group["betas"], group["eps"], steps)
+                return self._rotated_large(weights, large.adam_turn(weights, gradients, first, second, numbers))
             if weights.shape[-2] == weights.shape[-1] and steps.ndim < 3 and fusible([weights]):
                 return _adam_of_squares(weights, gradients, [first, second], steps, squares, group)
             options = {"betas": group["betas"], "eps": group["eps"]}
@@ -117,7 +121,7 @@ class StiefelSGD(StiefelOptimizer):
         super().__init__(params, {"lr": lr, "momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay})
 
     def _update(self, group: dict[str, Any]) -> Update:
-        return _momentum_update(group, muon=False)
+        return _momentum_update(group, self._rotated_large, muon=False)
 
     def _free_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
         buffers: list[Tensor | None] = [None] * len(parameters)
@@ -174,21 +178,23 @@ class StiefelMuon(StiefelOptimizer):
         super().__init__(params, options | {"weight_decay": weight_decay})
 
     def _update(self, group: dict[str, Any]) -> Update:
-        return _momentum_update(group, muon=True)
+        return _momentum_update(group, self._rotated_large, muon=True)
 
 
-def _momentum_update(group: dict[str, Any], *, muon: bool) -> Update:
+def _momentum_update(group: dict[str, Any], rotated_large: Callable[..., Tensor], *, muon: bool) -> Update:
     """Of gradient descent with momentum, or of Muon, which makes all singular values of its direction about 1."""
     decay, nesterov = group["momentum"], group["nesterov"]
     step = geometry.muon_step if muon else geometry.sgd_step
 
     def update(weights: Tensor, gradients: Tensor, momentum: Tensor, steps: Tensor, squares: Room) -> Tensor:
-        if squares is not None:
-            gradient = squares.generator(weights, gradients)
+        ways: Any = squares or (large if large.fits(weights) else None)
+        if ways is not None:
+            gradient = ways.generator(weights, gradients)
             momentum.mul_(decay).add_(gradient)
             direction = gradient.add_(momentum, alpha=decay) if nesterov else momentum
-            direction = geometry.orthogonalized(direction) if muon else direction
-            return squares.rotate(weights, torch.mul(direction, -group["lr"], out=squares.turn(weights)))
+            direction = ways.orthogonalized(direction) if muon else direction
+            rotated = rotated_large if ways is large else ways.rotate
+            return rotated(weights, torch.mul(direction, -group["lr"], out=ways.turn(weights)))
         if not muon and kernel.fits(weights):
             numbers = kernel.sgd_numbers(group["lr"], decay, nesterov, weights)
             return kernel.step(weights, gradients, (momentum,), "sgd", numbers)

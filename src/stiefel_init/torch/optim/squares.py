@@ -46,6 +46,8 @@ class Squares:
         p.sub_(p.mean(-1, keepdim=True) - p.mean(-2, keepdim=True).mT)
         return torch.sub(p, p.mT, out=k)
 
+    orthogonalized = staticmethod(geometry.orthogonalized)
+
     def turn(self, w: Tensor) -> Tensor:
         """Room for a turn that is to be given to `rotate`."""
         return self.rooms[4][: len(w)]

@@ -174,9 +174,11 @@ class Stack:
         if gaps:  # these are copies
             for name, value in moments.items():
                 self.state[name][rows] = value
+            self.steps[rows] = steps + 1
+        else:
+            steps += 1
         if self.low:
             self.state["master"][rows] = new
-        self.steps[rows] = steps + 1
         if self.plain:
             torch._foreach_copy_(parameters, list(new.unbind()))
         else:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...core import construct
 from . import kernels
-from .tensors import WORKING, full_precision
+from .tensors import WORKING, Precision, full_precision
 
 _KINDS = {torch.float64: "float64", torch.float32: "float32"}
 
@@ -33,23 +33,24 @@ _BATCHED_BYTES_OTHER = 1 << 28
 Numbers = Callable[[Tensor, int, int], Tensor]
 
 
-def fill_(out: Tensor, numbers: Callable[[slice], Numbers], *, aligned: bool) -> None:
+def fill_(out: Tensor, numbers: Callable[[slice], Numbers], *, aligned: bool, precision: Precision = "ieee") -> None:
     """Fill the matrices of `out`, of shape (…, m, n) and detached: uniform on Õ(m,n), or Haar if not `aligned`.
 
-    `numbers` gives the Gaussian numbers of a part of the batch, counted in the order of its flattened dimensions.
+    `numbers` gives the Gaussian numbers of a part of the batch, counted in the order of its flattened dimensions;
+    large matrices are made by products of the given `precision`.
     """
     wide = out if out.shape[-2] <= out.shape[-1] else out.mT
     if wide.ndim == 2:
-        _matrix(wide, _squeezed(numbers(slice(0, 1))), aligned)
+        _matrix(wide, _squeezed(numbers(slice(0, 1))), aligned, precision)
     else:
-        _batch(wide, numbers, aligned)
+        _batch(wide, numbers, aligned, precision)
 
 
-def _matrix(out: Tensor, numbers: Numbers, aligned: bool) -> None:
+def _matrix(out: Tensor, numbers: Numbers, aligned: bool, precision: Precision) -> None:
     p, q = out.shape
     if out.dtype not in WORKING:
         single = torch.empty(p, q, dtype=torch.float32, device=out.device)
-        _matrix(single, numbers, aligned)
+        _matrix(single, numbers, aligned, precision)
         out.copy_(single)
     elif p <= _LAPACK_ROWS and out.device.type == "cpu":
         _lapack(out, numbers, aligned)
@@ -59,16 +60,16 @@ def _matrix(out: Tensor, numbers: Numbers, aligned: bool) -> None:
         with full_precision(out.device.type):
             kernels.fill_in_one_block_(out, numbers(out, 0, p), aligned)
     else:
-        _compact_wy(out, _BLOCK.get(out.device.type, _BLOCK_OTHER), numbers, aligned)
+        _compact_wy(out, _BLOCK.get(out.device.type, _BLOCK_OTHER), numbers, aligned, precision)
 
 
-def _batch(out: Tensor, numbers: Callable[[slice], Numbers], aligned: bool) -> None:
+def _batch(out: Tensor, numbers: Callable[[slice], Numbers], aligned: bool, precision: Precision) -> None:
     """`numbers` gives the source of a part of the batch, counted in the order of its flattened dimensions."""
     *batch, p, q = out.shape
     kind = out.device.type
     if p > _BATCHED_ROWS:
         for index, place in enumerate(np.ndindex(*batch)):
-            _matrix(out[place], _squeezed(numbers(slice(index, index + 1))), aligned)
+            _matrix(out[place], _squeezed(numbers(slice(index, index + 1))), aligned, precision)
         return
     dtype = out.dtype if out.dtype in WORKING else torch.float32
     direct = out.dtype == dtype and out.is_contiguous()
@@ -161,19 +162,19 @@ class _Ops:
         return qt
 
 
-def _compact_wy(out: Tensor, block: int, numbers: Numbers, aligned: bool) -> None:
+def _compact_wy(out: Tensor, block: int, numbers: Numbers, aligned: bool, precision: Precision = "ieee") -> None:
     """Note [a member from reflectors] for `out`, a matrix or a batch, in place where its memory is in order."""
     p, q = out.shape[-2:]
     if not out.is_contiguous():
         ordered = torch.empty(out.shape, dtype=out.dtype, device=out.device)
-        _compact_wy(ordered, block, numbers, aligned)
+        _compact_wy(ordered, block, numbers, aligned, precision)
         out.copy_(ordered)
         return
 
     def draw(start: int, stop: int) -> Tensor:
         return _trapezoid(numbers(out, start, stop), aligned and start == 0)
 
-    with full_precision(out.device.type):
+    with full_precision(out.device.type, precision):
         qt, signs = construct.frame(_Ops(out), draw, p, q, block)
         if not aligned:
             out.mul_(-signs.unsqueeze(-1))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...core import construct
-from .tensors import full_precision
+from .tensors import Precision, full_precision
 
 _BYTES = {"cpu": 1 << 20}  # of a part, so that what is computed stays in the caches
 _BYTES_OTHER = 1 << 26
@@ -52,11 +52,11 @@ class Arrays(construct.Arrays):
         return a
 
 
-def small(numbers: Tensor, u: Tensor, spread: float) -> Tensor:
-    """`construct.small_rotations` in full precision."""
+def small(numbers: Tensor, u: Tensor, spread: float, precision: Precision = "ieee") -> Tensor:
+    """`construct.small_rotations` by products of that precision."""
     count, size = len(numbers), len(u)
     part = max(1, _BYTES.get(u.device.type, _BYTES_OTHER) // (size * size * u.element_size()))
     eps = torch.finfo(u.dtype).eps
-    with full_precision(u.device.type):
+    with full_precision(u.device.type, precision):
         parts = [construct.small_rotations(Arrays(), some, u, spread, eps) for some in numbers.split(part)]
     return parts[0] if count <= part else torch.cat(parts)

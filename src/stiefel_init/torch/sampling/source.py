@@ -14,7 +14,7 @@ from ...schemes import Scheme, Source
 from . import householder, rotations
 from .householder import Numbers
 from .stream import normals, on_gpu, words
-from .tensors import WORKING, full_precision, on_device
+from .tensors import WORKING, full_precision, on_device, precision_for
 
 
 def fill_(
@@ -52,6 +52,7 @@ class _Source(ABC):
         self.m, self.n = out.shape[-2:]
         self.count = out.numel() // (self.m * self.n)
         self.fan_out = self.m * places
+        self.precision = precision_for(out)
         self.draws = 0
         self.made: Tensor | None = None  # what was drawn in `out` itself
 
@@ -74,14 +75,15 @@ class _Source(ABC):
             shape = (*out.shape[:-2], *sorted(out.shape[-2:]))
             wide = torch.empty(shape, dtype=self.dtype, device=out.device)
             out = wide if self.m <= self.n else wide.mT
-        householder.fill_(out, self._numbers, aligned=aligned)
+        householder.fill_(out, self._numbers, aligned=aligned, precision=self.precision)
         made = out.reshape(self.count, self.m, self.n)
         if direct:
             self.made = made
         return made
 
     def rotations(self, size: int, spread: float) -> Tensor:
-        return rotations.small(self.normals(size - 1, size - 1), self.array(construct.reflected_axis(size)), spread)
+        numbers, axis = self.normals(size - 1, size - 1), self.array(construct.reflected_axis(size))
+        return rotations.small(numbers, axis, spread, self.precision)
 
     def array(self, values: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(values)

@@ -119,8 +119,13 @@ def products(device: str, precision: Precision) -> Iterator[None]:
 
 
 @contextmanager
-def full_precision(device: str) -> Iterator[None]:
-    """Full float32 products, whatever tf32, bf16 or autocast settings the caller has."""
+def full_precision(device: str, precision: Precision = "ieee") -> Iterator[None]:
+    """Full float32 products, or those of tf32, whatever tf32, bf16 or autocast settings the caller has."""
     autocast = torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
-    with autocast, products(device, "ieee"):
+    with autocast, products(device, precision):
         yield
+
+
+def precision_for(target: Tensor) -> Precision:
+    """Of products that make its matrices: tf32 on a GPU where rounding to bfloat16 takes more digits off than that."""
+    return "tf32" if target.dtype == torch.bfloat16 and target.is_cuda else "ieee"
