@@ -272,7 +272,6 @@ def test_the_same_cell_twice_gives_the_same_bits() -> None:
     assert first[1] == "fused"
 
 
-@pytest.mark.filterwarnings("ignore:All-NaN slice")  # of Triton's interpreter
 @pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")  # as intended
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_network_that_diverges_harms_no_other(engine: EngineName) -> None:

@@ -69,9 +69,10 @@ class FusedEngine(Engine):
         self.kept = torch.empty(count, self.tiles, self.depth, rows, block, dtype=half, device=device)
         self.ups = torch.empty(count, self.tiles, self.depth, device=device)
         self.shares = torch.zeros(count, self.tiles, flat.stride(0), device=device)
-        self.arrivals = torch.zeros(count, self.depth, dtype=torch.int32, device=device)
         keeps = cell.optimizer in ON_SET and self.depth > 1
         self.on_set = FusedOnSet(stack.cells, stack.net, flat, self.shares) if keeps else None
+        # Where weights are to be let go, Adam already follows their gradients; else it leaves them alone.
+        self.alone = keeps and cell.schedule != "release"
         self.edges = EdgeRates(stack.cells, stack.parameters)
         self.order = stack.order.to(torch.int32)
         slope = tailored_slope(self.depth) if stack.net.activation == "tat" else 0.0
@@ -81,15 +82,15 @@ class FusedEngine(Engine):
             "ACTIVATION": KERNELS.index(stack.net.activation), "SLOPE": slope, "SCALE": tailored_scale(slope),
             "REGRESSION": stack.loss == "squared_error",
             "PARTS": parts, "EXACT": stack.data.features.dtype == torch.uint8,
-            "WHOLE": parts == 1 and self.tiles == 1, "LAST": not keeps, "ADAM": self.adam,
+            "WHOLE": parts == 1 and self.tiles == 1, "ADAM": self.adam,
             "DECAYS": any(cell.decay for cell in stack.cells),
         }  # fmt: skip
         # Found by measurement on an H200. What one part leaves free of shared memory holds the loads of the layers to
-        # come; of two parts, with fewer registers for each, four programs share a multiprocessor. Layers of up to
+        # come; of three parts, with fewer registers for each, four programs share a multiprocessor. Layers of up to
         # 16 units are so little work that two warps do it faster than four, which would wait for each other.
         warps = 2 if block <= 16 and rows <= 64 else 4 if block <= 64 and rows <= 64 else 8
         self.options: dict[str, Any] = {"num_warps": warps, "num_stages": 3 if parts == 1 and block <= 64 else 1}
-        if parts == 2 and 16 < block <= 64 and count * self.tiles > 2 * _multiprocessors(device):
+        if parts == 3 and 16 < block <= 64 and count * self.tiles > 2 * _multiprocessors(device):
             self.options["maxnreg"] = 128
 
     @staticmethod
@@ -122,7 +123,7 @@ class FusedEngine(Engine):
             return False
         card = torch.cuda.get_device_properties(device)
         narrow = max(cell.hidden[0], problem.outputs) <= 64
-        needed = (192 if not narrow else 74 if _parts(cell) == 2 else 162) << 10  # as compiled for an H200
+        needed = (192 if not narrow else 74 if _parts(cell) == 3 else 162) << 10  # as compiled for an H200
         if card.major < 8 or getattr(card, "shared_memory_per_block_optin", 0) < needed:
             return False
         return cell.activation in _PROVEN or agrees_with_graph(FusedEngine, cell.activation, device)
@@ -160,21 +161,18 @@ class FusedEngine(Engine):
         strides = self.order.stride(0), flat.stride(0)
         fixes = 1 / (1 - 0.9**taken), (1 - 0.999**taken) ** -0.5
         kernels.propagate[(len(flat) * self.tiles,)](
-            flat, *self.moments, self.rates, self.keeps, self.shares, self.arrivals, self.kept, self.ups,
-            self.losses, self.corrects, data.features, data.targets, self.order, start, stop, self.tiles, *strides,
-            1 / data.scale, *fixes, self.depth, **self.shape, **self.options,
+            flat, *self.moments, self.rates, self.keeps, self.shares, self.kept, self.ups, self.losses, self.corrects,
+            data.features, data.targets, self.order, start, stop, self.tiles, *strides, 1 / data.scale, *fixes,
+            self.depth, **self.shape, **self.options,
         )  # fmt: skip
         on_set = None if stack.released(start) else self.on_set
         weights = None if on_set is None else on_set.step(taken, factor)  # from those before `update`
         if not self.shape["WHOLE"]:
-            # Where weights are to be let go, Adam already follows their gradients; else it leaves them alone.
-            alone = self.shape["LAST"] or (self.on_set is not None and stack.cells[0].schedule != "release")
             size, (inputs, width) = stack.net.parameters, stack.net.widths[:2]
-            size -= (self.depth - 1) * width * width * alone
             kernels.update[(-(-size // BLOCK), len(flat))](
                 flat, *self.moments, self.shares, self.rates, self.keeps, self.tiles, size, flat.stride(0), *fixes,
                 width * (inputs + 1) + (self.depth - 1) * width * (width + 1),
-                BLOCK=BLOCK, ADAM=self.adam, DECAYS=self.shape["DECAYS"], ALONE=alone,
+                BLOCK=BLOCK, ADAM=self.adam, DECAYS=self.shape["DECAYS"], ALONE=self.alone,
                 FIRST_LAYER=width * (inputs + 1), WIDTH=width,
             )  # fmt: skip
         if on_set is not None and weights is not None:
@@ -198,7 +196,7 @@ def _multiprocessors(device: torch.device) -> int:
 
 def _parts(cell: Cell) -> int:
     """What the tensor cores get of a number: see the notes of `kernels`."""
-    return 1 if cell.precision == "tf32" else 2
+    return 1 if cell.precision == "tf32" else 3
 
 
 def _tile_rows(cell: Cell, batch: int) -> int:
@@ -207,7 +205,7 @@ def _tile_rows(cell: Cell, batch: int) -> int:
 
 
 CLOSE = 1e-3
-"""Largest difference of two steps, over the longest of them; kernels in two parts leave about 1e-6."""
+"""Largest difference of two steps, over the longest of them; kernels in three parts leave about 1e-6."""
 
 
 @cache

@@ -36,13 +36,11 @@ class Config(NamedTuple):
     REGRESSION: Any
     """Squared error instead of cross-entropy."""
     PARTS: Any
-    """2 for float32, 1 for the precision of tf32."""
+    """3 for float32, 1 for the precision of tf32."""
     EXACT: Any
     """The inputs are pixels, which a single part holds."""
     WHOLE: Any
     """The tile is the whole batch: apply the optimizer here, not in `update`."""
-    LAST: Any
-    """The last tile of a network to reach a hidden layer adds the shares of its weights, and applies the optimizer."""
     ADAM: Any
     """Adam instead of gradient descent."""
     DECAYS: Any
@@ -82,14 +80,6 @@ class Tile(NamedTuple):
     """Pointer to the factor that undoes the scaling of what layer 0 keeps; one for each layer."""
     share: Any
     """Pointer to the tile's share of the gradient."""
-    first_share: Any
-    """The same of the network's first tile."""
-    between: Any
-    """From the share of a tile to that of the next."""
-    tiles: Any
-    """Of the network."""
-    arrivals: Any
-    """Pointer to how often a tile of the network has come to layer 0, one for each layer."""
 
 
 class Layout(NamedTuple):

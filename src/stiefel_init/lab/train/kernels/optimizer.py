@@ -62,26 +62,6 @@ def learn(stored, at, mask, gradient, step_size, ADAM: tl.constexpr):
 
 
 @triton.jit
-def learn_if_last(stored, layer, tile, step_size, config):
-    """Take a step of the weights after hidden layer `layer`, if no tile of the network is still to come here.
-
-    The tiles' shares have just been stored and are still in the cache; they are added in their order, whoever is last.
-    """
-    tl.debug_barrier()  # before they are announced, all threads have stored theirs
-    if tl.atomic_add(tile.arrivals + layer, 1, sem="acq_rel") % tile.tiles == tile.tiles - 1:
-        for k in range(0, config.WIDTH * config.WIDTH, 1024):
-            i = k + tl.arange(0, 1024)
-            mask = i < config.WIDTH * config.WIDTH
-            at = config.FIRST_LAYER + layer * config.HIDDEN_LAYER + i
-            state = load_state(stored, at, mask, config.ADAM)
-            gradient = tl.load(tile.first_share + at, mask=mask, other=0.0, cache_modifier=".cg")
-            for other in range(1, tile.tiles):
-                share = tile.first_share + other * tile.between + at
-                gradient += tl.load(share, mask=mask, other=0.0, cache_modifier=".cg")
-            step(stored, at, mask, state, gradient, step_size, config.ADAM)
-
-
-@triton.jit
 def learn_biases(stored, tile, layout, step_size, config):
     """Apply the gradients of biases and slopes, which the backward pass left in the tile's share.
 
@@ -114,14 +94,14 @@ def update(
 ):  # fmt: skip
     """Add the tiles' shares of the gradient for a block of one network's `count` parameters, and take a step.
 
-    With ALONE, the weights between the first layer and the head, which another kernel trains, are not among them.
+    With ALONE, the weights between the first layer and the head, which another kernel trains, are left as they are.
     """
     network = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = i < count
-    if ALONE:  # step over the weights before
-        layers = (head - FIRST_LAYER) // (WIDTH * WIDTH + WIDTH)
-        i += tl.where(i < FIRST_LAYER, 0, tl.minimum((i - FIRST_LAYER) // WIDTH + 1, layers)) * (WIDTH * WIDTH)
+    if ALONE:
+        square = (i >= FIRST_LAYER) & (i < head) & ((i - FIRST_LAYER) % (WIDTH * WIDTH + WIDTH) < WIDTH * WIDTH)
+        mask = mask & (square == 0)
     share = shares + network * tiles * parameters_stride + i
     at = network * parameters_stride + i
     stored = Stored(parameters, moment1, moment2)

@@ -11,42 +11,42 @@ import triton.language as tl
 
 from .activations import GELU, PRELU, activate, derivative
 from .memory import Batch, Config, Layout, Tile, load_biases, load_inputs, load_weights
-from .optimizer import StepSize, Stored, learn, learn_biases, learn_if_last, step
+from .optimizer import StepSize, Stored, learn, learn_biases, step
 from .parts import dot, product, scales, split, transpose
 
 
 @triton.jit(do_not_specialize=["start", "stop", "tiles", "depth"])  # not worth a compilation for each of their values
 def propagate(
-    parameters, moment1, moment2, rates, keeps, shares, arrivals, kept, scales_up, losses, corrects, features, targets,
-    order, start, stop, tiles, order_stride, parameters_stride, scale, bias_correction_1, bias_correction_2, depth,
+    parameters, moment1, moment2, rates, keeps, shares, kept, scales_up, losses, corrects, features, targets, order,
+    start, stop, tiles, order_stride, parameters_stride, scale, bias_correction_1, bias_correction_2, depth,
     INPUTS: tl.constexpr, WIDTH: tl.constexpr, CLASSES: tl.constexpr, TILE_HIDDEN: tl.constexpr,
     TILE_INPUTS: tl.constexpr, TILE_CLASSES: tl.constexpr, ROWS: tl.constexpr, ACTIVATION: tl.constexpr,
     SLOPE: tl.constexpr, SCALE: tl.constexpr,
-    REGRESSION: tl.constexpr, PARTS: tl.constexpr, EXACT: tl.constexpr, WHOLE: tl.constexpr, LAST: tl.constexpr,
-    ADAM: tl.constexpr, DECAYS: tl.constexpr,
+    REGRESSION: tl.constexpr, PARTS: tl.constexpr, EXACT: tl.constexpr, WHOLE: tl.constexpr, ADAM: tl.constexpr,
+    DECAYS: tl.constexpr,
 ):  # fmt: skip
     """Train one network on one tile of the rows order[start:stop] of its batch.
 
     The arrays are those of all networks; README.md has their shapes. `Config`, `Batch` and `StepSize` explain the rest.
     """
     _propagate(
-        Stored(parameters, moment1, moment2), rates, keeps, bias_correction_1, bias_correction_2, shares,
-        arrivals, kept, scales_up, losses, corrects, Batch(features, targets, scale, start, stop), order, tiles,
-        order_stride, parameters_stride, depth,
+        Stored(parameters, moment1, moment2), rates, keeps, bias_correction_1, bias_correction_2, shares, kept,
+        scales_up, losses, corrects, Batch(features, targets, scale, start, stop), order, tiles, order_stride,
+        parameters_stride, depth,
         Config(
             INPUTS=INPUTS, WIDTH=WIDTH, CLASSES=CLASSES, TILE_INPUTS=TILE_INPUTS, TILE_HIDDEN=TILE_HIDDEN,
             TILE_CLASSES=TILE_CLASSES, ROWS=ROWS, ACTIVATION=ACTIVATION, SLOPE=SLOPE, SCALE=SCALE,
             REGRESSION=REGRESSION, PARTS=PARTS,
-            EXACT=EXACT, WHOLE=WHOLE, LAST=LAST, ADAM=ADAM, DECAYS=DECAYS, FIRST_LAYER=WIDTH * INPUTS + WIDTH,
-            HIDDEN_LAYER=WIDTH * WIDTH + WIDTH, WEIGHT_SCALE=256.0 if PARTS == 1 else 32.0,
+            EXACT=EXACT, WHOLE=WHOLE, ADAM=ADAM, DECAYS=DECAYS, FIRST_LAYER=WIDTH * INPUTS + WIDTH,
+            HIDDEN_LAYER=WIDTH * WIDTH + WIDTH, WEIGHT_SCALE=256.0 if PARTS == 1 else 1.0,
         ),
     )  # fmt: skip
 
 
 @triton.jit
 def _propagate(
-    stored, rates, keeps, bias_correction_1, bias_correction_2, shares, arrivals, kept, scales_up, losses, corrects,
-    batch, order, tiles, order_stride, parameters_stride, depth, config,
+    stored, rates, keeps, bias_correction_1, bias_correction_2, shares, kept, scales_up, losses, corrects, batch, order,
+    tiles, order_stride, parameters_stride, depth, config,
 ):  # fmt: skip
     """Find the program's network and rows, and take them through the phases."""
     network = (tl.program_id(0) // tiles).to(tl.int64)
@@ -77,8 +77,7 @@ def _propagate(
     place = batch.start + (tl.program_id(0) % tiles) * config.ROWS + i
     live = place < batch.stop
     rows = tl.load(order + network * order_stride + place, mask=live, other=0).to(tl.int64)  # (ROWS,)
-    first = shares + network * tiles * parameters_stride
-    tile = Tile(rows, live, kept, scales_up, share, first, parameters_stride, tiles, arrivals + network * depth)
+    tile = Tile(rows, live, kept, scales_up, share)
 
     x = forward(stored.parameters, batch, tile, layout, config)
     dx, last_kept, last_up = head(x, batch, losses, corrects, stored, step_size, tile, layout, config)
@@ -90,7 +89,7 @@ def _propagate(
 
 
 @triton.jit
-def _keep(y, x, kept, scale_up, ACTIVATION: tl.constexpr):
+def _keep(y, x, kept, scale_up, ACTIVATION: tl.constexpr, PARTS: tl.constexpr):
     """Store what the backward pass needs of a layer: its output x, or for PReLU, GELU and SiLU its pre-activation y.
 
     Returns the powers of two (down, up) that scale x for the next product.
@@ -98,9 +97,12 @@ def _keep(y, x, kept, scale_up, ACTIVATION: tl.constexpr):
     values, largest = x, x
     if ACTIVATION == PRELU or ACTIVATION >= GELU:
         values, largest = y, tl.maximum(tl.abs(y), tl.abs(x))
-    down, up = scales(largest)
-    tl.store(scale_up, up)
-    tl.store(kept, (values * down).to(kept.dtype.element_ty))  # (ROWS, TILE_HIDDEN)
+    down, up = scales(largest, PARTS)
+    if PARTS == 1:
+        tl.store(scale_up, up)
+        tl.store(kept, (values * down).to(tl.float16))  # (ROWS, TILE_HIDDEN)
+    else:
+        tl.store(kept, values)  # (ROWS, TILE_HIDDEN)
     return down, up
 
 
@@ -139,14 +141,14 @@ def forward(parameters, batch, tile, layout, config):
     if config.ACTIVATION == PRELU:
         slope = tl.load(parameters + layout.slopes)
     x = activate(y, slope, config.ACTIVATION, config.SCALE)
-    down, up = _keep(y, x, tile.kept, tile.scales_up, config.ACTIVATION)
+    down, up = _keep(y, x, tile.kept, tile.scales_up, config.ACTIVATION, config.PARTS)
     for layer in range(1, layout.depth):
         y = _pre_activations(x, down, up, layer, parameters, config)
         if config.ACTIVATION == PRELU:
             slope = tl.load(parameters + layout.slopes + layer)
         x = activate(y, slope, config.ACTIVATION, config.SCALE)
         kept = tile.kept + layer * (config.ROWS * config.TILE_HIDDEN)
-        down, up = _keep(y, x, kept, tile.scales_up + layer, config.ACTIVATION)
+        down, up = _keep(y, x, kept, tile.scales_up + layer, config.ACTIVATION, config.PARTS)
     return x
 
 
@@ -171,7 +173,7 @@ def head(x, batch, losses, corrects, stored, step_size, tile, layout, config):
     gradient = dot(tl.trans(d_out), x, config.PARTS)  # (TILE_CLASSES, TILE_HIDDEN)
     tl.debug_barrier()  # from here on threads read what other threads have kept
     kept = tl.load(tile.kept + (layout.depth - 1) * (config.ROWS * config.TILE_HIDDEN))  # (ROWS, TILE_HIDDEN)
-    kept_up = tl.load(tile.scales_up + layout.depth - 1)
+    kept_up = tl.load(tile.scales_up + layout.depth - 1) if config.PARTS == 1 else 1.0
     dx = dot(d_out, weights, config.PARTS)  # (ROWS, TILE_HIDDEN)
     if config.WHOLE:
         learn(stored, at, mask, gradient, step_size, config.ADAM)
@@ -221,7 +223,7 @@ def last_layer(dx, kept, kept_up, parameters, tile, layout, config):
     dy = derivative(dx, kept, kept_up, slope, config.ACTIVATION, config.SCALE)
     at_biases = tile.share + config.FIRST_LAYER + (layout.depth - 1) * config.HIDDEN_LAYER - config.WIDTH + layout.units
     tl.store(at_biases, tl.sum(dy, 0), mask=layout.is_unit)  # (TILE_HIDDEN,)
-    down, up = scales(dy)
+    down, up = scales(dy, config.PARTS)
     return up, split(dy * down, config.PARTS)
 
 
@@ -248,7 +250,7 @@ def hidden_layers(dy_up, dy_parts, stored, step_size, tile, layout, config):
         zeros = tl.zeros((config.ROWS, config.TILE_HIDDEN), tl.float32)
         dx = product(dy_parts, w_parts, zeros, config.PARTS) * (dy_up / config.WEIGHT_SCALE)  # (ROWS, TILE_HIDDEN)
         kept = tl.load(tile.kept + layer * (config.ROWS * config.TILE_HIDDEN))  # (ROWS, TILE_HIDDEN)
-        kept_up = tl.load(tile.scales_up + layer)
+        kept_up = tl.load(tile.scales_up + layer) if config.PARTS == 1 else 1.0
         slope, x_parts = _outputs(dx, kept, kept_up, layer, stored.parameters, tile, layout, config)
         zeros = tl.zeros((config.TILE_HIDDEN, config.TILE_HIDDEN), tl.float32)
         gradient = product(transpose(dy_parts), x_parts, zeros, config.PARTS)  # (TILE_HIDDEN, TILE_HIDDEN)
@@ -261,11 +263,9 @@ def hidden_layers(dy_up, dy_parts, stored, step_size, tile, layout, config):
                 moment2 = _load_ahead(stored.moment2, layer, layout, config)
         else:
             tl.store(tile.share + at + layout.square, gradient, mask=layout.in_square)  # (TILE_HIDDEN²,)
-            if config.LAST:
-                learn_if_last(stored, layer, tile, step_size, config)
         dy = derivative(dx, kept, kept_up, slope, config.ACTIVATION, config.SCALE)
         tl.store(tile.share + at - config.WIDTH + layout.units, tl.sum(dy, 0), mask=layout.is_unit)  # (TILE_HIDDEN,)
-        down, dy_up = scales(dy)
+        down, dy_up = scales(dy, config.PARTS)
         dy_parts = split(dy * down, config.PARTS)
     return dy_up, dy_parts
 
@@ -301,7 +301,7 @@ def first_layer(dy_up, dy_parts, batch, stored, step_size, tile, layout, config)
     for k in range(0, config.INPUTS, config.TILE_INPUTS):
         columns = k + tl.arange(0, config.TILE_INPUTS)
         inputs = tl.trans(load_inputs(batch.features, tile, columns, config.INPUTS))  # (TILE_INPUTS, ROWS)
-        inputs_down, inputs_up = scales(inputs, config.EXACT)
+        inputs_down, inputs_up = scales(inputs, 3 if config.EXACT else config.PARTS)
         inputs_parts = split(inputs * inputs_down, config.PARTS)
         zeros = tl.zeros((config.TILE_INPUTS, config.TILE_HIDDEN), tl.float32)
         gradient = product(inputs_parts, dy_parts, zeros, config.PARTS, config.EXACT)
