@@ -245,7 +245,7 @@ def executed(code: str) -> dict[str, Any]:
 
 
 def ends(names: dict[str, Any]) -> None:
-    """Of a recipe that makes a plan, the last matrix is the head, and the first the stem unless embeddings read the input."""
+    """Of a recipe with a plan the last matrix is the head, and the first the stem unless embeddings read the input."""
     if plan := names.get("plan", getattr(names.get("module"), "plan", None)):
         drawn = [row for row in plan if row.action not in ("zeros", "ones", "left alone")]
         assert [row for row in plan if row.reason.startswith("head")] == drawn[-1:], plan
