@@ -245,11 +245,12 @@ def executed(code: str) -> dict[str, Any]:
 
 
 def ends(names: dict[str, Any]) -> None:
-    """Where a recipe makes a plan, the plan has a head, and a stem unless embeddings read the input."""
+    """Of a recipe with a plan the last matrix is the head, and the first the stem unless embeddings read the input."""
     if plan := names.get("plan", getattr(names.get("module"), "plan", None)):
-        reasons = [row.reason for row in plan]
-        assert any(reason.startswith("head") for reason in reasons), plan
-        assert any(reason.startswith("stem") or "embedding" in reason for reason in reasons), plan
+        drawn = [row for row in plan if row.action not in ("zeros", "ones", "left alone")]
+        assert [row for row in plan if row.reason.startswith("head")] == drawn[-1:], plan
+        assert [row for row in plan if row.reason.startswith("stem")] in (drawn[:1], []), plan
+        assert drawn[0].reason.startswith("stem") or any("embedding" in row.reason for row in plan), plan
 
 
 @pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.slow), "torch"])

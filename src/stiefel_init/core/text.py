@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
@@ -23,10 +24,36 @@ def folded(lines: Iterable[Line], key: Callable[[Line], tuple[str, Hashable]]) -
     return [(span(names[each][0], names[each][-1]) + count[each], group) for each, group in groups.items()]
 
 
+def ending(name: str) -> str:
+    """The end of a parameter's name that says what it is: "*.fc1.weight", "*.weight" of a numbered layer."""
+    *_, before, last = ("", *name.split("."))
+    return f"*.{last}" if not before or before.isdigit() else f"*.{before}.{last}"
+
+
 def span(first: str, last: str) -> str:
     """Two texts that differ in numbers only, as one: "0…11.fc"."""
     both = zip(*(re.split(r"(\d+)", text) for text in (first, last)))
     return "".join(one if one == other else f"{one}…{other}" for one, other in both)
+
+
+def beside(names: Iterable[str], others: Sequence[Sequence[str]]) -> list[str]:
+    """Names as the first column of a table of `WIDTH`: of long ones the end, in what room the other columns leave."""
+    room = max(24, WIDTH - sum(max(map(len, column)) + 2 for column in others))
+    return [name if len(name) <= room else f"…{name[1 - room :]}" for name in names]
+
+
+def below(table: Iterable[str], title: str) -> list[str]:
+    """The lines of a table, with what does not fit of the last column, which has that title, below its line."""
+    lines: list[str] = []
+    at = 0
+    for line in table:
+        at = at or line.rindex(title)
+        if len(line) <= WIDTH:
+            lines.append(line)
+            continue
+        rest = textwrap.wrap(line[at:], WIDTH, initial_indent="    ", subsequent_indent="    ")
+        lines += [line[:at].rstrip(), *(rest if lines else [])]
+    return lines
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int | None = None) -> Iterable[str]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from ..core.text import WIDTH, columns, folded, span
+from ..core.text import below, beside, columns, ending, folded, span
 
 # By module: the scheme `recipe` is one of the package, and is made of what is here.
 from ..schemes.base import Scheme
@@ -22,8 +21,9 @@ from .rules import Draw
 
 EMBEDDING = Random(1.0)  # as torch draws its own
 CONSTANT = "zeros", "ones"
-MOST = 14
-"""Lines of a plan; beyond that, layers of one scheme are one line whatever their sizes."""
+MOST, LINES = 14, 25
+"""Groups of a plan beyond which layers of one scheme are one line whatever their sizes; and lines beyond which those of
+one name are, wherever they stand."""
 NEITHER = "—"
 
 
@@ -80,30 +80,37 @@ class Plan:
         constant = sum(row.action.startswith(("zeros", "ones", "all ")) for row in self.rows)
         told = [f"{len(self) - alone - constant:,} of {len(self):,} parameters drawn"]
         told += [f"{constant:,} zeros or ones"] * (constant > 0) + [f"{alone:,} left alone"] * (alone > 0)
+        first, note = f"{', '.join(told)}.", ["", self.note] if self.note else []
         groups = folded(self.rows, _alike)
-        groups = groups if len(groups) <= MOST else folded(self.rows, _of_a_kind)
-        header = "parameter", "shape", "what is done", "orthonormal", "why"
-        names = [name if len(rows) > 1 else rows[0].name for name, rows in groups]
-        cells = [_cells(rows) for _, rows in groups]
-        room = WIDTH - sum(max(map(len, column)) + 2 for column in [*zip(header[1:], *cells)][:-1])
-        names = [name if len(name) <= room else f"…{name[1 - room :]}" for name in names]
-        table = [*columns(header, [(name, *rest) for name, rest in zip(names, cells)])]
-        why = table[0].rindex("why")
-        for at, line in enumerate(table):
-            if len(line) > WIDTH:
-                reason = textwrap.fill(line[why:] if at else "", WIDTH, initial_indent="    ", subsequent_indent="    ")
-                table[at] = f"{line[:why].rstrip()}\n{reason}".rstrip()
-        return "\n".join([f"{', '.join(told)}.", *table, *(["", self.note] if self.note else [])])
+        lines = _table(groups if len(groups) <= MOST else folded(self.rows, _of_a_kind))
+        room = LINES - 1 - len(note)
+        if len(lines) > room:
+            lines = _table(folded(self.rows, _by_name))
+        if len(lines) > room:
+            half = (room - 1) // 2
+            lines = [*lines[:half], "…    to_dict() has every parameter", *lines[-half:]]
+        return "\n".join([first, *lines, *note])
 
     def __repr__(self) -> str:
         return f"Plan of {len(self)} parameters; print it for the table"
+
+
+def _table(groups: list[tuple[str, list[Row]]]) -> list[str]:
+    """Its lines; a reason that does not fit stands below its row."""
+    header = "parameter", "shape", "what is done", "orthonormal", "why"
+    cells = [_cells(rows) for _, rows in groups]
+    names = [name if len(rows) > 1 else rows[0].name for name, rows in groups]
+    names = beside(names, [*zip(header[1:], *cells)][:-1])
+    return below(columns(header, [(name, *rest) for name, rest in zip(names, cells)]), "why")
 
 
 def _cells(rows: list[Row]) -> tuple[str, str, str, str]:
     """Shape, action, orthonormal side and reason of rows that are one line; of sizes that differ, nothing."""
     shapes, actions, sides = (list(dict.fromkeys(column)) for column in list(zip(*rows))[1:4])
     action, to, other = actions[0].partition(" to ")  # what a weight is tied to is long, and stands with the reasons
-    reason = " ".join(filter(None, (to.strip(), other, span(rows[0].reason, rows[-1].reason))))
+    first, last = rows[0].reason, rows[-1].reason
+    why = span(first, last) if re.sub(r"\d+", "*", first) == re.sub(r"\d+", "*", last) else first
+    reason = " ".join(filter(None, (to.strip(), other, why)))
     action = action if len(actions) == 1 else f"{_scheme(rows[0])}, {len(actions)} kinds"
     return str(shapes[0]) if len(shapes) == 1 else "", action, sides[0] if len(sides) == 1 else "", reason
 
@@ -115,6 +122,14 @@ def _scheme(row: Row) -> str:
 def _of_a_kind(row: Row) -> tuple[str, tuple[object, ...]]:
     """Coarser than `_alike`, for models of many shapes: rows of one scheme, whatever their sizes."""
     return _alike(row) if row.action in CONSTANT else (row.name, (_scheme(row), re.sub(r"\d+", "*", row.reason)))
+
+
+def _by_name(row: Row) -> tuple[str, tuple[object, ...]]:
+    """Coarser still, for models of many parts: rows of one scheme by the end of their names, others by their reason."""
+    reason = re.sub(r"\S*\.\S*", "…", row.reason)
+    if row.orthonormal == NEITHER:
+        return f"*.{row.name.rpartition('.')[2]}", (row.action.partition(" to ")[0], reason)
+    return ending(row.name), (ending(row.name), _scheme(row), re.sub(r"\d+", "*", reason))
 
 
 def _alike(row: Row) -> tuple[str, tuple[object, ...]]:

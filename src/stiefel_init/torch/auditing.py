@@ -25,7 +25,7 @@ from torch import nn
 
 from ..core.check import errors, tolerance
 from ..core.errors import StiefelError
-from ..core.text import columns, folded
+from ..core.text import below, beside, columns, ending, folded
 from ..recipe.layers import Leave, Matrices
 from .initialize.layers import rule
 from .initialize.parameters import TorchRef, is_uninitialized, parameters_of
@@ -40,6 +40,8 @@ LEAST = 8
 """Entries needed to tell anything."""
 _MOST = 100_000
 _CUT = 2.0
+MOST = 20
+"""Lines of a table; beyond that, parameters of one name and law are one line whatever their shapes."""
 HUGE = 1e6
 """No initialization has entries this large."""
 UNKNOWN = "no law known here"
@@ -78,11 +80,14 @@ class Audit:
         return tuple(row for row in self.rows if row.alarm)
 
     def __str__(self) -> str:
-        lines = [
-            (name if len(rows) > 1 else rows[0].name, str(rows[0].shape), _short(rows[0].law), rows[0].alarm)
-            for name, rows in folded(self.rows, _alike)
-        ]
-        table = columns(("parameter", "shape", "distribution", "alarm"), lines)
+        header = "parameter", "shape", "distribution", "alarm"
+        groups = folded(self.rows, _alike)
+        groups = groups if len(groups) <= MOST else folded(self.rows, _of_a_kind)
+        cells = [_cells(rows) for _, rows in groups]
+        names = beside(
+            (name if len(rows) > 1 else rows[0].name for name, rows in groups), [*zip(header[1:], *cells)][:-1]
+        )
+        table = below(columns(header, [(name, *rest) for name, rest in zip(names, cells)]), "alarm")
         count = len(self.alarms)
         verdict = f"{count} of {len(self.rows)} parameters look wrong." if count else "Nothing looks wrong."
         return "\n".join([verdict, "", *table, "", f"False alarms: at most 1 in {1 / FALSE_ALARM:,.0f} per parameter."])
@@ -93,6 +98,18 @@ class Audit:
 
 def _short(law: str) -> str:
     return textwrap.shorten(law, LAW, placeholder=" …")
+
+
+def _cells(rows: list[Row]) -> tuple[str, str, str]:
+    shapes = {row.shape for row in rows}
+    return str(rows[0].shape) if len(shapes) == 1 else "", _short(rows[0].law), rows[0].alarm
+
+
+def _of_a_kind(row: Row) -> tuple[str, tuple[object, ...]]:
+    """Coarser than `_alike`, for large models: by the end of the name, whatever the shape."""
+    law = frozenset(re.sub(r"[\d.]+", "*", row.law).split(" or "))
+    name = row.name if row.alarm else "*.bias" if row.name.endswith(".bias") else ending(row.name)
+    return name, (name if name.startswith("*") else "", law, row.alarm)
 
 
 def _alike(row: Row) -> tuple[str, tuple[object, ...]]:

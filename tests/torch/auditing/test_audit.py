@@ -144,6 +144,22 @@ def test_a_report_has_one_line_for_layers_that_are_alike() -> None:
     assert any(line.startswith("50.weight") and "never initialized?" in line for line in lines)
 
 
+def test_a_report_of_a_large_model_is_short_and_narrow() -> None:
+    torch.manual_seed(8)
+    parts = {
+        f"a_stage_with_a_very_long_name_of_its_own_{width}": nn.ModuleDict(
+            {f"block_of_{kind}": nn.Linear(width, width) for kind in ("attention", "mixing", "gates")}
+        )
+        for width in range(16, 48)
+    }
+    model = nn.ModuleDict(parts)
+    nn.init.constant_(model.get_parameter(f"{[*parts][3]}.block_of_gates.weight"), float("nan"))
+    lines = str(audit(model)).splitlines()
+    assert lines[0].startswith("1 of 192 parameters look")
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 100
+
+
 def test_a_model_without_values_is_refused() -> None:
     assert_refused(lambda: audit(nn.Linear(3, 3, device="meta")), ["weight has no values yet"])
     assert_refused(lambda: audit("model"), ["model is a str"])  # type: ignore[arg-type]

@@ -60,8 +60,10 @@ class Stage(nn.Module):
         nn.Sequential(*(part for _ in range(1000) for part in (nn.Linear(8, 8), nn.ReLU()))),
         nn.Sequential(*(nn.Linear(8 + k % 30, 8 + (k + 1) % 30) for k in range(300))),
         nn.ModuleDict({f"stage_{width}": Stage(width) for width in range(8, 40)}),
+        nn.ModuleDict({f"part_{letter}": Stage(8) for letter in "abcdefghijklmnopqrstuvwxyz"}),
+        nn.ModuleDict({3 * letter: nn.Linear(8, 8) for letter in "abcdefghijklmnopqrstuvwxyz"}),
     ],
-    ids=["1,000 layers", "thirty widths", "stages"],
+    ids=["1,000 layers", "thirty widths", "stages", "parts", "names"],
 )
 def test_a_plan_of_any_depth_is_short_and_narrow(model: nn.Module) -> None:
     lines = str(initialize_(model, dry_run=True)).splitlines()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ...core.text import WIDTH, columns, folded
+from ...core.text import WIDTH, beside, columns, folded
 from . import frame
 
 
@@ -52,8 +52,8 @@ def report(sentences: Iterable[str], rows: Sequence[Any], words: Mapping[str, st
     Layers whose names differ by numbers only, and that agree in all `words`, are one line, from the first to the last.
     """
     groups = folded(rows, lambda row: (row.label, tuple(text(getattr(row, name)) for name in words)))
-    cells = [["layer", *(name for name, _ in groups)]]
-    cells += [[title, *(text(getattr(group[0], name)) for _, group in groups)] for name, title in words.items()]
+    cells = [[title, *(text(getattr(group[0], name)) for _, group in groups)] for name, title in words.items()]
+    cells.insert(0, ["layer", *beside((name for name, _ in groups), cells)])
     for name, title in numbers.items():
         column = [title, *(_change([getattr(row, name) for row in group]) for _, group in groups)]
         used = sum(max(map(len, each)) + 2 for each in cells)
