@@ -404,3 +404,18 @@ def test_a_model_that_nobody_can_run_is_read_as_with_inputs() -> None:
         assert plan["o2.weight"].reason.startswith("head: ")
     for name in ("block.self_attn.in_proj_weight", "block.self_attn.out_proj.weight"):
         torch.testing.assert_close(*(model.get_parameter(name) for model in models))
+
+
+class Tied(Opaque):
+    """The same, of words, whose head is their table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.o2 = nn.Embedding(9, 16), nn.Linear(16, 9, bias=False)
+        self.o2.weight = self.table.weight
+
+
+def test_where_the_head_is_a_table_the_layer_before_is_none() -> None:
+    plan = initialize_(Tied(), seed=0)
+    assert [row.name for row in plan.rows if "head: " in row.reason] == []
+    assert plan["block.linear2.weight"].action.startswith(("stiefel", "orthogonal"))

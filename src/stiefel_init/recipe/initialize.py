@@ -236,9 +236,11 @@ def roles_of(adapter: Adapter[Ref], options: Options) -> Roles:
     if flow is not None:
         roles = of_flow(flow, stems, heads, how, tables)
     else:
-        order = dict.fromkeys(streams[each.key] for each in adapter.ordered() if streams[each.key] not in tables)
+        layers = [streams[each.key] for each in adapter.ordered()]
+        order = dict.fromkeys(stream for stream in layers if stream not in tables)
         first = next((each.stream for each in parameters if each.stream in order or each.stream in tables), "")
-        roles = of_order(order, stems, heads, held=adapter.normalized, embedded=first in tables)
+        tied = bool(layers) and layers[-1] in tables
+        roles = of_order(order, stems, heads, held=adapter.normalized, embedded=first in tables, tied=tied)
     for each in parameters:  # those that a flow cannot see: the layers of an opaque block
         if each.stream not in tables and adapter.layer(each) is not None:
             roles.setdefault(each.stream, Role(held=adapter.normalized))

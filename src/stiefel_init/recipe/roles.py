@@ -279,15 +279,16 @@ def of_order(
     *,
     held: Norm = "",
     embedded: bool = False,
+    tied: bool = False,
 ) -> Roles:
     """The roles of a model whose flow is not known, from the order in which its linear layers and convolutions appear.
 
-    The last one is taken for the head, for a head that is not would read the common level alone; the first one is a
-    stem unless what it reads is `embedded`. Where the model has normalizations, whose kind is `held`, each layer is a
-    chain of its own; where it has none, they are one chain.
+    The last one is taken for the head, for a head that is not would read the common level alone, unless the head is
+    `tied` to an embedding; the first one is a stem unless what it reads is `embedded`. Where the model has
+    normalizations, whose kind is `held`, each layer is a chain of its own; where it has none, they are one chain.
     """
     names = list(weights)
-    first, last = (names[:1] if not embedded else [], names[-1:]) if len(names) > 1 else ([], [])
+    first, last = ([] if embedded else names[:1], [] if tied else names[-1:]) if len(names) > 1 else ([], [])
     found_heads = _ends("head", heads, last, f"the last layer {_UNTRACED}")
     found_stems = _ends("stem", stems, first, f"the first layer {_UNTRACED}")
     hidden = [name for name in names if name not in found_stems and name not in found_heads]
