@@ -12,7 +12,8 @@ from conftest import assert_refused
 from torch import Tensor, nn
 
 from stiefel_init.torch import find_start
-from stiefel_init.torch.trial import Trial, Trials, _planned
+from stiefel_init.recipe.search import planned
+from stiefel_init.torch.trial import Trial, Trials
 
 X = torch.randn(256, 8, generator=torch.Generator().manual_seed(0))
 BATCHES = [(part, (part[:, 0] > 0).long()) for part in X.split(64)]
@@ -37,7 +38,7 @@ def test_a_deep_network_is_told_to_begin_from_the_recipe() -> None:
     assert "is better than the model's own initialization" in found.sentence
     assert str(found).startswith(found.sentence)
     assert str(found).endswith(found.call)
-    assert len(found.table) == len(found) == 10 + 2 + 4
+    assert len(found.table) == len(found) == 10 + 2 + 6
     assert len(found.plot().axes[0].lines) == 5
     again = find_start(deep, BATCHES, steps=96, seeds=2, lrs=[1e-3, 1e-2])
     assert again.trials == found.trials
@@ -94,7 +95,7 @@ def test_own_initializations_losses_optimizers_and_validation_are_used() -> None
 
 def test_a_search_costs_what_the_clock_was_told() -> None:
     found = find_start(shallow, BATCHES, starts=["he", "orthogonal"], steps=64, seeds=2, lrs=[1e-3, 1e-2, 1e-1])
-    assert sum(each.steps for each in found.trials) == _planned(9, 64, 2)
+    assert sum(each.steps for each in found.trials) == planned(9, 64) + 2 * 3 * 64
 
 
 def test_a_mapping_is_taken_as_keywords_and_its_loss_as_the_models() -> None:
