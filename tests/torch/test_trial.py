@@ -137,10 +137,47 @@ def test_what_diverges_loses_and_an_interrupted_search_says_so() -> None:
     assert {each.lr for each in found.trials if each.loss == math.inf} == {1e30}
 
 
+class Once:
+    """Batches that are gone when they have been read."""
+
+    def __init__(self) -> None:
+        self.left = list(BATCHES)
+
+    def __iter__(self) -> Iterator[Any]:
+        while self.left:
+            yield self.left.pop()
+
+
+def test_a_loss_that_is_never_finite_is_told_and_an_end_of_the_rates_too() -> None:
+    def lost(outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs.sum() * math.nan
+
+    found = find_start(shallow, BATCHES, lost, steps=16, seeds=2, lrs=[1e-3])
+    assert found.complete
+    assert found.sentence.startswith("Nothing trained: no loss stayed finite")
+    slow = find_start(shallow, BATCHES, steps=32, seeds=2, lrs=[1e-6, 1e-5])
+    assert "It is an end of what was tried: give lrs beyond" in slow.sentence
+
+
+def test_the_users_schedule_and_clipping_are_those_of_the_search() -> None:
+    parts: list[float] = []
+
+    def schedule(part: float) -> float:
+        parts.append(part)
+        return 1 - part
+
+    given: dict[str, Any] = {"starts": ["built"], "steps": 16, "seeds": 2, "lrs": [0.1], "optimizer": torch.optim.SGD}
+    found = find_start(shallow, BATCHES, schedule=schedule, clip=1e-9, **given)
+    assert {0.0, 0.5, 15 / 16} <= set(parts)
+    still = next(each.curve for each in found.trials if each.steps == 16)
+    assert still[0] == pytest.approx(still[4], rel=1e-5), "the same batch, and no step that is felt"
+
+
 @pytest.mark.parametrize(
     ("words", "changes"),
     [
         ("batches has no batch", {"batches": []}),
+        ("or none when it is read again", {"batches": Once()}),
         ("can be read only once", {"batches": iter(BATCHES)}),
         ("validation has no batch", {"validation": []}),
         ("a batch is a Tensor", {"batches": [X]}),

@@ -125,12 +125,17 @@ class Trials(Rows):
         gain, noise = self.gain
         if not self.complete:
             return "The search was interrupted: the table has what was trained, and nothing is settled."
+        if not any(math.isfinite(each.loss) for each in self.trials):
+            return "Nothing trained: no loss stayed finite; look at the data and the loss, or give smaller lrs."
+        rates = [each.lr for each in self.trials if each.setting[:2] == (start, way)]
+        edge = f" It is an end of what was tried: give lrs beyond {lr:g}." if lr in (min(rates), max(rates)) else ""
         if start == AUTHOR:
-            return f"Keep the model's own initialization, with lr={lr:g}: no other is better by more than the noise."
+            kept = f"Keep the model's own initialization, with lr={lr:g}"
+            return f"{kept}: no other is better by more than the noise.{edge}"
         name = "initialize_(model)" if start == "best" else start
         by = f"its loss is lower by {gain:.3g} ± {noise:.2g}" if gain < math.inf else "the model's own does not train"
         groups = " in param_groups" if way == GROUPS else ""
-        return f"{name} with lr={lr:g}{groups} is better than the model's own initialization: {by}."
+        return f"{name} with lr={lr:g}{groups} is better than the model's own initialization: {by}.{edge}"
 
     def __repr__(self) -> str:
         return f"<Trials: {len(self)} of up to {self.steps} steps; {self.sentence}>"
@@ -327,7 +332,7 @@ class Trainer:
                 if count == steps:
                     return
             if count == before:
-                raise StiefelError("batches has no batch; give a loader or list with at least one.")
+                raise StiefelError("batches has no batch, or none when it is read again; give a loader or a list.")
 
     def _loss(self, model: nn.Module, batch: Any, *, gradient: bool = True) -> Tensor:
         batch = _moved(batch, self.device)
