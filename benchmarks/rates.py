@@ -1,6 +1,6 @@
 """What `param_groups` costs: a training step with it, with as many groups at one rate, and with one group.
 
-A plain network of 100 layers and a small GPT, batches of 128 and 16 sequences, Adam as torch makes it; all step in turn.
+A plain network of 100 layers and a small GPT, batches of 128 and 16 sequences, torch's Adam; all step in turn.
 """
 
 from __future__ import annotations

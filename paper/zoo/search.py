@@ -8,29 +8,30 @@ both sides, to five at least. The full search trains every setting to the end wi
 
 from __future__ import annotations
 
-import csv
 import math
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
+from statistics import mean, variance
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from stiefel_init.lab.report.tables import Table
 from stiefel_init.torch.trial import AUTHOR, GROUPS, ONE, STARTS, Setting, Trainer, Trials, find_start
 
-from ..experiment import Options
+from ..experiment import Options, titled
 from ..loop import OfRuns, command
+from ..results import Results
 from .catalogue import ENTRIES
-from .entry import HE, ORTHOGONAL, OURS, SCHEDULES, Entry, Learner, begin_, half
+from .entry import HE, ORTHOGONAL, OURS, SCHEDULES, Entry, Learner, begin_
+from .study import halves, measured
 
 SEEDS, FIRST = 3, 100
 """Of the full search, and the first of them; those of `find_start` begin at 0."""
 FAR = 3
 """Margins; what is further behind is not trained again."""
-SEARCH = "find_start"
+SEARCH, COMMA = "find_start", ", "
 CHOSEN = (
     "table MLP", "table regression", "graph convolutions", "Fourier features", "mixture density", "sine network",
     "graph isomorphism network", "value network", "feature grids", "deep set", "table ResNet", "ReLU RNN",
@@ -39,7 +40,7 @@ CHOSEN = (
     "recommendation by factors", "N-BEATS", "deep autoencoder", "PointNet", "LSTM with attention",
     "neural differential equation", "diffusion of points", "PatchTSTForPrediction", "actor and critic",
     "densely connected", "MLP-Mixer", "temporal convolutions", "depth-wise CNN",
-)
+)  # fmt: skip
 """The networks, the quickest first."""
 WAYS = (ONE, GROUPS)
 NAMES = {"he": HE, "orthogonal": ORTHOGONAL, "best": OURS}
@@ -77,9 +78,10 @@ class _Batches:
 class _Search:
     """The arguments of `find_start` for a network."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Entry, *, quick: bool) -> None:
         torch.manual_seed(0)
         train, test = entry.task.data(False, None)
+        self.steps = 16 if quick else entry.steps[0]
         self.entry, example = entry, entry.task.inputs(tuple(each[:16] for each in train))
 
         def start(arm: str) -> Callable[[nn.Module], None]:
@@ -103,11 +105,6 @@ class _Search:
         found = -Trainer(given.pop("make_model"), **given, device=None).train(setting, FIRST + seed, self.steps).loss
         metric = self.entry.task.metric
         return round(found, 4) if math.isfinite(found) else metric.sign * metric.chance
-
-    @property
-    def steps(self) -> int:
-        """Of a full training."""
-        return self.entry.steps[0]
 
     def found(self) -> Trials:
         """What `find_start` finds."""
@@ -133,6 +130,7 @@ class FullSearch(OfRuns):
 
     name = "find-start"
     title = "What find_start finds"
+    page = "learning-rate"
     files = ("find-start",)
     kind = Run
 
@@ -141,7 +139,8 @@ class FullSearch(OfRuns):
 
     def wanted(self, options: Options) -> list[Run]:
         """Of each network all settings, and the search."""
-        return [run for name in self.names for run in (*_settings(name), Run(name, SEARCH, "", 0.0))]
+        names = self.names[:1] if options.quick else self.names
+        return [run for name in names for run in (*_settings(name), Run(name, SEARCH, "", 0.0))]
 
     def parts(self, left: Sequence[Run], options: Options, device: torch.device) -> Iterator[list[Run]]:
         """A network after the other."""
@@ -152,7 +151,8 @@ class FullSearch(OfRuns):
     ) -> list[dict[str, Any]]:
         """The runs of a network. Settings that the first seed finds far behind the best are not repeated."""
         torch.set_num_threads(1)
-        search, found = _Search(ENTRIES[runs[0].network]), {}
+        search = _Search(ENTRIES[runs[0].network], quick=options.quick)
+        found: dict[Run, list[float]] = {}
         settings = [run for run in runs if run.start != SEARCH]
         for seed in range(SEEDS):
             best = max((scores[0] for scores in found.values()), default=0.0)
@@ -169,6 +169,102 @@ class FullSearch(OfRuns):
             rows[runs[-1]] = {"scores": "", "choice": choice, "steps": cost}
             tell(1)
         return [rows[run] for run in runs]
+
+    def present(self, evidence: Any, options: Options) -> None:
+        """Print what is complete."""
+        super().present(_outcomes(evidence), options)
+
+    def evidence(self, results: Results) -> list[Outcome] | None:
+        """The networks on record."""
+        return _outcomes(super().evidence(results) or {}) or None
+
+    def tables(self, evidence: list[Outcome]) -> list[Table]:
+        """One for each half."""
+        columns = ["network", "measured", "the author's best", "best of the full search", "`find_start`", "its steps"]
+        return [Table(title, columns, [each.row for each in group]) for title, group in halves(evidence).items()]
+
+    def section(self, evidence: list[Outcome]) -> list[str]:
+        """Sentences and tables."""
+        lines = [f"- **{title}**: {_summary(group)}" for title, group in halves(evidence).items()]
+        return [*lines, "", *titled(self.tables(evidence))]
+
+
+class Outcome(NamedTuple):
+    """The full search of a network, and what `find_start` chose."""
+
+    entry: Entry
+    scores: Mapping[Setting, list[float]]
+    choice: Setting
+    steps: int
+    """Of `find_start`."""
+    length: int
+    """Steps of a training."""
+
+    def best(self, *, own: bool = False) -> Setting:
+        """The best setting of all, or of the author's own initialization."""
+        known = [setting for setting in self.scores if not own or setting[0] == AUTHOR]
+        return max(known, key=lambda setting: mean(self.scores[setting]))
+
+    def behind(self, one: Setting, other: Setting) -> bool:
+        """Whether one is worse than another by more than the margin: that of the zoo."""
+        scores = [self.scores[setting] for setting in (one, other)]
+        error = 2 * math.sqrt(sum(variance(each) / len(each) for each in scores if len(each) > 1))
+        return mean(scores[1]) - mean(scores[0]) > max(error, self.entry.task.metric.margin)
+
+    @property
+    def within(self) -> bool:
+        """Whether the choice is within the margin of the best."""
+        return not self.behind(self.choice, self.best())
+
+    @property
+    def row(self) -> list[str]:
+        """Of the table."""
+        metric = self.entry.task.metric
+        told = [
+            f"{metric.sign * mean(self.scores[each]):.{metric.digits}f} ({_named(each)})"
+            for each in (self.best(own=True), self.best(), self.choice)
+        ]
+        told[2] = told[2] if self.within else f"{told[2]}, worse"
+        return [self.entry.name, measured(metric), *told, f"{self.share:.0%}"]
+
+    @property
+    def share(self) -> float:
+        """The steps of `find_start`, over those of a full search with all seeds."""
+        return self.steps / (len(self.scores) * SEEDS * self.length)
+
+
+def _outcomes(rows: Mapping[Run, Mapping[str, Any]]) -> list[Outcome]:
+    """The networks with all settings and a choice."""
+    found = []
+    for name in CHOSEN:
+        settings, search = _settings(name), rows.get(Run(name, SEARCH, "", 0.0))
+        if search is None or not all(run in rows for run in settings):
+            continue
+        scores = {run[1:]: [float(score) for score in str(rows[run]["scores"]).split()] for run in settings}
+        start, way, lr = str(search["choice"]).split("; ")
+        choice, length = (start, way, float(lr)), int(rows[settings[0]]["steps"])
+        found.append(Outcome(ENTRIES[name], scores, choice, int(search["steps"]), length))
+    return found
+
+
+def _summary(group: Sequence[Outcome]) -> str:
+    missed = [each.entry.name for each in group if not each.within]
+    better = sum(each.behind(each.best(own=True), each.choice) for each in group)
+    worse = [each.entry.name for each in group if each.behind(each.choice, each.best(own=True))]
+    run = sum(len(scores) for each in group for scores in each.scores.values())
+    share = mean(each.share for each in group)
+    of_run = sum(each.steps / each.length for each in group) / run
+    return (
+        f"{len(group)} networks. The choice is within the margin of the best in {len(group) - len(missed)}"
+        f"{f' (not: {COMMA.join(missed)})' if missed else ''}; better than the author's own initialization at its best "
+        f"rate in {better}, worse in {COMMA.join(worse) or 'none'}. It takes {share:.1%} of the steps of a search with "
+        f"{SEEDS} seeds everywhere, and {of_run:.0%} of one that repeats only what is near the best."
+    )
+
+
+def _named(setting: Setting) -> str:
+    start, way, lr = setting
+    return f"{'the author’s' if start == AUTHOR else start}{', groups' if way == GROUPS else ''}, {lr:g}"
 
 
 def _settings(name: str) -> list[Run]:

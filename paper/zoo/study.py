@@ -7,7 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from stiefel_init.core.errors import unknown
 from stiefel_init.lab.files import prepare
@@ -20,10 +20,20 @@ from ..experiment import Experiment, Options, titled
 from ..loop import Log, Runs, read
 from ..results import Results, note_environment
 from .catalogue import ENTRIES, entries
-from .entry import ARMS, AUTHOR, OURS, Entry, Half, half
+from .entry import ARMS, AUTHOR, OURS, Entry, Half, Metric, half
 from .runs import SEEDS, Scale, best_rate, fresh, train_all
 
+Each = TypeVar("Each", bound="OfEntry")
 DROP_IN = "ours at the author's rate"
+
+
+class OfEntry(Protocol):
+    """What is known of a network."""
+
+    @property
+    def entry(self) -> Entry:
+        """The network."""
+        ...
 
 
 class Outcome(NamedTuple):
@@ -135,16 +145,17 @@ class Zoo(Experiment):
         arms = [arm for arm in (*ARMS, DROP_IN) if any(arm in each.outcomes for each in evidence)]
         columns = ["network", "measured", *arms, "to the author's", "as a drop-in"]
         return [
-            Table(title, columns, [_row(each, arms) for each in group]) for title, group in _halves(evidence).items()
+            Table(title, columns, [_row(each, arms) for each in group]) for title, group in halves(evidence).items()
         ]
 
     def section(self, evidence: list[Found]) -> list[str]:
         """Sentences and tables."""
-        lines = [f"- **{title}**: {summary(group)}" for title, group in _halves(evidence).items()]
+        lines = [f"- **{title}**: {summary(group)}" for title, group in halves(evidence).items()]
         return [*lines, "", *titled(self.tables(evidence))]
 
 
-def _halves(evidence: Sequence[Found]) -> dict[str, list[Found]]:
+def halves(evidence: Sequence[Each]) -> dict[str, list[Each]]:
+    """What is known of networks, by their halves."""
     parts: dict[Half, str] = {"report": "The half that no rule was chosen on", "choosing": "The half for choosing"}
     groups = {title: [each for each in evidence if half(each.entry.name) == part] for part, title in parts.items()}
     return {title: group for title, group in groups.items() if group}
@@ -182,6 +193,10 @@ def _row(each: Found, arms: Sequence[str]) -> list[str]:
             for arm, outcome in each.outcomes.items()}  # fmt: skip
     best = max((arm for arm in ARMS if arm in told), key=lambda arm: each.outcomes[arm].mean)
     told[best] = f"**{told[best]}**"
-    unit = f"{metric.name}{f' ({metric.unit})' if metric.unit else ''}{', less is better' if metric.sign < 0 else ''}"
     words = each.word(OURS, AUTHOR), each.word(DROP_IN, AUTHOR)
-    return [each.entry.name, unit, *(told.get(arm, "") for arm in arms), *words]
+    return [each.entry.name, measured(metric), *(told.get(arm, "") for arm in arms), *words]
+
+
+def measured(metric: Metric) -> str:
+    """What is measured, in words."""
+    return f"{metric.name}{f' ({metric.unit})' if metric.unit else ''}{', less is better' if metric.sign < 0 else ''}"

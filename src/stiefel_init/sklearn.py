@@ -150,8 +150,8 @@ class StiefelMLPClassifier(_Initialized, MLPClassifier):  # type: ignore[misc]
             biases set the units apart; the last layer ignores the mean of its inputs. A name of
             `stiefel_init.schemes.names()` or a `Scheme` is used for every layer instead, with zero biases:
             `"stiefel"` is the paper.
-        learning_rate_init: As in `MLPClassifier`, or `"auto"`: a search, which costs about three trainings, finds one, and
-            it is in `learning_rate_init_`. The others as in `MLPClassifier`.
+        learning_rate_init: As in `MLPClassifier`, or `"auto"`: a search, which costs about three trainings, finds
+            one, which is in `learning_rate_init_`. The others as in `MLPClassifier`.
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.pipeline import make_pipeline

@@ -277,9 +277,8 @@ def test_each_layer_steps_at_the_multiple_that_it_has_in_pytorch(name: str) -> N
 
 def test_a_schedule_accumulated_gradients_and_a_constraint_keep_their_meaning() -> None:
     keras.utils.set_random_seed(0)
-    model = keras.Sequential(
-        [keras.Input((12,)), *(layers.Dense(16, "relu", kernel_constraint=Aligned()) for _ in range(30)), layers.Dense(3)]
-    )
+    inner = [layers.Dense(16, "relu", kernel_constraint=Aligned()) for _ in range(30)]
+    model = keras.Sequential([keras.Input((12,)), *inner, layers.Dense(3)])
     initialize_(model, "stiefel", seed=0)
     rate = keras.optimizers.schedules.CosineDecay(3e-3, 100)
     adam = keras.optimizers.AdamW(rate, gradient_accumulation_steps=2)

@@ -36,8 +36,12 @@ def test_short_trainings_come_first_and_the_best_come_out() -> None:
 
 @pytest.mark.parametrize("count", [2, 4, 16])
 def test_ones_own_is_always_among_those_left(count: int) -> None:
-    settings = [(start, rate) for start in ("other", "own") for rate in RATES * 2][:count] + [("own", 1.0)]
-    left = shortlist(settings, 64, lambda setting, steps: float(setting[0] == "own"), lambda setting: setting[0] == "own")
+    others = [(start, rate) for start in ("other", "own") for rate in RATES * 2][:count]
+
+    def own(setting: Setting) -> bool:
+        return setting[0] == "own"
+
+    left = shortlist([*others, ("own", 1.0)], 64, lambda setting, steps: float(own(setting)), own)
     assert "own" in {start for start, _ in left}
 
 

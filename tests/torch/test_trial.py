@@ -11,8 +11,8 @@ import torch
 from conftest import assert_refused
 from torch import Tensor, nn
 
-from stiefel_init.torch import find_start
 from stiefel_init.recipe.search import planned
+from stiefel_init.torch import find_start
 from stiefel_init.torch.trial import Trial, Trials
 
 X = torch.randn(256, 8, generator=torch.Generator().manual_seed(0))

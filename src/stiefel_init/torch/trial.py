@@ -198,8 +198,8 @@ def find_start(
     """Find out by training which initialization and which learning rate suit this model and these data.
 
     Every initialization is tried at every rate for a sixteenth of the steps; the best quarter goes on to a quarter of
-    them. The best one and the best from the author's own initialization are trained to the end with fresh seeds, at that
-    rate or the next smaller one, for short trainings like large rates. A rate is judged together with its double.
+    them. The best one and the best from the author's own initialization are trained to the end with fresh seeds, at
+    that rate or the next smaller one, for short trainings like large rates. A rate is judged together with its double.
     Trainings with the same seed see the same batches. Only what is better than the author's by more than the noise is
     recommended.
 

@@ -57,8 +57,9 @@ def with_lightning() -> Watch:
 
     callback, monitor = callbacks.LightningWatch(every=2), callbacks_of_lightning.LearningRateMonitor()
     trainer = lightning.Trainer(
-        max_epochs=2, callbacks=[callback, monitor], logger=CSVLogger("."), gradient_clip_val=1.0, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, accelerator="cpu", accumulate_grad_batches=2,
+        max_epochs=2, callbacks=[callback, monitor], logger=CSVLogger("."), gradient_clip_val=1.0,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, accelerator="cpu",
+        accumulate_grad_batches=2,
     )  # fmt: skip
     trainer.fit(Module(), DataLoader(TensorDataset(X, Y), batch_size=8))
     assert_scheduled(trainer.optimizers[0])
