@@ -43,7 +43,8 @@ def measure(device: str) -> Iterator[Record]:
     clock = time.process_time if alone else time.perf_counter
     record: Record = {"machine": timing.machine(device), "steps": {}}
     for title, make in MODELS.items():
-        model, x = (part.to(device) for part in make())
+        model, x = make()
+        model, x = model.to(device), x.to(device)
         groups = param_groups(model, 1e-5)
         ways = {
             ONE: stepping(model, x, model.parameters()),

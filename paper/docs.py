@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import diagnose, engine, initialize, on_the_set, sampler, scale, startup, timing
+from benchmarks import diagnose, engine, initialize, on_the_set, rates, sampler, scale, startup, timing
 from tools import badges, readme
 
 from stiefel_init.core.errors import StiefelError
@@ -52,6 +52,7 @@ PARTS: Mapping[str, Mapping[str, Lines]] = {
     "diagnose": {"families": partial(timing.once, "families-cpu")},
     "diagnosis-accuracy": diagnosis.PARTS,
     "errata": {"evidence": dead.erratum},
+    "learning-rate": {"cost": partial(timing.tables, "rates", rates.tables)},
     "on-the-set": {"steps": on_the_set.part},
     "performance": {
         **MEASURED, "floors": partial(timing.tables, "floors", timing.shown),

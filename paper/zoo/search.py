@@ -161,12 +161,12 @@ class FullSearch(OfRuns):
                 if not seed or found[run][0] >= far:
                     found.setdefault(run, []).append(search.full(run[1:], seed))
                 tell(1 / SEEDS)
-        rows = {run: {"scores": " ".join(f"{score:.4f}" for score in scores), "choice": "", "steps": search.steps}
-                for run, scores in found.items()}  # fmt: skip
+        rows = {run: _cells(scores, "", search.steps) for run, scores in found.items()}
         if len(settings) < len(runs):
             trials = search.found()
-            cost, choice = sum(each.steps for each in trials.trials), "; ".join(map(str, trials.best))
-            rows[runs[-1]] = {"scores": "", "choice": choice, "steps": cost}
+            scores = [search.full(trials.best, seed) for seed in range(SEEDS)]
+            cost = sum(each.steps for each in trials.trials)
+            rows[runs[-1]] = _cells(scores, "; ".join(map(str, trials.best)), cost)
             tell(1)
         return [rows[run] for run in runs]
 
@@ -233,6 +233,10 @@ class Outcome(NamedTuple):
         return self.steps / (len(self.scores) * SEEDS * self.length)
 
 
+def _cells(scores: Sequence[float], choice: str, steps: int) -> dict[str, Any]:
+    return {"scores": " ".join(f"{score:.4f}" for score in scores), "choice": choice, "steps": steps}
+
+
 def _outcomes(rows: Mapping[Run, Mapping[str, Any]]) -> list[Outcome]:
     """The networks with all settings and a choice."""
     found = []
@@ -240,9 +244,10 @@ def _outcomes(rows: Mapping[Run, Mapping[str, Any]]) -> list[Outcome]:
         settings, search = _settings(name), rows.get(Run(name, SEARCH, "", 0.0))
         if search is None or not all(run in rows for run in settings):
             continue
-        scores = {run[1:]: [float(score) for score in str(rows[run]["scores"]).split()] for run in settings}
         start, way, lr = str(search["choice"]).split("; ")
         choice, length = (start, way, float(lr)), int(rows[settings[0]]["steps"])
+        known = {run[1:]: rows[run] for run in settings} | {choice: search}  # with all seeds
+        scores = {each: [float(score) for score in str(row["scores"]).split()] for each, row in known.items()}
         found.append(Outcome(ENTRIES[name], scores, choice, int(search["steps"]), length))
     return found
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from .core.errors import StiefelError, missing
 from .core.sample import draw
-from .recipe.search import KEEP, LRS, ROUNDS, beside, shortlist
+from .recipe.search import LRS, ROUNDS, TIMES, downhill, shortlist
 from .schemes import Position, Recipe, Scheme, SchemeName, Start, Zeros, get
 
 try:
@@ -108,10 +108,10 @@ class _Initialized:
             return float(np.mean(curve[-max(1, epochs // 4) :]))
 
         settings = [(rate if self.solver == "adam" else 10 * rate,) for rate in LRS]
-        epochs = max(KEEP ** (ROUNDS - 1), self.max_iter)
+        epochs = max(TIMES ** (ROUNDS - 1), self.max_iter)
         with np.errstate(all="ignore"):
-            last = beside(shortlist(settings, epochs, train)[0], settings)
-            return min(last, key=lambda setting: train(setting, epochs))[0]
+            best = shortlist(settings, epochs, train)[0]
+            return downhill(best, settings, lambda setting: train(setting, epochs))[0]
 
     def _initialize(self, *arguments: Any) -> None:
         scheme = self._chosen

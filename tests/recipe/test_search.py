@@ -30,7 +30,7 @@ def test_short_trainings_come_first_and_the_best_come_out() -> None:
     settings = [(start, rate) for start in "abcd" for rate in RATES]
     left = shortlist(settings, 64, train)
     assert left[0][0] == "b"
-    assert lengths == [4] * 16 + [16] * 4
+    assert lengths == [4] * 16 + [16] * 2
     assert sum(lengths) == planned(16, 64)
 
 

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
-KEEP, ROUNDS = 4, 3
-"""Of each round one in `KEEP` goes on to the next, which is as many times as long; the last has the full length."""
+TIMES, ROUNDS, KEEP = 4, 3, 6
+"""Each round is `TIMES` as long as the one before, and the last has the full length; one in `KEEP` goes on."""
 DOUBLE = 2.5
 """Up to so many times a rate, another is its double: as in 1, 2, 5, 10."""
 LRS = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2)
@@ -57,7 +57,7 @@ def shortlist(
     settings: Sequence[Setting], steps: int, train: Callable[[Setting, int], float],
     own: Callable[[Setting], bool] = bool,
 ) -> list[Setting]:  # fmt: skip
-    """What is worth a full training, the best first: all are trained for a sixteenth of it, a quarter of them for a
+    """What is worth a full training, the best first: all are trained for a sixteenth of it, one in six for a
     quarter, and one that is one's `own` always among those.
 
     Args:
@@ -67,7 +67,7 @@ def shortlist(
         own: Which settings must not all be dropped.
     """
     for left in range(ROUNDS - 1, 0, -1):
-        settings = _ordered({setting: -train(setting, steps // KEEP**left) for setting in settings})
+        settings = _ordered({setting: -train(setting, steps // TIMES**left) for setting in settings})
         if left > 1:
             count, first = max(2, len(settings) // KEEP), next(filter(own, settings), settings[0])
             settings = settings[:count] if first in settings[:count] else [*settings[: count - 1], first]
@@ -82,20 +82,29 @@ def _ordered(reached: Mapping[Setting, float]) -> list[Setting]:
     return sorted(reached, key=lambda setting: found[setting[:-1]][setting[-1]], reverse=True)
 
 
-def beside(setting: Setting, settings: Sequence[Setting]) -> list[Setting]:
-    """The setting, and the same at the next smaller rate: short trainings like large rates, so both go to the end.
+def downhill(setting: Setting, settings: Sequence[Setting], train: Callable[[Setting], float]) -> Setting:
+    """The setting, or the same at a smaller rate, while the next smaller one has less loss in full trainings.
 
-    >>> beside(("a", 0.1), [("a", 0.01), ("a", 0.05), ("a", 0.1), ("b", 0.07)])
-    [('a', 0.1), ('a', 0.05)]
+    Short trainings like large rates.
+
+    >>> settings = [("a", 0.01), ("a", 0.05), ("a", 0.1), ("b", 0.07)]
+    >>> downhill(("a", 0.1), settings, lambda setting: abs(setting[1] - 0.05))
+    ('a', 0.05)
     """
-    smaller = [each for each in settings if each[:-1] == setting[:-1] and each[-1] < setting[-1]]
-    return [setting, *sorted(smaller, key=lambda each: each[-1])[-1:]]
+    least = train(setting)
+    while smaller := [each for each in settings if each[:-1] == setting[:-1] and each[-1] < setting[-1]]:
+        following = max(smaller, key=lambda each: each[-1])
+        loss = train(following)
+        if least <= loss < math.inf:
+            break
+        setting, least = following, loss
+    return setting
 
 
 def planned(settings: int, steps: int) -> int:
     """How many steps the shortlist takes."""
     total = 0
     for left in range(ROUNDS - 1, 0, -1):
-        total += settings * (steps // KEEP**left)
+        total += settings * (steps // TIMES**left)
         settings = max(2, settings // KEEP)
     return total

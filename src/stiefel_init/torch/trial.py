@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..core import validate
 from ..core.errors import StiefelError
 from ..core.text import columns
-from ..recipe.search import KEEP, LRS, ROUNDS, beside, planned, shortlist
+from ..recipe.search import LRS, ROUNDS, TIMES, downhill, planned, shortlist
 from .diagnosis.depths import Start, starts_of
 from .diagnosis.diagnose import Loss, loss_of
 from .inputs import arguments, check_module
@@ -197,11 +197,11 @@ def find_start(
 ) -> Trials:
     """Find out by training which initialization and which learning rate suit this model and these data.
 
-    Every initialization is tried at every rate for a sixteenth of the steps; the best quarter goes on to a quarter of
+    Every initialization is tried at every rate for a sixteenth of the steps; one in six goes on to a quarter of
     them. The best one and the best from the author's own initialization are trained to the end with fresh seeds, at
-    that rate or the next smaller one, for short trainings like large rates. A rate is judged together with its double.
-    Trainings with the same seed see the same batches. Only what is better than the author's by more than the noise is
-    recommended.
+    that rate or a smaller one if it is better, for short trainings like large rates. A rate is judged together with its
+    double. Trainings with the same seed see the same batches. Only what is better than the author's by more than the
+    noise is recommended.
 
     Args:
         make_model: Builds the model, with its author's initialization.
@@ -228,7 +228,7 @@ def find_start(
     >>> len(found), found.complete
     (16, True)
     """
-    steps = validate.size("steps", steps, at_least=KEEP ** (ROUNDS - 1))
+    steps = validate.size("steps", steps, at_least=TIMES ** (ROUNDS - 1))
     seeds = validate.size("seeds", seeds, at_least=2)
     rates = [validate.number("lrs", lr, above=0, hint="give positive numbers") for lr in lrs]
     names = dict.fromkeys((*starts_of(starts, 0), AUTHOR))
@@ -252,9 +252,9 @@ def find_start(
             left = shortlist(settings, steps, train, lambda setting: setting[0] == AUTHOR)
             for own in (False, True):
                 for last in [each for each in left if (each[0] == AUTHOR) is own][:1]:
-                    first = {each: train(each, steps, 0) for each in beside(last, settings)}
+                    best = downhill(last, settings, lambda setting: train(setting, steps, 0))
                     for seed in range(1, seeds):
-                        train(min(first, key=first.__getitem__), steps, seed)
+                        train(best, steps, seed)
         except KeyboardInterrupt:
             if not trials:
                 raise

@@ -78,7 +78,7 @@ def with_transformers() -> Watch:
     data = [{"x": x, "labels": y} for x, y in zip(X, Y)]
     model = Net()
     adam = torch.optim.AdamW(param_groups(model, 1e-3, weight_decay=0.1))
-    halved = torch.optim.lr_scheduler.CosineAnnealingLR(adam, 16)
+    halved = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: 1 - step / 16)
     Trainer(model, arguments, train_dataset=data, callbacks=[callback], optimizers=(adam, halved)).train()
     assert_scheduled(adam)
     return callback.watch

@@ -97,7 +97,11 @@ def train(
     dropout: Annotated[float, typer.Option(help="Probability of dropping an output of a hidden layer.")] = 0.0,
     edge_lr: Annotated[
         float,
-        typer.Option("--edge-lr", help="Learning rate of the first and the last layer, times that of the others."),
+        typer.Option(
+            "--edge-lr",
+            help="Learning rate of the first and the last layer, times that of the others; √depth is right for "
+            "plain ones.",
+        ),
     ] = 1.0,
     ends: Annotated[float | None, typer.Option("--ends", hidden=True)] = None,  # its old name, for one more release
     groups: Annotated[

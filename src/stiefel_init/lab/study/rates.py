@@ -129,8 +129,8 @@ def choose(
             reached = [record.score for record in records[count * place : count * (place + 1)]]
             scores[setting][rate] = float(np.mean(reached))
         better = records[0].metric.better
-        reached = {s: {rate: better(score) for rate, score in row.items()} for s, row in scores.items()}
-        best = {s: _best(row) if given.auto else best_first(row)[0] for s, row in reached.items()}
+        quality = {s: {rate: better(score) for rate, score in row.items()} for s, row in scores.items()}
+        best = {s: _best(row) if given.auto else best_first(row)[0] for s, row in quality.items()}
         further = {setting: new for setting in settings if (new := beyond(tried[setting], best[setting]))}
         if not given.auto or not further or extension == EXTENSIONS:
             break
