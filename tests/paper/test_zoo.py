@@ -21,7 +21,7 @@ from paper.zoo.search import FullSearch
 from paper.zoo.search import Outcome as Searched
 from paper.zoo.study import DROP_IN, Zoo, found
 
-from stiefel_init.torch import diagnose, initialize_, watch
+from stiefel_init.torch import diagnose, initialize_, param_groups, watch
 
 
 def test_the_zoo_is_large_and_much_of_it_is_of_packages() -> None:
@@ -69,6 +69,8 @@ def test_every_network_takes_a_step_from_each_initialization(name: str) -> None:
             assert loss.isfinite()
             assert learner.eval().score(test_part).isfinite()
     assert not any(torch.equal(made[AUTHOR], made[arm]) for arm in ("he", "orthogonal"))
+    listed = [id(each) for group in param_groups(learner.net, 1e-3) for each in group["params"]]
+    assert sorted(listed) == sorted(id(each) for each in learner.net.parameters() if each.requires_grad)
 
 
 def plainly(job: Job, steps: int) -> list[float]:

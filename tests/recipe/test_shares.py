@@ -10,12 +10,14 @@ import pytest
 import torch
 from paper.networks import GPT, PlainCNN, mlp
 from paper.zoo.pictures import resnet
+from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from stiefel_init import StiefelError
 from stiefel_init.torch import initialize_, param_groups
 from stiefel_init.torch.optim import StiefelAdam, StiefelMuon
+from stiefel_init.torch.trial import warm_cosine
 
 
 def scales(model: nn.Module, **options: Any) -> dict[str, float]:
@@ -192,3 +194,31 @@ def test_a_step_of_all_hidden_layers_moves_the_output_in_proportion_to_depth_and
     for end in (first, last):
         assert 0.6 < moved(160, end) / moved(10, end) < 1.7
         assert 5 < moved(10, hidden) / moved(10, end) < 20
+
+
+@pytest.mark.slow
+def test_one_number_serves_gradient_descent_at_10_to_100_layers_and_one_rate_does_not() -> None:
+    """On digits, 150 steps with momentum and a cosine: with one rate 100 layers want a smaller one than 10 do."""
+    digits = load_digits()
+    x, y = torch.from_numpy(digits.data / 16).float(), torch.from_numpy(digits.target)
+
+    def trained(depth: int, rate: float, *, groups: bool) -> float:
+        model, order = mlp(64, 10, depth + 1, 64), torch.Generator().manual_seed(0)
+        initialize_(model, seed=0)
+        given = param_groups(model, rate, optimizer="sgd") if groups else model.parameters()
+        sgd = torch.optim.SGD(given, lr=rate, momentum=0.9)
+        schedule = torch.optim.lr_scheduler.LambdaLR(sgd, lambda step: warm_cosine(step / 150))
+        losses = []
+        for _ in range(150):
+            rows = torch.randint(len(x), (128,), generator=order)
+            loss = nn.functional.cross_entropy(model(x[rows]), y[rows])
+            sgd.zero_grad()
+            loss.backward()
+            sgd.step()
+            schedule.step()
+            losses.append(float(loss.detach()))
+        return sum(losses[-30:]) / 30
+
+    assert max(trained(depth, 0.02, groups=True) for depth in (10, 100)) < 0.2
+    assert trained(10, 0.02, groups=False) < 0.2
+    assert not trained(100, 0.02, groups=False) < 1
