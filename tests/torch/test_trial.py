@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from stiefel_init.recipe.search import planned
 from stiefel_init.torch import find_start
+from stiefel_init.torch.optim import StiefelAdam, StiefelSGD
 from stiefel_init.torch.trial import Trial, Trials
 
 X = torch.randn(256, 8, generator=torch.Generator().manual_seed(0))
@@ -177,6 +179,17 @@ def test_the_users_schedule_and_clipping_are_those_of_the_search() -> None:
 
 
 @pytest.mark.parametrize(
+    "optimizer", [torch.optim.SGD, StiefelSGD, StiefelAdam, partial(torch.optim.AdamW, fused=True)]
+)
+def test_any_optimizer_is_tried_with_one_rate_and_with_groups(optimizer: Any) -> None:
+    found = find_start(deep, BATCHES, starts=["best"], optimizer=optimizer, steps=32, seeds=2, lrs=[1e-3, 1e-2])
+    assert all(math.isfinite(each.loss) for each in found.trials)
+    of_groups, of_one = ({e.lr: e.loss for e in found.trials if e.rates == way and e.start == "best" and e.steps == 2}
+                         for way in ("param_groups", "one rate"))  # fmt: skip
+    assert of_groups != of_one
+
+
+@pytest.mark.parametrize(
     ("words", "changes"),
     [
         ("batches has no batch", {"batches": []}),
@@ -186,6 +199,9 @@ def test_the_users_schedule_and_clipping_are_those_of_the_search() -> None:
         ("a batch is a Tensor", {"batches": [X]}),
         ("must be one number", {"loss": lambda outputs, targets: outputs[:, 0]}),
         ("make_model returned a int", {"make_model": lambda: 3}),
+        ("optimizer is a SGD; give what makes one", {"optimizer": torch.optim.SGD(shallow().parameters(), 0.1)}),
+        ("lazy", {"make_model": lambda: nn.Sequential(nn.LazyLinear(2)), "starts": ["best"]}),
+        ("has no gradient", {"make_model": lambda: shallow().requires_grad_(False), "starts": ["built"]}),
         ("lrs is empty", {"lrs": []}),
         ("lrs=-1.0", {"lrs": [-1.0]}),
         ("steps=3 is too small", {"steps": 3}),

@@ -234,6 +234,9 @@ def find_start(
     names = dict.fromkeys((*starts_of(starts, 0), AUTHOR))
     if not rates:
         raise StiefelError("lrs is empty; give learning rates, such as [1e-3, 1e-2].")
+    if isinstance(optimizer, torch.optim.Optimizer) or not callable(optimizer):
+        kind = type(optimizer).__name__
+        raise StiefelError(f"optimizer is a {kind}; give what makes one for each model, such as torch.optim.Adam.")
     for name, given in (("batches", batches), ("validation", validation)):
         if given is not None and iter(given) is given:
             raise StiefelError(f"{name} can be read only once; give a list or a DataLoader instead of an iterator.")
@@ -289,7 +292,7 @@ class Trainer:
             starts_of(self.starts, seed)[start](model)
         stepper = self.optimizer(model.parameters(), lr=lr)
         if rates == GROUPS:
-            kind = "sgd" if isinstance(stepper, torch.optim.SGD) else "adam"
+            kind = "sgd" if "SGD" in type(stepper).__name__ else "adam"
             stepper = self.optimizer(param_groups(model, lr, optimizer=kind), lr=lr)  # type: ignore[arg-type]
         schedule = torch.optim.lr_scheduler.LambdaLR(stepper, lambda at: self.schedule(at / steps))
         torch.manual_seed(seed)  # the order of a loader, and what dropout drops, are the same for all
