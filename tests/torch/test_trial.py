@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -187,6 +188,14 @@ def test_any_optimizer_is_tried_with_one_rate_and_with_groups(optimizer: Any) ->
     of_groups, of_one = ({e.lr: e.loss for e in found.trials if e.rates == way and e.start == "best" and e.steps == 2}
                          for way in ("param_groups", "one rate"))  # fmt: skip
     assert of_groups != of_one
+    assert found.step == ("sgd" if optimizer in (torch.optim.SGD, StiefelSGD) else "adam")
+
+
+def test_the_line_to_write_says_what_the_groups_are_for() -> None:
+    ours = [replace(trial("best", seed, 1.0 + 0.1 * seed), rates="param_groups") for seed in range(2)]
+    authors = [trial("built", seed, 2.0 + 0.1 * seed) for seed in range(2)]
+    found = Trials((*ours, *authors), 10, complete=True, step="sgd")
+    assert found.call.endswith('optimizer = Optimizer(param_groups(model, 0.1, optimizer="sgd"))')
 
 
 @pytest.mark.parametrize(

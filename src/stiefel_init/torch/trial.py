@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ..core import validate
 from ..core.errors import StiefelError
 from ..core.text import columns
+from ..recipe.rates import Step
 from ..recipe.search import LRS, ROUNDS, TIMES, downhill, planned, shortlist
 from .diagnosis.depths import Start, starts_of
 from .diagnosis.diagnose import Loss, loss_of
@@ -67,6 +68,8 @@ class Trials(Rows):
     steps: int
     complete: bool
     """Whether the search went to its end; an interrupted one knows less."""
+    step: Step = "adam"
+    """What the groups are for."""
 
     @cached_property
     def _longest(self) -> dict[Setting, list[Trial]]:
@@ -115,7 +118,8 @@ class Trials(Rows):
         start, way, lr = self.best
         first = {AUTHOR: [], "best": ["initialize_(model)"], "paper": ['initialize_(model, recipe="paper")']}
         lines = first.get(start, [f'initialize_(model, "{start}")'])
-        given = f"param_groups(model, {lr:g})" if way == GROUPS else f"model.parameters(), lr={lr:g}"
+        kind = "" if self.step == "adam" else f', optimizer="{self.step}"'
+        given = f"param_groups(model, {lr:g}{kind})" if way == GROUPS else f"model.parameters(), lr={lr:g}"
         return "\n".join([*lines, f"optimizer = Optimizer({given})"])
 
     @property
@@ -261,10 +265,10 @@ def find_start(
         except KeyboardInterrupt:
             if not trials:
                 raise
-            return Trials(tuple(trials), steps, complete=False)
+            return Trials(tuple(trials), steps, complete=False, step=trainer.step)
         finally:
             clock.close()
-    return Trials(tuple(trials), steps, complete=True)
+    return Trials(tuple(trials), steps, complete=True, step=trainer.step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,6 +285,12 @@ class Trainer:
     starts: Sequence[str] | Mapping[str, Start]
     device: Any
 
+    @cached_property
+    def step(self) -> Step:
+        """The kind of the optimizer."""
+        made = self.optimizer([nn.Parameter(torch.zeros(1))], lr=1.0)
+        return "sgd" if "SGD" in type(made).__name__ else "adam"
+
     def train(self, setting: Setting, seed: int, steps: int, tick: Callable[[int], Any] = bool) -> Trial:
         """One training, which tells `tick` its steps; a loss that is not finite ends it."""
         start, rates, lr = setting
@@ -290,10 +300,8 @@ class Trainer:
         model = model.to(self.device).train()
         if start != AUTHOR:
             starts_of(self.starts, seed)[start](model)
-        stepper = self.optimizer(model.parameters(), lr=lr)
-        if rates == GROUPS:
-            kind = "sgd" if "SGD" in type(stepper).__name__ else "adam"
-            stepper = self.optimizer(param_groups(model, lr, optimizer=kind), lr=lr)  # type: ignore[arg-type]
+        given = param_groups(model, lr, optimizer=self.step) if rates == GROUPS else model.parameters()
+        stepper = self.optimizer(given, lr=lr)
         schedule = torch.optim.lr_scheduler.LambdaLR(stepper, lambda at: self.schedule(at / steps))
         torch.manual_seed(seed)  # the order of a loader, and what dropout drops, are the same for all
         curve: list[float] = []
