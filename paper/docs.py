@@ -24,6 +24,7 @@ from .results import Results
 from .studies import residual
 from .tables import dead
 from .tables.table import PaperTable
+from .zoo import search
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,7 +53,7 @@ PARTS: Mapping[str, Mapping[str, Lines]] = {
     "diagnose": {"families": partial(timing.once, "families-cpu")},
     "diagnosis-accuracy": diagnosis.PARTS,
     "errata": {"evidence": dead.erratum},
-    "learning-rate": {"cost": partial(timing.tables, "rates", rates.tables)},
+    "learning-rate": {"cost": partial(timing.tables, "rates", rates.tables), "search": search.part},
     "on-the-set": {"steps": on_the_set.part},
     "performance": {
         **MEASURED, "floors": partial(timing.tables, "floors", timing.shown),
@@ -61,6 +62,7 @@ PARTS: Mapping[str, Mapping[str, Lines]] = {
     "scale": {"threads": partial(timing.once, "threads-cpu"), "measured": scale.part},
     "rules": {"initialization": diagnosis.rules, "training": watching.rules},
     "watch": {"accuracy": watching.accuracy},
+    "zoo": {"find-start": partial(search.part, whole=True)},
 }  # fmt: skip
 """Page → mark → what stands behind it."""
 

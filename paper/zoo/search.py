@@ -130,7 +130,7 @@ class FullSearch(OfRuns):
 
     name = "find-start"
     title = "What find_start finds"
-    page = "learning-rate"
+    page = None
     files = ("find-start",)
     kind = Run
 
@@ -184,9 +184,8 @@ class FullSearch(OfRuns):
         return [Table(title, columns, [each.row for each in group]) for title, group in halves(evidence).items()]
 
     def section(self, evidence: list[Outcome]) -> list[str]:
-        """Sentences and tables."""
-        lines = [f"- **{title}**: {_summary(group)}" for title, group in halves(evidence).items()]
-        return [*lines, "", *titled(self.tables(evidence))]
+        """The tables of docs/zoo.md."""
+        return titled(self.tables(evidence))[:-1]
 
 
 class Outcome(NamedTuple):
@@ -270,6 +269,18 @@ def _summary(group: Sequence[Outcome]) -> str:
 def _named(setting: Setting) -> str:
     start, way, lr = setting
     return f"{'the author’s' if start == AUTHOR else start}{', groups' if way == GROUPS else ''}, {lr:g}"
+
+
+def part(*, whole: bool = False) -> list[str]:
+    """The part of docs/learning-rate.md, a sentence for each half; as a whole, the tables of docs/zoo.md."""
+    study = FullSearch()
+    evidence = study.evidence(Results()) or []
+    return study.section(evidence) if whole else summaries(evidence)
+
+
+def summaries(evidence: Sequence[Outcome]) -> list[str]:
+    """A sentence for each half."""
+    return [f"- **{title}**: {_summary(group)}" for title, group in halves(evidence).items()]
 
 
 def _settings(name: str) -> list[Run]:

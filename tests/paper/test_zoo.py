@@ -17,7 +17,7 @@ from paper.results import Results
 from paper.zoo.catalogue import ENTRIES, entries
 from paper.zoo.entry import ARMS, AUTHOR, OURS, SCHEDULES, Learner, begin_, half, outputs
 from paper.zoo.runs import Scale, best_rate, further, left, train
-from paper.zoo.search import FullSearch
+from paper.zoo.search import FullSearch, summaries
 from paper.zoo.search import Outcome as Searched
 from paper.zoo.study import DROP_IN, Zoo, found
 
@@ -229,6 +229,6 @@ def test_a_choice_is_judged_by_the_margin_of_the_zoo(choice: float, within: bool
     }  # fmt: skip
     found = Searched(ENTRIES["table MLP"], scores, ("he", "one rate", 1e-3), 10, 10)
     assert found.within is within
-    text = FullSearch().section([found])[0]
+    text = summaries([found])[0]
     assert f"worse in {word}" in text
     assert ("not: table MLP" in text) is not within
