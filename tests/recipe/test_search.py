@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from stiefel_init.recipe.search import judged, planned, shortlist
+from stiefel_init.recipe.search import LRS, judged, planned, shortlist
 
 Setting = tuple[str, float]
 RATES = [1e-3, 2e-3, 5e-3, 1e-2]
@@ -32,6 +32,7 @@ def test_short_trainings_come_first_and_the_best_come_out() -> None:
     assert left[0][0] == "b"
     assert lengths == [4] * 16 + [16] * 2
     assert sum(lengths) == planned(16, 64)
+    assert 12 < planned(5 * len(LRS), 1600) / 1600 + 2 * 4 < 13, "what find_start says of its cost"
 
 
 @pytest.mark.parametrize("count", [2, 4, 16])

@@ -205,7 +205,7 @@ def find_start(
     them. The best one and the best from the author's own initialization are trained to the end with fresh seeds, at
     that rate or a smaller one if it is better, for short trainings like large rates. A rate is judged together with its
     double. Trainings with the same seed see the same batches. Only what is better than the author's by more than the
-    noise is recommended.
+    noise is recommended. As it is, that takes about 13 full trainings.
 
     Args:
         make_model: Builds the model, with its author's initialization.
