@@ -9,7 +9,7 @@ from . import timing
 RECORDS = {
     "sampler": "sampler", "engine": "engine", "initialize": "initialize", "diagnose": "diagnose",
     "watch": "watch-overhead", "on_the_set": "on_the_set", "scale": "scale",
-    "startup": "startup",
+    "startup": "startup", "rates": "rates",
 }  # fmt: skip
 """Name of a benchmark → that of its record, to which the device is added."""
 

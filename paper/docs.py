@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import diagnose, engine, initialize, on_the_set, sampler, scale, startup, timing
+from benchmarks import diagnose, engine, initialize, on_the_set, rates, sampler, scale, startup, timing
 from tools import badges, readme
 from tools.drawings import bars
 
@@ -26,6 +26,7 @@ from .results import Results
 from .studies import residual
 from .tables import dead
 from .tables.table import PaperTable
+from .zoo import search
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,6 +54,7 @@ PARTS: Mapping[str, Mapping[str, Lines]] = {
         **diagnosis.PARTS, "watch": watching.accuracy, "families": partial(timing.once, "families-cpu"),
     },
     "errata": {"evidence": dead.erratum},
+    "learning-rate": {"cost": partial(timing.tables, "rates", rates.tables), "search": search.part},
     "on-the-set": {"steps": on_the_set.part},
     "performance": {
         **MEASURED, "floors": partial(timing.picked, "floors", FLOORS, (*sampler.SHOWN, "a network of 100 layers")),
@@ -60,6 +62,7 @@ PARTS: Mapping[str, Mapping[str, Lines]] = {
     },
     "scale": {"threads": partial(timing.once, "threads-cpu"), "measured": scale.part},
     "rules": {"initialization": diagnosis.rules, "training": watching.rules},
+    "zoo": {"find-start": partial(search.part, whole=True)},
 }  # fmt: skip
 """Page → mark → what stands behind it."""
 FILES: Mapping[str, Callable[[], timing.Listed]] = {

@@ -23,6 +23,7 @@ from .studies.transfer import Transfer
 from .tables.images import Figure3, Table1, Table2, Table3
 from .tables.tabular import Table5, Table5Explained
 from .zoo import Zoo
+from .zoo.search import FullSearch
 
 EXPERIMENTS = tuple(
     map(
@@ -30,7 +31,7 @@ EXPERIMENTS = tuple(
         (
             Table1(), Table2(), Table3(), Figure3(), Table5(), Table5Explained(), Figure1(),
             Figure2(), Signals(), Algorithms(), Everything(), Members(), Baselines(), OnTheSet(),
-            Transfer(), Zoo(), Cifar(),
+            Transfer(), Zoo(), FullSearch(), Cifar(),
             Shakespeare(),
         ),
     )

@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import pickle
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from stiefel_init import StiefelError, check, draw
+from stiefel_init.recipe.search import LRS
 from stiefel_init.schemes import Centred, Lifted, Rotation, Scheme, Stiefel, Zeros, get
 from stiefel_init.sklearn import StiefelMLPClassifier, StiefelMLPRegressor
 
@@ -206,3 +208,30 @@ def test_scikit_learn_calls_the_hook_once_for_each_layer(solver: str) -> None:
     assert calls == expected
     model.fit(X, Y)
     assert calls == expected * 2
+
+
+@pytest.mark.parametrize(("solver", "sizes"), [("adam", (32,) * 20), ("adam", (32,)), ("sgd", (32,) * 3)])
+def test_a_rate_is_found_that_trains_as_well_as_the_best_of_all(solver: str, sizes: tuple[int, ...]) -> None:
+    options: dict[str, Any] = {"hidden_layer_sizes": sizes, "solver": solver, "max_iter": 32, "random_state": 0}
+    model = StiefelMLPClassifier(learning_rate_init="auto", **options).fit(X[:600], Y[:600])
+    rates = [(1 if solver == "adam" else 10) * rate for rate in LRS]
+    losses = {}
+    for rate in rates:
+        with suppress(ValueError):  # scikit-learn's, of one that diverged
+            losses[rate] = StiefelMLPClassifier(learning_rate_init=rate, **options).fit(X[:600], Y[:600]).loss_
+    assert model.learning_rate_init_ in losses
+    assert model.learning_rate_init == "auto"
+    assert model.loss_ == losses[model.learning_rate_init_] < 0.1
+    assert model.score(X[600:], Y[600:]) > 0.85
+    again = clone(model).fit(X[:600], Y[:600])
+    assert again.learning_rate_init_ == model.learning_rate_init_
+
+
+def test_a_rate_that_is_found_serves_what_goes_on_and_what_cannot_be_found_is_refused() -> None:
+    model = StiefelMLPRegressor(hidden_layer_sizes=(8,), learning_rate_init="auto", max_iter=16, random_state=0)
+    with pytest.raises(StiefelError, match="is chosen by fit; partial_fit needs it as a number"):
+        model.partial_fit(X, Y)
+    found = model.fit(X, Y).learning_rate_init_
+    assert model.partial_fit(X, Y).learning_rate_init_ == found
+    with pytest.raises(ValueError, match="learning_rate_init"):
+        model.set_params(learning_rate_init="fast").fit(X, Y)

@@ -14,10 +14,10 @@ import torch
 from stiefel_init.lab.data import Dataset, load
 from stiefel_init.lab.report import plots
 from stiefel_init.lab.report.tables import Table, wrapped
-from stiefel_init.lab.study.rates import best_first, beyond
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.convolutional import Blueprint
 from stiefel_init.lab.train.record import Record
+from stiefel_init.recipe.search import best_first, beyond
 from stiefel_init.schemes import get
 from stiefel_init.torch import diagnose, initialize_
 

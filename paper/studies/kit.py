@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from stiefel_init.lab.report.tables import Table
-from stiefel_init.lab.study.rates import best_first
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
+from stiefel_init.recipe.search import best_first
 
 from ..experiment import Options, Trained
 from ..results import Results

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, multiprocessing, nn
 
-from stiefel_init.lab.study.rates import best_first
 from stiefel_init.lab.train.slot import OfTorch, Slot
+from stiefel_init.recipe.search import best_first
 
 from ..loop import TUNING, Job
 from .catalogue import ENTRIES

@@ -7,7 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from stiefel_init.core.errors import unknown
 from stiefel_init.lab.files import prepare
@@ -20,10 +20,20 @@ from ..experiment import Experiment, Options, titled
 from ..loop import Log, Runs, read
 from ..results import Results, note_environment
 from .catalogue import ENTRIES, entries
-from .entry import ARMS, AUTHOR, OURS, Entry, Half, half
+from .entry import ARMS, AUTHOR, OURS, Entry, Half, Metric, half
 from .runs import SEEDS, Scale, best_rate, fresh, train_all
 
+Each = TypeVar("Each", bound="OfEntry")
 DROP_IN = "ours at the author's rate"
+
+
+class OfEntry(Protocol):
+    """What is known of a network."""
+
+    @property
+    def entry(self) -> Entry:
+        """The network."""
+        ...
 
 
 class Outcome(NamedTuple):
@@ -138,13 +148,13 @@ class Zoo(Experiment):
 
     def tables(self, evidence: list[Found]) -> list[Table]:
         """One for each half."""
-        return [_table(title, group, evidence) for title, group in _halves(evidence).items()]
+        return [_table(title, group, evidence) for title, group in halves(evidence).items()]
 
     def section(self, evidence: list[Found]) -> list[str]:
         """Sentences, the networks that are not level, and the names of those that are."""
-        halves, lines = _halves(evidence), list[str]()
-        lines += [f"- **{title}**: {summary(group)}" for title, group in halves.items()]
-        for title, group in halves.items():
+        of_halves, lines = halves(evidence), list[str]()
+        lines += [f"- **{title}**: {summary(group)}" for title, group in of_halves.items()]
+        for title, group in of_halves.items():
             apart = [each for each in group if each.learnt and not each.level]
             names = ", ".join(each.entry.name for each in group if each.learnt and each.level)
             lines += ["", *titled([_table(f"{title}: what is not level", apart, evidence)])] if apart else [""]
@@ -159,7 +169,8 @@ def _table(title: str, group: Sequence[Found], evidence: Sequence[Found]) -> Tab
     return Table(title, columns, [_row(each, arms) for each in group])
 
 
-def _halves(evidence: Sequence[Found]) -> dict[str, list[Found]]:
+def halves(evidence: Sequence[Each]) -> dict[str, list[Each]]:
+    """What is known of networks, by their halves."""
     parts: dict[Half, str] = {"report": "The half that no rule was chosen on", "choosing": "The half for choosing"}
     groups = {title: [each for each in evidence if half(each.entry.name) == part] for part, title in parts.items()}
     return {title: group for title, group in groups.items() if group}
@@ -197,6 +208,10 @@ def _row(each: Found, arms: Sequence[str]) -> list[str]:
             for arm, outcome in each.outcomes.items()}  # fmt: skip
     best = max((arm for arm in ARMS if arm in told), key=lambda arm: each.outcomes[arm].mean)
     told[best] = f"**{told[best]}**"
-    unit = f"{metric.name}{f' ({metric.unit})' if metric.unit else ''}{', less is better' if metric.sign < 0 else ''}"
     words = each.word(OURS, AUTHOR), each.word(DROP_IN, AUTHOR)
-    return [each.entry.name, unit, *(told.get(arm, "") for arm in arms), *words]
+    return [each.entry.name, measured(metric), *(told.get(arm, "") for arm in arms), *words]
+
+
+def measured(metric: Metric) -> str:
+    """What is measured, in words."""
+    return f"{metric.name}{f' ({metric.unit})' if metric.unit else ''}{', less is better' if metric.sign < 0 else ''}"

@@ -1,10 +1,13 @@
 """scikit-learn: `StiefelMLPClassifier` and `StiefelMLPRegressor`, its perceptrons with another initialization.
 
-The recipe is that of `stiefel_init.torch.initialize_`, for layers in a chain: recipe/rules.py decides.
+The recipe is that of `stiefel_init.torch.initialize_`, for layers in a chain: recipe/rules.py decides. The search for a
+learning rate is that of `find_start`: recipe/search.py.
 """
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable
 from inspect import Parameter, signature
 from typing import Any
@@ -13,14 +16,19 @@ import numpy as np
 
 from .core.errors import StiefelError, missing
 from .core.sample import draw
+from .recipe.search import LRS, ROUNDS, TIMES, downhill, shortlist
 from .schemes import Position, Recipe, Scheme, SchemeName, Start, Zeros, get
 
 try:
     import sklearn
+    from sklearn.base import clone
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPClassifier, MLPRegressor
+    from sklearn.utils._param_validation import StrOptions
 except ModuleNotFoundError as error:
     raise missing(error, "stiefel_init.sklearn", "sklearn", "sklearn") from None
 
+AUTO = "auto"
 __all__ = ["StiefelMLPClassifier", "StiefelMLPRegressor"]
 
 
@@ -55,8 +63,55 @@ class _Initialized:
     activation: str
     coefs_: list[np.ndarray]
     n_layers_: int
+    learning_rate_init: Any
+    max_iter: int
     scheme: SchemeName | Scheme | None
+    solver: str
     _random_state: np.random.RandomState
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        known: dict[str, Any] = cls._parameter_constraints  # type: ignore[attr-defined]
+        rate = [*known["learning_rate_init"], StrOptions({AUTO})]
+        cls._parameter_constraints = {**known, "learning_rate_init": rate}  # type: ignore[attr-defined]
+
+    def _fit(self, X: Any, y: Any, *arguments: Any, **options: Any) -> Any:
+        """scikit-learn's training, whether `fit` or `partial_fit` asks for it."""
+        if self.learning_rate_init != AUTO:
+            return super()._fit(X, y, *arguments, **options)  # type: ignore[misc]
+        if options.get("incremental") and not hasattr(self, "learning_rate_init_"):
+            raise StiefelError(
+                'learning_rate_init="auto" is chosen by fit; partial_fit needs it as a number, or a fit before.'
+            )
+        if not options.get("incremental"):
+            self.learning_rate_init_ = self._best_rate(X, y)
+        try:
+            self.learning_rate_init = self.learning_rate_init_
+            return super()._fit(X, y, *arguments, **options)  # type: ignore[misc]
+        finally:
+            self.learning_rate_init = AUTO
+
+    def _best_rate(self, X: Any, y: Any) -> float:
+        """The rate with which the loss of the training falls most, as `find_start` finds it."""
+
+        def train(setting: tuple[float], epochs: int) -> float:
+            tried = {"max_iter": epochs, "tol": 0.0, "n_iter_no_change": epochs, "early_stopping": False}
+            model = clone(self).set_params(**tried, learning_rate_init=setting[0], warm_start=False, verbose=False)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", ConvergenceWarning)
+                    curve = model.fit(X, y).loss_curve_
+            except ValueError as error:
+                if "non-finite" not in str(error):
+                    raise
+                return math.inf
+            return float(np.mean(curve[-max(1, epochs // 4) :]))
+
+        settings = [(rate if self.solver == "adam" else 10 * rate,) for rate in LRS]
+        epochs = max(TIMES ** (ROUNDS - 1), self.max_iter)
+        with np.errstate(all="ignore"):
+            best = shortlist(settings, epochs, train)[0]
+            return downhill(best, settings, lambda setting: train(setting, epochs))[0]
 
     def _initialize(self, *arguments: Any) -> None:
         scheme = self._chosen
@@ -94,7 +149,9 @@ class StiefelMLPClassifier(_Initialized, MLPClassifier):  # type: ignore[misc]
             the identity if several are square; a first layer with more units than features is scaled up and its
             biases set the units apart; the last layer ignores the mean of its inputs. A name of
             `stiefel_init.schemes.names()` or a `Scheme` is used for every layer instead, with zero biases:
-            `"stiefel"` is the paper. The others as in `MLPClassifier`.
+            `"stiefel"` is the paper.
+        learning_rate_init: As in `MLPClassifier`, or `"auto"`: a search, which costs about three trainings, finds
+            one, which is in `learning_rate_init_`. The others as in `MLPClassifier`.
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.pipeline import make_pipeline
@@ -112,7 +169,7 @@ class StiefelMLPRegressor(_Initialized, MLPRegressor):  # type: ignore[misc]
     """`sklearn.neural_network.MLPRegressor` with the initialization of `StiefelMLPClassifier`.
 
     Args:
-        scheme: As in `StiefelMLPClassifier`; the others as in `MLPRegressor`.
+        scheme: As in `StiefelMLPClassifier`, and so is `learning_rate_init`; the others as in `MLPRegressor`.
 
     >>> x = np.linspace(-3, 3, 300)[:, None]
     >>> y = np.sin(2 * x[:, 0])

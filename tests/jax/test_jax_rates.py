@@ -9,6 +9,7 @@ import equinox as eqx
 import flax.linen as linen
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 import torch
 from flax import nnx
@@ -54,6 +55,23 @@ def test_nnx() -> None:
     scales = jax.tree.leaves(lr_scales(model, nnx.state(model, nnx.Param)))
     assert sorted(scales)[-2:] == sorted([expected()[0]] * 2)
     assert len(scales) == 2 * len(layers)
+
+
+def test_a_step_of_optax_with_clipping_a_schedule_and_decay_moves_each_layer_by_its_multiple() -> None:
+    model = eqx.nn.MLP(12, 3, width_size=WIDTH, depth=DEPTH, key=jax.random.key(0))
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+    scales = lr_scales(model, params)
+    scaled = optax.stateless(lambda updates, _: jax.tree.map(lambda u, s: u * s, updates, scales))
+    schedule = optax.cosine_decay_schedule(1e-3, 10)
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule, weight_decay=1e-6), scaled)
+    state, x = optimizer.init(params), jax.random.normal(jax.random.key(1), (32, 12))
+
+    def loss(params: Any) -> Any:
+        return jnp.square(jax.vmap(eqx.combine(params, static))(x)).mean()
+
+    updates, state = jax.jit(optimizer.update)(jax.grad(loss)(params), state, params)
+    steps = [float(jnp.abs(layer.weight).max()) for layer in updates.layers]
+    assert steps == pytest.approx([1e-3 * scale for scale in expected()], rel=1e-2)
 
 
 def test_arrays_of_another_model_are_refused() -> None:

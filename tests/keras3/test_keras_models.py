@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from conftest import assert_refused
 from keras import layers
+from paper.networks import mlp
 from plan_law import ends, holds, kernels
 
-from stiefel_init import draw
-from stiefel_init.keras import initialize_
+from stiefel_init import check, draw
+from stiefel_init.keras import initialize_, scale_rates
+from stiefel_init.keras.optim import Aligned
+from stiefel_init.torch import param_groups
 
 # Keras' own arrays do not know NumPy 2's `copy` yet.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -243,3 +246,51 @@ def test_refused_in_one_sentence_and_nothing_is_changed(case: str) -> None:
     assert_refused(lambda: initialize_(model, **options), words)
     if before:
         assert all((a == b).all() for a, b in zip(values(model), before))
+
+
+def chain(depth: int, width: int = 32) -> keras.Model:
+    inner = [layers.Dense(width, "relu") for _ in range(depth)]
+    return keras.Sequential([keras.Input((12,)), *inner, layers.Dense(3)])
+
+
+@pytest.mark.parametrize("name", ["Adam", "SGD"])
+def test_each_layer_steps_at_the_multiple_that_it_has_in_pytorch(name: str) -> None:
+    keras.utils.set_random_seed(0)
+    plain, scaled, start = chain(20), chain(20), chain(20)
+    initialize_(start, seed=0)
+    x, y = np.random.default_rng(0).standard_normal((64, 12)), np.arange(64) % 3
+    for model in (plain, scaled):
+        model.set_weights(values(start))
+        optimizer = getattr(keras.optimizers, name)(1e-3, clipnorm=1.0)
+        scale = scale_rates(optimizer, model) if model is scaled else optimizer
+        model.compile(scale, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        model.train_on_batch(x, y)
+    groups = param_groups(mlp(12, 3, 21, 32), 1.0, optimizer="sgd" if name == "SGD" else "adam")
+    expected = {group["lr_scale"] for group in groups}
+    found = set()
+    for old, one, other in zip(values(start), values(plain), values(scaled), strict=True):
+        scale = np.abs(other - old).sum() / np.abs(one - old).sum()
+        found.add(min(expected, key=lambda multiple: abs(multiple - scale)))
+        assert min(abs(scale / multiple - 1) for multiple in expected) < 0.01
+    assert found == expected
+
+
+def test_a_schedule_accumulated_gradients_and_a_constraint_keep_their_meaning() -> None:
+    keras.utils.set_random_seed(0)
+    inner = [layers.Dense(16, "relu", kernel_constraint=Aligned()) for _ in range(30)]
+    model = keras.Sequential([keras.Input((12,)), *inner, layers.Dense(3)])
+    initialize_(model, "stiefel", seed=0)
+    rate = keras.optimizers.schedules.CosineDecay(3e-3, 100)
+    adam = keras.optimizers.AdamW(rate, gradient_accumulation_steps=2)
+    model.compile(scale_rates(adam, model), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x = np.random.default_rng(0).standard_normal((256, 12))
+    losses = model.fit(x, np.argmax(x[:, :3], 1), epochs=25, batch_size=32, verbose=0).history["loss"]
+    assert losses[-1] < 0.7 * losses[0]
+    assert all(check(at(model, f"{layer.name}.kernel").T, tol=1e-4).ok for layer in model.layers[1:-1])
+
+
+def test_what_cannot_be_scaled_is_refused() -> None:
+    adam, model = keras.optimizers.Adam(), chain(2)
+    assert_refused(lambda: scale_rates("adam", model), ["optimizer is a str"])
+    assert_refused(lambda: scale_rates(adam, adam), ["model is a Adam"])
+    assert_refused(lambda: scale_rates(keras.optimizers.Adam(use_ema=True), model), ["use_ema"])

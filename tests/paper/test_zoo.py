@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from paper.experiment import Options
 from paper.loop import TUNING, Job
 from paper.results import Results
 from paper.zoo.catalogue import ENTRIES, entries
 from paper.zoo.entry import ARMS, AUTHOR, OURS, SCHEDULES, Learner, begin_, half, outputs
 from paper.zoo.runs import Scale, best_rate, further, left, train
+from paper.zoo.search import FullSearch, summaries
+from paper.zoo.search import Outcome as Searched
 from paper.zoo.study import DROP_IN, Zoo, found
 
-from stiefel_init.torch import diagnose, initialize_, watch
+from stiefel_init.torch import diagnose, initialize_, param_groups, watch
 
 
 def test_the_zoo_is_large_and_much_of_it_is_of_packages() -> None:
@@ -66,6 +69,8 @@ def test_every_network_takes_a_step_from_each_initialization(name: str) -> None:
             assert loss.isfinite()
             assert learner.eval().score(test_part).isfinite()
     assert not any(torch.equal(made[AUTHOR], made[arm]) for arm in ("he", "orthogonal"))
+    listed = [id(each) for group in param_groups(learner.net, 1e-3) for each in group["params"]]
+    assert sorted(listed) == sorted(id(each) for each in learner.net.parameters() if each.requires_grad)
 
 
 def plainly(job: Job, steps: int) -> list[float]:
@@ -199,3 +204,32 @@ def test_diagnose_and_watch_leave_a_network_as_it_is_and_the_plan_names_all_of_i
     assert all(map(torch.equal, *ends))
     names = {name for name, _ in net.named_parameters(remove_duplicate=False)}
     assert names <= {row.name for row in initialize_(net, seed=0, inputs=inputs)}
+
+
+def test_the_search_is_run_beside_find_start_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    study, options = FullSearch(["table MLP"]), Options(tmp_path, quick=True, device="cpu")
+    study.run(options)
+    text = (tmp_path / "find-start-quick.csv").read_text()
+    assert len(text.splitlines()) == 1 + 25 + 1
+    study.run(options)
+    assert (tmp_path / "find-start-quick.csv").read_text() == text
+    (tmp_path / "find-start-quick.csv").rename(tmp_path / "find-start.csv")
+    [each] = study.evidence(Results(tmp_path)) or []
+    assert each.length == 16
+    assert each.share < 0.15
+    assert "table MLP" in "\n".join(study.section([each]))
+
+
+@pytest.mark.parametrize(
+    ("choice", "within", "word"), [(9.95, True, "none"), (9.0, False, "table MLP"), (9.5, False, "none")]
+)
+def test_a_choice_is_judged_by_the_margin_of_the_zoo(choice: float, within: bool, word: str) -> None:
+    scores = {
+        ("built", "one rate", 1e-3): [9.4, 9.4, 9.4], ("best", "one rate", 1e-3): [10.0, 10.0, 10.0],
+        ("he", "one rate", 1e-3): [choice] * 3,
+    }  # fmt: skip
+    found = Searched(ENTRIES["table MLP"], scores, ("he", "one rate", 1e-3), 10, 10)
+    assert found.within is within
+    text = summaries([found])[0]
+    assert f"worse in {word}" in text
+    assert ("not: table MLP" in text) is not within

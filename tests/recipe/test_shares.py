@@ -10,12 +10,14 @@ import pytest
 import torch
 from paper.networks import GPT, PlainCNN, mlp
 from paper.zoo.pictures import resnet
+from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from stiefel_init import StiefelError
 from stiefel_init.torch import initialize_, param_groups
 from stiefel_init.torch.optim import StiefelAdam, StiefelMuon
+from stiefel_init.torch.trial import warm_cosine
 
 
 def scales(model: nn.Module, **options: Any) -> dict[str, float]:
@@ -192,3 +194,41 @@ def test_a_step_of_all_hidden_layers_moves_the_output_in_proportion_to_depth_and
     for end in (first, last):
         assert 0.6 < moved(160, end) / moved(10, end) < 1.7
         assert 5 < moved(10, hidden) / moved(10, end) < 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["sgd", "muon"])
+def test_one_number_serves_10_and_100_layers_and_one_rate_does_not(step: Any) -> None:
+    """On digits, 150 steps with a cosine: at the rate that 10 layers like, 100 of them fail with one rate for all."""
+    if step == "muon" and not hasattr(torch.optim, "Muon"):
+        pytest.skip("this release of torch has no Muon")
+    digits = load_digits()
+    x, y = torch.from_numpy(digits.data / 16).float(), torch.from_numpy(digits.target)
+
+    def trained(depth: int, *, scaled: bool) -> float:
+        model, order = mlp(64, 10, depth + 1, 64), torch.Generator().manual_seed(0)
+        initialize_(model, seed=0)
+        groups = param_groups(model, 0.02, optimizer=step)
+        for group in groups:
+            plain = 0.02 if group.get("use_muon", True) else 0.001
+            group["lr"] = group["lr"] if scaled else plain
+        turned = [group for group in groups if group.get("use_muon")]
+        others = [group for group in groups if not group.pop("use_muon", False)]
+        adam = [torch.optim.Muon(turned, weight_decay=0.0), torch.optim.Adam(others)] if turned else []
+        steppers: list[torch.optim.Optimizer] = adam or [torch.optim.SGD(groups, momentum=0.9)]
+        schedules = [torch.optim.lr_scheduler.LambdaLR(each, lambda at: warm_cosine(at / 150)) for each in steppers]
+        losses = []
+        for _ in range(150):
+            rows = torch.randint(len(x), (128,), generator=order)
+            loss = nn.functional.cross_entropy(model(x[rows]), y[rows])
+            model.zero_grad()
+            loss.backward()
+            for each, schedule in zip(steppers, schedules):
+                each.step()
+                schedule.step()
+            losses.append(float(loss.detach()))
+        return sum(losses[-30:]) / 30
+
+    assert max(trained(depth, scaled=True) for depth in (10, 100)) < 0.2
+    assert trained(10, scaled=False) < 0.2
+    assert not trained(100, scaled=False) < 1

@@ -6,7 +6,8 @@ from ..recipe.plan import Plan
 try:
     from .adapter import initialize_
     from .initializers import Initializer, Stiefel
+    from .rates import scale_rates
 except ModuleNotFoundError as error:
     raise missing(error, "stiefel_init.keras", "keras", "keras") from None
 
-__all__ = ["Initializer", "Plan", "Stiefel", "initialize_"]
+__all__ = ["Initializer", "Plan", "Stiefel", "initialize_", "scale_rates"]

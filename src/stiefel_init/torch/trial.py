@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from ..core import validate
 from ..core.errors import StiefelError
 from ..core.text import columns
+from ..recipe.rates import Step
+from ..recipe.search import LRS, ROUNDS, TIMES, downhill, planned, shortlist
 from .diagnosis.depths import Start, starts_of
 from .diagnosis.diagnose import Loss, loss_of
 from .inputs import arguments, check_module
@@ -29,12 +31,10 @@ if TYPE_CHECKING:
 
 AUTHOR = "built"
 STARTS = (AUTHOR, "he", "orthogonal", "best")
-LRS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
-KEEP, ROUNDS = 4, 3
-"""Of each round one in `KEEP` goes on to the next, which is as many times as long; the last has the full length."""
 ONE, GROUPS = "one rate", "param_groups"
 
 Optimize = Callable[..., torch.optim.Optimizer]
+Schedule = Callable[[float], float]
 Setting = tuple[str, str, float]
 """An initialization, one rate or those of `param_groups`, and the learning rate."""
 
@@ -68,17 +68,19 @@ class Trials(Rows):
     steps: int
     complete: bool
     """Whether the search went to its end; an interrupted one knows less."""
+    step: Step = "adam"
+    """What the groups are for."""
 
     @cached_property
     def _longest(self) -> dict[Setting, list[Trial]]:
-        """The longest trainings of each setting: those trained furthest first, the best before."""
+        """The longest trainings of each setting: those trained furthest, with most seeds, first, the best before."""
         found: dict[Setting, list[Trial]] = {}
         for each in self.trials:
             known = found.setdefault(each.setting, [])
             if known and known[0].steps < each.steps:
                 known.clear()
             known.append(each)
-        return dict(sorted(found.items(), key=lambda item: (-item[1][0].steps, _mean(item[1]))))
+        return dict(sorted(found.items(), key=lambda item: (-item[1][0].steps, -len(item[1]), _mean(item[1]))))
 
     @cached_property
     def gain(self) -> tuple[float, float]:
@@ -116,7 +118,8 @@ class Trials(Rows):
         start, way, lr = self.best
         first = {AUTHOR: [], "best": ["initialize_(model)"], "paper": ['initialize_(model, recipe="paper")']}
         lines = first.get(start, [f'initialize_(model, "{start}")'])
-        given = f"param_groups(model, {lr:g})" if way == GROUPS else f"model.parameters(), lr={lr:g}"
+        kind = "" if self.step == "adam" else f', optimizer="{self.step}"'
+        given = f"param_groups(model, {lr:g}{kind})" if way == GROUPS else f"model.parameters(), lr={lr:g}"
         return "\n".join([*lines, f"optimizer = Optimizer({given})"])
 
     @property
@@ -126,12 +129,17 @@ class Trials(Rows):
         gain, noise = self.gain
         if not self.complete:
             return "The search was interrupted: the table has what was trained, and nothing is settled."
+        if not any(math.isfinite(each.loss) for each in self.trials):
+            return "Nothing trained: no loss stayed finite; look at the data and the loss, or give smaller lrs."
+        rates = [each.lr for each in self.trials if each.setting[:2] == (start, way)]
+        edge = f" It is an end of what was tried: give lrs beyond {lr:g}." if lr in (min(rates), max(rates)) else ""
         if start == AUTHOR:
-            return f"Keep the model's own initialization, with lr={lr:g}: no other is better by more than the noise."
+            kept = f"Keep the model's own initialization, with lr={lr:g}"
+            return f"{kept}: no other is better by more than the noise.{edge}"
         name = "initialize_(model)" if start == "best" else start
         by = f"its loss is lower by {gain:.3g} ± {noise:.2g}" if gain < math.inf else "the model's own does not train"
         groups = " in param_groups" if way == GROUPS else ""
-        return f"{name} with lr={lr:g}{groups} is better than the model's own initialization: {by}."
+        return f"{name} with lr={lr:g}{groups} is better than the model's own initialization: {by}.{edge}"
 
     def __repr__(self) -> str:
         return f"<Trials: {len(self)} of up to {self.steps} steps; {self.sentence}>"
@@ -163,6 +171,15 @@ class Trials(Rows):
         return plots().of_trials({f"{start}, {way}, lr={lr:g}": found[-1].curve for (start, way, lr), found in leaders})
 
 
+def warm_cosine(part: float) -> float:
+    """A warm-up over a twentieth of the training, and a cosine.
+
+    >>> warm_cosine(0.0), warm_cosine(0.5)
+    (0.05, 0.5)
+    """
+    return min(1.0, 20 * part + 0.05) * (1 + math.cos(math.pi * part)) / 2
+
+
 def _mean(trials: Sequence[Trial]) -> float:
     return statistics.mean(each.loss for each in trials)
 
@@ -174,6 +191,8 @@ def find_start(
     *,
     validation: Iterable[Any] | None = None,
     optimizer: Optimize = torch.optim.Adam,
+    schedule: Schedule = warm_cosine,
+    clip: float | None = None,
     starts: Sequence[str] | Mapping[str, Start] = STARTS,
     lrs: Iterable[float] = LRS,
     steps: int = 400,
@@ -182,10 +201,11 @@ def find_start(
 ) -> Trials:
     """Find out by training which initialization and which learning rate suit this model and these data.
 
-    Every initialization is tried at every rate for a sixteenth of the steps; the best quarter goes on to a quarter of
-    them, and the best one and the best from the author's own initialization to all, with fresh seeds. Trainings with
-    the same seed see the same batches; each has a warm-up and a cosine. Only what is better than the author's by more
-    than the noise is recommended.
+    Every initialization is tried at every rate for a sixteenth of the steps; one in six goes on to a quarter of
+    them. The best one and the best from the author's own initialization are trained to the end with fresh seeds, at
+    that rate or a smaller one if it is better, for short trainings like large rates. A rate is judged together with its
+    double. Trainings with the same seed see the same batches. Only what is better than the author's by more than the
+    noise is recommended. As it is, that takes about 13 full trainings.
 
     Args:
         make_model: Builds the model, with its author's initialization.
@@ -193,6 +213,8 @@ def find_start(
         loss: A function of outputs and targets, as for `diagnose`; of a mapping, the model's own `loss` by default.
         validation: Batches to be judged by; else the loss of the last quarter of the training does it.
         optimizer: `optimizer(parameters, lr=lr)`, such as `torch.optim.SGD` or a `functools.partial` of one.
+        schedule: The rate's factor after a part of the training, 0 ≤ part < 1; by default a warm-up and a cosine.
+        clip: The largest norm of a gradient, if there is to be one.
         starts: As in `check_depths`; `"built"` is the author's own, which is always among them.
         lrs: The learning rates; those of `param_groups`, tried beside one rate for `"best"`, are from the same list.
         steps: Of a full training. Short ones tell less: give at least a tenth of what you will train.
@@ -210,57 +232,47 @@ def find_start(
     >>> len(found), found.complete
     (16, True)
     """
-    steps = validate.size("steps", steps, at_least=KEEP ** (ROUNDS - 1))
+    steps = validate.size("steps", steps, at_least=TIMES ** (ROUNDS - 1))
     seeds = validate.size("seeds", seeds, at_least=2)
     rates = [validate.number("lrs", lr, above=0, hint="give positive numbers") for lr in lrs]
     names = dict.fromkeys((*starts_of(starts, 0), AUTHOR))
     if not rates:
         raise StiefelError("lrs is empty; give learning rates, such as [1e-3, 1e-2].")
+    if isinstance(optimizer, torch.optim.Optimizer) or not callable(optimizer):
+        kind = type(optimizer).__name__
+        raise StiefelError(f"optimizer is a {kind}; give what makes one for each model, such as torch.optim.Adam.")
     for name, given in (("batches", batches), ("validation", validation)):
         if given is not None and iter(given) is given:
             raise StiefelError(f"{name} can be read only once; give a list or a DataLoader instead of an iterator.")
-    trainer = _Trainer(make_model, batches, validation, loss, optimizer, starts, device)
+    trainer = Trainer(make_model, batches, validation, loss, optimizer, schedule, clip, starts, device)
     ways = [(start, way) for start in names for way in ((ONE, GROUPS) if start == "best" else (ONE,))]
     settings = [(start, way, lr) for start, way in ways for lr in rates]
     trials: list[Trial] = []
-    clock = _Clock(_planned(len(settings), steps, seeds))
+    clock = _Clock(planned(len(settings), steps) + min(2, len(names)) * (seeds + 1) * steps)
+
+    def train(setting: Setting, length: int, seed: int = seeds) -> float:
+        trials.append(trainer.train(setting, seed, length, clock.tick))
+        return trials[-1].loss
+
     with torch.random.fork_rng():
         try:
-            for turn in range(ROUNDS - 1):
-                short = steps // KEEP ** (ROUNDS - 1 - turn)
-                now = [trainer.train(setting, seeds, short, clock) for setting in settings]
-                trials += now
-                settings = _survivors(now, 2 if turn == ROUNDS - 2 else max(2, len(now) // KEEP))
-            for seed in range(seeds):
-                trials += [trainer.train(setting, seed, steps, clock) for setting in settings]
+            left = shortlist(settings, steps, train, lambda setting: setting[0] == AUTHOR)
+            for own in (False, True):
+                for last in [each for each in left if (each[0] == AUTHOR) is own][:1]:
+                    best = downhill(last, settings, lambda setting: train(setting, steps, 0))
+                    for seed in range(1, seeds):
+                        train(best, steps, seed)
         except KeyboardInterrupt:
             if not trials:
                 raise
-            return Trials(tuple(trials), steps, complete=False)
+            return Trials(tuple(trials), steps, complete=False, step=trainer.step)
         finally:
             clock.close()
-    return Trials(tuple(trials), steps, complete=True)
-
-
-def _survivors(trials: Sequence[Trial], count: int) -> list[Setting]:
-    """The best, with the best of the author's own initialization among them."""
-    order = sorted(trials, key=lambda trial: trial.loss)
-    first = next(trial for trial in order if trial.start == AUTHOR)
-    others = [trial for trial in order if trial is not first and (count > 2 or trial.start != AUTHOR)]
-    return [trial.setting for trial in (*others[: count - 1], first)]
-
-
-def _planned(settings: int, steps: int, seeds: int) -> int:
-    """How many steps a search takes."""
-    total, left = 0, settings
-    for turn in range(ROUNDS - 1):
-        total += left * (steps // KEEP ** (ROUNDS - 1 - turn))
-        left = max(2, left // KEEP)
-    return total + 2 * seeds * steps
+    return Trials(tuple(trials), steps, complete=True, step=trainer.step)
 
 
 @dataclass(frozen=True, eq=False)
-class _Trainer:
+class Trainer:
     """What all trials of a search share."""
 
     make: Callable[[], nn.Module]
@@ -268,11 +280,19 @@ class _Trainer:
     validation: Iterable[Any] | None
     loss: Loss | None
     optimizer: Optimize
+    schedule: Schedule
+    clip: float | None
     starts: Sequence[str] | Mapping[str, Start]
     device: Any
 
-    def train(self, setting: Setting, seed: int, steps: int, clock: _Clock) -> Trial:
-        """One training; a loss that is not finite ends it."""
+    @cached_property
+    def step(self) -> Step:
+        """The kind of the optimizer."""
+        made = self.optimizer([nn.Parameter(torch.zeros(1))], lr=1.0)
+        return "sgd" if "SGD" in type(made).__name__ else "adam"
+
+    def train(self, setting: Setting, seed: int, steps: int, tick: Callable[[int], Any] = bool) -> Trial:
+        """One training, which tells `tick` its steps; a loss that is not finite ends it."""
         start, rates, lr = setting
         torch.manual_seed(seed)
         model = self.make()
@@ -280,25 +300,22 @@ class _Trainer:
         model = model.to(self.device).train()
         if start != AUTHOR:
             starts_of(self.starts, seed)[start](model)
-        stepper = self.optimizer(model.parameters(), lr=lr)
-        if rates == GROUPS:
-            kind = "sgd" if isinstance(stepper, torch.optim.SGD) else "adam"
-            stepper = self.optimizer(param_groups(model, lr, optimizer=kind), lr=lr)  # type: ignore[arg-type]
-        warm = max(1, steps // 20)
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            stepper, lambda at: min(1.0, (at + 1) / warm) * (1 + math.cos(math.pi * at / steps)) / 2
-        )
+        given = param_groups(model, lr, optimizer=self.step) if rates == GROUPS else model.parameters()
+        stepper = self.optimizer(given, lr=lr)
+        schedule = torch.optim.lr_scheduler.LambdaLR(stepper, lambda at: self.schedule(at / steps))
         torch.manual_seed(seed)  # the order of a loader, and what dropout drops, are the same for all
         curve: list[float] = []
         for batch in self._read(steps):
             value = self._loss(model, batch)
             curve.append(float(value.detach()))
-            clock.tick()
+            tick(1)
             if not math.isfinite(curve[-1]):
-                clock.tick(steps - len(curve))
+                tick(steps - len(curve))
                 break
             stepper.zero_grad()
             value.backward()
+            if self.clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), self.clip)
             stepper.step()
             schedule.step()
         finite = [each for each in curve if math.isfinite(each)]
@@ -310,7 +327,7 @@ class _Trainer:
             return statistics.mean(curve[-max(1, len(curve) // 4) :])
         model.eval()
         with torch.enable_grad():  # a loss may need derivatives by its inputs
-            losses = [float(self._loss(model, batch).detach()) for batch in self.validation]
+            losses = [float(self._loss(model, batch, gradient=False).detach()) for batch in self.validation]
         if not losses:
             raise StiefelError("validation has no batch; give some, or none at all.")
         return found if math.isfinite(found := statistics.mean(losses)) else math.inf
@@ -326,9 +343,9 @@ class _Trainer:
                 if count == steps:
                     return
             if count == before:
-                raise StiefelError("batches has no batch; give a loader or list with at least one.")
+                raise StiefelError("batches has no batch, or none when it is read again; give a loader or a list.")
 
-    def _loss(self, model: nn.Module, batch: Any) -> Tensor:
+    def _loss(self, model: nn.Module, batch: Any, *, gradient: bool = True) -> Tensor:
         batch = _moved(batch, self.device)
         if isinstance(batch, Mapping):
             inputs, targets = batch, batch.get("labels")
@@ -339,7 +356,9 @@ class _Trainer:
         positional, named = arguments(inputs)
         outputs = model(*positional, **named)
         own = getattr(outputs, "loss", None)
-        return own if self.loss is None and isinstance(own, Tensor) else loss_of(self.loss, outputs, targets)
+        if self.loss is None and isinstance(own, Tensor):
+            return own
+        return loss_of(self.loss, outputs, targets, gradient=gradient)
 
 
 def _moved(value: Any, device: Any) -> Any:
@@ -359,7 +378,7 @@ class _Clock:
     def __init__(self, total: int) -> None:
         self.total, self.done, self.began, self.said = total, 0, time.monotonic(), 0.0
 
-    def tick(self, steps: int = 1) -> None:
+    def tick(self, steps: int) -> None:
         self.done += steps
         now = time.monotonic()
         if sys.stderr.isatty() and now - max(self.began + 2, self.said) > 1:

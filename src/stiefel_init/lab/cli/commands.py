@@ -113,7 +113,8 @@ def train(
         float,
         typer.Option(
             "--edge-lr",
-            help="Learning rate of the first and the last layer, times that of the others.",
+            help="Learning rate of the first and the last layer, times that of the others; √depth is right for "
+            "plain ones.",
             rich_help_panel=TRAINING,
         ),
     ] = 1.0,

@@ -101,9 +101,10 @@ def protocol(outcome: Outcome, content: dict[str, Any]) -> list[str]:
     if study.rates.searched:
         seeds = min(study.seeds, MOST_SEEDS)
         tried = ", ".join(f"{value:g}" for value in study.rates.values)
+        further = ", extended where the best lay at an edge, each with its double" if study.rates.auto else ""
         rate = (
             f"Learning rate: each scheme in each setting at the best of {tried} "
-            f"× {first.rate_unit}{', extended where the best lay at an edge' if study.rates.auto else ''}, chosen on a "
+            f"× {first.rate_unit}{further}, chosen on a "
             f"validation part of the training data by {counted(seeds, 'network')} a rate with seeds of their own "
             f"(from {FIRST_SEED}); the test part was not used."
         )

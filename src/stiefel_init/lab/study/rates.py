@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ...core.errors import StiefelError
+from ...recipe.search import best_first, beyond, judged
 from ..data import Dataset
 from ..train.cell import Cell
 from ..train.record import Record
@@ -63,24 +64,6 @@ def rates(text: str) -> Rates:
 def at(cell: Cell, times: float) -> Cell:
     """The cell at `times` the unit of its rates."""
     return replace(cell, rate=times * 1e-3 / cell.divisor)
-
-
-def best_first(reached: Mapping[float, float], *, ties_to_largest: bool = False) -> list[float]:
-    """Rates by what they reached, for which more is better; of equal ones, the smallest first, or the largest.
-
-    >>> best_first({1.0: 80.0, 0.5: 90.0, 2.0: 90.0}), best_first({0.5: 90.0, 2.0: 90.0}, ties_to_largest=True)
-    ([0.5, 2.0, 1.0], [2.0, 0.5])
-    """
-    return sorted(reached, key=lambda rate: (-reached[rate], -rate if ties_to_largest else rate))
-
-
-def beyond(tried: Collection[float], best: float) -> float | None:
-    """The rate to try next if the best of those tried lies at an edge: half the smallest, or twice the largest.
-
-    >>> beyond([1.0, 2.0, 4.0], 1.0), beyond([1.0, 2.0, 4.0], 2.0), beyond([1.0, 2.0, 4.0], 4.0)
-    (0.5, None, 8.0)
-    """
-    return best / 2 if best == min(tried) else best * 2 if best == max(tried) else None
 
 
 def parts(name: str, dataset: Dataset) -> tuple[str, str, dict[str, Dataset]]:
@@ -146,13 +129,19 @@ def choose(
             reached = [record.score for record in records[count * place : count * (place + 1)]]
             scores[setting][rate] = float(np.mean(reached))
         better = records[0].metric.better
-        best = {s: best_first({rate: better(score) for rate, score in row.items()})[0] for s, row in scores.items()}
+        quality = {s: {rate: better(score) for rate, score in row.items()} for s, row in scores.items()}
+        best = {s: _best(row) if given.auto else best_first(row)[0] for s, row in quality.items()}
         further = {setting: new for setting in settings if (new := beyond(tried[setting], best[setting]))}
         if not given.auto or not further or extension == EXTENSIONS:
             break
         for setting, rate in further.items():
             tried[setting].add(rate)
     return Choice(best, scores, records)
+
+
+def _best(reached: Mapping[float, float]) -> float:
+    found = judged(reached)
+    return max(sorted(found), key=found.__getitem__)
 
 
 def times(cell: Cell) -> float:

@@ -237,7 +237,7 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__} ({text[0].rstrip('.')})" if text else type(error).__name__
 
 
-def loss_of(loss: Loss | None, outputs: Any, targets: Any) -> Tensor:
+def loss_of(loss: Loss | None, outputs: Any, targets: Any, *, gradient: bool = True) -> Tensor:
     if loss is None:
         value = default_loss(outputs, targets)
     else:
@@ -248,7 +248,7 @@ def loss_of(loss: Loss | None, outputs: Any, targets: Any) -> Tensor:
     if not isinstance(value, Tensor) or value.numel() != 1 or not value.is_floating_point():
         what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
         raise StiefelError(f"loss returned {what}; it must be one number, so take its mean.")
-    if not value.requires_grad:
+    if gradient and not value.requires_grad:
         raise StiefelError("the loss has no gradient; something in the model or the loss detaches it.")
     return value.reshape(())
 
