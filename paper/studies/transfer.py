@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -84,8 +85,8 @@ def runs(*, quick: bool = False, seeds: int = 10) -> list[Run]:
         sizes = [("mlp", 10, WIDTH), ("mlp", 20, WIDTH), ("mlp", 10, 16)]
         return [Run(*size, GROUPS, times, SHORT) for size in sizes for times in (0.5, 1.0, 2.0)]
 
-    def valleys(network: str, way: str, sizes: Iterable[tuple[int, int]]) -> list[Run]:
-        return [Run(network, *size, way, times, SHORT) for size in sizes for times in TIMES]
+    def valleys(network: str, way: str, sizes: Iterable[tuple[int, int]], seeds: Iterable[int] = (0,)) -> list[Run]:
+        return [Run(network, *size, way, times, SHORT, seed) for size in sizes for seed in seeds for times in TIMES]
 
     depths, widths = (3, 10, 30, 100, 300, 1000), (32, 128, 256, 512, 1024, 2048)
     found = [Run("mlp", d, WIDTH, GROUPS, 1.0, LONG, seed) for d in (10, 100, 300, 1000) for seed in range(seeds)]
@@ -93,6 +94,7 @@ def runs(*, quick: bool = False, seeds: int = 10) -> list[Run]:
         for way in ways:
             found += valleys(network, way, [(depth, WIDTH) for depth in depths])
     found += [Run("mlp", 10_000, WIDTH, GROUPS, 1.0, LONG, seed) for seed in range(seeds)]
+    found += valleys("mlp", GROUPS, [(10, width) for width in (WIDTH, *widths[:4])], (1, 2))
     for way in (GROUPS, ONE, MUP):
         found += valleys("mlp", way, [(10, width) for width in widths])
     for way in (GROUPS, ONE):
@@ -330,11 +332,18 @@ BASES = {"mlp": (10, WIDTH), "fashion": (10, WIDTH), "cnn": (7, 32), "gpt": (2, 
 
 
 def _valleys(evidence: Evidence) -> Valleys:
-    """Over the multiples of the number, by network, depth, width and way. At the base several rules are one."""
-    found: dict[tuple[str, int, int, str], Valley] = {}
+    """Over the multiples of the number, by network, depth, width and way; the mean of the seeds.
+
+    At the base several rules are one.
+    """
+    each: dict[tuple[str, int, int, str], dict[float, list[Mapping[str, Any]]]] = {}
     for run, row in evidence.items():
         if run.epochs != LONG:
-            found.setdefault(run[:4], {})[run.times] = row
+            each.setdefault(run[:4], {}).setdefault(run.times, []).append(row)
+    found: dict[tuple[str, int, int, str], Valley] = {
+        key: {t: {name: mean(row[name] for row in rows) for name in ("score", "loss")} for t, rows in of.items()}
+        for key, of in each.items()
+    }
     for (network, depth, width, way), of in list(found.items()):
         if (depth, width, way) == (10, WIDTH, ONE):
             found |= {(network, depth, width, each): of for each in (PAPER, MUP) if any(k[3] == each for k in found)}
