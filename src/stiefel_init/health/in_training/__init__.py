@@ -7,8 +7,9 @@ compare a step with earlier ones, which a single batch cannot.
 
 from ..rule import IN_TRAINING, register
 from .layers import INPUT_RULES, SIGNAL_RULES, UNIT_RULES
-from .steps import GRADIENT_RULES, LOSS_RULES, STEP_RULES, WEIGHT_RULES
+from .steps import BATCH_RULES, GRADIENT_RULES, LOSS_RULES, STEP_RULES, WEIGHT_RULES
 
 register(
-    IN_TRAINING, *GRADIENT_RULES, *INPUT_RULES, *WEIGHT_RULES, *UNIT_RULES, *STEP_RULES, *SIGNAL_RULES, *LOSS_RULES
-)
+    IN_TRAINING, *GRADIENT_RULES, *INPUT_RULES, *WEIGHT_RULES, *UNIT_RULES, *STEP_RULES, *SIGNAL_RULES, *LOSS_RULES,
+    *BATCH_RULES,
+)  # fmt: skip

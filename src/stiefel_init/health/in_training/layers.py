@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from ..at_initialization import ends  # its rules are there once it is imported
-from ..rows import ENOUGH, Evidence, Moment, Row
+from ..rows import ENOUGH, RECENT, Evidence, Moment, Row
 from ..rule import AT_INITIALIZATION, CHOICE, STUDY, Measured, Rule, largest, over
 from ..wording import percent, times
 from .base import (
@@ -41,8 +41,9 @@ def _on_first(measure: Callable[[Evidence, float], Measured | None]) -> Measure:
     """Of the first inputs, unless the model normalizes them itself."""
 
     def measured(moment: Moment, limit: float) -> Measured | None:
-        handled = moment.past.count or moment.now.standardizes
-        return None if handled else measure(Evidence((), moment.now.inputs), limit)
+        if moment.now.standardizes or moment.past.count > RECENT:
+            return None
+        return Measured(0.0) if moment.past.works(moment.now) else measure(Evidence((), moment.now.inputs), limit)
 
     return measured
 
@@ -68,6 +69,8 @@ def dying(moment: Moment, limit: float) -> Measured | None:
 
 
 def stuck(moment: Moment, limit: float) -> Measured | None:
+    if moment.past.works(moment.now):
+        return Measured(0.0)
     return largest((row.saturated, row) for row in moment.now.rows if row.saturated is not None)
 
 
@@ -127,7 +130,7 @@ INPUT_RULES = (
     training_rule(
         "inputs are large", _on_first(ends.large_inputs), 300, "size of the first inputs: above raw pixels",
         lambda at, m: f"the inputs have a size of {m.value:.3g}", "standardize them", CHOICE,
-        hides=("steps are too large", "loss jumps", *SIGNAL, *UNITS),
+        lasting=3, hides=("steps are too large", "loss jumps", *SIGNAL, *UNITS),
     ),
     training_rule(
         "inputs are small", _on_first(ends.small_inputs), AT_INITIALIZATION["inputs are small"].threshold,

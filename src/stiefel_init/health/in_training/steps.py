@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 
-from ..rows import Moment, Row, Sample, median
-from ..rule import CHOICE, DEFINITION, EVERYTHING, STUDY, Measured, largest, over
+from ..numerics import CAUSES
+from ..rows import ENOUGH, Moment, Row, Sample, median
+from ..rule import CHOICE, DEFINITION, EVERYTHING, STUDY, Measured, Rule, largest, over
 from ..wording import percent, times
 from .base import FAR, LOWER, SIGNAL, UNITS, Measure, Text, recent_update, since_step, training_rule, with_before
 
@@ -15,6 +16,8 @@ SUDDEN = 10  # a step this many times larger than those before
 STEPS = 100  # of a training, before one can say that nothing was learned
 FALLEN, CREPT = 0.03, 0.05  # of itself: a loss that has fallen by less has not; where steps are small, too
 SHORT = 3e-4  # steps of less than this share of the weights hardly train
+FEW = 10  # steps of another network's for one of this one's, as of a critic's for a generator's
+ENOUGH_SAMPLES = 12
 ROUNDING = 1e-6  # updates below this may be lost in the rounding of the weights
 
 
@@ -63,11 +66,80 @@ def _if_weights_overflow(moment: Moment, measured: Measured) -> str:
     return _OVERFLOWS[measured.detail][1].format(back=back, lower=lower)
 
 
+def breaking(kind: str) -> Measure:
+    """1 where something is suddenly not finite, the loss was no larger than at first before, and this may do it."""
+
+    def measured(moment: Moment, limit: float) -> Measured | None:
+        now, past = moment
+        found, last = overflow(moment, limit), past.last
+        if found is None or not found.value or found.detail == "inputs":
+            return Measured(0.0)
+        calm = last is None or last.loss is None or past.first_loss is None or last.loss < 3 * abs(past.first_loss)
+        word = dict(now.suspects).get(kind, "")
+        return Measured(float(calm and bool(word)), None, word)
+
+    return measured
+
+
 def no_backward(moment: Moment, limit: float) -> Measured | None:
-    rows = moment.now.rows
-    if not any(row.ran for row in rows) or not any(row.trained for row in rows):
+    """Unless the optimizer steps once for a few batches, as that of a generator may, beside a critic's."""
+    now = moment.now
+    few = 1 < now.period <= FEW or (not now.period and now.step < FEW)
+    if few or not any(row.ran for row in now.rows) or not any(row.trained for row in now.rows):
         return None
-    return Measured(0.0 if moment.now.backward else 1.0)
+    return Measured(0.0 if now.backward and not now.severed else 1.0)
+
+
+def unused_batches(moment: Moment, limit: float) -> Measured | None:
+    missing = no_backward(moment, limit)
+    return None if missing is None else Measured(missing.value * moment.now.period)
+
+
+def uphill(moment: Moment, limit: float) -> Measured | None:
+    return None if moment.now.uphill is None else Measured(moment.now.uphill)
+
+
+def set_back(moment: Moment, limit: float) -> Measured | None:
+    now, past = moment
+    if now.away is None or past.count < 3 or not past.away > (past.first_away or 0.0) * 3:
+        return None
+    return Measured(over(past.away, now.away))
+
+
+def held_down(moment: Moment, limit: float) -> Measured | None:
+    """The rate that the optimizer was made with over the largest so far, if it does not rise, or is so for long."""
+    now, past = moment
+    if not now.rate or not now.base_rate or past.resumed or now.step < STEPS or past.count < ENOUGH_SAMPLES:
+        return None
+    fallen = past.fallen(now)
+    rises = past.first_rate is not None and now.rate > 1.01 * past.first_rate
+    if rises and (fallen is None or fallen >= CREPT):
+        return None
+    return Measured(now.base_rate / max(past.rate, now.rate))
+
+
+def at_zero(moment: Moment, limit: float) -> Measured | None:
+    return None if moment.now.rate is None or not moment.now.backward else Measured(float(moment.now.rate == 0))
+
+
+def repeated_rows(moment: Moment, limit: float) -> Measured | None:
+    *rows, real = moment.now.keys or (0.0,)
+    return Measured(1 - len(set(rows)) / len(rows)) if len(rows) >= ENOUGH and real else None
+
+
+def repeated_batch(moment: Moment, limit: float) -> Measured | None:
+    """Samples in a row with one small batch; a large one may be all the data."""
+    *rows, real = moment.now.keys or (0.0,)
+    return Measured(float(moment.past.repeats)) if 1 < len(rows) < 2 * ENOUGH and real else None
+
+
+def unlike_batches(moment: Moment, limit: float) -> Measured | None:
+    """How many times more the means of batches differ than those of batches drawn at random do."""
+    known = list(moment.past.batches)
+    if len(known) < ENOUGH_SAMPLES or len({count for _, _, count in known}) > 1 or moment.past.repeats:
+        return None
+    means, variances, counts = zip(*known)
+    return Measured(over(counts[0] * statistics.variance(means), statistics.fmean(variances)))
 
 
 def standing(moment: Moment, limit: float) -> Measured | None:
@@ -128,7 +200,7 @@ def frozen(moment: Moment, limit: float) -> Measured | None:
         return None
     for row in rows:
         before = moment.past.was(row)
-        could_move = row.trained or (before is not None and (before.trained or before.update))
+        could_move = row.trained or any(then.trained for then in moment.past.of(row))
         if row.update or not could_move:
             continue
         if any(then.update for then in moment.past.of(row)):
@@ -270,26 +342,30 @@ def _loss_jumps(moment: Moment, measured: Measured) -> str:
 
 def lost_gradient(moment: Moment, limit: float) -> Measured | None:
     now = moment.now
-    return None if now.kept is None or not now.backward else Measured(1.0 if now.kept == 0 else 0.0)
-
-
-def _where_lost(moment: Moment, measured: Measured) -> str:
-    if moment.now.cleared:
-        return "call optimizer.zero_grad() before loss.backward(), not between it and optimizer.step()"
-    return "look for zero_grad() between backward() and step(), or for clipping with a largest norm of 0"
+    gone = now.kept == 0 and (now.cleared or not now.signs)
+    return None if now.kept is None or not now.backward else Measured(float(gone))
 
 
 def clipped(moment: Moment, limit: float) -> Measured | None:
     now = moment.now
-    if not now.kept or (_median_update(now) > 3 * SHORT and not now.half):
+    if now.kept is None or not now.backward or (_median_update(now) > 3 * SHORT and not now.half):
         return None
-    return Measured(1 / now.kept)
+    return Measured(over(1.0, now.kept) if now.kept or (now.signs and not now.cleared) else 0.0)
 
 
 def _if_clipped(moment: Moment, measured: Measured) -> str:
     if moment.now.half:
         return "call scaler.unscale_(optimizer) before you clip"
     return "clip at a norm that most gradients do not reach, or not at all"
+
+
+def undivided(moment: Moment, limit: float) -> Measured | None:
+    """The batches whose gradients are added as they are, where the loss has risen, or has not fallen for ten steps."""
+    now, past = moment
+    if now.heard is None or now.loss is None or past.first_loss is None or not now.backward:
+        return None
+    most = 0.97 if now.step >= 10 * now.period else 1.2
+    return Measured(float(now.period if now.heard > 0.9 * now.loss > 0.9 * most * past.first_loss else 0))
 
 
 def underflow(moment: Moment, limit: float) -> Measured | None:
@@ -331,7 +407,15 @@ def misstep(kind: str) -> Measure:
     return lambda moment, limit: Measured(float(moment.now.misstep == kind)) if moment.now.stepped else None
 
 
+def _breaking(kind: str) -> Rule[Moment]:
+    return training_rule(
+        kind, breaking(kind), 0.5, "1 if something is not finite all at once, and the loss has such an operation",
+        lambda at, m: CAUSES[kind].sentence.format(m.detail), CAUSES[kind].advice, DEFINITION, hides=EVERYTHING,
+    )  # fmt: skip
+
+
 GRADIENT_RULES = (
+    *map(_breaking, CAUSES),
     training_rule(
         "not finite", overflow, 0.5, "1 if inputs, weights, signal, gradient or loss are not finite",
         lambda at, m: _OVERFLOWS[m.detail][0].format(at=m.at, since=since_step(at.past)), _if_weights_overflow,
@@ -353,6 +437,31 @@ GRADIENT_RULES = (
         "call optimizer.zero_grad() once for each step of the optimizer", DEFINITION, lasting=2,
     ),
     training_rule(
+        "batches are not used", unused_batches, FEW, "steps of the training for one of the optimizer, without backward",
+        lambda at, m: f"one batch of {m.value:.0f} gets a backward pass, and the losses of the others are not used",
+        "call backward() and step() inside the loop over the batches", DEFINITION, lasting=2,
+        hides=("no backward pass", "weights do not move", "layer is frozen", "steps are too small"),
+    ),
+    training_rule(
+        "loss is made anew", lambda at, limit: Measured(float(at.now.severed)), 0.5,
+        "1 if backward() is called on a tensor that no weight leads to",
+        "backward() is called on a tensor that no weight leads to",
+        "call it on the loss itself, not on torch.tensor(loss), loss.item(), .data or .detach()", DEFINITION,
+        hides=("no backward pass", "gradient is cut off", "weights do not move", "steps are too small"),
+    ),
+    training_rule(
+        "steps go uphill", uphill, 0.9, "least cosine of a weight's move and its gradient",
+        "the weights move along the gradient, which raises the loss",
+        "subtract the gradient: p -= rate * grad; no maximize=True", DEFINITION, lasting=2,
+        hides=("steps are too large", "loss jumps", "weights jumped"),
+    ),
+    training_rule(
+        "learning rate is zero", at_zero, 0.5, "1 if the learning rate is 0",
+        "the learning rate is 0", "look at the schedule: what it multiplies the rate with at first, and when it is "
+        "stepped", DEFINITION, lasting=2,
+        hides=("weights do not move", "steps are too small", "learning rate has vanished"),
+    ),
+    training_rule(
         "no backward pass", no_backward, 0.5, "1 if no gradient reached a weight", "no gradient reaches any weight",
         "call loss.backward() in every step", DEFINITION, lasting=2,
         hides=("weights do not move", "layer is frozen", "steps are too small"),
@@ -367,7 +476,8 @@ GRADIENT_RULES = (
     ),
     training_rule(
         "gradient is lost before the step", lost_gradient, 0.5, "1 if gradients arrived and the optimizer found none",
-        "gradients arrive at the weights, and are gone when the optimizer steps", _where_lost, DEFINITION, lasting=2,
+        "gradients arrive at the weights, and are gone when the optimizer steps",
+        "call optimizer.zero_grad() before loss.backward(), not between it and optimizer.step()", DEFINITION, lasting=2,
         hides=("weights do not move", "gradient is cut off", "layer is frozen", "steps are too small"),
     ),
     training_rule(
@@ -390,7 +500,14 @@ GRADIENT_RULES = (
     training_rule(
         "gradient is clipped away", clipped, 20, "gradient that arrives / that the optimizer uses, if steps are small",
         lambda at, m: f"clipping makes the gradient {times(m.value)} smaller than it arrives", _if_clipped, CHOICE,
-        lasting=2, hides=("steps are too small", "learning rate is too low"),
+        lasting=2, hides=("steps are too small", "learning rate is too low", "weights do not move"),
+    ),
+    training_rule(
+        "accumulated gradients are not divided", undivided, 4, "steps for one of the optimizer, if the loss has risen",
+        lambda at, m: f"the gradients of {m.value:.0f} batches are added, and the loss has risen",
+        lambda at, m: f"divide the loss: (loss / {m.value:.0f}).backward()", CHOICE,
+        hides=("loss jumps", "weights jumped", "units are dead", "units died", "steps are too large",
+               "accumulated gradients are lost"),
     ),
     training_rule(
         "model is in evaluation mode", lambda at, limit: Measured(float(at.now.evaluating and at.now.backward)), 0.5,
@@ -438,6 +555,18 @@ STEP_RULES = (
         hides=("signal fades", "signal dies", "gradient vanishes", "loss jumps", "gradient is cut off"),
     ),
     training_rule(
+        "weights are set back", set_back, 2.5, "largest distance of the weights from the first ones / now",
+        lambda at, m: f"the weights are {times(m.value, 1)} nearer to the first ones than they were",
+        "look for code that loads a checkpoint or initializes again inside the loop", CHOICE,
+    ),
+    training_rule(
+        "schedule holds the rate down", held_down, 3, "rate that the optimizer was made with / largest so far",
+        lambda at, m: f"the schedule keeps the learning rate at {at.now.rate:.2g}, {times(m.value)} below the "
+        f"{at.now.base_rate:.2g} that the optimizer was made with",
+        "look at the schedule: LambdaLR multiplies the rate, and a warm-up counts the calls of scheduler.step()",
+        CHOICE, lasting=2, hides=("learning rate is too low", "steps are too small", "nothing was learned"),
+    ),
+    training_rule(
         "learning rate has vanished", vanished, 1e4, "largest learning rate so far / now",
         lambda at, m: f"the learning rate is {at.now.rate:.2g}, {times(m.value)} lower than it was",
         "look at the schedule: it ends too early, or is stepped too often", CHOICE, lasting=3,
@@ -453,6 +582,24 @@ STEP_RULES = (
         "steps are too small", too_short, 1e6, "weights / largest update since the start",
         lambda at, m: f"steps move the weights by only {1 / m.value:.0e} of their size{_at_rate(at.now)}",
         "raise the rate", STUDY, lasting=2,
+    ),
+)  # fmt: skip
+BATCH_RULES = (
+    training_rule(
+        "examples repeat", repeated_rows, 0.5, "share of the rows of a batch that are there already",
+        lambda at, m: f"{percent(m.value)} of the examples of a batch are there twice",
+        "look at the sampler: its weights and indices are those of examples, not of classes", CHOICE, lasting=3,
+    ),
+    training_rule(
+        "every batch is the same", repeated_batch, 12, "samples in a row that see the batch of the sample before",
+        lambda at, m: f"{m.value:.0f} steps that were looked at saw the same {len(at.now.keys) - 1} examples",
+        "draw new batches: do not seed or restart the loader inside the loop; if this is all the data, get more",
+        CHOICE,
+    ),
+    training_rule(
+        "batches differ", unlike_batches, 6, "variance of the batches' means / that of batches drawn at random",
+        lambda at, m: f"batches differ {times(m.value)} more from each other than batches drawn at random",
+        "shuffle the data: shuffle=True", CHOICE, lasting=3, hides=("nothing was learned", "loss jumps"),
     ),
 )  # fmt: skip
 LOSS_RULES = (

@@ -41,6 +41,7 @@ _EVENTS = 1000  # remembered
 _ENOUGH = 20  # samples after which a loss should have fallen
 _ANEW = 5  # first steps in a row of so many optimizers: each step has its own
 _ACCUMULATED = 4  # samples in which an optimizer may not have stepped yet
+_LONGEST = 128  # batches whose gradients may be accumulated for one step
 _FAILURES = 3  # samples that may fail before the watch ends
 _WATCHED: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Watch]] = weakref.WeakKeyDictionary()
 
@@ -220,11 +221,12 @@ class Watch:
             if sampler is None:
                 return
             # Gradients of several batches may be accumulated: then the optimizer steps once for all of them.
-            accumulates = self._gap < 1.5 * self._period if self._period else self.samples < _ACCUMULATED
+            adds_up = self.samples < _ACCUMULATED or (sampler.adds_up and self._gap < _LONGEST)
+            accumulates = self._gap < 1.5 * self._period if self._period else adds_up
             resting = accumulates and self._period != 1 and not self._stepping
             sample = sampler.finish(
                 self.steps, loss, resting, self._period > 1 and not self._stepped_before, self._first_steps >= _ANEW,
-                len(self._optimizers) > 1,
+                len(self._optimizers) > 1, self._period,
             )  # fmt: skip
             if sampler.failure is not None or sample is None:
                 self._failed(sampler.failure or RuntimeError("no sample"))
