@@ -170,6 +170,8 @@ class Tried(NamedTuple):
     adam: float | None = None
     at_last: float | None = None
     """By Adam in four times as many steps."""
+    flat: float | None = None
+    """Where the best outputs hardly lower the loss: by which share of it."""
     change: str = ""
     """Where the user's learned little, and Adam much: the change of its settings with which it learns much, too."""
 

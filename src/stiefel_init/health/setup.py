@@ -122,6 +122,8 @@ class Setup:
     """Shares of the targets: equal to the token at their place, equal to the next one, not ignored."""
     ahead: float = 0.0
     counted: float = 1.0
+    beside: bool = False
+    """Whether there are other inputs beside these tokens."""
     contradicts: float = 0.0
     """The share of the targets' variance among examples with equal inputs."""
     moved: tuple[tuple[int, ...], tuple[int, ...]] | None = None

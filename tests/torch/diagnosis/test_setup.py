@@ -332,6 +332,29 @@ def test_a_batch_that_no_copy_learns() -> None:
     assert found.tried.at_last is not None
 
 
+def test_a_loss_that_no_outputs_lower() -> None:
+    for cold, is_found in ((1e4, True), (1.0, False)):
+        model = mlp()
+        optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+        found = diagnose(model, X, CLASSES, loss=lambda o, y, t=cold: F.cross_entropy(o / t, y), optimizer=optimizer)
+        assert ("loss has no range" in [finding.kind for finding in found.findings]) == is_found
+
+
+def test_the_decoder_reads_what_it_is_to_say() -> None:
+    class Translator(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.rnn, self.out = nn.Embedding(9, 16), nn.GRU(16, 16, batch_first=True), nn.Linear(16, 9)
+
+        def forward(self, source: Tensor, before: Tensor) -> Tensor:
+            return self.out(self.rnn(self.embed(before), self.rnn(self.embed(source))[1])[0])
+
+    aims = TOKENS.flip(1)
+    for before, is_found in ((aims, True), (F.pad(aims, (1, 0))[:, :-1], False)):
+        found = diagnose(Translator(), (TOKENS, before), aims, loss=each_token)
+        assert ("targets stand in the inputs" in [finding.kind for finding in found.findings]) == is_found
+
+
 def test_scales_and_signs_of_weights() -> None:
     def of(norm: float, sign: bool) -> list[str]:
         torch.manual_seed(0)

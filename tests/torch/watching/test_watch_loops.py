@@ -125,7 +125,7 @@ LOOPS: list[tuple[str, Loop, Loop, float]] = [
     ("loss is made anew", anew, plain, 0.1),
     ("steps go uphill", along(1.0), along(-1.0), 0.1),
     ("batches are not used", one_of(20), plain, 0.1),
-    ("accumulated gradients are not divided", added(False), added(True), 0.7),
+    ("accumulated gradients are not divided", added(False), added(True), 1.5),
     ("weights are set back", set_back(30), plain, 0.1),
     ("gradient is clipped away", clipped(0.0), clipped(1.0), 0.1),
     ("examples repeat", drawn(lambda n: torch.randint(4, (64,))), drawn(lambda n: torch.randint(256, (64,))), 0.1),

@@ -107,7 +107,7 @@ def _shown(setup: Setup) -> bool:
     """Targets that stand in the inputs at their place, if the loss leaves out others or outputs see no later ones."""
     if setup.copies < SAME or setup.shift or setup.ahead > SAME:
         return False
-    return setup.counted < 1 or (setup.looks_ahead is not None and not setup.looks_ahead)
+    return setup.counted < 1 or setup.beside or (setup.looks_ahead is not None and not setup.looks_ahead)
 
 
 def _padding(setup: Setup) -> bool:

@@ -175,7 +175,7 @@ MODES = (
     fact(
         "steps are rounded away", lambda s: s.rounded, "share of the weights that rounding keeps from moving",
         lambda s, v: f"The next step is lost to rounding in {percent(v)} of the weights.",
-        "keep the parameters in float32 and use torch.autocast for the rest", "optimizer", threshold=0.5,
+        "keep the parameters in float32 and use torch.autocast for the rest", "optimizer", threshold=0.3,
         source=CHOICE, hides=("rate is too low",),
     ),
     fact(

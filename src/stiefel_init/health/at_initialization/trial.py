@@ -31,6 +31,11 @@ def _hard(evidence: Evidence, limit: float) -> Measured | None:
     return None if tried is None or tried.at_last is None else Measured(1 - max(0.0, tried.own, tried.at_last))
 
 
+def _flat(evidence: Evidence, limit: float) -> Measured | None:
+    tried = evidence.tried
+    return None if tried is None or tried.flat is None else Measured(1 - tried.flat)
+
+
 def _wide(evidence: Evidence, limit: float) -> Measured | None:
     norms = [layer.row_norm for layer in evidence.layers if layer.row_norm and layer.kind != "Embedding"]
     if evidence.tried is None or evidence.tried.own > POOR or len(norms) < 2:
@@ -117,6 +122,12 @@ RULES = (
         "optimizer learns nothing", _changed("optimizer"), 0.5, _ASKED,
         _LITTLE + "with Adam at 0.01 or 0.003 most of it.",
         "train with torch.optim.Adam(model.parameters(), 0.003)", "optimizer", alone=True,
+    ),
+    _rule(
+        "loss has no range", _flat, 0.9, "share of the best constant outputs' loss that the best outputs keep",
+        "The best outputs that there can be keep {other} of the loss of the best constant ones.",
+        "look whether scores are divided by too high a temperature, bounded, masked, or compared with the wrong axis",
+        "loss", alone=True,
     ),
     _rule(
         "batch is not learned", _hard, 1 - POOR, "share of what can be learned of the batch that no copy learned",

@@ -43,7 +43,9 @@ def _on_first(measure: Callable[[Evidence, float], Measured | None]) -> Measure:
     def measured(moment: Moment, limit: float) -> Measured | None:
         if moment.now.standardizes or moment.past.count > RECENT:
             return None
-        return Measured(0.0) if moment.past.works(moment.now) else measure(Evidence((), moment.now.inputs), limit)
+        found = measure(Evidence((), moment.now.inputs), limit)
+        early = found is not None and moment.past.count < 2 and found.value < 10 * limit  # it may be meant so
+        return Measured(0.0) if early or moment.past.works(moment.now) else found
 
     return measured
 
@@ -130,7 +132,7 @@ INPUT_RULES = (
     training_rule(
         "inputs are large", _on_first(ends.large_inputs), 300, "size of the first inputs: above raw pixels",
         lambda at, m: f"the inputs have a size of {m.value:.3g}", "standardize them", CHOICE,
-        lasting=3, hides=("steps are too large", "loss jumps", *SIGNAL, *UNITS),
+        hides=("steps are too large", "loss jumps", *SIGNAL, *UNITS),
     ),
     training_rule(
         "inputs are small", _on_first(ends.small_inputs), AT_INITIALIZATION["inputs are small"].threshold,

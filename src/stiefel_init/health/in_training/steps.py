@@ -84,7 +84,7 @@ def breaking(kind: str) -> Measure:
 def no_backward(moment: Moment, limit: float) -> Measured | None:
     """Unless the optimizer steps once for a few batches, as that of a generator may, beside a critic's."""
     now = moment.now
-    few = 1 < now.period <= FEW or (not now.period and now.step < FEW)
+    few = 1 < now.period <= FEW or (not now.period and now.others and now.step < FEW)
     if few or not any(row.ran for row in now.rows) or not any(row.trained for row in now.rows):
         return None
     return Measured(0.0 if now.backward and not now.severed else 1.0)
@@ -362,7 +362,7 @@ def _if_clipped(moment: Moment, measured: Measured) -> str:
 def undivided(moment: Moment, limit: float) -> Measured | None:
     """The batches whose gradients are added as they are, where the loss has risen, or has not fallen for ten steps."""
     now, past = moment
-    if now.heard is None or now.loss is None or past.first_loss is None or not now.backward:
+    if now.heard is None or now.loss is None or past.first_loss is None or not now.backward or now.others:
         return None
     most = 0.97 if now.step >= 10 * now.period else 1.2
     return Measured(float(now.period if now.heard > 0.9 * now.loss > 0.9 * most * past.first_loss else 0))

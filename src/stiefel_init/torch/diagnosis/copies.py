@@ -20,6 +20,7 @@ Change = tuple[str, Callable[[Any], Any]]
 STEPS = 60
 """On one batch, until a model counts as one that does not learn it."""
 _MUCH, _LITTLE = 0.6, 0.25  # shares of what can be learned: enough to stop, and too little
+_NARROW = 0.1  # the share of a loss that has to be in the outputs' hands
 _FAR = 0.4  # how much more of it a change of the optimizer has to make learned
 _RATES = (1e-2, 3e-3)  # of Adam
 _PATIENT = 240  # steps of Adam where fewer were not enough
@@ -70,15 +71,18 @@ def tried_on(
     usual = plain if plain is not None else math.nan
 
     def share(value: float) -> float:
-        return (usual - value) / (usual - least)
+        return (usual - value) / (usual - least) if usual > least else 0.0
 
     def learned(losses: Sequence[float]) -> float:
         return share(losses[-1]) if losses and math.isfinite(losses[-1]) else -math.inf
 
     own = run()
     why = broke[0] if broke else None
-    if len(own) < 2 or math.isnan(usual):
+    if len(own) < 2 or math.isnan(usual) or not usual > 0:
         return tuple(own), None, why
+    if usual - least <= _NARROW * usual:
+        of_classes = isinstance(targets, Tensor) and not targets.is_floating_point()
+        return tuple(own), Tried(0.0, 0.0, flat=(usual - least) / usual) if of_classes else None, why
     found = Tried(learned(own), (own[0] - own[-1]) / max(own[0] - least, 1e-12))
     if found.own > _MUCH:
         return tuple(own), found, why
@@ -123,7 +127,7 @@ def _range_of(loss: Loss, outputs: Tensor | None, targets: Any) -> tuple[float |
             return None, 0.0
         found.append(best)
     plain, least = found
-    return (plain, least) if plain - least > 0.1 * plain else (None, 0.0)
+    return plain, least
 
 
 def learns_by_heart(model: nn.Module, inputs: Any, targets: Any, loss: Loss, optimizers: Any, steps: int) -> bool:

@@ -135,6 +135,8 @@ class Watch:
         self._stepping = self._stepped_before = False
         """Whether the optimizer stepped in this step of the training, and in the one before."""
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._strange = False
+        """Whether an optimizer stepped that holds none of the model's weights."""
         self._first_steps = 0
         """First steps of optimizers, one after the other."""
         self._gap = self._period = 0
@@ -162,6 +164,8 @@ class Watch:
         if any(id(parameter) in known for group in optimizer.param_groups for parameter in group["params"]):
             self._stepping = True
             self._first_steps = self._first_steps + 1 if new and any(optimizer.state.values()) else 0
+        else:
+            self._strange = True
         if self._optimizer is not None and optimizer is self._optimizer() and self.running:
             self.step()
 
@@ -226,7 +230,7 @@ class Watch:
             resting = accumulates and self._period != 1 and not self._stepping
             sample = sampler.finish(
                 self.steps, loss, resting, self._period > 1 and not self._stepped_before, self._first_steps >= _ANEW,
-                len(self._optimizers) > 1, self._period,
+                self._strange or len(self._optimizers) > 1, self._period,
             )  # fmt: skip
             if sampler.failure is not None or sample is None:
                 self._failed(sampler.failure or RuntimeError("no sample"))
