@@ -53,8 +53,7 @@ def judge(evidence: Evidence) -> Verdict:
     if evidence.learns:
         stays = (rule.kind for rule in rules.values() if rule.holds_anyway or (rule.by_heart and evidence.by_heart))
         found = {kind: found[kind] for kind in stays if kind in found}
-    if len(found) > 1:
-        found = {kind: each for kind, each in found.items() if not rules[kind].alone}
+    found = {kind: each for kind, each in found.items() if not rules[kind].alone} or found
     serious = [kind for kind, (_, is_serious) in found.items() if is_serious]
     echoes, faint_echoes = hidden(rules, serious), hidden(rules, found, warnings=True)
     findings: list[tuple[Finding, Cause]] = []

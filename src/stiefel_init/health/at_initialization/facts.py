@@ -41,7 +41,7 @@ def fact(
 
     return Rule(
         kind, measure, threshold, warning, quantity, text, cause, source, hides=tuple(hides), alone=alone,
-        holds_anyway=not harmless, tries=unless_mastered or unless_learned,
+        holds_anyway=not harmless, tries=unless_mastered or unless_learned or alone,
     )  # fmt: skip
 
 

@@ -245,7 +245,7 @@ OUTPUTS = (
         lambda s, v: f"Outputs that say the targets have {times(v, 1)} the loss of outputs that say nothing: it pairs "
         "outputs with the targets of others, or takes targets of another form.",
         "look at what view, reshape and transpose do to outputs and targets before the loss, and whether it expects "
-        "targets of 0 and 1, of -1 and 1, classes or rows of numbers", "loss", threshold=1 - 1e-3,
+        "targets of 0 and 1, of -1 and 1, classes or rows of numbers", "loss", threshold=1 - 1e-5,
     ),
     fact(
         "loss prefers the opposite", lambda s: s.opposite, "1 if outputs that say the opposite have a lower loss",

@@ -121,19 +121,19 @@ RULES = (
     _rule(
         "optimizer learns nothing", _changed("optimizer"), 0.5, _ASKED,
         _LITTLE + "with Adam at 0.01 or 0.003 most of it.",
-        "train with torch.optim.Adam(model.parameters(), 0.003)", "optimizer", alone=True,
+        "train with torch.optim.Adam(model.parameters(), 0.003)", "optimizer", "rate is too low", alone=True,
     ),
     _rule(
         "loss has no range", _flat, 0.9, "share of the best constant outputs' loss that the best outputs keep",
         "The best outputs that there can be keep {other} of the loss of the best constant ones.",
         "look whether scores are divided by too high a temperature, bounded, masked, or compared with the wrong axis",
-        "loss", alone=True,
+        "loss", "rate is too low", alone=True,
     ),
     _rule(
         "batch is not learned", _hard, 1 - POOR, "share of what can be learned of the batch that no copy learned",
         "No copy learned this batch by heart: {other} of what can be learned were left, with your optimizer after 60 "
         "steps and with Adam after 240.",
         "look whether what tells these examples apart reaches the last layer: views, masks, axes, what is detached or "
-        "never used; and whether the loss can be lowered by it", "training", alone=True,
+        "never used; and whether the loss can be lowered by it", "training", "rate is too low", alone=True,
     ),
 )  # fmt: skip

@@ -106,7 +106,7 @@ def _judged(families: Iterator[tuple[float, ...]], classes: bool) -> Wishes:
         return Wishes()
     right, blank, _ = min(known, key=lambda losses: losses[0] / losses[1])
     prefers = any(wrong < 0.5 * (none if classes else said) for said, none, wrong in known)
-    return Wishes((right, blank), right >= 0.999 * blank and prefers)
+    return Wishes((right, blank), right >= (1 - 1e-5) * blank and prefers)
 
 
 def _of_classes(outputs: Tensor, targets: Tensor, shift: int) -> Iterator[Sequence[Tensor]]:
