@@ -332,11 +332,15 @@ def test_a_batch_that_no_copy_learns() -> None:
     assert found.tried.at_last is not None
 
 
+def cooled(temperature: float, o: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(o / temperature, y)
+
+
 def test_a_loss_that_no_outputs_lower() -> None:
     for cold, is_found in ((1e4, True), (1.0, False)):
         model = mlp()
         optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-        found = diagnose(model, X, CLASSES, loss=lambda o, y, t=cold: F.cross_entropy(o / t, y), optimizer=optimizer)
+        found = diagnose(model, X, CLASSES, loss=partial(cooled, cold), optimizer=optimizer)
         assert ("loss has no range" in [finding.kind for finding in found.findings]) == is_found
 
 

@@ -56,8 +56,9 @@ def diagnose(
         loss: `loss(outputs, targets)`, a scalar. By default cross-entropy for integer targets, which are classes, and
             the mean squared error for float targets.
         optimizer: Pass it, with targets, to measure how far its next step would move each layer's weights. A copy of
-            it takes the step; it costs a second backward pass and that copy. Several, of which each has a part of the
-            parameters, go in a list.
+            it takes the step; it costs a second backward pass and that copy. Another copy trains a copy of the model on
+            the batch, for up to 60 steps, and again with changes where that learns little. Several, of which each has
+            a part of the parameters, go in a list.
 
     Returns:
         A verdict in plain sentences, and one row for each call of each layer with weights, in the order they ran.
