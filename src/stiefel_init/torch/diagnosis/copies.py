@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ...health.rows import Tried
 from ..inputs import arguments, tensors_in
 from .graph import Calls
+from .losses import freed
 from .mixing import changed
 
 Loss = Callable[[Any, Any], Tensor]
@@ -107,27 +108,11 @@ def _range_of(loss: Loss, outputs: Tensor | None, targets: Any) -> tuple[float |
     """The losses of the best constant outputs and of the best outputs; None where they have no bound."""
     if outputs is None or outputs.ndim < 2 or outputs.numel() > _FREE or not outputs.is_floating_point():
         return None, 0.0
-    found = []
-    for start in (outputs.detach().mean(0, keepdim=True), outputs.detach().clone()):
-        free = start.clone().requires_grad_()
-        adam = torch.optim.Adam([free], 0.1 * max(1.0, float(outputs.detach().abs().amax())))
-        best = math.inf
-        try:
-            for _ in range(2 * STEPS):
-                for group in adam.param_groups:
-                    group["lr"] *= 0.97
-                value = loss(free.expand_as(outputs), targets)
-                best = min(best, float(value.detach()))
-                if not math.isfinite(best) or best < 0:
-                    return None, 0.0
-                adam.zero_grad()
-                value.backward()
-                adam.step()
-        except Exception:  # a loss of more than one output, say
-            return None, 0.0
-        found.append(best)
-    plain, least = found
-    return plain, least
+    try:
+        plain, least = (freed(loss, outputs, targets, constant)[0] for constant in (True, False))
+    except Exception:  # a loss of more than one output, say
+        return None, 0.0
+    return (plain, least) if 0 <= least <= plain < math.inf else (None, 0.0)
 
 
 def learns_by_heart(model: nn.Module, inputs: Any, targets: Any, loss: Loss, optimizers: Any, steps: int) -> bool:

@@ -16,6 +16,8 @@ from .graph import LENGTHS
 Loss = Callable[[Any, Any], Tensor]
 _MOST = 1 << 21  # numbers of outputs that are tried
 _FEW = 8  # examples, of which a constant may say the targets
+_FITS = 0.7  # of the loss of saying nothing: a way to say the targets that costs less is one
+_FREE = 120  # steps of outputs that are free
 _SURE = 4.0  # standard deviations of a correlation that is none
 IGNORED = -100
 
@@ -26,7 +28,7 @@ class Wishes(NamedTuple):
     contrary: tuple[float, float] | None = None
     """Of those that say the targets, the best of several ways, and of those that say nothing."""
     opposite: bool = False
-    """Whether those that say the opposite have a lower loss than both."""
+    """Whether outputs that are free to go where the loss falls go the opposite way."""
     linear: bool = False
     """Whether it is linear in outputs that are to name classes, so that they can grow without end."""
     shift: int = 0
@@ -57,19 +59,56 @@ def wishes_of(loss: Loss, outputs: Any, targets: Any, ends: Sequence[str]) -> Wi
     if targets.is_floating_point():
         if LENGTHS & set(ends) or ("Pow" in ends and bool((outputs >= 0).all())):  # distances are small where alike
             return Wishes(opposite=_pulls_apart(loss, outputs, targets))
-        return _judged(((*map(of, family),) for family in _of_numbers(outputs, targets)), False)
-    best = Wishes()
-    for shift in (0, 1, -1):
-        wishes = _judged(((*map(of, family),) for family in _of_classes(outputs, targets, shift)), True)
-        if wishes.contrary is None or best.shift:
-            return best
-        if shift == 0:
-            best = wishes
-            if wishes.contrary[0] < 0.9 * wishes.contrary[1]:
-                return wishes
-        elif best.contrary is not None and wishes.contrary[0] < min(0.9 * wishes.contrary[1], best.contrary[0]):
-            best = wishes._replace(shift=shift)
-    return best
+        best = _best(of, _of_numbers(outputs, targets))
+    else:
+        best = _best(of, _of_classes(outputs, targets, 0))
+        for shift in (1, -1) if best is not None and best.right >= _FITS * best.blank else ():
+            moved = _best(of, _of_classes(outputs, targets, shift))
+            if moved is not None and moved.right < _FITS * moved.blank:
+                return Wishes((moved.right, moved.blank), shift=shift)
+    if best is None or best.right < (1 - 1e-5) * best.blank:
+        return Wishes(None if best is None else best[:2])
+    return _confirmed(loss, outputs, targets, best)
+
+
+def _confirmed(loss: Loss, outputs: Tensor, targets: Tensor, best: _Said) -> Wishes:
+    """Whether it is so: where outputs go that are free to, whether that helps, and whose target an output follows.
+
+    Else the targets only have a form that is not among those that were tried.
+    """
+    try:
+        least, free = freed(loss, outputs, targets)
+        plain, _ = freed(loss, outputs, targets, constant=True)
+        differs = (targets != targets[:1]).reshape(len(targets), -1).any(1)
+        changed = targets.clone()
+        changed[0] = targets[int(differs.int().argmax())]
+        with torch.enable_grad():
+            source = outputs.clone().requires_grad_()
+            before, after = (torch.autograd.grad(loss(source, y), source)[0] for y in (targets, changed))
+    except Exception:  # a loss that does not take other outputs or targets
+        return Wishes()
+    rows = torch.stack(((free - outputs).flatten(), best.said.flatten())).double()
+    opposite = bool((rows.std(1) > 0).all()) and float(torch.corrcoef(rows)[0, 1]) < -0.5
+    follows = (after - before).abs().reshape(len(outputs), -1).sum(1)
+    others = float(follows[0]) < 0.1 * float(follows.amax())
+    is_flat = plain - least <= 0.05 * abs(plain)
+    return Wishes(best[:2], opposite) if opposite or others or is_flat else Wishes()
+
+
+def freed(loss: Loss, outputs: Tensor, targets: Any, constant: bool = False) -> tuple[float, Tensor]:
+    """The least loss of outputs that are free, or constant, as Adam finds them, and these."""
+    start = outputs.detach().mean(0, keepdim=True) if constant else outputs.detach()
+    free, best = start.clone().requires_grad_(), math.inf
+    adam = torch.optim.Adam([free], 0.1 * max(1.0, float(outputs.detach().abs().amax())))
+    with torch.enable_grad():
+        for _ in range(_FREE):
+            adam.param_groups[0]["lr"] *= 0.97
+            value = loss(free.expand_as(outputs), targets)
+            best = min(best, float(value.detach()))
+            adam.zero_grad()
+            value.backward()
+            adam.step()
+    return best, free.detach()
 
 
 def _names_classes(outputs: Tensor, targets: Tensor) -> bool:
@@ -89,24 +128,26 @@ def _is_linear(of: Callable[[Tensor], float], outputs: Tensor) -> bool:
     return abs(first) > 1e-3 and abs(second - first) < 1e-4 * max(abs(first), *map(abs, losses))
 
 
-def _judged(families: Iterator[tuple[float, ...]], classes: bool) -> Wishes:
-    """Of losses of outputs that say the targets, the opposite, and nothing in several ways: the family that fits.
+class _Said(NamedTuple):
+    right: float
+    """The loss of outputs that say the targets, and of those that say nothing."""
+    blank: float
+    said: Tensor
+    """Such outputs, in the plainest way."""
 
-    Of two classes or more, outputs that name none of the right ones are better than nothing by a little anyway.
-    """
+
+def _best(of: Callable[[Tensor], float], families: Iterator[Sequence[Tensor]]) -> _Said | None:
+    """Of ways to say the targets, each followed by ways to say nothing: the first that fits, else the best."""
     known = []
-    for right, wrong, *blanks in families:
-        blank = min((value for value in blanks if not math.isnan(value)), default=0.0)
-        if math.isnan(right) or blank <= 0:
-            continue
-        if right < 0.7 * blank:
-            return Wishes((right, blank))
-        known.append((right, blank, wrong))
-    if not known:
-        return Wishes()
-    right, blank, _ = min(known, key=lambda losses: losses[0] / losses[1])
-    prefers = any(wrong < 0.5 * (none if classes else said) for said, none, wrong in known)
-    return Wishes((right, blank), right >= (1 - 1e-5) * blank and prefers)
+    for said, *blanks in families:
+        right = of(said)
+        blank = min((value for value in map(of, blanks) if not math.isnan(value)), default=0.0)
+        if not math.isnan(right) and blank > 0:
+            known.append(_Said(right, blank, said))
+            if right < _FITS * blank:
+                break
+    best = min(known, key=lambda losses: losses.right / losses.blank, default=None)
+    return None if best is None else best._replace(said=known[0].said)
 
 
 def _of_classes(outputs: Tensor, targets: Tensor, shift: int) -> Iterator[Sequence[Tensor]]:
@@ -123,7 +164,7 @@ def _of_classes(outputs: Tensor, targets: Tensor, shift: int) -> Iterator[Sequen
             hot = F.one_hot(labels.clamp(0, classes - 1), classes).to(outputs.dtype)
             usual = hot.flatten(0, -2).mean(0).expand_as(hot)
             for size in (3.0, 8.0):
-                said = [size * hot, -size * hot, 0 * hot, size * (usual == usual.amax(-1, keepdim=True)).to(hot.dtype)]
+                said = [size * hot, 0 * hot, size * (usual == usual.amax(-1, keepdim=True)).to(hot.dtype)]
                 for ways in (said, [x.log_softmax(-1) for x in said], [x.softmax(-1) for x in said]):
                     yield [x.movedim(-1, axis) for x in ways]
 
@@ -138,16 +179,13 @@ def _of_numbers(outputs: Tensor, targets: Tensor) -> Iterator[Sequence[Tensor]]:
         return
     binary = bool(((y == low) | (y == high)).all())
     unit, size = (y - low) / (high - low), y.abs().amax()
-    turned = low + high - y if binary else 2 * y.mean() - y
-    ways = [(y, turned), (y / size, turned / size), ((y - y.mean()) / y.std(), (y.mean() - y) / y.std())]
-    ways += [(6 * (2 * unit - 1), 6 * (1 - 2 * unit))] if binary else []
-    if low >= 0:
-        ways += [((y + 1e-4).log(), (turned.clamp(min=0) + 1e-4).log()), (y.log1p(), turned.clamp(min=0).log1p())]
-    if low >= 0 and high <= 1:
-        ways += [(0.98 * y + 0.01, 0.99 - 0.98 * y)]
-    for right, wrong in ways:
+    ways = [y, y / size, (y - y.mean()) / y.std()]
+    ways += [6 * (2 * unit - 1)] if binary else []
+    ways += [(y + 1e-4).log(), y.log1p()] if low >= 0 else []
+    ways += [0.98 * y + 0.01] if low >= 0 and high <= 1 else []
+    for right in ways:
         constants = (right.mean(0, keepdim=True), right.mean(), right.amin(), right.amax(), right.new_zeros(()))
-        yield [right, wrong, *(constant.expand_as(right) for constant in constants)]
+        yield [right, *(constant.expand_as(right) for constant in constants)]
 
 
 def _pulls_apart(loss: Loss, outputs: Tensor, targets: Tensor) -> bool:
