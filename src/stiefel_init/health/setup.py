@@ -154,6 +154,8 @@ class Setup:
     """The median size of the scales of normalizations."""
     positive: str = ""
     """A weight of which all numbers are above 0."""
+    stalled: tuple[str, ...] = ()
+    """Parameters whose group has a learning rate of 0."""
     maximizes: bool = False
     tiny: bool = False
     """Whether the optimizer's epsilon is 0 in the precision of its parameters."""

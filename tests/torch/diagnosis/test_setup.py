@@ -310,6 +310,9 @@ def test_the_repair_that_lets_a_copy_learn_is_the_cause() -> None:
     assert kinds(lambda p: adam(p, 1e-2, eps=1.0)) == ["epsilon is too large"]
     assert kinds(lambda p: sgd(p, 0.1, maximize=True)) == ["optimizer goes uphill"]
     assert kinds(lambda p: sgd(p, 0.0)) == ["rate is zero"]
+    groups: Any = [{"params": [*(model := mlp())[0].parameters()], "lr": 0.0}, {"params": [*model[2].parameters()]}]
+    found = diagnose(model, X, CLASSES, optimizer=sgd(groups, 0.1))
+    assert "parameters have no rate" in [finding.kind for finding in found.findings]
     half = mlp().bfloat16()
     found = diagnose(half, X.bfloat16(), CLASSES, loss=lambda o, y: F.cross_entropy(o.float(), y), optimizer=sgd(
         half.parameters(), 1e-4))  # fmt: skip

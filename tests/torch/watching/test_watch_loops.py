@@ -169,3 +169,15 @@ def test_schedules(factor: Callable[[int], float], kind: str) -> None:
             seen.step(plain(model, optimizer, number))
             schedule.step()
     assert {event.kind for event in seen.events} == ({kind} if kind else set())
+
+
+def test_weights_that_are_the_first_ones_in_the_end() -> None:
+    model = network()
+    first = copy.deepcopy(model.state_dict())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with watch(model, 5, report=lambda event: None) as seen:
+        for number in range(60):
+            seen.step(plain(model, optimizer, number))
+        assert seen.healthy
+        model.load_state_dict(first)
+        assert [event.kind for event in seen.open] == ["weights are set back"]

@@ -42,6 +42,11 @@ OPTIMIZER = (
         "optimizer",
     ),
     fact(
+        "parameters have no rate", lambda s: bool(s.stalled) and s.rate != 0, "parameters in a group with a rate of 0",
+        lambda s, v: f"The optimizer's learning rate is 0 for {named(s.stalled)}.", "give each group a rate, or freeze "
+        "them with requires_grad_(False) if that is meant", "optimizer",
+    ),
+    fact(
         "everything is frozen", lambda s: s.parameters > 0 and len(s.frozen) == s.parameters,
         "parameters that require no gradient",
         lambda s, v: "No parameter requires a gradient, so nothing can be learned.",

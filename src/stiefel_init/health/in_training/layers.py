@@ -44,7 +44,7 @@ def _on_first(measure: Callable[[Evidence, float], Measured | None]) -> Measure:
         if moment.now.standardizes or moment.past.count > RECENT:
             return None
         found = measure(Evidence((), moment.now.inputs), limit)
-        early = found is not None and moment.past.count < 2 and found.value < 10 * limit  # it may be meant so
+        early = found is not None and moment.past.count < RECENT and found.value < 10 * limit  # it may be meant so
         return Measured(0.0) if early or moment.past.works(moment.now) else found
 
     return measured

@@ -239,6 +239,11 @@ def _optimized(
         "warms_up": any(group["lr"] < group.get("initial_lr", 0.0) for group in groups if "lr" in group),
         "unoptimized": tuple(name for name, p in trained if id(p) in reached and id(p) not in held),
         "rate": max((float(group["lr"]) for group in groups if "lr" in group), default=None),
+        "stalled": tuple(
+            name
+            for name, p in trained
+            if any(p is held for g in groups if g.get("lr") == 0 and not g.get("initial_lr") for held in g["params"])
+        ),
         "maximizes": any(group.get("maximize", False) for group in groups),
         "tiny": any(_underflows(group) for group in groups),
         "momentum": max(

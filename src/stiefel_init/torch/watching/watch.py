@@ -314,7 +314,14 @@ class Watch:
         """What is broken now."""
         evaluated = self._evaluated + (0 if self._sampler is None else self._sampler.evaluated)
         often = 2 * evaluated > self.samples > 1  # then it is part of the step, as drawing samples is
-        return (*self._judge.open.values(), *((self._unlike(evaluated),) if evaluated and not often else ()))
+        back = self.samples >= _ACCUMULATED and self._structure.is_back(self._judge.past.away)
+        found = ((self._unlike(evaluated),) if evaluated and not often else (), (self._back(),) if back else ())
+        return (*self._judge.open.values(), *found[0], *found[1])
+
+    def _back(self) -> Event:
+        sentence = "the weights are those of the first step again"
+        advice = "look for code that loads a checkpoint, or keeps the best one by the wrong comparison"
+        return Event(self.steps, "weights are set back", "", sentence, advice)
 
     def _unlike(self, times: int) -> Event:
         sentence = f"the model ran without gradients in training mode, in {times:,} of the steps that were looked at"

@@ -23,6 +23,7 @@ from ..observe.weights import bias_facts, named_weights, reading, weight_layers,
 _BIASES = ("bias", "bias_ih_l0", "bias_ih")
 _ROWS = 64  # of inputs that are compared with those of other steps
 _FOLLOWED, _KEPT = 4096, 1024  # entries of a weight whose move is compared with the gradient, and with all moves before
+_BACK = 0.02  # of the way that weights went: what is left of it once they are set back
 _ENTRIES = 1 << 16  # entries of a weight whose move is followed
 _PROBES = 32  # random vectors that measure the distance of weights too wide for a Gram matrix
 _WIDE = 512  # from this on
@@ -64,6 +65,11 @@ class Structure:
             self._vectors = {rows.shape[1]: vector.to(rows.device)}
         keys = (rows * self._vectors[rows.shape[1]]).sum(1)
         return torch.cat([keys, (rows != rows.round()).any().float().unsqueeze(0)])
+
+    def is_back(self, away: float) -> bool:
+        """Whether the weights are where they were at first, after they were so far `away`."""
+        parts = [(some_of(weight)[:_KEPT] - start).float().square().sum() for weight, start in self._starts.items()]
+        return bool(parts) and away > 0 and float(torch.stack(parts).sum().sqrt()) < _BACK * away
 
     def follow(self, directions: Sequence[tuple[nn.Parameter, Tensor, Tensor]]) -> dict[str, Tensor]:
         """Of some weights, whose parts before the step and whose gradients these are: the cosine of both, least
