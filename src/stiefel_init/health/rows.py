@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..core.activations import DYING, SQUASHING
-from .setup import Setup
+from .setup import Setup, Tried
 
 ENOUGH = 16  # samples needed to judge units and features
 EASY = 0.4  # the share of the targets' variance from which on a task is easy
@@ -158,22 +158,6 @@ class Fit:
     def learned(self) -> bool:
         """Whether the network beats every constant output by far, so that it must have been trained."""
         return self.constant_loss is not None and self.loss < LEARNED * self.constant_loss
-
-
-class Tried(NamedTuple):
-    """What copies of a network learned of its batch: shares of what the best outputs have before constant ones."""
-
-    own: float
-    """By the user's optimizer, and by Adam; None: not tried."""
-    fell: float
-    """By the user's: the same, from the first loss on."""
-    adam: float | None = None
-    at_last: float | None = None
-    """By Adam in four times as many steps."""
-    flat: float | None = None
-    """Where the best outputs hardly lower the loss: by which share of it."""
-    change: str = ""
-    """Where the user's learned little, and Adam much: the change of its settings with which it learns much, too."""
 
 
 @dataclass(frozen=True)

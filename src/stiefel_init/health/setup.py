@@ -46,6 +46,22 @@ class Op(NamedTuple):
     """Of a softmax over four numbers or more: the mean of the largest."""
 
 
+class Tried(NamedTuple):
+    """What copies of a network learned of its batch: shares of what the best outputs have before constant ones."""
+
+    own: float
+    """By the user's optimizer, and by Adam; None: not tried."""
+    fell: float
+    """By the user's: the same, from the first loss on."""
+    adam: float | None = None
+    at_last: float | None = None
+    """By Adam in four times as many steps."""
+    flat: float | None = None
+    """Where the best outputs hardly lower the loss: by which share of it."""
+    change: str = ""
+    """Where the user's learned little, and Adam much: the change of its settings with which it learns much, too."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
     """The targets of a batch."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 
-from ..numerics import CAUSES
-from ..rows import ENOUGH, Moment, Row, Sample, median
-from ..rule import CHOICE, DEFINITION, EVERYTHING, STUDY, Measured, Rule, largest, over
+from ..rows import Moment, Row, Sample, median
+from ..rule import CHOICE, DEFINITION, EVERYTHING, STUDY, Measured, largest, over
 from ..wording import percent, times
 from .base import FAR, LOWER, SIGNAL, UNITS, Measure, Text, recent_update, since_step, training_rule, with_before
 
@@ -17,7 +16,6 @@ STEPS = 100  # of a training, before one can say that nothing was learned
 FALLEN, CREPT = 0.03, 0.05  # of itself: a loss that has fallen by less has not; where steps are small, too
 SHORT = 3e-4  # steps of less than this share of the weights hardly train
 FEW = 10  # steps of another network's for one of this one's, as of a critic's for a generator's
-ENOUGH_SAMPLES = 12
 ROUNDING = 1e-6  # updates below this may be lost in the rounding of the weights
 
 
@@ -66,21 +64,6 @@ def _if_weights_overflow(moment: Moment, measured: Measured) -> str:
     return _OVERFLOWS[measured.detail][1].format(back=back, lower=lower)
 
 
-def breaking(kind: str) -> Measure:
-    """1 where something is suddenly not finite, the loss was no larger than at first before, and this may do it."""
-
-    def measured(moment: Moment, limit: float) -> Measured | None:
-        now, past = moment
-        found, last = overflow(moment, limit), past.last
-        if found is None or not found.value or found.detail == "inputs":
-            return Measured(0.0)
-        calm = last is None or last.loss is None or past.first_loss is None or last.loss < 3 * abs(past.first_loss)
-        word = dict(now.suspects).get(kind, "")
-        return Measured(float(calm and bool(word)), None, word)
-
-    return measured
-
-
 def no_backward(moment: Moment, limit: float) -> Measured | None:
     """Unless the optimizer steps once for a few batches, as that of a generator may, beside a critic's."""
     now = moment.now
@@ -97,49 +80,6 @@ def unused_batches(moment: Moment, limit: float) -> Measured | None:
 
 def uphill(moment: Moment, limit: float) -> Measured | None:
     return None if moment.now.uphill is None else Measured(moment.now.uphill)
-
-
-def set_back(moment: Moment, limit: float) -> Measured | None:
-    now, past = moment
-    if now.away is None or past.count < 3 or not past.away > (past.first_away or 0.0) * 3:
-        return None
-    return Measured(over(past.away, now.away))
-
-
-def held_down(moment: Moment, limit: float) -> Measured | None:
-    """The rate that the optimizer was made with over the largest so far, if it does not rise, or is so for long."""
-    now, past = moment
-    if not now.rate or not now.base_rate or past.resumed or now.step < STEPS or past.count < ENOUGH_SAMPLES:
-        return None
-    fallen = past.fallen(now)
-    rises = past.first_rate is not None and now.rate > 1.01 * past.first_rate
-    if rises and (fallen is None or fallen >= CREPT):
-        return None
-    return Measured(now.base_rate / max(past.rate, now.rate))
-
-
-def at_zero(moment: Moment, limit: float) -> Measured | None:
-    return None if moment.now.rate is None or not moment.now.backward else Measured(float(moment.now.rate == 0))
-
-
-def repeated_rows(moment: Moment, limit: float) -> Measured | None:
-    *rows, real = moment.now.keys or (0.0,)
-    return Measured(1 - len(set(rows)) / len(rows)) if len(rows) >= ENOUGH and real else None
-
-
-def repeated_batch(moment: Moment, limit: float) -> Measured | None:
-    """Samples in a row with one small batch; a large one may be all the data."""
-    *rows, real = moment.now.keys or (0.0,)
-    return Measured(float(moment.past.repeats)) if 1 < len(rows) < 2 * ENOUGH and real else None
-
-
-def unlike_batches(moment: Moment, limit: float) -> Measured | None:
-    """How many times more the means of batches differ than those of batches drawn at random do."""
-    known = list(moment.past.batches)
-    if len(known) < ENOUGH_SAMPLES or len({count for _, _, count in known}) > 1 or moment.past.repeats:
-        return None
-    means, variances, counts = zip(*known)
-    return Measured(over(counts[0] * statistics.variance(means), statistics.fmean(variances)))
 
 
 def standing(moment: Moment, limit: float) -> Measured | None:
@@ -375,13 +315,6 @@ def underflow(moment: Moment, limit: float) -> Measured | None:
     return Measured(sum(not row.weight_gradient for row in rows) / len(rows))
 
 
-def vanished(moment: Moment, limit: float) -> Measured | None:
-    now, past = moment
-    if now.rate is None or not past.rate or past.works(now):  # a schedule may end where the network has learned
-        return None
-    return Measured(over(past.rate, now.rate))
-
-
 def unlearned(moment: Moment, limit: float) -> Measured | None:
     """1 where the loss has not fallen, unless it is one of several, may be below zero, or was low already."""
     now, past = moment
@@ -407,15 +340,7 @@ def misstep(kind: str) -> Measure:
     return lambda moment, limit: Measured(float(moment.now.misstep == kind)) if moment.now.stepped else None
 
 
-def _breaking(kind: str) -> Rule[Moment]:
-    return training_rule(
-        kind, breaking(kind), 0.5, "1 if something is not finite all at once, and the loss has such an operation",
-        lambda at, m: CAUSES[kind].sentence.format(m.detail), CAUSES[kind].advice, DEFINITION, hides=EVERYTHING,
-    )  # fmt: skip
-
-
 GRADIENT_RULES = (
-    *map(_breaking, CAUSES),
     training_rule(
         "not finite", overflow, 0.5, "1 if inputs, weights, signal, gradient or loss are not finite",
         lambda at, m: _OVERFLOWS[m.detail][0].format(at=m.at, since=since_step(at.past)), _if_weights_overflow,
@@ -454,12 +379,6 @@ GRADIENT_RULES = (
         "the weights move along the gradient, which raises the loss",
         "subtract the gradient: p -= rate * grad; no maximize=True", DEFINITION, lasting=2,
         hides=("steps are too large", "loss jumps", "weights jumped"),
-    ),
-    training_rule(
-        "learning rate is zero", at_zero, 0.5, "1 if the learning rate is 0",
-        "the learning rate is 0", "look at the schedule: what it multiplies the rate with at first, and when it is "
-        "stepped", DEFINITION, lasting=2,
-        hides=("weights do not move", "steps are too small", "learning rate has vanished"),
     ),
     training_rule(
         "no backward pass", no_backward, 0.5, "1 if no gradient reached a weight", "no gradient reaches any weight",
@@ -555,24 +474,6 @@ STEP_RULES = (
         hides=("signal fades", "signal dies", "gradient vanishes", "loss jumps", "gradient is cut off"),
     ),
     training_rule(
-        "weights are set back", set_back, 2.5, "largest distance of the weights from the first ones / now",
-        lambda at, m: f"the weights are {times(m.value, 1)} nearer to the first ones than they were",
-        "look for code that loads a checkpoint or initializes again inside the loop", CHOICE,
-    ),
-    training_rule(
-        "schedule holds the rate down", held_down, 3, "rate that the optimizer was made with / largest so far",
-        lambda at, m: f"the schedule keeps the learning rate at {at.now.rate:.2g}, {times(m.value)} below the "
-        f"{at.now.base_rate:.2g} that the optimizer was made with",
-        "look at the schedule: LambdaLR multiplies the rate, and a warm-up counts the calls of scheduler.step()",
-        CHOICE, lasting=2, hides=("learning rate is too low", "steps are too small", "nothing was learned"),
-    ),
-    training_rule(
-        "learning rate has vanished", vanished, 1e4, "largest learning rate so far / now",
-        lambda at, m: f"the learning rate is {at.now.rate:.2g}, {times(m.value)} lower than it was",
-        "look at the schedule: it ends too early, or is stepped too often", CHOICE, lasting=3,
-        hides=("steps are too small", "learning rate is too low", "weights do not move"),
-    ),
-    training_rule(
         "learning rate is too low", slow, 0.5, "1 if the loss does not fall and steps are small",
         lambda at, m: f"the loss has not fallen since the start, and steps move the weights by at most "
         f"{at.past.moved:.0e} of their size{_at_rate(at.now)}",
@@ -582,24 +483,6 @@ STEP_RULES = (
         "steps are too small", too_short, 1e6, "weights / largest update since the start",
         lambda at, m: f"steps move the weights by only {1 / m.value:.0e} of their size{_at_rate(at.now)}",
         "raise the rate", STUDY, lasting=2,
-    ),
-)  # fmt: skip
-BATCH_RULES = (
-    training_rule(
-        "examples repeat", repeated_rows, 0.5, "share of the rows of a batch that are there already",
-        lambda at, m: f"{percent(m.value)} of the examples of a batch are there twice",
-        "look at the sampler: its weights and indices are those of examples, not of classes", CHOICE, lasting=3,
-    ),
-    training_rule(
-        "every batch is the same", repeated_batch, 12, "samples in a row that see the batch of the sample before",
-        lambda at, m: f"{m.value:.0f} steps that were looked at saw the same {len(at.now.keys) - 1} examples",
-        "draw new batches: do not seed or restart the loader inside the loop; if this is all the data, get more",
-        CHOICE,
-    ),
-    training_rule(
-        "batches differ", unlike_batches, 6, "variance of the batches' means / that of batches drawn at random",
-        lambda at, m: f"batches differ {times(m.value)} more from each other than batches drawn at random",
-        "shuffle the data: shuffle=True", CHOICE, lasting=3, hides=("nothing was learned", "loss jumps"),
     ),
 )  # fmt: skip
 LOSS_RULES = (

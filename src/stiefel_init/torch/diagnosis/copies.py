@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...health.rows import Tried
+from ...health.setup import Tried
 from ..inputs import arguments, tensors_in
 from .graph import Calls
 from .losses import freed

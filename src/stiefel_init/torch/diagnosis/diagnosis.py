@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...health.judge import Finding, Verdict, judge
-from ...health.rows import LAYER_COLUMNS, Evidence, Fit, Inputs, Layer, Tried
-from ...health.setup import Setup
+from ...health.rows import LAYER_COLUMNS, Evidence, Fit, Inputs, Layer
+from ...health.setup import Setup, Tried
 from ..observe import plots
 from ..observe.report import Rows, in_html, report
 
