@@ -435,3 +435,32 @@ def rollouts_without_gradients() -> Program:
 
     program.step = step
     return program
+
+
+@healthy
+def gated_units() -> Program:
+    """GLU and SwiGLU: one half of the units multiplies the other; softmax over experts, of which each is read."""
+
+    def rule(m: Any, x: Tensor) -> Tensor:
+        h = F.glu(m.stem(x))
+        share = m.gate(h).softmax(-1)
+        return torch.stack([expert(h) for expert in m.experts], -1).mul(share[:, None]).sum(-1)
+
+    model = Net(rule, stem=nn.Linear(8, 64), gate=nn.Linear(32, 3),
+                experts=nn.ModuleList(mlp(32, 16, 4) for _ in range(3)))  # fmt: skip
+    return Program(model, classes, F.cross_entropy)
+
+
+@healthy
+def shuffled_channels() -> Program:
+    """Groups of channels that are exchanged by a view, a transpose and a view; and pixels that become channels."""
+
+    def rule(m: Any, x: Tensor) -> Tensor:
+        h = m.first(F.pixel_unshuffle(x, 2)).relu()
+        n, c, height, width = h.shape
+        h = h.view(n, 4, c // 4, height, width).transpose(1, 2).reshape(n, c, height, width)
+        return m.head(m.second(h).relu().mean((2, 3)))
+
+    model = Net(rule, first=nn.Conv2d(4, 16, 3, 1, 1, groups=4), second=nn.Conv2d(16, 16, 3, 1, 1),
+                head=nn.Linear(16, 4))  # fmt: skip
+    return Program(model, pictures, F.cross_entropy)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from . import at_initialization, in_training  # noqa: F401 - their rules are there once they are imported
 from .at_initialization.signal import NOT_FINITE, not_finite
+from .numerics import CAUSES
 from .rows import ENOUGH, Evidence, Fit, Layer, Moment, Past, Sample
 from .rule import AT_INITIALIZATION, IN_TRAINING, Cause, Measured, examine, hidden, told
 from .wording import listed, percent
@@ -44,13 +45,15 @@ def judge(evidence: Evidence) -> Verdict:
     fit = evidence.fit
     if fit is not None and fit.learned and not_finite(evidence) is None:
         return Verdict((), (), (_learned(fit),))
-    rules = {NOT_FINITE.kind: NOT_FINITE} if NOT_FINITE.finds(evidence) else AT_INITIALIZATION
+    rules = AT_INITIALIZATION
+    if NOT_FINITE.finds(evidence):
+        why = {kind: rule for kind, rule in AT_INITIALIZATION.items() if NOT_FINITE.kind in rule.hides}
+        rules = {NOT_FINITE.kind: NOT_FINITE, **why}
     found = examine(rules, evidence)
     if evidence.learns:
         stays = (rule.kind for rule in rules.values() if rule.holds_anyway or (rule.by_heart and evidence.by_heart))
         found = {kind: found[kind] for kind in stays if kind in found}
-    if len(found) > 1:
-        found = {kind: each for kind, each in found.items() if not rules[kind].alone}
+    found = {kind: each for kind, each in found.items() if not rules[kind].alone} or found
     serious = [kind for kind, (_, is_serious) in found.items() if is_serious]
     echoes, faint_echoes = hidden(rules, serious), hidden(rules, found, warnings=True)
     findings: list[tuple[Finding, Cause]] = []
@@ -164,7 +167,7 @@ class Judge:
                 at, sentence, cause = told(IN_TRAINING[kind], moment, measured)
                 self.open[kind] = Event(now.step, kind, "" if at is None else at.label, sentence, cause.advice)
                 events.append(self.open[kind])
-        if "not finite" not in self.open:
+        if not self.open.keys() & {"not finite", *CAUSES}:
             self.past.add(now)
         return events
 

@@ -11,13 +11,15 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..core.activations import DYING, SQUASHING
-from .setup import Setup
+from .setup import Setup, Tried
 
 ENOUGH = 16  # samples needed to judge units and features
 EASY = 0.4  # the share of the targets' variance from which on a task is easy
 LEARNS = 0.7  # of the best constant's loss: a network that gets there in a few steps learns
+MASTERS = 0.6  # the share of what can be learned of a batch from which on nothing stands in the way
 LEARNED = 0.5  # an untrained network does not get below this share of the best constant's loss
 ROUNDED = 1e-6  # of their size: differences between equal activations that rounding makes
+SEVERAL = 32  # batches that are compared with each other
 RECENT = 8  # samples that a new one is compared with
 PATIENCE, EARLY = 24, 4  # samples after which a loss should have fallen, and how many it should have fallen from
 LEARNING = 0.8  # of the first loss: below it, the training works, whatever the signal looks like
@@ -173,6 +175,19 @@ class Evidence:
     """Where it was tried: the losses of a copy of the network that was trained on this batch."""
     by_heart: bool = False
     """Whether such a copy knew nothing of examples that were kept from it."""
+    tried: Tried | None = None
+
+    @property
+    def breaks(self) -> bool:
+        """Whether the loss or a gradient is not finite, now or after some steps of a copy."""
+        gradients = (layer.weight_gradient for layer in self.layers)
+        known = (*gradients, *self.trial, None if self.fit is None else self.fit.loss)
+        return not all(math.isfinite(value) for value in known if value is not None)
+
+    @property
+    def masters(self) -> bool:
+        """Whether the network, or with another optimizer a copy of it, learned most of its batch."""
+        return self.tried is not None and max(self.tried.own, self.tried.adam or 0.0) > MASTERS
 
     @property
     def learns(self) -> bool:
@@ -335,6 +350,10 @@ class Sample:
     """Norm of the gradients that were there before the first backward pass of the step."""
     kept: float | None = None
     """How much of the gradient that arrived at the weights the optimizer used; None if it did not step."""
+    signs: bool = False
+    """Whether the signs of a gradient are left, as of one that was multiplied by 0."""
+    heard: float | None = None
+    """What `backward()` was called on, where the user gave the loss beside it."""
     cleared: bool = False
     """Whether weights that got a gradient had none when the optimizer stepped."""
     half: bool = False
@@ -347,6 +366,20 @@ class Sample:
     """Whether other optimizers step as well, so that there may be several losses."""
     renewed: bool = False
     """Whether each step is the first one of a new optimizer, whose averages are lost."""
+    period: int = 0
+    """Steps of the training for one of the optimizer, at most; 0 before the first."""
+    base_rate: float | None = None
+    """The largest rate that an optimizer was made with, before a schedule changed it."""
+    uphill: float | None = None
+    """The least cosine of a weight's move and the gradient that arrived: 1 where steps raise the loss."""
+    away: float | None = None
+    """How far some of the weights are from where they were at first."""
+    severed: bool = False
+    """Whether `backward()` was called on a tensor that no weight leads to."""
+    suspects: tuple[tuple[str, str], ...] = ()
+    """Operations in the loss that may become infinite or NaN, as in `Setup`."""
+    keys: tuple[float, ...] = ()
+    """A number for each of the first rows of the inputs, then whether they are no whole numbers."""
     misstep: str = ""
     """`"twice"` where an optimizer steps again without a new gradient, `"idle"` where no weight of it has one."""
     standardizes: bool = False
@@ -384,7 +417,16 @@ class Past:
     least_loss: float | None = None
     early: list[float] = field(default_factory=list)
     """The first losses."""
+    first_rate: float | None = None
+    away: float = 0.0
+    """`Sample.away`, the largest so far, and the first."""
+    first_away: float | None = None
+    repeats: int = 0
+    """Samples in a row with the inputs of the sample before."""
+    batches: deque[tuple[float, float, int]] = field(default_factory=lambda: deque(maxlen=SEVERAL))
+    """Mean, variance and number of the keys of recent samples."""
     resumed: bool = False
+    last_keys: list[float] = field(default_factory=list)
 
     @property
     def last(self) -> Sample | None:
@@ -407,6 +449,14 @@ class Past:
             if len(self.early) < EARLY:
                 self.early.append(sample.loss)
         self.resumed = self.resumed or sample.resumed
+        self.first_rate = sample.rate if self.first_rate is None else self.first_rate
+        self.away = max(self.away, sample.away or 0.0)
+        self.first_away = sample.away if self.first_away is None else self.first_away
+        if sample.keys:
+            same = self.last_keys == sorted(sample.keys)
+            self.repeats, self.last_keys = self.repeats + 1 if same else 0, sorted(sample.keys)
+            rows = sample.keys[:-1]
+            self.batches.append((statistics.fmean(rows), statistics.variance(rows), len(rows)))
         if self.inputs is None and sample.inputs is not None:
             self.inputs = sample.inputs.size
         self.moved = max(self.moved, median(row.update for row in sample.rows) or 0.0)

@@ -65,7 +65,7 @@ class Rule(Generic[Case]):
     lasting: int = 1
     """In training: so many samples in a row must exceed the threshold."""
     hides: tuple[str, ...] = ()
-    """Its consequences, which are not reported beside it, by kind; or `EVERYTHING`."""
+    """Its consequences, which are not reported beside it, by kind; or `EVERYTHING` that comes after it."""
     hides_warnings: tuple[str, ...] = ()
     """Those that are reported only if they are serious."""
 
@@ -73,6 +73,8 @@ class Rule(Generic[Case]):
     """At initialization: whether it is true of a network that learns its batch, too, as facts about the setup are."""
     alone: bool = False
     """Whether it may be the fault of anything else, and is told only where nothing else was found."""
+    tries: bool = False
+    """Whether it has to be known how much of the batch a copy learns."""
     by_heart: bool = False
     """Whether it is true of a network that learns its batch by heart alone, which it can do without what it forgets."""
 
@@ -106,7 +108,8 @@ def hidden(rules: Mapping[str, Rule[Case]], kinds: Collection[str], *, warnings:
     echoes: set[str] = set()
     for cause in kinds:
         rule = rules[cause]
-        echoes.update(rules.keys() - {cause} if rule.hides == EVERYTHING else rule.hides)
+        kinds_below = list(rules)[list(rules).index(cause) + 1 :]
+        echoes.update(kinds_below if rule.hides == EVERYTHING else rule.hides)
         echoes.update(rule.hides_warnings if warnings else ())
     return echoes
 

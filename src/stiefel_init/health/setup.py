@@ -14,7 +14,8 @@ ACTIVATIONS = {
 LOSSES = {
     "NllLoss": "nll_loss", "NllLoss2D": "nll_loss", "BinaryCrossEntropy": "binary_cross_entropy",
     "BinaryCrossEntropyWithLogits": "binary_cross_entropy_with_logits", "MseLoss": "mse_loss",
-    "SmoothL1Loss": "smooth_l1_loss", "HuberLoss": "huber_loss", "MultiMarginLoss": "multi_margin_loss",
+    "SmoothL1Loss": "smooth_l1_loss", "KlDiv": "kl_div",
+    "HuberLoss": "huber_loss", "MultiMarginLoss": "multi_margin_loss",
 }  # fmt: skip
 DISTANCES = frozenset({"mse_loss", "smooth_l1_loss", "huber_loss", "difference"})
 LOGITS = frozenset({"cross_entropy", "binary_cross_entropy_with_logits"})
@@ -39,8 +40,26 @@ class Op(NamedTuple):
     """Whether the gradient comes by the argument that is meant for targets."""
     reader: str = ""
     """Of a softmax: the operation that reads it."""
+    empty: bool = False
+    """Of a softmax: whether some rows, and not all, are NaN."""
     peak: float | None = None
     """Of a softmax over four numbers or more: the mean of the largest."""
+
+
+class Tried(NamedTuple):
+    """What copies of a network learned of its batch: shares of what the best outputs have before constant ones."""
+
+    own: float
+    """By the user's optimizer, and by Adam; None: not tried."""
+    fell: float
+    """By the user's: the same, from the first loss on."""
+    adam: float | None = None
+    at_last: float | None = None
+    """By Adam in four times as many steps."""
+    flat: float | None = None
+    """Where the best outputs hardly lower the loss: by which share of it."""
+    change: str = ""
+    """Where the user's learned little, and Adam much: the change of its settings with which it learns much, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +127,58 @@ class Setup:
     """Skip connections, and whether something is normalized between the layers."""
     normalizes: bool = False
     contrary: tuple[float, float] | None = None
-    """The loss of outputs that name each target's class, and of outputs of zero."""
+    """The loss of outputs that say the targets, and of outputs that say nothing."""
+    opposite: bool = False
+    """Whether it prefers outputs that say the opposite."""
+    linear: bool = False
+    """Whether it is linear in outputs that are to name classes."""
+    shift: int = 0
+    """By how many steps it takes the targets from later ones."""
+    copies: float = 0.0
+    """Shares of the targets: equal to the token at their place, equal to the next one, not ignored."""
+    ahead: float = 0.0
+    counted: float = 1.0
+    beside: bool = False
+    """Whether there are other inputs beside these tokens."""
+    contradicts: float = 0.0
+    """The share of the targets' variance among examples with equal inputs."""
+    moved: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    """The shapes of a view that gives an axis another place."""
+    discarded: str = ""
+    """An activation whose result nothing reads."""
+    doubled: bool = False
+    """Whether a tensor is added to itself."""
+    suspects: tuple[tuple[str, str], ...] = ()
+    """Operations without a guard where they are not finite: the rule's kind, and in words."""
+    broke: tuple[str, str] | None = None
+    """The first operation that made something infinite of finite numbers, likewise."""
+    unused: bool = False
+    """Whether the outputs of layers without a gradient change nothing."""
+    unseen: float = 0.0
+    """The share of steps that no output depends on."""
+    blind_to_self: bool = False
+    """Whether outputs depend on other places of the inputs alone, and not on their own."""
+    padding: tuple[float, float] | None = None
+    """What padding and real tokens weigh, by the outputs' gradient."""
+    one_sided: bool = False
+    """Whether of a recurrent layer of both directions the last step alone is read."""
+    unordered: bool = False
+    """Whether tokens in another order give the same outputs, in a model with attention."""
+    by_place: bool = False
+    """Whether outputs depend on an example's place in the batch."""
+    scale: float | None = None
+    """The median size of the scales of normalizations."""
+    positive: str = ""
+    """A weight of which all numbers are above 0."""
+    stalled: tuple[str, ...] = ()
+    """Parameters whose group has a learning rate of 0."""
+    maximizes: bool = False
+    tiny: bool = False
+    """Whether the optimizer's epsilon is 0 in the precision of its parameters."""
+    rounded: float = 0.0
+    """The share of weights that the optimizer's next step should move, and rounding keeps where they are."""
+    rate: float | None = None
+    """The optimizer's largest learning rate."""
     cosines: bool = False
     """Whether the outputs that a cross-entropy reads are cosines."""
     standardizes: bool = False
@@ -124,9 +194,13 @@ class Setup:
     memory: float | None = None
     """The most unusual momentum of a batch normalization."""
     untracked: tuple[str, ...] = ()
+    unkept: bool = False
+    """Whether a batch normalization has no running statistics."""
     remembers: bool = False
     mixes: float | None = None
     leaks: float | None = None
+    looks_ahead: bool | None = None
+    """Where targets are the inputs: whether outputs depend on later ones."""
 
     @property
     def loss(self) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .diagnosis.diagnose import STEPS, Optimizers, default_loss, diagnose, several, trained_on
+from .diagnosis.copies import STEPS, trained_on
+from .diagnosis.diagnose import Optimizers, default_loss, diagnose, several
 
 
 def can_learn(

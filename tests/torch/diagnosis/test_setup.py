@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -67,6 +68,34 @@ def swapped(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.binary_cross_entropy(targets, outputs)
 
 
+def overlap(o: Tensor, y: Tensor) -> Tensor:
+    return 2 * (o.sigmoid() * y).sum() / (o.sigmoid().sum() + y.sum())
+
+
+def by_hand(p: Tensor, y: Tensor) -> Tensor:
+    p = p.clamp(1e-6, 1 - 1e-6)
+    return -(y * p.log() + (1 - y) * (1 - p).log()).mean()
+
+
+class Forgets(Inside):
+    """Throws an activation away, or adds a tensor to itself, or does not use a layer."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(torch.relu)
+        self.other, self.how = nn.Linear(16, 16), how
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.stem(x)
+        block = self.other(hidden.relu())
+        if self.how == "activation":
+            hidden.tanh()
+        elif self.how == "sum":
+            hidden = block + block
+        else:
+            hidden = hidden.relu() + 0
+        return self.head(hidden + block if self.how == "activation" else hidden)
+
+
 REPORTS: list[tuple[str, nn.Module, Any, Any]] = [
     ("probabilities as logits", mlp(3, nn.Softmax(-1)), CLASSES, F.cross_entropy),
     ("no log-probabilities", mlp(), CLASSES, F.nll_loss),
@@ -78,8 +107,19 @@ REPORTS: list[tuple[str, nn.Module, Any, Any]] = [
     ("scores are rectified", mlp(3, nn.ReLU()), CLASSES, F.cross_entropy),
     ("scores are bounded", mlp(3, nn.Tanh()), CLASSES, F.cross_entropy),
     ("scores are bounded", Inside(lambda h: F.normalize(h, dim=1), 0.5), CLASSES, F.cross_entropy),
-    ("outputs miss their targets", mlp(), CLASSES, lambda o, y: F.cross_entropy(o.reshape(3, 64).T, y)),
-    ("outputs miss their targets", mlp(), CLASSES, lambda o, y: -F.cross_entropy(o, y) + 9),
+    ("outputs miss their targets", mlp(), CLASSES, lambda o, y: F.cross_entropy(o.roll(1, 0), y)),
+    (
+        "outputs miss their targets",
+        mlp(1, nn.Flatten(0)),
+        (NUMBERS > 0).float(),
+        lambda o, y: (1 - o * y).relu().mean(),
+    ),
+    ("loss prefers the opposite", mlp(), CLASSES, lambda o, y: -F.cross_entropy(o, y) + 9),
+    ("loss prefers the opposite", mlp(1, nn.Flatten(0)), (NUMBERS > 0).float(), overlap),
+    ("a view moves an axis", mlp(), CLASSES, lambda o, y: F.cross_entropy(o.reshape(3, 64).T, y)),
+    ("no log-probabilities", mlp(3, nn.Softmax(-1)), CLASSES, lambda p, y: -p[torch.arange(64), y].mean()),
+    ("arguments are swapped", mlp(), F.one_hot(CLASSES, 3).float(), lambda o, y: -(o * y.log_softmax(1)).sum(1).mean()),
+    ("targets out of range", mlp(1, nn.Sigmoid(), nn.Flatten(0)), 9 * NUMBERS.abs(), by_hand),
     ("targets out of range", mlp(1, nn.Flatten(0)), NUMBERS.sign(), F.binary_cross_entropy_with_logits),
     ("a class is ignored", mlp(), CLASSES, lambda o, y: F.cross_entropy(o, y, ignore_index=0)),
     ("one class is rare", mlp(2), (torch.arange(64) == 5).long(), F.cross_entropy),
@@ -100,13 +140,17 @@ REPORTS: list[tuple[str, nn.Module, Any, Any]] = [
     ("statistics forget", mlp(16, nn.BatchNorm1d(16, momentum=0.99), nn.Linear(16, 3)), CLASSES, F.cross_entropy),
     ("statistics never change", mlp(16, nn.BatchNorm1d(16, momentum=0.0), nn.Linear(16, 3)), CLASSES, F.cross_entropy),
     ("one number is normalized", mlp(1, nn.LayerNorm(1), nn.Flatten(0)), NUMBERS, F.mse_loss),
+    ("an activation is thrown away", Forgets("activation"), CLASSES, F.cross_entropy),
+    ("a tensor is added to itself", Forgets("sum"), CLASSES, F.cross_entropy),
+    ("outputs are not used", Forgets("layer"), CLASSES, F.cross_entropy),
+    ("examples contradict each other", Inside(torch.relu), CLASSES.roll(1), F.cross_entropy),
     ("layer is too narrow", mlp(1, nn.ReLU(), nn.Linear(1, 3)), CLASSES, F.cross_entropy),
 ]
 
 
 @pytest.mark.parametrize(("kind", "model", "targets", "loss"), REPORTS, ids=[report[0] for report in REPORTS])
 def test_a_fault_is_named(kind: str, model: nn.Module, targets: Tensor, loss: Any) -> None:
-    found = diagnose(model, X, targets, loss=loss)
+    found = diagnose(model, X[:4].repeat(16, 1) if "contradict" in kind else X, targets, loss=loss)
     assert kind in [finding.kind for finding in found.findings], found.verdict
     assert all(finding.advice for finding in found.findings if finding.kind == kind)
 
@@ -143,6 +187,103 @@ def test_a_plain_setup_is_not(model: nn.Module, targets: Tensor, loss: Any) -> N
     found = diagnose(model, X, targets, loss=loss, optimizer=optimizer)
     of_setup = {"loss", "optimizer", "mode", "mixing", "architecture"}
     assert [f.sentence for f in (*found.findings, *found.warnings) if f.cause in of_setup] == []
+
+
+def test_everything_masked_and_other_breaks_are_named() -> None:
+    mask = torch.zeros(64, 8).index_fill_(0, torch.tensor([3]), -torch.inf)
+    cases: dict[str, tuple[nn.Module, Any]] = {
+        "everything is masked": (Inside(lambda h: (h[:, :8] + mask).softmax(1).repeat(1, 2)), F.cross_entropy),
+        "slope is infinite": (
+            mlp(),
+            lambda o, y: F.cross_entropy(o, y) + (o - o.detach()).square().sum(1).sqrt().mean(),
+        ),
+        "division by zero": (mlp(), lambda o, y: F.cross_entropy(o, y) / (o - o.detach()).sum()),
+        "exponentials overflow": (mlp(), lambda o, y: -(e := (200 * o).exp()).div(e.sum(1, True)).log()[:, 0].mean()),
+        "a logarithm breaks": (mlp(), lambda o, y: -(o - o.detach()).abs().log().mean()),
+    }
+    for kind, (model, loss) in cases.items():
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        found = diagnose(model, X, CLASSES, loss=loss, optimizer=optimizer)
+        assert kind in [finding.kind for finding in found.findings], (kind, found.verdict)
+
+
+def of_size(scale: float, h: Tensor) -> Tensor:
+    return h * (scale * (h + 1)).square().mean(1, keepdim=True).rsqrt()
+
+
+def test_half_precision_that_overflows() -> None:
+    for scale, is_found in ((300.0, True), (0.3, False)):
+        model = Inside(partial(of_size, scale)).half()
+        found = diagnose(model, X.half(), CLASSES, loss=lambda o, y: F.cross_entropy(o.float(), y))
+        assert ("numbers overflow" in [finding.kind for finding in found.findings]) == is_found
+
+
+def test_the_repair_that_lets_a_copy_learn_is_the_cause() -> None:
+    def kinds(make: Any) -> list[str]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 3))
+        return [f.kind for f in diagnose(model, X, CLASSES, optimizer=make(model.parameters())).findings]
+
+    sgd, adam = torch.optim.SGD, torch.optim.Adam
+    assert kinds(lambda p: adam(p, 1e-2)) == []
+    assert kinds(lambda p: adam(p, 3e-5)) == ["rate is much too low"]
+    assert kinds(lambda p: sgd(p, 10.0)) == ["rate is too high"]
+    assert kinds(lambda p: sgd(p, 0.5, weight_decay=0.5)) == ["weight decay is too strong"]
+    assert kinds(lambda p: adam(p, 1e-2, eps=1.0)) == ["epsilon is too large"]
+    assert kinds(lambda p: sgd(p, 0.1, maximize=True)) == ["optimizer goes uphill"]
+    assert kinds(lambda p: sgd(p, 0.0)) == ["rate is zero"]
+    groups: Any = [{"params": [*(model := mlp())[0].parameters()], "lr": 0.0}, {"params": [*model[2].parameters()]}]
+    found = diagnose(model, X, CLASSES, optimizer=sgd(groups, 0.1))
+    assert "parameters have no rate" in [finding.kind for finding in found.findings]
+    half = mlp().bfloat16()
+    found = diagnose(half, X.bfloat16(), CLASSES, loss=lambda o, y: F.cross_entropy(o.float(), y), optimizer=sgd(
+        half.parameters(), 1e-4))  # fmt: skip
+    assert "steps are rounded away" in [finding.kind for finding in found.findings]
+    half = mlp().half()
+    found = diagnose(half, X.half(), CLASSES, loss=lambda o, y: F.cross_entropy(o.float(), y), optimizer=adam(
+        half.parameters()))  # fmt: skip
+    assert "epsilon underflows" in [finding.kind for finding in found.findings]
+
+
+def test_a_batch_that_no_copy_learns() -> None:
+    class Same(Inside):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.sign() * (x[:, :1] > 9))
+
+    model = Same(torch.relu)
+    found = diagnose(model, X, CLASSES, optimizer=torch.optim.Adam(model.parameters(), 1e-2))
+    assert found.findings
+    assert found.tried is not None
+    assert found.tried.at_last is not None
+
+
+def cooled(temperature: float, o: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(o / temperature, y)
+
+
+def test_a_loss_that_no_outputs_lower() -> None:
+    for cold, is_found in ((1e4, True), (1.0, False)):
+        model = mlp()
+        optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+        found = diagnose(model, X, CLASSES, loss=partial(cooled, cold), optimizer=optimizer)
+        assert ("loss has no range" in [finding.kind for finding in found.findings]) == is_found
+
+
+def test_scales_and_signs_of_weights() -> None:
+    def of(norm: float, sign: bool) -> list[str]:
+        torch.manual_seed(0)
+        model = nn.Sequential(*(part for _ in range(6) for part in (nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU())),
+                              nn.Linear(8, 3))  # fmt: skip
+        model = model if not sign else mlp(40, nn.ReLU(), nn.Linear(40, 3))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(norm) if parameter.min() == 1 else parameter.abs_() if sign else None
+        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+        return [finding.kind for finding in diagnose(model, X, CLASSES, optimizer=optimizer).findings]
+
+    assert "scales of normalization are small" in of(0.02, False)
+    assert "scales of normalization are small" not in of(1.0, False)
+    assert "weights are positive" in of(1.0, True)
 
 
 def test_the_optimizer_holds_other_parameters_or_too_few() -> None:

@@ -18,6 +18,7 @@ from ..rule import AT_INITIALIZATION, Cause, Measured
 
 BIAS = 10.0  # biases this many times larger than what the weights make of the input decide what a unit does
 OUTPUT = 10.0  # outputs this large, and this many times larger than the targets, are not the targets' fault
+EMBEDDED = 0.5  # embeddings this large make large outputs where they are multiplied
 HEAD = 10.0  # an output layer whose weights are this many times larger than the others' makes the loss huge by itself
 SCALE = 100.0  # weights this many times larger or smaller than those of the other layers
 EVEN = 0.1  # biases that differ by less than this share of their mean were set, not learned
@@ -260,6 +261,17 @@ def _head(evidence: Evidence) -> Cause | None:
     return Cause(_initialized_again(last), "weights", sentence, last)
 
 
+def _embeddings(evidence: Evidence) -> Cause | None:
+    """Embeddings that make the outputs wider than targets of a usual size."""
+    fit, first = evidence.fit, evidence.layers[0]
+    if fit is None or first.kind != "Embedding" or not 0.3 < (fit.target_std or 0.0) < 3 or first.post_std < EMBEDDED:
+        return None
+    return Cause(
+        "draw the embeddings smaller: torch.nn.init.normal_(embedding.weight, std=0.1)", "weights",
+        f"The embeddings of {first.named} have a size of {first.post_std:.2g}.", first,
+    )  # fmt: skip
+
+
 def _targets(evidence: Evidence) -> Cause | None:
     """Targets that are odd, unless outputs and targets differ because the outputs are large."""
     fit = evidence.fit
@@ -278,6 +290,6 @@ of_fading = first(*QUESTIONS, _activation, _fading)
 of_growing = first(*QUESTIONS, _activation, _growing)
 of_loss = first(*QUESTIONS, _head, _activation, _growing)
 of_targets = first(*QUESTIONS, _targets, _activation, _growing)
-of_small_targets = first(*QUESTIONS, _head, _targets, _activation, _growing)
+of_small_targets = first(*QUESTIONS, _head, _embeddings, _targets, _activation, _growing)
 of_inputs = first(low_inputs, lambda evidence: STANDARDIZE)
 of_idle = first(*QUESTIONS, lambda evidence: Cause("", "activation"))  # training may bend the activations yet

@@ -145,8 +145,8 @@ RULES = (
         _the_targets("are far wider than"), of_targets,
     ),
     Rule(
-        "targets are small", _narrow, 30, 10, "std of the outputs / of the targets",
-        _the_targets("are far narrower than"), of_small_targets,
+        "targets are small", _narrow, 30, 5, "std of the outputs / of the targets",
+        _the_targets("are far narrower than"), of_small_targets, by_heart=True,
     ),
     Rule(
         "output is common", common_head, NEVER, COMMON, "single output: share of weights that adds up its inputs",

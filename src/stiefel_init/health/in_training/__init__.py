@@ -6,9 +6,12 @@ compare a step with earlier ones, which a single batch cannot.
 """
 
 from ..rule import IN_TRAINING, register
+from .breaking import BREAKING_RULES
 from .layers import INPUT_RULES, SIGNAL_RULES, UNIT_RULES
+from .loop import LOOP_RULES
 from .steps import GRADIENT_RULES, LOSS_RULES, STEP_RULES, WEIGHT_RULES
 
 register(
-    IN_TRAINING, *GRADIENT_RULES, *INPUT_RULES, *WEIGHT_RULES, *UNIT_RULES, *STEP_RULES, *SIGNAL_RULES, *LOSS_RULES
-)
+    IN_TRAINING, *BREAKING_RULES, *GRADIENT_RULES, *INPUT_RULES, *WEIGHT_RULES, *UNIT_RULES, *LOOP_RULES, *STEP_RULES,
+    *SIGNAL_RULES, *LOSS_RULES,
+)  # fmt: skip

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from ..at_initialization import ends  # its rules are there once it is imported
-from ..rows import ENOUGH, Evidence, Moment, Row
+from ..rows import ENOUGH, RECENT, Evidence, Moment, Row
 from ..rule import AT_INITIALIZATION, CHOICE, STUDY, Measured, Rule, largest, over
 from ..wording import percent, times
 from .base import (
@@ -41,8 +41,11 @@ def _on_first(measure: Callable[[Evidence, float], Measured | None]) -> Measure:
     """Of the first inputs, unless the model normalizes them itself."""
 
     def measured(moment: Moment, limit: float) -> Measured | None:
-        handled = moment.past.count or moment.now.standardizes
-        return None if handled else measure(Evidence((), moment.now.inputs), limit)
+        if moment.now.standardizes or moment.past.count > RECENT:
+            return None
+        found = measure(Evidence((), moment.now.inputs), limit)
+        early = found is not None and moment.past.count < RECENT and found.value < 10 * limit  # it may be meant so
+        return Measured(0.0) if early or moment.past.works(moment.now) else found
 
     return measured
 
@@ -68,6 +71,8 @@ def dying(moment: Moment, limit: float) -> Measured | None:
 
 
 def stuck(moment: Moment, limit: float) -> Measured | None:
+    if moment.past.works(moment.now):
+        return Measured(0.0)
     return largest((row.saturated, row) for row in moment.now.rows if row.saturated is not None)
 
 

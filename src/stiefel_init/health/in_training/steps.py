@@ -15,6 +15,7 @@ SUDDEN = 10  # a step this many times larger than those before
 STEPS = 100  # of a training, before one can say that nothing was learned
 FALLEN, CREPT = 0.03, 0.05  # of itself: a loss that has fallen by less has not; where steps are small, too
 SHORT = 3e-4  # steps of less than this share of the weights hardly train
+FEW = 10  # steps of another network's for one of this one's, as of a critic's for a generator's
 ROUNDING = 1e-6  # updates below this may be lost in the rounding of the weights
 
 
@@ -64,10 +65,21 @@ def _if_weights_overflow(moment: Moment, measured: Measured) -> str:
 
 
 def no_backward(moment: Moment, limit: float) -> Measured | None:
-    rows = moment.now.rows
-    if not any(row.ran for row in rows) or not any(row.trained for row in rows):
+    """Unless the optimizer steps once for a few batches, as that of a generator may, beside a critic's."""
+    now = moment.now
+    few = 1 < now.period <= FEW or (not now.period and now.others and now.step < FEW)
+    if few or not any(row.ran for row in now.rows) or not any(row.trained for row in now.rows):
         return None
-    return Measured(0.0 if moment.now.backward else 1.0)
+    return Measured(0.0 if now.backward and not now.severed else 1.0)
+
+
+def unused_batches(moment: Moment, limit: float) -> Measured | None:
+    missing = no_backward(moment, limit)
+    return None if missing is None else Measured(missing.value * moment.now.period)
+
+
+def uphill(moment: Moment, limit: float) -> Measured | None:
+    return None if moment.now.uphill is None else Measured(moment.now.uphill)
 
 
 def standing(moment: Moment, limit: float) -> Measured | None:
@@ -128,7 +140,7 @@ def frozen(moment: Moment, limit: float) -> Measured | None:
         return None
     for row in rows:
         before = moment.past.was(row)
-        could_move = row.trained or (before is not None and (before.trained or before.update))
+        could_move = row.trained or any(then.trained for then in moment.past.of(row))
         if row.update or not could_move:
             continue
         if any(then.update for then in moment.past.of(row)):
@@ -270,20 +282,15 @@ def _loss_jumps(moment: Moment, measured: Measured) -> str:
 
 def lost_gradient(moment: Moment, limit: float) -> Measured | None:
     now = moment.now
-    return None if now.kept is None or not now.backward else Measured(1.0 if now.kept == 0 else 0.0)
-
-
-def _where_lost(moment: Moment, measured: Measured) -> str:
-    if moment.now.cleared:
-        return "call optimizer.zero_grad() before loss.backward(), not between it and optimizer.step()"
-    return "look for zero_grad() between backward() and step(), or for clipping with a largest norm of 0"
+    gone = now.kept == 0 and (now.cleared or not now.signs)
+    return None if now.kept is None or not now.backward else Measured(float(gone))
 
 
 def clipped(moment: Moment, limit: float) -> Measured | None:
     now = moment.now
-    if not now.kept or (_median_update(now) > 3 * SHORT and not now.half):
+    if now.kept is None or not now.backward or (_median_update(now) > 3 * SHORT and not now.half):
         return None
-    return Measured(1 / now.kept)
+    return Measured(over(1.0, now.kept) if now.kept or (now.signs and not now.cleared) else 0.0)
 
 
 def _if_clipped(moment: Moment, measured: Measured) -> str:
@@ -292,18 +299,20 @@ def _if_clipped(moment: Moment, measured: Measured) -> str:
     return "clip at a norm that most gradients do not reach, or not at all"
 
 
+def undivided(moment: Moment, limit: float) -> Measured | None:
+    """The batches whose gradients are added as they are, where the loss has risen, or has not fallen for ten steps."""
+    now, past = moment
+    if now.heard is None or now.loss is None or past.first_loss is None or not now.backward or now.others:
+        return None
+    most = 0.97 if now.step >= 10 * now.period else 1.2
+    return Measured(float(now.period if now.heard > 0.9 * now.loss > 0.9 * most * past.first_loss else 0))
+
+
 def underflow(moment: Moment, limit: float) -> Measured | None:
     rows = [row for row in moment.now.rows if row.ran and row.trained]
     if not moment.now.half or not moment.now.backward or not rows:
         return None
     return Measured(sum(not row.weight_gradient for row in rows) / len(rows))
-
-
-def vanished(moment: Moment, limit: float) -> Measured | None:
-    now, past = moment
-    if now.rate is None or not past.rate or past.works(now):  # a schedule may end where the network has learned
-        return None
-    return Measured(over(past.rate, now.rate))
 
 
 def unlearned(moment: Moment, limit: float) -> Measured | None:
@@ -353,6 +362,25 @@ GRADIENT_RULES = (
         "call optimizer.zero_grad() once for each step of the optimizer", DEFINITION, lasting=2,
     ),
     training_rule(
+        "batches are not used", unused_batches, FEW, "steps of the training for one of the optimizer, without backward",
+        lambda at, m: f"one batch of {m.value:.0f} gets a backward pass, and the losses of the others are not used",
+        "call backward() and step() inside the loop over the batches", DEFINITION, lasting=2,
+        hides=("no backward pass", "weights do not move", "layer is frozen", "steps are too small"),
+    ),
+    training_rule(
+        "loss is made anew", lambda at, limit: Measured(float(at.now.severed)), 0.5,
+        "1 if backward() is called on a tensor that no weight leads to",
+        "backward() is called on a tensor that no weight leads to",
+        "call it on the loss itself, not on torch.tensor(loss), loss.item(), .data or .detach()", DEFINITION,
+        hides=("no backward pass", "gradient is cut off", "weights do not move", "steps are too small"),
+    ),
+    training_rule(
+        "steps go uphill", uphill, 0.9, "least cosine of a weight's move and its gradient",
+        "the weights move along the gradient, which raises the loss",
+        "subtract the gradient: p -= rate * grad; no maximize=True", DEFINITION, lasting=2,
+        hides=("steps are too large", "loss jumps", "weights jumped"),
+    ),
+    training_rule(
         "no backward pass", no_backward, 0.5, "1 if no gradient reached a weight", "no gradient reaches any weight",
         "call loss.backward() in every step", DEFINITION, lasting=2,
         hides=("weights do not move", "layer is frozen", "steps are too small"),
@@ -367,7 +395,8 @@ GRADIENT_RULES = (
     ),
     training_rule(
         "gradient is lost before the step", lost_gradient, 0.5, "1 if gradients arrived and the optimizer found none",
-        "gradients arrive at the weights, and are gone when the optimizer steps", _where_lost, DEFINITION, lasting=2,
+        "gradients arrive at the weights, and are gone when the optimizer steps",
+        "call optimizer.zero_grad() before loss.backward(), not between it and optimizer.step()", DEFINITION, lasting=2,
         hides=("weights do not move", "gradient is cut off", "layer is frozen", "steps are too small"),
     ),
     training_rule(
@@ -390,7 +419,14 @@ GRADIENT_RULES = (
     training_rule(
         "gradient is clipped away", clipped, 20, "gradient that arrives / that the optimizer uses, if steps are small",
         lambda at, m: f"clipping makes the gradient {times(m.value)} smaller than it arrives", _if_clipped, CHOICE,
-        lasting=2, hides=("steps are too small", "learning rate is too low"),
+        lasting=2, hides=("steps are too small", "learning rate is too low", "weights do not move"),
+    ),
+    training_rule(
+        "accumulated gradients are not divided", undivided, 4, "steps for one of the optimizer, if the loss has risen",
+        lambda at, m: f"the gradients of {m.value:.0f} batches are added, and the loss has risen",
+        lambda at, m: f"divide the loss: (loss / {m.value:.0f}).backward()", CHOICE,
+        hides=("loss jumps", "weights jumped", "units are dead", "units died", "steps are too large",
+               "accumulated gradients are lost"),
     ),
     training_rule(
         "model is in evaluation mode", lambda at, limit: Measured(float(at.now.evaluating and at.now.backward)), 0.5,
@@ -436,12 +472,6 @@ STEP_RULES = (
         "weights decay", decaying, 2, "largest norm of the weights so far / now, median over the layers", _decay,
         "lower the weight decay", STUDY,
         hides=("signal fades", "signal dies", "gradient vanishes", "loss jumps", "gradient is cut off"),
-    ),
-    training_rule(
-        "learning rate has vanished", vanished, 1e4, "largest learning rate so far / now",
-        lambda at, m: f"the learning rate is {at.now.rate:.2g}, {times(m.value)} lower than it was",
-        "look at the schedule: it ends too early, or is stepped too often", CHOICE, lasting=3,
-        hides=("steps are too small", "learning rate is too low", "weights do not move"),
     ),
     training_rule(
         "learning rate is too low", slow, 0.5, "1 if the loss does not fall and steps are small",

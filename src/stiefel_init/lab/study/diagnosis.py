@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from ...core.errors import StiefelError, meant
 from ...torch import Diagnosis, diagnose, initialize_
-from ...torch.diagnosis.diagnose import default_loss, trained_on
+from ...torch.diagnosis.copies import trained_on
+from ...torch.diagnosis.diagnose import default_loss
 from ..data import names
 from ..data.user import Columns, user_data
 from ..files import prepare, write_whole

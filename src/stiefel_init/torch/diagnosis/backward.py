@@ -81,6 +81,8 @@ class Step(NamedTuple):
     """Of each layer that it moves, the norm of the step over that of its weights."""
     gain: float | None = None
     """How much it takes off the loss, to first order, over the loss."""
+    rounded: float = 0.0
+    """The share of the weights with a gradient that it leaves where they are, though it does not others."""
 
 
 def step_of(optimizers: Sequence[torch.optim.Optimizer], loss: Tensor, seen: Iterable[Seen]) -> Step:
@@ -110,4 +112,11 @@ def step_of(optimizers: Sequence[torch.optim.Optimizer], loss: Tensor, seen: Ite
         size = math.hypot(*norms([before for before, _ in pairs]))
         if pairs and size > 0:
             result[module] = math.hypot(*norms([after - before for before, after in pairs])) / size
-    return Step(result, falls / float(loss.detach()) if float(loss.detach()) > 0 else None)
+    stays = [
+        ((move == 0) & (gradients[index].to_dense() != 0)).double().mean()
+        for index, move in moves.items()
+        if old[index].dtype in (torch.float16, torch.bfloat16) and move.numel()
+    ]
+    rounded = sum(map(float, stays)) / len(stays) if stays else 0.0
+    gain = falls / float(loss.detach()) if float(loss.detach()) > 0 else None
+    return Step(result, gain, rounded)

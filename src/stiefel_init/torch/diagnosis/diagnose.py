@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -25,15 +23,16 @@ from ..observe.observer import Observer, first_tensor
 from ..observe.statistics import norms, read
 from ..observe.weights import survey, weight_layers
 from .backward import Gradients, Step, gradients_of, step_of, time_axis
+from .copies import learns_by_heart, tried_on
 from .diagnosis import Diagnosis
 from .ends import fit_of, inputs_of
-from .setup import changed, setup_of
+from .graph import Calls
+from .setup import setup_of
 from .snapshot import unchanged
 
 Loss = Callable[[Any, Any], Tensor]
 Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
-STEPS = 60
-"""On one batch, until a model counts as one that does not learn it."""
+_SMALL = 10_000_000  # parameters of a model that is tried on its batch even if nothing else was found
 
 
 def diagnose(
@@ -57,8 +56,9 @@ def diagnose(
         loss: `loss(outputs, targets)`, a scalar. By default cross-entropy for integer targets, which are classes, and
             the mean squared error for float targets.
         optimizer: Pass it, with targets, to measure how far its next step would move each layer's weights. A copy of
-            it takes the step; it costs a second backward pass and that copy. Several, of which each has a part of the
-            parameters, go in a list.
+            it takes the step; it costs a second backward pass and that copy. Another copy trains a copy of the model on
+            the batch, for up to 60 steps, and again with changes where that learns little. Several, of which each has
+            a part of the parameters, go in a list.
 
     Returns:
         A verdict in plain sentences, and one row for each call of each layer with weights, in the order they ran.
@@ -96,36 +96,37 @@ def diagnose(
             if parameter is not None and parameter.is_meta:
                 raise StiefelError(f"{where} is on the meta device and has no values; initialize the model first.")
     with unchanged([module for _, module in modules], given), _as_written(targets is not None):
-        observer = Observer(layers, targets is not None)
-        with observer:
+        observer, calls = Observer(layers, targets is not None), Calls(any(map(_is_half, model.parameters())))
+        with calls, observer:
             outputs = _forward(model, args, kwargs)
         if not observer.seen:
             raise StiefelError(f"no layer of {type(model).__name__} with weights ran on these inputs; is it scripted?")
-        value = None if targets is None else loss_of(loss, outputs, targets)
+        with calls:
+            value = None if targets is None else loss_of(loss, outputs, targets)
         setup = None
         if value is not None:  # before a backward pass takes its graph away
             ran = [layer.module for layer in observer.seen]
-            setup = setup_of(model, inputs, outputs, targets, value, loss or default_loss, optimizers, ran)
+            setup = setup_of(model, inputs, outputs, targets, value, loss or default_loss, optimizers, ran, calls)
         step = Step({}) if value is None or not optimizers else step_of(optimizers, value, observer.seen)
-        setup = None if setup is None else replace(setup, gain=step.gain)
+        if setup is not None:
+            setup = replace(setup, gain=step.gain, rounded=step.rounded)
         gradients = gradients_of(value, observer.seen, _HALF_SCALE if _is_half(outputs) else 1.0)
         fit = None if value is None else fit_of(value, first_tensor(outputs), targets, loss, inputs)
         rows = _rows(observer, gradients, step.updates)
         curvature = _curvature(model, inputs, first_tensor(outputs)) if _is_straight(rows) else None
         found = Diagnosis(rows, inputs_of(given, observer.seen[0].module), fit, curvature, setup)
         rules = [AT_INITIALIZATION[f.kind] for f in (*found.findings, *found.warnings) if f.kind in AT_INITIALIZATION]
-        if (
-            not optimizers
-            or (found.findings[:1] == () and not found.warnings)
-            or (rules and all(rule.holds_anyway for rule in rules))
-        ):
+        size = sum(parameter.numel() for parameter in model.parameters())
+        if not optimizers or (all(rule.holds_anyway and not rule.tries for rule in rules) if rules else size > _SMALL):
             return found
-        given_loss = loss or default_loss
-        trial = _tried(model, inputs, targets, given_loss, optimizers, found)
-        tried = replace(found, trial=trial)
-        if not tried.learns or not any(rule.by_heart for rule in rules):
-            return tried
-        return replace(tried, by_heart=_learns_by_heart(model, inputs, targets, given_loss, optimizers, len(trial)))
+        given_loss, constant = loss or default_loss, None if fit is None else fit.constant_loss
+        batch = (model, inputs, targets, given_loss, optimizers)
+        trial, tried, broke = tried_on(*batch, outputs if isinstance(outputs, Tensor) else None, constant)
+        setup = None if setup is None else replace(setup, broke=setup.broke or broke)
+        found = replace(found, trial=trial, tried=tried, setup=setup)
+        if not found.learns or not any(rule.by_heart for rule in rules):
+            return found
+        return replace(found, by_heart=learns_by_heart(*batch, len(trial)))
 
 
 def several(optimizer: Any) -> tuple[torch.optim.Optimizer, ...]:
@@ -135,64 +136,6 @@ def several(optimizer: Any) -> tuple[torch.optim.Optimizer, ...]:
         if not hasattr(one, "param_groups") or not hasattr(one, "step"):
             raise StiefelError(f"optimizer is a {type(one).__name__}; give an optimizer of torch, or a list of them.")
     return optimizers
-
-
-def _tried(
-    model: nn.Module, inputs: Any, targets: Any, loss: Loss, optimizers: Any, found: Diagnosis
-) -> tuple[float, ...]:
-    """Before something measured is called a fault: the losses of a copy, trained on this batch until it learns."""
-    losses: list[float] = []
-    try:
-        for value, _ in trained_on(model, inputs, targets, loss, optimizers):
-            losses.append(value)
-            if replace(found, trial=tuple(losses)).learns:
-                break
-    except Exception:  # a model that cannot be copied, or an optimizer that asks for a closure
-        return ()
-    return tuple(losses)
-
-
-def _learns_by_heart(model: nn.Module, inputs: Any, targets: Any, loss: Loss, optimizers: Any, steps: int) -> bool:
-    """Whether a copy that learned three quarters of the batch in this many steps knows nothing of the last quarter.
-
-    What it says of those is to fit their own targets better than it fits them in any other order.
-    """
-    count = len(targets) if isinstance(targets, Tensor) and targets.ndim else 0
-    kept = count // 4
-    if kept < 4 or any(tensor.ndim < 1 or len(tensor) != count for tensor in tensors_in(inputs)):
-        return False
-    try:
-        for _, twin in trained_on(  # noqa: B007 - the last of them
-            model, changed(inputs, lambda x: x[kept:]), targets[kept:], loss, optimizers, steps
-        ):
-            pass
-        args, kwargs = arguments(changed(inputs, lambda x: x[:kept]))
-        with torch.no_grad():
-            outputs = twin(*args, **kwargs)
-            right, *others = (float(loss(outputs, targets[:kept].roll(shift, 0))) for shift in range(min(kept, 20)))
-    except Exception:  # a model or a loss of whole batches only
-        return False
-    return right > min(others)
-
-
-def trained_on(
-    model: nn.Module, inputs: Any, targets: Any, loss: Callable[[Any, Any], Tensor],
-    optimizers: Sequence[torch.optim.Optimizer] = (), steps: int = STEPS,
-) -> Iterator[tuple[float, nn.Module]]:  # fmt: skip
-    """A copy that is trained on this one batch, by copies of the optimizers or by Adam at 0.001, and its losses."""
-    twin, steppers = copy.deepcopy((model, optimizers))
-    steppers = steppers or (torch.optim.Adam(twin.parameters(), 1e-3),)
-    args, kwargs = arguments(inputs)
-    for _ in range(steps + 1):
-        for stepper in steppers:
-            stepper.zero_grad()
-        value = loss(twin(*args, **kwargs), targets)
-        yield float(value.detach()), twin
-        if not math.isfinite(float(value.detach())):
-            return
-        value.backward()
-        for stepper in steppers:
-            stepper.step()
 
 
 def _check_inputs(given: Sequence[Tensor]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...health.judge import Finding, Verdict, judge
 from ...health.rows import LAYER_COLUMNS, Evidence, Fit, Inputs, Layer
-from ...health.setup import Setup
+from ...health.setup import Setup, Tried
 from ..observe import plots
 from ..observe.report import Rows, in_html, report
 
@@ -55,12 +55,16 @@ class Diagnosis(Rows):
     """How loss, targets and optimizer fit the model, if targets were given."""
     trial: tuple[float, ...] = ()
     """The losses of a copy that was trained on the batch, if that had to be tried."""
+    tried: Tried | None = None
+    """How much of what there is to learn such copies got."""
     by_heart: bool = False
     """Whether such a copy knew nothing of examples that were kept from it, if that had to be tried."""
 
     @property
     def _evidence(self) -> Evidence:
-        return Evidence(self.layers, self.inputs, self.fit, self.curvature, self.setup, self.trial, self.by_heart)
+        return Evidence(
+            self.layers, self.inputs, self.fit, self.curvature, self.setup, self.trial, self.by_heart, self.tried
+        )
 
     @cached_property
     def _judged(self) -> Verdict:

@@ -22,14 +22,16 @@ from torch.overrides import TorchFunctionMode
 
 from ...core.activations import DYING
 from ...health.rows import Inputs, Row, Sample
+from ..diagnosis.graph import graph_of
 from ..observe.observer import Observer, Seen, first_tensor, guarded, unit_axis
 from ..observe.statistics import Table, read, scalars
-from .weights import Moves, Spectra, Structure, is_sharded, local, moved
+from .weights import Moves, Spectra, Structure, is_sharded, local, moved, some_of
 
 _BOUND = 0.98  # of a tanh: within 1 % of its range
 _ASKED = 8  # weights, at least, that are asked whether gradients of the step before are still there
 _HELD = 1 << 17  # numbers of gradients that are kept to be measured together
 _SAMPLES = 128  # values of a unit that are looked at
+_FOLLOWED = 3  # weights of which a step is compared with the gradient
 
 
 class Sampler(Observer):
@@ -49,15 +51,24 @@ class Sampler(Observer):
         self._held = 0
         self._leftover: dict[nn.Parameter, Tensor | None] = {}
         self._received: dict[nn.Parameter, Tensor] = {}
+        self._multiplied: Tensor | None = None
+        """Whether signs are left of a gradient, as of one that was multiplied by 0."""
         self._cleared = self._half = self._evaluating = False
         self.evaluated = 0
         """1 if the model ran without gradients in training mode."""
         self._inputs: Tensor | None = None
+        self._keys: Tensor | None = None
+        """A number for each of the first rows of the inputs."""
         self._loss: Tensor | None = None
+        self._severed = False
+        self._heard: Tensor | None = None
+        """Whether `backward()` was called on a tensor that nothing leads to."""
+        self._directions: list[tuple[nn.Parameter, Tensor, Tensor]] = []
+        """Parts of weights as they were, and of the gradients that arrived."""
         self._shape = (0, 0)
         self._moves: Moves | None = None
         self._used: dict[int, Tensor] = {}
-        self._stepped, self._rate, self._searches, self._resumed = False, 0.0, False, False
+        self._stepped, self._rate, self._base, self._searches, self._resumed = False, 0.0, 0.0, False, False
         self._passes, self._misstep = 0, ""
         self._stepped_at: dict[int, int] = {}
         """Of an optimizer, how often gradients had arrived when it stepped."""
@@ -81,8 +92,7 @@ class Sampler(Observer):
         for weight in asked[:: max(1, len(asked) // _ASKED)]:
             handles.append(weight.register_hook(functools.partial(self._arrived, weight)))
         handles.append(register_optimizer_step_pre_hook(self._step))
-        if self._listens:
-            self._listen()
+        self._listen()
 
     def _listen(self) -> None:
         """Hear what `backward()` is called on, for this step: torch has no hook for it."""
@@ -91,7 +101,7 @@ class Sampler(Observer):
         @functools.wraps(plain)
         def heard(tensor: Tensor, *args: Any, **kwargs: Any) -> None:
             if tensor.numel() == 1:
-                self._loss = _unscaled(tensor)
+                self._hear(tensor)
             plain(tensor, *args, **kwargs)
 
         def plain_again() -> None:
@@ -100,6 +110,15 @@ class Sampler(Observer):
 
         Tensor.backward = heard  # type: ignore
         self._deafen = plain_again  # type: ignore[method-assign]
+
+    @guarded
+    def _hear(self, loss: Tensor) -> None:
+        self._severed = loss.grad_fn is None
+        self._heard = _unscaled(loss)
+        if self._structure.suspects is None and not self._severed:
+            self._structure.suspects = tuple(graph_of(loss).suspects.items())
+        if self._listens:
+            self._loss = _unscaled(loss)
 
     def _weights(self) -> list[nn.Parameter]:
         return list({id(weight): weight for each in self._structure.weights.values() for weight in each}.values())
@@ -162,6 +181,7 @@ class Sampler(Observer):
             self._shape = values.shape[0], values[0].numel()
             std, mean = torch.std_mean(values, correction=0)
             self._inputs = torch.stack((mean, std, values.isfinite().all().float()))
+            self._keys = self._structure.keys_of(tensor)
 
     def _saw(self, module: nn.Module, args: Any, output: Any) -> None:
         if self._inside and module not in self._calls:
@@ -221,6 +241,8 @@ class Sampler(Observer):
             old = weight.grad
             self._leftover[weight] = None if old is None else torch.linalg.vector_norm(old, dtype=torch.float32)
             self._received[weight] = torch.linalg.vector_norm(gradient, dtype=torch.float32)
+            if len(self._directions) < _FOLLOWED and type(gradient) is Tensor and gradient.layout == torch.strided:
+                self._directions.append((weight, some_of(weight).clone(), some_of(gradient).clone()))
 
     @guarded
     def _step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -240,34 +262,54 @@ class Sampler(Observer):
         self._resumed = any(optimizer.state.values())
         self._stepped = self._structure.optimized = True
         self._cleared = bool(self._received) and all(weight.grad is None for weight in self._received)
-        self._rate = max(self._rate, *(float(group.get("lr", 0.0)) for group in groups))
+        rates = [(float(group.get("lr", 0.0)), float(group.get("initial_lr", 0.0))) for group in groups]
+        self._rate = max(self._rate, *(rate for rate, _ in rates))
+        self._base = max(self._base, *(base for _, base in rates))
         self._searches = self._searches or any("max_iter" in group for group in groups)
         self._use(getattr(optimizer, "grad_scale", None))
 
     def _use(self, scale: Tensor | None = None) -> None:
         found = {id(p): p.grad for weights in self._structure.weights.values() for p in weights if p.grad is not None}
         values = [_plain_gradient(gradient) for gradient in found.values()]
+        weight = next((weight for weight in self._received if weight.grad is not None), None)
+        self._multiplied = None if weight is None else torch.signbit(_plain_gradient(weight.grad)).any().float()
         for key, length in zip(found, torch._foreach_norm(values) if values else ()):
             self._used[key] = length if scale is None else length / scale
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether gradients of the step before were still there."""
+        return any(old is not None for old in self._leftover.values())
+
     @guarded
     def finish(
-        self, step: int, loss: float | Tensor | None, resting: bool, accumulates: bool, renewed: bool, others: bool
+        self,
+        step: int,
+        loss: float | Tensor | None,
+        resting: bool,
+        accumulates: bool,
+        renewed: bool,
+        others: bool,
+        period: int = 0,
     ) -> Sample:
         """What the step told, once it is disarmed.
 
         `resting`: the optimizer steps once for several batches, and not now. `accumulates`: it did not step before this
-        step, so that gradients are there by right.
+        step, so that gradients are there by right. `period`: steps from one of the optimizer to the next, if known.
         """
         for layer in self.seen:
             self._settle(layer)
         self._measure_flows()
         if not self._used:
             self._use()
-        loss = self._loss if loss is None else loss
         facts: dict[str, Tensor] = {}
+        if self._heard is not None and loss is not None:
+            facts["heard"] = self._heard
+        loss = self._loss if loss is None else loss
         if isinstance(loss, Tensor):
             facts["loss"] = loss.detach().float().mean()
+        if self._multiplied is not None:
+            facts["signs"] = self._multiplied
         saturated = {layer.module: layer.saturated for layer in self.seen if layer.saturated is not None}
         ran = {layer.module: layer for layer in self.seen}
         present = set(self._model.modules())  # a layer may have been taken out since the step began
@@ -279,10 +321,12 @@ class Sampler(Observer):
         spectra = [early + now for early, now in zip(self._early, self._spectra.measure(whole))]
         old = {weight: norm for weight, norm in self._leftover.items() if norm is not None}
         inputs: Table = [] if self._inputs is None else [(["inputs"], self._inputs.unsqueeze(0))]
+        keys: Table = [] if self._keys is None else [(["keys"], self._keys.unsqueeze(0))]
+        facts |= self._structure.follow(self._directions)
         tables = {
-            "facts": scalars(facts), "inputs": inputs, "leftover": scalars(old), "gradients": scalars(self._gradients),
-            "received": scalars(self._received), "used": scalars(self._used), "moves": moves,
-            "saturated": scalars(saturated), "sizes": spectra[0],
+            "facts": scalars(facts), "inputs": inputs, "keys": keys, "leftover": scalars(old),
+            "gradients": scalars(self._gradients), "received": scalars(self._received),
+            "used": scalars(self._used), "moves": moves, "saturated": scalars(saturated), "sizes": spectra[0],
             "distances": spectra[1], "biases": spectra[2], "signals": self.signal.table(),
         }  # fmt: skip
         known = dict(zip(tables, read(tables.values())))
@@ -295,12 +339,16 @@ class Sampler(Observer):
             step, tuple(self._row(module, ran.get(module), known) for module in layers),
             loss=None if loss is None else float(loss), rate=self._rate if self._stepped else None,
             inputs=_inputs(entry, self._shape) if entry is not None and finite else None, finite_inputs=finite,
-            backward=self._backward or bool(self._used), stepped=self._stepped, resting=resting,
-            parts_lost=accumulates and bool(self._leftover) and not any(leftover.values()),
+            backward=self._backward or (self._stepped and bool(self._used)), stepped=self._stepped, resting=resting,
+            parts_lost=accumulates and bool(self._leftover) and not any(leftover.values())
+            and any(known["received"].values()),
             leftover=min(leftover.values()) if len(leftover) == len(self._leftover) > 0 and not accumulates else 0.0,
             kept=_kept(known["received"], known["used"]) if self._stepped else None,
-            cleared=self._cleared, half=self._half, evaluating=self._evaluating, searches=self._searches,
-            standardizes=self._structure.standardizes,
+            signs=bool(known["facts"].get("signs")), heard=known["facts"].get("heard"),
+            uphill=known["facts"].get("uphill"), away=known["facts"].get("away"), severed=self._severed,
+            suspects=self._structure.suspects or (), keys=tuple(known["keys"].get("keys", ())),
+            base_rate=self._base if self._stepped else None, period=period, cleared=self._cleared, half=self._half,
+            evaluating=self._evaluating, searches=self._searches, standardizes=self._structure.standardizes,
             resumed=self._resumed and step == 0, renewed=renewed, others=others, misstep=self._misstep,
         )  # fmt: skip
 

@@ -41,6 +41,7 @@ _EVENTS = 1000  # remembered
 _ENOUGH = 20  # samples after which a loss should have fallen
 _ANEW = 5  # first steps in a row of so many optimizers: each step has its own
 _ACCUMULATED = 4  # samples in which an optimizer may not have stepped yet
+_LONGEST = 128  # batches whose gradients may be accumulated for one step
 _FAILURES = 3  # samples that may fail before the watch ends
 _WATCHED: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Watch]] = weakref.WeakKeyDictionary()
 
@@ -134,6 +135,8 @@ class Watch:
         self._stepping = self._stepped_before = False
         """Whether the optimizer stepped in this step of the training, and in the one before."""
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._strange = False
+        """Whether an optimizer stepped that holds none of the model's weights."""
         self._first_steps = 0
         """First steps of optimizers, one after the other."""
         self._gap = self._period = 0
@@ -161,6 +164,8 @@ class Watch:
         if any(id(parameter) in known for group in optimizer.param_groups for parameter in group["params"]):
             self._stepping = True
             self._first_steps = self._first_steps + 1 if new and any(optimizer.state.values()) else 0
+        else:
+            self._strange = True
         if self._optimizer is not None and optimizer is self._optimizer() and self.running:
             self.step()
 
@@ -220,11 +225,12 @@ class Watch:
             if sampler is None:
                 return
             # Gradients of several batches may be accumulated: then the optimizer steps once for all of them.
-            accumulates = self._gap < 1.5 * self._period if self._period else self.samples < _ACCUMULATED
+            adds_up = self.samples < _ACCUMULATED or (sampler.adds_up and self._gap < _LONGEST)
+            accumulates = self._gap < 1.5 * self._period if self._period else adds_up
             resting = accumulates and self._period != 1 and not self._stepping
             sample = sampler.finish(
                 self.steps, loss, resting, self._period > 1 and not self._stepped_before, self._first_steps >= _ANEW,
-                len(self._optimizers) > 1,
+                self._strange or len(self._optimizers) > 1, self._period,
             )  # fmt: skip
             if sampler.failure is not None or sample is None:
                 self._failed(sampler.failure or RuntimeError("no sample"))
@@ -308,7 +314,14 @@ class Watch:
         """What is broken now."""
         evaluated = self._evaluated + (0 if self._sampler is None else self._sampler.evaluated)
         often = 2 * evaluated > self.samples > 1  # then it is part of the step, as drawing samples is
-        return (*self._judge.open.values(), *((self._unlike(evaluated),) if evaluated and not often else ()))
+        back = self.samples >= _ACCUMULATED and self._structure.is_back(self._judge.past.away)
+        found = ((self._unlike(evaluated),) if evaluated and not often else (), (self._back(),) if back else ())
+        return (*self._judge.open.values(), *found[0], *found[1])
+
+    def _back(self) -> Event:
+        sentence = "the weights are those of the first step again"
+        advice = "look for code that loads a checkpoint, or keeps the best one by the wrong comparison"
+        return Event(self.steps, "weights are set back", "", sentence, advice)
 
     def _unlike(self, times: int) -> Event:
         sentence = f"the model ran without gradients in training mode, in {times:,} of the steps that were looked at"

@@ -21,6 +21,9 @@ from ..observe.statistics import Table, stacks
 from ..observe.weights import bias_facts, named_weights, reading, weight_layers, weights_of
 
 _BIASES = ("bias", "bias_ih_l0", "bias_ih")
+_ROWS = 64  # of inputs that are compared with those of other steps
+_FOLLOWED, _KEPT = 4096, 1024  # entries of a weight whose move is compared with the gradient, and with all moves before
+_BACK = 0.02  # of the way that weights went: what is left of it once they are set back
 _ENTRIES = 1 << 16  # entries of a weight whose move is followed
 _PROBES = 32  # random vectors that measure the distance of weights too wide for a Gram matrix
 _WIDE = 512  # from this on
@@ -47,6 +50,39 @@ class Structure:
         self.standardizes = standardizes(modules)
         self.optimized = False
         """Whether one of torch's optimizers was seen to step these weights."""
+        self.suspects: tuple[tuple[str, str], ...] | None = None
+        """Operations in the loss that may become infinite or NaN, once they were looked for."""
+        self._starts: dict[nn.Parameter, Tensor] = {}
+        self._vectors: dict[int, Tensor] = {}
+
+    def keys_of(self, inputs: Tensor) -> Tensor | None:
+        """A number for each of the first rows: equal for equal ones. None for whole numbers, which are equal often."""
+        if inputs.ndim < 2 or not inputs.is_floating_point() or len(inputs) < 2:
+            return None
+        rows = inputs.detach()[:_ROWS].flatten(1).float()
+        if rows.shape[1] not in self._vectors:
+            vector = torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(0))
+            self._vectors = {rows.shape[1]: vector.to(rows.device)}
+        keys = (rows * self._vectors[rows.shape[1]]).sum(1)
+        return torch.cat([keys, (rows != rows.round()).any().float().unsqueeze(0)])
+
+    def is_back(self, away: float) -> bool:
+        """Whether the weights are where they were at first, after they were so far `away`."""
+        parts = [(some_of(weight)[:_KEPT] - start).float().square().sum() for weight, start in self._starts.items()]
+        return bool(parts) and away > 0 and float(torch.stack(parts).sum().sqrt()) < _BACK * away
+
+    def follow(self, directions: Sequence[tuple[nn.Parameter, Tensor, Tensor]]) -> dict[str, Tensor]:
+        """Of some weights, whose parts before the step and whose gradients these are: the cosine of both, least
+        of all; and how far the weights are from where they were at first."""
+        if not directions:
+            return {}
+        cosines, away = [], []
+        for weight, before, gradient in directions:
+            now = some_of(weight)
+            start = self._starts.setdefault(weight, before[:_KEPT].clone())
+            cosines.append(torch.nn.functional.cosine_similarity((now - before).float(), gradient.float(), 0, 1e-30))
+            away.append((now[:_KEPT] - start).float().square().sum())
+        return {"uphill": torch.stack(cosines).amin(), "away": torch.stack(away).sum().sqrt()}
 
     def holds(self, model: nn.Module) -> bool:
         """Whether the model is still what it was: the same modules and parameters, at the same places."""
@@ -114,6 +150,12 @@ class Moves:
             product = move.mul_(before).sum(1)
             found.append(([*map(id, weights)], torch.stack((length, size, product), 1)))
         return found
+
+
+def some_of(weight: Tensor) -> Tensor:
+    """Some of its entries, as a vector."""
+    flat = weight.detach().reshape(-1)
+    return flat if len(flat) <= _FOLLOWED else flat[:: math.ceil(len(flat) / _FOLLOWED)]
 
 
 def _part(weight: nn.Parameter) -> Tensor:

@@ -1,0 +1,173 @@
+"""Copies of a model that train on one batch: what they learn of it, and with which optimizer."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...health.setup import Tried
+from ..inputs import arguments, tensors_in
+from .graph import Calls
+from .losses import freed
+from .mixing import changed
+
+Loss = Callable[[Any, Any], Tensor]
+Change = tuple[str, Callable[[Any], Any]]
+STEPS = 60
+"""On one batch, until a model counts as one that does not learn it."""
+_MUCH, _LITTLE = 0.6, 0.25  # shares of what can be learned: enough to stop, and too little
+_NARROW = 0.1  # the share of a loss that has to be in the outputs' hands
+_FAR = 0.4  # how much more of it a change of the optimizer has to make learned
+_RATES = (1e-2, 3e-3)  # of Adam
+_PATIENT = 240  # steps of Adam where fewer were not enough
+_CHANGES: tuple[tuple[str, Change], ...] = (
+    ("decay", ("weight_decay", lambda value: 0.0)),
+    ("slower", ("lr", lambda value: value / 30)),
+    ("epsilon", ("eps", lambda value: min(value, 1e-8))),
+    ("averages", ("betas", lambda value: (0.9, 0.999))),
+    ("momentum", ("momentum", lambda value: min(value, 0.9))),
+    ("faster", ("lr", lambda value: value * 30)),
+    ("faster", ("lr", lambda value: value * 300)),
+    ("slower", ("lr", lambda value: value / 300)),
+)
+"""Of an optimizer: the setting and what it is changed to."""
+_FREE = 1 << 20  # numbers of outputs that are set free, at most
+
+
+def tried_on(
+    model: nn.Module, inputs: Any, targets: Any, loss: Loss, optimizers: Sequence[torch.optim.Optimizer],
+    outputs: Tensor | None, constant: float | None,
+) -> tuple[tuple[float, ...], Tried | None, tuple[str, str] | None]:  # fmt: skip
+    """The losses of a copy that the optimizers train; how much of what there is to learn it and others get; what broke.
+
+    What there is to learn lies between the losses of the best constant outputs and of the best outputs, no matter of
+    which network. `constant` is the former, where it is known.
+    """
+
+    broke: list[tuple[str, str]] = []
+
+    def run(change: Change | None = None, rate: float = 0.0, steps: int = STEPS, thawed: bool = False) -> list[float]:
+        losses = []
+        try:
+            twin, steppers = copy.deepcopy((model, optimizers))
+            twin.requires_grad_() if thawed else None
+            for group in (group for stepper in steppers for group in stepper.param_groups if change is not None):
+                group[change[0]] = change[1](group[change[0]])  # type: ignore[index]
+            if rate:
+                steppers = (torch.optim.Adam([p for p in twin.parameters() if p.requires_grad], rate),)
+            for value in _steps(twin, inputs, targets, loss, steppers, steps, broke):
+                losses.append(value)
+                if share(value) > _MUCH:
+                    break
+        except Exception:  # a model that cannot be copied, or an optimizer that asks for a closure
+            return []
+        return losses
+
+    plain, least = (constant, 0.0) if constant else _range_of(loss, outputs, targets)
+    usual = plain if plain is not None else math.nan
+
+    def share(value: float) -> float:
+        return (usual - value) / (usual - least) if usual > least else 0.0
+
+    def learned(losses: Sequence[float]) -> float:
+        return share(losses[-1]) if losses and math.isfinite(losses[-1]) else -math.inf
+
+    own = run()
+    why = broke[0] if broke else None
+    if len(own) < 2 or math.isnan(usual) or not usual > 0:
+        return tuple(own), None, why
+    if usual - least <= _NARROW * usual:
+        of_classes = isinstance(targets, Tensor) and not targets.is_floating_point()
+        return tuple(own), Tried(0.0, 0.0, flat=(usual - least) / usual) if of_classes else None, why
+    found = Tried(learned(own), (own[0] - own[-1]) / max(own[0] - least, 1e-12))
+    if found.own > _MUCH:
+        return tuple(own), found, why
+    found = found._replace(adam=max(learned(run(rate=rate)) for rate in _RATES))
+    if (found.adam or 0.0) <= _MUCH:
+        found = found._replace(at_last=max(learned(run(rate=_RATES[0], steps=_PATIENT)), found.adam or 0.0))
+        if not all(parameter.requires_grad for parameter in model.parameters()):
+            thawed = learned(run(rate=_RATES[0], steps=_PATIENT, thawed=True))
+            found = found._replace(change="thaw" if thawed > (found.at_last or 0.0) + _FAR else "")
+        return tuple(own), found, why
+    if not found.fell >= _LITTLE:
+        groups = [group for stepper in optimizers for group in stepper.param_groups]
+        for name, change in _CHANGES:
+            new = change[0] in groups[0] and any(change[1](group[change[0]]) != group[change[0]] for group in groups)
+            if new and learned(run(change)) > found.own + _FAR:
+                return tuple(own), found._replace(change=name), why
+        found = found._replace(change="optimizer")
+    return tuple(own), found, why
+
+
+def _range_of(loss: Loss, outputs: Tensor | None, targets: Any) -> tuple[float | None, float]:
+    """The losses of the best constant outputs and of the best outputs; None where they have no bound."""
+    if outputs is None or outputs.ndim < 2 or outputs.numel() > _FREE or not outputs.is_floating_point():
+        return None, 0.0
+    try:
+        plain, least = (freed(loss, outputs, targets, constant)[0] for constant in (True, False))
+    except Exception:  # a loss of more than one output, say
+        return None, 0.0
+    return (plain, least) if 0 <= least <= plain < math.inf else (None, 0.0)
+
+
+def learns_by_heart(model: nn.Module, inputs: Any, targets: Any, loss: Loss, optimizers: Any, steps: int) -> bool:
+    """Whether a copy that learned three quarters of the batch in this many steps knows nothing of the last quarter.
+
+    What it says of those is to fit their own targets better than it fits them in any other order.
+    """
+    count = len(targets) if isinstance(targets, Tensor) and targets.ndim else 0
+    kept = count // 4
+    if kept < 4 or any(tensor.ndim < 1 or len(tensor) != count for tensor in tensors_in(inputs)):
+        return False
+    try:
+        for _, twin in trained_on(  # noqa: B007 - the last of them
+            model, changed(inputs, lambda x: x[kept:]), targets[kept:], loss, optimizers, steps
+        ):
+            pass
+        args, kwargs = arguments(changed(inputs, lambda x: x[:kept]))
+        with torch.no_grad():
+            outputs = twin(*args, **kwargs)
+            right, *others = (float(loss(outputs, targets[:kept].roll(shift, 0))) for shift in range(min(kept, 20)))
+    except Exception:  # a model or a loss of whole batches only
+        return False
+    return right > min(others)
+
+
+def trained_on(
+    model: nn.Module, inputs: Any, targets: Any, loss: Callable[[Any, Any], Tensor],
+    optimizers: Sequence[torch.optim.Optimizer] = (), steps: int = STEPS,
+) -> Iterator[tuple[float, nn.Module]]:  # fmt: skip
+    """A copy that is trained on this one batch, by copies of the optimizers or by Adam at 0.001, and its losses."""
+    twin, steppers = copy.deepcopy((model, optimizers))
+    steppers = steppers or (torch.optim.Adam(twin.parameters(), 1e-3),)
+    for value in _steps(twin, inputs, targets, loss, steppers, steps):
+        yield value, twin
+
+
+def _steps(
+    twin: nn.Module, inputs: Any, targets: Any, loss: Loss, steppers: Sequence[torch.optim.Optimizer],
+    steps: int = STEPS, broke: list[tuple[str, str]] | None = None,
+) -> Iterator[float]:  # fmt: skip
+    """Losses before each step, until one is not finite: what made it so goes to `broke`, if weights are finite."""
+    args, kwargs = arguments(inputs)
+    for _ in range(steps + 1):
+        for stepper in steppers:
+            stepper.zero_grad()
+        chance = torch.get_rng_state()
+        value = loss(twin(*args, **kwargs), targets)
+        yield float(value.detach())
+        if not math.isfinite(float(value.detach())):
+            torch.set_rng_state(chance)
+            with Calls(check=True) as calls:
+                loss(twin(*args, **kwargs), targets)
+            if broke is not None and calls.broke is not None and calls.broke[0] != "numbers overflow":
+                broke.append(calls.broke)  # large numbers are those of steps that are too large
+            return
+        value.backward()
+        for stepper in steppers:
+            stepper.step()
