@@ -1,6 +1,6 @@
 """What `diagnose` and `watch` say of the catalogue's programs.
 
-    python -m paper.faults.score [--half choose|score] [--look 1|2|3] [--write] [NAME …]
+    python -m paper.faults.score [--half choose|score] [--look 1|2|3|4] [--write] [NAME …]
 
 A fault is *found* where something is reported that its repaired twin does not have; *named* where what is reported
 states its cause, by `STATES`: a consequence does not count. It is *repaired* where it is named and what to do is what
@@ -218,7 +218,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="faults; all without a name")
     parser.add_argument("--half", choices=("choose", "score"), help="one half of the catalogue")
-    parser.add_argument("--look", type=int, choices=(1, 2, 3), help="one set; the third is the fresh one")
+    parser.add_argument("--look", type=int, choices=(1, 2, 3, 4), help="one set; the fourth is the fresh one")
     parser.add_argument("--write", action="store_true", help=f"keep the rows in {RECORD.name}")
     options = parser.parse_args()
     names = options.names or [
