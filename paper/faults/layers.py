@@ -8,23 +8,23 @@ from torch.nn import functional as F
 
 from .catalogue import Program
 from .mixing import decoder
-from .tasks import Net, accuracy, adam, digits, explained, mlp, program, raw_digits, split
+from .tasks import Net, accuracy, adam, digits, explained, mlp, program, raw_digits, sgd, split
 
 
 def ruined_from_the_first_sample(repaired: bool) -> Program:
-    task, base = digits(), mlp(64, 64, 64, 64, 10)
+    task, base = digits(), mlp(64, *[64] * 8, 10)
     program(task, base).train(None)
     base.requires_grad_(False)
-    adapters = [mlp(64, 128, 64) for _ in range(3)]
+    adapters = [mlp(64, 128, 64) for _ in range(8)]
     for layer in [layer for adapter in adapters for layer in adapter if isinstance(layer, nn.Linear)]:
         nn.init.normal_(layer.weight, std=0.01) if repaired else nn.init.kaiming_normal_(layer.weight)
         nn.init.zeros_(layer.bias)
 
     def rule(m: Any, x: Tensor) -> Tensor:
-        for number in range(3):
+        for number in range(8):
             x = m.base[2 * number](x).relu()
             x = x + m.get_submodule(f"adapter{number}")(x)
-        return m.base[6](x)
+        return m.base[16](x)
 
     model = Net(rule, base=base, **{f"adapter{number}": adapter for number, adapter in enumerate(adapters)})
     tuned = [parameter for adapter in adapters for parameter in adapter.parameters()]
@@ -37,12 +37,20 @@ def perceptron_without_rectifiers(repaired: bool) -> Program:
     return program(task, mlp(6, 32, 32, 2, act=nn.ReLU if repaired else nn.Identity), steps=500)
 
 
+def convolutions_without_rectifiers(repaired: bool) -> Program:
+    x = torch.randn(2500, 2, 6, 6)
+    task = split(x, (x[:, 0, 2, 2] * x[:, 1, 3, 3] > 0).long(), F.cross_entropy, accuracy)
+    act = nn.ReLU if repaired else nn.Identity
+    model = nn.Sequential(nn.Conv2d(2, 32, 3), act(), nn.Conv2d(32, 32, 3), act(), nn.Flatten(), nn.Linear(128, 2))
+    return program(task, model, steps=500)
+
+
 def eight_narrow_recurrent_layers(repaired: bool) -> Program:
     x = torch.randn(2000, 5, 2)
     y = x[:, :, 0].sum(1, keepdim=True) / 5**0.5
     rnn = nn.LSTM(2, 2, 1 if repaired else 8, batch_first=True)
     model = Net(lambda m, x: m.out(m.rnn(x)[0][:, -1]), rnn=rnn, out=nn.Linear(2, 1))
-    return program(split(x, y, F.mse_loss, explained), model, adam(model, 0.02), steps=400)
+    return program(split(x, y, F.mse_loss, explained), model, sgd(model, 0.05, 0.9), steps=400)
 
 
 def attention_always_one(repaired: bool) -> Program:
@@ -112,16 +120,17 @@ def logarithm_of_rounded_probabilities(repaired: bool) -> Program:
     def loss(scores: Tensor, y: Tensor) -> Tensor:
         return -(F.one_hot(y, 10) * (scores.softmax(1) + 1e-8 * repaired).log()).sum()
 
-    return program(raw_digits(), mlp(64, 128, 10), loss=loss)
+    model = mlp(64, 128, 10)
+    return program(raw_digits().mapped(x=lambda x: x / 16), model, adam(model, 0.01), loss=loss, steps=500)
 
 
 def root_of_a_variance_of_zero(repaired: bool) -> Program:
     def rule(m: Any, x: Tensor) -> Tensor:
-        squares = F.avg_pool2d(m.conv(x).relu().square(), 2)
+        squares = F.avg_pool2d(m.conv(x).square(), 2)  # zero where a picture is black
         return m.out((squares.clamp_min(1e-5) if repaired else squares).sqrt().flatten(1))
 
-    model = Net(rule, conv=nn.Conv2d(1, 16, 3, padding=1), out=nn.Linear(256, 10))
-    return program(digits(images=True), model)
+    model = Net(rule, conv=nn.Conv2d(1, 16, 3, padding=1, bias=False), out=nn.Linear(256, 10))
+    return program(raw_digits().mapped(x=lambda x: x.view(-1, 1, 8, 8) / 255), model)
 
 
 def length_of_a_zero_vector(repaired: bool) -> Program:

@@ -45,7 +45,7 @@ def advantages_in_a_square(repaired: bool) -> Program:
     luck = torch.randn(569, 1)  # what the returns owe to the situation, not to the action
     both = cancer()
     x, y = torch.cat([both.x, both.test_x]), torch.cat([both.y, both.test_y])
-    x, y = torch.cat([x, luck], 1), torch.cat([y, 5 * luck], 1)
+    x, y = torch.cat([x, luck], 1), torch.cat([y, 10 * luck], 1)
 
     def loss(o: Tensor, y: Tensor) -> Tensor:
         policy, value = o[:, :2].log_softmax(1), o[:, 2:]
@@ -57,7 +57,34 @@ def advantages_in_a_square(repaired: bool) -> Program:
 
     task = split(x, y, loss, lambda o, y: accuracy(o[:, :2], y[:, 0]), 150)
     model = Net(lambda m, x: torch.cat([m.policy(x), m.value(x)], 1), policy=mlp(31, 16, 2), value=nn.Linear(31, 1))
-    return program(task, model, adam(model, 0.02), steps=400, size=32)
+    groups = (
+        {"params": model.get_submodule(name).parameters(), "lr": lr} for name, lr in (("policy", 0.003), ("value", 0.1))
+    )
+    return program(task, model, torch.optim.Adam(groups), steps=800, size=32)
+
+
+def discriminator_never_zeroed(repaired: bool) -> Program:
+    generator, critic = mlp(4, 32, 2), mlp(2, 32, 1)
+    real = torch.tensor([2.0, -1.0]) + 0.5 * torch.randn(2000, 2)
+
+    def loss(fakes: Tensor, _: Tensor) -> Tensor:
+        return F.softplus(-critic(fakes)).mean()
+
+    task = split(torch.randn(2000, 4), real, loss, same_mean)
+    optimizer, opponent = (torch.optim.Adam(part.parameters(), 0.002, (0.5, 0.999)) for part in (generator, critic))
+
+    def step(noise: Tensor, y: Tensor) -> Tensor:
+        if repaired:
+            opponent.zero_grad()
+        (F.softplus(critic(generator(noise).detach())).mean() + F.softplus(-critic(y)).mean()).backward()
+        opponent.step()
+        optimizer.zero_grad()
+        value = loss(generator(noise), y)
+        value.backward()
+        optimizer.step()
+        return value
+
+    return program(task, generator, optimizer, step=step, steps=800)
 
 
 def index_of_the_best_action(repaired: bool) -> Program:

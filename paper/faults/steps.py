@@ -10,7 +10,7 @@ from torch.optim import lr_scheduler
 
 from .catalogue import Program
 from .loop import scheduled, script
-from .tasks import Net, adam, digits, explained, houses, mlp, program, raw_digits, sgd, shuffled, split, waves
+from .tasks import Net, adam, digits, explained, houses, mlp, program, sgd, shuffled, split
 
 
 def never_zeroed(model: nn.Module, optimizer: torch.optim.Optimizer, repaired: bool, **settings: Any) -> Program:
@@ -39,16 +39,6 @@ def adapters_never_zeroed(repaired: bool) -> Program:
     model = nn.Sequential(Adapted(64, 64), nn.ReLU(), Adapted(64, 10))
     tuned = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return never_zeroed(model, torch.optim.AdamW(tuned, 0.01), repaired)
-
-
-def keywords_never_zeroed(repaired: bool) -> Program:
-    model = Net(
-        lambda m, x: m.out(m.second(m.first(x.transpose(1, 2)).relu()).relu().mean(2)),
-        first=nn.Conv1d(1, 16, 5, padding=2),
-        second=nn.Conv1d(16, 32, 5, padding=2),
-        out=nn.Linear(32, 3),
-    )
-    return never_zeroed(model, adam(model, 0.003), repaired, task=waves())
 
 
 def spectrum(signal: Tensor) -> Tensor:
@@ -117,10 +107,30 @@ def rate_too_high_for_raw_numbers(repaired: bool) -> Program:
     return program(task, model, sgd(model, 0.001 if repaired else 0.1))
 
 
+def rate_too_high_for_rivers(repaired: bool) -> Program:
+    x = torch.randn(2000, 12, 3)
+    task = split(x, (x[:, :, 0] * 0.8 ** torch.arange(12)).sum(1, keepdim=True), F.mse_loss, explained)
+    model = Net(lambda m, x: m.out(m.rnn(x)[0][:, -1]), rnn=nn.LSTM(3, 24, batch_first=True), out=nn.Linear(24, 1))
+    return program(task, model, adam(model, 0.005 if repaired else 1.0))
+
+
+def shuffled_and_thrown_away(repaired: bool) -> Program:
+    task = digits()
+    batches = torch.arange(len(task.x))[task.y.argsort()].split(32)
+
+    def as_on_the_disk(rows: int, size: int) -> Iterator[Tensor]:
+        while True:
+            yield from batches
+
+    model = mlp(64, 64, 10)
+    return program(task, model, size=32, steps=5 * 43, batches=shuffled if repaired else as_on_the_disk)
+
+
 def decay_of_five_hundredths(repaired: bool) -> Program:
-    model = mlp(8, 64, 64, 64, 1)
+    model = mlp(8, 64, 64, 64, 64, 64, 1)
     decay = 5e-5 if repaired else 0.05
-    return program(houses(), model, torch.optim.Adam(model.parameters(), 0.002, weight_decay=decay), steps=500)
+    task = houses().mapped(y=lambda y: 0.2 * y)  # depths and angles are small
+    return program(task, model, torch.optim.Adam(model.parameters(), 0.002, weight_decay=decay), steps=500)
 
 
 def evaluated_within_an_epoch(repaired: bool) -> Program:
@@ -138,17 +148,3 @@ def evaluated_within_an_epoch(repaired: bool) -> Program:
             model.train(repaired)
 
     return script(step, model, optimizer)
-
-
-def normalization_not_told_of_training(repaired: bool) -> Program:
-    task = raw_digits().mapped(x=lambda x: x.view(-1, 1, 8, 8) / 255)
-    model = nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.BatchNorm2d(32),
-        nn.ReLU(), nn.Flatten(), nn.Dropout(0.5), nn.Linear(512, 10),
-    )  # fmt: skip
-
-    def predict(x: Tensor) -> Tensor:
-        model.train(not repaired)
-        return torch.cat([model(picture) for picture in x.split(1)])
-
-    return program(task, model, adam(model), predict=predict)
