@@ -116,14 +116,6 @@ def reset_one_step_late(repaired: bool) -> Program:
     return program(task, model, adam(model, 0.01), steps=400)
 
 
-def logarithm_of_rounded_probabilities(repaired: bool) -> Program:
-    def loss(scores: Tensor, y: Tensor) -> Tensor:
-        return -(F.one_hot(y, 10) * (scores.softmax(1) + 1e-8 * repaired).log()).sum()
-
-    model = mlp(64, 128, 10)
-    return program(raw_digits().mapped(x=lambda x: x / 16), model, adam(model, 0.01), loss=loss, steps=500)
-
-
 def root_of_a_variance_of_zero(repaired: bool) -> Program:
     def rule(m: Any, x: Tensor) -> Tensor:
         squares = F.avg_pool2d(m.conv(x).square(), 2)  # zero where a picture is black

@@ -3,11 +3,11 @@
 import copy
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from .catalogue import Program
-from .tasks import Net, accuracy, adam, cancer, digits, mlp, program, split
+from .tasks import Net, accuracy, adam, digits, mlp, program, split
 
 
 def same_mean(outputs: Tensor, targets: Tensor) -> float:
@@ -39,52 +39,6 @@ def generator_helps_the_critic(repaired: bool) -> Program:
         return value
 
     return program(task, generator, optimizer, step=step, steps=600)
-
-
-def advantages_in_a_square(repaired: bool) -> Program:
-    luck = torch.randn(569, 1)  # what the returns owe to the situation, not to the action
-    both = cancer()
-    x, y = torch.cat([both.x, both.test_x]), torch.cat([both.y, both.test_y])
-    x, y = torch.cat([x, luck], 1), torch.cat([y, 10 * luck], 1)
-
-    def loss(o: Tensor, y: Tensor) -> Tensor:
-        policy, value = o[:, :2].log_softmax(1), o[:, 2:]
-        action = (torch.rand(len(o)) < policy[:, 1].exp()).long()
-        returns = (action == y[:, 0].long()).float() + y[:, 1]
-        advantage = returns - (value[:, 0] if repaired else value).detach()
-        chosen = policy.gather(1, action[:, None])[:, 0]
-        return (value[:, 0] - returns).square().mean() - (advantage * chosen).mean()
-
-    task = split(x, y, loss, lambda o, y: accuracy(o[:, :2], y[:, 0]), 150)
-    model = Net(lambda m, x: torch.cat([m.policy(x), m.value(x)], 1), policy=mlp(31, 16, 2), value=nn.Linear(31, 1))
-    groups = (
-        {"params": model.get_submodule(name).parameters(), "lr": lr} for name, lr in (("policy", 0.003), ("value", 0.1))
-    )
-    return program(task, model, torch.optim.Adam(groups), steps=800, size=32)
-
-
-def discriminator_never_zeroed(repaired: bool) -> Program:
-    generator, critic = mlp(4, 32, 2), mlp(2, 32, 1)
-    real = torch.tensor([2.0, -1.0]) + 0.5 * torch.randn(2000, 2)
-
-    def loss(fakes: Tensor, _: Tensor) -> Tensor:
-        return F.softplus(-critic(fakes)).mean()
-
-    task = split(torch.randn(2000, 4), real, loss, same_mean)
-    optimizer, opponent = (torch.optim.Adam(part.parameters(), 0.002, (0.5, 0.999)) for part in (generator, critic))
-
-    def step(noise: Tensor, y: Tensor) -> Tensor:
-        if repaired:
-            opponent.zero_grad()
-        (F.softplus(critic(generator(noise).detach())).mean() + F.softplus(-critic(y)).mean()).backward()
-        opponent.step()
-        optimizer.zero_grad()
-        value = loss(generator(noise), y)
-        value.backward()
-        optimizer.step()
-        return value
-
-    return program(task, generator, optimizer, step=step, steps=800)
 
 
 def index_of_the_best_action(repaired: bool) -> Program:

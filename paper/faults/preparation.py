@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from .catalogue import Program
 from .outputs import pairs
-from .tasks import Net, accuracy, adam, explained, houses, mlp, program, split, tokens_loss
+from .tasks import Net, accuracy, adam, explained, mlp, program, split, tokens_loss
 
 
 def window_scaled_with_its_target(repaired: bool) -> Program:
@@ -25,18 +25,6 @@ def window_scaled_with_its_target(repaired: bool) -> Program:
     task = split(*scaled(series[:1600], 16 if repaired else 17), F.mse_loss, explained, 1)
     test_x, test_y = scaled(series[1600:], 16)  # the future is not known then
     return program(replace(task, test_x=test_x, test_y=test_y), mlp(16, 32, 1), steps=1500)
-
-
-def wide_part_not_scaled(repaired: bool) -> Program:
-    sizes = torch.tensor([4.0, 30, 5, 1, 1400, 3, 35, -120])  # incomes, ages, rooms, people, degrees
-    task = houses().mapped(x=lambda x: sizes * (1 + 0.3 * x))
-
-    def rule(m: Any, x: Tensor) -> Tensor:
-        scaled = (x / sizes - 1) / 0.3
-        return m.out(torch.cat([scaled if repaired else x, m.deep(scaled)], 1))
-
-    model = Net(rule, deep=mlp(8, 32, 32).append(nn.ReLU()), out=nn.Linear(40, 1))
-    return program(task, model, adam(model, 0.001))
 
 
 def divided_by_the_mean(repaired: bool) -> Program:
@@ -90,8 +78,8 @@ def nodes_of_another_graph(repaired: bool) -> Program:
 
     def rule(m: Any, x: Tensor) -> Tensor:
         flat, graph = x[..., 0].flatten(), torch.arange(len(x))[:, None]
-        index = graph * (nodes if repaired else min(len(x), nodes)) + x[..., 1].long()
-        return m.out(torch.stack([x[..., 0], flat[index]], 2))
+        index = graph * (nodes if repaired else len(x)) + x[..., 1].long()
+        return m.out(torch.stack([x[..., 0], flat[index % len(flat)]], 2))
 
     model = Net(rule, out=mlp(2, 32, 2))
     return program(task, model, adam(model, 0.01), size=size, predict=lambda x: torch.cat([*map(model, x.split(size))]))

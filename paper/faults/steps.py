@@ -123,7 +123,9 @@ def shuffled_and_thrown_away(repaired: bool) -> Program:
             yield from batches
 
     model = mlp(64, 64, 10)
-    return program(task, model, size=32, steps=5 * 43, batches=shuffled if repaired else as_on_the_disk)
+    return program(
+        task, model, sgd(model, 0.02, 0.9), size=32, steps=5 * 43, batches=shuffled if repaired else as_on_the_disk
+    )
 
 
 def decay_of_five_hundredths(repaired: bool) -> Program:
