@@ -1,6 +1,6 @@
 """What `diagnose` and `watch` say of the catalogue's programs.
 
-    python -m paper.faults.score [--half choose|score] [--look 1|2|3] [--write] [NAME …]
+    python -m paper.faults.score [--half choose|score] [--look 1|2|3|4] [--write] [NAME …]
 
 A fault is *found* where something is reported that its repaired twin does not have; *named* where what is reported
 states its cause, by `STATES`: a consequence does not count. It is *repaired* where it is named and what to do is what
@@ -89,9 +89,12 @@ STATES: dict[str, tuple[str, ...]] = {
     ),
     "loss prefers the opposite": ("labels mean the opposite in the loss", "steps go uphill"),
     "targets are shifted twice": ("labels shifted by one",),
-    "targets stand in the inputs": ("loss at the wrong positions", "labels shifted by one"),
+    "targets stand in the inputs": (
+        "loss at the wrong positions", "labels shifted by one", "the targets are among the inputs",
+        "the inputs tell the target",
+    ),
     "examples contradict each other": (
-        "inputs nearly the same for every sample", "labels that belong to other inputs",
+        "inputs nearly the same for every sample", "labels that belong to other inputs", "labels contradict each other",
     ),
     "a view moves an axis": (
         "view in place of a transpose", "a reshape mixes samples", "a reshape mixes channels and time",
@@ -127,7 +130,7 @@ STATES: dict[str, tuple[str, ...]] = {
     "optimizer goes uphill": ("steps go uphill",),
     "steps go uphill": ("steps go uphill",),
     "slope is infinite": ("derivative of a root at zero", "derivative of an arc cosine at one"),
-    "division by zero": ("division by a deviation of zero",),
+    "division by zero": ("division by a deviation of zero", "division by a norm of zero"),
     "exponentials overflow": ("exponentials overflow",),
     "numbers overflow": ("squares overflow in half precision",),
     "a logarithm breaks": ("logarithm of zero",),
@@ -156,11 +159,12 @@ STATES: dict[str, tuple[str, ...]] = {
     "statistics forget": ("running statistics of the last batch alone",),
     "later inputs leak": ("no causal mask",),
     "examples mix": ("a reshape mixes samples", "the batch is taken for time", "softmax over the batch",
-                     "view in place of a transpose", "hidden state carried over between sequences"),
+                     "view in place of a transpose", "hidden state carried over between sequences",
+                     "an index reaches into other samples"),
     "targets are large": ("targets far from the outputs' size",),
     "targets are small": ("targets far from the outputs' size",),
     "targets are offset": ("targets far from the outputs' size",),
-    "inputs are large": ("inputs far too large",),
+    "inputs are large": ("inputs far too large", "inputs divided by something near zero"),
     "inputs are small": ("inputs far too small",),
     "features are uneven": ("one scale for features of different size", "inputs far too large"),
     "inputs are offset": ("inputs nearly the same for every sample",),
@@ -268,7 +272,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="faults; all without a name")
     parser.add_argument("--half", choices=("choose", "score"), help="one half of the catalogue")
-    parser.add_argument("--look", type=int, choices=(1, 2, 3), help="one set; the third is the fresh one")
+    parser.add_argument("--look", type=int, choices=(1, 2, 3, 4), help="one set; the fourth is the fresh one")
     parser.add_argument("--write", action="store_true", help=f"keep the rows in {RECORD.name}")
     options = parser.parse_args()
     names = options.names or [
