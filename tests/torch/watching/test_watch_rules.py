@@ -254,7 +254,7 @@ def test_a_watch_that_knows_the_optimizer_needs_no_change_of_the_loop() -> None:
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-        seen = watch(model, optimizer) if one_line else watch(model, 50)
+        seen = watch(model, optimizer, every=50) if one_line else watch(model, 50)
         for number in range(101):
             optimizer.zero_grad()
             loss = loss_of(model, number)

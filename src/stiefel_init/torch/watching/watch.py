@@ -47,8 +47,8 @@ _WATCHED: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Watch]] = weakref.Wea
 
 
 def watch(
-    model: nn.Module, every: int | torch.optim.Optimizer = 50, *, optimizer: torch.optim.Optimizer | None = None,
-    report: Report = "log", to: Any = (),
+    model: nn.Module, optimizer: torch.optim.Optimizer | int | None = None, every: int = 50, *, report: Report = "log",
+    to: Any = (),
 ) -> Watch:  # fmt: skip
     r"""Look at the layers of `model` in every `every`-th step of its training, and say what breaks and what recovers.
 
@@ -57,9 +57,9 @@ def watch(
 
     Args:
         model: The module that is trained, also inside DistributedDataParallel, FSDP2 or torch.compile.
-        every: Steps 0, every, 2 · every, … are sampled. An optimizer in this place is `optimizer`.
         optimizer: Its steps end those of the training, so that the loop stays as it is: `watch(model, optimizer)`. The
-            loss is then what `backward()` is called on.
+            loss is then what `backward()` is called on. A number in this place is `every`.
+        every: Steps 0, every, 2 · every, … are sampled.
         report: Where events go: `"log"`, the logger "stiefel_init.watch", which prints them unless told otherwise;
             `"warn"`, Python's warnings; or a function that takes an `Event`.
         to: Where samples go: a path that ends in .html (a page to open while training runs) or .jsonl (a line for each
@@ -86,8 +86,8 @@ def watch(
     >>> seen.samples, seen.healthy
     (4, True)
     """
-    if isinstance(every, torch.optim.Optimizer):
-        optimizer, every = every, 50
+    if isinstance(optimizer, int):
+        return Watch(model, optimizer, report, to)
     return Watch(model, every, report, to, optimizer)
 
 
