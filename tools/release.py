@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
-LIMIT = 560_000
+LIMIT = 600_000
 """Bytes of the library's wheel and of its sdist."""
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 EXTRAS: dict[str, str] = {

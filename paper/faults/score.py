@@ -36,6 +36,8 @@ SECOND_LOOK = RECORD.with_name("faults-second-look.json")
 """The first run of what the second half got later, when `diagnose` had learned to try before it blames."""
 THIRD_LOOK = RECORD.with_name("faults-third-look.json")
 """The first run of the faults that were written without a look at the rules; rules were chosen with them since."""
+FOURTH_LOOK = RECORD.with_name("faults-fourth-look.json")
+"""The first run of those that were written after that, again without a look at the rules."""
 EVERY = 5  # steps between samples: the programs are short
 
 STATES: dict[str, tuple[str, ...]] = {
