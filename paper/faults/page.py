@@ -101,8 +101,8 @@ def page() -> list[str]:
                  "every event was counted, on twins as well; the false alarms led to five corrections. Then 25 faults "
                  f"were added, of which {len(later)} belong to the second half, and run once: {second}. Then came a "
                  f"third set, by someone who had not seen the rules, and was run once: {third}. Its misses and those "
-                 "of the others were studied, and rules added for what they have in common; nearly a hundred programs that "
-                 "train well (`tests/torch/healthy.py`) must stay without any report."), "",
+                 "of the others were studied, and rules added for what they have in common; nearly a hundred programs "
+                 "that train well (`tests/torch/healthy.py`) must stay without any report."), "",
         "For comparison, on collections of their own: DeepFD has a recall of 55 %, DEFault detects 94 % and diagnoses",
         "63 %, TrainCheck detects 18 of 20. The collections differ, so the figures do not rank the tools.",
     ]  # fmt: skip
