@@ -419,14 +419,3 @@ def test_where_the_head_is_a_table_the_layer_before_is_none() -> None:
     plan = initialize_(Tied(), seed=0)
     assert [row.name for row in plan.rows if "head: " in row.reason] == []
     assert plan["block.linear2.weight"].action.startswith(("stiefel", "orthogonal"))
-
-
-def test_biases_below_zero_stay_and_others_are_set() -> None:
-    """Those of steps of a state space, between 0.001 and 0.1 behind a softplus; others of any size are no pattern."""
-    model = nn.Sequential(nn.Linear(4, 64), nn.Softplus(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
-    steps = torch.exp(torch.rand(64) * (math.log(0.1) - math.log(0.001)) + math.log(0.001))
-    with torch.no_grad():
-        model.get_parameter("0.bias").copy_(steps + torch.log(-torch.expm1(-steps)))
-        model.get_parameter("2.bias").normal_(0.0, 3.0)
-    plan = initialize_(model)
-    assert {row.name for row in plan if row.action == "left alone"} == {"0.bias"}

@@ -17,8 +17,6 @@ from .roles import Roles
 
 FEW = 4
 """Values that a vector repeats: those of the gates of a recurrent layer."""
-MANY = 32
-"""Entries that are negative on purpose, as gates that begin closed, where their mean is beyond their deviation."""
 CHANCE = 16.0
 """By how much more a rule may misfit a model than the best one, and be the one: four standard deviations."""
 Default = Literal["uniform", "lecun", "glorot"]
@@ -29,7 +27,7 @@ SMALL = 0.1
 
 
 def follows_pattern(values: np.ndarray) -> bool:
-    """Whether entries follow a pattern: a matrix of mostly zeros, a vector of few values or below zero.
+    """Whether entries follow a pattern, as no random ones do: a matrix of mostly zeros, a vector of few values.
 
     Of a kernel the part that is used counts: a matrix at its centre alone is how some initializations begin.
 
@@ -40,8 +38,6 @@ def follows_pattern(values: np.ndarray) -> bool:
         axes = range(values.ndim if values.ndim > 2 else 0)
         used = [np.any(values, axis=tuple({*axes} - {axis})).sum() for axis in axes]
         return bool(0 < np.count_nonzero(values) < (math.prod(used) if used else values.size) / 2)
-    if values.size >= MANY and -values.mean() > values.std():
-        return True
     return values.size > 1 and len(np.unique(values)) <= min(FEW, values.size // 2)
 
 

@@ -192,18 +192,17 @@ class TorchAdapter(Adapter[TorchRef]):
 
     @cached_property
     def patterned(self) -> Collection[Hashable]:
-        """Of matrices the first rows tell; so do vectors with two equal entries first, or below zero."""
+        """Of matrices the first rows tell; of vectors, those that begin with two equal entries are looked at."""
         refs = {ref.key: ref for ref in self.parameters if _has_values(ref.tensor) and not is_sharded(ref.tensor)}
         known = [(key, ref.tensor.detach()) for key, ref in refs.items() if ref.tensor.numel() > 1]
         rows = [(key, x[: max(1, _LOOKED_AT // x[0].numel())]) for key, x in known if x.ndim > 1]
         vectors = [(key, x) for key, x in known if x.ndim == 1]
         if not known:
             return ()
-        parts = [_share_used(x) for _, x in rows], [x[0] == x[1] for _, x in vectors], [x.mean() for _, x in vectors]
+        parts = [[_share_used(x) for _, x in rows], [x[0] == x[1] for _, x in vectors]]
         told = torch.stack([each.float() for part in parts for each in part]).tolist()
         sparse = {key for (key, _), share in zip(rows, told) if 0 < share < 0.5}
-        same, means = told[len(rows) : -len(vectors) or None], told[-len(vectors) :]
-        alike = [each for each, s, mean in zip(vectors, same, means) if s or -1.4 * mean > self.sizes[each[0]]]
+        alike = [(key, x) for (key, x), same in zip(vectors, told[len(rows) :]) if same]
         return sparse | {key for key, x in alike if follows_pattern(x.float().cpu().numpy())}
 
     def bias_of(self, parameter: TorchRef) -> Hashable:
