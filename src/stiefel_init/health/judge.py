@@ -125,6 +125,8 @@ def _zeros(evidence: Evidence) -> str:
     if not names or (evidence.zeros is not None and not evidence.wakes):
         return ""
     where = names[0] if len(names) == 1 else f"{len(names)} layers, {names[0]} first,"
+    if evidence.zeros is None:  # inputs still differ
+        return f"The weights of {where} begin at zero, as those of silent branches and heads do."
     return f"The weights of {where} are all zero; unless that is intended, initialize them."
 
 

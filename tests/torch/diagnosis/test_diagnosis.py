@@ -95,7 +95,7 @@ def test_layers_of_zeros_are_a_choice_that_is_mentioned() -> None:
     nn.init.zeros_(model.outer.bias)
     found = diagnose(model, torch.randn(64, 20), torch.randint(3, (64,)))
     assert found.healthy
-    assert "The weights of 3 layers, outer first, are all zero" in found.verdict[-1]
+    assert "The weights of 3 layers, outer first, begin at zero" in found.verdict[-1]
 
 
 def test_few_inputs_are_not_judged_for_dead_units() -> None:

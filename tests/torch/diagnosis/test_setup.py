@@ -468,3 +468,25 @@ def test_several_optimizers_share_the_parameters() -> None:
     can_learn(model, X, CLASSES, optimizer=both)
     with pytest.raises(StiefelError, match="optimizer is a str"):
         diagnose(model, X, CLASSES, optimizer=["adam"])  # type: ignore[list-item]
+
+
+def test_an_activation_that_is_only_compared_is_read() -> None:
+    """Actions that are drawn by what a sigmoid says, whose gradient goes through the scores."""
+
+    def loss(scores: Tensor, y: Tensor) -> Tensor:
+        action = (torch.rand_like(scores) < scores.sigmoid()).float()
+        return (F.binary_cross_entropy_with_logits(scores, action, reduction="none") * (action == y)).mean()
+
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
+    found = diagnose(model, torch.randn(64, 4), torch.randint(2, (64, 3)).float(), loss=loss)
+    assert not [each for each in (*found.findings, *found.warnings) if "thrown away" in each.kind]
+
+
+def test_pairs_of_a_loss_that_compares_them_on_purpose_are_no_mistake() -> None:
+    def triplets(o: Tensor, y: Tensor) -> Tensor:
+        distances, same = (o[:, None] - o[None]).square().sum(2), y[:, None] == y[None]
+        return ((distances * same).amax(1) - distances.masked_fill(same, torch.inf).amin(1) + 1).relu().mean()
+
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 8))
+    found = diagnose(model, torch.randn(64, 4), torch.randint(4, (64,)), loss=triplets)
+    assert not [each for each in (*found.findings, *found.warnings) if "broadcast" in each.kind]

@@ -52,8 +52,9 @@ def _together(setup: Setup) -> bool:
 def _broadcast(setup: Setup) -> bool:
     if setup.outputs is None or setup.targets is None or setup.outputs == setup.targets.shape:
         return False
-    numbers = max(math.prod(setup.outputs), math.prod(setup.targets.shape))
-    return setup.compared > numbers and (setup.blind or setup.loss in DISTANCES)
+    shapes = setup.outputs, setup.targets.shape
+    one, other = ([size for size in shape if size > 1] for shape in shapes)
+    return setup.compared > max(map(math.prod, shapes)) and (setup.blind or (setup.loss in DISTANCES and one == other))
 
 
 def _unreachable(setup: Setup) -> float | None:

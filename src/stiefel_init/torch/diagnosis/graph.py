@@ -70,10 +70,14 @@ class Calls(TorchFunctionMode):
         self.broke: tuple[str, str] | None = None
         """The rule's kind, and the operation in words."""
         self._check = check
-        self._results: list[tuple[str, Any, weakref.ref[Tensor]]] = []
+        self._unread: list[tuple[str, Any, weakref.ref[Tensor]]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        # What is read, if only to be compared, is not thrown away.
+        self._unread = [
+            each for each in self._unread if (held := each[2]()) is None or all(held is not a for a in args)
+        ]
         if not isinstance(result, Tensor):
             return result
         name = getattr(func, "__name__", "").strip("_")
@@ -82,14 +86,14 @@ class Calls(TorchFunctionMode):
             if moves_an_axis(before, after):
                 self.moved = before, after
         if name in OF_UNITS and result.grad_fn is not None:
-            self._results.append((name, result.grad_fn, weakref.ref(result)))
+            self._unread.append((name, result.grad_fn, weakref.ref(result)))
         if self._check and self.broke is None and name in BREAKING and not _are_finite([result]) and _are_finite(args):
             self.broke = BREAKING[name], name
         return result
 
     def discarded(self, nodes: Collection[Any]) -> str:
         """An activation whose result neither the loss nor anything else holds."""
-        return next((name for name, node, held in self._results if held() is None and node not in nodes), "")
+        return next((name for name, node, held in self._unread if held() is None and node not in nodes), "")
 
 
 def _are_finite(values: Iterable[Any]) -> bool:
