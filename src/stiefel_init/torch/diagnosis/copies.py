@@ -24,6 +24,7 @@ _MUCH, _LITTLE = 0.6, 0.25  # shares of what can be learned: enough to stop, and
 _NARROW = 0.1  # the share of a loss that has to be in the outputs' hands
 _FAR = 0.4  # how much more of it a change of the optimizer has to make learned
 _RATES = (1e-2, 3e-3)  # of Adam
+_NOISE = 0.01  # of what can be learned
 _PATIENT = 240  # steps of Adam where fewer were not enough
 _CHANGES: tuple[tuple[str, Change], ...] = (
     ("decay", ("weight_decay", lambda value: 0.0)),
@@ -88,6 +89,8 @@ def tried_on(
     if found.own > _MUCH:
         return tuple(own), found, why
     found = found._replace(adam=max(learned(run(rate=rate)) for rate in _RATES))
+    if (found.adam or 0.0) <= _MUCH and _draws(model, inputs, targets, loss, _NOISE * (usual - least)):
+        return tuple(own), found, why
     if (found.adam or 0.0) <= _MUCH:
         found = found._replace(at_last=max(learned(run(rate=_RATES[0], steps=_PATIENT)), found.adam or 0.0))
         if not all(parameter.requires_grad for parameter in model.parameters()):
@@ -102,6 +105,17 @@ def tried_on(
                 return tuple(own), found._replace(change=name), why
         found = found._replace(change="optimizer")
     return tuple(own), found, why
+
+
+def _draws(model: nn.Module, inputs: Any, targets: Any, loss: Loss, least: float) -> bool:
+    """Whether outputs are drawn by chance, without dropout too, so that no copy can learn the batch by heart."""
+    twin, (args, kwargs) = copy.deepcopy(model), arguments(inputs)
+    for module in twin.modules():
+        if "Dropout" in type(module).__name__:
+            module.eval()
+    with torch.no_grad():
+        one, other = (float(loss(twin(*args, **kwargs), targets)) for _ in range(2))
+    return abs(one - other) > least
 
 
 def _range_of(loss: Loss, outputs: Tensor | None, targets: Any) -> tuple[float | None, float]:
