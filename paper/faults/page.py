@@ -93,8 +93,8 @@ def page() -> list[str]:
         *wrapped(f"{len(known) + len(fresh)} faults from public issue trackers are re-created as small programs, each "
                  "with its repaired twin (`python -m paper.faults` lists them). [All of them](tables/faults.csv), with "
                  "their sources and what is said of each. The fresh set was written by someone who had not seen the "
-                 "rules, what a report states of its causes before it was run, and it was run once; four of its false alarms "
-                 "led to corrections since."), "",
+                 "rules, what a report states of its causes before it was run, and it was run once; four of its false "
+                 "alarms led to corrections since."), "",
         *wrapped("The other sets are not untouched. A hash of its name puts a fault into one half or the other; "
                  "the list of causes was known when the rules were written. The second half was first run when all "
                  "rules stood, and scored by what was still broken at the end of training: "
