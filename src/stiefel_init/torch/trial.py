@@ -229,8 +229,8 @@ def find_start(
 
     >>> x, make = torch.randn(64, 8), lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
     >>> found = find_start(make, [(x, (x[:, 0] > 0).long())], steps=32, seeds=2, lrs=[1e-3, 1e-2])
-    >>> len(found), found.complete
-    (16, True)
+    >>> len(found) >= 16, found.complete
+    (True, True)
     """
     steps = validate.size("steps", steps, at_least=TIMES ** (ROUNDS - 1))
     seeds = validate.size("seeds", seeds, at_least=2)
