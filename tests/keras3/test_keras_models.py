@@ -294,3 +294,13 @@ def test_what_cannot_be_scaled_is_refused() -> None:
     assert_refused(lambda: scale_rates("adam", model), ["optimizer is a str"])
     assert_refused(lambda: scale_rates(adam, adam), ["model is a Adam"])
     assert_refused(lambda: scale_rates(keras.optimizers.Adam(use_ema=True), model), ["use_ema"])
+
+
+def test_small_layers_of_keras_have_the_size_that_keras_gives_them() -> None:
+    """A few entries fit several rules; whatever was drawn, the same seed gives the same weights."""
+    found = []
+    for _ in range(12):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(8, "relu"), keras.layers.Dense(1)])
+        initialize_(model, seed=0)
+        found.append([np.asarray(weight) for weight in model.get_weights()])
+    assert all(np.array_equal(a, b) for each in found for a, b in zip(each, found[0]))

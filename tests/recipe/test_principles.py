@@ -394,6 +394,8 @@ class Opaque(nn.Module):
         self.o2 = nn.Linear(16, 1)
 
     def forward(self, both: tuple[Tensor, Tensor]) -> Tensor:
+        if not isinstance(both, tuple):
+            raise TypeError("give two tensors")  # to torch.fx too
         return self.o2(self.act(self.block(self.read(torch.cat(both, -1)))))
 
 

@@ -36,9 +36,13 @@ class Program:
             x, y = self.batch(number)
             yield (self.step or self.plain)(x, y)
 
+    def called(self, x: Any) -> Any:
+        """What the model makes of a tensor, several, or keywords."""
+        return self.model(**x) if isinstance(x, dict) else self.model(*x) if isinstance(x, tuple) else self.model(x)
+
     def plain(self, x: Any, y: Any) -> Tensor:
         self.optimizer.zero_grad()
-        value = self.loss(self.model(x), y)
+        value = self.loss(self.called(x), y)
         value.backward()
         self.optimizer.step()
         return value

@@ -81,17 +81,7 @@ def images_and_texts() -> Program:
         return (F.cross_entropy(scores, y) + F.cross_entropy(scores.T, y)) / 2
 
     model = Net(lambda m, a, b: (m.one(a), m.two(b)), one=mlp(8, 32, 16), two=mlp(8, 32, 16))
-    program = Program(model, both, loss)
-
-    def step(x: Any, y: Tensor) -> Tensor:
-        program.optimizer.zero_grad()
-        value = loss(model(*x), y)
-        value.backward()
-        program.optimizer.step()
-        return value
-
-    program.step = step
-    return program
+    return Program(model, both, loss)
 
 
 @healthy
@@ -249,15 +239,6 @@ def translation_with_padding() -> Program:
 
     program = Program(Translator(), pairs, loss, steps=120)
     program.optimizer = torch.optim.Adam(program.model.parameters(), 5e-3)
-
-    def step(x: Any, y: Tensor) -> Tensor:
-        program.optimizer.zero_grad()
-        value = loss(program.model(**x), y)
-        value.backward()
-        program.optimizer.step()
-        return value
-
-    program.step = step
     return program
 
 

@@ -170,17 +170,7 @@ def cosine_embedding_of_pairs() -> Program:
     def loss(outputs: Any, y: Tensor) -> Tensor:
         return F.cosine_embedding_loss(outputs[0], outputs[1], y)
 
-    program = Program(siamese, pairs, loss)
-
-    def step(x: Any, y: Tensor) -> Tensor:
-        program.optimizer.zero_grad()
-        value = loss(siamese(*x), y)
-        value.backward()
-        program.optimizer.step()
-        return value
-
-    program.step = step
-    return program
+    return Program(siamese, pairs, loss)
 
 
 @healthy

@@ -51,9 +51,8 @@ def settled(weights: Mapping[str, Weight], default: Default = "uniform") -> dict
     if not usual:
         return {name: weight._replace(size=None) for name, weight in weights.items()}
     misfits = _misfits([weights[name] for name in usual], list(usual.values()))
-    misfits = np.where(misfits > misfits.min() + CHANCE, 1, 0)
-    misfits[DEFAULTS[default]] -= misfits[DEFAULTS[default]] == 0
-    order = misfits.argsort(kind="stable").tolist()
+    fits, own = (misfits <= misfits.min() + CHANCE).tolist(), DEFAULTS[default]
+    order = sorted(range(len(fits)), key=lambda rule: (not fits[rule], rule != own))
     sizes = {name: _nearest(weights[name], [squares[rule] for rule in order]) for name, squares in usual.items()}
     return {name: weight._replace(size=sizes.get(name)) for name, weight in weights.items()}
 

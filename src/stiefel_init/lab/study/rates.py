@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from ...core.errors import StiefelError
-from ...recipe.search import best_first, beyond, judged
+from ...recipe.search import beyond, judged
 from ..data import Dataset
 from ..train.cell import Cell
 from ..train.record import Record
@@ -130,18 +131,14 @@ def choose(
             scores[setting][rate] = float(np.mean(reached))
         better = records[0].metric.better
         quality = {s: {rate: better(score) for rate, score in row.items()} for s, row in scores.items()}
-        best = {s: _best(row) if given.auto else best_first(row)[0] for s, row in quality.items()}
+        found: dict[Cell, Mapping[float, Any]] = {s: judged(row) if given.auto else row for s, row in quality.items()}
+        best = {s: max(sorted(row), key=row.__getitem__) for s, row in found.items()}
         further = {setting: new for setting in settings if (new := beyond(tried[setting], best[setting]))}
         if not given.auto or not further or extension == EXTENSIONS:
             break
         for setting, rate in further.items():
             tried[setting].add(rate)
     return Choice(best, scores, records)
-
-
-def _best(reached: Mapping[float, float]) -> float:
-    found = judged(reached)
-    return max(sorted(found), key=found.__getitem__)
 
 
 def times(cell: Cell) -> float:
