@@ -120,9 +120,19 @@ class OfRuns(Experiment):
         return (left[first : first + most] for first in range(0, len(left), most))
 
     def read(self, rows: Iterable[Mapping[str, Any]]) -> dict[Any, Mapping[str, Any]]:
-        """The lines of a table by their runs."""
-        kinds = get_type_hints(self.kind)
-        return {self.kind(*(of(row[name]) for name, of in kinds.items())): row for row in rows}
+        """The lines of a table by their runs.
+
+        Raises:
+            StiefelError: for a damaged line, which is named.
+        """
+        kinds, found = get_type_hints(self.kind), dict[Any, Mapping[str, Any]]()
+        for number, row in enumerate(rows, 2):
+            try:
+                found[self.kind(*(of(row[name]) for name, of in kinds.items()))] = row
+            except (KeyError, TypeError, ValueError) as error:
+                told = f"the table of {self.name}, line {number}, is damaged ({error}); restore or remove the file."
+                raise StiefelError(told) from error
+        return found
 
     def evidence(self, results: Results) -> Any:
         """The lines on record by their runs."""
@@ -169,4 +179,5 @@ def command(
     try:
         make(**words).run(Options(**given))
     except StiefelError as error:
-        sys.exit(str(error))
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

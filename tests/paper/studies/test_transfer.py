@@ -70,6 +70,14 @@ def test_runs_are_kept_found_again_and_not_repeated(tmp_path: Path, monkeypatch:
     assert (tmp_path / "transfer-quick.csv").read_text() == text
 
 
+def test_a_damaged_table_is_named_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "transfer-quick.csv"
+    path.write_text("network,depth\nmlp,abc\n")
+    with pytest.raises(StiefelError, match="the table of transfer, line 2, is damaged"):
+        Transfer().run(Options(tmp_path, quick=True, device="cpu"))
+    assert path.read_text() == "network,depth\nmlp,abc\n"
+
+
 def test_unknown_networks_are_refused() -> None:
     with pytest.raises(StiefelError, match=r"network='mpl' is not known.*did you mean 'mlp'"):
         Transfer(["mpl"])
