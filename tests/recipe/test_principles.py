@@ -363,6 +363,38 @@ def test_what_follows_a_pattern_stays() -> None:
     assert bias.detach().view(4, 8).mean(1).tolist() == [0, 1, 0, 0]
 
 
+def test_gates_keep_their_authors_size_in_no_preferred_direction() -> None:
+    """A highway layer: what it lets through and how much multiply each other."""
+
+    class Highway(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.new, self.gate = nn.Linear(16, 16), nn.Linear(16, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            share = torch.sigmoid(self.gate(x))
+            return share * torch.relu(self.new(x)) + (1 - share) * x
+
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), *(Highway() for _ in range(10)), nn.Linear(16, 3))
+    plan = initialize_(model, seed=0)
+    for weight in (model[5].new.weight, model[5].gate.weight):
+        assert torch.allclose(weight @ weight.T, torch.eye(16) / 3, atol=1e-5)  # PyTorch's size
+        assert not torch.allclose(weight.sum(1), weight.sum(1).mean().expand(16), atol=0.1)
+    assert plan["5.gate.weight"].reason == "multiplies another signal: its author's size"
+
+
+def test_weights_far_below_those_of_other_layers_stay() -> None:
+    """As those that weigh the places of a gated network, which begins without them."""
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+    nn.init.uniform_(model[2].weight, -1e-4, 1e-4)
+    before = model[2].weight.clone()
+    assert initialize_(model)["2.weight"].reason == "small, as its author made it"
+    assert torch.equal(model[2].weight, before)
+    for layer in model[::2]:
+        nn.init.uniform_(layer.weight, -1e-4, 1e-4)  # a whole model so small is not meant to be
+    assert not initialize_(model)["2.weight"].reason.startswith("small")
+
+
 def test_a_kernel_at_its_centre_alone_is_no_pattern() -> None:
     model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 2, 3))
     initialize_(model, recipe="paper", seed=0)

@@ -22,8 +22,9 @@ CHANCE = 16.0
 Default = Literal["uniform", "lecun", "glorot"]
 DEFAULTS: dict[Default, int] = {"uniform": 0, "lecun": 2, "glorot": 6}
 """The rule by which a framework draws layers, of PyTorch, of Flax and of Keras: its place among the usual sizes."""
-SMALL = 0.1
-"""Heads below this part of a unit matrix, and a quarter of the other layers', are small on purpose."""
+SMALL, TINY = 0.1, 0.02
+"""Heads below this part of a unit matrix, and a quarter of the other layers', are small on purpose; and any layer but the
+last of a branch."""
 
 
 def follows_pattern(values: np.ndarray) -> bool:
@@ -111,7 +112,7 @@ def meant(weights: Iterable[Weight], roles: Roles) -> dict[str, str]:
     if not any(weight.size for weight in known):
         return {}  # a model of zeros alone is not meant to stay so
     units = sorted(_of_unit(weight) for weight in known if weight.size and not roles[weight.name].head)
-    small = min(SMALL, units[len(units) // 2] / 4 if units else 0.0)
+    others = units[len(units) // 2] / 4 if units else 0.0
     left: dict[str, str] = {}
     for weight in known:
         role = roles[weight.name]
@@ -119,7 +120,7 @@ def meant(weights: Iterable[Weight], roles: Roles) -> dict[str, str]:
             left[weight.name] = "zero, as its author made it"
         elif weight.patterned:
             left[weight.name] = "mostly zeros, as its author made it"
-        elif role.head and weight.size and _of_unit(weight) < small:
+        elif weight.size and not role.ends_branch and _of_unit(weight) < min(SMALL if role.head else TINY, others):
             left[weight.name] = "small, as its author made it"
         elif role.altered:
             left[weight.name] = "its layer does something to it before it is used"

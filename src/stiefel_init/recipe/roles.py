@@ -9,11 +9,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..core.activations import RECTIFIERS
-from .trace import ATTENDED, BATCH, INPUT, Flow, Norm, Signal
+from .trace import ATTENDED, BATCH, FEW, INPUT, Flow, Norm, Signal
 
 _PERIODIC = ("sin", "cos")
-_FEW = 4
-"""Layers whose signals meet at a layer inside a branch: those of q, k and v, or of two that are multiplied."""
 _LONG = 64
 """Layers of a branch."""
 _NOTHING = Signal(frozenset())
@@ -55,6 +53,8 @@ class Role(NamedTuple):
     """Whether it is before or behind a sine that is no encoding of the input."""
     reads_encoding: bool = False
     """Whether it reads sines of the input."""
+    gated: bool = False
+    """Whether its output multiplies that of another layer."""
     altered: bool = False
     """Whether something is done to its weight before it is used."""
 
@@ -138,6 +138,7 @@ def of_flow(
             stream=streams.get(name) if ends_branch else None,
             at_sine=(periodic and not of_input) or following.get(name) in _PERIODIC,
             reads_encoding=periodic and of_input,
+            gated=name in flow.gated,
             altered=name in flow.altered,
         )
 
@@ -174,7 +175,7 @@ def _held(flow: Flow) -> dict[str, Norm]:
     """The layers that a normalization holds: behind them, before them, or before what they read in their branch."""
     held: dict[str, Norm] = {}
     for weight, signal in flow.reads.items():
-        behind = signal.origins if len(signal.origins) <= _FEW else ()
+        behind = signal.origins if len(signal.origins) <= FEW else ()
         kinds = {flow.normalized.get(weight, ""), signal.normalized, *(held.get(each, "") for each in behind)} - {""}
         if kinds:
             held[weight] = BATCH if BATCH in kinds else "layer"
@@ -188,7 +189,7 @@ def _streams(flow: Flow, tables: Mapping[str, float | None]) -> dict[str, float]
         for signal in signals:
             size = next((other.size for other in signals if other is not signal and other.size), ())
             known = [times * (tables.get(name, 1.0) or 0.0) for name, times in size]
-            if any(known) and len(signal.origins) <= _FEW:
+            if any(known) and len(signal.origins) <= FEW:
                 found.update(dict.fromkeys(signal.origins, math.hypot(*known)))
     return found
 
@@ -241,7 +242,7 @@ def _branches(flow: Flow, *, normalized: bool = False) -> dict[str, tuple[str, .
     found: dict[str, tuple[str, ...]] = {}
     for signals in flow.sums:
         for signal in signals:
-            if signal.activation or (signal.normalized and not normalized) or len(signal.origins) > _FEW:
+            if signal.activation or (signal.normalized and not normalized) or len(signal.origins) > FEW:
                 continue
             others = [other for other in signals if other is not signal]
             stream = frozenset[str]().union(*(other.origins for other in others))
@@ -265,7 +266,7 @@ def _behind(flow: Flow, end: str, stream: frozenset[str]) -> list[str]:
         origins = flow.reads[weight].origins
         if not stream.isdisjoint(origins):
             reached = True
-        elif len(origins) <= _FEW and len(row) < _LONG:
+        elif len(origins) <= FEW and len(row) < _LONG:
             new = [each for each in sorted(origins) if each in flow.reads and each not in row]
             row.update(dict.fromkeys(new))
             todo += new

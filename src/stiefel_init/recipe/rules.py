@@ -28,6 +28,8 @@ Note [short]
     A short plain network needs no level to pass its signal on, and the optimizer's first steps would move all outputs
     together with it: directions without a preferred one, and weights and biases of the author's sizes. A member of one
     column would also give all its units the same.
+Note [gates]
+    What multiplies another signal says how much of it passes: its size is the author's, and no direction is preferred.
 Note [meant]
     What the author set to zero, or mostly so, made small at a head, or made for sines, stays (`author.meant`). So do
     biases and gains of a few values other than zero and one, and weights that a layer masks or scales before use.
@@ -183,7 +185,7 @@ def recipe(weights: Iterable[Weight], roles: Roles, default: Default = "uniform"
         role, scaled = roles[name], name in ends and branches > 1
         if name in short and scaled:  # by PyTorch's size: the author's may be one so scaled before
             weight = weight._replace(size=1 / math.sqrt(3 * weight.matrices.n))
-        draw = _in_short(weight, role) if name in short else _draw(weight, role)
+        draw = _in_short(weight, role) if name in short else _gated(weight, role) or _draw(weight, role)
         draw = _scaled(draw, branches) if scaled else draw
         draws[name] = [_joining(_apart(draw), role.stream)]
     return draws, left
@@ -202,6 +204,15 @@ def _joining(draw: Draw, stream: float | None) -> Draw:
         return draw
     reason = f"ends a branch, almost silent beside a signal of size {stream:.2g}"
     return draw._replace(what=replace(draw.matrices, scale=JOINS * stream), reason=reason)
+
+
+def _gated(weight: Weight, role: Role) -> Draw | None:
+    """What is drawn into a layer whose output multiplies another's; None if that is not so; Note [gates]."""
+    own = role.held or role.stem or role.head or role.makes_code
+    apart = role.gated and not own and weight.layer.kind == "linear"
+    if not apart or (size := _size(weight, weight.matrices, "layer")) is None:
+        return None
+    return Draw(replace(weight.matrices, scale=size), Orthogonal(), "multiplies another signal: its author's size")
 
 
 def _apart(draw: Draw) -> Draw:

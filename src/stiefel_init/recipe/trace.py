@@ -15,6 +15,8 @@ from ..core.errors import StiefelError
 
 Size = tuple[tuple[str, float], ...]
 UNIT: Size = (("", 1.0),)
+FEW = 4
+"""Layers whose signals meet at a layer inside a branch: those of q, k and v, or of two that are multiplied."""
 INPUT = ""  # the origin of what the model is given
 
 
@@ -92,6 +94,8 @@ class Flow:
         """Whether the inside of a part was not seen."""
         self.sums: list[list[Signal]] = []
         """What was added up."""
+        self.gated: set[str] = set()
+        """The layers whose outputs multiply those of others."""
         self.altered: set[str] = set()
         """The weights that something was done to before a layer used them, as by a mask."""
         self.returned: list[Signal] = []
@@ -154,6 +158,8 @@ class Flow:
             if short in _SUMS:
                 self.sums.append(signals)
                 joined = replace(joined, size=tuple(each for signal in signals for each in signal.size))
+            if short in _FACTORS:
+                self.gated.update(*(signal.origins for signal in signals if len(signal.origins) <= FEW))
             return replace(joined, merged=True, gain="", parts=tuple(signals) if short in _PARTS else ())
         if short in _FACTORS and (gain or factor != 1):
             size = tuple((name, times * factor) for name, times in joined.size)
