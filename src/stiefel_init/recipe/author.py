@@ -23,8 +23,8 @@ Default = Literal["uniform", "lecun", "glorot"]
 DEFAULTS: dict[Default, int] = {"uniform": 0, "lecun": 2, "glorot": 6}
 """The rule by which a framework draws layers, of PyTorch, of Flax and of Keras: its place among the usual sizes."""
 SMALL, TINY = 0.1, 0.02
-"""Heads below this part of a unit matrix, and a quarter of the other layers', are small on purpose; and any layer but the
-last of a branch."""
+"""Heads below this part of a unit matrix, and a quarter of the other layers', are small on purpose; and any layer
+but the last of a branch."""
 
 
 def follows_pattern(values: np.ndarray) -> bool:
