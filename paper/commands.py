@@ -145,30 +145,6 @@ def publish(
         print(f"{counted(len(left), 'network')} of {records} belong to no experiment and were left out.")
 
 
-def source(results: ResultsOption = None, as_json: JsonOption = False) -> None:
-    """Name the commits that made the records, found by the hashes of their source. Run it in a clone."""
-    from stiefel_init.core.errors import StiefelError
-    from stiefel_init.lab.report import tables
-
-    from .commits import commits_of
-    from .results import Results
-
-    found = Results(results)
-    made = [(name, each) for name, entry in found.environments.items() for each in entry["environments"]]
-    if not made:
-        raise StiefelError(f"{found.place} does not say how its records were made; give a published directory.")
-    commits = commits_of({each["source"] for _, each in made if each.get("source")})
-    rows = [
-        [
-            name, f"{each.get('networks', 0):,}", str(each.get("device", "")), (each.get("source") or "")[:12],
-            commits.get(each.get("source", "")) or each.get("commit") or "none in this clone",
-        ]
-        for name, each in made
-    ]  # fmt: skip
-    with tables.as_json(as_json):
-        tables.Table("records and their source", ["experiment", "networks", "device", "source", "commit"], rows).show()
-
-
 def paper(
     name: Annotated[
         str | None, typer.Argument(help="table1, table2, table3, table5 or figure1; by default all.")

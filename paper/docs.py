@@ -23,8 +23,6 @@ from .experiment import Experiment
 from .faults import page as faults
 from .health import diagnosis, watching
 from .results import Results
-from .studies import residual
-from .tables import dead
 from .tables.table import PaperTable
 from .zoo import search
 
@@ -49,11 +47,10 @@ WHOLE: Mapping[str, Lines] = {"faults": faults.page}
 """Pages that are made as a whole."""
 PARTS: Mapping[str, Mapping[str, Lines]] = {
     "audit": {"findings": audits.part},
-    "baselines": {"residual": residual.part},
+    "baselines": {"residual": partial(timing.once, "residual-rivals-cpu")},
     "diagnosis-accuracy": {
         **diagnosis.PARTS, "watch": watching.accuracy, "families": partial(timing.once, "families-cpu"),
     },
-    "errata": {"evidence": dead.erratum},
     "learning-rate": {"cost": partial(timing.tables, "rates", rates.tables), "search": search.part},
     "on-the-set": {"steps": on_the_set.part},
     "performance": {

@@ -25,7 +25,6 @@ from ..experiment import Options, titled
 from ..results import Results, write_table
 from ..verdicts import apart
 from .kit import MISSING, Grid, Setting, Tuned, TunedStudy, grid_of, spread
-from .repvgg import REPVGG
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,7 +72,6 @@ TRIED = {
     "weight decay 0.1": _cnn("recipe", decay=0.1),
     "weight decay 0.5": _cnn("recipe", decay=0.5),
     "twice as long": _cnn("recipe", long=True),
-    "three branches, folded at the end (RepVGG)": Contender(REPVGG, "he"),
 }
 """What might bring a plain network nearer to a residual one; at 20 layers."""
 WIDER = _cnn("recipe", width=WIDE)
@@ -175,7 +173,7 @@ class Cifar(TunedStudy[Contender]):
         if quick:
             return (4.0,) if contender.network == "resnet" else (1.0, 2.0)
         lowest = 0.25
-        if contender.network in ("resnet", REPVGG):
+        if contender.network == "resnet":
             lowest = 2.0
         elif contender.groups:
             lowest = 0.5

@@ -1,4 +1,4 @@
-"""`stiefel-init paper`, `reproduce`, `compare`, `source`, `data`: the paper's numbers, our runs and their sources."""
+"""`stiefel-init paper`, `reproduce`, `compare`, `data`: the paper's numbers and our runs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from laboratory import MADE, ROOT, Cli, Done, refused
-from paper.results import Results
+from laboratory import MADE, Cli, Done, refused
 from paper.tables.protocol import SCHEMES
 from paper.tables.published import published
 
@@ -115,20 +114,7 @@ def test_installed_alone_the_papers_commands_say_where_they_are(
 
 def test_what_maintainers_do_is_not_in_the_users_help(stiefel_init: Cli, maintain: Cli) -> None:
     users, ours = stiefel_init("--help").out, maintain("--help").out
-    for name in ("publish", "report", "source"):
+    for name in ("publish", "report", "docs"):
         assert name in ours
         assert f" {name} " not in users
     assert "reproduce" in users
-
-
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone")
-def test_source_names_the_commit_of_every_record(maintain: Cli, tmp_path: Path) -> None:
-    done = maintain("source", "--json")
-    assert (done.code, done.err) == (0, "")
-    (table,) = json.loads(done.out)
-    known = Results(ROOT / "results").environments
-    assert {row["experiment"] for row in table["rows"]} == set(known)
-    assert all(row["commit"] for row in table["rows"])
-    refused(maintain("source", "--results", "nowhere"), "nowhere is not a directory")
-    (tmp_path / "empty").mkdir()
-    refused(maintain("source", "--results", str(tmp_path / "empty")), "does not say how its records were made")

@@ -15,11 +15,9 @@ from laboratory import record
 from paper.experiment import Options
 from paper.results import Results, publish
 from paper.studies import cifar, shakespeare
-from paper.studies.cifar import BATCH, DATA, GROUPS, HE, OURS, PLAIN, QUICK, TRIED, Cifar, Contender, Evidence, signal
-from paper.studies.repvgg import REPVGG, Branches, repvgg
+from paper.studies.cifar import BATCH, DATA, GROUPS, HE, OURS, PLAIN, QUICK, Cifar, Contender, Evidence, signal
 from paper.studies.shakespeare import AUTHOR, LR, Run, Scale, Shakespeare
 from planting import planted
-from torch import nn
 
 from stiefel_init.lab.data import Dataset
 from stiefel_init.lab.train.cell import Cell
@@ -58,7 +56,7 @@ def test_every_network_of_the_study_can_be_trained() -> None:
         if key not in seen:
             seen.add(key)
             check([cell], problems, torch.device("cpu"))
-    assert len(seen) == 48
+    assert len(seen) == 47
     assert not any(cell.scheme.name == "torch" and cell.epochs == 30 and cell.network == "cnn" for cell in records)
 
 
@@ -110,20 +108,6 @@ def test_a_tenth_of_the_images_has_all_classes(monkeypatch: pytest.MonkeyPatch) 
     assert (len(tenth.x), tenth.train_rows) == (120, 100)
     assert np.array_equal(tenth.x[:100], IMAGES.x[:1000:10])
     check(cells, Problems({QUICK: tenth}), torch.device("cpu"))
-
-
-def test_three_branches_fold_into_one_convolution() -> None:
-    for inputs, outputs, stride in ((4, 4, 1), (4, 6, 2)):
-        layer, x = Branches(inputs, outputs, stride), torch.randn(5, inputs, 8, 8)
-        for norm in layer.norms:
-            nn.init.uniform_(norm.get_parameter("weight"), 0.5, 2)
-            nn.init.normal_(norm.get_parameter("bias"))
-        for _ in range(3):
-            layer(x)
-        layer.eval()
-        torch.testing.assert_close(torch.relu(layer.folded()(x)), layer(x), rtol=1e-4, atol=1e-4)
-    assert sum(isinstance(each, Branches) for each in repvgg().modules()) == 19
-    assert TRIED["three branches, folded at the end (RepVGG)"].network == REPVGG
 
 
 def test_the_signal_before_training_is_told_layer_by_layer() -> None:
