@@ -14,7 +14,7 @@ from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.source import source_hash
 
-from .experiment import Available, Experiment, Options, Trained, registered
+from .experiment import STOPPED, Available, Experiment, Options, Trained, registered
 from .limit import time_limit
 from .results import Results, recorded
 
@@ -53,7 +53,6 @@ class Everything(Experiment):
         return [experiment for experiment in registered().values() if experiment.of_paper]
 
     def run(self, options: Options) -> None:
-        """Train the networks of all, on a GPU side by side; then run what else there is, and show it all."""
         if (place := ClusterSpec.of(options.on)) is not None:
             reach(place)  # before any data are loaded
         cells, own = networks(self.parts(), options)
@@ -64,7 +63,7 @@ class Everything(Experiment):
                 known=recorded(options.out, lambda text: print(text, file=sys.stderr)),
             )  # fmt: skip
         if limit.reached:
-            print(f"Stopped after {options.minutes:g} minutes; finished networks are kept, rerun to resume.")
+            print(STOPPED.format(options.minutes))
             return
         for experiment in self.parts():
             if not isinstance(experiment, Trained) and options.on != "local":

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 QUICK_NOTE = "This was a quick run, with fewer seeds, depths and epochs than published; its numbers are not comparable."
+STOPPED = "Stopped after {:g} minutes; finished networks are kept, rerun to resume."
 Verdict = Literal["holds", "holds in part", "does not hold", "not tested"]
 
 
@@ -254,7 +255,7 @@ class Trained(Experiment):
                     known |= {record.cell: record for record in records}
                 done |= {cell: known[cell] for cell in left}
         if limit.reached:
-            print(f"Stopped after {options.minutes:g} minutes; finished networks are kept, rerun to resume.")
+            print(STOPPED.format(options.minutes))
             known = recorded(options.out, lambda text: None, touch=False)
             done = {record.cell: record for record in self.select(known, quick=options.quick)}
         self.show(list(done.values()), options)

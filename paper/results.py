@@ -75,10 +75,10 @@ class Results:
         """All records; of a network that several experiments trained, what is in this one's table."""
         return self.records | self._tables.get(name, {})
 
-    def table(self, name: str) -> list[dict[str, Any]]:
-        """The rows of NAME.csv, numbers as numbers; none if there is no such file."""
-        path = self.place / f"{name}.csv"
-        return _rows(path, lambda row: {key: _number(text) for key, text in row.items()}) if path.exists() else []
+    def table(self, name: str, of: Callable[[str], Any] | None = None) -> list[dict[str, Any]]:
+        """The rows of NAME.csv, numbers as numbers unless `of` reads a cell; none if there is no such file."""
+        path, read = self.place / f"{name}.csv", of or _number
+        return _rows(path, lambda row: {key: read(text) for key, text in row.items()}) if path.exists() else []
 
     @cached_property
     def environments(self) -> dict[str, Any]:
@@ -294,9 +294,9 @@ def _rows(path: Path, convert: Callable[[dict[str, str]], Any]) -> list[Any]:
 
 
 def write_table(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
-    """A table of numbers and names as CSV."""
+    """A table of numbers and names as CSV; a column that only some rows have is empty in the others."""
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return write_whole(path, text.getvalue())

@@ -200,14 +200,12 @@ class Figure1(Measured):
     files = ("figure1",)
 
     def measure(self, options: Options, device: torch.device, advance: Callable[[float], None]) -> tuple[Any, int]:
-        """Train every matrix in both modes, and place them in the plane."""
         size: dict[str, Any] = QUICK if options.quick else FULL
         dataset = Problems(directory=options.data).dataset("mnist")
         networks = (size["matrices"] + size["members"]) * size["trials"] * len(MODES)
         return study(dataset, device, progress=advance, **size), networks
 
     def rows(self, evidence: Alignment) -> list[dict[str, str]]:
-        """A line for each matrix."""
         return [
             {
                 "member": str(int(evidence.aligned[i])), "alignment": f"{evidence.alignment[i]:.4f}",
@@ -218,7 +216,6 @@ class Figure1(Measured):
         ]  # fmt: skip
 
     def evidence(self, results: Results) -> Alignment | None:
-        """The study as it was written."""
         rows = results.table(self.name)
         if not rows:
             return None

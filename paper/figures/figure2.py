@@ -31,7 +31,6 @@ class Figure2(Experiment):
     of_paper = True
 
     def run(self, options: Options) -> None:
-        """Draw the picture and print each density's distance from the Gaussian."""
         path = prepare(options.out) / f"{self.label(options.quick)}.png"
         for line in draw(path, samples=_samples(options)):
             print(line)

@@ -52,7 +52,6 @@ class Signals(Measured):
         return {"results-signal": _picture(evidence)}
 
     def claims(self, evidence: Sequence[Mapping[str, Any]] | None) -> list[Claim]:
-        """That units fire, and that neither variance nor gradient vanishes."""
         claims = (
             "The share of active units approaches 1 with depth",
             "The variance ratio of consecutive layers approaches 1 with depth",

@@ -101,15 +101,12 @@ class Baselines(TunedStudy[str]):
     }
 
     def contender(self, cell: Cell) -> str:
-        """The name of the initialization that a network has."""
         return _NAME_OF[cell.scheme, cell.ends != 1]
 
     def rates(self, contender: str, setting: Setting, quick: bool) -> tuple[float, ...]:
-        """Every second one where deep networks are trained in a second way."""
         return QUICK_RATES if quick or (is_fast(contender) and setting.depth >= DEEP) else RATES
 
     def cell(self, contender: str, setting: Setting, times: float, *, quick: bool, tuning: bool = False) -> Cell:
-        """A network at `times` the paper's rate."""
         (dataset, depth, shots), each = setting, EVERY[contender]
         if shots is not None:
             epochs = QUICK_STEPS if quick else STEPS
@@ -124,11 +121,9 @@ class Baselines(TunedStudy[str]):
         )  # fmt: skip
 
     def select(self, records: Mapping[Cell, Record], *, quick: bool = False) -> list[Record]:
-        """Its records without what this study does not ask."""
         return [record.scored() for record in super().select(records, quick=quick)]
 
     def tables(self, evidence: Tuned[str]) -> list[Table]:
-        """Who is best where; with one rate for all layers, how often ours is better, and the rates that work."""
         names, first = {marked(name): name for name in NAMES}, evidence.data[0]
         rates = by_depth(
             f"{first}: rates that work ({WORKS:.0%} of the best score), the highest over the lowest", evidence, names,
@@ -137,11 +132,9 @@ class Baselines(TunedStudy[str]):
         return [leaders(evidence), verdict_counts(evidence), rates]
 
     def pictures(self, evidence: Tuned[str]) -> dict[str, Figure]:
-        """Which initialization, at which depth."""
         return {self.name: over_depth(evidence)}
 
     def section(self, evidence: Tuned[str]) -> list[str]:
-        """Where a baseline wins, and the tables; the picture is at the top of the page."""
         wins = _wins(duels(evidence), over_depths(evidence))
         return [*wins, "", *titled(self.tables(evidence))]
 

@@ -125,7 +125,6 @@ class Evidence(NamedTuple):
         return f"{short:.1f} {'at any rate' if short <= DEAD else '†'}"
 
     def rates(self, depth: int, contender: Contender | None) -> str:
-        """The best rate, and from where to where others reach nearly as much."""
         reached = self.reached(depth, contender)
         if max(reached.values(), default=0.0) <= DEAD:
             return MISSING
@@ -162,14 +161,12 @@ class Cifar(TunedStudy[Contender]):
     """The most important first, since a run may end early."""
 
     def contender(self, cell: Cell) -> Contender:
-        """Whose network it is."""
         scheme = next((text for text in _SCHEMES if get(text) == cell.scheme), str(cell.scheme))
         width: Any = OURS.width if cell.dataset == QUICK else cell.width
         long = cell.dataset == DATA and cell.epochs in LONG
         return Contender(cell.network, scheme, cell.activation, cell.groups, width, cell.decay, long)
 
     def rates(self, contender: Contender, setting: Setting, quick: bool) -> tuple[float, ...]:
-        """Times 0.001: around what first looks found best."""
         if quick:
             return (4.0,) if contender.network == "resnet" else (1.0, 2.0)
         lowest = 0.25
@@ -182,7 +179,6 @@ class Cifar(TunedStudy[Contender]):
         return tuple(lowest * 2**place for place in range(3 if setting.depth > DEEP else 4))
 
     def cell(self, contender: Contender, setting: Setting, times: float, *, quick: bool, tuning: bool = False) -> Cell:
-        """A network at `times` 0.001."""
         short, whole = QUICK_EPOCHS if quick else LONG if contender.long else EPOCHS
         short *= 2 if setting.depth > DEEP and not quick else 1
         return Cell(
@@ -194,7 +190,6 @@ class Cifar(TunedStudy[Contender]):
         )  # fmt: skip
 
     def datasets(self, cells: Sequence[Cell], directory: Path | None) -> dict[str, Dataset]:
-        """A tenth of the images, for the quick study."""
         if not any(cell.dataset == QUICK for cell in cells):
             return {}
         whole = load(DATA, directory=directory)
@@ -204,7 +199,6 @@ class Cifar(TunedStudy[Contender]):
         return {QUICK: replace(whole, name=QUICK, x=whole.x[rows], y=whole.y[rows], train_rows=train_rows)}
 
     def show(self, records: list[Record], options: Options) -> None:
-        """Print the tables, draw the picture, and measure the signal before training."""
         label = f"{self.label(options.quick)}-signal"
         path = options.out / f"{label}.csv"
         if options.device == "cpu" and not path.exists():  # on a machine with a GPU it would wait
@@ -213,11 +207,9 @@ class Cifar(TunedStudy[Contender]):
         self.present(Evidence(tuned, Results(options.out).table(label)), options)
 
     def evidence(self, results: Results) -> Any:
-        """What is on record, if only that nothing is."""
         return Evidence(self.found_in(results.records_of(self.name), self.seeds), results.table("cifar-signal"))
 
     def tables(self, evidence: Evidence) -> list[Table]:
-        """Scores, what was tried, rates, and the signal before training."""
         depths = {f"{depth} layers": depth for depth in (20, 56, 110)}
         of_vgg = {f"VGG-{depth}": depth for depth in (11, 16)}
         rows, tried = PLAIN | RESIDUAL, {"`initialize_(model)`, one rate": OURS, **TRIED}
@@ -239,11 +231,9 @@ class Cifar(TunedStudy[Contender]):
         return [table for table in made if table.rows]
 
     def pictures(self, evidence: Evidence) -> dict[str, Figure]:
-        """How far apart images are before training."""
         return {self.name: picture(evidence.signal)} if evidence.signal else {}
 
     def section(self, evidence: Evidence) -> list[str]:
-        """What to conclude, the picture, how much is on record, the tables."""
         lines = [*conclusions(evidence), "", *self.shown(evidence)]
         if evidence.tuned is not None:
             asked = {

@@ -169,31 +169,25 @@ class Members(Trained):
     seeds = 5
 
     def cells(self, seeds: int, *, quick: bool = False, records: Mapping[Cell, Record] | None = None) -> list[Cell]:
-        """All of the study; the networks at their best rates follow from those that found them."""
         return Networks(seeds, quick, records).everything()
 
     def evidence(self, results: Results) -> Any:
-        """The records of the full study."""
         found = Networks(self.seeds, False, results.records_of(self.name))
         return found if found.of(found.usual()) else None
 
     def show(self, records: list[Record], options: Options) -> None:
-        """Print the tables, and draw the pictures."""
         known = {record.cell: record for record in records}
         self.present(Networks(self.count(options), options.quick, known), options)
 
     def tables(self, evidence: Networks) -> list[Table]:
-        """The claims, the scores, the rates that work, and each member against the uniform one."""
         claims = () if evidence.quick else (_claims,)
         return [table for of in (*claims, _at_best, _working, _against_uniform) if (table := of(evidence)).rows]
 
     def pictures(self, evidence: Networks) -> dict[str, Any]:
-        """Accuracy over depth."""
         usual = {dataset: evidence.of(evidence.usual(), dataset) for dataset in evidence.sets}
         return {f"members-{dataset}": over_depth(records) for dataset, records in usual.items() if records}
 
     def section(self, evidence: Networks) -> list[str]:
-        """Tables; the page has the pictures."""
         return titled(self.tables(evidence))
 
 

@@ -128,15 +128,12 @@ class OnTheSet(TunedStudy[Way]):
     }
 
     def contender(self, cell: Cell) -> Way:
-        """The way in which a network is trained."""
         return _WAYS[str(cell.scheme), cell.optimizer, cell.schedule, cell.ends != 1]
 
     def rates(self, contender: Way, setting: Setting, quick: bool) -> tuple[float, ...]:
-        """The same for all."""
         return QUICK_RATES if quick else RATES
 
     def cell(self, contender: Way, setting: Setting, times: float, *, quick: bool, tuning: bool = False) -> Cell:
-        """A network at `times` the paper's rate."""
         dataset, depth, shots = setting
         epochs = TABLE_EPOCHS if dataset == TABLE else QUICK_EPOCHS if quick else EPOCHS
         epochs = epochs // 3 if tuning and not quick else epochs
@@ -149,7 +146,6 @@ class OnTheSet(TunedStudy[Way]):
         )  # fmt: skip
 
     def tables(self, evidence: Tuned[Way]) -> list[Table]:
-        """Scores, rates that work, and verdicts counted over settings."""
         ways = {str(way): way for way in EVERY if any(way == other for _, other in evidence.scores)}
         columns = {str(setting): setting for setting in evidence.settings if setting.depth != 300}
 
@@ -173,11 +169,9 @@ class OnTheSet(TunedStudy[Way]):
         ]
 
     def pictures(self, evidence: Tuned[Way]) -> dict[str, Figure]:
-        """The score over the rate."""
         return {self.name: over_rates(evidence)}
 
     def section(self, evidence: Tuned[Way]) -> list[str]:
-        """Scores and verdicts of the ways that a user chooses from; the picture at the top has the rates."""
         names = {str(way) for way in EVERY if way.how in SHOWN}
         scores, _, verdicts = self.tables(evidence)
         return titled([replace(t, rows=[row for row in t.rows if row[0] in names]) for t in (scores, verdicts)])

@@ -36,11 +36,9 @@ class PaperTable(Trained):
         """The network behind a number, with seed 0."""
 
     def quick(self, cell: Cell) -> Cell | None:
-        """A short form of a network for the quick version; None to leave it out."""
         return cell
 
     def cells(self, seeds: int, *, quick: bool = False, records: Mapping[Cell, Record] | None = None) -> list[Cell]:
-        """A network for every published number and seed."""
         settings = dict.fromkeys(self._of(number) for number in self.published())
         if quick:
             settings = dict.fromkeys(short for cell in settings if (short := self.quick(cell)) is not None)
@@ -78,7 +76,6 @@ class PaperTable(Trained):
         return comparison_table(title, numbers)
 
     def show(self, records: list[Record], options: Options) -> None:
-        """Print the comparison; for a quick run, only the scores."""
         if not options.quick:
             self.present(records, options)
             return
@@ -88,11 +85,9 @@ class PaperTable(Trained):
         print(QUICK_NOTE)
 
     def tables(self, evidence: Sequence[Record]) -> list[Table]:
-        """Every published number beside ours."""
         return [self.comparison(evidence)]
 
     def section(self, evidence: Sequence[Record]) -> list[str]:
-        """None: results.md begins with its pictures, and has one table for all of the paper's."""
         return []
 
 

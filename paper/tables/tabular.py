@@ -32,7 +32,6 @@ class Table5(PaperTable):
     of_claim = "table 5"
 
     def cell(self, dataset: str, scheme: str, depth: int, *, alpha: float | None = None, **setting: Any) -> Cell:
-        """A hundred epochs at the paper's rate, in layers of the paper's width."""
         width = TABULAR_WIDTH[dataset]
         return Cell(dataset, drawn(scheme), depth, width, epochs=EPOCHS, rate=rate(scheme, depth), alpha=alpha)
 
@@ -84,7 +83,6 @@ class Table5Explained(Table5):
         return cell if cell.depth == 50 and cell.dataset.startswith(("wine", "diabetes")) else None
 
     def datasets(self, cells: Sequence[Cell], directory: Path | None) -> dict[str, Dataset]:
-        """One split for all networks."""
         names = sorted({cell.dataset for cell in cells if cell.dataset.endswith(MARK)})
         return {
             name: replace(load(name.removesuffix(MARK), directory=directory), name=name, test_seed=SPLIT)
@@ -92,7 +90,6 @@ class Table5Explained(Table5):
         }
 
     def section(self, evidence: Sequence[Record]) -> list[str]:
-        """Why this protocol."""
         return [f"## {self.title}", "", *timing.once("table5-protocol"), ""]
 
 
