@@ -44,7 +44,7 @@ class Examples:
 
 
 class Text:
-    """The bytes of Python's own library, which is on every machine; one file in ten is held out; the score is the loss."""
+    """The bytes of Python's library, which every machine has; one file in ten is held out. The score is the loss."""
 
     chance = math.log(256), math.log(256)
 

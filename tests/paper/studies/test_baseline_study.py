@@ -179,14 +179,13 @@ def test_data_that_nobody_has_do_not_stop_the_study(
         return load(name, directory=directory)
 
     monkeypatch.setattr(experiment, "load", missing)
-    have = experiment.Available(Baselines.optional, None)
+    experiment._has.cache_clear()
     asked = [Cell(name) for name in ("pima", "digits", "cancer", "pima")]
-    assert [cell.dataset for cell in have.of(asked)] == ["digits", "cancer"]
+    monkeypatch.setattr(Baselines, "cells", lambda self, seeds, **options: asked)
+    left = Baselines().trainable(experiment.Options(Path()), 1, {asked[2]: record(asked[2], 1.0)})
+    assert left == [Cell("digits")]
     assert capsys.readouterr().err == "Left out, its data is not available: pima. No source has it.\n"
-    assert set(have.sets(have.of(asked), {})) == {"digits", "cancer"}
-    monkeypatch.setattr(Baselines, "optional", ())
-    with pytest.raises(StiefelError, match="No source has it"):
-        experiment.Available(Baselines.optional, None).sets(asked, {})
+    experiment._has.cache_clear()
 
 
 def test_a_quick_study_is_published_whole_though_it_has_fewer_seeds_than_a_full_one() -> None:
