@@ -18,7 +18,6 @@ from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.convolutional import Blueprint
 from stiefel_init.lab.train.record import Record
 from stiefel_init.recipe.search import best_first, beyond
-from stiefel_init.schemes import get
 from stiefel_init.torch import diagnose, initialize_
 
 from ..experiment import Options, titled
@@ -160,12 +159,6 @@ class Cifar(TunedStudy[Contender]):
     }  # fmt: skip
     """The most important first, since a run may end early."""
 
-    def contender(self, cell: Cell) -> Contender:
-        scheme = next((text for text in _SCHEMES if get(text) == cell.scheme), str(cell.scheme))
-        width: Any = OURS.width if cell.dataset == QUICK else cell.width
-        long = cell.dataset == DATA and cell.epochs in LONG
-        return Contender(cell.network, scheme, cell.activation, cell.groups, width, cell.decay, long)
-
     def rates(self, contender: Contender, setting: Setting, quick: bool) -> tuple[float, ...]:
         if quick:
             return (4.0,) if contender.network == "resnet" else (1.0, 2.0)
@@ -247,9 +240,6 @@ class Cifar(TunedStudy[Contender]):
                 "the best of the short networks that choose a rate, of 2 epochs, deep ones of 4.", "",
             ]  # fmt: skip
         return lines + titled(self.tables(evidence))
-
-
-_SCHEMES = sorted({each.scheme for each in NAMES})
 
 
 def _layers(rows: Sequence[Mapping[str, Any]]) -> tuple[int, dict[str, list[Mapping[str, Any]]]]:

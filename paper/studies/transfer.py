@@ -324,7 +324,7 @@ class Valleys:
     def family(self, network: str, way: str, by: int) -> dict[int, Key]:
         """Those of networks like the base but for their depth (1) or width (2)."""
         base = BASES[network][2 - by]
-        return {key[by]: key for key in self.of if (key[0], key[3], key[3 - by]) == (network, way, base)}
+        return {key[1:3][by - 1]: key for key in self.of if (key[0], key[3], key[3 - by]) == (network, way, base)}
 
     def cost(self, key: Key) -> tuple[float, float] | None:
         """The best multiple of a network, and what the base's costs it; chosen by the test loss, of less noise."""

@@ -25,7 +25,7 @@ from paper.studies.baselines import (
 )
 from paper.studies.kit import FEW, Setting, Tuned
 from paper.tables.protocol import IMAGES
-from planting import planted
+from planting import contender_of, planted
 
 from stiefel_init import StiefelError
 from stiefel_init.lab.data import load
@@ -33,7 +33,7 @@ from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 
 FIRST, TUNING = Baselines.first_seed, Baselines.tuning_seeds
-name_of = Baselines().contender
+name_of = contender_of(Baselines())
 Truth = Callable[[Cell], float]
 
 

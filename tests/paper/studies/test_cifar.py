@@ -17,7 +17,7 @@ from paper.results import Results, publish
 from paper.studies import cifar, shakespeare
 from paper.studies.cifar import BATCH, DATA, GROUPS, HE, OURS, PLAIN, QUICK, Cifar, Contender, Evidence, signal
 from paper.studies.shakespeare import AUTHOR, LR, Run, Scale, Shakespeare
-from planting import planted
+from planting import contender_of, planted
 
 from stiefel_init.lab.data import Dataset
 from stiefel_init.lab.train.cell import Cell
@@ -36,10 +36,10 @@ SCORES: dict[Contender, float] = {OURS: 88.0, HE: 82.0, BATCH: 92.0, GROUPS: 89.
 
 def trained(seeds: int, done: Callable[[Cell], bool] = lambda cell: True) -> dict[Cell, Record]:
     """Records of the study as if all of it, or a part, had been trained; deeper networks are worse."""
-    study = Cifar()
+    study, contender = Cifar(), contender_of(Cifar())
 
     def made(cell: Cell) -> Record:
-        score = SCORES.get(study.contender(cell), 80.0) - 0.1 * cell.seed % 1 - cell.rate
+        score = SCORES.get(contender(cell), 80.0) - 0.1 * cell.seed % 1 - cell.rate
         return record(cell, score - (0.0 if score < 11 else cell.depth / 10))
 
     return planted(lambda known: filter(done, study.cells(seeds, records=known)), made)
@@ -49,10 +49,10 @@ def trained(seeds: int, done: Callable[[Cell], bool] = lambda cell: True) -> dic
 
 
 def test_every_network_of_the_study_can_be_trained() -> None:
-    study, records, seen = Cifar(), trained(1), set[Any]()
+    contender, records, seen = contender_of(Cifar()), trained(1), set[Any]()
     problems = Problems({DATA: IMAGES})
     for cell in records:
-        key = study.contender(cell), cell.depth
+        key = contender(cell), cell.depth
         if key not in seen:
             seen.add(key)
             check([cell], problems, torch.device("cpu"))
@@ -62,7 +62,7 @@ def test_every_network_of_the_study_can_be_trained() -> None:
 
 def test_what_is_compared_costs_about_the_same() -> None:
     problems = Problems({DATA: IMAGES})
-    cells = {study: cell for cell in trained(1) if (study := Cifar().contender(cell)) and cell.depth in (11, 20)}
+    cells = {contender_of(Cifar())(cell): cell for cell in trained(1) if cell.depth in (11, 20)}
     work = {each: size_of(cell, problems(cell)).products for each, cell in cells.items() if each.network != "vgg"}
     assert max(work.values()) < 1.15 * work[OURS]
 

@@ -61,8 +61,11 @@ def flat() -> Tuned[Way]:
     return planted(lambda cell: 80.0)
 
 
+whose = planting.contender_of(OnTheSet())
+
+
 def how(cell: Cell) -> str:
-    return OnTheSet().contender(cell).how
+    return whose(cell).how
 
 
 def test_every_way_is_compared_at_its_best_rate_with_fresh_seeds() -> None:
@@ -72,7 +75,7 @@ def test_every_way_is_compared_at_its_best_rate_with_fresh_seeds() -> None:
     records = records_of(truth)
     compared = [cell for cell in records if cell.seed >= OnTheSet.first_seed]
     assert {cell.seed for cell in records} - {cell.seed for cell in compared} <= set(OnTheSet.tuning_seeds)
-    assert {OnTheSet().contender(cell) for cell in compared} == set(EVERY)
+    assert {whose(cell) for cell in compared} == set(EVERY)
     assert all((cell.lr_multiplier == 1) == (how(cell) == FREE) for cell in compared)
     assert len(compared) == 4 * len(EVERY) * len(OnTheSet().all_settings(True))
 
@@ -145,10 +148,10 @@ def test_calibration_counts_as_better_where_it_is_less() -> None:
 
 def test_working_rates_are_those_near_the_best_of_the_setting() -> None:
     found = planted(lambda cell: 90.0 if how(cell) != FREE or cell.lr_multiplier == 1 else 11.0)
-    assert found.working(DIGITS, Way("stiefel", FREE)) == 1
-    assert found.working(DIGITS, Way("stiefel", ON_SET)) == 256
+    assert found.working(DIGITS, Way("stiefel", FREE)) == "× 1"
+    assert found.working(DIGITS, Way("stiefel", ON_SET)) == "× 256"
     never = planted(lambda cell: 90.0 if how(cell) != FREE else 11.0)
-    assert never.working(DIGITS, Way("stiefel", FREE)) is None
+    assert never.working(DIGITS, Way("stiefel", FREE)) == "none"
 
 
 def test_tables_and_page_of_planted_records() -> None:
