@@ -1,8 +1,7 @@
-"""Commands about the paper: `reproduce`, `compare`, `paper`; and the maintainers' `docs`, `report`, `publish`, …"""
+"""Commands about the paper: `reproduce` and `compare`; and the maintainers' `docs`, `report` and `publish`."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -143,19 +142,3 @@ def publish(
         print(f"wrote {path}")
     if left := source.records.keys() - {record.cell for group in chosen.values() for record in group}:
         print(f"{counted(len(left), 'network')} of {records} belong to no experiment and were left out.")
-
-
-def paper(
-    name: Annotated[
-        str | None, typer.Argument(help="table1, table2, table3, table5 or figure1; by default all.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Print the published numbers."""
-    from .tables import published
-
-    if as_json:
-        print(json.dumps([number.to_dict() for number in published.published(name)], indent=1))
-        return
-    for table in published.TABLES if name is None else (name,):
-        published.layout(table).show()

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import diagnose, engine, initialize, on_the_set, rates, sampler, scale, startup, timing
+from benchmarks import diagnose, engine, initialize, on_the_set, rates, sampler, startup, timing
 from tools import badges, readme
 from tools.drawings import bars
 
@@ -57,7 +57,7 @@ PARTS: Mapping[str, Mapping[str, Lines]] = {
         **MEASURED, "floors": partial(timing.picked, "floors", FLOORS, (*sampler.SHOWN, "a network of 100 layers")),
         **{mark: partial(timing.once, name) for mark, name in ONCE.items()}, "watch": watching.overhead,
     },
-    "scale": {"threads": partial(timing.once, "threads-cpu"), "measured": scale.part},
+    "scale": {"threads": partial(timing.once, "threads-cpu"), "measured": partial(timing.once, "scale-cpu")},
     "rules": {"initialization": diagnosis.rules, "training": watching.rules},
     "zoo": {"find-start": partial(search.part, whole=True)},
 }  # fmt: skip

@@ -28,7 +28,7 @@ from stiefel_init.torch import initialize_
 
 from ..experiment import Options, titled
 from ..loop import OfRuns, command, fused
-from ..networks import GPT
+from ..networks import GPT, nanogpt
 from ..results import Results
 from ..verdicts import apart
 from .kit import spread
@@ -82,12 +82,7 @@ def text(directory: Path | None) -> tuple[Tensor, Tensor]:
 
 def model_of(scale: Scale, characters: int) -> GPT:
     """As its author has it, and starts it."""
-    model = GPT(scale.width, scale.layers, scale.window, scale.heads, characters, dropout=0.2, bias=False, tied=True)
-    for name, parameter in model.named_parameters():
-        if parameter.ndim > 1:
-            end = name.endswith(("proj.weight", "fc2.weight"))
-            nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * scale.layers) if end else 0.02)
-    return model
+    return nanogpt(scale.width, scale.layers, scale.window, scale.heads, characters, dropout=0.2, bias=False)
 
 
 def start_of(name: str) -> Callable[[nn.Module, int], Any]:

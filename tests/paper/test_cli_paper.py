@@ -1,14 +1,12 @@
-"""`stiefel-init paper`, `reproduce`, `compare`, `data`: the paper's numbers and our runs."""
+"""`stiefel-init reproduce`, `compare`, `data`: the paper's numbers and our runs."""
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 from laboratory import MADE, Cli, Done, refused
-from paper.tables.protocol import SCHEMES
 from paper.tables.published import published
 
 from stiefel_init.lab import cli, data
@@ -17,18 +15,6 @@ from stiefel_init.lab.train import record as keep
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.problem import ACCURACY
 from stiefel_init.lab.train.record import Outcome, Record
-
-
-def test_paper_as_json_and_as_tables(stiefel_init: Cli) -> None:
-    found = json.loads(stiefel_init("paper", "--json").out)
-    assert len(found) == len(published()) == 673
-    assert {one["scheme"] for one in found if one["table"] != "figure1"} == set(SCHEMES)
-    keys = ["table", "dataset", "scheme", "depth", "activation", "shots", "alpha", "value", "std"]
-    assert all(list(one) == keys for one in found)
-    shown = stiefel_init("paper").out
-    assert all(name in shown for name in ("table1", "table2", "table3", "table5", "figure1", "0.8178"))
-    one = next(p for p in published("table1") if p.scheme == "stiefel" and p.depth == 100)
-    assert f"{one.value:.2f}" in stiefel_init("paper", "table1").out
 
 
 @pytest.mark.usefixtures("small_images")
@@ -105,7 +91,7 @@ def test_installed_alone_the_papers_commands_say_where_they_are(
 ) -> None:
     monkeypatch.setattr(clone, "ROOT", tmp_path)
     alone = cli.program("", {"Mine": {"demo": lambda: None}, "The paper": clone.commands()})
-    for words in (["reproduce", "table1", "--quick"], ["compare"], ["paper"]):
+    for words in (["reproduce", "table1", "--quick"], ["compare"]):
         with pytest.raises(SystemExit) as end:
             cli.main(words, alone)
         assert end.value.code == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ def test_every_number_of_every_table_is_there() -> None:
         "table1": 10 * 2 * 6, "table2": 5 * 2 * 2 * 6, "table3": 4 * 3 * 2 * 6, "table5": 6 * 4 * 2 * 6,
         "figure1": 1,
     }  # fmt: skip
-    settings = {tuple(one.to_dict()[k] for k in one.to_dict() if k not in ("value", "std")) for one in published()}
+    settings = {replace(one, value=0.0, std=None) for one in published()}
     assert len(settings) == 673
 
 
