@@ -102,7 +102,7 @@ def write_all(root: Path, results: Results, experiments: Iterable[Experiment], *
 
 def _of_experiments(out: Path, results: Results, experiments: Iterable[Experiment]) -> tuple[Texts, Pictures]:
     """The pages in `out` that experiments have a part in, and all their pictures by name."""
-    found = _evidence(results, experiments)
+    found: dict[Experiment, Any] = {experiment: experiment.evidence(results) for experiment in experiments}
     text, pictures = report.page(results, found)
     texts = {out / "results.md": text}
     compared = [
@@ -171,7 +171,3 @@ def _write(out: Path, texts: Texts, pictures: Pictures) -> list[Path]:
         folder.mkdir(exist_ok=True)
     written = [write_whole(path, text) for path, text in texts.items()]
     return written + [plots.save(figure, out / f"{name}.png", DPI) for name, figure in pictures.items()]
-
-
-def _evidence(results: Results, experiments: Iterable[Experiment]) -> dict[Experiment, Any]:
-    return {experiment: experiment.evidence(results) for experiment in experiments}

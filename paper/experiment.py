@@ -155,6 +155,9 @@ class Experiment(ABC):
 class Measured(Experiment):
     """An experiment that keeps a table of its own, measured anew in each run."""
 
+    numbers: ClassVar[tuple[str, ...]] = ()
+    """Columns that have a number in every row."""
+
     @abstractmethod
     def measure(self, options: Options, device: torch.device, advance: Callable[[float], None]) -> tuple[Any, int]:
         """What is found, and the number of networks that it took; `advance` is told which share is done."""
@@ -162,6 +165,22 @@ class Measured(Experiment):
     def rows(self, evidence: Any) -> Sequence[Mapping[str, Any]]:
         """What is found as a table."""
         return evidence
+
+    def evidence(self, results: Results) -> Any:
+        """The rows on record.
+
+        Raises:
+            StiefelError: if the table is damaged.
+        """
+        rows = results.table(self.name)
+        if not all(isinstance(row.get(name), int | float) for row in rows for name in self.numbers):
+            raise self.damaged(results)
+        return rows or None
+
+    def damaged(self, results: Results) -> StiefelError:
+        """What to say of a table that is not its own."""
+        place = results.place / f"{self.name}.csv"
+        return StiefelError(f"{place} is damaged; restore the file, or measure again.")
 
     def run(self, options: Options) -> None:
         """Measure, write the table and how it was made, and show it."""

@@ -119,10 +119,7 @@ class OnTheSet(TunedStudy[Way]):
             (Grid((*_images(100), *_images(100, SHOTS)), _ways()),),
             (Grid(_images(300), _ways(FREE, FREE_COSINE, ON_SET, ON_SET_COSINE, STIEFEL)),),
             (Grid((Setting(TABLE, 100),), _ways()),),
-            (
-                Grid((Setting("mnist", DEEPEST),), _ways(ON_SET, STIEFEL)),
-                Grid(_images(DEEPEST), _ways(FREE_COSINE)),
-            ),
+            (Grid((Setting("mnist", DEEPEST),), _ways(ON_SET, STIEFEL)), Grid(_images(DEEPEST), _ways(FREE_COSINE))),
         ),
         True: ((Grid((Setting("digits", 30), Setting("digits", 100), Setting("digits", 30, SHOTS)), _ways()),),),
     }

@@ -55,13 +55,9 @@ class PaperTable(Trained):
 
     def compare(self, records: Sequence[Record]) -> list[Comparison]:
         """Every published number for which there are records."""
-        scores = self.scores(records)
+        scores = Scores(records)
         pairs = ((number, scores(self._of(number))) for number in self.published())
         return [Comparison(number, values) for number, values in pairs if len(values)]
-
-    @staticmethod
-    def scores(records: Sequence[Record]) -> Scores:
-        return Scores(records)
 
     def of_schemes(self, scores: Scores, dataset: str, depth: int, **setting: Any) -> dict[str, np.ndarray]:
         """The scores of every scheme in a row of the table."""
@@ -70,10 +66,8 @@ class PaperTable(Trained):
     def comparison(self, records: Sequence[Record]) -> Table:
         numbers = self.compare(records)
         agree, judged = sum(number.agrees for number in numbers), sum(number.judged for number in numbers)
-        title = (
-            f"{self.name}: {TITLES[self.numbers or self.name]}; {agree} of {judged} published numbers agree with ours"
-        )
-        return comparison_table(title, numbers)
+        title = f"{self.name}: {TITLES[self.numbers or self.name]}"
+        return comparison_table(f"{title}; {agree} of {judged} published numbers agree with ours", numbers)
 
     def show(self, records: list[Record], options: Options) -> None:
         if not options.quick:
@@ -92,15 +86,14 @@ class PaperTable(Trained):
 
 
 class Scores:
-    """Scores by setting: all seeds of a network."""
+    """Of a cell the scores of all seeds of its setting; none if it was not run."""
 
-    def __init__(self, records: Sequence[Record]) -> None:
+    def __init__(self, records: Sequence[Record] | None) -> None:
         self._found: dict[Cell, list[float]] = {}
-        for record in records:
+        for record in records or ():
             self._found.setdefault(record.cell.setting, []).append(record.score)
 
     def __call__(self, cell: Cell) -> np.ndarray:
-        """The scores of all seeds of a cell's setting; none if it was not run."""
         return np.array(self._found.get(cell.setting, []), float)
 
 

@@ -20,7 +20,7 @@ from stiefel_init.lab.train.record import Record
 
 from ..experiment import Claim, held
 from .protocol import ALPHAS, EPOCHS, TABULAR_WIDTH, drawn, rate
-from .table import PaperTable
+from .table import PaperTable, Scores
 
 
 class Table5(PaperTable):
@@ -40,7 +40,7 @@ class Table5(PaperTable):
 
     def claims(self, evidence: Sequence[Record] | None) -> list[Claim]:
         claim = f"Among shifts of tabular inputs, α = 2 is best, and -2 and 50 are worse than 0 ({self.of_claim})"
-        scores = self.scores(evidence or ())
+        scores = Scores(evidence)
         metrics = {record.cell.setting: record.metric for record in evidence or ()}
         best, worse, rows, others = 0, 0, 0, []
         for dataset, depth in product(TABULAR_WIDTH, (50, 100)):

@@ -232,8 +232,8 @@ def text(kind: str, task: Task = TEXT, steps: int = 150, words: dict[str, Any] |
 
 
 ENTRIES = [
-    Entry("nanoGPT", "decoder", sized(nanogpt, (48, 384), (3, 6), 128, (4, 6), VOCABULARY), TEXT, (200, 1_500), (16, 32), RATES,
-          adam(0.1, (0.9, 0.99)), "warm cosine", 1.0, 1.0),
+    Entry("nanoGPT", "decoder", sized(nanogpt, (48, 384), (3, 6), 128, (4, 6), VOCABULARY), TEXT, (200, 1_500),
+          (16, 32), RATES, adam(0.1, (0.9, 0.99)), "warm cosine", 1.0, 1.0),
     Entry("LSTM language model", "recurrent", sized(Recurrent, nn.LSTM, VOCABULARY, (48, 256), VOCABULARY), TEXT,
           (150, 1_200), (16, 32), RATES, clip=1.0, gain=1.0),
     Entry("GRU forecast", "recurrent", sized(Recurrent, nn.GRU, 1, (32, 64), 12), FORECAST, (200, 1_200), (32, 256),

@@ -45,10 +45,7 @@ def named(name: Any) -> Experiment:
 # Names.
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["", "../x", ".", "two words", "1st", "-x", "a.csv", "a\n", None],
-)
+@pytest.mark.parametrize("name", ["", "../x", ".", "two words", "1st", "-x", "a.csv", "a\n", None])
 def test_names_that_no_experiment_can_have(name: Any) -> None:
     before = registered()
     with pytest.raises(StiefelError) as error:

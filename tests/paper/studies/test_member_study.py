@@ -8,15 +8,7 @@ import numpy as np
 import pytest
 from laboratory import record
 from paper.studies import members as study_of
-from paper.studies.members import (
-    CANDIDATES,
-    DEPTHS,
-    MEMBERS,
-    TUNING_SEED,
-    Members,
-    Networks,
-    kind,
-)
+from paper.studies.members import CANDIDATES, DEPTHS, MEMBERS, TUNING_SEED, Members, Networks, kind
 from paper.tables.protocol import IMAGES
 from planting import planted
 

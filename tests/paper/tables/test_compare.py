@@ -27,9 +27,10 @@ def one(value: float, scores: list[float], std: float | None = None) -> Comparis
 def test_the_interval_of_one_more_run_is_wider_than_that_of_the_mean() -> None:
     found = one(90.0, [89.0, 90.0, 91.0])
     # Student's 97.5 % point with 2 degrees of freedom is 4.3027.
-    assert found.interval == pytest.approx((90 - 4.3027 / 3**0.5, 90 + 4.3027 / 3**0.5), abs=1e-4)
-    assert found.single == pytest.approx((90 - 4.3027 * (4 / 3) ** 0.5, 90 + 4.3027 * (4 / 3) ** 0.5), abs=1e-4)
-    assert one(97.0, [96.0, 97.0, 98.0]).single[1] == 100  # no accuracy lies beyond
+    mean = one(90.0, [89.0, 90.0, 91.0], std=1.0)
+    assert mean.interval == pytest.approx((90 - 4.3027 / 3**0.5, 90 + 4.3027 / 3**0.5), abs=1e-4)
+    assert found.interval == pytest.approx((90 - 4.3027 * (4 / 3) ** 0.5, 90 + 4.3027 * (4 / 3) ** 0.5), abs=1e-4)
+    assert one(97.0, [96.0, 97.0, 98.0]).interval[1] == 100  # no accuracy lies beyond
 
 
 def test_verdicts() -> None:
