@@ -17,6 +17,7 @@ from stiefel_init.lab.train.record import Record
 from stiefel_init.schemes import MuP, Orthogonal, Scheme, get
 
 from ..experiment import titled
+from ..tables.images import at_places
 from ..tables.protocol import IMAGES
 from ..verdicts import different, verdicts
 from .kit import DEEP, MISSING, WORKS, Data, Grid, Setting, Tuned, TunedStudy, by_depth, perceptron, spread
@@ -115,10 +116,8 @@ class Baselines(TunedStudy[str]):
 
     def tables(self, evidence: Tuned[str]) -> list[Table]:
         names, first = {marked(name): name for name in NAMES}, evidence.data[0]
-        rates = by_depth(
-            f"{first}: rates that work ({WORKS:.0%} of the best score), the highest over the lowest", evidence, names,
-            lambda name, depth: evidence.working(Setting(first.dataset, depth), name),
-        )  # fmt: skip
+        title = f"{first}: rates that work ({WORKS:.0%} of the best score), the highest over the lowest"
+        rates = by_depth(title, evidence, names, lambda n, depth: evidence.working(Setting(first.dataset, depth), n))
         return [leaders(evidence), verdict_counts(evidence), rates]
 
     def pictures(self, evidence: Tuned[str]) -> dict[str, Figure]:
@@ -157,7 +156,7 @@ class Duel(NamedTuple):
 
 Pair = tuple[Setting, str, str, np.ndarray, np.ndarray]
 """Where, the baseline, the name of ours, its scores, the baseline's."""
-VERDICT = {"better": "wins", "worse": "loses"}
+WORDS = {"better": "wins", "worse": "loses"}
 
 
 def _pairs(found: Tuned[str]) -> list[Pair]:
@@ -174,7 +173,7 @@ def duels(found: Tuned[str]) -> list[Duel]:
     """Every baseline in every setting against our best initialization there; all share the level."""
     pairs = _pairs(found)
     told = verdicts([(theirs, mine) for *_, mine, theirs in pairs])
-    return [Duel(*pair[:3], each.gain, VERDICT.get(each.word, each.word)) for pair, each in zip(pairs, told)]
+    return [Duel(*pair[:3], each.gain, WORDS.get(each.word, each.word)) for pair, each in zip(pairs, told)]
 
 
 def over_depths(found: Tuned[str]) -> list[Duel]:
@@ -286,10 +285,6 @@ def over_depth(found: Tuned[str]) -> Figure:
             look = DRAWN.get(name, {"color": "#C4CAD0", "linewidth": 1, "marker": "", "zorder": 1})
             label = marked(name) if name in DRAWN else "_other"
             axis.plot(*zip(*sorted(of_names[name].items())), label=label, **{"marker": "o", "markersize": 4} | look)
-        depths = sorted({depth for means in of_names.values() for depth in means})
-        title = f"{data}, {'fast ends' if fast else 'one rate for all layers'}"
-        axis.set(title=title, xlabel="layers", xscale="log", ylabel="test accuracy (%)", ylim=(0, 102))
-        axis.set_xticks(depths, [f"{depth:,}" for depth in depths])
-        axis.set_xticks([], minor=True)
-        plots.direct(axis)
+        axis.set(title=f"{data}, {'fast ends' if fast else 'one rate for all layers'}", ylim=(0, 102))
+        at_places(axis, sorted({depth for means in of_names.values() for depth in means}), "layers")
     return drawn

@@ -105,16 +105,16 @@ class Evidence(NamedTuple):
     signal: Sequence[Mapping[str, Any]] = ()
     """Of each layer before training, how many features are distinct, and how far apart images are."""
 
-    def _at(self, depth: int, contender: Contender | None) -> Any:
-        return Setting(DATA if self.tuned is None else self.tuned.settings[0].dataset, depth), contender
+    def _at(self, found: Mapping[Any, Any], depth: int, contender: Contender | None) -> Any:
+        return next((of for (where, each), of in found.items() if (where.depth, each) == (depth, contender)), None)
 
     def scores(self, depth: int, contender: Contender) -> np.ndarray | None:
         """Of a contender's networks; None if there are none."""
-        return None if self.tuned is None else self.tuned.scores.get(self._at(depth, contender))
+        return None if self.tuned is None else self._at(self.tuned.scores, depth, contender)
 
     def reached(self, depth: int, contender: Contender | None) -> Mapping[float, float]:
         """What the networks reached that chose its rate."""
-        return {} if self.tuned is None else self.tuned.tuned.get(self._at(depth, contender), {})
+        return (None if self.tuned is None else self._at(self.tuned.tuned, depth, contender)) or {}
 
     def text(self, depth: int, contender: Contender) -> str:
         """Its scores as a table has them, or what the short networks reached, marked."""
@@ -162,13 +162,8 @@ class Cifar(TunedStudy[Contender]):
     def rates(self, contender: Contender, setting: Setting, quick: bool) -> tuple[float, ...]:
         if quick:
             return (4.0,) if contender.network == "resnet" else (1.0, 2.0)
-        lowest = 0.25
-        if contender.network == "resnet":
-            lowest = 2.0
-        elif contender.groups:
-            lowest = 0.5
-        elif contender.scheme == "looks-linear":
-            lowest = 0.125
+        lowest = 2.0 if contender.network == "resnet" else 0.5 if contender.groups else 0.25
+        lowest = 0.125 if contender.scheme == "looks-linear" else lowest
         return tuple(lowest * 2**place for place in range(3 if setting.depth > DEEP else 4))
 
     def cell(self, contender: Contender, setting: Setting, times: float, *, quick: bool, tuning: bool = False) -> Cell:
@@ -229,9 +224,7 @@ class Cifar(TunedStudy[Contender]):
     def section(self, evidence: Evidence) -> list[str]:
         lines = [*conclusions(evidence), "", *self.shown(evidence)]
         if evidence.tuned is not None:
-            asked = {
-                (s, c) for stage in self.stages[False] for grid in stage for s in grid.settings for c in grid.contenders
-            }
+            asked = {key for search in self.searches(False) for key in search.tried}
             seeds = sorted({len(scores) for scores in evidence.tuned.scores.values()})
             told = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
             have = len(asked & evidence.tuned.scores.keys())
@@ -244,11 +237,10 @@ class Cifar(TunedStudy[Contender]):
 
 def _layers(rows: Sequence[Mapping[str, Any]]) -> tuple[int, dict[str, list[Mapping[str, Any]]]]:
     """The depth of the deepest networks that are on record, and their layers by initialization."""
-    deepest = max(int(row["depth"]) for row in rows)
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    deepest, found = max(row["depth"] for row in rows), dict[str, list[Mapping[str, Any]]]()
     for row in rows:
-        if int(row["depth"]) == deepest:
-            found.setdefault(str(row["initialization"]), []).append(row)
+        if row["depth"] == deepest:
+            found.setdefault(row["initialization"], []).append(row)
     return deepest, found
 
 

@@ -19,7 +19,7 @@ from stiefel_init.theory import ACTIVATIONS
 
 from ..experiment import Options, Trained, titled
 from ..results import Results
-from ..tables.images import banded
+from ..tables.images import at_places, banded
 from ..tables.protocol import IMAGES, SHOTS
 from ..verdicts import greater_p, verdicts
 from .kit import MISSING, WORKS, Grid, Setting, TunedStudy, grid_of, spread
@@ -306,8 +306,6 @@ def over_depth(records: Sequence[Record]) -> Figure:
             means = banded(axis, chosen, 0.12, label=name, linewidth=1.8, **look)
             best = max(best, *means, 0.0)
     for axis, limits in zip(axes, ((0, 102), (best - 10, best + 1))):
-        axis.set(xlabel="depth", xscale="log", ylim=limits, ylabel="test accuracy (%)")
-        axis.set_xticks(depths, [f"{d:,}" for d in depths])
-        axis.set_xticks([], minor=True)
-        plots.direct(axis)
+        axis.set(ylim=limits)
+        at_places(axis, depths, "depth")
     return drawn

@@ -15,6 +15,7 @@ from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.family import OptimizerName, ScheduleName
 
 from ..experiment import titled
+from ..tables.images import at_places
 from ..tables.protocol import IMAGES
 from ..verdicts import Verdict, verdicts
 from .kit import SCORE, WORKS, Grid, Key, Setting, Tuned, TunedStudy, grid_of, perceptron, quality, spread
@@ -199,9 +200,6 @@ def over_rates(found: Tuned[Way]) -> Figure:
             if rates := found.tuned.get((setting, Way("stiefel", how))):
                 axis.plot(*zip(*sorted(rates.items())), marker="o", markersize=4, label=how, **look)
         times = sorted({times for (where, _), rates in found.tuned.items() if where == setting for times in rates})
-        axis.set(xscale="log", ylim=(0, 102), title=str(setting), ylabel="test accuracy (%)")
-        axis.set_xticks(times, [f"{each:g}" for each in times])
-        axis.set_xticks([], minor=True)
-        axis.set_xlabel("learning rate, times 0.001/√depth")
-        plots.direct(axis)
+        axis.set(ylim=(0, 102), title=str(setting))
+        at_places(axis, times, "learning rate, times 0.001/√depth")
     return drawn

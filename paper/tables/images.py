@@ -168,6 +168,14 @@ def banded(axis: Any, records: Sequence[Record], alpha: float, **look: Any) -> l
     return mean.tolist()
 
 
+def at_places(axis: Any, values: Sequence[float], what: str, score: str = "test accuracy (%)") -> None:
+    """A logarithmic axis with these values alone, scores above it, and names at the ends of lines."""
+    axis.set(xscale="log", xlabel=what, ylabel=score)
+    axis.set_xticks(values, [f"{value:,g}" for value in values])
+    axis.set_xticks([], minor=True)
+    plots.direct(axis)
+
+
 def over_depth(records: Sequence[Record], ylabel: str = "test accuracy (%)") -> Figure:
     """Score against depth: one panel for each data set."""
     datasets = list(dict.fromkeys(record.cell.dataset for record in records))

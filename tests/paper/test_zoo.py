@@ -24,18 +24,13 @@ from paper.zoo.study import DROP_IN, Zoo, found
 from stiefel_init.torch import diagnose, initialize_, param_groups, watch
 
 
-def test_the_zoo_is_large_and_much_of_it_is_of_packages() -> None:
-    assert len(ENTRIES) >= 40
-    assert sum(bool(entry.package) for entry in ENTRIES.values()) >= 15
-    assert len({entry.kind for entry in ENTRIES.values()}) >= 20
-
-
 def test_the_hash_of_the_name_decides_the_half() -> None:
     for name in ENTRIES:
         assert half(name) == ("report" if hashlib.sha256(name.encode()).digest()[0] % 2 else "choosing")
     assert entries("choosing").keys() | entries("report").keys() == entries().keys()
     assert not entries("choosing").keys() & entries("report").keys()
-    assert min(len(entries("choosing")), len(entries("report"))) >= 15
+    assert len({entry.kind for entry in ENTRIES.values()}) >= 20
+    assert {row["network"] for name in ("zoo-cpu", "find-start") for row in Results().table(name)} <= ENTRIES.keys()
 
 
 @pytest.fixture(autouse=True)
@@ -104,14 +99,9 @@ def test_a_run_is_the_training_as_users_write_it_whatever_was_trained_before(dee
         assert deep_set.train(job) == pytest.approx(plainly(job, steps), abs=2e-3)
 
 
-def test_a_run_is_the_same_again_and_depends_on_how_it_begins(deep_set: Trainer) -> None:
-    scores = {arm: deep_set.train(Job("deep set", arm, 1e-3, 0)) for arm in ARMS}
-    assert len({tuple(curve) for curve in scores.values()}) == len(ARMS)
-    assert deep_set.train(Job("deep set", OURS, 1e-3, 0)) == scores[OURS]
-    assert deep_set.train(Job("deep set", OURS, 1e-3, 1)) != scores[OURS]
-
-
-def test_a_diverged_network_has_the_score_of_chance(deep_set: Trainer) -> None:
+def test_a_run_depends_on_how_it_begins_and_a_diverged_one_has_the_score_of_chance(deep_set: Trainer) -> None:
+    starts = (*((arm, 0) for arm in ARMS), (OURS, 1))
+    assert len({tuple(deep_set.train(Job("deep set", arm, 1e-3, seed))) for arm, seed in starts}) == len(starts)
     chance = ENTRIES["deep set"].task.metric.chance
     assert deep_set.train(Job("deep set", OURS, 1e30, 0)) == [chance, chance]
 

@@ -49,14 +49,10 @@ def won() -> Networks:
     return study(permutation_wins)
 
 
-def test_the_tuning_seed_is_none_of_those_compared() -> None:
-    tuning = Networks(Members.seeds, False).rates()
+def test_every_member_is_compared_at_every_depth_with_equal_epochs_and_other_seeds_than_chose_its_rate() -> None:
+    tuning = Networks(5, False).rates()
     assert {cell.seed for cell in tuning} == {TUNING_SEED}
-    compared = set(Members().cells(Members.seeds)) - set(tuning)
-    assert TUNING_SEED not in {cell.seed for cell in compared}
-
-
-def test_every_member_is_compared_at_every_depth_with_equal_epochs() -> None:
+    assert TUNING_SEED not in {cell.seed for cell in set(Members().cells(5)) - set(tuning)}
     usual = Networks(5, False).usual()
     assert {cell.lr_multiplier for cell in usual} == {1.0}
     assert set(usual) <= set(Members().cells(5))
