@@ -114,10 +114,8 @@ def _of_experiments(out: Path, results: Results, experiments: Iterable[Experimen
             ([t.title.partition(":")[0], *row] for t in compared for row in t.rows),
         )
     for experiment, evidence in found.items():
-        if evidence is None:
-            continue
         page = out / f"{experiment.page}.md"
-        if experiment.page not in (None, "results") and page.exists():
+        if evidence is not None and experiment.page not in (None, "results") and page.exists():
             pictures |= experiment.pictures(evidence)
             if experiment.listed:
                 texts[out / "tables" / f"{experiment.name}.csv"] = _csv(*_cells(experiment.tables(evidence)))

@@ -47,7 +47,8 @@ def time_limit(minutes: float | None, late: type[Exception] | tuple[()] = ()) ->
     if before in (signal.SIG_IGN, signal.SIG_DFL):  # in the background of a shell nobody would hear it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     timer.daemon = True
-    timer.start()
+    with lock:  # it does not ring before the block, however long it takes to start
+        timer.start()
     try:
         yield limit
         with lock:

@@ -101,6 +101,7 @@ class Baselines(TunedStudy[str]):
     }
 
     def rates(self, contender: str, setting: Setting, quick: bool) -> tuple[float, ...]:
+        """Every second one where deep networks are trained in a second way."""
         return QUICK_RATES if quick or (is_fast(contender) and setting.depth >= DEEP) else RATES
 
     def cell(self, contender: str, setting: Setting, times: float, *, quick: bool, tuning: bool = False) -> Cell:
@@ -112,6 +113,7 @@ class Baselines(TunedStudy[str]):
         )  # fmt: skip
 
     def select(self, records: Mapping[Cell, Record], *, quick: bool = False) -> list[Record]:
+        """Its records without what this study does not ask."""
         return [record.scored() for record in super().select(records, quick=quick)]
 
     def tables(self, evidence: Tuned[str]) -> list[Table]:

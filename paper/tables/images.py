@@ -32,6 +32,7 @@ class Table1(PaperTable):
     seeds = 10
 
     def cell(self, dataset: str, scheme: str, depth: int, **setting: Any) -> Cell:
+        # In tf32: on a GPU twice as fast, and as good (docs/performance.md).
         return Cell(dataset, drawn(scheme), depth, epochs=EPOCHS, rate=rate(scheme, depth), precision="tf32")
 
     def quick(self, cell: Cell) -> Cell | None:
@@ -77,6 +78,7 @@ class Table2(PaperTable):
         )  # fmt: skip
 
     def select(self, records: Mapping[Cell, Record], *, quick: bool = False) -> list[Record]:
+        """Its records, and all seeds of the networks that it shares with table 1."""
         selected = {record.cell: record for record in super().select(records, quick=quick)}
         settings = {cell.setting for cell in selected}
         shared = Table1().select(records, quick=quick)

@@ -36,6 +36,7 @@ class PaperTable(Trained):
         """The network behind a number, with seed 0."""
 
     def quick(self, cell: Cell) -> Cell | None:
+        """A short form of a network for the quick version; None to leave it out."""
         return cell
 
     def cells(self, seeds: int, *, quick: bool = False, records: Mapping[Cell, Record] | None = None) -> list[Cell]:
@@ -63,11 +64,12 @@ class PaperTable(Trained):
         """The scores of every scheme in a row of the table."""
         return {scheme: scores(self.cell(dataset, scheme, depth, **setting)) for scheme in SCHEMES}
 
-    def comparison(self, records: Sequence[Record]) -> Table:
-        numbers = self.compare(records)
+    def tables(self, evidence: Sequence[Record]) -> list[Table]:
+        """Every published number beside ours."""
+        numbers = self.compare(evidence)
         agree, judged = sum(number.agrees for number in numbers), sum(number.judged for number in numbers)
         title = f"{self.name}: {TITLES[self.numbers or self.name]}"
-        return comparison_table(f"{title}; {agree} of {judged} published numbers agree with ours", numbers)
+        return [comparison_table(f"{title}; {agree} of {judged} published numbers agree with ours", numbers)]
 
     def show(self, records: list[Record], options: Options) -> None:
         if not options.quick:
@@ -78,10 +80,8 @@ class PaperTable(Trained):
             summary(chosen, title=f"{self.label(True)}, {dataset}").show()
         print(QUICK_NOTE)
 
-    def tables(self, evidence: Sequence[Record]) -> list[Table]:
-        return [self.comparison(evidence)]
-
     def section(self, evidence: Sequence[Record]) -> list[str]:
+        """None: results.md begins with its pictures, and has one table for all of the paper's."""
         return []
 
 
@@ -110,9 +110,10 @@ def comparisons(name: str | None, results: Results) -> list[Table]:
     if name is not None and name not in tables:
         raise unknown("name", name, tables)
     compared = [
-        table.comparison(records)
+        shown
         for table in (tables.values() if name is None else (tables[name],))
         if (records := table.evidence(results)) is not None
+        for shown in table.tables(records)
     ]
     if not compared:
         raise StiefelError(NO_ANSWER)

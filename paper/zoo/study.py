@@ -120,6 +120,7 @@ class Zoo(OfRuns):
         super().present([each for each in found(_scores(evidence)) if each.entry in self.chosen], options)
 
     def evidence(self, results: Results) -> list[Found] | None:
+        """What the published runs say: those of a GPU, else those of a CPU."""
         for label in self.files:
             if rows := results.table(label):
                 return found(_scores(self.read(rows))) or None

@@ -153,8 +153,7 @@ def test_networks_that_are_published_and_trained_again_count_once(
     (tmp_path / "table3-quick.csv").write_bytes((OURS / "table3.csv").read_bytes())
     loaded = Results(tmp_path).records
     assert len(loaded) == len(Table3().select(records)) == 7200
-    table = Table3().comparison(Table3().select(loaded))
-    assert table == Table3().comparison(Table3().select(records))
+    assert Table3().tables(Table3().select(loaded)) == Table3().tables(Table3().select(records))
     assert {len(one.scores) for one in Table3().compare(list(loaded.values()))} == {50}
     assert loaded[some[0]].train_loss == (0.5,), "the record of a run tells more than the table does"
 
