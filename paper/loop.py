@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
 
 import torch
+from torch import Tensor, nn
 
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.files import prepare
 from stiefel_init.lab.progress import progress
 from stiefel_init.lab.train.record import environment
 from stiefel_init.lab.train.runner import pick_device
-from stiefel_init.lab.train.slot import OfTorch
+from stiefel_init.lab.train.slot import OfTorch, Slot
 
 from .experiment import STOPPED, Experiment, Options
 from .results import Results, note_environment, write_table
@@ -90,6 +91,23 @@ class OfRuns(Experiment):
                 write_table([*done.values()], out / f"{label}.csv")
                 note_environment(out, label, environment(device, self.engine), seconds, len(runs), add=True)
         self.present(self.read(Results(out).table(label)), options)
+
+
+class Batched(Slot):
+    """A slot that learns from batch after batch: from `places`, a row for each step."""
+
+    def __init__(
+        self, model: nn.Module, places: Tensor, loss: Callable[[nn.Module, Tensor], Tensor], groups: Any, stepper: Any,
+        clip: float | None = None,
+    ) -> None:  # fmt: skip
+        self.places, self.place = places, torch.zeros(1, dtype=torch.long, device=places.device)
+
+        def following(model: nn.Module) -> Tensor:
+            rows = self.places.index_select(0, self.place)[0]
+            self.place += 1
+            return loss(model, rows)
+
+        super().__init__(model, following, groups, stepper, clip=clip, counters=[self.place])
 
 
 def fused(kind: Callable[..., torch.optim.Optimizer], **words: Any) -> Callable[[list[dict[str, Any]]], OfTorch]:

@@ -48,7 +48,8 @@ def measure(scheme: str, activation: str, widths: list[int], mean: float, std: f
         tape.append((weight, torch.from_numpy(np.asarray(function.slope(y.numpy())))))
         now = float(x.std())
         ratio = (now / before) ** 2 if before else np.nan
-        rows.append([*map(float, (y.mean(), y.std(), (y > 0).double().mean(), ratio, distinct(x[None])))])
+        told: tuple[Any, ...] = (y.mean(), y.std(), (y > 0).double().mean(), ratio, distinct(x[None]))
+        rows.append([float(each) for each in told])
         before = now
     gradient = torch.randn(INPUTS, widths[-1], generator=generator, dtype=torch.float64)
     for row, (weight, slope) in zip(reversed(rows), reversed(tape)):

@@ -23,11 +23,10 @@ from torch import Tensor, nn
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.plugins import load_named
 from stiefel_init.lab.report.tables import Table
-from stiefel_init.lab.train.slot import Slot
 from stiefel_init.torch import initialize_
 
 from ..experiment import Options, titled
-from ..loop import OfRuns, command, fused
+from ..loop import Batched, OfRuns, command, fused
 from ..networks import GPT, nanogpt
 from ..results import Results
 from ..verdicts import apart
@@ -110,16 +109,18 @@ class Training:
                 block.compile(dynamic=False)
         self.generator = torch.Generator().manual_seed(run.seed)
         self.window = torch.arange(scale.window + 1, device=device)
-        self.places = torch.zeros(min(EVERY, scale.steps), scale.batch, dtype=torch.int64, device=device)
-        self.position = torch.zeros(1, dtype=torch.int64, device=device)
+        places = torch.zeros(min(EVERY, scale.steps), scale.batch, dtype=torch.int64)
         groups = [
             {"params": [each for each in model.parameters() if (each.ndim > 1) == decays], "lr": 1.0,
              "weight_decay": 0.1 * decays} for decays in (True, False)
         ]  # fmt: skip
-        self.draw()
         adam = fused(torch.optim.AdamW, betas=(0.9, 0.99))  # as the README has it
-        self.slot = Slot(model, self.next_loss, groups, adam, clip=1.0, counters=[self.position])
+        self.slot = Batched(model, places.to(device), self.train_loss, groups, adam, clip=1.0)
         self.losses: list[Tensor] = []
+        self.draw()
+
+    def train_loss(self, model: nn.Module, places: Tensor) -> Tensor:
+        return self.loss(model, self.train, places)
 
     def loss(self, model: nn.Module, source: Tensor, places: Tensor) -> Tensor:
         """Of windows of a text, what follows each of their characters; in bfloat16 on a GPU."""
@@ -128,16 +129,11 @@ class Training:
             logits = model(found[:, :-1])
         return F.cross_entropy(logits.flatten(0, 1).float(), found[:, 1:].flatten())
 
-    def next_loss(self, model: nn.Module) -> Tensor:
-        places = self.places.index_select(0, self.position)[0]
-        self.position += 1
-        return self.loss(model, self.train, places)
-
     def draw(self) -> None:
         """The places of the next batches."""
         most = len(self.train) - self.scale.window - 1
-        self.places.copy_(torch.randint(most, self.places.shape, generator=self.generator))
-        self.position.zero_()
+        self.slot.places.copy_(torch.randint(most, self.slot.places.shape, generator=self.generator))
+        self.slot.place.zero_()
 
     def rate(self, step: int) -> float:
         """Up for some steps, then half a cosine down to a tenth."""

@@ -22,13 +22,12 @@ from stiefel_init.lab import run as train_cells
 from stiefel_init.lab.report import plots
 from stiefel_init.lab.report.tables import Table, wrapped
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.slot import Slot
 from stiefel_init.lab.train.stack import factor
 from stiefel_init.recipe.rates import DEPTH, WIDTH
 from stiefel_init.torch import initialize_, param_groups
 
 from ..experiment import Options, titled
-from ..loop import OfRuns, command, fused
+from ..loop import Batched, OfRuns, command, fused
 from ..networks import GPT, PlainCNN, mlp
 from ..problems import Examples, Problem, Text, images
 
@@ -164,14 +163,11 @@ class Training:
         model = _model(run, math.prod(example.shape[1:]))
         initialize_(model, seed=run.seed)
         model.to(device)
-        self.order = _batches(run, problem.size, steps).to(device)
-        self.place = torch.zeros(1, dtype=torch.long, device=device)
-        groups = groups_of(run, model, example)
-        self.slot = Slot(model, self._loss, groups, fused(torch.optim.Adam), counters=[self.place])
+        places, groups = _batches(run, problem.size, steps).to(device), groups_of(run, model, example)
+        self.slot = Batched(model, places, self._loss, groups, fused(torch.optim.Adam))
 
-    def _loss(self, model: nn.Module) -> Tensor:
-        inputs, targets = self.problem.batch(self.order.index_select(0, self.place)[0])
-        self.place += 1
+    def _loss(self, model: nn.Module, places: Tensor) -> Tensor:
+        inputs, targets = self.problem.batch(places)
         return self.problem.loss(model(inputs), targets)
 
     def step(self, step: int) -> None:

@@ -14,9 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from stiefel_init.lab.train.slot import OfTorch, Slot
+from stiefel_init.lab.train.slot import OfTorch
 from stiefel_init.recipe.search import best_first
 
+from ..loop import Batched
 from .entry import ARMS, AUTHOR, OURS, SCHEDULES, Entry, Learner, begin_
 
 SEEDS, TUNING = 3, 1000
@@ -35,7 +36,7 @@ class Job(NamedTuple):
 Scores = Mapping[Job, float]
 
 
-class _Ungraphed(Slot):
+class _Ungraphed(Batched):
     """For classes of packages, which may ask the device now and then: a step runs as it is written."""
 
     def _capture(self) -> None: ...
@@ -53,17 +54,14 @@ class Trainer:
         torch.manual_seed(0)
         with device:  # a run brings its own values: none are drawn here that would have to travel
             self.model = Learner(entry, gpu)
-        self.order = torch.zeros(self.steps, self.batch, dtype=torch.long, device=device)
-        self.counter = torch.zeros(1, dtype=torch.long, device=device)
+        order = torch.zeros(self.steps, self.batch, dtype=torch.long, device=device)
         group = {"params": [each for each in self.model.parameters() if each.requires_grad], "lr": 1.0}
-        self.slot = (_Ungraphed if entry.package else Slot)(
-            self.model, self._loss, [group], lambda s: OfTorch(entry.optimizer(s, lr=s[0]["lr"], gpu=gpu)),
-            clip=entry.clip, counters=[self.counter],
+        self.slot = (_Ungraphed if entry.package else Batched)(
+            self.model, order, self._loss, [group], lambda s: OfTorch(entry.optimizer(s, lr=s[0]["lr"], gpu=gpu)),
+            entry.clip,
         )  # fmt: skip
 
-    def _loss(self, model: nn.Module) -> Tensor:
-        rows = self.order.index_select(0, self.counter)[0]
-        self.counter += 1
+    def _loss(self, model: nn.Module, rows: Tensor) -> Tensor:
         return model(tuple(each[rows] for each in self.train_part)).float()
 
     def fresh(self, job: Job) -> nn.Module:
@@ -89,9 +87,9 @@ class Trainer:
             with torch.no_grad():
                 state = self.model.state_dict()
                 torch._foreach_copy_(list(state.values()), [fresh[name] for name in state])
-                for kept in (*self.slot.stepper.state(), self.counter):
+                for kept in (*self.slot.stepper.state(), self.slot.place):
                     kept.zero_()
-                self.order[:steps].copy_(torch.cat(rows).view(-1, self.batch)[:steps])
+                self.slot.places[:steps].copy_(torch.cat(rows).view(-1, self.batch)[:steps])
             for part in (rates[: steps // 2], rates[steps // 2 :]):
                 for rate in part:
                     self.slot.step(rate)
