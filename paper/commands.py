@@ -82,11 +82,12 @@ def compare(
     """Compare records with the published numbers, cell by cell."""
     from stiefel_init.lab.report import tables
 
+    from .registry import experiments
     from .results import Results
     from .tables.table import comparisons
 
     with tables.as_json(as_json):
-        for table in comparisons(name, Results(results)):
+        for table in comparisons(name, experiments().values(), Results(results)):
             table.show()
 
 

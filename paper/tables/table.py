@@ -13,7 +13,7 @@ from stiefel_init.lab.report.tables import Table, summary
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 
-from ..experiment import QUICK_NOTE, Options, Trained, Verdict, held, registered
+from ..experiment import QUICK_NOTE, Experiment, Options, Trained, Verdict, held
 from ..results import Results
 from ..verdicts import greater_p
 from .compare import Comparison, comparison_table
@@ -100,13 +100,13 @@ class Scores:
 NO_ANSWER = "No record matches a published number; run the experiment without --quick first."
 
 
-def comparisons(name: str | None, results: Results) -> list[Table]:
+def comparisons(name: str | None, experiments: Iterable[Experiment], results: Results) -> list[Table]:
     """The table of that name, or all of them.
 
     Raises:
         StiefelError: for an unknown name, or if no record matches a number.
     """
-    tables = {table.name: table for table in registered().values() if isinstance(table, PaperTable)}
+    tables = {table.name: table for table in experiments if isinstance(table, PaperTable)}
     if name is not None and name not in tables:
         raise unknown("name", name, tables)
     compared = [
