@@ -8,8 +8,7 @@ from . import timing
 
 RECORDS = {
     "sampler": "sampler", "engine": "engine", "initialize": "initialize", "diagnose": "diagnose",
-    "watch": "watch-overhead", "on_the_set": "on_the_set", "scale": "scale",
-    "startup": "startup", "rates": "rates",
+    "watch": "watch-overhead", "on_the_set": "on_the_set", "startup": "startup", "rates": "rates",
 }  # fmt: skip
 """Name of a benchmark → that of its record, to which the device is added."""
 

@@ -167,22 +167,19 @@ def measure(device: str) -> Iterator[Record]:
                 torch.cuda.reset_peak_memory_stats()
             step = make()
             turns = timing.in_turns({name: step}, synchronize=timing.waiting(device), rounds=3, seconds=0.1)
-            seconds = turns[name] / count
+            seconds, memory = turns[name] / count, torch.cuda.max_memory_allocated() if on_gpu else 0
             plain = seconds if name == "plain loop" else plain
-            memory = torch.cuda.max_memory_allocated() if on_gpu else 0
             del step
             gc.collect()  # graphs go now, not while the next one is captured
             if on_gpu:
                 torch.cuda.empty_cache()
             moved = traffic(depth, "tf32" if "tf32" in name else "float32")
-            record["steps"].append(
-                {
-                    "depth": depth, "way": name, "milliseconds": 1e3 * seconds, "steps_per_second": 1 / seconds,
-                    "flops_share": 6.0 * parameters_of(depth) * BATCH / seconds / flops, "peak_memory": memory,
-                    "memory_share": moved / seconds / bandwidth if "fused engine" in name else None,
-                    "speedup": plain / seconds if plain else None,
-                }
-            )  # fmt: skip
+            record["steps"].append({
+                "depth": depth, "way": name, "milliseconds": 1e3 * seconds, "steps_per_second": 1 / seconds,
+                "flops_share": 6.0 * parameters_of(depth) * BATCH / seconds / flops, "peak_memory": memory,
+                "memory_share": moved / seconds / bandwidth if "fused engine" in name else None,
+                "speedup": plain / seconds if plain else None,
+            })  # fmt: skip
         yield record
 
 
@@ -203,8 +200,6 @@ def listed(record: Record) -> timing.Listed:
 def tables(record: Record) -> list[str]:
     header, rows = listed(record)
     chosen = [row[1:4] for row in rows if row[0] == "100" and row[1] in SHOWN]
-    lines = [f"{timing.where(record)}, 100 layers:", "", *timing.markdown(header[1:4], chosen)]
-    if "few_shot_seconds" in record:
-        few = "Few-shot: 300 networks of depth 100, 100 steps each, and a test on 10,000 images:"
-        lines += [f"{few} {record['few_shot_seconds']:.2f} s.", ""]
-    return lines
+    few = "Few-shot: 300 networks of depth 100, 100 steps each, and a test on 10,000 images:"
+    told = [f"{few} {record['few_shot_seconds']:.2f} s.", ""] if "few_shot_seconds" in record else []
+    return [f"{timing.where(record)}, 100 layers:", "", *timing.markdown(header[1:4], chosen), *told]

@@ -5,8 +5,8 @@ from stiefel_init.lab.cli import main, program
 from . import commands
 
 app = program(
-    "Publish the records of a run, say which source made them, write the pages.",
-    {"": {each.__name__: each for each in (commands.docs, commands.report, commands.publish, commands.source)}},
+    "Publish the records of a run, write the pages.",
+    {"": {each.__name__: each for each in (commands.docs, commands.report, commands.publish)}},
 )
 
 if __name__ == "__main__":

@@ -31,26 +31,17 @@ EXAMPLES = 6
 """Models that are named for each kind of finding."""
 MOST = 30_000_000
 """Parameters of the largest model that is built."""
-_NARROW, _FEW, _WIDE, _HEADS = 32, 2, 64, 4
-SMALL: dict[str, int] = {
-    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embed_dim", "dim"), _NARROW),
-    **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layer", "n_layers", "num_decoder_layers"), _FEW),
-    **dict.fromkeys(("encoder_layers", "decoder_layers", "num_key_value_heads"), _FEW),
-    **dict.fromkeys(
-        ("intermediate_size", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff", "max_position_embeddings"), _WIDE
-    ),
-    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), _HEADS),
-    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), _HEADS),
-    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), _HEADS),
-    "d_kv": 8,
-    "head_dim": 8,
-    "vocab_size": 99,
-    "image_size": 32,
-    "patch_size": 8,
-    "moe_intermediate_size": 16,
-}
+_SIZES = {
+    2: "num_hidden_layers num_layers n_layer n_layers num_decoder_layers encoder_layers decoder_layers "
+       "num_key_value_heads",
+    4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads num_experts "
+       "num_local_experts n_routed_experts",
+    8: "d_kv head_dim patch_size", 16: "moe_intermediate_size",
+    32: "hidden_size d_model n_embd embed_dim dim image_size",
+    64: "intermediate_size encoder_ffn_dim decoder_ffn_dim d_ff max_position_embeddings", 99: "vocab_size",
+}  # fmt: skip
+SMALL = {name: size for size, names in _SIZES.items() for name in names.split()}
 """What a configuration is shrunk to, where it has these fields."""
-
 TELLING = "tiny", "small", "nano", "pico", "atto", "18"
 """What the names of small models say."""
 Builder = Callable[[], nn.Module]
@@ -142,17 +133,16 @@ def part() -> list[str]:
     for package in dict.fromkeys(row["package"] for row in found):
         own = [row for row in found if row["package"] == package]
         built = [row for row in own if row["parameters"] != "0"]
-        kinds: dict[str, list[dict[str, Any]]] = {}
-        for row in _wrong(built):
+        kinds: dict[str, list[str]] = {}
+        for row in (wrong := _wrong(built)):
             kind = _SIZE.sub("another size", row["first"].partition(": ")[2]).partition(",")[0]
-            kinds.setdefault(kind, []).append(row)
-        wrong = sum(map(len, kinds.values()))
+            kinds.setdefault(kind, []).append(row["model"])
+        told = sorted(kinds.items(), key=lambda item: -len(item[1]))
+        table = [[kind, str(len(models)), ", ".join(models[:EXAMPLES])] for kind, models in told]
         lines += [
             f"**{package} {own[0]['version']}**: {len(built)} of {len(own)} models could be built small; "
-            f"{len(built) - wrong} of these pass, {wrong} have a finding:", "",
-            *markdown(["the first finding", "models", "such as"],
-                      [[kind, str(len(each)), ", ".join(row["model"] for row in each[:EXAMPLES])] for kind, each in
-                       sorted(kinds.items(), key=lambda item: -len(item[1]))]), "",
+            f"{len(built) - len(wrong)} of these pass, {len(wrong)} have a finding:", "",
+            *markdown(["the first finding", "models", "such as"], table), "",
         ]  # fmt: skip
     return lines[:-1]
 

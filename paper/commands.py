@@ -1,8 +1,7 @@
-"""Commands about the paper: `reproduce`, `compare`, `paper`; and the maintainers' `docs`, `report`, `publish`, …"""
+"""Commands about the paper: `reproduce` and `compare`; and the maintainers' `docs`, `report` and `publish`."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -83,11 +82,12 @@ def compare(
     """Compare records with the published numbers, cell by cell."""
     from stiefel_init.lab.report import tables
 
+    from .registry import experiments
     from .results import Results
     from .tables.table import comparisons
 
     with tables.as_json(as_json):
-        for table in comparisons(name, Results(results)):
+        for table in comparisons(name, experiments().values(), Results(results)):
             table.show()
 
 
@@ -143,43 +143,3 @@ def publish(
         print(f"wrote {path}")
     if left := source.records.keys() - {record.cell for group in chosen.values() for record in group}:
         print(f"{counted(len(left), 'network')} of {records} belong to no experiment and were left out.")
-
-
-def source(results: ResultsOption = None, as_json: JsonOption = False) -> None:
-    """Name the commits that made the records, found by the hashes of their source. Run it in a clone."""
-    from stiefel_init.core.errors import StiefelError
-    from stiefel_init.lab.report import tables
-
-    from .commits import commits_of
-    from .results import Results
-
-    found = Results(results)
-    made = [(name, each) for name, entry in found.environments.items() for each in entry["environments"]]
-    if not made:
-        raise StiefelError(f"{found.place} does not say how its records were made; give a published directory.")
-    commits = commits_of({each["source"] for _, each in made if each.get("source")})
-    rows = [
-        [
-            name, f"{each.get('networks', 0):,}", str(each.get("device", "")), (each.get("source") or "")[:12],
-            commits.get(each.get("source", "")) or each.get("commit") or "none in this clone",
-        ]
-        for name, each in made
-    ]  # fmt: skip
-    with tables.as_json(as_json):
-        tables.Table("records and their source", ["experiment", "networks", "device", "source", "commit"], rows).show()
-
-
-def paper(
-    name: Annotated[
-        str | None, typer.Argument(help="table1, table2, table3, table5 or figure1; by default all.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Print the published numbers."""
-    from .tables import published
-
-    if as_json:
-        print(json.dumps([number.to_dict() for number in published.published(name)], indent=1))
-        return
-    for table in published.TABLES if name is None else (name,):
-        published.layout(table).show()

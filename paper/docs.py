@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import diagnose, engine, initialize, on_the_set, rates, sampler, scale, startup, timing
+from benchmarks import diagnose, engine, initialize, on_the_set, rates, sampler, startup, timing
 from tools import badges, readme
 from tools.drawings import bars
 
@@ -23,8 +23,6 @@ from .experiment import Experiment
 from .faults import page as faults
 from .health import diagnosis, watching
 from .results import Results
-from .studies import residual
-from .tables import dead
 from .tables.table import PaperTable
 from .zoo import search
 
@@ -49,18 +47,17 @@ WHOLE: Mapping[str, Lines] = {"faults": faults.page}
 """Pages that are made as a whole."""
 PARTS: Mapping[str, Mapping[str, Lines]] = {
     "audit": {"findings": audits.part},
-    "baselines": {"residual": residual.part},
+    "baselines": {"residual": partial(timing.once, "residual-rivals-cpu")},
     "diagnosis-accuracy": {
         **diagnosis.PARTS, "watch": watching.accuracy, "families": partial(timing.once, "families-cpu"),
     },
-    "errata": {"evidence": dead.erratum},
     "learning-rate": {"cost": partial(timing.tables, "rates", rates.tables), "search": search.part},
     "on-the-set": {"steps": on_the_set.part},
     "performance": {
         **MEASURED, "floors": partial(timing.picked, "floors", FLOORS, (*sampler.SHOWN, "a network of 100 layers")),
         **{mark: partial(timing.once, name) for mark, name in ONCE.items()}, "watch": watching.overhead,
     },
-    "scale": {"threads": partial(timing.once, "threads-cpu"), "measured": scale.part},
+    "scale": {"threads": partial(timing.once, "threads-cpu"), "measured": partial(timing.once, "scale-cpu")},
     "rules": {"initialization": diagnosis.rules, "training": watching.rules},
     "zoo": {"find-start": partial(search.part, whole=True)},
 }  # fmt: skip
@@ -105,7 +102,7 @@ def write_all(root: Path, results: Results, experiments: Iterable[Experiment], *
 
 def _of_experiments(out: Path, results: Results, experiments: Iterable[Experiment]) -> tuple[Texts, Pictures]:
     """The pages in `out` that experiments have a part in, and all their pictures by name."""
-    found = _evidence(results, experiments)
+    found: dict[Experiment, Any] = {experiment: experiment.evidence(results) for experiment in experiments}
     text, pictures = report.page(results, found)
     texts = {out / "results.md": text}
     compared = [
@@ -117,10 +114,8 @@ def _of_experiments(out: Path, results: Results, experiments: Iterable[Experimen
             ([t.title.partition(":")[0], *row] for t in compared for row in t.rows),
         )
     for experiment, evidence in found.items():
-        if evidence is None:
-            continue
         page = out / f"{experiment.page}.md"
-        if experiment.page not in (None, "results") and page.exists():
+        if evidence is not None and experiment.page not in (None, "results") and page.exists():
             pictures |= experiment.pictures(evidence)
             if experiment.listed:
                 texts[out / "tables" / f"{experiment.name}.csv"] = _csv(*_cells(experiment.tables(evidence)))
@@ -174,7 +169,3 @@ def _write(out: Path, texts: Texts, pictures: Pictures) -> list[Path]:
         folder.mkdir(exist_ok=True)
     written = [write_whole(path, text) for path, text in texts.items()]
     return written + [plots.save(figure, out / f"{name}.png", DPI) for name, figure in pictures.items()]
-
-
-def _evidence(results: Results, experiments: Iterable[Experiment]) -> dict[Experiment, Any]:
-    return {experiment: experiment.evidence(results) for experiment in experiments}

@@ -11,10 +11,9 @@ from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.cluster import ClusterSpec, reach
 from stiefel_init.lab.train.problem import ACCURACY
 from stiefel_init.lab.train.record import Record
-from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.source import source_hash
 
-from .experiment import Available, Experiment, Options, Trained, registered
+from .experiment import STOPPED, Experiment, Options, Trained, registered, train
 from .limit import time_limit
 from .results import Results, recorded
 
@@ -29,16 +28,12 @@ def networks(experiments: Sequence[Experiment], options: Options) -> tuple[list[
     own: dict[str, Dataset] = {}
     known = recorded(options.out, lambda text: None, touch=False)
     for experiment in experiments:
-        if not isinstance(experiment, Trained):
-            continue
-        seeds, assumed = experiment.count(options), dict[Cell, Record]()
-        have = Available(experiment.optional, options.data)
-        while left := have.of(
-            cell for cell in experiment.cells(seeds, quick=options.quick, records=assumed) if cell not in assumed
-        ):
-            assumed |= {cell: known.get(cell) or Record(cell, ACCURACY, 0.0) for cell in left}
-        cells |= dict.fromkeys(assumed)
-        own |= experiment.datasets(list(assumed), options.data)
+        if isinstance(experiment, Trained):
+            assumed: dict[Cell, Record] = {}
+            while left := experiment.trainable(options, experiment.count(options), assumed):
+                assumed |= {cell: known.get(cell) or Record(cell, ACCURACY, 0.0) for cell in left}
+            cells |= dict.fromkeys(assumed)
+            own |= experiment.datasets(list(assumed), options.data)
     return list(cells), own
 
 
@@ -58,13 +53,10 @@ class Everything(Experiment):
             reach(place)  # before any data are loaded
         cells, own = networks(self.parts(), options)
         with time_limit(options.minutes) as limit:
-            run(
-                cells, out=options.out, device=options.device, datasets=own, directory=options.data,
-                most=options.stack, on=options.on, title=self.label(options.quick),
-                known=recorded(options.out, lambda text: print(text, file=sys.stderr)),
-            )  # fmt: skip
+            known = recorded(options.out, lambda text: print(text, file=sys.stderr))
+            train(cells, own, options, self.label(options.quick), known, None)
         if limit.reached:
-            print(f"Stopped after {options.minutes:g} minutes; finished networks are kept, rerun to resume.")
+            print(STOPPED.format(options.minutes))
             return
         for experiment in self.parts():
             if not isinstance(experiment, Trained) and options.on != "local":

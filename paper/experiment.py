@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 QUICK_NOTE = "This was a quick run, with fewer seeds, depths and epochs than published; its numbers are not comparable."
+STOPPED = "Stopped after {:g} minutes; finished networks are kept, rerun to resume."
 Verdict = Literal["holds", "holds in part", "does not hold", "not tested"]
 
 
@@ -138,39 +139,24 @@ class Experiment(ABC):
         """The name of its files, marked if they are of a quick run."""
         return f"{self.name}-quick" if quick else self.name
 
-    def write_rows(
-        self,
-        rows: Sequence[Mapping[str, Any]],
-        options: Options,
-        *,
-        device: torch.device,
-        seconds: float,
-        networks: int,
-    ) -> None:
-        """Write the results of an experiment that is not made of cells, a dict per row, and how they were run."""
-        label, out = self.label(options.quick), prepare(options.out)
-        print(f"wrote {write_table(rows, out / f'{label}.csv')}")
-        note_environment(out, label, environment(device, "stacked"), seconds, networks)
-
     def present(self, evidence: Any, options: Options) -> None:
         """Print the tables of a run, and draw its pictures."""
-        for table in self.tables(evidence):
-            table.show()
-        self.write_pictures(evidence, options)
-        if options.quick:
-            print(QUICK_NOTE)
-
-    def write_pictures(self, evidence: Any, options: Options) -> None:
-        """Draw the pictures of a run into `options.out`."""
         from stiefel_init.lab.report import plots
 
+        for table in self.tables(evidence):
+            table.show()
         for name, figure in self.pictures(evidence).items():
-            file = name.replace(self.name, f"{self.name}-quick", 1) if options.quick else name
+            file = name.replace(self.name, self.label(options.quick), 1)
             print(f"wrote {plots.save(figure, options.out / f'{file}.png')}")
+        if options.quick:
+            print(QUICK_NOTE)
 
 
 class Measured(Experiment):
     """An experiment that keeps a table of its own, measured anew in each run."""
+
+    numbers: ClassVar[tuple[str, ...]] = ()
+    """Columns that have a number in every row."""
 
     @abstractmethod
     def measure(self, options: Options, device: torch.device, advance: Callable[[float], None]) -> tuple[Any, int]:
@@ -180,13 +166,30 @@ class Measured(Experiment):
         """What is found as a table."""
         return evidence
 
+    def evidence(self, results: Results) -> Any:
+        """The rows on record.
+
+        Raises:
+            StiefelError: if the table is damaged.
+        """
+        rows = results.table(self.name)
+        if not all(isinstance(row.get(name), int | float) for row in rows for name in self.numbers):
+            raise self.damaged(results)
+        return rows or None
+
+    def damaged(self, results: Results) -> StiefelError:
+        """What to say of a table that is not its own."""
+        place = results.place / f"{self.name}.csv"
+        return StiefelError(f"{place} is damaged; restore the file, or measure again.")
+
     def run(self, options: Options) -> None:
-        """Measure, write the table, and show it."""
-        device, start = pick_device(options.device), time.perf_counter()
-        with progress(1.0, self.label(options.quick)) as advance:
+        """Measure, write the table and how it was made, and show it."""
+        device, label, start = pick_device(options.device), self.label(options.quick), time.perf_counter()
+        with progress(1.0, label) as advance:
             evidence, networks = self.measure(options, device, advance)
-        seconds = time.perf_counter() - start
-        self.write_rows(self.rows(evidence), options, device=device, seconds=seconds, networks=networks)
+        seconds, out = time.perf_counter() - start, prepare(options.out)
+        print(f"wrote {write_table(self.rows(evidence), out / f'{label}.csv')}")
+        note_environment(out, label, environment(device, "stacked"), seconds, networks)
         self.present(evidence, options)
 
 
@@ -220,6 +223,11 @@ class Trained(Experiment):
         """Data sets of its own, which `load` does not know, by the names that the cells use."""
         return {}
 
+    def trainable(self, options: Options, seeds: int, done: Mapping[Cell, Record]) -> list[Cell]:
+        """Its networks that are not done, as far as there are data; of an optional set without, one line says so."""
+        left = (cell for cell in self.cells(seeds, quick=options.quick, records=done) if cell not in done)
+        return [cell for cell in left if cell.dataset not in self.optional or _has(cell.dataset, options.data)]
+
     def select(self, records: Mapping[Cell, Record], *, quick: bool = False) -> list[Record]:
         """The records that belong to it, of the published number of seeds, or of more if every setting has more."""
         seeds = self.seeds
@@ -240,21 +248,15 @@ class Trained(Experiment):
         seeds = self.count(options)
         done: dict[Cell, Record] = {}
         known = recorded(options.out, partial(print, file=sys.stderr))  # once, however many rounds
-        have = Available(self.optional, options.data)
-        with time_limit(options.minutes) as limit, limit.passed(OutOfTimeError):
-            while left := have.of(c for c in self.cells(seeds, quick=options.quick, records=done) if c not in done):
+        with time_limit(options.minutes, OutOfTimeError) as limit:
+            while left := self.trainable(options, seeds, done):
                 if not known.keys() >= set(left):
                     # All that is left, finished or not: a stack that was killed goes on if it has the same networks.
-                    records = run(
-                        left, out=options.out, device=options.device,
-                        datasets=have.sets(left, self.datasets(left, options.data)), directory=options.data,
-                        most=options.stack, on=options.on, title=self.label(options.quick), known=known,
-                        until=limit.until,
-                    )  # fmt: skip
-                    known |= {record.cell: record for record in records}
+                    own, label = self.datasets(left, options.data), self.label(options.quick)
+                    known |= {record.cell: record for record in train(left, own, options, label, known, limit.until)}
                 done |= {cell: known[cell] for cell in left}
         if limit.reached:
-            print(f"Stopped after {options.minutes:g} minutes; finished networks are kept, rerun to resume.")
+            print(STOPPED.format(options.minutes))
             known = recorded(options.out, lambda text: None, touch=False)
             done = {record.cell: record for record in self.select(known, quick=options.quick)}
         self.show(list(done.values()), options)
@@ -264,33 +266,25 @@ class Trained(Experiment):
         self.present(records, options)
 
 
-class Available:
-    """The laboratory's data sets, each loaded once; some of them may be missing."""
+@cache
+def _has(name: str, directory: Path | None) -> bool:
+    try:
+        load(name, directory=directory)
+    except StiefelError as error:
+        print(f"Left out, its data is not available: {name}. {error}", file=sys.stderr)
+        return False
+    return True
 
-    def __init__(self, optional: Sequence[str], directory: Path | None) -> None:
-        self.optional, self.directory = optional, directory
-        self.loaded: dict[str, Dataset | None] = {}
 
-    def of(self, cells: Iterable[Cell]) -> list[Cell]:
-        """Those whose data can be had; of an optional set that cannot, one line says so."""
-        return [cell for cell in cells if cell.dataset not in self.optional or self._load(cell.dataset) is not None]
-
-    def sets(self, cells: Iterable[Cell], own: Mapping[str, Dataset]) -> dict[str, Dataset]:
-        """What the cells learn from, by name; some sets are an experiment's own."""
-        names = dict.fromkeys(cell.dataset for cell in cells)
-        found = {name: own[name] if name in own else self._load(name) for name in names}
-        return {name: dataset for name, dataset in found.items() if dataset is not None}
-
-    def _load(self, name: str) -> Dataset | None:
-        if name not in self.loaded:
-            try:
-                self.loaded[name] = load(name, directory=self.directory)
-            except StiefelError as error:
-                if name not in self.optional:
-                    raise
-                print(f"Left out, its data is not available: {name}. {error}", file=sys.stderr)
-                self.loaded[name] = None
-        return self.loaded[name]
+def train(
+    cells: Sequence[Cell], own: Mapping[str, Dataset], options: Options, title: str, known: Mapping[Cell, Record],
+    until: float | None,
+) -> list[Record]:  # fmt: skip
+    """Their records, known or trained; some data sets are an experiment's own."""
+    return run(
+        cells, out=options.out, device=options.device, datasets=own, directory=options.data, most=options.stack,
+        on=options.on, title=title, known=known, until=until,
+    )  # fmt: skip
 
 
 _REGISTRY: dict[str, Experiment] = {}

@@ -19,18 +19,12 @@ class Limit:
     until: float | None = None
     """When it is, by `time.monotonic`."""
 
-    @contextmanager
-    def passed(self, error: type[Exception]) -> Iterator[None]:
-        """A block that says by an error that it would take longer."""
-        try:
-            yield
-        except error:
-            self.reached = True
-
 
 @contextmanager
-def time_limit(minutes: float | None) -> Iterator[Limit]:
-    """Interrupt the block after so many minutes; with None, never. Ctrl-C itself passes through.
+def time_limit(minutes: float | None, late: type[Exception] | tuple[()] = ()) -> Iterator[Limit]:
+    """Interrupt the block after so many minutes, with None never; or end it where `late` says it would take longer.
+
+    Ctrl-C itself passes through.
 
     >>> with time_limit(None) as limit:
     ...     pass
@@ -53,7 +47,8 @@ def time_limit(minutes: float | None) -> Iterator[Limit]:
     if before in (signal.SIG_IGN, signal.SIG_DFL):  # in the background of a shell nobody would hear it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     timer.daemon = True
-    timer.start()
+    with lock:  # it does not ring before the block, however long it takes to start
+        timer.start()
     try:
         yield limit
         with lock:
@@ -61,6 +56,8 @@ def time_limit(minutes: float | None) -> Iterator[Limit]:
     except KeyboardInterrupt:
         if not limit.reached:
             raise
+    except late:
+        limit.reached = True
     finally:
         timer.cancel()
         signal.signal(signal.SIGINT, before or signal.SIG_DFL)

@@ -3,94 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import math
-import os
 import sys
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 import torch
+from torch import Tensor, nn
 
 from stiefel_init.core.errors import StiefelError
-from stiefel_init.lab.files import prepare, write_whole
+from stiefel_init.lab.files import prepare
 from stiefel_init.lab.progress import progress
 from stiefel_init.lab.train.record import environment
 from stiefel_init.lab.train.runner import pick_device
+from stiefel_init.lab.train.slot import OfTorch, Slot
 
-from .experiment import Experiment, Options
+from .experiment import STOPPED, Experiment, Options
 from .results import Results, note_environment, write_table
-
-TUNING = 1000
-"""The seed with which rates are chosen, in shorter runs; those of the results are 0, 1, …"""
-COLUMNS = ("network", "start", "rate", "seed", "score", "curve")
-
-
-class Job(NamedTuple):
-    """A run: its network, initialization, rate and seed."""
-
-    network: str
-    start: str
-    rate: float
-    seed: int
-
-
-Runs = dict[Job, tuple[float, ...]]
-"""Of each run the scores on the way, the last one at the end."""
-
-
-def read(rows: Iterable[Mapping[str, Any]], path: Path) -> Runs:
-    """The runs of a table.
-
-    Raises:
-        StiefelError: for a damaged line, which is named.
-    """
-    found: Runs = {}
-    for number, row in enumerate(rows, 2):
-        try:
-            curve = tuple(float(score) for score in str(row["curve"]).split())
-            job = Job(str(row["network"]), str(row["start"]), float(row["rate"]), int(row["seed"]))
-            if not curve or not math.isclose(curve[-1], float(row["score"])):
-                raise ValueError("its score is not the end of its curve")
-        except (KeyError, TypeError, ValueError) as error:
-            raise StiefelError(f"{path}, line {number}, is damaged ({error}); restore or remove the file.") from error
-        found[job] = curve
-    return found
-
-
-class Log:
-    """A table of runs, a line for each, written when it ends. What a kill cut off is dropped."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.runs: Runs = {}
-        if path.exists():
-            whole, _, cut = path.read_text(encoding="utf-8").rpartition("\n")
-            self.runs = read(csv.DictReader(whole.splitlines()), path)
-            if cut:
-                write_whole(path, whole + "\n")
-
-    def add(self, job: Job, curve: list[float]) -> None:
-        """Note a run, so that it is there whatever happens next."""
-        self.runs[job] = tuple(curve)
-        new = not self.path.exists()
-        scores = [f"{score:.4f}" for score in self.runs[job]]
-        try:
-            with open(self.path, "a", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerows([COLUMNS] if new else [])
-                writer.writerow([job.network, job.start, repr(job.rate), job.seed, scores[-1], " ".join(scores)])
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise StiefelError(
-                f"{self.path} could not be written ({error.strerror}); free some space, then rerun: finished runs are "
-                "kept."
-            ) from error
 
 
 class OfRuns(Experiment):
@@ -101,8 +33,8 @@ class OfRuns(Experiment):
     engine: ClassVar[str] = "loop"
 
     @abstractmethod
-    def wanted(self, options: Options) -> list[Any]:
-        """All runs, the most important first."""
+    def wanted(self, options: Options, done: Mapping[Any, Mapping[str, Any]]) -> list[Any]:
+        """The runs that can be begun now, the most important first; asked again as runs end."""
 
     @abstractmethod
     def train(
@@ -110,14 +42,13 @@ class OfRuns(Experiment):
     ) -> list[dict[str, Any]]:
         """Train runs side by side, and tell how much is done, of one for each; what their lines have besides."""
 
-    def together(self, options: Options, device: torch.device) -> int:
-        """How many runs are trained at once."""
-        return 1
+    def together(self, left: list[Any], options: Options, device: torch.device) -> list[Any]:
+        """Those of the runs that are trained side by side now."""
+        return left[:1]
 
-    def parts(self, left: Sequence[Any], options: Options, device: torch.device) -> Iterator[Sequence[Any]]:
-        """What is trained side by side, one part after the other."""
-        most = self.together(options, device)
-        return (left[first : first + most] for first in range(0, len(left), most))
+    def table_of(self, options: Options, device: torch.device) -> str:
+        """The name of the table."""
+        return self.label(options.quick)
 
     def read(self, rows: Iterable[Mapping[str, Any]]) -> dict[Any, Mapping[str, Any]]:
         """The lines of a table by their runs.
@@ -140,24 +71,53 @@ class OfRuns(Experiment):
 
     def run(self, options: Options) -> None:
         """Train what is left, and note each run as it ends; after `minutes` none is begun."""
-        device, label, begun = pick_device(options.device), self.label(options.quick), time.time()
-        path = prepare(options.out) / f"{label}.csv"
-        rows = Results(options.out).table(label)
-        done = self.read(rows)
-        left = [run for run in self.wanted(options) if run not in done]
-        with progress(len(left), label) as advance:
-            for some in self.parts(left, options, device):
-                if options.minutes is not None and time.time() - begun > 60 * options.minutes:
-                    print(f"Stopped after {options.minutes:g} minutes; finished networks are kept, rerun to resume.")
+        device, begun = pick_device(options.device), time.monotonic()
+        label, out = self.table_of(options, device), prepare(options.out)
+        done = self.read(Results(out).table(label, str))
+
+        def left() -> list[Any]:
+            return [run for run in self.wanted(options, done) if run not in done]
+
+        with progress(len(left()), label) as advance:
+            while waiting := left():
+                if options.minutes is not None and time.monotonic() - begun > 60 * options.minutes:
+                    print(STOPPED.format(options.minutes))
                     break
-                started = time.time()
-                found = self.train(some, options, device, advance)
-                seconds = time.time() - started
-                each = {"seconds": round(seconds / len(some), 1)}
-                rows += [{**run._asdict(), **more, **each} for run, more in zip(some, found)]
-                write_table(rows, path)
-                note_environment(options.out, label, environment(device, self.engine), seconds, len(some), add=True)
-        self.present(self.read(rows), options)
+                runs, started = self.together(waiting, options, device), time.monotonic()
+                found = self.train(runs, options, device, advance)
+                seconds = time.monotonic() - started
+                each = {"seconds": round(seconds / len(runs), 1)}
+                done |= {run: {**run._asdict(), **more, **each} for run, more in zip(runs, found)}
+                write_table([*done.values()], out / f"{label}.csv")
+                note_environment(out, label, environment(device, self.engine), seconds, len(runs), add=True)
+        self.present(self.read(Results(out).table(label)), options)
+
+
+class Batched(Slot):
+    """A slot that learns from batch after batch: from `places`, a row for each step."""
+
+    def __init__(
+        self, model: nn.Module, places: Tensor, loss: Callable[[nn.Module, Tensor], Tensor], groups: Any, stepper: Any,
+        clip: float | None = None,
+    ) -> None:  # fmt: skip
+        self.places, self.place = places, torch.zeros(1, dtype=torch.long, device=places.device)
+
+        def following(model: nn.Module) -> Tensor:
+            rows = self.places.index_select(0, self.place)[0]
+            self.place += 1
+            return loss(model, rows)
+
+        super().__init__(model, following, groups, stepper, clip=clip, counters=[self.place])
+
+
+def fused(kind: Callable[..., torch.optim.Optimizer], **words: Any) -> Callable[[list[dict[str, Any]]], OfTorch]:
+    """An optimizer of torch for a slot."""
+
+    def made(groups: list[dict[str, Any]]) -> OfTorch:
+        lr = groups[0]["lr"]
+        return OfTorch(kind(groups, lr=lr, fused=True, capturable=lr.is_cuda, **words))
+
+    return made
 
 
 def command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -114,3 +115,15 @@ class GPT(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         tokens = self.drop(self.embedding(x) + self.position.weight[: x.shape[1]])
         return self.head(self.norm(self.blocks(tokens)))
+
+
+def nanogpt(width: int, blocks: int, tokens: int, heads: int, words: int, **more: Any) -> GPT:
+    """With its table for a head, and as its author starts it: weights of 0.02, those at the ends of branches less."""
+    model = GPT(width, blocks, tokens, heads, words, tied=True, **more)
+    for name, parameter in model.named_parameters():
+        if parameter.ndim > 1:
+            ends = name.endswith(("proj.weight", "fc2.weight"))
+            nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * blocks if ends else 1))
+        elif name.endswith("bias"):
+            nn.init.zeros_(parameter)
+    return model

@@ -23,6 +23,9 @@ def held_out(count: int, *tensors: Tensor) -> tuple[tuple[Tensor, ...], tuple[Te
 class Examples:
     """Rows with a label each; the score is the accuracy in per cent."""
 
+    chance = 10.0, math.log(10)
+    """Score and loss of a network that has learnt nothing."""
+
     def __init__(self, x: Tensor, y: Tensor, test_x: Tensor, test_y: Tensor) -> None:
         self.x, self.y, self.test_x, self.test_y = x, y, test_x, test_y
         self.size = len(x)
@@ -33,14 +36,17 @@ class Examples:
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(outputs, targets)
 
-    def score(self, model: nn.Module) -> Tensor:
-        parts = zip(self.test_x.split(2000), self.test_y.split(2000))
-        right = sum((model(x).argmax(1) == y).sum() for x, y in parts)
-        return torch.as_tensor(100 * right / len(self.test_y))
+    def tested(self, model: nn.Module) -> tuple[float, float]:
+        """Score and loss on the test part."""
+        outputs = torch.cat([model(x) for x in self.test_x.split(2000)])
+        right = (outputs.argmax(1) == self.test_y).double().mean()
+        return 100 * float(right), float(F.cross_entropy(outputs, self.test_y))
 
 
 class Text:
-    """The bytes of Python's own library, which is on every machine; one file in ten is held out."""
+    """The bytes of Python's library, which every machine has; one file in ten is held out. The score is the loss."""
+
+    chance = math.log(256), math.log(256)
 
     def __init__(self, device: torch.device, tokens: int = 256) -> None:
         train, test = (torch.tensor(list(part), dtype=torch.uint8).to(device) for part in _library())
@@ -60,10 +66,10 @@ class Text:
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
 
-    def score(self, model: nn.Module) -> Tensor:
+    def tested(self, model: nn.Module) -> tuple[float, float]:
         parts = [self._rows(self.test, places) for places in self.held_out.split(64)]
-        losses = [self.loss(model(x).float(), y) for x, y in parts]
-        return torch.stack(losses).mean()
+        loss = float(torch.stack([self.loss(model(x).float(), y) for x, y in parts]).mean())
+        return loss, loss
 
 
 @lru_cache
@@ -92,4 +98,4 @@ def images(name: str, device: torch.device, directory: Path | None, *, half: boo
 
 
 Problem = Examples | Text
-"""Batches of rows at `size` places, a loss of outputs and targets, and the score of a model on the test part."""
+"""Batches of rows at `size` places, a loss of outputs and targets, and how well a model does on the test part."""

@@ -110,21 +110,20 @@ def _what_was_run(environments: dict[str, Any]) -> list[str]:
         return []
     rows = []
     for name, entry in environments.items():
-        counts: dict[str, int] = {}
+        counts = Counter[str]()
         for environment in entry["environments"]:
-            device = str(environment["device"])
-            counts[device] = counts.get(device, 0) + environment["networks"]
+            counts[str(environment["device"])] += environment["networks"]
         devices = " and ".join(f"{name} ({count:,})" if len(counts) > 1 else name for name, count in counts.items())
         engines = ", ".join(dict.fromkeys(str(environment["engine"]) for environment in entry["environments"]))
-        networks, seconds = f"{entry['networks']:,}", f"{entry['seconds']:,.0f} s"
-        rows.append([plain(name), networks, plain(devices), plain(engines), seconds])
+        told = [plain(devices), plain(engines), f"{entry['seconds']:,.0f} s"]
+        rows.append([plain(name), f"{entry['networks']:,}", *told])
     notes = [f"{plain(name)}: {plain(entry['note'])}" for name, entry in environments.items() if "note" in entry]
     header = ["experiment", "networks", "device", "engine", "training time"]
     return ["## What was run", "", *markdown(header, rows), *notes, *([""] if notes else [])]
 
 
 def _furthest(tables: Mapping[PaperTable, Sequence[Comparison]]) -> list[str]:
-    numbers = {table.name: _of_stiefel(found) for table, found in tables.items()}
+    numbers = {table.name: [n for n in found if n.published.scheme == "stiefel"] for table, found in tables.items()}
     lines = []
     if deep := numbers.get("table1"):
         worst = max(deep, key=lambda c: abs(c.difference))
@@ -140,7 +139,3 @@ def _furthest(tables: Mapping[PaperTable, Sequence[Comparison]]) -> list[str]:
             f"{max(c.standard_errors for c in few):.1f} of them."
         )
     return lines
-
-
-def _of_stiefel(found: Sequence[Comparison]) -> list[Comparison]:
-    return [number for number in found if number.published.scheme == "stiefel"]

@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +75,10 @@ class Results:
         """All records; of a network that several experiments trained, what is in this one's table."""
         return self.records | self._tables.get(name, {})
 
-    def table(self, name: str) -> list[dict[str, Any]]:
-        """The rows of NAME.csv, numbers as numbers; none if there is no such file."""
-        path = self.place / f"{name}.csv"
-        return _rows(path, lambda row: {key: _number(text) for key, text in row.items()}) if path.exists() else []
+    def table(self, name: str, of: Callable[[str], Any] | None = None) -> list[dict[str, Any]]:
+        """The rows of NAME.csv, numbers as numbers unless `of` reads a cell; none if there is no such file."""
+        path, read = self.place / f"{name}.csv", of or _number
+        return _rows(path, lambda row: {key: read(text) for key, text in row.items()}) if path.exists() else []
 
     @cached_property
     def environments(self) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _networks(path: Path, tell: Callable[[str], None]) -> dict[Cell, Record]:
         if re.fullmatch(r"[A-Za-z][\w-]*", name) and name not in schemes.names():
             tell(f"Skipped {path}, which holds unknown networks: {unknown('scheme', scheme, schemes.names())}")
             return {}
-    return {record.cell: record for record in _rows(path, _Parser())}
+    return {record.cell: record for record in _rows(path, _record)}
 
 
 def note_environment(
@@ -212,14 +212,11 @@ def _by_products(experiments: Mapping[str, Sequence[Record]]) -> set[str]:
 
 
 def _is_entry(entry: Any) -> bool:
-    return (
-        isinstance(entry, dict)
-        and isinstance(entry.get("networks"), int)
-        and isinstance(entry.get("seconds"), int | float)
-        and isinstance(entry.get("environments"), list)
-        and all(isinstance(e, dict) and isinstance(e.get("networks"), int) for e in entry["environments"])
-        and all("device" in e and "engine" in e for e in entry["environments"])
-    )
+    match entry:
+        case {"networks": int(), "seconds": int() | float(), "environments": [*made]}:
+            told = (e for e in made if isinstance(e, dict) and {"device", "engine"} <= e.keys())
+            return len([e for e in told if isinstance(e.get("networks"), int)]) == len(made)
+    return False
 
 
 def _order(record: Record) -> tuple[str, ...]:
@@ -236,31 +233,27 @@ def _row(record: Record, added: Sequence[str]) -> dict[str, str]:
     return {name: "" if values[name] is None else texts[name] for name in (*COLUMNS, *added)}
 
 
-class _Parser:
-    """Lines of a table as records; of a setting that has been met, only the seed is new."""
+@cache
+def _setting(texts: tuple[str | None, ...]) -> Cell:
+    """The network of a line, without its seed; many lines have the same."""
+    values = {name: _value(text, name) for name, text in zip(_SETTING, texts) if text is not None}
+    if values["dataset"] is None or values["rate"] is None:
+        raise ValueError("a line without a data set or a rate")
+    return Cell(**values)
 
-    def __init__(self) -> None:
-        self._settings: dict[tuple[str | None, ...], Cell] = {}
 
-    def __call__(self, row: dict[str, str]) -> Record:
-        texts = tuple(map(row.get, _SETTING))
-        if (known := self._settings.get(texts)) is None:
-            names = (*IDENTITY, *(name for name in ADDED if name in row))
-            values = {name: _value(row, name) for name in names}
-            if values["dataset"] is None or values["rate"] is None:
-                raise ValueError("a line without a data set or a rate")
-            known = self._settings[texts] = Cell(**values)
-        cell, metric = known.with_seed(int(row["seed"])), METRICS[row["metric"]]
-        score = _value(row, "score")
-        measures: dict[str, Any] = {name: _value(row, name) for name in MEASURES if name in row}
-        return Record(cell, metric, metric.worst if score is None else score, _value(row, "diverged"), **measures)
+def _record(row: dict[str, str]) -> Record:
+    cell, metric = _setting(tuple(map(row.get, _SETTING))).with_seed(int(row["seed"])), METRICS[row["metric"]]
+    score, diverged = (_value(row[name], name) for name in ("score", "diverged"))
+    measures: dict[str, Any] = {name: _value(row[name], name) for name in MEASURES if name in row}
+    return Record(cell, metric, metric.worst if score is None else score, diverged, **measures)
 
 
 _SETTING = tuple(field.name for field in fields(Cell) if field.name != "seed")
 
 
-def _value(row: Mapping[str, str], name: str) -> Any:
-    return _NUMBERS.get(name, str)(text) if (text := row[name]) else None
+def _value(text: str, name: str) -> Any:
+    return _NUMBERS.get(name, str)(text) if text else None
 
 
 def _columns(path: Path) -> tuple[list[str], list[str]]:
@@ -294,9 +287,9 @@ def _rows(path: Path, convert: Callable[[dict[str, str]], Any]) -> list[Any]:
 
 
 def write_table(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
-    """A table of numbers and names as CSV."""
+    """A table of numbers and names as CSV; a column that only some rows have is empty in the others."""
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return write_whole(path, text.getvalue())

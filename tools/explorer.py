@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,6 @@ SETTINGS = (  # name, inputs, width, depth, mean, std, activations
 )
 
 
-def shown(depth: int) -> list[int]:
-    """The layers with a dot: about fourteen, evenly spaced in the logarithm."""
-    return sorted({round(layer) for layer in np.geomspace(1, depth, 14)})
-
-
 def measure(scheme: str, activation: str, widths: list[int], mean: float, std: float, seed: int) -> np.ndarray:
     """Of one network, layer by layer: mean and deviation before the activation, share that fires, variance ratio after
     it, distinct units, and the gradient by what comes before it, 1 at the top."""
@@ -52,12 +47,9 @@ def measure(scheme: str, activation: str, widths: list[int], mean: float, std: f
         x = torch.from_numpy(np.asarray(function(y.numpy())))
         tape.append((weight, torch.from_numpy(np.asarray(function.slope(y.numpy())))))
         now = float(x.std())
-        rows.append(
-            [
-                float(y.mean()), float(y.std()), float((y > 0).double().mean()),
-                (now / before) ** 2 if before else np.nan, float(distinct(x[None])),
-            ]
-        )  # fmt: skip
+        ratio = (now / before) ** 2 if before else np.nan
+        told: tuple[Any, ...] = (y.mean(), y.std(), (y > 0).double().mean(), ratio, distinct(x[None]))
+        rows.append([float(each) for each in told])
         before = now
     gradient = torch.randn(INPUTS, widths[-1], generator=generator, dtype=torch.float64)
     for row, (weight, slope) in zip(reversed(rows), reversed(tape)):
@@ -84,14 +76,14 @@ def weights(scheme: str, widths: list[int], seed: int, generator: torch.Generato
 def network(name: str, scheme: str, activation: str, setting: tuple[Any, ...]) -> dict[str, Any]:
     """One entry of the file: the median of the networks at the shown layers."""
     inputs, width, depth, mean, std = setting
-    widths = [inputs] + [width] * depth
-    runs = [measure(scheme, activation, widths, mean, std, seed) for seed in range(1 if scheme == "lee" else NETWORKS)]
+    widths, seeds = [inputs] + [width] * depth, range(1 if scheme == "lee" else NETWORKS)
+    runs = [measure(scheme, activation, widths, mean, std, seed) for seed in seeds]
     return entry(name, scheme, activation, setting, np.median(runs, axis=0))
 
 
 def entry(name: str, scheme: str, activation: str, setting: tuple[Any, ...], rows: np.ndarray) -> dict[str, Any]:
     inputs, width, depth, mean, std = setting
-    layers = shown(depth)
+    layers = sorted({round(layer) for layer in np.geomspace(1, depth, 14)})  # with a dot, evenly in the logarithm
     keys = COLUMNS if rows.shape[1] == len(COLUMNS) else [key for key in COLUMNS if key != "distinct"]
     columns = {key: [_short(rows[layer - 1, place]) for layer in layers] for place, key in enumerate(keys)}
     return {
@@ -124,10 +116,9 @@ def images() -> Iterable[dict[str, Any]]:
 
 def noise() -> Iterable[dict[str, Any]]:
     for name, *setting, activations in SETTINGS:
-        for scheme in SCHEMES:
-            for activation in activations:
-                if activation == "relu" or scheme not in ("recipe", "permutation", "identity"):
-                    yield network(name, scheme, activation, tuple(setting))
+        for scheme, activation in product(SCHEMES, activations):
+            if activation == "relu" or scheme not in ("recipe", "permutation", "identity"):
+                yield network(name, scheme, activation, tuple(setting))
 
 
 def main() -> None:

@@ -1,8 +1,7 @@
 """Build the wheels and the sdist, check them, and try them in empty environments as a new user would.
 
     python -m tools.release                          # build, check, core and every extra on every Python here
-    python -m tools.release --extras core,sklearn    # only these environments
-    python -m tools.release --no-install             # build and check alone
+    python -m tools.release --extras core,sklearn    # only these environments; --extras "" builds and checks alone
 
 Everything goes into dist/. Installs go through constraints.txt, with the wheels of dist/ before any others. Ends
 with exit code 1 if something is wrong.
@@ -17,12 +16,12 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import zipfile
+from itertools import product
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-DIST = ROOT / "dist"
+DIST, LIMITS = ROOT / "dist", ROOT / "constraints.txt"
 LIMIT = 600_000
 """Bytes of the library's wheel and of its sdist."""
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
@@ -102,10 +101,8 @@ def readme(extra: str) -> list[str]:
 def interpreter(version: str) -> str | None:
     """A Python of that version: by its name, or beside the one that runs this, as pyenv keeps them."""
     beside = sorted(Path(sys.base_prefix).parent.glob(f"{version}.*/bin/python"))
-    for path in filter(None, (shutil.which(f"python{version}"), *map(str, beside))):
-        if subprocess.run([path, "-c", "import venv"], capture_output=True).returncode == 0:
-            return path
-    return None
+    places = filter(None, (shutil.which(f"python{version}"), *map(str, beside)))
+    return next((path for path in places if not subprocess.run([path, "-c", "import venv"]).returncode), None)
 
 
 def install(python: str, extra: str, wheels: Path) -> str | None:
@@ -113,45 +110,36 @@ def install(python: str, extra: str, wheels: Path) -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([python, "-m", "venv", folder], check=True)
         inside = Path(folder) / ("Scripts" if sys.platform == "win32" else "bin")
-        name = next(wheels.glob("stiefel_init-*.whl"))
-        wanted = str(name) if extra == "core" else f"{name}[{extra}]"
-        options = ["--quiet", "--disable-pip-version-check", "--find-links", str(wheels)]
-        options += ["--constraint", str(ROOT / "constraints.txt")]
-        backend = ["torch"] if extra == "keras" else []
-        command = [str(inside / "pip"), "install", *options, wanted, *backend]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            return done.stderr.strip().splitlines()[-1]
-        environment = {"PATH": f"{inside}:/usr/bin:/bin", "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"}
-        environment["HOME"] = folder
-        for code in (EXTRAS[extra], *readme(extra)):
-            command = [str(inside / "python"), "-c", code]
+        wheel = next(wheels.glob("stiefel_init-*.whl"))
+        wanted = [f"{wheel}" if extra == "core" else f"{wheel}[{extra}]", *(["torch"] if extra == "keras" else [])]
+        options = ["--quiet", "--disable-pip-version-check", "--find-links", wheels, "--constraint", LIMITS]
+        alone = {"PATH": f"{inside}:/usr/bin:/bin", "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1", "HOME": folder}
+        steps: list[tuple[list[object], dict[str, str] | None]] = [(["-m", "pip", "install", *options, *wanted], None)]
+        steps += [(["-c", code], alone) for code in (EXTRAS[extra], *readme(extra))]
+        for words, environment in steps:
+            command = [str(inside / "python"), *map(str, words)]
             done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
             if done.returncode:
-                return f"{code.splitlines()[-1]}: {done.stderr.strip().splitlines()[-1]}"
+                return f"{command[-1].splitlines()[-1]}: {done.stderr.strip().splitlines()[-1]}"
     return None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--extras", default=",".join(EXTRAS), help="which to try; core is none")
-    parser.add_argument("--no-install", action="store_true", help="build and check alone")
     parser.add_argument("--pythons", default=",".join(VERSIONS), help="on which versions, where they are here")
     options = parser.parse_args()
-    extras = options.extras.split(",")
+    extras = list(filter(None, options.extras.split(",")))
     if strange := set(extras) - set(EXTRAS):
         sys.exit(f"--extras has {', '.join(sorted(strange))}; there are {', '.join(EXTRAS)}.")
     found = wrong(build())
-    for version in () if options.no_install else options.pythons.split(","):
-        python = interpreter(version)
-        if python is None:
+    for version, extra in product(options.pythons.split(","), extras):
+        if (python := interpreter(version)) is None:
             print(f"Python {version} is not here.")
             continue
-        for extra in extras:
-            start = time.perf_counter()
-            problem = install(python, extra, DIST)
-            print(f"Python {version}, {extra}: {problem or 'works'} ({time.perf_counter() - start:.0f} s)", flush=True)
-            found += [f"Python {version}, {extra}: {problem}"] if problem else []
+        problem = install(python, extra, DIST)
+        print(f"Python {version}, {extra}: {problem or 'works'}", flush=True)
+        found += [f"Python {version}, {extra}: {problem}"] if problem else []
     print(*found, sep="\n")
     sys.exit(1 if found else 0)
 

@@ -150,14 +150,12 @@ def main() -> None:
         sys.exit(f"{options.site} holds no site; run `make site` first.")
     wrong = broken(options.site)
     print(f"links: {len(wrong)} broken")
+    axe = options.axe.read_text(encoding="utf-8") if options.axe else None
+    if axe is None:
+        print("Without --axe, accessibility is not checked.")
     if find() is None:
-        print(
-            "There is no Chromium here, so pages were not opened; install it by name, as with `apt install chromium`."
-        )
+        print("There is no Chromium here, so pages are not opened; install it by name: `apt install chromium`.")
     else:
-        axe = options.axe.read_text(encoding="utf-8") if options.axe else None
-        if axe is None:
-            print("Without --axe, accessibility was not checked.")
         wrong += browse(options.site, axe)
     print(*wrong, sep="\n")
     sys.exit(1 if wrong else 0)

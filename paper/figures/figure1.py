@@ -24,7 +24,6 @@ from scipy import stats
 from torch import Tensor
 
 from stiefel_init.core import stream as _stream
-from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.data import Dataset
 from stiefel_init.lab.report import plots
 from stiefel_init.lab.report.tables import Table
@@ -72,7 +71,7 @@ class Alignment:
         return float(result.statistic), float(low), float(high)
 
 
-def chunk(device: torch.device, tests: int = 10_000) -> int:
+def chunk(device: torch.device, tests: int) -> int:
     """Networks at once: three arrays of their hidden units for all test images take at most half of what is free."""
     if device.type != "cuda":
         return _MOST["cpu"]
@@ -88,30 +87,22 @@ def study(
     trials: int = 100,
     seed: int = 0,
     modes: tuple[str, ...] = MODES,
-    tests: int | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Alignment:
-    """Train every matrix `trials` times in each mode.
-
-    `dataset` is MNIST, or any with a fixed split and ten classes; a network is tested on the first `tests` of its test
-    images, all if None.
-    """
+    """Train every matrix `trials` times in each mode; `dataset` is MNIST, or any with a fixed split and ten classes."""
     middle = torch.empty(matrices + members, WIDTH, WIDTH, device=device)
     for part, aligned in ((middle[:matrices], False), (middle[matrices:], True)):
         name = "figure1/members" if aligned else "figure1/matrices"
         keys = _stream.fold(_stream.key(seed, name), np.arange(len(part)))
         fill_(part, Stiefel() if aligned else Orthogonal(), keys=keys)
     vectors = middle.double().sum(1)  # Wᵀ1
-    images = _Images(dataset, device, tests)
+    images = _Images(dataset, device)
     accuracy, together = {}, chunk(device, len(images.test))
     for mode in modes:
         total = torch.zeros(len(middle), dtype=torch.float64, device=device)
         for trial in range(trials):
-            for start in range(0, len(middle), together):
-                rows = slice(start, min(start + together, len(middle)))
-                draws = (
-                    np.arange(rows.start, rows.stop) * trials + trial if mode == "independent" else np.array([trial])
-                )
+            for rows in torch.arange(len(middle)).split(together):
+                draws = rows.numpy() * trials + trial if mode == "independent" else np.array([trial])
                 total[rows] += _trial(middle[rows], images, draws, f"{seed}/{mode}")
             progress(1 / trials / len(modes))
         accuracy[mode] = (total / trials).cpu().numpy()
@@ -120,12 +111,12 @@ def study(
 
 
 class _Images:
-    def __init__(self, dataset: Dataset, device: torch.device, tests: int | None) -> None:
+    def __init__(self, dataset: Dataset, device: torch.device) -> None:
         assert dataset.train_rows is not None
         self.x = torch.from_numpy(dataset.x[: dataset.train_rows]).to(device)
         self.scale = dataset.scale
-        self.test = torch.from_numpy(dataset.x[dataset.train_rows :][:tests]).to(device).float() / dataset.scale
-        self.test_y = torch.from_numpy(dataset.y[dataset.train_rows :][:tests]).to(device)
+        self.test = torch.from_numpy(dataset.x[dataset.train_rows :]).to(device).float() / dataset.scale
+        self.test_y = torch.from_numpy(dataset.y[dataset.train_rows :]).to(device)
         labels = dataset.y[: dataset.train_rows]
         self.rows = [np.flatnonzero(labels == label) for label in range(CLASSES)]
 
@@ -187,8 +178,8 @@ def embed(vectors: np.ndarray, seed: int = 0) -> tuple[np.ndarray, str]:
     return umap.UMAP(metric="manhattan", random_state=seed, n_jobs=1).fit_transform(points), "UMAP"
 
 
-FULL = {"matrices": 5000, "members": 200, "trials": 100}
-QUICK = {"matrices": 200, "members": 20, "trials": 5}
+FULL: dict[str, Any] = {"matrices": 5000, "members": 200, "trials": 100}
+QUICK: dict[str, Any] = {"matrices": 200, "members": 20, "trials": 5}
 
 
 class Figure1(Measured):
@@ -198,16 +189,15 @@ class Figure1(Measured):
     title = "Figure 1: alignment and accuracy"
     of_paper = True
     files = ("figure1",)
+    numbers = ("member", "alignment", "x", "y")
 
     def measure(self, options: Options, device: torch.device, advance: Callable[[float], None]) -> tuple[Any, int]:
-        """Train every matrix in both modes, and place them in the plane."""
-        size: dict[str, Any] = QUICK if options.quick else FULL
+        size = QUICK if options.quick else FULL
         dataset = Problems(directory=options.data).dataset("mnist")
         networks = (size["matrices"] + size["members"]) * size["trials"] * len(MODES)
         return study(dataset, device, progress=advance, **size), networks
 
     def rows(self, evidence: Alignment) -> list[dict[str, str]]:
-        """A line for each matrix."""
         return [
             {
                 "member": str(int(evidence.aligned[i])), "alignment": f"{evidence.alignment[i]:.4f}",
@@ -219,23 +209,21 @@ class Figure1(Measured):
 
     def evidence(self, results: Results) -> Alignment | None:
         """The study as it was written."""
-        rows = results.table(self.name)
-        if not rows:
+        if not (rows := super().evidence(results)):
             return None
+        names = *self.numbers, *(f"accuracy_{mode}" for mode in MODES)
         try:
-            names = ("member", "alignment", *(f"accuracy_{mode}" for mode in MODES), "x", "y")
-            method = str(rows[0].get("plane", "UMAP"))  # which it was before that was noted
             read = {n: np.array([np.nan if row[n] == "" else row[n] for row in rows], float) for n in names}
         except (KeyError, ValueError) as error:
-            raise StiefelError(f"{results.place / 'figure1.csv'} is damaged ({error}); restore the file.") from error
-        accuracy = {mode: read[f"accuracy_{mode}"] for mode in MODES}
-        return Alignment(read["member"] == 1, read["alignment"], accuracy, np.array([read["x"], read["y"]]).T, method)
+            raise self.damaged(results) from error
+        accuracy, plane = {mode: read[f"accuracy_{mode}"] for mode in MODES}, np.array([read["x"], read["y"]]).T
+        method = str(rows[0].get("plane", "UMAP"))  # which it was before that was noted
+        return Alignment(read["member"] == 1, read["alignment"], accuracy, plane, method)
 
     def tables(self, evidence: Alignment) -> list[Table]:
-        rows = []
+        rows, theirs = [], f"{published('figure1')[0].value:.4f}"
         for mode in MODES:
             r, low, high = evidence.correlation(mode)
-            theirs = f"{published('figure1')[0].value:.4f}"
             means = (f"{value:.2f}" for value in evidence.means(mode))
             rows.append([mode, f"{r:.4f}", f"{low:.4f} … {high:.4f}", theirs, *means])
         header = ["outer layers and images", "r", "95 % interval", "published r", "accuracy, Haar", "accuracy, members"]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.report import plots
 from stiefel_init.lab.train.activation import applied
 from stiefel_init.lab.train.cell import Cell
@@ -24,8 +23,9 @@ from ..tables.protocol import IMAGES, SCHEMES
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
 CPU = torch.device("cpu")
+MEASURED = ("mean", "std", "active", "variance_ratio", "gradient")
+COLUMNS = ("dataset", "scheme", "layer", *MEASURED, *(f"predicted_{name}" for name in MEASURED[:4]))
 
 
 class Signals(Measured):
@@ -35,6 +35,7 @@ class Signals(Measured):
     title = "Signal and gradient at initialization"
     of_paper = True
     files = ("signal",)
+    numbers = COLUMNS[2:]
 
     def measure(self, options: Options, device: torch.device, advance: Callable[[float], None]) -> tuple[Any, int]:
         tasks, seeds = Problems(directory=options.data), 2 if options.quick else 10
@@ -42,17 +43,15 @@ class Signals(Measured):
         return survey(chosen, seeds=seeds, progress=advance, device=device), len(IMAGES) * len(SCHEMES) * seeds
 
     def evidence(self, results: Results) -> list[dict[str, Any]] | None:
-        rows = results.table(self.name)
-        whole = {(row.get("dataset"), row.get("scheme")) for row in rows if _is_whole(row)}
-        if rows and (len(rows) < 10 or not all(map(_is_whole, rows)) or whole < set(product(IMAGES, SCHEMES))):
-            raise StiefelError(f"{results.place / 'signal.csv'} is damaged; restore the file, or measure again.")
-        return rows or None
+        rows = super().evidence(results)
+        if rows and {(row["dataset"], row["scheme"]) for row in rows} != set(product(IMAGES, SCHEMES)):
+            raise self.damaged(results)
+        return rows
 
     def pictures(self, evidence: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {"results-signal": _picture(evidence)}
 
     def claims(self, evidence: Sequence[Mapping[str, Any]] | None) -> list[Claim]:
-        """That units fire, and that neither variance nor gradient vanishes."""
         claims = (
             "The share of active units approaches 1 with depth",
             "The variance ratio of consecutive layers approaches 1 with depth",
@@ -64,23 +63,24 @@ class Signals(Measured):
         verdicts = [True, True, True]
         for dataset in IMAGES:
             first, *_, last = rows = _layers(evidence, dataset, "stiefel")
-            fifth, (he, *_, he_last) = rows[4], _layers(evidence, dataset, "he")
-            texts[0].append(
-                f"{dataset}: {first['active']:.2f} in layer 1, {last['active']:.3f} in layer {last['layer']} "
-                f"(theory {last['predicted_active']:.3f})"
-            )
-            texts[1].append(
-                f"{dataset}: {fifth['variance_ratio']:.3f} in layer 5, {last['variance_ratio']:.4f} in layer "
-                f"{last['layer']} (theory {last['predicted_variance_ratio']:.4f})"
-            )
+            fifth, (he, *_, he_last), depth = rows[4], _layers(evidence, dataset, "he"), last["layer"]
             ratio = first["gradient"] / last["gradient"]
-            texts[2].append(
-                f"{dataset}: the gradient at layer 1 is {ratio:.2f} of that at layer {last['layer']} "
-                f"(he: {he['gradient'] / he_last['gradient']:.2g})"
+            told = (
+                f"{first['active']:.2f} in layer 1, {last['active']:.3f} in layer {depth} "
+                f"(theory {last['predicted_active']:.3f})",
+                f"{fifth['variance_ratio']:.3f} in layer 5, {last['variance_ratio']:.4f} in layer {depth} "
+                f"(theory {last['predicted_variance_ratio']:.4f})",
+                f"the gradient at layer 1 is {ratio:.2f} of that at layer {depth} "
+                f"(he: {he['gradient'] / he_last['gradient']:.2g})",
             )
-            verdicts[0] &= last["active"] > 0.9 and last["active"] > first["active"]
-            verdicts[1] &= abs(last["variance_ratio"] - 1) < min(0.05, abs(first["variance_ratio"] - 1))
-            verdicts[2] &= ratio > 0.01
+            held_here = (
+                last["active"] > 0.9 and last["active"] > first["active"],
+                abs(last["variance_ratio"] - 1) < min(0.05, abs(first["variance_ratio"] - 1)),
+                ratio > 0.01,
+            )
+            for place in range(3):
+                texts[place].append(f"{dataset}: {told[place]}")
+                verdicts[place] &= held_here[place]
         return [
             Claim(f"{claim} (at initialization, depth 100)", held(ok), f"{'; '.join(text)}.")
             for claim, text, ok in zip(claims, texts, verdicts)
@@ -95,17 +95,9 @@ class Signals(Measured):
         ]  # fmt: skip
 
 
-def _is_whole(row: Mapping[str, Any]) -> bool:
-    return set(COLUMNS) <= set(row) and all(isinstance(row[name], int | float) for name in COLUMNS[2:])
-
-
 def _layers(rows: Sequence[Mapping[str, Any]], dataset: str, scheme: str) -> list[Mapping[str, Any]]:
     chosen = [row for row in rows if (row["dataset"], row["scheme"]) == (dataset, scheme)]
     return sorted(chosen, key=lambda row: row["layer"])
-
-
-MEASURED = ("mean", "std", "active", "variance_ratio", "gradient")
-COLUMNS = ("dataset", "scheme", "layer", *MEASURED, *(f"predicted_{name}" for name in MEASURED[:4]))
 
 
 def survey(

@@ -17,9 +17,10 @@ from stiefel_init.lab.train.record import Record
 from stiefel_init.schemes import MuP, Orthogonal, Scheme, get
 
 from ..experiment import titled
-from ..tables.protocol import IMAGES, TABULAR_WIDTH
+from ..tables.images import at_places
+from ..tables.protocol import IMAGES
 from ..verdicts import different, verdicts
-from .kit import DEEP, MISSING, WORKS, Data, Grid, Setting, Tuned, TunedStudy, by_depth, spread
+from .kit import DEEP, MISSING, WORKS, Data, Grid, Setting, Tuned, TunedStudy, by_depth, perceptron, spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,15 +53,14 @@ FAST_NAMES = tuple(name + FAST for name in NAMES)
 EVERY = _SCHEMES | {name + FAST: each._replace(fast=True) for name, each in _SCHEMES.items()}
 """All of them with one rate for all layers, then all of them with fast ends."""
 MINE = {name + end for name in OURS for end in ("", FAST)}
-_NAME_OF = {(each.scheme, each.fast): name for name, each in EVERY.items()}
 DEPTHS = (10, 30, 100, 300, 1000)
 RATES, QUICK_RATES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (0.25, 1.0, 4.0, 16.0)
 """Times the paper's 0.001/√depth."""
 SHOTS = (1, 8)
-EPOCHS = {**dict.fromkeys(IMAGES, 15), "digits": 40}
-TABLE_EPOCHS, STEPS = 100, 100
-"""On tables, and on a few of each class."""
-QUICK_EPOCHS, QUICK_STEPS = 12, 60
+EPOCHS, TABLE_EPOCHS, QUICK_EPOCHS = {**dict.fromkeys(IMAGES, 15), "digits": 40}, 100, 12
+"""A third of them to choose a rate."""
+STEPS, QUICK_STEPS = 100, 60
+"""On a few of each class."""
 DOWNLOADED = ("pima", "ionosphere")
 """Tables that do not come with scikit-learn: the study goes on without them."""
 TABLES = ("cancer", "wine", "diabetes", *DOWNLOADED)
@@ -100,27 +100,16 @@ class Baselines(TunedStudy[str]):
         ),
     }
 
-    def contender(self, cell: Cell) -> str:
-        """The name of the initialization that a network has."""
-        return _NAME_OF[cell.scheme, cell.ends != 1]
-
     def rates(self, contender: str, setting: Setting, quick: bool) -> tuple[float, ...]:
         """Every second one where deep networks are trained in a second way."""
         return QUICK_RATES if quick or (is_fast(contender) and setting.depth >= DEEP) else RATES
 
     def cell(self, contender: str, setting: Setting, times: float, *, quick: bool, tuning: bool = False) -> Cell:
-        """A network at `times` the paper's rate."""
-        (dataset, depth, shots), each = setting, EVERY[contender]
-        if shots is not None:
-            epochs = QUICK_STEPS if quick else STEPS
-        else:
-            epochs = QUICK_EPOCHS if quick else EPOCHS.get(dataset, TABLE_EPOCHS)
-            epochs = epochs // 3 if tuning and not quick else epochs
-        return Cell(
-            dataset, each.scheme, depth, TABULAR_WIDTH.get(dataset, 64), each.activation,
-            epochs=epochs, batch=256 if shots is None else None, rate=times * 1e-3 / math.sqrt(depth), shots=shots,
-            alpha=0.0 if dataset in TABULAR_WIDTH else None, schedule="cosine" if each.fast else "constant",
-            ends=math.sqrt(depth) if each.fast else 1.0,
+        each, whole = EVERY[contender], EPOCHS.get(setting.dataset, TABLE_EPOCHS)
+        return perceptron(
+            setting, each.scheme, times, epochs=QUICK_EPOCHS if quick else whole // 3 if tuning else whole,
+            steps=QUICK_STEPS if quick else STEPS, activation=each.activation,
+            schedule="cosine" if each.fast else "constant", ends=math.sqrt(setting.depth) if each.fast else 1.0,
         )  # fmt: skip
 
     def select(self, records: Mapping[Cell, Record], *, quick: bool = False) -> list[Record]:
@@ -128,20 +117,15 @@ class Baselines(TunedStudy[str]):
         return [record.scored() for record in super().select(records, quick=quick)]
 
     def tables(self, evidence: Tuned[str]) -> list[Table]:
-        """Who is best where; with one rate for all layers, how often ours is better, and the rates that work."""
         names, first = {marked(name): name for name in NAMES}, evidence.data[0]
-        rates = by_depth(
-            f"{first}: rates that work ({WORKS:.0%} of the best score), the highest over the lowest", evidence, names,
-            lambda name, depth: evidence.working_text(Setting(first.dataset, depth), name),
-        )  # fmt: skip
+        title = f"{first}: rates that work ({WORKS:.0%} of the best score), the highest over the lowest"
+        rates = by_depth(title, evidence, names, lambda n, depth: evidence.working(Setting(first.dataset, depth), n))
         return [leaders(evidence), verdict_counts(evidence), rates]
 
     def pictures(self, evidence: Tuned[str]) -> dict[str, Figure]:
-        """Which initialization, at which depth."""
         return {self.name: over_depth(evidence)}
 
     def section(self, evidence: Tuned[str]) -> list[str]:
-        """Where a baseline wins, and the tables; the picture is at the top of the page."""
         wins = _wins(duels(evidence), over_depths(evidence))
         return [*wins, "", *titled(self.tables(evidence))]
 
@@ -174,7 +158,7 @@ class Duel(NamedTuple):
 
 Pair = tuple[Setting, str, str, np.ndarray, np.ndarray]
 """Where, the baseline, the name of ours, its scores, the baseline's."""
-VERDICT = {"better": "wins", "worse": "loses"}
+WORDS = {"better": "wins", "worse": "loses"}
 
 
 def _pairs(found: Tuned[str]) -> list[Pair]:
@@ -191,7 +175,7 @@ def duels(found: Tuned[str]) -> list[Duel]:
     """Every baseline in every setting against our best initialization there; all share the level."""
     pairs = _pairs(found)
     told = verdicts([(theirs, mine) for *_, mine, theirs in pairs])
-    return [Duel(*pair[:3], each.gain, VERDICT.get(each.word, each.word)) for pair, each in zip(pairs, told)]
+    return [Duel(*pair[:3], each.gain, WORDS.get(each.word, each.word)) for pair, each in zip(pairs, told)]
 
 
 def over_depths(found: Tuned[str]) -> list[Duel]:
@@ -303,10 +287,6 @@ def over_depth(found: Tuned[str]) -> Figure:
             look = DRAWN.get(name, {"color": "#C4CAD0", "linewidth": 1, "marker": "", "zorder": 1})
             label = marked(name) if name in DRAWN else "_other"
             axis.plot(*zip(*sorted(of_names[name].items())), label=label, **{"marker": "o", "markersize": 4} | look)
-        depths = sorted({depth for means in of_names.values() for depth in means})
-        title = f"{data}, {'fast ends' if fast else 'one rate for all layers'}"
-        axis.set(title=title, xlabel="layers", xscale="log", ylabel="test accuracy (%)", ylim=(0, 102))
-        axis.set_xticks(depths, [f"{depth:,}" for depth in depths])
-        axis.set_xticks([], minor=True)
-        plots.direct(axis)
+        axis.set(title=f"{data}, {'fast ends' if fast else 'one rate for all layers'}", ylim=(0, 102))
+        at_places(axis, sorted({depth for means in of_names.values() for depth in means}), "layers")
     return drawn

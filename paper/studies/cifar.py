@@ -18,14 +18,12 @@ from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.convolutional import Blueprint
 from stiefel_init.lab.train.record import Record
 from stiefel_init.recipe.search import best_first, beyond
-from stiefel_init.schemes import get
 from stiefel_init.torch import diagnose, initialize_
 
 from ..experiment import Options, titled
 from ..results import Results, write_table
 from ..verdicts import apart
 from .kit import MISSING, Grid, Setting, Tuned, TunedStudy, grid_of, spread
-from .repvgg import REPVGG
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,7 +71,6 @@ TRIED = {
     "weight decay 0.1": _cnn("recipe", decay=0.1),
     "weight decay 0.5": _cnn("recipe", decay=0.5),
     "twice as long": _cnn("recipe", long=True),
-    "three branches, folded at the end (RepVGG)": Contender(REPVGG, "he"),
 }
 """What might bring a plain network nearer to a residual one; at 20 layers."""
 WIDER = _cnn("recipe", width=WIDE)
@@ -108,16 +105,16 @@ class Evidence(NamedTuple):
     signal: Sequence[Mapping[str, Any]] = ()
     """Of each layer before training, how many features are distinct, and how far apart images are."""
 
-    def _at(self, depth: int, contender: Contender | None) -> Any:
-        return Setting(DATA if self.tuned is None else self.tuned.settings[0].dataset, depth), contender
+    def _at(self, found: Mapping[Any, Any], depth: int, contender: Contender | None) -> Any:
+        return next((of for (where, each), of in found.items() if (where.depth, each) == (depth, contender)), None)
 
     def scores(self, depth: int, contender: Contender) -> np.ndarray | None:
         """Of a contender's networks; None if there are none."""
-        return None if self.tuned is None else self.tuned.scores.get(self._at(depth, contender))
+        return None if self.tuned is None else self._at(self.tuned.scores, depth, contender)
 
     def reached(self, depth: int, contender: Contender | None) -> Mapping[float, float]:
         """What the networks reached that chose its rate."""
-        return {} if self.tuned is None else self.tuned.tuned.get(self._at(depth, contender), {})
+        return (None if self.tuned is None else self._at(self.tuned.tuned, depth, contender)) or {}
 
     def text(self, depth: int, contender: Contender) -> str:
         """Its scores as a table has them, or what the short networks reached, marked."""
@@ -127,7 +124,6 @@ class Evidence(NamedTuple):
         return f"{short:.1f} {'at any rate' if short <= DEAD else '†'}"
 
     def rates(self, depth: int, contender: Contender | None) -> str:
-        """The best rate, and from where to where others reach nearly as much."""
         reached = self.reached(depth, contender)
         if max(reached.values(), default=0.0) <= DEAD:
             return MISSING
@@ -163,28 +159,14 @@ class Cifar(TunedStudy[Contender]):
     }  # fmt: skip
     """The most important first, since a run may end early."""
 
-    def contender(self, cell: Cell) -> Contender:
-        """Whose network it is."""
-        scheme = next((text for text in _SCHEMES if get(text) == cell.scheme), str(cell.scheme))
-        width: Any = OURS.width if cell.dataset == QUICK else cell.width
-        long = cell.dataset == DATA and cell.epochs in LONG
-        return Contender(cell.network, scheme, cell.activation, cell.groups, width, cell.decay, long)
-
     def rates(self, contender: Contender, setting: Setting, quick: bool) -> tuple[float, ...]:
-        """Times 0.001: around what first looks found best."""
         if quick:
             return (4.0,) if contender.network == "resnet" else (1.0, 2.0)
-        lowest = 0.25
-        if contender.network in ("resnet", REPVGG):
-            lowest = 2.0
-        elif contender.groups:
-            lowest = 0.5
-        elif contender.scheme == "looks-linear":
-            lowest = 0.125
+        lowest = 2.0 if contender.network == "resnet" else 0.5 if contender.groups else 0.25
+        lowest = 0.125 if contender.scheme == "looks-linear" else lowest
         return tuple(lowest * 2**place for place in range(3 if setting.depth > DEEP else 4))
 
     def cell(self, contender: Contender, setting: Setting, times: float, *, quick: bool, tuning: bool = False) -> Cell:
-        """A network at `times` 0.001."""
         short, whole = QUICK_EPOCHS if quick else LONG if contender.long else EPOCHS
         short *= 2 if setting.depth > DEEP and not quick else 1
         return Cell(
@@ -196,7 +178,6 @@ class Cifar(TunedStudy[Contender]):
         )  # fmt: skip
 
     def datasets(self, cells: Sequence[Cell], directory: Path | None) -> dict[str, Dataset]:
-        """A tenth of the images, for the quick study."""
         if not any(cell.dataset == QUICK for cell in cells):
             return {}
         whole = load(DATA, directory=directory)
@@ -206,7 +187,6 @@ class Cifar(TunedStudy[Contender]):
         return {QUICK: replace(whole, name=QUICK, x=whole.x[rows], y=whole.y[rows], train_rows=train_rows)}
 
     def show(self, records: list[Record], options: Options) -> None:
-        """Print the tables, draw the picture, and measure the signal before training."""
         label = f"{self.label(options.quick)}-signal"
         path = options.out / f"{label}.csv"
         if options.device == "cpu" and not path.exists():  # on a machine with a GPU it would wait
@@ -215,11 +195,9 @@ class Cifar(TunedStudy[Contender]):
         self.present(Evidence(tuned, Results(options.out).table(label)), options)
 
     def evidence(self, results: Results) -> Any:
-        """What is on record, if only that nothing is."""
         return Evidence(self.found_in(results.records_of(self.name), self.seeds), results.table("cifar-signal"))
 
     def tables(self, evidence: Evidence) -> list[Table]:
-        """Scores, what was tried, rates, and the signal before training."""
         depths = {f"{depth} layers": depth for depth in (20, 56, 110)}
         of_vgg = {f"VGG-{depth}": depth for depth in (11, 16)}
         rows, tried = PLAIN | RESIDUAL, {"`initialize_(model)`, one rate": OURS, **TRIED}
@@ -241,16 +219,12 @@ class Cifar(TunedStudy[Contender]):
         return [table for table in made if table.rows]
 
     def pictures(self, evidence: Evidence) -> dict[str, Figure]:
-        """How far apart images are before training."""
         return {self.name: picture(evidence.signal)} if evidence.signal else {}
 
     def section(self, evidence: Evidence) -> list[str]:
-        """What to conclude, the picture, how much is on record, the tables."""
         lines = [*conclusions(evidence), "", *self.shown(evidence)]
         if evidence.tuned is not None:
-            asked = {
-                (s, c) for stage in self.stages[False] for grid in stage for s in grid.settings for c in grid.contenders
-            }
+            asked = {key for search in self.searches(False) for key in search.tried}
             seeds = sorted({len(scores) for scores in evidence.tuned.scores.values()})
             told = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
             have = len(asked & evidence.tuned.scores.keys())
@@ -261,16 +235,12 @@ class Cifar(TunedStudy[Contender]):
         return lines + titled(self.tables(evidence))
 
 
-_SCHEMES = sorted({each.scheme for each in NAMES})
-
-
 def _layers(rows: Sequence[Mapping[str, Any]]) -> tuple[int, dict[str, list[Mapping[str, Any]]]]:
     """The depth of the deepest networks that are on record, and their layers by initialization."""
-    deepest = max(int(row["depth"]) for row in rows)
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    deepest, found = max(row["depth"] for row in rows), dict[str, list[Mapping[str, Any]]]()
     for row in rows:
-        if int(row["depth"]) == deepest:
-            found.setdefault(str(row["initialization"]), []).append(row)
+        if row["depth"] == deepest:
+            found.setdefault(row["initialization"], []).append(row)
     return deepest, found
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from itertools import chain, product
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -17,9 +16,11 @@ from stiefel_init.lab.report.tables import Table
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 from stiefel_init.recipe.search import best_first
+from stiefel_init.schemes import Scheme
 
 from ..experiment import Options, Trained
 from ..results import Results
+from ..tables.protocol import TABULAR_WIDTH
 
 WORKS = 0.9
 """A rate works if its networks reach this share of the best score of any contender at any rate."""
@@ -30,6 +31,8 @@ DEEP = 300
 SCORE = "score"
 MISSING = "—"
 Contender = TypeVar("Contender", bound=Hashable)
+Row = TypeVar("Row")
+Column = TypeVar("Column")
 
 
 class Data(NamedTuple):
@@ -58,12 +61,29 @@ class Setting(NamedTuple):
         return f"{self.data}, {self.depth:,} layers"
 
 
+class Grid(NamedTuple):
+    """Settings, and the contenders that are compared in each."""
+
+    settings: tuple[Setting, ...]
+    contenders: tuple[Any, ...]
+
+
+Stage = tuple[Grid, ...]
+"""Grids that are trained together: all rates are chosen before networks are compared."""
 Key = tuple[Setting, Contender]
 
 
-def setting_of(cell: Cell) -> Setting:
-    """The setting of a network."""
-    return Setting(cell.dataset, cell.depth, cell.shots)
+def perceptron(
+    setting: Setting, scheme: Scheme | str, times: float, *, epochs: int, steps: int = 100, batch: int = 256,
+    **more: Any,
+) -> Cell:  # fmt: skip
+    """A plain network at `times` 0.001/√depth; on a few images of each class, all of them in each of so many steps."""
+    (dataset, depth, shots), table = setting, setting.dataset in TABULAR_WIDTH
+    few: dict[str, Any] = {"epochs": epochs, "batch": batch} if shots is None else {"epochs": steps, "batch": None}
+    return Cell(
+        dataset, scheme, depth, TABULAR_WIDTH.get(dataset, 64), rate=times * 1e-3 / math.sqrt(depth), shots=shots,
+        alpha=0.0 if table else None, **few, **more,
+    )  # fmt: skip
 
 
 def quality(record: Record) -> float:
@@ -86,77 +106,70 @@ def spread(values: Sequence[float] | np.ndarray | None, digits: int = 1) -> str:
     return f"{scores.mean():.{digits}f}" + (f" ± {scores.std(ddof=1):.{digits}f}" if len(scores) > 1 else "")
 
 
-@dataclass(frozen=True)
+def share_of(best: float, share: float) -> float:
+    """The quality that is a share of the best one: of an accuracy so much of it, of an error so much more.
+
+    >>> share_of(90.0, 0.5), share_of(-3.0, 0.5), share_of(-3.0, 0.0)
+    (45.0, -6.0, -inf)
+    """
+    return best * share if best > 0 else best / share if share else -math.inf
+
+
+def top_of(reached: Mapping[Key[Contender], Mapping[float, float]], setting: Setting) -> float:
+    """What the best contender of a setting reached at its best rate; 0 if there is none."""
+    return max((max(rates.values()) for (where, _), rates in reached.items() if where == setting), default=0.0)
+
+
 class Search(Generic[Contender]):
-    """The best learning rates of contenders in settings, and the networks that follow from them."""
+    """A stage of a study: the best learning rates of contenders, and the networks that follow from them."""
 
-    tuning: tuple[Cell, ...]
-    """The networks that choose the rates."""
-    contender: Callable[[Cell], Contender]
-    """Whose network it is."""
-    final: Callable[[Contender, Setting, float], Cell]
-    """The compared network of a contender in a setting, at so many times 0.001/√depth, with any seed."""
-    first: int
-    """First seed of the compared networks; no network that chooses a rate has one of them."""
-    hopeless: float = 0.0
-    """A contender whose best rate reaches less than this share of the best of its setting gets `FEW` seeds."""
-    dead: float = -math.inf
-    """One that reaches no more than this gets none."""
-    ties_to_largest: bool = False
-    """Whether the largest of equally good rates is taken, not the smallest."""
-
-    @cached_property
-    def _rates(self) -> dict[tuple[Key[Contender], float], list[Cell]]:
-        """The tuning networks of each setting, contender and rate."""
-        found: dict[tuple[Key[Contender], float], list[Cell]] = {}
-        for cell in self.tuning:
-            found.setdefault(((setting_of(cell), self.contender(cell)), cell.lr_multiplier), []).append(cell)
-        return found
+    def __init__(self, study: TunedStudy[Contender], stage: Stage, quick: bool) -> None:
+        self.study = study
+        self.tried: dict[Key[Contender], dict[float, list[Cell]]] = {
+            (setting, contender): {
+                times: [study.cell(contender, setting, times, quick=quick, tuning=True).with_seed(seed)
+                        for seed in study.tuning_seeds[: 2 if setting.depth < DEEP and not quick else 1]]
+                for times in study.rates(contender, setting, quick)
+            }
+            for grid in stage for setting, contender in product(grid.settings, grid.contenders)
+        }  # fmt: skip
+        self.tuning = [cell for rates in self.tried.values() for cells in rates.values() for cell in cells]
+        self.final = cache(lambda contender, setting, times: study.cell(contender, setting, times, quick=quick))
+        self.hopeless, self.dead = (0.0, -math.inf) if quick else (study.hopeless, study.dead)
 
     def by_rate(self, records: Mapping[Cell, Record]) -> dict[Key[Contender], dict[float, float]]:
         """Of each setting and contender: rate → mean quality of its tuning networks, where all of them are finished."""
-        found: dict[Key[Contender], dict[float, float]] = {}
-        for (key, times), networks in self._rates.items():
-            if all(cell in records for cell in networks):
-                mean = sum(quality(records[cell]) for cell in networks) / len(networks)
-                found.setdefault(key, {})[times] = mean
+        found = {}
+        for key, rates in self.tried.items():
+            done = {times: cells for times, cells in rates.items() if all(cell in records for cell in cells)}
+            if done:
+                found[key] = {t: sum(quality(records[cell]) for cell in c) / len(c) for t, c in done.items()}
         return found
 
     def best(self, records: Mapping[Cell, Record]) -> dict[Key[Contender], float]:
         """The rate that each contender does best with, where all rates were tried."""
-        tried = Counter(key for key, _ in self._rates)
+        ties = self.study.ties_to_largest
         return {
-            key: best_first(rates, ties_to_largest=self.ties_to_largest)[0]
+            key: best_first(rates, ties_to_largest=ties)[0]
             for key, rates in self.by_rate(records).items()
-            if len(rates) == tried[key]
+            if len(rates) == len(self.tried[key])
         }
 
-    def compared(self, seeds: int, records: Mapping[Cell, Record]) -> list[Cell]:
+    def following(self, seeds: int, records: Mapping[Cell, Record]) -> list[tuple[Key[Contender], Cell]]:
         """Every contender at its best rate, with so many seeds that did not choose it, or a few if it is hopeless."""
-        reached = self.by_rate(records)
-        best = {key: (times, self.final(key[1], key[0], times)) for key, times in self.best(records).items()}
-        top = {setting: top_of(reached, setting) for setting in {setting for setting, _ in best}}
+        reached, best, first = self.by_rate(records), self.best(records), self.study.first_seed
+        top = {setting: top_of(reached, setting) for setting, _ in best}
         return [
-            cell.with_seed(seed)
-            for seed in range(self.first, self.first + seeds)
-            for key, (times, cell) in best.items()
+            (key, self.final(key[1], key[0], times).with_seed(seed))
+            for seed in range(first, first + seeds)
+            for key, times in best.items()
             if reached[key][times] > self.dead
-            and (seed < self.first + FEW or reached[key][times] >= share_of(top[key[0]], self.hopeless))
+            and (seed < first + FEW or reached[key][times] >= share_of(top[key[0]], self.hopeless))
         ]
 
-    def samples(
-        self, seeds: int, records: Mapping[Cell, Record], value: Callable[[Record], float | None] = quality
-    ) -> dict[Key[Contender], np.ndarray]:
-        """A value of the compared networks, for each setting and contender; None is left out."""
-        found: dict[Key[Contender], list[float]] = {}
-        for cell in self.compared(seeds, records):
-            if cell in records and (number := value(records[cell])) is not None:
-                found.setdefault((setting_of(cell), self.contender(cell)), []).append(number)
-        return {key: np.array(values) for key, values in found.items()}
-
-
-Row = TypeVar("Row")
-Column = TypeVar("Column")
+    def compared(self, seeds: int, records: Mapping[Cell, Record]) -> list[Cell]:
+        """Their networks."""
+        return [cell for _, cell in self.following(seeds, records)]
 
 
 def grid_of(
@@ -172,33 +185,16 @@ def by_depth(title: str, found: Tuned[Any], rows: Mapping[str, Row], text: Calla
     return grid_of(title, rows, {f"{depth:,} layers": depth for depth in found.depths()}, text)
 
 
-def share_of(best: float, share: float) -> float:
-    """The quality that is a share of the best one: of an accuracy so much of it, of an error so much more.
-
-    >>> share_of(90.0, 0.5), share_of(-3.0, 0.5), share_of(-3.0, 0.0)
-    (45.0, -6.0, -inf)
-    """
-    return best * share if best > 0 else best / share if share else -math.inf
-
-
-def top_of(reached: Mapping[Key[Contender], Mapping[float, float]], setting: Setting) -> float:
-    """What the best contender of a setting reached at its best rate; 0 if there is none."""
-    return max((max(rates.values()) for (where, _), rates in reached.items() if where == setting), default=0.0)
-
-
 @dataclass(frozen=True)
 class Tuned(Generic[Contender]):
-    """What records say of a study, full or quick."""
+    """What records say of a study."""
 
     tuned: Mapping[Key[Contender], Mapping[float, float]]
     """Rate → mean quality of the networks that chose it."""
-    best: Mapping[Key[Contender], float]
-    """The rates that were chosen."""
     samples: Mapping[str, Mapping[Key[Contender], np.ndarray]]
     """Of each measure: the compared networks, turned so that more is better."""
     settings: Sequence[Setting]
     """Those with compared networks, in the order of the page."""
-    quick: bool
 
     @property
     def scores(self) -> Mapping[Key[Contender], np.ndarray]:
@@ -218,28 +214,13 @@ class Tuned(Generic[Contender]):
         """The scores of all contenders in a setting."""
         return {contender: values for (where, contender), values in self.scores.items() if where == setting}
 
-    def working(self, setting: Setting, contender: Contender) -> float | None:
-        """The highest rate that comes close to the best of its setting, over the lowest; None if none does."""
-        least = share_of(top_of(self.tuned, setting), WORKS)
-        works = [times for times, reached in self.tuned.get((setting, contender), {}).items() if reached >= least]
-        return max(works) / min(works) if works else None
-
-    def working_text(self, setting: Setting, contender: Contender) -> str:
-        """The same for a table."""
-        if (setting, contender) not in self.tuned:
+    def working(self, setting: Setting, contender: Contender) -> str:
+        """The highest rate that comes close to the best of its setting, over the lowest."""
+        if (rates := self.tuned.get((setting, contender))) is None:
             return MISSING
-        return "none" if (width := self.working(setting, contender)) is None else f"× {width:g}"
-
-
-class Grid(NamedTuple):
-    """Settings, and the contenders that are compared in each."""
-
-    settings: tuple[Setting, ...]
-    contenders: tuple[Any, ...]
-
-
-Stage = tuple[Grid, ...]
-"""Grids that are trained together: all rates are chosen before networks are compared."""
+        least = share_of(top_of(self.tuned, setting), WORKS)
+        works = [times for times, reached in rates.items() if reached >= least]
+        return f"× {max(works) / min(works):g}" if works else "none"
 
 
 class TunedStudy(Trained, Generic[Contender]):
@@ -250,22 +231,24 @@ class TunedStudy(Trained, Generic[Contender]):
     order: ClassVar[tuple[str, ...]]
     """The data sets as the page has them."""
     tuning_seeds: ClassVar[tuple[int, ...]] = (1000, 1001)
+    """Of the networks that choose a rate."""
     first_seed: ClassVar[int] = 2000
+    """Of the compared networks; no network that chooses a rate has one of theirs."""
     hopeless: ClassVar[float] = 0.0
+    """A contender whose best rate reaches less than this share of the best of its setting gets `FEW` seeds."""
     dead: ClassVar[float] = -math.inf
+    """One that reaches no more than this gets none."""
+    ties_to_largest: ClassVar[bool] = False
+    """Whether the largest of equally good rates is taken, not the smallest."""
     measures: ClassVar[Mapping[str, Callable[[Record], float | None]]] = {SCORE: quality}
 
     @abstractmethod
     def cell(self, contender: Contender, setting: Setting, times: float, *, quick: bool, tuning: bool = False) -> Cell:
-        """A network at `times` 0.001/√depth; one that chooses a rate trains for a third of the epochs."""
-
-    @abstractmethod
-    def contender(self, cell: Cell) -> Contender:
-        """Whose network it is."""
+        """A network at `times` the study's rate; one that chooses a rate trains for a shorter time."""
 
     @abstractmethod
     def rates(self, contender: Contender, setting: Setting, quick: bool) -> tuple[float, ...]:
-        """The rates that are tried, times 0.001/√depth."""
+        """The rates that are tried, times the study's."""
 
     def searches(self, quick: bool) -> tuple[Search[Contender], ...]:
         """The stages of the study, in the order in which they are trained."""
@@ -273,7 +256,7 @@ class TunedStudy(Trained, Generic[Contender]):
 
     def all_settings(self, quick: bool) -> list[Setting]:
         """All settings, by data and depth."""
-        known = {setting for stage in self.stages[quick] for grid in stage for setting in grid.settings}
+        known = {setting for search in self.searches(quick) for setting, _ in search.tried}
         return sorted(known, key=lambda s: (s.shots or 0, self.order.index(s.dataset), s.depth))
 
     def cells(self, seeds: int, *, quick: bool = False, records: Mapping[Cell, Record] | None = None) -> list[Cell]:
@@ -309,37 +292,27 @@ class TunedStudy(Trained, Generic[Contender]):
     def found_in(self, records: Mapping[Cell, Record], seeds: int, *, quick: bool = False) -> Tuned[Contender] | None:
         """What the records have of the study; None if there is nothing to compare."""
         searches = self.searches(quick)
-        samples = {
-            name: _joined(search.samples(seeds, records, value) for search in searches)
-            for name, value in self.measures.items()
-        }
-        compared = {setting for setting, _ in samples[SCORE]}
-        reached, best = (_joined(of(records) for of in each) for each in zip(*((s.by_rate, s.best) for s in searches)))
-        settings = [setting for setting in self.all_settings(quick) if setting in compared]
-        return Tuned(reached, best, samples, settings, quick) if settings else None
+        following = dict.fromkeys(chain(*(search.following(seeds, records) for search in searches)))
+        compared = [(key, records[cell]) for key, cell in following if cell in records]
+        samples = {name: _sampled(compared, value) for name, value in self.measures.items()}
+        there = {setting for setting, _ in samples[SCORE]}
+        settings = [setting for setting in self.all_settings(quick) if setting in there]
+        tuned = {key: rates for search in searches for key, rates in search.by_rate(records).items()}
+        return Tuned(tuned, samples, settings) if settings else None
 
 
-Value = TypeVar("Value")
-
-
-def _joined(parts: Iterable[Mapping[Key[Contender], Value]]) -> dict[Key[Contender], Value]:
-    return {key: value for part in parts for key, value in part.items()}
+def _sampled(
+    compared: Iterable[tuple[Key[Contender], Record]], value: Callable[[Record], float | None]
+) -> dict[Key[Contender], np.ndarray]:
+    """A value of the compared networks, for each setting and contender; None is left out."""
+    found: dict[Key[Contender], list[float]] = {}
+    for key, record in compared:
+        if (number := value(record)) is not None:
+            found.setdefault(key, []).append(number)
+    return {key: np.array(values) for key, values in found.items()}
 
 
 @cache
 def _searches(kind: type[TunedStudy[Any]], quick: bool) -> tuple[Search[Any], ...]:
     study = kind()
-
-    def search(stage: Stage) -> Search[Any]:
-        tuning = tuple(
-            study.cell(contender, setting, times, quick=quick, tuning=True).with_seed(seed)
-            for grid in stage
-            for setting, contender in product(grid.settings, grid.contenders)
-            for times in study.rates(contender, setting, quick)
-            for seed in study.tuning_seeds[: 2 if setting.depth < DEEP and not quick else 1]
-        )
-        final = cache(lambda contender, setting, times: study.cell(contender, setting, times, quick=quick))
-        least = (0.0, -math.inf) if quick else (study.hopeless, study.dead)
-        return Search(tuning, study.contender, final, study.first_seed, *least)
-
-    return tuple(map(search, study.stages[quick]))
+    return tuple(Search(study, stage, quick) for stage in study.stages[quick])

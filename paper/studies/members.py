@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -19,10 +19,10 @@ from stiefel_init.theory import ACTIVATIONS
 
 from ..experiment import Options, Trained, titled
 from ..results import Results
-from ..tables.images import banded
+from ..tables.images import at_places, banded
 from ..tables.protocol import IMAGES, SHOTS
 from ..verdicts import greater_p, verdicts
-from .kit import MISSING, WORKS, Search, grid_of, setting_of, spread
+from .kit import MISSING, WORKS, Grid, Setting, TunedStudy, grid_of, spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,6 +80,22 @@ def cell(dataset: str, scheme: Scheme, depth: int, times: float = 1.0, **options
     return Cell(dataset, scheme, depth, **usual | options)
 
 
+class AtBest(TunedStudy[Scheme]):
+    """Each member at the rate whose tuning network scored best; of equal ones, the largest."""
+
+    stages: ClassVar = {
+        False: ((Grid(tuple(Setting(data, depth) for depth, data in product(DEPTHS, IMAGES)), MEMBERS),),)
+    }
+    tuning_seeds, first_seed, ties_to_largest = (TUNING_SEED,), 0, True
+
+    def rates(self, contender: Scheme, setting: Setting, quick: bool) -> tuple[float, ...]:
+        return RATES
+
+    def cell(self, contender: Scheme, setting: Setting, times: float, *, quick: bool, tuning: bool = False) -> Cell:
+        epochs = epochs_of(setting.depth) // (3 if tuning else 1)
+        return cell(setting.dataset, contender, setting.depth, times, epochs=epochs)
+
+
 class Networks:
     """The networks of the study, by the question they answer, and the records of them; a quick study is on digits."""
 
@@ -110,16 +126,13 @@ class Networks:
         """
         if self.quick:
             return self._cells(times=RATES, **self.short)
-        tuning: dict[str, Any] = {"times": RATES, "seeds": (TUNING_SEED,)}
-        return [c for d in DEPTHS for c in self._cells(depths=(d,), epochs=epochs_of(d) // 3, **tuning)]
+        (search,) = AtBest().searches(False)
+        return search.tuning
 
     def best(self) -> list[Cell]:
         """Each member at the rate whose tuning network scored best; of equal ones, the largest."""
-        return Search(
-            tuple(self.rates()), lambda tuning: tuning.scheme,
-            lambda scheme, setting, times: cell(setting.dataset, scheme, setting.depth, times),
-            first=0, ties_to_largest=True,
-        ).compared(self.seeds, self.records)  # fmt: skip
+        (search,) = AtBest().searches(False)
+        return search.compared(self.seeds, self.records)
 
     def few(self) -> list[Cell]:
         """A few images of each class, a hundred layers."""
@@ -169,31 +182,25 @@ class Members(Trained):
     seeds = 5
 
     def cells(self, seeds: int, *, quick: bool = False, records: Mapping[Cell, Record] | None = None) -> list[Cell]:
-        """All of the study; the networks at their best rates follow from those that found them."""
         return Networks(seeds, quick, records).everything()
 
     def evidence(self, results: Results) -> Any:
-        """The records of the full study."""
         found = Networks(self.seeds, False, results.records_of(self.name))
         return found if found.of(found.usual()) else None
 
     def show(self, records: list[Record], options: Options) -> None:
-        """Print the tables, and draw the pictures."""
         known = {record.cell: record for record in records}
         self.present(Networks(self.count(options), options.quick, known), options)
 
     def tables(self, evidence: Networks) -> list[Table]:
-        """The claims, the scores, the rates that work, and each member against the uniform one."""
         claims = () if evidence.quick else (_claims,)
         return [table for of in (*claims, _at_best, _working, _against_uniform) if (table := of(evidence)).rows]
 
     def pictures(self, evidence: Networks) -> dict[str, Any]:
-        """Accuracy over depth."""
         usual = {dataset: evidence.of(evidence.usual(), dataset) for dataset in evidence.sets}
         return {f"members-{dataset}": over_depth(records) for dataset, records in usual.items() if records}
 
     def section(self, evidence: Networks) -> list[str]:
-        """Tables; the page has the pictures."""
         return titled(self.tables(evidence))
 
 
@@ -205,7 +212,8 @@ def _of(records: Iterable[Record], value: Callable[[Cell], Any]) -> dict[Key, di
     found: dict[Key, dict[Any, float]] = {}
     for record in records:
         if (cell := record.cell).depth >= 100:
-            where = f"{setting_of(cell)}{'' if cell.activation == 'relu' else f', {cell.activation}'}"
+            other = "" if cell.activation == "relu" else f", {cell.activation}"
+            where = f"{Setting(cell.dataset, cell.depth, cell.shots)}{other}"
             found.setdefault((kind(cell), where), {})[value(cell)] = record.score
     return found
 
@@ -298,8 +306,6 @@ def over_depth(records: Sequence[Record]) -> Figure:
             means = banded(axis, chosen, 0.12, label=name, linewidth=1.8, **look)
             best = max(best, *means, 0.0)
     for axis, limits in zip(axes, ((0, 102), (best - 10, best + 1))):
-        axis.set(xlabel="depth", xscale="log", ylim=limits, ylabel="test accuracy (%)")
-        axis.set_xticks(depths, [f"{d:,}" for d in depths])
-        axis.set_xticks([], minor=True)
-        plots.direct(axis)
+        axis.set(ylim=limits)
+        at_places(axis, depths, "depth")
     return drawn

@@ -15,9 +15,10 @@ from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.family import OptimizerName, ScheduleName
 
 from ..experiment import titled
-from ..tables.protocol import IMAGES, TABULAR_WIDTH
+from ..tables.images import at_places
+from ..tables.protocol import IMAGES
 from ..verdicts import Verdict, verdicts
-from .kit import SCORE, WORKS, Grid, Key, Setting, Tuned, TunedStudy, grid_of, quality, spread
+from .kit import SCORE, WORKS, Grid, Key, Setting, Tuned, TunedStudy, grid_of, perceptron, quality, spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,8 +65,9 @@ AGAINST = {name: how.against for name, how in HOW.items() if how.against}
 SCHEMES = {"stiefel": "uniform", "permutation": "permutation"}
 """The initializations, and what the pages call them."""
 RATES, QUICK_RATES = (0.25, 1.0, 4.0, 16.0, 64.0, 256.0), (1.0, 16.0, 256.0)
-EPOCHS, QUICK_EPOCHS, TABLE_EPOCHS, STEPS = 15, 6, 60, 100
-"""On images, in the quick study, on tables, and on a few images of each class."""
+"""Times the paper's 0.001/√depth."""
+EPOCHS, QUICK_EPOCHS, TABLE_EPOCHS = 15, 6, 60
+"""On images, in the quick study, and on tables; a third of them to choose a rate."""
 TABLE = "cancer"
 DEPTHS = (100, 300, 1000)
 DEEPEST = DEPTHS[-1]
@@ -83,7 +85,6 @@ class Way(NamedTuple):
 
 
 EVERY = tuple(Way(scheme, how) for scheme, how in product(SCHEMES, HOW))
-_WAYS = {(way.scheme, *HOW[way.how][:3]): way for way in EVERY}
 
 
 def _ways(*hows: str) -> tuple[Way, ...]:
@@ -119,37 +120,24 @@ class OnTheSet(TunedStudy[Way]):
             (Grid((*_images(100), *_images(100, SHOTS)), _ways()),),
             (Grid(_images(300), _ways(FREE, FREE_COSINE, ON_SET, ON_SET_COSINE, STIEFEL)),),
             (Grid((Setting(TABLE, 100),), _ways()),),
-            (
-                Grid((Setting("mnist", DEEPEST),), _ways(ON_SET, STIEFEL)),
-                Grid(_images(DEEPEST), _ways(FREE_COSINE)),
-            ),
+            (Grid((Setting("mnist", DEEPEST),), _ways(ON_SET, STIEFEL)), Grid(_images(DEEPEST), _ways(FREE_COSINE))),
         ),
         True: ((Grid((Setting("digits", 30), Setting("digits", 100), Setting("digits", 30, SHOTS)), _ways()),),),
     }
 
-    def contender(self, cell: Cell) -> Way:
-        """The way in which a network is trained."""
-        return _WAYS[str(cell.scheme), cell.optimizer, cell.schedule, cell.ends != 1]
-
     def rates(self, contender: Way, setting: Setting, quick: bool) -> tuple[float, ...]:
-        """The same for all."""
         return QUICK_RATES if quick else RATES
 
     def cell(self, contender: Way, setting: Setting, times: float, *, quick: bool, tuning: bool = False) -> Cell:
-        """A network at `times` the paper's rate."""
-        dataset, depth, shots = setting
-        epochs = TABLE_EPOCHS if dataset == TABLE else QUICK_EPOCHS if quick else EPOCHS
-        epochs = epochs // 3 if tuning and not quick else epochs
-        batch, how = 16 if dataset == TABLE else 256, HOW[contender.how]
-        return Cell(
-            dataset, contender.scheme, depth, TABULAR_WIDTH.get(dataset, 64), optimizer=how.optimizer,
-            schedule=how.schedule, epochs=epochs if shots is None else STEPS, batch=batch if shots is None else None,
-            shots=shots, rate=times * 1e-3 / math.sqrt(depth), alpha=0.0 if dataset in TABULAR_WIDTH else None,
-            ends=math.sqrt(depth) if how.fast_ends else 1.0,
+        table, how = setting.dataset == TABLE, HOW[contender.how]
+        epochs = TABLE_EPOCHS if table else QUICK_EPOCHS if quick else EPOCHS
+        return perceptron(
+            setting, contender.scheme, times, epochs=epochs // 3 if tuning and not quick else epochs,
+            batch=16 if table else 256, optimizer=how.optimizer, schedule=how.schedule,
+            ends=math.sqrt(setting.depth) if how.fast_ends else 1.0,
         )  # fmt: skip
 
     def tables(self, evidence: Tuned[Way]) -> list[Table]:
-        """Scores, rates that work, and verdicts counted over settings."""
         ways = {str(way): way for way in EVERY if any(way == other for _, other in evidence.scores)}
         columns = {str(setting): setting for setting in evidence.settings if setting.depth != 300}
 
@@ -166,18 +154,14 @@ class OnTheSet(TunedStudy[Way]):
         title = "better : worse than the same initialization trained freely, of all settings"
         return [
             table("test accuracy (%) at the best rate", lambda key: spread(evidence.scores.get(key))),
-            table(
-                f"rates that work ({WORKS:.0%} of the best), highest over lowest", lambda k: evidence.working_text(*k)
-            ),
+            table(f"rates that work ({WORKS:.0%} of the best), highest over lowest", lambda k: evidence.working(*k)),
             grid_of(title, against, {"accuracy" if each == SCORE else each: each for each in judged}, counted),
         ]
 
     def pictures(self, evidence: Tuned[Way]) -> dict[str, Figure]:
-        """The score over the rate."""
         return {self.name: over_rates(evidence)}
 
     def section(self, evidence: Tuned[Way]) -> list[str]:
-        """Scores and verdicts of the ways that a user chooses from; the picture at the top has the rates."""
         names = {str(way) for way in EVERY if way.how in SHOWN}
         scores, _, verdicts = self.tables(evidence)
         return titled([replace(t, rows=[row for row in t.rows if row[0] in names]) for t in (scores, verdicts)])
@@ -216,9 +200,6 @@ def over_rates(found: Tuned[Way]) -> Figure:
             if rates := found.tuned.get((setting, Way("stiefel", how))):
                 axis.plot(*zip(*sorted(rates.items())), marker="o", markersize=4, label=how, **look)
         times = sorted({times for (where, _), rates in found.tuned.items() if where == setting for times in rates})
-        axis.set(xscale="log", ylim=(0, 102), title=str(setting), ylabel="test accuracy (%)")
-        axis.set_xticks(times, [f"{each:g}" for each in times])
-        axis.set_xticks([], minor=True)
-        axis.set_xlabel("learning rate, times 0.001/√depth")
-        plots.direct(axis)
+        axis.set(ylim=(0, 102), title=str(setting))
+        at_places(axis, times, "learning rate, times 0.001/√depth")
     return drawn

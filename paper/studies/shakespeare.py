@@ -23,12 +23,11 @@ from torch import Tensor, nn
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.plugins import load_named
 from stiefel_init.lab.report.tables import Table
-from stiefel_init.lab.train.slot import OfTorch, Slot
 from stiefel_init.torch import initialize_
 
 from ..experiment import Options, titled
-from ..loop import OfRuns, command
-from ..networks import GPT
+from ..loop import Batched, OfRuns, command, fused
+from ..networks import GPT, nanogpt
 from ..results import Results
 from ..verdicts import apart
 from .kit import spread
@@ -65,6 +64,9 @@ class Run(NamedTuple):
     seed: int
 
 
+Evidence = Mapping[Run, Mapping[str, Any]]
+
+
 def text(directory: Path | None) -> tuple[Tensor, Tensor]:
     """The corpus as numbers of its characters: nine tenths to learn from, and the last one."""
     for path in (Path(directory or ".") / name for name in ("text/tinyshakespeare.txt", "tinyshakespeare.txt")):
@@ -79,12 +81,7 @@ def text(directory: Path | None) -> tuple[Tensor, Tensor]:
 
 def model_of(scale: Scale, characters: int) -> GPT:
     """As its author has it, and starts it."""
-    model = GPT(scale.width, scale.layers, scale.window, scale.heads, characters, dropout=0.2, bias=False, tied=True)
-    for name, parameter in model.named_parameters():
-        if parameter.ndim > 1:
-            end = name.endswith(("proj.weight", "fc2.weight"))
-            nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * scale.layers) if end else 0.02)
-    return model
+    return nanogpt(scale.width, scale.layers, scale.window, scale.heads, characters, dropout=0.2, bias=False)
 
 
 def start_of(name: str) -> Callable[[nn.Module, int], Any]:
@@ -100,33 +97,30 @@ def start_of(name: str) -> Callable[[nn.Module, int], Any]:
 class Training:
     """A run on its way."""
 
-    def __init__(self, run: Run, scale: Scale, parts: Sequence[Tensor], characters: int, *, compiled: bool) -> None:
+    def __init__(self, run: Run, scale: Scale, parts: Sequence[Tensor], characters: int) -> None:
         self.run, self.scale, (self.train, self.held_out) = run, scale, parts
         device = self.train.device
         torch.default_generator.manual_seed(run.seed)
         model = model_of(scale, characters)
         start_of(run.start)(model, run.seed)
         model.to(device).train()
-        if compiled and device.type == "cuda":
+        if device.type == "cuda":
             for block in model.blocks:
                 block.compile(dynamic=False)
         self.generator = torch.Generator().manual_seed(run.seed)
         self.window = torch.arange(scale.window + 1, device=device)
-        self.places = torch.zeros(min(EVERY, scale.steps), scale.batch, dtype=torch.int64, device=device)
-        self.position = torch.zeros(1, dtype=torch.int64, device=device)
+        places = torch.zeros(min(EVERY, scale.steps), scale.batch, dtype=torch.int64)
         groups = [
             {"params": [each for each in model.parameters() if (each.ndim > 1) == decays], "lr": 1.0,
              "weight_decay": 0.1 * decays} for decays in (True, False)
         ]  # fmt: skip
-        self.draw()
-        self.slot = Slot(model, self.next_loss, groups, self.adam, clip=1.0, counters=[self.position])
+        adam = fused(torch.optim.AdamW, betas=(0.9, 0.99))  # as the README has it
+        self.slot = Batched(model, places.to(device), self.train_loss, groups, adam, clip=1.0)
         self.losses: list[Tensor] = []
+        self.draw()
 
-    @staticmethod
-    def adam(groups: list[dict[str, Any]]) -> OfTorch:
-        """AdamW as the README has it."""
-        cuda = groups[0]["lr"].is_cuda
-        return OfTorch(torch.optim.AdamW(groups, lr=groups[0]["lr"], betas=(0.9, 0.99), fused=True, capturable=cuda))
+    def train_loss(self, model: nn.Module, places: Tensor) -> Tensor:
+        return self.loss(model, self.train, places)
 
     def loss(self, model: nn.Module, source: Tensor, places: Tensor) -> Tensor:
         """Of windows of a text, what follows each of their characters; in bfloat16 on a GPU."""
@@ -135,17 +129,11 @@ class Training:
             logits = model(found[:, :-1])
         return F.cross_entropy(logits.flatten(0, 1).float(), found[:, 1:].flatten())
 
-    def next_loss(self, model: nn.Module) -> Tensor:
-        """On the next batch."""
-        places = self.places.index_select(0, self.position)[0]
-        self.position += 1
-        return self.loss(model, self.train, places)
-
     def draw(self) -> None:
         """The places of the next batches."""
         most = len(self.train) - self.scale.window - 1
-        self.places.copy_(torch.randint(most, self.places.shape, generator=self.generator))
-        self.position.zero_()
+        self.slot.places.copy_(torch.randint(most, self.slot.places.shape, generator=self.generator))
+        self.slot.place.zero_()
 
     def rate(self, step: int) -> float:
         """Up for some steps, then half a cosine down to a tenth."""
@@ -177,26 +165,23 @@ class Shakespeare(OfRuns):
     engine = "slots"
 
     def __init__(
-        self, starts: Sequence[str] = (AUTHOR, OURS), lrs: Sequence[float] = (LR,), steps: int | None = None,
-        compiled: bool = True,
-    ) -> None:  # fmt: skip
-        self.starts, self.lrs, self.steps, self.compiled = starts, lrs, steps, compiled
+        self, starts: Sequence[str] = (AUTHOR, OURS), lrs: Sequence[float] = (LR,), steps: int | None = None
+    ) -> None:
+        self.starts, self.lrs, self.steps = starts, lrs, steps
 
     def scale(self, options: Options) -> Scale:
         """That of the README, or a small one."""
         scale = QUICK if options.quick else Scale()
         return scale._replace(steps=self.steps or scale.steps)
 
-    def wanted(self, options: Options) -> list[Run]:
-        """Every start at every rate, seed by seed."""
+    def wanted(self, options: Options, done: Any) -> list[Run]:
         for start in self.starts:
             start_of(start)  # what cannot be loaded, now
         steps, seeds = self.scale(options).steps, range(options.seeds or (1 if options.quick else 3))
         return [Run(start, lr, steps, seed) for seed in seeds for start in self.starts for lr in self.lrs]
 
-    def together(self, options: Options, device: torch.device) -> int:
-        """On a GPU six, or `stack` of them."""
-        return options.stack or (6 if device.type == "cuda" else 1)
+    def together(self, left: list[Run], options: Options, device: torch.device) -> list[Run]:
+        return left[: options.stack or (6 if device.type == "cuda" else 1)]
 
     def train(
         self, runs: Sequence[Run], options: Options, device: torch.device, tell: Callable[[float], None]
@@ -204,7 +189,7 @@ class Shakespeare(OfRuns):
         """All of them step by step; the validation losses of each."""
         whole, scale = text(options.data), self.scale(options)
         parts, characters = [part.to(device) for part in whole], int(whole[0].max()) + 1
-        trainings = [Training(run, scale, parts, characters, compiled=self.compiled) for run in runs]
+        trainings = [Training(run, scale, parts, characters) for run in runs]
         for begin in range(0, scale.steps, EVERY):
             for each in trainings:
                 with each.slot.on_stream():
@@ -228,7 +213,7 @@ class Shakespeare(OfRuns):
         """The lines on record, if only none."""
         return super().evidence(results) or {}
 
-    def tables(self, evidence: Mapping[Run, Mapping[str, Any]]) -> list[Table]:
+    def tables(self, evidence: Evidence) -> list[Table]:
         """The best losses, and those at the beginning."""
         best, rows = _best(evidence), []
         for (start, lr, steps), losses in best.items():
@@ -237,13 +222,11 @@ class Shakespeare(OfRuns):
             early = " / ".join(f"{mean(curve[at] for curve in curves):.2f}" for at in (1, 2, 3) if len(curves[0]) > at)
             author = best.get((AUTHOR, LR, steps))
             gap = "" if start == AUTHOR or author is None else apart(losses, author, 4)
-            told = [f"{lr:g}", f"{steps:,}", str(len(losses)), spread(losses, 4)]
-            rows.append([start, *told, gap, early])
+            rows.append([start, f"{lr:g}", f"{steps:,}", str(len(losses)), spread(losses, 4), gap, early])
         header = ["start", "lr", "steps", "seeds", "best loss", "to the author's", "after 250 / 500 / 750 steps"]
         return [Table("", header, rows)] if rows else []
 
-    def section(self, evidence: Mapping[Run, Mapping[str, Any]]) -> list[str]:
-        """What came out beside the public number."""
+    def section(self, evidence: Evidence) -> list[str]:
         best = _best(evidence)
         author, ours = (best.get((start, LR, Scale().steps)) for start in (AUTHOR, OURS))
         if author is None or ours is None:
@@ -256,7 +239,7 @@ class Shakespeare(OfRuns):
         return [*lead, "", *titled(self.tables(evidence))]
 
 
-def _best(evidence: Mapping[Run, Mapping[str, Any]]) -> dict[tuple[str, float, int], np.ndarray]:
+def _best(evidence: Evidence) -> dict[tuple[str, float, int], np.ndarray]:
     """The best losses by start, rate and steps."""
     found: dict[tuple[str, float, int], list[float]] = {}
     for run, row in evidence.items():
@@ -268,5 +251,4 @@ if __name__ == "__main__":
     command(Shakespeare, "paper.studies.shakespeare", __doc__, {
         "starts": {"nargs": "*", "default": [AUTHOR, OURS], "help": "author, ours, a scheme, FILE.py:FUNCTION"},
         "--lrs": {"nargs": "*", "type": float, "default": [LR]}, "--steps": {"type": int},
-        "--no-compile": {"dest": "compiled", "action": "store_false"},
     })  # fmt: skip

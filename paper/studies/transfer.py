@@ -7,15 +7,14 @@ of other rules. Perceptrons of 64 units are cells of the laboratory, which train
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby
+from itertools import takewhile
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stiefel_init.core.errors import unknown
@@ -23,13 +22,12 @@ from stiefel_init.lab import run as train_cells
 from stiefel_init.lab.report import plots
 from stiefel_init.lab.report.tables import Table, wrapped
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.slot import OfTorch, Slot
 from stiefel_init.lab.train.stack import factor
 from stiefel_init.recipe.rates import DEPTH, WIDTH
 from stiefel_init.torch import initialize_, param_groups
 
 from ..experiment import Options, titled
-from ..loop import OfRuns, command
+from ..loop import Batched, OfRuns, command, fused
 from ..networks import GPT, PlainCNN, mlp
 from ..problems import Examples, Problem, Text, images
 
@@ -47,6 +45,8 @@ NAMES = {
     "mlp": "MLP on MNIST", "fashion": "MLP on Fashion-MNIST", "cnn": "plain CNN on MNIST", "gpt": "transformer on text",
 }  # fmt: skip
 SETS = {"mlp": "mnist", "fashion": "fashion-mnist", "cnn": "mnist"}
+BASES = {"mlp": (10, WIDTH), "fashion": (10, WIDTH), "cnn": (7, 32), "gpt": (2, 64)}
+"""Depth and width of the network of each kind that the number is tuned on."""
 GROUPS, ONE, PAPER, MUP = "groups", "one rate", "paper", "mup"
 WAYS = {
     GROUPS: "`param_groups`",
@@ -130,28 +130,26 @@ def _batches(run: Run, size: int, steps: int) -> Tensor:
 
 def groups_of(run: Run, model: nn.Module, example: Tensor) -> list[dict[str, Any]]:
     """The parameters with the rates of the run's rule."""
+    rate = NUMBER * run.times
     if run.way == GROUPS:
-        return param_groups(model, NUMBER * run.times, inputs=example)
-    scale = math.sqrt(DEPTH / run.depth) if run.way == PAPER else 1.0
-    if run.way == ONE or run.width == WIDTH:
-        return [{"params": list(model.parameters()), "lr": NUMBER * run.times * scale}]
-    found: dict[float, list[nn.Parameter]] = {1.0: [], WIDTH / run.width: []}
-    first = next(model.parameters())
-    for each in model.parameters():  # mup: of what reads a hidden layer, over the width
-        found[1.0 if each is first or each.ndim == 1 else WIDTH / run.width].append(each)
-    return [{"params": params, "lr": NUMBER * run.times * share} for share, params in found.items()]
+        return param_groups(model, rate, inputs=example)
+    if run.way == PAPER:
+        rate *= math.sqrt(DEPTH / run.depth)
+    if run.way != MUP:
+        return [{"params": list(model.parameters()), "lr": rate}]
+    first, *rest = model.parameters()
+    inner = [each for each in rest if each.ndim > 1]  # of what reads a hidden layer, over the width
+    outer = [first, *(each for each in rest if each.ndim == 1)]
+    return [{"params": outer, "lr": rate}, {"params": inner, "lr": rate * WIDTH / run.width}]
 
 
 def cell_of(run: Run, *, quick: bool = False) -> Cell:
     """A run as a cell of the laboratory."""
-    rate = NUMBER * run.times
-    if run.way == GROUPS:
-        rate *= DEPTH / run.depth
-    elif run.way == PAPER:
-        rate *= math.sqrt(DEPTH / run.depth)
+    shares = {GROUPS: DEPTH / run.depth, PAPER: math.sqrt(DEPTH / run.depth)}
     return Cell(
         "digits" if quick else SETS[run.network], "recipe", run.depth, run.width, seed=run.seed, epochs=run.epochs,
-        rate=rate, schedule="cosine", ends=run.depth if run.way == GROUPS else 1.0,
+        rate=NUMBER * run.times * shares.get(run.way, 1.0), schedule="cosine",
+        ends=run.depth if run.way == GROUPS else 1.0,
     )  # fmt: skip
 
 
@@ -165,18 +163,11 @@ class Training:
         model = _model(run, math.prod(example.shape[1:]))
         initialize_(model, seed=run.seed)
         model.to(device)
-        self.order = _batches(run, problem.size, steps).to(device)
-        self.place = torch.zeros(1, dtype=torch.long, device=device)
-        self.slot = Slot(model, self._loss, groups_of(run, model, example), self._adam, counters=[self.place])
+        places, groups = _batches(run, problem.size, steps).to(device), groups_of(run, model, example)
+        self.slot = Batched(model, places, self._loss, groups, fused(torch.optim.Adam))
 
-    @staticmethod
-    def _adam(groups: list[dict[str, Any]]) -> OfTorch:
-        cuda = groups[0]["lr"].is_cuda
-        return OfTorch(torch.optim.Adam(groups, lr=groups[0]["lr"], fused=True, capturable=cuda))
-
-    def _loss(self, model: nn.Module) -> Tensor:
-        inputs, targets = self.problem.batch(self.order.index_select(0, self.place)[0])
-        self.place += 1
+    def _loss(self, model: nn.Module, places: Tensor) -> Tensor:
+        inputs, targets = self.problem.batch(places)
         return self.problem.loss(model(inputs), targets)
 
     def step(self, step: int) -> None:
@@ -184,23 +175,14 @@ class Training:
         self.slot.step(factor("cosine", step, self.steps))
 
     def tested(self) -> dict[str, float]:
-        """The test score, and the test loss; of a network that diverged, those of chance."""
-        model, problem = self.slot.model.eval(), self.problem
         with self.slot.on_stream(), torch.no_grad():
-            score, loss = float(problem.score(model)), math.nan
-            if isinstance(problem, Examples):
-                parts = zip(problem.test_x.split(2000), problem.test_y.split(2000))
-                loss = float(sum(F.cross_entropy(model(x), y, reduction="sum") for x, y in parts)) / len(problem.test_y)
-            else:
-                loss = score
-        return _row(score, loss, problem)
+            return _row(self.problem, *self.problem.tested(self.slot.model.eval()))
 
 
-def _row(score: float, loss: float | None, problem: Problem | None = None) -> dict[str, float]:
+def _row(problem: Problem | type[Problem], score: float, loss: float | None) -> dict[str, float]:
     """What a line has: of a network that diverged, what chance has."""
-    text = isinstance(problem, Text)
     if loss is None or not math.isfinite(loss):
-        score, loss = (math.log(256),) * 2 if text else (10.0, math.log(10))
+        score, loss = problem.chance
     return {"score": float(f"{score:.4g}"), "loss": float(f"{loss:.4g}")}
 
 
@@ -219,30 +201,25 @@ class Transfer(OfRuns):
             raise unknown("network", name, NAMES)
         self.networks = networks or tuple(NAMES)
 
-    def wanted(self, options: Options) -> list[Run]:
-        """All of the study, or what there is of some networks."""
+    def wanted(self, options: Options, done: Any) -> list[Run]:
         found = runs(quick=options.quick, seeds=options.seeds or 10)
         return [run for run in found if run.network in self.networks]
 
-    def parts(self, left: Sequence[Run], options: Options, device: torch.device) -> Iterator[list[Run]]:
-        """All cells, which the laboratory orders by itself; then slots of one size."""
-        if cells := [run for run in left if run.many]:
-            yield cells
-        for _, same in groupby((run for run in left if not run.many), key=lambda run: run[:4]):
-            slots = list(same)
-            yield from [slots] if device.type == "cuda" else ([run] for run in slots)
+    def together(self, left: list[Run], options: Options, device: torch.device) -> list[Run]:
+        """All cells, which the laboratory orders by itself; then slots of one size, on a GPU."""
+        same = takewhile(lambda run: run[:4] == left[0][:4], left)
+        return [run for run in left if run.many] or (list(same) if device.type == "cuda" else left[:1])
 
     def train(
         self, runs: Sequence[Run], options: Options, device: torch.device, tell: Callable[..., None]
     ) -> list[dict[str, Any]]:
-        """Side by side."""
         what = f"{runs[0].network} {runs[0].depth} × {runs[0].width}"
         if runs[0].many:
             cells = [cell_of(run, quick=options.quick) for run in runs]
             out = options.out / f"{self.label(options.quick)}-networks"
             records = train_cells(cells, out=out, device=options.device, directory=options.data, title=self.name)
             tell(len(runs), what)
-            return [_row(record.score, record.log_loss) for record in records]
+            return [_row(Examples, record.score, record.log_loss) for record in records]
         problem = _problem(runs[0].network, device, options.data, options.quick)
         steps = QUICK if options.quick else EPOCH * runs[0].epochs
         trainings = [Training(run, problem, device, steps) for run in runs]
@@ -259,35 +236,30 @@ class Transfer(OfRuns):
             if run.epochs == LONG:
                 long.setdefault(run.depth, []).append(row["score"])
         rows = [[f"{d:,}", str(len(s)), f"{sum(s) / len(s):.2f}", f"{min(s):.2f}"] for d, s in sorted(long.items())]
-        found = [Table("", ["layers", "seeds", "mean accuracy (%)", "lowest"], rows)]
-        valleys = _valleys(evidence)
-        ways = [way for way in WAYS if any(key[3] == way for key in valleys)]
-        rows = []
-        for size in sorted({key[:3] for key in valleys}, key=lambda key: (list(NAMES).index(key[0]), key[2], key[1])):
-            told = (_told(valleys, size, way) for way in ways)
-            rows.append([f"{NAMES[size[0]]}, {size[1]:,} × {size[2]:,}", *told])
-        found.append(Table("", ["network, depth × width", *(WAYS[way] for way in ways)], rows))
+        valleys, names = Valleys(evidence), list(NAMES)
+        ways = [way for way in WAYS if any(key[3] == way for key in valleys.of)]
+        sizes = sorted({key[:3] for key in valleys.of}, key=lambda size: (names.index(size[0]), size[2], size[1]))
+        told = [
+            [f"{NAMES[size[0]]}, {size[1]:,} × {size[2]:,}", *(valleys.text((*size, way)) for way in ways)]
+            for size in sizes
+        ]
+        found = [
+            Table("", ["layers", "seeds", "mean accuracy (%)", "lowest"], rows),
+            Table("", ["network, depth × width", *(WAYS[way] for way in ways)], told),
+        ]
         return [table for table in found if table.rows]
 
     def pictures(self, evidence: Evidence) -> dict[str, Figure]:
         """The loss over the multiple of the number: over depths, and over widths."""
-        valleys, panels = _valleys(evidence), list[tuple[str, list[tuple[int, Valley]]]]()
-        for way, by in ((ONE, 1), (GROUPS, 1), (ONE, 2), (GROUPS, 2)):
-            fixed = BASES["mlp"][2 - by]
-            family: list[tuple[Any, Valley]] = [
-                (key[by], of) for key, of in valleys.items() if (key[0], key[3], key[3 - by]) == ("mlp", way, fixed)
-            ]
-            if len(family) > 1:
-                panels.append(
-                    (
-                        f"{WAYS[way].replace('`', '')}, over {('depth', 'width')[by - 1]}",
-                        sorted(family, key=lambda each: each[0]),
-                    )
-                )
+        valleys, panels = Valleys(evidence), dict[str, dict[int, Key]]()
+        for by, what in ((1, "depth"), (2, "width")):
+            for way in (ONE, GROUPS):
+                if len(family := valleys.family("mlp", way, by)) > 1:
+                    panels[f"{WAYS[way].replace('`', '')}, over {what}"] = family
         drawn, axes = plots.column(max(1, len(panels)), label="Test loss over multiples of the one number")
-        for axis, (title, family) in zip(axes, panels):
-            for at, (value, of) in enumerate(family):
-                points = sorted((times, row["loss"]) for times, row in of.items())
+        for axis, (title, family) in zip(axes, panels.items()):
+            for at, (value, key) in enumerate(sorted(family.items())):
+                points = sorted((times, row["loss"]) for times, row in valleys.of[key].items())
                 shade = plots.shade(at / (len(family) - 1))
                 axis.plot(*zip(*points), "o-", color=shade, markersize=4, label=f"{value:,}")
             axis.set(title=title, xlabel="multiple of 0.001", ylabel="test loss", xscale="log", yscale="log")
@@ -300,7 +272,6 @@ class Transfer(OfRuns):
         return {self.name: drawn}
 
     def section(self, evidence: Evidence) -> list[str]:
-        """What is measured, and what is not yet."""
         wanted, tables = runs(), self.tables(evidence)
         have = sum(run in evidence for run in wanted)
         left = "" if have == len(wanted) else f", of which {have:,} are on record; the others are not measured yet"
@@ -315,7 +286,7 @@ class Transfer(OfRuns):
             *lines, "## Over depths and widths", "",
             "One epoch of MNIST or of Fashion-MNIST, or as many steps on text; multiples from 1/16 to 16.",
             "The number is tuned on the smallest network of its kind, and used for all others.", "",
-            *_summary(evidence), "", *self.shown(evidence),
+            *_summary(Valleys(evidence)), "", *self.shown(evidence),
             "Of each network the best multiple, by its test loss together with that of its double; and what the number",
             "tuned on the smallest one costs against it, in points of test accuracy, or in nats of text.",
             "*: at an end of those tried.", "",
@@ -326,73 +297,65 @@ class Transfer(OfRuns):
 
 
 Valley = dict[float, Mapping[str, Any]]
-Valleys = Mapping[tuple[str, int, int, str], Valley]
-BASES = {"mlp": (10, WIDTH), "fashion": (10, WIDTH), "cnn": (7, 32), "gpt": (2, 64)}
-"""Depth and width of the network of each kind that the number is tuned on."""
+Key = tuple[str, int, int, str]
+"""Network, depth, width and way."""
 
 
-def _valleys(evidence: Evidence) -> Valleys:
-    """Over the multiples of the number, by network, depth, width and way; the mean of the seeds.
+class Valleys:
+    """What was reached over the multiples of the number, mean of the seeds. At the base several rules are one."""
 
-    At the base several rules are one.
-    """
-    each: dict[tuple[str, int, int, str], dict[float, list[Mapping[str, Any]]]] = {}
-    for run, row in evidence.items():
-        if run.epochs != LONG:
-            each.setdefault(run[:4], {}).setdefault(run.times, []).append(row)
-    found: dict[tuple[str, int, int, str], Valley] = {
-        key: {t: {name: mean(row[name] for row in rows) for name in ("score", "loss")} for t, rows in of.items()}
-        for key, of in each.items()
-    }
-    for (network, depth, width, way), of in list(found.items()):
-        if (depth, width, way) == (10, WIDTH, ONE):
-            found |= {(network, depth, width, each): of for each in (PAPER, MUP) if any(k[3] == each for k in found)}
-    return found
+    def __init__(self, evidence: Evidence) -> None:
+        each: dict[Key, dict[float, list[Mapping[str, Any]]]] = {}
+        for run, row in evidence.items():
+            if run.epochs != LONG:
+                each.setdefault(run[:4], {}).setdefault(run.times, []).append(row)
+        self.of: dict[Key, Valley] = {
+            key: {t: {name: mean(row[name] for row in rows) for name in ("score", "loss")} for t, rows in of.items()}
+            for key, of in each.items()
+        }
+        same = {key[:3]: of for key, of in self.of.items() if key[1:] == (10, WIDTH, ONE)}
+        there = [way for way in (PAPER, MUP) if any(key[3] == way for key in self.of)]
+        self.of |= {(*size, way): of for size, of in same.items() for way in there}
 
+    def family(self, network: str, way: str, by: int) -> dict[int, Key]:
+        """Those of networks like the base but for their depth (1) or width (2)."""
+        base = BASES[network][2 - by]
+        return {key[1:3][by - 1]: key for key in self.of if (key[0], key[3], key[3 - by]) == (network, way, base)}
 
-def _cost(valleys: Valleys, key: tuple[str, int, int, str]) -> tuple[float, float] | None:
-    """The best multiple of a network, and what the base's costs it; chosen by the test loss, which has less noise."""
-    of, base = valleys.get(key), valleys.get((key[0], *BASES[key[0]], key[3]))
-    if of is None or base is None:
-        return None
-    best, number = _best(of), _best(base)
-    if number not in of:
-        return None
-    sign = -1 if key[0] == "gpt" else 1
-    return best, sign * (of[best]["score"] - of[number]["score"])
+    def cost(self, key: Key) -> tuple[float, float] | None:
+        """The best multiple of a network, and what the base's costs it; chosen by the test loss, of less noise."""
+        of, base = self.of.get(key), self.of.get((key[0], *BASES[key[0]], key[3]))
+        if of is None or base is None or (number := _best(base)) not in of:
+            return None
+        best, sign = _best(of), -1 if key[0] == "gpt" else 1
+        return best, sign * (of[best]["score"] - of[number]["score"])
 
-
-def _told(valleys: Valleys, size: tuple[str, int, int], way: str) -> str:
-    cost = _cost(valleys, (*size, way))
-    if cost is None:
-        return ""
-    best, points = cost
-    tried = valleys[*size, way]
-    end = "*" if best in (min(tried), max(tried) / 2) else ""
-    return f"× {_times(best)}{end}, {points:.{3 if size[0] == 'gpt' else 1}f}"
+    def text(self, key: Key) -> str:
+        """The same for a table."""
+        if (cost := self.cost(key)) is None:
+            return ""
+        best, points = cost
+        end = "*" if best in (min(self.of[key]), max(self.of[key]) / 2) else ""
+        return f"× {_times(best)}{end}, {points:.{3 if key[0] == 'gpt' else 1}f}"
 
 
-def _summary(evidence: Evidence) -> list[str]:
+def _summary(valleys: Valleys) -> list[str]:
     """Of each rule how far the best multiple moves, and what the base's number costs at most."""
-    valleys, lines = _valleys(evidence), []
-    for network, base in BASES.items():
-        for by, what in ((1, "depths"), (2, "widths")):
+    lines = []
+    for network in BASES:
+        unit = "{:.3f} nats" if network == "gpt" else "{:.1f} points"
+        for by, what, other in ((1, "depths", MUP), (2, "widths", PAPER)):
             told = []
             for way, name in WAYS.items():
-                costs = {
-                    key[by]: cost for key in valleys
-                    if (key[0], key[3], key[3 - by]) == (network, way, base[2 - by]) and (cost := _cost(valleys, key))
-                }  # fmt: skip
-                if len(costs) < 3 or (what == "widths" and way == PAPER) or (what == "depths" and way == MUP):
-                    continue
-                best = [multiple for multiple, _ in costs.values()]
-                most = max(points for _, points in costs.values())
-                unit = "nats" if network == "gpt" else "points"
-                told.append(
-                    f"{name}: the best multiple within a factor of {max(best) / min(best):g}, "
-                    f"a cost of at most {most:.{3 if network == 'gpt' else 1}f} {unit}"
-                )
-                span = f"{min(costs):,} to {max(costs):,}"
+                family = valleys.family(network, way, by)
+                costs = {value: cost for value, key in family.items() if (cost := valleys.cost(key))}
+                if len(costs) > 2 and way != other:
+                    best, points = zip(*costs.values())
+                    told.append(
+                        f"{name}: the best multiple within a factor of {max(best) / min(best):g}, "
+                        f"a cost of at most {unit.format(max(points))}"
+                    )
+                    span = f"{min(costs):,} to {max(costs):,}"
             if told:
                 lines += wrapped(f"- **{NAMES[network]}, {what} {span}**: {'; '.join(told)}.", "  ")
     return lines

@@ -55,27 +55,13 @@ class Comparison:
 
     @property
     def interval(self) -> tuple[float, float]:
-        return self._around(1 / len(self.scores))
-
-    @property
-    def single(self) -> tuple[float, float]:
-        """The 95 % prediction interval for one more run of ours."""
-        return self._around(1 + 1 / len(self.scores))
-
-    @property
-    def used(self) -> tuple[float, float]:
-        """The interval that the verdict rests on: for one more run, or for the mean where theirs is one."""
-        return self.single if self.published.std is None else self.interval
-
-    def _around(self, factor: float) -> tuple[float, float]:
-        if len(self.scores) < 2:
+        """The 95 % interval that the verdict rests on: for one more run, or for the mean where theirs is one."""
+        if not self.judged:
             return -math.inf, math.inf
+        factor = (self.published.std is None) + 1 / len(self.scores)
         half = _quantile(len(self.scores) - 1) * self.std * math.sqrt(factor)
-        return max(self.mean - half, 0.0), min(self.mean + half, self._highest)  # no score lies beyond
-
-    @property
-    def _highest(self) -> float:
-        return 100.0 if CATALOG[self.published.dataset].task == "classification" else math.inf
+        highest = 100.0 if CATALOG[self.published.dataset].task == "classification" else math.inf
+        return max(self.mean - half, 0.0), min(self.mean + half, highest)  # no score lies beyond
 
     @property
     def difference(self) -> float:
@@ -105,7 +91,7 @@ class Comparison:
             return False
         if self.published.std is not None:
             return self.standard_errors <= 3 or abs(self.difference) < 0.01
-        low, high = self.single
+        low, high = self.interval
         return low - 0.005 <= self.published.value <= high + 0.005
 
     @property
@@ -137,23 +123,18 @@ class Comparison:
             text = "agrees" if self.published.std is None else f"agrees ({self.standard_errors:.1f} SE)"
         else:
             text = f"differs by {self.difference:+.2f} ({self.reason(judged)})"
-        if 0 < self.collapsed < n:
-            text += f"; {self.collapsed} of {n} seeds collapse"
-        elif n and self.collapsed == n:
-            text += "; every seed collapses"
-        return text
+        if self.collapsed == n:
+            return f"{text}; every seed collapses"
+        return f"{text}; {self.collapsed} of {n} seeds collapse" if self.collapsed else text
 
 
 def setting(number: Published) -> str:
     """Which cell of its table a number is, without the scheme."""
-    parts = [number.dataset, f"depth {number.depth}"]
-    if number.table == "table2":
-        parts.append(number.activation)
-    if number.shots is not None:
-        parts.append(f"{number.shots}-shot")
-    if number.alpha is not None:
-        parts.append(f"α {number.alpha:g}")
-    return ", ".join(parts)
+    more = {
+        number.activation: number.table == "table2", f"{number.shots}-shot": number.shots is not None,
+        f"α {number.alpha}".removesuffix(".0"): number.alpha is not None,
+    }  # fmt: skip
+    return ", ".join([number.dataset, f"depth {number.depth}", *(text for text, told in more.items() if told)])
 
 
 def comparison_table(title: str, comparisons: Sequence[Comparison]) -> Table:
@@ -161,15 +142,11 @@ def comparison_table(title: str, comparisons: Sequence[Comparison]) -> Table:
     rows, judged = [], sum(comparison.judged for comparison in comparisons)
     for comparison in comparisons:
         p = comparison.published
-        low, high = comparison.used
+        low, high = comparison.interval
         interval = f"{low:.2f} … {high:.2f}" if math.isfinite(low) and math.isfinite(high) else "—"
         theirs = f"{p.value:.2f}" + (f" ± {p.std:.2f}" if p.std is not None else "")
-        rows.append(
-            [
-                setting(p), str(p.scheme), theirs, f"{comparison.mean:.2f}", interval, str(len(comparison.scores)),
-                f"{comparison.difference:+.2f}", comparison.verdict(judged),
-            ]
-        )  # fmt: skip
+        ours = [f"{comparison.mean:.2f}", interval, str(len(comparison.scores)), f"{comparison.difference:+.2f}"]
+        rows.append([setting(p), str(p.scheme), theirs, *ours, comparison.verdict(judged)])
     single = all(comparison.published.std is None for comparison in comparisons)
     which = "95 % of one run" if single else "95 % of the mean"
     header = ["cell", "scheme", "published", "ours", which, "seeds", "difference", "verdict"]

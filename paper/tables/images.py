@@ -19,7 +19,7 @@ from stiefel_init.theory import ACTIVATIONS
 from ..experiment import Claim, Trained, held
 from .compare import COLLAPSED_WITHIN
 from .protocol import DEPTHS, EPOCHS, IMAGES, SCHEMES, SHOTS, drawn, rate
-from .table import PaperTable, best_in_every_row
+from .table import PaperTable, Scores, best_in_every_row
 
 QUICK_EPOCHS = 1
 
@@ -32,7 +32,7 @@ class Table1(PaperTable):
     seeds = 10
 
     def cell(self, dataset: str, scheme: str, depth: int, **setting: Any) -> Cell:
-        """A hundred epochs at the paper's rate, in tf32: on a GPU twice as fast, and as good (docs/performance.md)."""
+        # In tf32: on a GPU twice as fast, and as good (docs/performance.md).
         return Cell(dataset, drawn(scheme), depth, epochs=EPOCHS, rate=rate(scheme, depth), precision="tf32")
 
     def quick(self, cell: Cell) -> Cell | None:
@@ -43,7 +43,7 @@ class Table1(PaperTable):
         return {"results-table1": over_depth(evidence)}
 
     def claims(self, evidence: Sequence[Record] | None) -> list[Claim]:
-        scores = self.scores(evidence or ())
+        scores = Scores(evidence)
         best = best_in_every_row(
             (f"{dataset}, depth {depth}", self.of_schemes(scores, dataset, depth))
             for dataset, depth in product(IMAGES, range(40, 101, 10))
@@ -91,9 +91,10 @@ class Table2(PaperTable):
 
     def claims(self, evidence: Sequence[Record] | None) -> list[Claim]:
         claim = "From depth 50 to 100 accuracy drops by less than one point for every activation (table 2)"
-        scores = self.scores(evidence or ())
+        scores = Scores(evidence)
+        rows = list(product(IMAGES, ACTIVATIONS))
         losses, seeds = {}, set()
-        for dataset, activation in product(IMAGES, ACTIVATIONS):
+        for dataset, activation in rows:
             a, b = (scores(self.cell(dataset, "stiefel", depth, activation=activation)) for depth in (50, 100))
             if len(a) and len(b):
                 losses[f"{dataset}, {activation}"] = a.mean() - b.mean()
@@ -101,13 +102,12 @@ class Table2(PaperTable):
         if not losses:
             return [Claim(claim)]
         worst = max(losses, key=lambda name: losses[name])
-        total = len(IMAGES) * len(ACTIVATIONS)
-        within = sum(loss < 1 for loss in losses.values())
+        within, told = sum(loss < 1 for loss in losses.values()), map(str, sorted({min(seeds), max(seeds)}))
         text = (
-            f"{within} of the {len(losses)} rows run (of {total}) lose less than a point; the largest loss: {worst}, "
+            f"{within} of the {len(losses)} rows run (of {len(rows)}) lose less than a point; the largest loss: "
+            f"{worst}, {losses[worst]:+.2f}. Means of {' to '.join(told)} seeds."
         )
-        text += f"{losses[worst]:+.2f}. Means of {' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds."
-        return [Claim(claim, held(within == len(losses) == total, within > 0), text)]
+        return [Claim(claim, held(within == len(losses) == len(rows), within > 0), text)]
 
 
 class Table3(PaperTable):
@@ -125,7 +125,7 @@ class Table3(PaperTable):
         return cell if cell.shots == 1 and cell.depth < 100 else None
 
     def claims(self, evidence: Sequence[Record] | None) -> list[Claim]:
-        scores = self.scores(evidence or ())
+        scores = Scores(evidence)
         best = best_in_every_row(
             (f"{dataset}, {shots}-shot, depth {depth}", self.of_schemes(scores, dataset, depth, shots=shots))
             for dataset, shots, depth in product(IMAGES, SHOTS, (10, 50, 100))
@@ -168,6 +168,14 @@ def banded(axis: Any, records: Sequence[Record], alpha: float, **look: Any) -> l
     low, high = np.maximum(mean - std, 0), np.minimum(mean + std, 100)
     axis.fill_between(depths, low, high, color=look["color"], alpha=alpha, linewidth=0)
     return mean.tolist()
+
+
+def at_places(axis: Any, values: Sequence[float], what: str, score: str = "test accuracy (%)") -> None:
+    """A logarithmic axis with these values alone, scores above it, and names at the ends of lines."""
+    axis.set(xscale="log", xlabel=what, ylabel=score)
+    axis.set_xticks(values, [f"{value:,g}" for value in values])
+    axis.set_xticks([], minor=True)
+    plots.direct(axis)
 
 
 def over_depth(records: Sequence[Record], ylabel: str = "test accuracy (%)") -> Figure:

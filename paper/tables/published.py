@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, get_args
 
 from stiefel_init.core.errors import unknown
-from stiefel_init.lab.report.tables import Table
-
-from .protocol import SCHEMES
 
 TableName = Literal["table1", "table2", "table3", "table5", "figure1"]
 TABLES: tuple[TableName, ...] = get_args(TableName)
@@ -39,10 +35,6 @@ class Published:
     value: float
     std: float | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """The record, with the keys of the data file."""
-        return asdict(self)
-
 
 @cache
 def published(table: str | None = None) -> tuple[Published, ...]:
@@ -67,33 +59,3 @@ def _parse(row: dict[str, str]) -> Published:
         row["table"], row["dataset"], row["scheme"] or None, int(row["depth"]), row["activation"],
         number("shots", int), number("alpha", float), float(row["value"]), number("std", float),
     )  # fmt: skip
-
-
-def layout(table: str) -> Table:
-    """A table as the paper has it."""
-    numbers, names = published(table), LABELS.get(table, ())
-    rows: dict[tuple[str, ...], dict[str, str]] = {}
-    for number in numbers:
-        labels = tuple(f"{value:g}" if isinstance(value, float) else str(value) for value in _values(number, names))
-        column = "r" if number.scheme is None else number.scheme
-        column = column if "depth" in names or not names else f"{column} {number.depth}"
-        digits = 2 if names else 4
-        text = f"{number.value:.{digits}f}" + (f" ± {number.std:.2f}" if number.std is not None else "")
-        rows.setdefault(labels, {})[column] = text
-    order = {scheme: at for at, scheme in enumerate(SCHEMES)}
-    columns = sorted(
-        {c for cells in rows.values() for c in cells}, key=lambda c: (order.get(c.split()[0], 0), len(c), c)
-    )
-    header = ["α" if name == "alpha" else name for name in names]
-    cells = [[*labels, *(row[column] for column in columns)] for labels, row in rows.items()]
-    return Table(f"{table}: {TITLES[table]}", [*header, *columns], cells)
-
-
-def _values(number: Published, names: Sequence[str]) -> list[Any]:
-    return [getattr(number, name) for name in names]
-
-
-LABELS = {
-    "table1": ("dataset", "depth"), "table2": ("dataset", "activation"), "table3": ("dataset", "shots", "depth"),
-    "table5": ("dataset", "alpha"), "figure1": (),
-}  # fmt: skip

@@ -13,7 +13,7 @@ from stiefel_init.lab.report.tables import Table, summary
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 
-from ..experiment import QUICK_NOTE, Options, Trained, Verdict, held, registered
+from ..experiment import QUICK_NOTE, Experiment, Options, Trained, Verdict, held
 from ..results import Results
 from ..verdicts import greater_p
 from .compare import Comparison, comparison_table
@@ -40,7 +40,6 @@ class PaperTable(Trained):
         return cell
 
     def cells(self, seeds: int, *, quick: bool = False, records: Mapping[Cell, Record] | None = None) -> list[Cell]:
-        """A network for every published number and seed."""
         settings = dict.fromkeys(self._of(number) for number in self.published())
         if quick:
             settings = dict.fromkeys(short for cell in settings if (short := self.quick(cell)) is not None)
@@ -57,28 +56,22 @@ class PaperTable(Trained):
 
     def compare(self, records: Sequence[Record]) -> list[Comparison]:
         """Every published number for which there are records."""
-        scores = self.scores(records)
+        scores = Scores(records)
         pairs = ((number, scores(self._of(number))) for number in self.published())
         return [Comparison(number, values) for number, values in pairs if len(values)]
-
-    @staticmethod
-    def scores(records: Sequence[Record]) -> Scores:
-        return Scores(records)
 
     def of_schemes(self, scores: Scores, dataset: str, depth: int, **setting: Any) -> dict[str, np.ndarray]:
         """The scores of every scheme in a row of the table."""
         return {scheme: scores(self.cell(dataset, scheme, depth, **setting)) for scheme in SCHEMES}
 
-    def comparison(self, records: Sequence[Record]) -> Table:
-        numbers = self.compare(records)
+    def tables(self, evidence: Sequence[Record]) -> list[Table]:
+        """Every published number beside ours."""
+        numbers = self.compare(evidence)
         agree, judged = sum(number.agrees for number in numbers), sum(number.judged for number in numbers)
-        title = (
-            f"{self.name}: {TITLES[self.numbers or self.name]}; {agree} of {judged} published numbers agree with ours"
-        )
-        return comparison_table(title, numbers)
+        title = f"{self.name}: {TITLES[self.numbers or self.name]}"
+        return [comparison_table(f"{title}; {agree} of {judged} published numbers agree with ours", numbers)]
 
     def show(self, records: list[Record], options: Options) -> None:
-        """Print the comparison; for a quick run, only the scores."""
         if not options.quick:
             self.present(records, options)
             return
@@ -87,44 +80,40 @@ class PaperTable(Trained):
             summary(chosen, title=f"{self.label(True)}, {dataset}").show()
         print(QUICK_NOTE)
 
-    def tables(self, evidence: Sequence[Record]) -> list[Table]:
-        """Every published number beside ours."""
-        return [self.comparison(evidence)]
-
     def section(self, evidence: Sequence[Record]) -> list[str]:
         """None: results.md begins with its pictures, and has one table for all of the paper's."""
         return []
 
 
 class Scores:
-    """Scores by setting: all seeds of a network."""
+    """Of a cell the scores of all seeds of its setting; none if it was not run."""
 
-    def __init__(self, records: Sequence[Record]) -> None:
+    def __init__(self, records: Sequence[Record] | None) -> None:
         self._found: dict[Cell, list[float]] = {}
-        for record in records:
+        for record in records or ():
             self._found.setdefault(record.cell.setting, []).append(record.score)
 
     def __call__(self, cell: Cell) -> np.ndarray:
-        """The scores of all seeds of a cell's setting; none if it was not run."""
         return np.array(self._found.get(cell.setting, []), float)
 
 
 NO_ANSWER = "No record matches a published number; run the experiment without --quick first."
 
 
-def comparisons(name: str | None, results: Results) -> list[Table]:
+def comparisons(name: str | None, experiments: Iterable[Experiment], results: Results) -> list[Table]:
     """The table of that name, or all of them.
 
     Raises:
         StiefelError: for an unknown name, or if no record matches a number.
     """
-    tables = {table.name: table for table in registered().values() if isinstance(table, PaperTable)}
+    tables = {table.name: table for table in experiments if isinstance(table, PaperTable)}
     if name is not None and name not in tables:
         raise unknown("name", name, tables)
     compared = [
-        table.comparison(records)
+        shown
         for table in (tables.values() if name is None else (tables[name],))
         if (records := table.evidence(results)) is not None
+        for shown in table.tables(records)
     ]
     if not compared:
         raise StiefelError(NO_ANSWER)

@@ -12,14 +12,15 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from benchmarks import timing
+
 from stiefel_init.lab.data import Dataset, load
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 
 from ..experiment import Claim, held
-from . import dead
 from .protocol import ALPHAS, EPOCHS, TABULAR_WIDTH, drawn, rate
-from .table import PaperTable
+from .table import PaperTable, Scores
 
 
 class Table5(PaperTable):
@@ -31,7 +32,6 @@ class Table5(PaperTable):
     of_claim = "table 5"
 
     def cell(self, dataset: str, scheme: str, depth: int, *, alpha: float | None = None, **setting: Any) -> Cell:
-        """A hundred epochs at the paper's rate, in layers of the paper's width."""
         width = TABULAR_WIDTH[dataset]
         return Cell(dataset, drawn(scheme), depth, width, epochs=EPOCHS, rate=rate(scheme, depth), alpha=alpha)
 
@@ -40,7 +40,7 @@ class Table5(PaperTable):
 
     def claims(self, evidence: Sequence[Record] | None) -> list[Claim]:
         claim = f"Among shifts of tabular inputs, α = 2 is best, and -2 and 50 are worse than 0 ({self.of_claim})"
-        scores = self.scores(evidence or ())
+        scores = Scores(evidence)
         metrics = {record.cell.setting: record.metric for record in evidence or ()}
         best, worse, rows, others = 0, 0, 0, []
         for dataset, depth in product(TABULAR_WIDTH, (50, 100)):
@@ -64,7 +64,7 @@ class Table5(PaperTable):
 
 
 BATCH, SPLIT = 32, 42
-"""What the dead networks on Diabetes point to (`dead.py`)."""
+"""What the dead networks on Diabetes point to (benchmarks/records/table5-protocol.json)."""
 
 
 class Table5Explained(Table5):
@@ -83,7 +83,6 @@ class Table5Explained(Table5):
         return cell if cell.depth == 50 and cell.dataset.startswith(("wine", "diabetes")) else None
 
     def datasets(self, cells: Sequence[Cell], directory: Path | None) -> dict[str, Dataset]:
-        """One split for all networks."""
         names = sorted({cell.dataset for cell in cells if cell.dataset.endswith(MARK)})
         return {
             name: replace(load(name.removesuffix(MARK), directory=directory), name=name, test_seed=SPLIT)
@@ -91,8 +90,7 @@ class Table5Explained(Table5):
         }
 
     def section(self, evidence: Sequence[Record]) -> list[str]:
-        """Why this protocol."""
-        return [f"## {self.title}", "", *dead.finding(), ""]
+        return [f"## {self.title}", "", *timing.once("table5-protocol"), ""]
 
 
 MARK = f"-split{SPLIT}"

@@ -7,7 +7,8 @@ sequences.py    language models, sorting, forecasts; text and sound classes of p
 generative.py   flows, diffusion, autoencoders, mixtures
 relations.py    tables, recommendations, graphs, sets, values and policies
 catalogue.py    all of them, and the two halves
-runs.py         which runs are left, and training them
+runs.py         training a run, and which runs are left
+search.py       how good `find_start` is, on networks of the zoo
 study.py        the experiment, its verdicts and its page
 """
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from ..loop import command
-from .entry import ARMS
 from .study import Zoo
 
 if __name__ == "__main__":
     command(Zoo, "paper.zoo", __doc__, {
         "names": {"nargs": "*", "help": "networks; by default all that can be built here"},
         "--half": {"dest": "part", "choices": ("choosing", "report")},
-        "--arms": {"nargs": "*", "choices": ARMS, "default": ARMS},
     }, "results")  # fmt: skip

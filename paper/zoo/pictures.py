@@ -126,14 +126,8 @@ def resnet(big: bool, norm: Any) -> nn.Sequential:
     blocks = [
         Residual(n, m, s, norm) for n, m in zip((sizes[0], *sizes), sizes) for n, s in ((n, 1 + (n != m)), (m, 1))
     ]
-    net = nn.Sequential(
-        conv(colours(big), sizes[0], stride=1 if big else 2),
-        norm(sizes[0]),
-        nn.ReLU(),
-        *blocks,
-        Mean(),
-        nn.Linear(sizes[-1], 10),
-    )
+    stem = conv(colours(big), sizes[0], stride=1 if big else 2)
+    net = nn.Sequential(stem, norm(sizes[0]), nn.ReLU(), *blocks, Mean(), nn.Linear(sizes[-1], 10))
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")

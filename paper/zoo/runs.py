@@ -1,4 +1,4 @@
-"""Training what is left of the zoo, with the loop that it shares.
+"""A run of the zoo, and which runs are left.
 
 Each initialization is tried at every rate with a seed of its own, half as long. Fresh seeds then run at its best rate,
 at the next best one too where the two are closer than the margin, and ours at the author's best one, as a drop-in.
@@ -6,79 +6,68 @@ at the next best one too where the two are closer than the margin, and ours at t
 
 from __future__ import annotations
 
-import queue
-import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import lru_cache
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, multiprocessing, nn
+from torch import Tensor, nn
 
-from stiefel_init.lab.train.slot import OfTorch, Slot
+from stiefel_init.lab.train.slot import OfTorch
 from stiefel_init.recipe.search import best_first
 
-from ..loop import TUNING, Job
-from .catalogue import ENTRIES
+from ..loop import Batched
 from .entry import ARMS, AUTHOR, OURS, SCHEDULES, Entry, Learner, begin_
 
-SEEDS, WORKERS = 3, 12
+SEEDS, TUNING = 3, 1000
+"""How many seeds the results have, 0, 1, …; and the seed with which rates are chosen, in shorter runs."""
+
+
+class Job(NamedTuple):
+    """A run: its network, initialization, rate and seed."""
+
+    network: str
+    start: str
+    rate: float
+    seed: int
+
+
 Scores = Mapping[Job, float]
 
 
-class Scale(NamedTuple):
-    """How large networks are, how long they are trained, and where."""
-
-    big: bool
-    quick: bool = False
-    device: str = "cpu"
-    data: Path | None = None
-    graphs: bool = True
-    """Whether a step is one CUDA graph."""
-
-    def steps(self, entry: Entry) -> int:
-        """Of a run."""
-        return 6 if self.quick else entry.steps[self.big]
-
-
-class _Ungraphed(Slot):
-    """For classes that ask the device now and then: a step runs as it is written."""
+class _Ungraphed(Batched):
+    """For classes of packages, which may ask the device now and then: a step runs as it is written."""
 
     def _capture(self) -> None: ...
 
 
-class _Run:
-    """Trains an entry at a scale, one run after another, with its community's optimizer and schedule."""
+class Trainer:
+    """Trains an entry, one run after another, with its community's optimizer and schedule."""
 
-    def __init__(self, entry: Entry, scale: Scale) -> None:
-        self.entry, self.scale, device = entry, scale, torch.device(scale.device)
-        self.steps, self.batch = scale.steps(entry), entry.batch[scale.big]
-        train, test = entry.task.data(scale.big, scale.data)
-        self.train_part, self.test_part = (tuple(each.to(device) for each in part) for part in (train, test))
-        with device:  # a run brings its own values: none are drawn here that would have to travel
-            self.model = Learner(entry, scale.big)
-        self.order = torch.zeros(self.steps, self.batch, dtype=torch.long, device=device)
-        self.counter = torch.zeros(1, dtype=torch.long, device=device)
-        group = {"params": [each for each in self.model.parameters() if each.requires_grad], "lr": 1.0}
+    def __init__(self, entry: Entry, device: torch.device, directory: Path | None = None, *, quick: bool) -> None:
         gpu = device.type == "cuda"
-        self.slot = (Slot if scale.graphs else _Ungraphed)(
-            self.model, self._loss, [group], lambda s: OfTorch(entry.optimizer(s, lr=s[0]["lr"], gpu=gpu)),
-            clip=entry.clip, counters=[self.counter],
+        self.entry, self.big, self.batch = entry, gpu, entry.batch[gpu]
+        self.steps = 6 if quick else entry.steps[gpu]
+        train, test = entry.task.data(gpu, directory)
+        self.train_part, self.test_part = (tuple(each.to(device) for each in part) for part in (train, test))
+        torch.manual_seed(0)
+        with device:  # a run brings its own values: none are drawn here that would have to travel
+            self.model = Learner(entry, gpu)
+        order = torch.zeros(self.steps, self.batch, dtype=torch.long, device=device)
+        group = {"params": [each for each in self.model.parameters() if each.requires_grad], "lr": 1.0}
+        self.slot = (_Ungraphed if entry.package else Batched)(
+            self.model, order, self._loss, [group], lambda s: OfTorch(entry.optimizer(s, lr=s[0]["lr"], gpu=gpu)),
+            entry.clip,
         )  # fmt: skip
 
-    def _loss(self, model: nn.Module) -> Tensor:
-        rows = self.order.index_select(0, self.counter)[0]
-        self.counter += 1
+    def _loss(self, model: nn.Module, rows: Tensor) -> Tensor:
         return model(tuple(each[rows] for each in self.train_part)).float()
 
     def fresh(self, job: Job) -> nn.Module:
         """The network as a run begins."""
         torch.manual_seed(job.seed)
-        learner, example = Learner(self.entry, self.scale.big), tuple(each[:16].cpu() for each in self.train_part)
+        learner, example = Learner(self.entry, self.big), tuple(each[:16].cpu() for each in self.train_part)
         begin_(learner.net, job.start, self.entry.gain, self.entry.task.inputs(example))
         learner.follow(1.0)
         return learner
@@ -98,9 +87,9 @@ class _Run:
             with torch.no_grad():
                 state = self.model.state_dict()
                 torch._foreach_copy_(list(state.values()), [fresh[name] for name in state])
-                for kept in (*self.slot.stepper.state(), self.counter):
+                for kept in (*self.slot.stepper.state(), self.slot.place):
                     kept.zero_()
-                self.order[:steps].copy_(torch.cat(rows).view(-1, self.batch)[:steps])
+                self.slot.places[:steps].copy_(torch.cat(rows).view(-1, self.batch)[:steps])
             for part in (rates[: steps // 2], rates[steps // 2 :]):
                 for rate in part:
                     self.slot.step(rate)
@@ -111,17 +100,6 @@ class _Run:
         metric = self.entry.task.metric
         found = [score if metric.sign * (score - metric.chance) > 0 else metric.chance for score in scores]
         return [round(score, 4) for score in found]  # as they are written, so that a rerun decides as this run does
-
-
-@lru_cache(maxsize=1)
-def _run(name: str, scale: Scale) -> _Run:
-    torch.manual_seed(0)
-    return _Run(ENTRIES[name], scale)
-
-
-def train(job: Job, scale: Scale) -> list[float]:
-    """The scores of a run on its way."""
-    return _run(job.network, scale).train(job)
 
 
 def further(entry: Entry, arm: str, scores: Scores) -> list[float]:
@@ -164,78 +142,11 @@ def _tried(entry: Entry, arm: str, scores: Scores) -> dict[float, float]:
     }
 
 
-def left(entry: Entry, scores: Scores, *, seeds: int = SEEDS, arms: Sequence[str] = ARMS) -> list[Job]:
+def left(entry: Entry, scores: Scores, seeds: int = SEEDS) -> list[Job]:
     """The runs that can be begun now."""
     jobs = []
-    for arm in arms:
+    for arm in ARMS:
         jobs += [Job(entry.name, arm, rate, TUNING) for rate in further(entry, arm, scores)]
         rates = {*close(entry, arm, scores), *([best_rate(entry, AUTHOR, scores)] if arm == OURS else [])}
         jobs += [Job(entry.name, arm, rate, seed) for rate in rates if rate is not None for seed in range(seeds)]
     return [job for job in jobs if job not in scores]
-
-
-def train_all(
-    chosen: Iterable[Entry], scores: dict[Job, float], scale: Scale, *, seeds: int = SEEDS, arms: Sequence[str] = ARMS,
-    until: float = float("inf"), workers: int | None = None,
-) -> Iterator[tuple[Job, list[float]]]:  # fmt: skip
-    """Train what is left; yields runs as they end and notes their scores. On a GPU many networks at once."""
-    todo = sorted(chosen, key=lambda entry: not entry.package)  # the longest first
-    count = (0 if scale.device == "cpu" else WORKERS) if workers is None else workers
-    if not count:
-        for entry in todo:
-            yield from _train_left(entry, scores, scale, seeds, arms, until)
-        return
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    results = context.Queue()
-    waiting = [(entry.name, scale) for entry in todo if left(entry, scores, seeds=seeds, arms=arms)]
-    working: list[Any] = []
-    while waiting or working:
-        working = [process for process in working if process.is_alive()]
-        while waiting and len(working) < count and time.time() < until:
-            name, own = waiting.pop(0)
-            known = {job: score for job, score in scores.items() if job.network == name}
-            process = context.Process(target=_work, args=(name, known, results, own, seeds, arms, until), daemon=True)
-            process.start()
-            working.append(process)
-        waiting = waiting if time.time() < until else []
-        with suppress(queue.Empty):
-            while True:
-                job, found = results.get(timeout=0.2)
-                if isinstance(found, Scale):
-                    waiting.append((job, found))
-                elif isinstance(found, str):
-                    print(f"{job}: {found}", file=sys.stderr)
-                else:
-                    scores[job] = found[-1]
-                    yield job, found
-
-
-def _train_left(
-    entry: Entry, scores: dict[Job, float], scale: Scale, seeds: int, arms: Sequence[str], until: float
-) -> Iterator[tuple[Job, list[float]]]:
-    """All runs of a network that are left."""
-    while (jobs := left(entry, scores, seeds=seeds, arms=arms)) and time.time() < until:
-        curve = train(jobs[0], scale)
-        scores[jobs[0]] = curve[-1]
-        yield jobs[0], curve
-
-
-def _work(
-    name: str, scores: dict[Job, float], results: Any, scale: Scale, seeds: int, arms: Sequence[str], until: float
-) -> None:
-    """A process of its own: trains what is left of a network; an error costs that network alone.
-
-    A class that asks the device now and then cannot be a graph; it goes back, for a process that has not tried.
-    """
-    torch.set_num_threads(1)
-    begun = False
-    try:
-        for found in _train_left(ENTRIES[name], scores, scale, seeds, arms, until):
-            results.put(found)
-            begun = True
-    except Exception as error:
-        if scale.graphs and scale.device != "cpu" and not begun:
-            results.put((name, scale._replace(graphs=False)))
-        else:
-            results.put((name, f"left out: {type(error).__name__}, {str(error).partition(chr(10))[0]}"))

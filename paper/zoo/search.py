@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import takewhile
 from statistics import mean, variance
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ SEEDS, FIRST, FRESH = 3, 100, 10
 """Of the full search, the first of them, and the first of those that judge what was chosen; `find_start` has 0 to 3."""
 FAR = 3
 """Margins; what is further behind is not trained again."""
-FULL, SEARCH, COMMA = "full search", "find_start", ", "
+CHOICES = FULL, SEARCH = "full search", "find_start"
 CHOSEN = (
     "table MLP", "table regression", "graph convolutions", "Fourier features", "mixture density", "sine network",
     "graph isomorphism network", "value network", "feature grids", "deep set", "table ResNet", "ReLU RNN",
@@ -42,8 +42,16 @@ CHOSEN = (
     "densely connected", "MLP-Mixer", "temporal convolutions", "depth-wise CNN",
 )  # fmt: skip
 """The networks, the quickest first."""
-WAYS = (ONE, GROUPS)
 NAMES = {"he": HE, "orthogonal": ORTHOGONAL, "best": OURS}
+
+
+class Run(NamedTuple):
+    """A setting of the full search; or a choice, which has no rates."""
+
+    network: str
+    start: str
+    rates: str
+    lr: float
 
 
 class _Network(Learner):
@@ -116,13 +124,15 @@ def _lrs(entry: Entry) -> list[float]:
     return sorted({*entry.rates, *ends[len(entry.rates) > 3 :]})
 
 
-class Run(NamedTuple):
-    """A setting of the full search, or `find_start` itself."""
+def _settings(name: str) -> list[Run]:
+    return [
+        Run(name, start, way, lr)
+        for start in STARTS for way in ((ONE, GROUPS) if start == "best" else (ONE,)) for lr in _lrs(ENTRIES[name])
+    ]  # fmt: skip
 
-    network: str
-    start: str
-    rates: str
-    lr: float
+
+def _choices(name: str) -> list[Run]:
+    return [Run(name, who, "", 0.0) for who in CHOICES]
 
 
 class FullSearch(OfRuns):
@@ -137,19 +147,18 @@ class FullSearch(OfRuns):
     def __init__(self, names: Sequence[str] = ()) -> None:
         self.names = names or CHOSEN
 
-    def wanted(self, options: Options) -> list[Run]:
-        """Of each network all settings, and the search."""
+    def wanted(self, options: Options, done: Any) -> list[Run]:
         names = self.names[:1] if options.quick else self.names
         return [run for name in names for run in (*_settings(name), *_choices(name))]
 
-    def parts(self, left: Sequence[Run], options: Options, device: torch.device) -> Iterator[list[Run]]:
-        """A network after the other."""
-        return (list(runs) for _, runs in groupby(left, lambda run: run.network))
+    def together(self, left: list[Run], options: Options, device: torch.device) -> list[Run]:
+        """All of one network."""
+        return list(takewhile(lambda run: run.network == left[0].network, left))
 
     def train(
         self, runs: Sequence[Run], options: Options, device: torch.device, tell: Callable[[float], None]
     ) -> list[dict[str, Any]]:
-        """The runs of a network. Settings that the first seed finds far behind the best are not repeated."""
+        """Settings that the first seed finds far behind the best are not repeated."""
         torch.set_num_threads(1)
         search = _Search(ENTRIES[runs[0].network], quick=options.quick)
         found: dict[Run, list[float]] = {}
@@ -162,32 +171,24 @@ class FullSearch(OfRuns):
                     found.setdefault(run, []).append(search.full(run[1:], FIRST + seed))
                 tell(1 / SEEDS)
         rows = {run: _cells(scores, "", search.steps) for run, scores in found.items()}
-        best = max(found, key=lambda each: mean(found[each]))
-        trials = search.found()
-        costs = [
-            (best[1:], len(settings) * SEEDS * search.steps),
-            (trials.best, sum(each.steps for each in trials.trials)),
-        ]
-        for choice, (setting, cost) in zip(_choices(best.network), costs):
+        best, trials = max(found, key=lambda each: mean(found[each])), search.found()
+        spent = len(settings) * SEEDS * search.steps, sum(each.steps for each in trials.trials)
+        for choice, setting, steps in zip(_choices(best.network), (best[1:], trials.best), spent):
             fresh = [search.full(setting, FRESH + seed) for seed in range(SEEDS)]
-            rows[choice] = _cells(fresh, "; ".join(map(str, setting)), cost)
+            rows[choice] = _cells(fresh, "; ".join(map(str, setting)), steps)
         return [rows[run] for run in runs]
 
     def present(self, evidence: Any, options: Options) -> None:
-        """Print what is complete."""
         super().present(_outcomes(evidence), options)
 
     def evidence(self, results: Results) -> list[Outcome] | None:
-        """The networks on record."""
         return _outcomes(super().evidence(results) or {}) or None
 
     def tables(self, evidence: list[Outcome]) -> list[Table]:
-        """One for each half."""
         columns = ["network", "measured", "full search", "`find_start`", "beyond the margin", "its steps"]
         return [Table(title, columns, [each.row for each in group]) for title, group in halves(evidence).items()]
 
     def section(self, evidence: list[Outcome]) -> list[str]:
-        """The tables of docs/zoo.md."""
         return titled(self.tables(evidence))[:-1]
 
 
@@ -214,29 +215,23 @@ class Outcome(NamedTuple):
         return mean(other) - mean(one) <= max(error, self.entry.task.metric.margin)
 
     @property
-    def row(self) -> list[str]:
-        """Of the table."""
-        metric = self.entry.task.metric
-        told = [
-            f"{metric.sign * mean(self.fresh[each]):.{metric.digits}f} ({_named(each)})"
-            for each in (self.best, self.choice)
-        ]
-        return [
-            self.entry.name,
-            measured(metric),
-            *told,
-            "" if self.within(self.fresh) else "worse",
-            f"{self.share:.0%}",
-        ]
-
-    @property
     def share(self) -> float:
         """The steps of `find_start`, over those of a full search with all seeds."""
         return self.steps / (len(self.scores) * SEEDS * self.length)
 
+    @property
+    def row(self) -> list[str]:
+        """Of the table."""
+        metric = self.entry.task.metric
+        told = (f"{metric.sign * mean(self.fresh[each]):.{metric.digits}f} ({_named(each)})"
+                for each in (self.best, self.choice))  # fmt: skip
+        beyond = "" if self.within(self.fresh) else "worse"
+        return [self.entry.name, measured(metric), *told, beyond, f"{self.share:.0%}"]
 
-def _choices(name: str) -> list[Run]:
-    return [Run(name, who, "", 0.0) for who in (FULL, SEARCH)]
+
+def _named(setting: Setting) -> str:
+    start, way, lr = setting
+    return f"{'the author’s' if start == AUTHOR else start}{', groups' if way == GROUPS else ''}, {lr:g}"
 
 
 def _cells(scores: Sequence[float], choice: str, steps: int) -> dict[str, Any]:
@@ -245,42 +240,20 @@ def _cells(scores: Sequence[float], choice: str, steps: int) -> dict[str, Any]:
 
 def _outcomes(rows: Mapping[Run, Mapping[str, Any]]) -> list[Outcome]:
     """The networks with all settings and a choice."""
+
+    def scores(run: Run) -> list[float]:
+        return [float(score) for score in str(rows[run]["scores"]).split()]
+
     found = []
     for name in CHOSEN:
         settings, choices = _settings(name), _choices(name)
-        if not all(run in rows for run in (*settings, *choices)):
-            continue
-        scores = {run[1:]: [float(score) for score in str(rows[run]["scores"]).split()] for run in settings}
-        chosen: list[Setting] = []
-        for run in choices:
-            start, way, lr = str(rows[run]["choice"]).split("; ")
-            chosen.append((start, way, float(lr)))
-        fresh = {
-            each: [float(score) for score in str(rows[run]["scores"]).split()] for each, run in zip(chosen, choices)
-        }
-        length, steps = int(rows[settings[0]]["steps"]), int(rows[choices[1]]["steps"])
-        found.append(Outcome(ENTRIES[name], scores, fresh, chosen[1], chosen[0], steps, length))
+        if all(run in rows for run in (*settings, *choices)):
+            told = (str(rows[run]["choice"]).split("; ") for run in choices)
+            chosen: list[Setting] = [(start, way, float(lr)) for start, way, lr in told]
+            searched, fresh = {run[1:]: scores(run) for run in settings}, dict(zip(chosen, map(scores, choices)))
+            length, steps = (int(rows[run]["steps"]) for run in (settings[0], choices[1]))
+            found.append(Outcome(ENTRIES[name], searched, fresh, chosen[1], chosen[0], steps, length))
     return found
-
-
-def _summary(group: Sequence[Outcome]) -> str:
-    missed = [each.entry.name for each in group if not each.within(each.fresh)]
-    run = sum(len(scores) for each in group for scores in each.scores.values())
-    share = mean(each.share for each in group)
-    of_run = sum(each.steps / each.length for each in group) / run
-    flattered = sum(each.within(each.scores) for each in group)
-    but = f" (not in: {COMMA.join(missed)})" if missed else ""
-    return (
-        f"{len(group)} networks. With fresh seeds the choice is within the margin of that of the full search in "
-        f"{len(group) - len(missed)}{but}; by the seeds that chose the latter, which flatter it, in {flattered}. "
-        f"It takes {share:.1%} of the steps of a search with {SEEDS} seeds everywhere, and {of_run:.0%} of one that "
-        "repeats only what is near the best."
-    )
-
-
-def _named(setting: Setting) -> str:
-    start, way, lr = setting
-    return f"{'the author’s' if start == AUTHOR else start}{', groups' if way == GROUPS else ''}, {lr:g}"
 
 
 def part(*, whole: bool = False) -> list[str]:
@@ -295,12 +268,18 @@ def summaries(evidence: Sequence[Outcome]) -> list[str]:
     return [f"- **{title}**: {_summary(group)}" for title, group in halves(evidence).items()]
 
 
-def _settings(name: str) -> list[Run]:
-    return [
-        Run(name, start, way, lr)
-        for start in STARTS for way in (WAYS if start == "best" else WAYS[:1])
-        for lr in _lrs(ENTRIES[name])
-    ]  # fmt: skip
+def _summary(group: Sequence[Outcome]) -> str:
+    missed = ", ".join(each.entry.name for each in group if not each.within(each.fresh))
+    within = sum(each.within(each.fresh) for each in group)
+    run = sum(len(scores) for each in group for scores in each.scores.values())
+    of_run = sum(each.steps / each.length for each in group) / run
+    return (
+        f"{len(group)} networks. With fresh seeds the choice is within the margin of that of the full search in "
+        f"{within}{f' (not in: {missed})' if missed else ''}; by the seeds that chose the latter, which flatter it, in "
+        f"{sum(each.within(each.scores) for each in group)}. It takes {mean(each.share for each in group):.1%} of the "
+        f"steps of a search with {SEEDS} seeds everywhere, and {of_run:.0%} of one that repeats only what is near the "
+        "best."
+    )
 
 
 if __name__ == "__main__":

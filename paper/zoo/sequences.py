@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from stiefel_init import StiefelError
 
-from ..networks import Net, chain, sized
+from ..networks import Net, chain, nanogpt, sized
 from ..problems import held_out
 from .entry import ACCURACY, ERROR, NATS, Batch, Entry, Task, accuracy, adam, cross_entropy, log_error, squared
 from .pictures import hf
@@ -93,52 +93,6 @@ def tones(big: bool, _: Path | None) -> tuple[Batch, Batch]:
     angle = 2 * math.pi * (pitch * torch.arange(800.0) + torch.rand(rows, 1, generator=generator))
     x = angle.sin() + 0.5 * (3 * angle).sin() + torch.randn(rows, 800, generator=generator)
     return held_out(500, x, y)
-
-
-class Attention(nn.Module):
-    """Causal, with one projection for q, k and v."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads, self.c_attn, self.c_proj = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, tokens, width = x.shape
-        q, k, v = (
-            each.view(batch, tokens, self.heads, -1).transpose(1, 2) for each in self.c_attn(x).split(width, dim=2)
-        )
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.c_proj(y.transpose(1, 2).reshape(batch, tokens, width))
-
-
-class Decoder(nn.Module):
-    """A character model in the manner of GPT-2: all weights of 0.02, ends of branches divided, tied embeddings."""
-
-    def __init__(self, width: int, blocks: int, heads: int) -> None:
-        super().__init__()
-        self.wte, self.wpe = nn.Embedding(VOCABULARY, width), nn.Embedding(128, width)
-        self.h = nn.ModuleList(
-            nn.ModuleDict({
-                "ln_1": nn.LayerNorm(width), "attn": Attention(width, heads), "ln_2": nn.LayerNorm(width),
-                "up": nn.Linear(width, 4 * width), "c_proj": nn.Linear(4 * width, width),
-            })
-            for _ in range(blocks)
-        )  # fmt: skip
-        self.ln_f, self.lm_head = nn.LayerNorm(width), nn.Linear(width, VOCABULARY, bias=False)
-        self.lm_head.weight = self.wte.weight
-        for name, weight in self.named_parameters():
-            if weight.ndim > 1:
-                ends = name.endswith("c_proj.weight")
-                nn.init.normal_(weight, std=0.02 / math.sqrt(2 * blocks if ends else 1))
-            elif name.endswith("bias"):
-                nn.init.zeros_(weight)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.wte(x) + self.wpe(torch.arange(x.shape[1], device=x.device))
-        for block in self.h:
-            y = y + block["attn"](block["ln_1"](y))
-            y = y + block["c_proj"](F.gelu(block["up"](block["ln_2"](y))))
-        return self.lm_head(self.ln_f(y))
 
 
 class Recurrent(nn.Module):
@@ -278,8 +232,8 @@ def text(kind: str, task: Task = TEXT, steps: int = 150, words: dict[str, Any] |
 
 
 ENTRIES = [
-    Entry("nanoGPT", "decoder", sized(Decoder, (48, 384), (3, 6), (4, 6)), TEXT, (200, 1_500), (16, 32), RATES,
-          adam(0.1, (0.9, 0.99)), "warm cosine", 1.0, 1.0),
+    Entry("nanoGPT", "decoder", sized(nanogpt, (48, 384), (3, 6), 128, (4, 6), VOCABULARY), TEXT, (200, 1_500),
+          (16, 32), RATES, adam(0.1, (0.9, 0.99)), "warm cosine", 1.0, 1.0),
     Entry("LSTM language model", "recurrent", sized(Recurrent, nn.LSTM, VOCABULARY, (48, 256), VOCABULARY), TEXT,
           (150, 1_200), (16, 32), RATES, clip=1.0, gain=1.0),
     Entry("GRU forecast", "recurrent", sized(Recurrent, nn.GRU, 1, (32, 64), 12), FORECAST, (200, 1_200), (32, 256),

@@ -39,7 +39,7 @@ def test_help(command: tuple[str, ...], stiefel_init: Cli) -> None:
 
 
 def test_the_commands_are_those_of_users_and_of_the_paper() -> None:
-    expected = {"demo", "train", "list", "diagnose", "audit", "data", "reproduce", "compare", "paper"}
+    expected = {"demo", "train", "list", "diagnose", "audit", "data", "reproduce", "compare"}
     assert {words[0] for words in COMMANDS} == expected
     assert {words[1] for words in COMMANDS if words[0] == "data" and words[1:]} == {"list", "get", "where"}
 
@@ -61,14 +61,11 @@ def test_tasks_are_those_of_data_sets() -> None:
 # JSON: nothing else on stdout, with the numbers of the table.
 
 
-@pytest.mark.parametrize(
-    ("command", "column"), [(("compare", "table5"), "ours"), (("data", "list"), "name"), (("paper", "table1"), "value")]
-)
+@pytest.mark.parametrize(("command", "column"), [(("compare", "table5"), "ours"), (("data", "list"), "name")])
 def test_tables_as_json(command: tuple[str, ...], column: str, stiefel_init: Cli) -> None:
     done = stiefel_init(*command, "--json")
     assert (done.code, done.err) == (0, "")
-    content = json.loads(done.out)
-    rows = content if command[0] == "paper" else content[0]["rows"]
+    rows = json.loads(done.out)[0]["rows"]
     assert len(rows) >= 9
     assert all(any(column in key for key in row) for row in rows)
 
@@ -165,7 +162,6 @@ def test_bad_input_is_told_in_one_sentence_and_nothing_is_written(
         ("reproduce figure2 --quick --out file", "file is a file"),
         ("reproduce table1 --quick --data-dir nowhere --out out", "nowhere"),
         ("reproduce table4", "'table5'"),
-        ("paper table4", "table='table4'"),
         ("diagnose --depth 2 --data 1000000x1000000", "1000000x1000000': 256 inputs of that shape do not fit"),
         ("list nowhere", "nowhere is not a directory"),
         ("list .", ". holds no studies"),
@@ -261,7 +257,7 @@ def test_ctrl_c_ends_cleanly(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_has_enough(tmp_path: Path) -> None:
-    process = start("paper", "--json", cwd=tmp_path)
+    process = start("compare", "table5", "--json", cwd=tmp_path)
     assert process.stdout is not None
     process.stdout.close()
     process.stdout = None

@@ -1,15 +1,12 @@
-"""`stiefel-init paper`, `reproduce`, `compare`, `source`, `data`: the paper's numbers, our runs and their sources."""
+"""`stiefel-init reproduce`, `compare`, `data`: the paper's numbers and our runs."""
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
-from laboratory import MADE, ROOT, Cli, Done, refused
-from paper.results import Results
-from paper.tables.protocol import SCHEMES
+from laboratory import MADE, Cli, Done, refused
 from paper.tables.published import published
 
 from stiefel_init.lab import cli, data
@@ -18,18 +15,6 @@ from stiefel_init.lab.train import record as keep
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.problem import ACCURACY
 from stiefel_init.lab.train.record import Outcome, Record
-
-
-def test_paper_as_json_and_as_tables(stiefel_init: Cli) -> None:
-    found = json.loads(stiefel_init("paper", "--json").out)
-    assert len(found) == len(published()) == 673
-    assert {one["scheme"] for one in found if one["table"] != "figure1"} == set(SCHEMES)
-    keys = ["table", "dataset", "scheme", "depth", "activation", "shots", "alpha", "value", "std"]
-    assert all(list(one) == keys for one in found)
-    shown = stiefel_init("paper").out
-    assert all(name in shown for name in ("table1", "table2", "table3", "table5", "figure1", "0.8178"))
-    one = next(p for p in published("table1") if p.scheme == "stiefel" and p.depth == 100)
-    assert f"{one.value:.2f}" in stiefel_init("paper", "table1").out
 
 
 @pytest.mark.usefixtures("small_images")
@@ -106,7 +91,7 @@ def test_installed_alone_the_papers_commands_say_where_they_are(
 ) -> None:
     monkeypatch.setattr(clone, "ROOT", tmp_path)
     alone = cli.program("", {"Mine": {"demo": lambda: None}, "The paper": clone.commands()})
-    for words in (["reproduce", "table1", "--quick"], ["compare"], ["paper"]):
+    for words in (["reproduce", "table1", "--quick"], ["compare"]):
         with pytest.raises(SystemExit) as end:
             cli.main(words, alone)
         assert end.value.code == 2
@@ -115,20 +100,7 @@ def test_installed_alone_the_papers_commands_say_where_they_are(
 
 def test_what_maintainers_do_is_not_in_the_users_help(stiefel_init: Cli, maintain: Cli) -> None:
     users, ours = stiefel_init("--help").out, maintain("--help").out
-    for name in ("publish", "report", "source"):
+    for name in ("publish", "report", "docs"):
         assert name in ours
         assert f" {name} " not in users
     assert "reproduce" in users
-
-
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone")
-def test_source_names_the_commit_of_every_record(maintain: Cli, tmp_path: Path) -> None:
-    done = maintain("source", "--json")
-    assert (done.code, done.err) == (0, "")
-    (table,) = json.loads(done.out)
-    known = Results(ROOT / "results").environments
-    assert {row["experiment"] for row in table["rows"]} == set(known)
-    assert all(row["commit"] for row in table["rows"])
-    refused(maintain("source", "--results", "nowhere"), "nowhere is not a directory")
-    (tmp_path / "empty").mkdir()
-    refused(maintain("source", "--results", str(tmp_path / "empty")), "does not say how its records were made")

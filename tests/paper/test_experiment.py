@@ -45,10 +45,7 @@ def named(name: Any) -> Experiment:
 # Names.
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["", "../x", ".", "two words", "1st", "-x", "a.csv", "a\n", None],
-)
+@pytest.mark.parametrize("name", ["", "../x", "two words", "1st", "a\n", None])
 def test_names_that_no_experiment_can_have(name: Any) -> None:
     before = registered()
     with pytest.raises(StiefelError) as error:
@@ -69,14 +66,6 @@ def test_a_name_that_another_experiment_has_is_taken() -> None:
     assert registered() == before
 
 
-def test_the_same_experiment_may_be_registered_again() -> None:
-    """As when its file is loaded twice."""
-    register(named("mine"))
-    again = named("mine")
-    assert register(again) is again
-    assert registered()["mine"] is again
-
-
 # The registry.
 
 
@@ -88,19 +77,15 @@ def test_experiments_come_in_the_order_of_the_report_and_a_users_own_last() -> N
     ]  # fmt: skip
     assert list(experiments()) == ours
     register(named("mine"))
+    register(named("mine"))  # as when its file is loaded twice
     assert list(experiments()) == [*ours, "mine"]
     assert [one.name for one in chosen("mine")] == ["mine"]
+    with pytest.raises(StiefelError) as error:
+        chosen("table4")
+    assert all(repr(name) in one_sentence(error) for name in ("table4", "table5", "mine", "all"))
     assert {*ours} - {one.name for one in chosen("all")} == {
         "all", "members", "baselines", "on-the-set", "transfer", "zoo", "find-start", "cifar", "shakespeare",
     }  # fmt: skip
-
-
-def test_an_unknown_name_is_told_the_known_ones() -> None:
-    register(named("mine"))
-    with pytest.raises(StiefelError) as error:
-        chosen("table4")
-    for name in ("table4", "table5", "mine", "all"):
-        assert repr(name) in one_sentence(error)
 
 
 # Networks.

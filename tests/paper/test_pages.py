@@ -30,7 +30,7 @@ OURS = ROOT / "results"
 def test_the_pages_of_benchmarks_are_current() -> None:
     texts: dict[Path, str] = {}
     pages.of_records(ROOT, Results(OURS), texts)
-    assert len(texts) == 28
+    assert len(texts) == 27
     for path, text in texts.items():
         assert path.read_text() == text, "run `make docs`"
 
@@ -100,11 +100,8 @@ def test_a_page_that_lost_its_marks_is_named_and_left_alone(few: Results, tmp_pa
 
 NASTY = {
     "a picture": "![stolen](secret.png)",
-    "a picture by reference": "![stolen][x]\n\n[x]: secret.png",
     "HTML": "<script>alert(1)</script><img src='secret.png'>",
-    "a link": "[click](https://example.org)",
     "an escaped pipe": "one \\| two \\\\| three",
-    "lines": "one\ntwo\n\n# three\n\n- four\r\nfive",
     "an end of the table": "one |\n\n<!-- end -->\n\n## Owned",
     "markup": "*one* **two** _three_ __four__ `five` ~~six~~",
     "entities": "&lt;b&gt; &#124; &amp;",
@@ -123,17 +120,8 @@ class Pictured(Noted):
 
 def nasty_results(folder: Path, text: str) -> Results:
     """Results of which environment.json has `text` wherever it may have one."""
-    told = {
-        text: {
-            "networks": 3,
-            "seconds": 1.5,
-            "note": text,
-            "environments": [
-                {"device": text, "engine": text, "networks": 2},
-                {"device": "b", "engine": "c", "networks": 1},
-            ],
-        }
-    }
+    made = [{"device": text, "engine": text, "networks": 2}, {"device": "b", "engine": "c", "networks": 1}]
+    told = {text: {"networks": 3, "seconds": 1.5, "note": text, "environments": made}}
     folder.mkdir()
     (folder / "environment.json").write_text(json.dumps(told))
     return Results(folder)

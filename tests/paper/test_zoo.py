@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import csv
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,10 @@ import numpy as np
 import pytest
 import torch
 from paper.experiment import Options
-from paper.loop import TUNING, Job
 from paper.results import Results
 from paper.zoo.catalogue import ENTRIES, entries
 from paper.zoo.entry import ARMS, AUTHOR, OURS, SCHEDULES, Learner, begin_, half, outputs
-from paper.zoo.runs import Scale, best_rate, further, left, train
+from paper.zoo.runs import TUNING, Job, Trainer, best_rate, further, left
 from paper.zoo.search import FullSearch, summaries
 from paper.zoo.search import Outcome as Searched
 from paper.zoo.study import DROP_IN, Zoo, found
@@ -24,18 +24,13 @@ from paper.zoo.study import DROP_IN, Zoo, found
 from stiefel_init.torch import diagnose, initialize_, param_groups, watch
 
 
-def test_the_zoo_is_large_and_much_of_it_is_of_packages() -> None:
-    assert len(ENTRIES) >= 40
-    assert sum(bool(entry.package) for entry in ENTRIES.values()) >= 15
-    assert len({entry.kind for entry in ENTRIES.values()}) >= 20
-
-
 def test_the_hash_of_the_name_decides_the_half() -> None:
     for name in ENTRIES:
         assert half(name) == ("report" if hashlib.sha256(name.encode()).digest()[0] % 2 else "choosing")
     assert entries("choosing").keys() | entries("report").keys() == entries().keys()
     assert not entries("choosing").keys() & entries("report").keys()
-    assert min(len(entries("choosing")), len(entries("report"))) >= 15
+    assert len({entry.kind for entry in ENTRIES.values()}) >= 20
+    assert {row["network"] for name in ("zoo-cpu", "find-start") for row in Results().table(name)} <= ENTRIES.keys()
 
 
 @pytest.fixture(autouse=True)
@@ -94,23 +89,41 @@ def plainly(job: Job, steps: int) -> list[float]:
     return found
 
 
-def test_a_run_is_the_training_as_users_write_it_whatever_was_trained_before() -> None:
-    scale = Scale(False, quick=True)
+@pytest.fixture
+def deep_set() -> Trainer:
+    return Trainer(ENTRIES["deep set"], torch.device("cpu"), quick=True)
+
+
+def test_a_run_is_the_training_as_users_write_it_whatever_was_trained_before(deep_set: Trainer) -> None:
     for job, steps in ((Job("deep set", OURS, 1e-3, 0), 6), (Job("deep set", AUTHOR, 1e-2, TUNING), 3)) * 2:
-        assert train(job, scale) == pytest.approx(plainly(job, steps), abs=2e-3)
+        assert deep_set.train(job) == pytest.approx(plainly(job, steps), abs=2e-3)
 
 
-def test_a_run_is_the_same_again_and_depends_on_how_it_begins() -> None:
-    scale = Scale(False, quick=True)
-    scores = {arm: train(Job("deep set", arm, 1e-3, 0), scale) for arm in ARMS}
-    assert len({tuple(curve) for curve in scores.values()}) == len(ARMS)
-    assert train(Job("deep set", OURS, 1e-3, 0), scale) == scores[OURS]
-    assert train(Job("deep set", OURS, 1e-3, 1), scale) != scores[OURS]
+def test_a_run_depends_on_how_it_begins_and_a_diverged_one_has_the_score_of_chance(deep_set: Trainer) -> None:
+    starts = (*((arm, 0) for arm in ARMS), (OURS, 1))
+    assert len({tuple(deep_set.train(Job("deep set", arm, 1e-3, seed))) for arm, seed in starts}) == len(starts)
+    chance = ENTRIES["deep set"].task.metric.chance
+    assert deep_set.train(Job("deep set", OURS, 1e30, 0)) == [chance, chance]
 
 
-def test_a_diverged_network_has_the_score_of_chance() -> None:
-    scale, chance = Scale(False, quick=True), ENTRIES["deep set"].task.metric.chance
-    assert train(Job("deep set", OURS, 1e30, 0), scale) == [chance, chance]
+def test_the_zoo_trains_what_is_left_of_a_network_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    study, options = Zoo(["deep set"]), Options(tmp_path, quick=True, device="cpu", minutes=0)
+    study.run(options)
+    assert not (tmp_path / "zoo-quick.csv").exists(), "no run is begun after the time"
+    study.run(replace(options, minutes=None))
+    path = tmp_path / "zoo-quick.csv"
+    text = path.read_text()
+    runs = Zoo().read(Results(tmp_path).table("zoo-quick"))
+    assert {job.start for job in runs} == set(ARMS)
+    assert {job.seed for job in runs} == {0, 1, TUNING}
+    study.run(replace(options, minutes=None))
+    assert path.read_text() == text
+    whole = text.splitlines(keepends=True)
+    path.write_text("".join(whole[:5]))
+    study.run(replace(options, minutes=None))
+    assert [line.rpartition(",")[0] for line in path.read_text().splitlines()] == [
+        line.rpartition(",")[0] for line in text.splitlines()
+    ], "and finds the same, but for the seconds"
 
 
 def test_the_authors_initialization_is_the_network_as_made_and_others_change_it() -> None:
@@ -158,8 +171,8 @@ def test_verdicts_and_the_page_follow_from_records(tmp_path: Path) -> None:
         text = "\n".join(Zoo().section([each]))
         told = "Level: deep set." if word == "level" else f"({middle:g})"
         assert all(part in text for part in ("deep set", word, told))
-    assert found({job: (score,) for job, score in scores.items() if job.seed != 2 or job.start != "he"}), "two seeds do"
-    assert not found({job: (score,) for job, score in scores.items() if job.start != "author"})
+    assert found({job: score for job, score in scores.items() if job.seed != 2 or job.start != "he"}), "two seeds do"
+    assert not found({job: score for job, score in scores.items() if job.start != "author"})
 
 
 @pytest.mark.slow

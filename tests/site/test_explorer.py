@@ -96,16 +96,11 @@ def test_a_link_carries_the_setting(page: Any) -> None:
     assert page.errors() == []
 
 
-def test_the_dots_of_images_are_the_records() -> None:
+def test_dots_are_records_or_networks_that_can_be_drawn_again() -> None:
     kept = json.loads(explorer.FILE.read_text(encoding="utf-8"))["networks"]
     assert [one for one in kept if "images" in one["name"]] == list(explorer.images())
-
-
-def test_a_dot_is_a_network_that_can_be_drawn_again() -> None:
-    (one,) = (
-        kind for kind in json.loads(explorer.FILE.read_text(encoding="utf-8"))["networks"]
-        if (kind["name"], kind["scheme"], kind["activation"]) == ("noise at α = 2, narrow", "xavier", "elu")
-    )  # fmt: skip
+    wanted = ("noise at α = 2, narrow", "xavier", "elu")
+    (one,) = (kind for kind in kept if (kind["name"], kind["scheme"], kind["activation"]) == wanted)
     setting = tuple(one[key] for key in ("inputs", "width", "depth", "mean", "std"))
     again: dict[str, Any] = explorer.network(one["name"], one["scheme"], one["activation"], setting)
     for key, values in one["measured"].items():

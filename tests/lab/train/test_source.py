@@ -1,4 +1,4 @@
-"""Which source a record was made with: the hash that git has for the package's folder, and the commit that has it."""
+"""Which source a record was made with: the hash that git has for the package's folder, and its commit."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ from pathlib import Path
 
 import pytest
 from laboratory import ROOT
-from paper.commits import commits_of
-from paper.registry import experiments
-from paper.results import Results
 
-from stiefel_init import StiefelError
 from stiefel_init.lab.train import source
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
@@ -62,30 +58,6 @@ def test_the_hash_of_a_folder_is_the_one_that_git_gives_it(small: Path) -> None:
     assert git(small, "status", "--porcelain") == ""
     assert source.source_hash.__wrapped__(small) == git(small, "rev-parse", "HEAD:./")
     assert source._tree(small / "a").hex() == git(small, "rev-parse", "HEAD:./a")
-
-
-def test_the_commit_that_has_a_source_is_found(small: Path) -> None:
-    first = source._tree(small).hex()
-    (small / "a.py").write_bytes(b"5\n")
-    second = source._tree(small).hex()
-    commit_all(small.parent)
-    (small.parent / "notes.md").write_text("not of the package\n")
-    commit_all(small.parent)
-    _, change, oldest = git(small, "log", "--format=%H").split()
-    assert commits_of({first, second, "0" * 40}, small) == {first: oldest[:12], second: change[:12]}, "the oldest"
-    with pytest.raises(StiefelError, match=r"is not in a clone of the repository.*run this in one\.$"):
-        commits_of({"0" * 40}, Path("/"))
-
-
-def test_the_records_of_the_paper_are_of_one_commit() -> None:
-    if not (ROOT / ".git").exists() or git(ROOT, "rev-parse", "--is-shallow-repository") == "true":
-        pytest.skip("needs the history of the repository")
-    entries = Results(ROOT / "results").environments
-    names = [name for name, experiment in experiments().items() if experiment.of_paper]
-    made = {name: {each["source"] for each in entries[name]["environments"]} for name in names if name in entries}
-    assert len(set().union(*(made[name] for name in made if "note" not in entries[name]))) == 1, "one run"
-    everything = set().union(*made.values())
-    assert commits_of(everything).keys() == everything
 
 
 def told(place: Path) -> tuple[str, str | None]:

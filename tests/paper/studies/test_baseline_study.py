@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from laboratory import record
 from paper import experiment
-from paper.studies.baselines import (
-    DEPTHS,
-    EVERY,
-    FAST,
-    MINE,
-    NAMES,
-    RATES,
-    TABLES,
-    Baselines,
-    best_of_ours,
-    duels,
-    over_depths,
-)
+from paper.studies import baselines
+from paper.studies.baselines import DEPTHS, EVERY, FAST, MINE, NAMES, RATES, Baselines, duels, over_depths
 from paper.studies.kit import FEW, Setting, Tuned
 from paper.tables.protocol import IMAGES
-from planting import planted
+from planting import contender_of, planted
 
 from stiefel_init import StiefelError
 from stiefel_init.lab.data import load
@@ -33,7 +21,7 @@ from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
 
 FIRST, TUNING = Baselines.first_seed, Baselines.tuning_seeds
-name_of = Baselines().contender
+name_of = contender_of(Baselines())
 Truth = Callable[[Cell], float]
 
 
@@ -61,11 +49,6 @@ def flat(cell: Cell) -> float:
     return 80.0
 
 
-@cache
-def flat_study() -> Tuned[str]:
-    return study(flat)
-
-
 def text_of(found: Tuned[str]) -> str:
     return "\n".join(Baselines().section(found))
 
@@ -76,7 +59,7 @@ def test_the_full_study_has_all_starts_depths_and_rates() -> None:
     assert {cell.depth for cell in tuned} == set(DEPTHS)
     assert {cell.lr_multiplier for cell in tuned} == set(RATES)
     assert {cell.shots for cell in tuned} == {None, 1, 8}
-    assert {cell.dataset for cell in tuned} == {"mnist", "fashion-mnist", "digits", *TABLES}
+    assert {cell.dataset for cell in tuned} == {"mnist", "fashion-mnist", "digits", *baselines.TABLES}
     assert len(tuned) == len(set(tuned)), "no network is trained twice"
 
 
@@ -116,18 +99,9 @@ def test_our_best_start_is_chosen_by_the_networks_that_chose_the_rates() -> None
         return 85.0 if chosen else 99.0 if chance else 80.0
 
     found = study(truth)
-    best = best_of_ours(found, Setting("digits", 30))
+    best = baselines.best_of_ours(found, Setting("digits", 30))
     assert best is not None
     assert best[0] == "identity"
-    fast = best_of_ours(found, Setting("digits", 30), fast=True)
-    assert fast is not None
-    assert fast[0].endswith(FAST)
-
-
-def test_baselines_are_compared_with_ours_that_were_trained_in_the_same_way() -> None:
-    results = duels(flat_study())
-    assert {duel.baseline.endswith(FAST) == duel.ours.endswith(FAST) for duel in results} == {True}
-    assert any(duel.baseline.endswith(FAST) for duel in results)
 
 
 def test_what_is_the_same_at_every_depth_shows_over_all_depths() -> None:
@@ -143,17 +117,17 @@ def test_what_is_the_same_at_every_depth_shows_over_all_depths() -> None:
     assert all(1 < each.gain < 2 for each in pooled if each.baseline == "idinit")
     assert not {each.baseline for each in pooled if each.verdict == "loses"}
     assert "**Where a baseline wins with all depths taken together** (" in text_of(found)
-    assert not any(each.verdict != "not shown" for each in over_depths(flat_study()))
+    flat_ones = study(flat)
+    assert {each.verdict for each in over_depths(flat_ones)} == {"not shown"}
+    assert {duel.baseline.endswith(FAST) == duel.ours.endswith(FAST) for duel in duels(flat_ones)} == {True}
 
 
-def test_the_page_says_first_where_a_rival_wins() -> None:
+def test_the_page_says_first_where_a_rival_wins_and_that_none_does() -> None:
     text = text_of(study(lambda cell: 95.0 if name_of(cell) == "tat" and cell.depth == 100 else 80.0))
     head, _, first, *_ = text.splitlines()
     assert head == "**Where a baseline wins:**"
     assert first.startswith("- tat: digits, 100 layers (+1")
 
-
-def test_and_that_none_does_where_none_does() -> None:
     text = text_of(study(lambda cell: 90.0 if name_of(cell) in MINE else 40.0))
     assert text.splitlines()[0] == "**In no single setting is a baseline shown to win.**"
 
@@ -179,14 +153,13 @@ def test_data_that_nobody_has_do_not_stop_the_study(
         return load(name, directory=directory)
 
     monkeypatch.setattr(experiment, "load", missing)
-    have = experiment.Available(Baselines.optional, None)
+    experiment._has.cache_clear()
     asked = [Cell(name) for name in ("pima", "digits", "cancer", "pima")]
-    assert [cell.dataset for cell in have.of(asked)] == ["digits", "cancer"]
+    monkeypatch.setattr(Baselines, "cells", lambda self, seeds, **options: asked)
+    left = Baselines().trainable(experiment.Options(Path()), 1, {asked[2]: record(asked[2], 1.0)})
+    assert left == [Cell("digits")]
     assert capsys.readouterr().err == "Left out, its data is not available: pima. No source has it.\n"
-    assert set(have.sets(have.of(asked), {})) == {"digits", "cancer"}
-    monkeypatch.setattr(Baselines, "optional", ())
-    with pytest.raises(StiefelError, match="No source has it"):
-        experiment.Available(Baselines.optional, None).sets(asked, {})
+    experiment._has.cache_clear()
 
 
 def test_a_quick_study_is_published_whole_though_it_has_fewer_seeds_than_a_full_one() -> None:

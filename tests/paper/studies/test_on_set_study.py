@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import planting
-import pytest
 from laboratory import record
+from paper.studies import on_the_set
 from paper.studies.baselines import Baselines
 from paper.studies.kit import Setting, Tuned
 from paper.studies.on_the_set import (
-    AGAINST,
-    DEPTHS,
     ENDS,
     EVERY,
     FREE,
@@ -23,9 +20,7 @@ from paper.studies.on_the_set import (
     HOW,
     ON_SET,
     ON_SET_COSINE,
-    RATES,
     STIEFEL,
-    TABLE,
     OnTheSet,
     Way,
     duels,
@@ -56,13 +51,11 @@ def planted(score: Truth, **options: Any) -> Tuned[Way]:
     return found
 
 
-@lru_cache
-def flat() -> Tuned[Way]:
-    return planted(lambda cell: 80.0)
+whose = planting.contender_of(OnTheSet())
 
 
 def how(cell: Cell) -> str:
-    return OnTheSet().contender(cell).how
+    return whose(cell).how
 
 
 def test_every_way_is_compared_at_its_best_rate_with_fresh_seeds() -> None:
@@ -72,17 +65,17 @@ def test_every_way_is_compared_at_its_best_rate_with_fresh_seeds() -> None:
     records = records_of(truth)
     compared = [cell for cell in records if cell.seed >= OnTheSet.first_seed]
     assert {cell.seed for cell in records} - {cell.seed for cell in compared} <= set(OnTheSet.tuning_seeds)
-    assert {OnTheSet().contender(cell) for cell in compared} == set(EVERY)
+    assert {whose(cell) for cell in compared} == set(EVERY)
     assert all((cell.lr_multiplier == 1) == (how(cell) == FREE) for cell in compared)
     assert len(compared) == 4 * len(EVERY) * len(OnTheSet().all_settings(True))
 
 
 def test_the_full_study_is_that_of_the_page() -> None:
     full = [cell for search in OnTheSet().searches(False) for cell in search.tuning]
-    assert {cell.depth for cell in full} == set(DEPTHS)
-    assert {cell.lr_multiplier for cell in full} == set(RATES)
+    assert {cell.depth for cell in full} == set(on_the_set.DEPTHS)
+    assert {cell.lr_multiplier for cell in full} == set(on_the_set.RATES)
     assert {(cell.optimizer, cell.schedule, cell.ends != 1) for cell in full} == {how[:3] for how in HOW.values()}
-    assert {cell.dataset for cell in full} == {"mnist", "fashion-mnist", TABLE}
+    assert {cell.dataset for cell in full} == {"mnist", "fashion-mnist", on_the_set.TABLE}
     assert {cell.shots for cell in full} == {None, 8}
     for depth, settings in ((100, IMAGES), (300, IMAGES), (1000, ("mnist",))):
         for dataset in settings:
@@ -118,6 +111,7 @@ def test_half_a_search_chooses_nothing() -> None:
     assert search.by_rate(records)
     assert search.best(records) == {}
     assert search.compared(2, records) == []
+    assert OnTheSet().found_in(records, 2, quick=True) is None, "so nothing is said"
 
 
 def test_what_the_constraint_buys_is_told_from_what_it_costs() -> None:
@@ -145,25 +139,21 @@ def test_calibration_counts_as_better_where_it_is_less() -> None:
 
 def test_working_rates_are_those_near_the_best_of_the_setting() -> None:
     found = planted(lambda cell: 90.0 if how(cell) != FREE or cell.lr_multiplier == 1 else 11.0)
-    assert found.working(DIGITS, Way("stiefel", FREE)) == 1
-    assert found.working(DIGITS, Way("stiefel", ON_SET)) == 256
+    assert found.working(DIGITS, Way("stiefel", FREE)) == "× 1"
+    assert found.working(DIGITS, Way("stiefel", ON_SET)) == "× 256"
     never = planted(lambda cell: 90.0 if how(cell) != FREE else 11.0)
-    assert never.working(DIGITS, Way("stiefel", FREE)) is None
+    assert never.working(DIGITS, Way("stiefel", FREE)) == "none"
 
 
 def test_tables_and_page_of_planted_records() -> None:
-    scores, rates, verdicts = OnTheSet().tables(flat())
+    flat = planted(lambda cell: 80.0)
+    scores, rates, verdicts = OnTheSet().tables(flat)
     assert [row[0] for row in scores.rows] == list(map(str, EVERY))
     assert all("× 256" in row for row in rates.rows)
-    assert [row[0] for row in verdicts.rows] == [str(way) for way in EVERY if way.how in AGAINST]
-    page = "\n".join(OnTheSet().section(flat()))
+    assert [row[0] for row in verdicts.rows] == [str(way) for way in EVERY if way.how in on_the_set.AGAINST]
+    page = "\n".join(OnTheSet().section(flat))
     assert "| uniform, on the set |" in page
     assert "| uniform, on the set, gains |" not in page, "which the file has"
-
-
-@pytest.mark.parametrize("records", [{}, {Cell("digits"): record(Cell("digits"), 1.0)}])
-def test_without_records_nothing_is_said(records: dict[Cell, Record]) -> None:
-    assert OnTheSet().found_in(records, 10) is None
 
 
 def test_where_a_schedule_was_not_run_freely_the_constant_one_stands_in() -> None:

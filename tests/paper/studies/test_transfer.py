@@ -33,7 +33,7 @@ def by_parameter(groups: Iterable[dict[str, Any]], model: nn.Module) -> dict[str
 
 
 @pytest.mark.parametrize("way", [GROUPS, ONE, PAPER])
-@pytest.mark.parametrize("depth", [3, 10, 40])
+@pytest.mark.parametrize("depth", [3, 40])
 def test_a_cell_has_the_rates_of_the_module(way: str, depth: int) -> None:
     """Cells have one rate inside and one for their first and last layer: those of the groups of a module like it."""
     run, model = Run("mlp", depth, 64, way, 2.0, SHORT), mlp(784, 10, depth + 1)
@@ -70,15 +70,12 @@ def test_runs_are_kept_found_again_and_not_repeated(tmp_path: Path, monkeypatch:
     assert (tmp_path / "transfer-quick.csv").read_text() == text
 
 
-def test_a_damaged_table_is_named_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_damaged_table_and_an_unknown_network_are_named(tmp_path: Path) -> None:
     path = tmp_path / "transfer-quick.csv"
     path.write_text("network,depth\nmlp,abc\n")
     with pytest.raises(StiefelError, match="the table of transfer, line 2, is damaged"):
         Transfer().run(Options(tmp_path, quick=True, device="cpu"))
     assert path.read_text() == "network,depth\nmlp,abc\n"
-
-
-def test_unknown_networks_are_refused() -> None:
     with pytest.raises(StiefelError, match=r"network='mpl' is not known.*did you mean 'mlp'"):
         Transfer(["mpl"])
 

@@ -25,7 +25,7 @@ def images() -> Dataset:
 
 def plain(middle: torch.Tensor, images: Dataset, draw: int, name: str) -> float:
     """One training as anybody would write it: three linear layers, autograd, plain gradient descent."""
-    pictures = alignment._Images(images, torch.device("cpu"), None)
+    pictures = alignment._Images(images, torch.device("cpu"))
     keys = {part: _stream.fold(_stream.key(0, f"figure1/{name}/{part}"), np.array([draw])) for part in
             ("first", "head", "images")}  # fmt: skip
     first, second, head = nn.Linear(70, 64), nn.Linear(64, 64), nn.Linear(64, 10)

@@ -10,12 +10,11 @@ from typing import Any, ClassVar
 import pytest
 from paper import everything
 from paper.everything import Everything
-from paper.experiment import Experiment, Options, Trained
+from paper.experiment import Measured, Options, Trained
 from paper.results import Results
 
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.record import Record
-from stiefel_init.lab.train.runner import pick_device
 
 
 class Small(Trained):
@@ -35,16 +34,16 @@ class Small(Trained):
         self.told.append(f"{self.name} {len(records)}")
 
 
-class Drawn(Experiment):
+class Drawn(Measured):
     """One without networks."""
 
     name = "drawn"
     runs = 0
     files = ("drawn",)
 
-    def run(self, options: Options) -> None:
+    def measure(self, options: Options, device: Any, advance: Any) -> tuple[Any, int]:
         Drawn.runs += 1
-        self.write_rows([{"x": 1}], options, device=pick_device("cpu"), seconds=0.1, networks=0)
+        return [{"x": 1}], 0
 
     def evidence(self, results: Results) -> Any:
         return results.table(self.name)
@@ -82,7 +81,7 @@ def test_a_run_that_is_cut_off_keeps_what_it_has(whole: Everything, tmp_path: Pa
             time.sleep(0.01)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(everything, "run", endless)
+        patched.setattr(everything, "train", endless)
         whole.run(Options(tmp_path, device="cpu", minutes=0.001))
     assert "rerun to resume" in capsys.readouterr().out
     assert (Drawn.runs, Small.told) == (0, [])

@@ -1,4 +1,4 @@
-"""Commands about the paper, `reproduce`, `compare` and `paper`: those of the clone's `paper/`, which no wheel has."""
+"""Commands about the paper, `reproduce` and `compare`: those of the clone's `paper/`, which no wheel has."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def commands() -> dict[str, Callable[..., None]]:
     if find():
         from paper import commands
 
-        return {"reproduce": commands.reproduce, "compare": commands.compare, "paper": commands.paper}
-    return dict.fromkeys(("reproduce", "compare", "paper"), absent)
+        return {"reproduce": commands.reproduce, "compare": commands.compare}
+    return dict.fromkeys(("reproduce", "compare"), absent)
 
 
 def absent(context: typer.Context) -> None:
