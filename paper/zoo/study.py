@@ -6,7 +6,9 @@ import math
 import statistics
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from functools import lru_cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +24,8 @@ from .catalogue import ENTRIES, entries
 from .entry import ARMS, AUTHOR, OURS, Entry, Half, Metric, half
 from .runs import SEEDS, Job, Scores, Trainer, best_rate, fresh, left
 
+WORKERS = 12
+"""Networks that are trained at once on a GPU."""
 DROP_IN = "ours at the author's rate"
 
 
@@ -105,10 +109,26 @@ class Zoo(OfRuns):
     def train(
         self, runs: Sequence[Job], options: Options, device: torch.device, tell: Callable[..., None]
     ) -> list[dict[str, Any]]:
-        trainer = _trainer(runs[0].network, device, options.data, options.quick)
-        curves = [[f"{score:.4f}" for score in trainer.train(job)] for job in runs]
-        tell(len(runs), runs[0].network)
-        return [{"score": curve[-1], "curve": " ".join(curve)} for curve in curves]
+        given = [
+            (name, [job for job in runs if job.network == name], device, options.data, options.quick)
+            for name in dict.fromkeys(job.network for job in runs)
+        ]
+        curves: dict[Job, list[float]] = {}
+        with ExitStack() as stack:
+            here: Any = map(_train, given)
+            if len(given) > 1:
+                pool = get_context("spawn").Pool(min(WORKERS, len(given)), torch.set_num_threads, (1,))
+                here = stack.enter_context(pool).imap_unordered(_train, given)
+            for done in here:
+                curves |= done
+                tell(len(done), next(iter(done)).network)
+        return [{"score": f"{curves[job][-1]:.4f}", "curve": " ".join(f"{each:.4f}" for each in curves[job])}
+                for job in runs]  # fmt: skip
+
+    def together(self, left: list[Job], options: Options, device: torch.device) -> list[Job]:
+        """On a GPU what is left of several networks, each in a process of its own."""
+        names = list(dict.fromkeys(job.network for job in left))[:WORKERS]
+        return left[:1] if device.type == "cpu" else [job for job in left if job.network in names]
 
     def run(self, options: Options) -> None:
         for entry in ENTRIES.values():
@@ -143,6 +163,13 @@ class Zoo(OfRuns):
 @lru_cache(maxsize=1)
 def _trainer(name: str, device: torch.device, directory: Path | None, quick: bool) -> Trainer:
     return Trainer(ENTRIES[name], device, directory, quick=quick)
+
+
+def _train(given: tuple[str, Sequence[Job], torch.device, Path | None, bool]) -> dict[Job, list[float]]:
+    """The curves of runs of one network."""
+    name, jobs, *how = given
+    trainer = _trainer(name, *how)
+    return {job: trainer.train(job) for job in jobs}
 
 
 def _scores(rows: Mapping[Job, Mapping[str, Any]]) -> dict[Job, float]:

@@ -126,6 +126,19 @@ def test_the_zoo_trains_what_is_left_of_a_network_and_goes_on_where_it_stopped(t
     ], "and finds the same, but for the seconds"
 
 
+@pytest.mark.slow
+def test_networks_trained_at_once_score_as_alone(tmp_path: Path) -> None:
+    """As on a GPU, where each has a process of its own."""
+    zoo, options, cpu = Zoo(["deep set", "PointNet"]), Options(tmp_path, quick=True), torch.device("cpu")
+    runs = zoo.together(zoo.wanted(options, {}), options, torch.device("cuda"))
+    assert {job.network for job in runs} == {"deep set", "PointNet"}
+    runs = [job for job in runs if job.start == AUTHOR]
+    told: list[int] = []
+    at_once = zoo.train(runs, options, cpu, lambda count, _: told.append(count))
+    assert at_once == [zoo.train([job], options, cpu, lambda *_: None)[0] for job in runs]
+    assert sum(told) == len(runs)
+
+
 def test_the_authors_initialization_is_the_network_as_made_and_others_change_it() -> None:
     entry = ENTRIES["deep set"]
     torch.manual_seed(0)
