@@ -107,7 +107,7 @@ class Options:
         if not everywhere and recipe != "paper":
             return replace(asked, scheme=None)
         ends = any(option is not None for option in (inputs, stem, head))
-        if ends and not (needs_roles(chosen) or chosen.calibrates or chosen.attention):
+        if ends and not (needs_roles(chosen) or chosen.calibrates):
             raise StiefelError(
                 "inputs, stem and head belong to recipe='best'; leave them out where every layer is alike."
             )
@@ -200,9 +200,8 @@ def initialize(adapter: Adapter[Ref], options: Options, *, advised: bool = False
     """
     scheme = options.scheme
     skipped = matching("skip", adapter.parameters, options.skip)
-    asks = scheme is None or needs_roles(scheme) or scheme.attention or scheme.zeroes_gains
-    roles = roles_of(adapter, options) if asks else Roles()
-    if scheme is not None and needs_roles(scheme):  # attention is known by its names
+    roles = roles_of(adapter, options) if scheme is None or needs_roles(scheme) else Roles()
+    if scheme is not None and needs_roles(scheme):
         check_roles(scheme, roles)
     rows, planned = decide(adapter, options, roles, skipped)
     adapter.write(planned, options, roles)

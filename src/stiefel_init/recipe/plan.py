@@ -15,7 +15,6 @@ from ..core.text import below, beside, columns, ending, folded, span
 from ..schemes.base import Scheme
 from ..schemes.entrywise import Random
 from ..schemes.on_set import Blend
-from ..schemes.transformer import MimeticFactor
 from .layers import Constant, Matrices, Shape
 from .rules import Draw
 
@@ -176,13 +175,11 @@ def _times(filled: Matrices) -> str:
 
 
 def _neither(scheme: Scheme) -> bool:
-    return scheme.entrywise or isinstance(scheme, Blend | MimeticFactor)
+    return scheme.entrywise or isinstance(scheme, Blend)
 
 
 def _label(scheme: Scheme) -> str:
-    """The scheme's text with numbers to three digits; blends and factors in words."""
-    if isinstance(scheme, MimeticFactor):
-        return f"mimetic {scheme.projection}"
+    """The scheme's text with numbers to three digits; blends in words."""
     if isinstance(scheme, Blend):
         return "patches" if scheme.spread >= 1 else f"permutation + {scheme.spread:.3g} patches"
     return re.sub(r"\d+\.\d{4,}", lambda number: f"{float(number[0]):.3g}", str(scheme))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from ..core import validate
-from ..core.errors import StiefelError
-from .base import Position, Scheme, WholeModel, get, number, register
+from .base import Position, Scheme, WholeModel, register
 from .entrywise import He, ScaledHe, Zeros
 from .orthogonal import Orthogonal
 
@@ -70,39 +68,3 @@ class LSUV(WholeModel):
 
     def at(self, position: Position) -> Scheme:
         return Orthogonal()
-
-
-@register
-class MetaInit(WholeModel):
-    """The weights of `base`, and of each its norm ‖W‖ by signed gradient steps with momentum on the gradient quotient.
-
-    The quotient is the mean of |(g - Hg)/(g + ε sign g) - 1| = |Hg/g|, up to ε, over all parameters: how much a
-    gradient step g changes the gradient itself, H the Hessian. It needs a batch of inputs; the targets are drawn, anew
-    at each step.
-
-    Dauphin, Schoenholz: MetaInit: Initializing learning by learning to initialize (2019).
-
-    >>> str(MetaInit("xavier", steps=100))
-    'meta-init xavier steps=100'
-    """
-
-    name = "meta-init"
-    calibrates = "quotient"
-    base: str = "he"
-    steps: int = 500
-    rate: float = number(0.1, "the authors use 0.1", above=0)
-    momentum: float = number(0.9, "the authors use 0.9", at_least=0)
-    epsilon: float = number(1e-5, "the authors use 1e-5", above=0)
-
-    def __post_init__(self) -> None:
-        base = get(self.base)
-        if base.positional or base.residual or base.attention or base.activations or base.calibrates:
-            raise StiefelError(
-                f"base={self.base!r} looks at a layer's place in its model; give one that starts every layer alike, "
-                "such as 'he'."
-            )
-        validate.size("steps", self.steps)
-        super().__post_init__()
-
-    def at(self, position: Position) -> Scheme:
-        return get(self.base).at(position)

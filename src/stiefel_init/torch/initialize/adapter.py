@@ -69,8 +69,7 @@ def initialize_(
         recipe: `"best"`, the default, or `"paper"`: every layer in the set, as scheme `"stiefel"` does.
         inputs: Example inputs: a tensor, a tuple of arguments or a mapping of keywords. The model is run on them once
             to find its ends; without them its forward is read by `torch.fx`, and failing that, its first and last
-            layers are taken. `"lsuv"` measures its layers on them, `"tat"` their mean square, `"meta-init"` how
-            gradients change.
+            layers are taken. `"lsuv"` measures its layers on them, `"tat"` their mean square.
         stem: Patterns, as in `fnmatch`, of the names of weights that read the input, if you know better; `()` for none.
         head: Likewise, of those that make the output.
         seed: `None` draws from the global generator of the model's device. With an int, matrix i of the parameter
@@ -238,7 +237,7 @@ class TorchAdapter(Adapter[TorchRef]):
                 if calibrated is not None:
                     stems = [name for name, role in roles.items() if role.stem]
                     drawn = [ref for ref, draw in planned if isinstance(draw.what, Matrices)]
-                    calibrate_(self.model, calibrated, drawn, inputs, stems, seed)
+                    calibrate_(self.model, calibrated, drawn, inputs, stems)
 
 
 _LOOKED_AT = 4096  # entries of a matrix
