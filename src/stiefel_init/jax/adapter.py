@@ -27,7 +27,6 @@ def initialize(
     head: Patterns | None = None,
     conv: Conv | None = None,
     skip: Patterns = (),
-    trainable: Any = None,
     dry_run: bool = False,
 ) -> Any:
     r"""Initialize all layers of a model of Equinox or Flax, as `stiefel_init.torch.initialize_` does in PyTorch.
@@ -49,8 +48,6 @@ def initialize(
         head: Likewise, of those that make the output.
         conv: How schemes that draw matrices fill a kernel, as in PyTorch: `"delta"` or `"flatten"`.
         skip: Patterns of the names of parameters to leave alone.
-        trainable: Leave all else alone: a tree of bools as for `equinox.partition` or `optax.masked`, or a function of
-            a leaf; for NNX, one of its filters.
         dry_run: Change nothing and return the plan.
 
     Returns:
@@ -69,12 +66,12 @@ def initialize(
     >>> model = initialize(model, 0, inputs=jnp.ones(2))
     """
     options = Options.of(scheme, recipe, conv=conv, inputs=inputs, stem=stem, head=head, skip=skip, dry_run=dry_run)
-    adapter = adapter_of(model, seed, apply, trainable, options)
+    adapter = adapter_of(model, seed, apply, options)
     plan = initialize_model(adapter, options)
     return plan if dry_run else adapter.result
 
 
-def adapter_of(model: Any, seed: Any, apply: Apply | None, trainable: Any, options: Options) -> JaxAdapter:
+def adapter_of(model: Any, seed: Any, apply: Apply | None, options: Options) -> JaxAdapter:
     """The model as its library has it, which is imported only now."""
     homes = [f"{base.__module__}." for base in type(model).__mro__]
 
@@ -98,4 +95,4 @@ def adapter_of(model: Any, seed: Any, apply: Apply | None, trainable: Any, optio
             f"model is a {type(model).__name__}; give an Equinox module, a Flax NNX module, or the variables of a "
             "Linen module."
         )
-    return kind(model, seed, apply, trainable, options)
+    return kind(model, seed, apply, options)

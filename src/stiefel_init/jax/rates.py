@@ -51,7 +51,7 @@ def lr_scales(
     >>> optimizer = optax.chain(optax.adam(1e-3), scaled)
     """
     options = Options.of(None, None, conv=None, inputs=inputs, stem=stem, head=head, skip=(), dry_run=True)
-    adapter = adapter_of(model, 0, apply, None, options)
+    adapter = adapter_of(model, 0, apply, options)
     by_key = shares(adapter, options, optimizer)
     known = {id(leaf): by_key[key].multiplier for key, leaf in adapter.leaves.items() if key in by_key}
     tree = model if params is None else params

@@ -396,13 +396,8 @@ class ArrayAdapter(Adapter[ArrayRef]):
         return self._names[stream]
 
     def ordered(self) -> Iterable[ArrayRef]:
-        return self.weights_of(self.parameters)
-
-    @staticmethod
-    def weights_of(parameters: Iterable[ArrayRef]) -> Iterable[ArrayRef]:
-        """Those of linear layers and convolutions."""
         kinds = ("linear", "convolution")
-        return (each for each in parameters if isinstance(each.what, Layer) and each.what.kind in kinds)
+        return (each for each in self.parameters if isinstance(each.what, Layer) and each.what.kind in kinds)
 
     def write(self, planned: list[tuple[ArrayRef, Draw]], options: Options, roles: Roles) -> None:
         for parameter, _ in planned:

@@ -32,8 +32,8 @@ from ..inputs import check_module, shapes, tensors_in
 from ..sampling import tensors
 from .apply import Planned, apply_plan, fill_all, materialize_, memory_device
 from .calibrate import calibrate_, check, restored_on_failure
-from .layers import EMBEDDINGS, RULED_BY_SHAPE, held_by, is_normalization, rule
-from .parameters import TorchRef, is_uninitialized, modules_of, parameters_of
+from .layers import EMBEDDINGS, held_by, is_normalization, rule
+from .parameters import TorchRef, is_uninitialized, parameters_of
 from .sharded import check_placements, is_sharded, reshard
 from .trace import examples, read, watch
 from .wrappers import common_seed, finish_first, fresh_seed, refuse_scripted, unwrapped
@@ -115,12 +115,11 @@ class TorchAdapter(Adapter[TorchRef]):
 
     def __init__(self, model: nn.Module, seed: int | None, device: torch.device | str | None) -> None:
         self.model, self.seed = model, seed
-        self.modules = modules_of(model)
+        self.modules = list(model.named_modules(remove_duplicate=False))
         refuse_scripted(self.modules)
         reshard(self.modules)
         self.parameters = parameters_of(self.modules)
         self.memory = memory_device(self.modules, [ref.tensor for ref in self.parameters], device)
-        self._alike: dict[Hashable, Rule] = {}
 
     @cached_property
     def normalized(self) -> Norm:  # type: ignore[override]
@@ -209,14 +208,7 @@ class TorchAdapter(Adapter[TorchRef]):
         return None if bias is None else self._keys[id(bias)]
 
     def rule(self, parameter: TorchRef, options: Options, zero: bool) -> Rule:
-        """Found out once for all that look alike, since deep models repeat themselves."""
-        owner = self._tables.get(parameter.key, parameter)
-        look = None if zero or owner is not parameter else _look(parameter)
-        if look is None:
-            return _rule(parameter, owner, options, zero=zero)
-        if look not in self._alike:
-            self._alike[look] = _rule(parameter, owner, options, zero=zero)
-        return self._alike[look]
+        return _rule(parameter, self._tables.get(parameter.key, parameter), options, zero=zero)
 
     def write(self, planned: Planned, options: Options, roles: Roles) -> None:
         scheme, inputs = options.scheme, options.inputs
@@ -255,16 +247,6 @@ def _share_used(x: Tensor) -> Tensor:
     axes = range(x.ndim if x.ndim > 2 else 0)
     used = [filled.any(tuple({*axes} - {axis})).sum() for axis in axes]
     return filled.sum() / (math.prod(used) if used else x.numel())
-
-
-def _look(ref: TorchRef) -> Hashable:
-    """All that decides the rule of a parameter of a usual layer; None where more does."""
-    kind, leaf, tensor, key = type(ref.module), ref.leaf, ref.tensor, ref.key
-    if kind not in RULED_BY_SHAPE or leaf not in ("weight", "bias") or "lora_" in ref.name:
-        return None
-    if type(key) is not int or key < 0:
-        return None
-    return kind, leaf, ref.shape, tensor.dtype, tensor.requires_grad, tensor.is_contiguous(), tensor.is_inference()
 
 
 def _rule(ref: TorchRef, owner: TorchRef, options: Options, *, zero: bool) -> Rule:
