@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from stiefel_init.lab import Cell
 from stiefel_init.torch import initialize_
 
+
 def test_an_embedding_that_is_frozen_or_skipped_stays() -> None:
     model = nn.Sequential(nn.Embedding(50, 8), nn.Linear(8, 5))
     model[0].requires_grad_(False)

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
@@ -55,30 +55,25 @@ DEEP = 10
 class Options:
     """What the user asks for, the same in every framework."""
 
-    scheme: Scheme | None
+    scheme: Scheme | None = None
     """For every layer; None for the default recipe."""
-    conv: Conv
-    inputs: Any
+    conv: Conv = "delta"
+    inputs: Any = None
     """Example inputs."""
-    stem: Patterns | None
-    head: Patterns | None
-    skip: Patterns
-    dry_run: bool
+    stem: Patterns | None = None
+    head: Patterns | None = None
+    skip: Patterns = ()
+    dry_run: bool = False
 
     @classmethod
     def of(
         cls,
         scheme: SchemeName | Scheme | None,
         recipe: RecipeName | None,
-        *,
         conv: Conv | None,
-        inputs: Any,
-        stem: Patterns | None,
-        head: Patterns | None,
-        skip: Patterns,
-        dry_run: bool,
         member: Member = "uniform",
         spread: float = 0.1,
+        **others: Any,
     ) -> Options:
         """The options, checked; those about inputs and ends belong to the default recipe.
 
@@ -93,20 +88,18 @@ class Options:
             if recipe == "paper":
                 raise StiefelError("scheme='recipe' is recipe='best'; leave out recipe='paper'.")
             scheme = None
-        as_member = member_scheme(member, spread)
+        chosen, as_member = get("stiefel" if scheme is None else scheme), member_scheme(member, spread)
         everywhere = scheme is not None or conv is not None or member != "uniform"
         if recipe == "best" and everywhere:
             raise StiefelError("recipe='best' chooses for every layer by itself; leave out scheme, conv and member.")
-        chosen = get("stiefel" if scheme is None else scheme)
         if recipe == "paper" and chosen != Stiefel():
             raise StiefelError(f"recipe='paper' is scheme='stiefel' in every layer; leave out scheme={scheme!r}.")
         if member != "uniform" and chosen != Stiefel():
             raise StiefelError(f"member={member!r} belongs to scheme='stiefel'; leave it out for scheme={scheme!r}.")
-        chosen = chosen if member == "uniform" else as_member
-        asked = cls(chosen, conv or "delta", inputs, stem, head, skip, dry_run)
         if not everywhere and recipe != "paper":
-            return replace(asked, scheme=None)
-        ends = any(option is not None for option in (inputs, stem, head))
+            return cls(**others)
+        asked = cls(chosen if member == "uniform" else as_member, conv or "delta", **others)
+        ends = any(option is not None for option in (asked.inputs, asked.stem, asked.head))
         if ends and not (needs_roles(chosen) or chosen.calibrates):
             raise StiefelError(
                 "inputs, stem and head belong to recipe='best'; leave them out where every layer is alike."

@@ -101,9 +101,8 @@ def initialize_(
     """
     check_module(model)
     options = Options.of(
-        scheme, recipe, conv=conv, inputs=inputs, stem=stem, head=head, skip=skip, dry_run=dry_run, member=member,
-        spread=spread,
-    )  # fmt: skip
+        scheme, recipe, conv, member, spread, inputs=inputs, stem=stem, head=head, skip=skip, dry_run=dry_run
+    )
     if seed is not None:
         seed = _validate.size("seed", seed)
     with torch.no_grad():
@@ -190,18 +189,14 @@ class TorchAdapter(Adapter[TorchRef]):
 
     @cached_property
     def patterned(self) -> Collection[Hashable]:
-        """Of matrices the first rows tell; of vectors, those that begin with two equal entries are looked at."""
-        refs = {ref.key: ref for ref in self.parameters if _has_values(ref.tensor) and not is_sharded(ref.tensor)}
-        known = [(key, ref.tensor.detach()) for key, ref in refs.items() if ref.tensor.numel() > 1]
-        rows = [(key, x[: max(1, _LOOKED_AT // x[0].numel())]) for key, x in known if x.ndim > 1]
-        vectors = [(key, x) for key, x in known if x.ndim == 1]
-        if not known:
-            return ()
-        parts = [[_share_used(x) for _, x in rows], [x[0] == x[1] for _, x in vectors]]
-        told = torch.stack([each.float() for part in parts for each in part]).tolist()
-        sparse = {key for (key, _), share in zip(rows, told) if 0 < share < 0.5}
-        alike = [(key, x) for (key, x), same in zip(vectors, told[len(rows) :]) if same]
-        return sparse | {key for key, x in alike if follows_pattern(x.float().cpu().numpy())}
+        """Of matrices the first rows tell."""
+        known = {ref.key: ref.tensor.detach() for ref in self.parameters if _has_values(ref.tensor)}
+        looked_at = {
+            key: x[: max(1, _LOOKED_AT // x[0].numel())] if x.ndim > 1 else x
+            for key, x in known.items()
+            if not is_sharded(x) and (x.ndim > 1 or (x.numel() > 1 and x[0] == x[1]))  # few vectors begin so
+        }
+        return {key for key, x in looked_at.items() if follows_pattern(x.float().cpu().numpy())}
 
     def bias_of(self, parameter: TorchRef) -> Hashable:
         bias = parameter.module._parameters.get("bias")
@@ -239,14 +234,6 @@ def _has_values(tensor: Tensor) -> bool:
     usual = type(tensor) in (nn.Parameter, Tensor) or is_sharded(tensor)
     usual = usual and tensor.layout is torch.strided and tensor.is_floating_point()
     return usual and not tensor.is_meta and tensor.numel() > 0
-
-
-def _share_used(x: Tensor) -> Tensor:
-    """Likewise on the device: see `follows_pattern`."""
-    filled = x != 0
-    axes = range(x.ndim if x.ndim > 2 else 0)
-    used = [filled.any(tuple({*axes} - {axis})).sum() for axis in axes]
-    return filled.sum() / (math.prod(used) if used else x.numel())
 
 
 def _rule(ref: TorchRef, owner: TorchRef, options: Options, *, zero: bool) -> Rule:
