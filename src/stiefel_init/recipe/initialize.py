@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -147,8 +146,8 @@ class Adapter(ABC, Generic[Ref]):
         """
 
     @abstractmethod
-    def rule(self, parameter: Ref, options: Options, zero: bool) -> Rule:
-        """What a parameter, under the first of its names, holds, or why it is left alone; `zero` if it is to be zero.
+    def rule(self, parameter: Ref, options: Options) -> Rule:
+        """What a parameter, under the first of its names, holds, or why it is left alone.
 
         Raises:
             StiefelError: if it cannot be changed.
@@ -251,9 +250,8 @@ def decide(
     first: dict[Hashable, Ref] = {}
     for parameter in adapter.parameters:
         first.setdefault(parameter.key, parameter)
-    zeroed = Counter(role.gain for role in roles.values() if role.gain and scheme.zeroes_gains)
     rules: dict[Hashable, Rule] = {
-        key: Leave("skipped") if key in skipped else adapter.rule(parameter, options, parameter.stream in zeroed)
+        key: Leave("skipped") if key in skipped else adapter.rule(parameter, options)
         for key, parameter in first.items()
     }
     drawn = _drawn(adapter, options, roles, first, rules)
@@ -268,9 +266,7 @@ def decide(
         if key in drawn:
             draws = drawn[key]
         elif not isinstance(rule, Leave):
-            branches = zeroed[parameter.stream] if isinstance(rule, Constant) else 0
-            reason = f"scales {branches} of {zeroed.total()} residual branches" if branches else ""
-            draws = [Draw(rule, scheme, reason)]
+            draws = [Draw(rule, scheme)]
         elif not parameter.empty:
             rows.append(Row(name, shape, "left alone", reason=rule.reason))
             continue
@@ -357,7 +353,7 @@ class ArrayAdapter(Adapter[ArrayRef]):
     def put(self, values: Mapping[Hashable, np.ndarray]) -> None:
         """Put new values into the model, by the keys of parameters."""
 
-    def rule(self, parameter: ArrayRef, options: Options, zero: bool) -> Rule:
+    def rule(self, parameter: ArrayRef, options: Options) -> Rule:
         what = self._left.get(parameter.key, parameter.what)
         if not isinstance(what, Layer):
             return what

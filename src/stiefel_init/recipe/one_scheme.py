@@ -37,25 +37,19 @@ def check_roles(scheme: Scheme, roles: Roles) -> None:
         if expected and roles[weight].activation not in expected and not roles[weight].head:
             made_for = f"is made for networks with {' or '.join(scheme.activations)}, and {weight} is followed by"
             raise _refusal(scheme, f"{made_for} {roles[weight].activation}; use another scheme or that activation.")
-    gains = scheme.zeroes_gains and any(role.gain for role in roles.values())
-    if scheme.residual and not (roles.branches or gains):
+    if scheme.residual and not roles.branches:
         raise _refusal(
             scheme, "is for residual networks, and no layer of the model ends a residual branch; use another scheme."
         )
 
 
 def refuse_torch_only(scheme: Scheme | None) -> None:
-    """Refuse a scheme that needs more than the other frameworks' `initialize` finds out about a model."""
-    needs = {
-        "measures a batch": scheme is not None and scheme.calibrates not in ("", "inputs"),
-        "looks for the gains of residual branches": scheme is not None and scheme.zeroes_gains,
-    }
-    for need, needed in needs.items():
-        if needed:
-            raise _refusal(scheme, f"{need}, which only PyTorch's initialize_ does; use another scheme.")
+    """Refuse a scheme that measures the layers of a running model."""
+    if scheme is not None and scheme.calibrates not in ("", "inputs"):
+        raise _refusal(scheme, "measures a batch, which only PyTorch's initialize_ does; use another scheme.")
 
 
-def _refusal(scheme: Scheme | None, why: str) -> StiefelError:
+def _refusal(scheme: Scheme, why: str) -> StiefelError:
     return StiefelError(f"scheme={str(scheme)!r} {why}")
 
 
@@ -83,7 +77,6 @@ def _position(weight: Weight, roles: Roles) -> Position:
         branches=roles.branches,
         branch=role.branch,
         ends_branch=role.ends_branch,
-        gained=bool(role.gain),
         row=role.chain or 1,
         units=weight.matrices.m,
         inputs=weight.matrices.n,

@@ -80,8 +80,6 @@ class Position(NamedTuple):
     """Layers in the residual branch that it is in; 0 if it is in none."""
     ends_branch: bool = False
     """Whether it is the last layer of that branch."""
-    gained: bool = False
-    """Whether a parameter scales that branch: the model's own gain, or the weight of a normalization at its end."""
     row: int = 1
     """Layers of the chain it is in, with nothing but activations between them; first and last layer not counted."""
     units: int = 0
@@ -146,8 +144,6 @@ class Scheme(ABC):
     """Whether `at` looks at a layer's position, so that whole models are traced first."""
     residual: ClassVar[bool] = False
     """Whether it is for residual networks alone."""
-    zeroes_gains: ClassVar[bool] = False
-    """Whether parameters that scale a residual branch start at zero."""
     embeds: ClassVar[bool] = False
     """Whether embeddings are drawn too; otherwise they are left alone."""
     activations: ClassVar[tuple[str, ...]] = ()

@@ -33,24 +33,23 @@ class Fixup(WholeModel):
 
 @register
 class SkipInit(WholeModel):
-    """He's weights, and every residual branch times zero, x + 0 · f(x): the network starts as its skip connections.
+    """He's weights, and zeros at the end of every residual branch: the network starts as its skip connections.
 
-    The zero is the model's own gain of the branch, a parameter that multiplies it; without one, the weight of the
-    normalization that ends the branch; without one, the branch's last layer.
+    For branches that no normalization ends. The authors multiply each by a parameter that starts at zero; one that your
+    model has is left alone.
 
     De, Smith: Batch Normalization Biases Residual Blocks Towards the Identity Function in Deep Networks (2020).
     Bachlechner and others: ReZero is All You Need (2021).
 
-    >>> str(SkipInit().at(Position(ends_branch=True))), str(SkipInit().at(Position(ends_branch=True, gained=True)))
+    >>> str(SkipInit().at(Position(ends_branch=True))), str(SkipInit().at(Position()))
     ('zeros', 'he')
     """
 
     name = "skip-init"
     residual = True
-    zeroes_gains = True
 
     def at(self, position: Position) -> Scheme:
-        return Zeros() if position.ends_branch and not position.gained else He()
+        return Zeros() if position.ends_branch else He()
 
 
 @register

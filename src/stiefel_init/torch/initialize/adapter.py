@@ -22,7 +22,7 @@ from ...core.errors import StiefelError, said
 from ...core.sample import Member
 from ...recipe.author import follows_pattern
 from ...recipe.initialize import Adapter, Options, Patterns, RecipeName, initialize
-from ...recipe.layers import AN_ADAPTER, AN_EMBEDDING, ZEROS, Constant, Conv, Layer, Leave, Matrices, Rule, no_rule
+from ...recipe.layers import AN_ADAPTER, AN_EMBEDDING, Constant, Conv, Layer, Leave, Matrices, Rule, no_rule
 from ...recipe.plan import Plan
 from ...recipe.roles import Roles
 from ...recipe.rules import Draw
@@ -139,29 +139,24 @@ class TorchAdapter(Adapter[TorchRef]):
             for ref in self.parameters
             if len(ref.shape) > 1 or isinstance(ref.module, parametrize.ParametrizationList)
         }
-        gains = {
-            id(ref.tensor): streams[ref.key]
-            for ref in self.parameters
-            if ref.leaf != "bias" and math.prod(ref.shape) == max(ref.shape, default=1)
-        }
-        flow, how = self._flow(weights, gains, inputs)
+        flow, how = self._flow(weights, inputs)
         if flow is not None:  # a parametrization is known, and takes what is assigned to it
             flow.altered -= {streams[ref.key] for ref in self.parameters if ref.parametrization is not None}
         return flow, how
 
-    def _flow(self, weights: Mapping[int, str], gains: Mapping[int, str], inputs: Any) -> tuple[Flow | None, str]:
+    def _flow(self, weights: Mapping[int, str], inputs: Any) -> tuple[Flow | None, str]:
         # A model without values runs on none, and FSDP shows other tensors than its parameters while it runs.
         model = unwrapped(self.model)
         runs = not any(ref.empty for ref in self.parameters) or any(x.is_meta for x in tensors_in(inputs))
         if inputs is not None and runs:
-            watched = watch(model, inputs, weights, gains)
+            watched = watch(model, inputs, weights)
             if watched.reads or not weights:
                 return watched, "traced"
-        found = read(model, weights, gains)
+        found = read(model, weights)
         if (found is None or found.opaque) and not any(is_sharded(ref.tensor) for ref in self.parameters):
             for example in examples(model):
                 with suppress(Exception), warnings.catch_warnings(action="ignore"):  # a guess that does not fit
-                    watched = watch(model, example, weights, gains)
+                    watched = watch(model, example, weights)
                     if watched.reads:
                         return watched, f"traced with {shapes(example)}"
         return found, "torch.fx"
@@ -202,8 +197,8 @@ class TorchAdapter(Adapter[TorchRef]):
         bias = parameter.module._parameters.get("bias")
         return None if bias is None else self._keys[id(bias)]
 
-    def rule(self, parameter: TorchRef, options: Options, zero: bool) -> Rule:
-        return _rule(parameter, self._tables.get(parameter.key, parameter), options, zero=zero)
+    def rule(self, parameter: TorchRef, options: Options) -> Rule:
+        return _rule(parameter, self._tables.get(parameter.key, parameter), options)
 
     def write(self, planned: Planned, options: Options, roles: Roles) -> None:
         scheme, inputs = options.scheme, options.inputs
@@ -236,8 +231,8 @@ def _has_values(tensor: Tensor) -> bool:
     return usual and not tensor.is_meta and tensor.numel() > 0
 
 
-def _rule(ref: TorchRef, owner: TorchRef, options: Options, *, zero: bool) -> Rule:
-    """What a parameter holds, as the parameter `owner` of an embedding if it is one; `zero` where it is to be zero."""
+def _rule(ref: TorchRef, owner: TorchRef, options: Options) -> Rule:
+    """What a parameter holds, as the parameter `owner` of an embedding if it is one."""
     name, tensor, scheme, conv = ref.name, ref.tensor, options.scheme or Stiefel(), options.conv
     usual = type(tensor) is nn.Parameter
     if not usual and is_uninitialized(tensor):
@@ -253,7 +248,7 @@ def _rule(ref: TorchRef, owner: TorchRef, options: Options, *, zero: bool) -> Ru
         )
     if "lora_" in name and any(word.startswith("lora_") for word in name.split(".")):
         return AN_ADAPTER
-    chosen = ZEROS if zero else rule(module, leaf, ref.shape, conv, entrywise=scheme.entrywise)
+    chosen = rule(module, leaf, ref.shape, conv, entrywise=scheme.entrywise)
     if isinstance(chosen, Leave) and chosen.reason == AN_EMBEDDING.reason and scheme.embeds:
         chosen = chosen.otherwise
     if chosen is None and is_normalization(module):

@@ -23,12 +23,12 @@ from ...recipe.trace import INPUT, LAYERS, SIDES, Flow, Signal, does_not_run, jo
 from ..inputs import arguments, plain, shapes, tensors_in
 from .layers import is_normalization
 
-_VIEWS = frozenset({"getitem", "select", "view", "reshape", "squeeze", "unsqueeze", "expand", "to", "expandas"})
-_SAME = _VIEWS | {
-    "get", "transpose", "permute", "t", "mt", "swapaxes", "swapdims", "movedim", "flatten", "unflatten",
-    "reshapeas", "viewas", "contiguous", "clone", "detach", "chunk", "split", "unbind", "narrow", "cat", "stack",
-    "float", "half", "bfloat16", "double", "type", "typeas", "getattr", "requiresgrad", "data", "h", "mh",
-}  # fmt: skip
+_SAME = frozenset({
+    "getitem", "select", "view", "reshape", "squeeze", "unsqueeze", "expand", "to", "expandas", "get", "transpose",
+    "permute", "t", "mt", "h", "mh", "swapaxes", "swapdims", "movedim", "flatten", "unflatten", "reshapeas", "viewas",
+    "contiguous", "clone", "detach", "data", "chunk", "split", "unbind", "narrow", "cat", "stack", "float", "half",
+    "bfloat16", "double", "type", "typeas", "getattr", "requiresgrad",
+})  # fmt: skip
 """What leaves the entries of a weight as they are."""
 _OF_PARAMETERS = frozenset({"linear", "conv1d", "conv2d", "conv3d", "embedding"})
 """Layers that also read what is the same for all inputs: learned queries, or positions."""
@@ -36,17 +36,16 @@ _TRANSPOSES: dict[Any, str] = {getattr(Tensor, name).__get__: name for name in (
 _FACTS = frozenset({"shape", "size", "dim", "ndim", "dtype", "device", "numel"})  # known of a tensor, but no signal
 
 
-def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str]) -> Flow | None:
+def read(model: nn.Module, weights: Mapping[int, str]) -> Flow | None:
     """The flow through the model's forward as `torch.fx` reads it; None if it cannot.
 
-    `weights` are the names of the weights by the identity of their parameters, `gains` those of parameters that signals
-    may be multiplied by.
+    `weights` are the names of the weights by the identity of their parameters.
     """
     if (chain := _chain(model)) is not None:
         flow = Flow()
         flow.returned = [Signal(frozenset({INPUT}))]
         for module in chain:
-            flow.returned = [_through(flow, module, flow.returned[0], weights, {})]  # a chain has no branches
+            flow.returned = [_through(flow, module, flow.returned[0], weights)]
         return flow
     from torch.fx import Tracer
 
@@ -69,7 +68,7 @@ def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str])
         graph = Reader().trace(model, concrete_args=fixed or None)
     except Exception:  # whatever a forward does that a symbol cannot
         return None
-    reader = _Reader(weights, gains, dict)
+    reader = _Reader(weights, dict)
     flow, signals = reader.flow, reader.signals
     for node in graph.nodes:
         if node.op == "placeholder" and node.name not in fixed:
@@ -82,7 +81,7 @@ def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str])
             if not known and isinstance(module, nn.Linear | nn.modules.conv._ConvNd | nn.Embedding):
                 known = [Signal(frozenset())]
             if known:
-                signals[node] = _through(flow, module, join(known), weights, gains)
+                signals[node] = _through(flow, module, join(known), weights)
         elif node.op in ("call_function", "call_method"):
             name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
             name = str(node.args[1]) if name == "getattr" else name
@@ -95,21 +94,20 @@ def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str])
 
 
 class _Reader:
-    """Tells a flow of calls, of whatever stands for tensors; weights and gains are known by their parameters."""
+    """Tells a flow of calls, of whatever stands for tensors; weights are known by their parameters."""
 
-    def __init__(self, weights: Mapping[int, str], gains: Mapping[int, str], table: Callable[[], Any]) -> None:
-        self._both = {**gains, **weights}
-        self._weights, self._gains = frozenset(weights.values()), frozenset(gains.values())
+    def __init__(self, weights: Mapping[int, str], table: Callable[[], Any]) -> None:
+        self.weights = weights
         self.flow = Flow()
         self.signals = table()
         self.held = table()
-        """The names of the parameters that something is computed from, where it is no signal."""
+        """The names of the weights that something is computed from, where it is no signal."""
         self.altered = table()
         """What holds other values than the weights that it is made of."""
 
     def named(self, tensor: Any) -> tuple[str, ...]:
-        """The name of a parameter; none of anything else."""
-        return (name,) if (name := self._both.get(id(tensor))) is not None else ()
+        """The name of a weight; none of anything else."""
+        return (name,) if (name := self.weights.get(id(tensor))) is not None else ()
 
     def names(self, value: Any) -> tuple[str, ...]:
         return self.named(value) or self.held.get(value, ())
@@ -127,17 +125,16 @@ class _Reader:
         if signals and made:
             self.flow.altered |= {name for each in altered for name in self.names(each)}
             turns = _swaps_axes(name, args[1:], rank)
-            weights, gains = ([each for each in used if each in known] for known in (self._weights, self._gains))
             name, factor = _meaning(name, args, options), _factor(name, numbers)
-            signal = self.flow.call(name, signals, weights, turns=turns, gains=gains, factor=factor)
+            signal = self.flow.call(name, signals, used, turns=turns, factor=factor)
             for each in made:
                 self.signals[each] = signal
         elif used:  # a view of a weight, or what a parametrization computes
-            short = name.replace("_", "").lower()
+            alters = altered or name.replace("_", "").lower() not in _SAME
             for each in made:
-                if not self.named(each):  # a gain only as long as it is zero where that is
-                    self.held[each] = tuple(name for name in used if name in self._weights or short in _VIEWS)
-                    if altered or short not in _SAME:
+                if not self.named(each):
+                    self.held[each] = tuple(used)
+                    if alters:
                         self.altered[each] = True
 
 
@@ -193,9 +190,7 @@ def _chain(model: nn.Module) -> list[nn.Module] | None:
     return chain
 
 
-def _through(
-    flow: Flow, module: nn.Module, signal: Signal, weights: Mapping[int, str], gains: Mapping[int, str]
-) -> Signal:
+def _through(flow: Flow, module: nn.Module, signal: Signal, weights: Mapping[int, str]) -> Signal:
     """What leaves a module of torch's own."""
     kind, mine = _kind(type(module)), _named(module, weights)  # type: ignore[arg-type]
     if not mine and module._modules and kind not in LAYERS and any(id(p) in weights for p in module.parameters()):
@@ -204,8 +199,7 @@ def _through(
         return Signal(frozenset({f"{type(module).__name__} {id(module)}"}), merged=True)
     if is_normalization(module) and not type(module).__module__.startswith("torch."):
         kind = normalization_of(module)
-    scales = [name] if (name := gains.get(id(module._parameters.get("weight")))) else []
-    return flow.call(kind, [signal], mine, gains=scales) or signal
+    return flow.call(kind, [signal], mine) or signal
 
 
 def _named(module: nn.Module, weights: Mapping[int, str]) -> tuple[str, ...]:
@@ -246,13 +240,13 @@ def normalization_of(module: nn.Module) -> str:
     return "batch_norm" if "batchnorm" in type(module).__name__.lower() else "layer_norm"
 
 
-def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str], gains: Mapping[int, str]) -> Flow:
+def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str]) -> Flow:
     """The flow through the model as it runs on example inputs, once; names as for `read`.
 
     Raises:
         StiefelError: if the model's forward raises.
     """
-    watcher = _Watcher(weights, gains)
+    watcher = _Watcher(weights)
     for tensor in tensors_in(inputs):
         watcher.signals[tensor] = Signal(frozenset({INPUT}))
     foreign = [module for module in model.modules() if not type(module).__module__.startswith("torch.")]
@@ -291,9 +285,9 @@ def runs_undisturbed(model: nn.Module, inputs: Any, watcher: AbstractContextMana
 class _Watcher(TorchFunctionMode, _Reader):
     """Tells a flow of every torch function that is called."""
 
-    def __init__(self, weights: Mapping[int, str], gains: Mapping[int, str]) -> None:
+    def __init__(self, weights: Mapping[int, str]) -> None:
         TorchFunctionMode.__init__(self)
-        _Reader.__init__(self, weights, gains, WeakTensorKeyDictionary)
+        _Reader.__init__(self, weights, WeakTensorKeyDictionary)
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
