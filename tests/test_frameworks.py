@@ -22,7 +22,7 @@ from torch import nn
 
 from stiefel_init import draw, sample, schemes
 from stiefel_init.core import stream as _stream
-from stiefel_init.jax import initializer, stiefel
+from stiefel_init.jax import initializer
 from stiefel_init.keras import Initializer
 from stiefel_init.torch import draw_, initialize_
 from stiefel_init.torch.sampling.source import fill_
@@ -136,15 +136,6 @@ def test_every_scheme_is_the_same_in_half_precision_to_its_rounding(scheme: str)
     }
     for name, half in halves.items():
         np.testing.assert_allclose(np.asarray(half), exact, rtol=2**-8, atol=5e-6, err_msg=name)
-
-
-def test_a_torch_model_and_jax_kernels_of_the_same_names() -> None:
-    layers = nn.ModuleDict({"first": nn.Linear(9, 6), "conv": nn.Conv2d(4, 8, 3)})
-    initialize_(layers, recipe="paper", seed=6)
-    first = stiefel(seed=6, name="first.weight", in_axis=1, out_axis=0)(None, (6, 9))
-    conv = stiefel(seed=6, name="conv.weight", in_axis=1, out_axis=0)(None, (8, 4, 3, 3))
-    np.testing.assert_allclose(layers.get_parameter("first.weight").detach(), first, rtol=0, atol=5e-6)
-    np.testing.assert_allclose(layers.get_parameter("conv.weight").detach(), conv, rtol=0, atol=5e-6)
 
 
 # inputs, outputs, groups, window

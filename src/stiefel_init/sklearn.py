@@ -17,7 +17,7 @@ import numpy as np
 from .core.errors import StiefelError, missing
 from .core.sample import draw
 from .recipe.search import LRS, ROUNDS, TIMES, downhill, shortlist
-from .schemes import Position, Recipe, Scheme, SchemeName, Start, Zeros, get
+from .schemes import Position, Recipe, Scheme, SchemeName, WholeModel, Zeros, get
 
 try:
     import sklearn
@@ -115,7 +115,7 @@ class _Initialized:
 
     def _initialize(self, *arguments: Any) -> None:
         scheme = self._chosen
-        if isinstance(scheme, Start) and scheme != Recipe():
+        if isinstance(scheme, WholeModel) and scheme != Recipe():
             scheme.draw(None)  # type: ignore[arg-type]  # which says why it cannot
         if scheme.activations and self.activation not in scheme.activations:
             raise StiefelError(

@@ -37,8 +37,7 @@ class Two(eqx.Module):
 
 
 def flow(model: eqx.Module, *inputs: Any) -> Flow:
-    options: Any = dict.fromkeys(("conv", "stem", "head"))
-    adapter = adapter_of(model, 0, None, None, Options.of(None, None, inputs=inputs, skip=(), dry_run=True, **options))
+    adapter = adapter_of(model, 0, None, Options(inputs=inputs))
     return adapter.flow({each.key: each.stream for each in adapter.parameters}, (), inputs)[0] or Flow()
 
 

@@ -71,7 +71,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], list[str]]] = {
     "no seed": (mlp, {"seed": None}, ["seed=None", "jax.random.key"]),
     "complex weights": (Complex, {}, ["layer.weight", "complex64", "skip='layer.weight'"]),
     "shapes alone": (lambda: eqx.filter_eval_shape(mlp), {}, ["layers.0.weight", "without values"]),
-    "a filter that does not fit": (mlp, {"trainable": [True]}, ["trainable does not fit"]),
 }
 
 

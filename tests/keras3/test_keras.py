@@ -145,14 +145,6 @@ def test_a_depthwise_kernel_has_a_matrix_for_each_channel(scheme: str) -> None:
         assert not kernel[[0, 2]].any()
 
 
-def test_each_group_of_a_convolution_has_its_own_matrix() -> None:
-    layer = keras.layers.Conv2D(8, 3, padding="same", groups=2, kernel_initializer=Stiefel(seed=1, groups=2))
-    x = np.random.default_rng(0).standard_normal((2, 5, 5, 6), np.float32)
-    first, second = sample(4, 3, batch=2, seed=1, name="0")
-    expected = np.concatenate((x[..., :3] @ first.T, x[..., 3:] @ second.T), -1)
-    np.testing.assert_allclose(values(layer(x)), expected, atol=1e-5)
-
-
 @pytest.mark.parametrize(("layer_class", "gates"), [(keras.layers.LSTM, 4), (keras.layers.GRU, 3)])
 def test_each_gate_of_a_recurrent_layer_has_its_own_matrix(layer_class: Any, gates: int) -> None:
     init = Stiefel(groups=gates)

@@ -125,29 +125,6 @@ def test_sizes_are_the_same_whatever_the_author_drew_and_when_drawn_again() -> N
     assert plan["0.weight"].action == "orthogonal 8×27 × 0.577"
 
 
-class Mixer(nn.Module):
-    """Layers over the tokens and over the channels in turn, with one of the ways to write a transpose."""
-
-    def __init__(self, turn: Any) -> None:
-        super().__init__()
-        self.turn, self.norm = turn, nn.LayerNorm(8)
-        self.read, self.tokens = nn.Linear(3, 8), nn.Linear(6, 6)
-        self.channels, self.head = nn.Linear(8, 8), nn.Linear(8, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.read(x)
-        x = x + self.turn(self.tokens(self.turn(self.norm(x))))
-        return self.head((x + self.channels(self.norm(x))).mean(1))
-
-
-@pytest.mark.parametrize("traced", [True, False])
-@pytest.mark.parametrize("turn", [lambda x: x.mT, lambda x: x.transpose(1, 2), lambda x: x.permute(0, 2, 1)])
-def test_layers_over_tokens_are_known_by_whatever_turns_the_axes(turn: Any, traced: bool) -> None:
-    plan = initialize_(Mixer(turn), inputs=torch.ones(2, 6, 3) if traced else None)
-    assert "mixes tokens" in plan["tokens.weight"].reason
-    assert "mixes tokens" not in plan["channels.weight"].reason
-
-
 class Sums(nn.Module):
     """A short residual network without normalization."""
 

@@ -216,6 +216,6 @@ def test_schemes_are_refused_where_they_do_not_belong(
     assert_refused_unchanged(build(), scheme, words)
 
 
-@pytest.mark.parametrize("scheme", ["lsuv", "fixup", "t-fixup", "mimetic", "skip-init"])
+@pytest.mark.parametrize("scheme", ["lsuv", "fixup", "skip-init"])
 def test_starts_of_whole_models_draw_no_single_matrix(scheme: str) -> None:
     assert_refused(lambda: draw(scheme, 3, 3), [scheme, "initialize_"])

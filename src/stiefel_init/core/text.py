@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Line = TypeVar("Line")
 
@@ -67,3 +67,13 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int |
             for place, (cell, size) in enumerate(zip(line, sizes))
         )
         yield "  ".join(cells).rstrip()
+
+
+def table(
+    header: Sequence[str], groups: Sequence[tuple[str, list[Any]]], cells: Callable[[list[Any]], Sequence[str]]
+) -> list[str]:
+    """The lines of a table of rows with names that are `folded`, and `cells` of each group."""
+    rest = [cells(rows) for _, rows in groups]
+    names = (name if len(rows) > 1 else rows[0].name for name, rows in groups)
+    first = beside(names, [*zip(header[1:], *rest)][:-1])
+    return below(columns(header, [(name, *row) for name, row in zip(first, rest)]), header[-1])

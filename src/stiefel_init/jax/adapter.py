@@ -27,7 +27,6 @@ def initialize(
     head: Patterns | None = None,
     conv: Conv | None = None,
     skip: Patterns = (),
-    trainable: Any = None,
     dry_run: bool = False,
 ) -> Any:
     r"""Initialize all layers of a model of Equinox or Flax, as `stiefel_init.torch.initialize_` does in PyTorch.
@@ -39,18 +38,11 @@ def initialize(
         model: An Equinox module; a Flax NNX module; or what `init` of a Flax Linen module returns, or its `"params"`.
         seed: An int, or a `jax.random.key`. With an int, matrix i of the weight of the layer `name` is
             `stiefel_init.draw(…, seed=seed, name=f"{name}.weight")[i]`, as in PyTorch: `kernel` counts as `weight`.
-        scheme: Use this scheme (a name of `stiefel_init.schemes.names()`, or a `Scheme`) for every layer instead.
-        recipe: `"best"`, the default, or `"paper"`: every layer in the set, as scheme `"stiefel"` does.
+        scheme, recipe, stem, head, conv, skip: As in PyTorch.
         inputs: Example inputs: an array, a tuple of arguments or a dict of keywords. The model is traced with them, not
             run, to find its ends. Without them, a module is traced with an input that suits its first layer; failing
             that, its first layer is the stem, and its last one the head if its name says so.
         apply: How to call the model: `apply(model, *inputs)`. Linen needs it with `inputs`: `module.apply`.
-        stem: Patterns, as in `fnmatch`, of the names of weights that read the input, if you know better; `()` for none.
-        head: Likewise, of those that make the output.
-        conv: How schemes that draw matrices fill a kernel, as in PyTorch: `"delta"` or `"flatten"`.
-        skip: Patterns of the names of parameters to leave alone.
-        trainable: Leave all else alone: a tree of bools as for `equinox.partition` or `optax.masked`, or a function of
-            a leaf; for NNX, one of its filters.
         dry_run: Change nothing and return the plan.
 
     Returns:
@@ -68,13 +60,13 @@ def initialize(
     layers.1.bias    (1,)    offsets 0.204 1×1      —            set the units apart
     >>> model = initialize(model, 0, inputs=jnp.ones(2))
     """
-    options = Options.of(scheme, recipe, conv=conv, inputs=inputs, stem=stem, head=head, skip=skip, dry_run=dry_run)
-    adapter = adapter_of(model, seed, apply, trainable, options)
+    options = Options.of(scheme, recipe, conv, inputs=inputs, stem=stem, head=head, skip=skip, dry_run=dry_run)
+    adapter = adapter_of(model, seed, apply, options)
     plan = initialize_model(adapter, options)
     return plan if dry_run else adapter.result
 
 
-def adapter_of(model: Any, seed: Any, apply: Apply | None, trainable: Any, options: Options) -> JaxAdapter:
+def adapter_of(model: Any, seed: Any, apply: Apply | None, options: Options) -> JaxAdapter:
     """The model as its library has it, which is imported only now."""
     homes = [f"{base.__module__}." for base in type(model).__mro__]
 
@@ -98,4 +90,4 @@ def adapter_of(model: Any, seed: Any, apply: Apply | None, trainable: Any, optio
             f"model is a {type(model).__name__}; give an Equinox module, a Flax NNX module, or the variables of a "
             "Linen module."
         )
-    return kind(model, seed, apply, trainable, options)
+    return kind(model, seed, apply, options)

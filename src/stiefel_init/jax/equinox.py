@@ -24,7 +24,7 @@ class EquinoxAdapter(JaxAdapter):
         flat = jax.tree_util.tree_flatten_with_path(self.model)[0]
         self.keys = [id(leaf) if is_floating(leaf) else None for _, leaf in flat]  # one array may be in two places
         self.leaves = {key: leaf for key, (_, leaf) in zip(self.keys, flat) if key is not None}
-        self.every = []
+        self.parameters = []
         owners: list[Any] = []
         for key, (path, leaf) in zip(self.keys, flat):
             if key is None:
@@ -38,7 +38,7 @@ class EquinoxAdapter(JaxAdapter):
             name, shape = jax.tree_util.keystr(path, simple=True, separator="."), tuple(leaf.shape)
             last, bias = name.rpartition(".")[2], getattr(chain[-1], "bias", None)
             biased = id(bias) if last == "weight" and is_floating(bias) else None
-            self.every.append(ArrayRef(name, name, key, shape, *_what(chain, last, shape), biased))
+            self.parameters.append(ArrayRef(name, name, key, shape, *_what(chain, last, shape), biased))
         self.normalized = norm_of(type(owner).__name__ for owner in owners if isinstance(owner, _NORMS))
         self.examples = _examples(owners)
 

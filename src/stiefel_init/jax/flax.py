@@ -120,7 +120,7 @@ class LinenAdapter(JaxAdapter):
             raise StiefelError("inputs are given but not how to call the model; pass apply=module.apply too.")
         modules = {} if given is None else self._modules(given)
         first = int("params" in self.model)
-        self.every = []
+        self.parameters = []
         for path in (path for path in _in_order(self.model) if path in self.leaves):
             if first and path[0] != "params":
                 continue
@@ -131,7 +131,7 @@ class LinenAdapter(JaxAdapter):
                 held, layout = _guess(names, shape)
             bias = (*path[:-1], "bias")
             biased = bias if isinstance(held, Layer) and bias in self.leaves else None
-            self.every.append(ArrayRef(".".join(names), _stream(names), path, shape, held, layout, biased))
+            self.parameters.append(ArrayRef(".".join(names), _stream(names), path, shape, held, layout, biased))
         found = {type(layer).__name__ for layer in modules.values()}
         scaled = ["" for path in _in_order(self.model) if path[-1] == "scale"]
         self.normalized = norm_of(found & {*_NORMS} if modules else scaled)
@@ -175,7 +175,7 @@ class NnxAdapter(JaxAdapter):
         values = {path: variable.get_value() for path, variable in self.flat.items()}
         self.leaves = {path: value for path, value in values.items() if is_floating(value)}
         order = {path: place for place, path in enumerate(_paths(self.model))}
-        self.every = []
+        self.parameters = []
         owners = []
         for path in sorted(self.leaves, key=lambda path: order.get(path, len(order))):
             if not isinstance(self.flat[path], nnx.Param):
@@ -186,7 +186,7 @@ class NnxAdapter(JaxAdapter):
             lora = isinstance(self.flat[path], nnx.LoRAParam)
             held = (AN_ADAPTER, None) if lora else _what(owner, above, names[-1], shape)
             bias = (*path[:-1], "bias") if (*path[:-1], "bias") in self.flat else None
-            self.every.append(ArrayRef(".".join(names), _stream(names), path, shape, *held, bias))
+            self.parameters.append(ArrayRef(".".join(names), _stream(names), path, shape, *held, bias))
         self.normalized = norm_of({type(owner).__name__ for owner in owners} & {*_NORMS})
         self.examples = _examples(owners)
 
@@ -200,9 +200,6 @@ class NnxAdapter(JaxAdapter):
         model: Any = nnx.merge(self.definition, nnx.from_flat_state(new))
         model.eval()
         return model
-
-    def trainable(self, spec: Any) -> set[Hashable]:
-        return set(dict(nnx.to_flat_state(nnx.state(self.model, spec))))
 
 
 def _paths(model: Any) -> list[tuple[Any, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,7 +13,7 @@ import numpy as np
 from ..core import validate
 from ..core.errors import StiefelError, said
 from ..recipe.initialize import ArrayAdapter, Options
-from ..recipe.layers import ArrayRef, Layer, Leave
+from ..recipe.layers import ArrayRef, Layer
 from ..recipe.trace import Flow, arguments, does_not_run, not_finite, shapes_of
 from .trace import flow_of
 
@@ -30,12 +29,11 @@ class JaxAdapter(ArrayAdapter):
     """Of the leaves of the tree."""
     leaves: Mapping[Any, jax.Array]
     """All arrays of floats, by the keys of the parameters."""
-    every: Sequence[ArrayRef]
-    """The parameters, those that are not trainable among them."""
+    parameters: list[ArrayRef]
     examples: Iterable[jax.ShapeDtypeStruct] = ()
     """Inputs that the model may take, going by what its layers read, in their order."""
 
-    def __init__(self, model: Any, seed: Any, apply: Apply | None, trainable: Any, options: Options) -> None:
+    def __init__(self, model: Any, seed: Any, apply: Apply | None, options: Options) -> None:
         super().__init__(options)
         self.seed, self.model, self.apply = _number(seed), model, apply
         given = None if options.inputs is None else _arguments(options.inputs)
@@ -45,13 +43,12 @@ class JaxAdapter(ArrayAdapter):
             raise
         except Exception as error:  # whatever the user's model raises
             raise _does_not_run(options.inputs, error) from None
-        names = {parameter.key: parameter.name for parameter in self.every}
+        names = {parameter.key: parameter.name for parameter in self.parameters}
         for key, leaf in self.leaves.items():
             if isinstance(leaf, jax.core.Tracer | jax.ShapeDtypeStruct):
                 kind = "traced" if isinstance(leaf, jax.core.Tracer) else "a shape without values"
                 name = names.get(key, key)
                 raise StiefelError(f"{name} is {kind}; call initialize on a real model, outside jit and vmap.")
-        self.parameters = self.every if trainable is None else self._frozen(trainable)
         self.result: Any = model
 
     @abstractmethod
@@ -72,26 +69,12 @@ class JaxAdapter(ArrayAdapter):
         leaves, structure = jax.tree.flatten(self.model)
         return jax.tree.unflatten(structure, [values.get(key, leaf) for key, leaf in zip(self.keys, leaves)])
 
-    def trainable(self, spec: Any) -> set[Hashable]:
-        """The keys of the leaves that a filter of the library names: by default a tree of bools, or of its beginning,
-        or a function.
-        """
-        if jax.tree_util.all_leaves([spec]) and callable(spec):  # many modules are callable too
-            marks = [spec(leaf) for leaf in jax.tree.leaves(self.model)]
-        else:
-            spread = jax.tree.map(lambda mark, part: jax.tree.map(lambda _: bool(mark), part), spec, self.model)
-            marks = jax.tree.leaves(spread)
-        return {key for key, mark in zip(self.keys, marks) if mark}
-
     def is_state(self, node: Any) -> bool:
         """Whether a node of the inputs is a state of the model."""
         return False
 
-    def ordered(self) -> Iterable[ArrayRef]:
-        return self.weights_of(self.every)  # frozen or not
-
     def flow(self, streams: Mapping[Hashable, str], tables: Collection[str], inputs: Any) -> tuple[Flow | None, str]:
-        layers = {streams[each.key] for each in self.every if isinstance(each.what, Layer)}
+        layers = {streams[each.key] for each in self.parameters if isinstance(each.what, Layer)}
         names = {key: streams.get(key, str(key)) for key in self.leaves}
 
         def traced(given: Inputs) -> Flow:
@@ -123,17 +106,6 @@ class JaxAdapter(ArrayAdapter):
 
     def put(self, values: Mapping[Hashable, np.ndarray]) -> None:
         self.result = self.rebuilt({key: _like(self.leaves[key], value) for key, value in values.items()})
-
-    def _frozen(self, trainable: Any) -> list[ArrayRef]:
-        """The parameters, with those that are not trainable left alone."""
-        try:
-            kept = self.trainable(trainable)
-        except Exception as error:  # whatever a filter raises, or a tree that does not fit
-            raise StiefelError(
-                f"trainable does not fit the model ({said(error)}); give a tree of bools of its structure."
-            ) from None
-        left = Leave("frozen: not trainable")
-        return [each if each.key in kept else replace(each, what=left) for each in self.every]
 
 
 def is_floating(leaf: Any) -> bool:

@@ -30,10 +30,7 @@ def lr_scales(
         params: The tree of its arrays that optax sees, such as `eqx.filter(model, eqx.is_inexact_array)` or
             `nnx.state(model, nnx.Param)`; the model itself if not given.
         optimizer: What the multipliers are for: `"adam"` and its relatives, `"sgd"`, or `"muon"`.
-        inputs: As for `initialize`.
-        apply: As for `initialize`.
-        stem: As for `initialize`.
-        head: As for `initialize`.
+        inputs, apply, stem, head: As for `initialize`.
 
     Returns:
         A tree of the structure of `params`, with a number in place of each array.
@@ -50,8 +47,8 @@ def lr_scales(
     >>> scaled = optax.stateless(lambda updates, _: jax.tree.map(lambda u, s: u * s, updates, scales))
     >>> optimizer = optax.chain(optax.adam(1e-3), scaled)
     """
-    options = Options.of(None, None, conv=None, inputs=inputs, stem=stem, head=head, skip=(), dry_run=True)
-    adapter = adapter_of(model, 0, apply, None, options)
+    options = Options(inputs=inputs, stem=stem, head=head)
+    adapter = adapter_of(model, 0, apply, options)
     by_key = shares(adapter, options, optimizer)
     known = {id(leaf): by_key[key].multiplier for key, leaf in adapter.leaves.items() if key in by_key}
     tree = model if params is None else params

@@ -42,17 +42,12 @@ def initialize_(
 
     Args:
         model: A Sequential, functional or subclassed model with weights.
-        scheme: Use this scheme (a name of `stiefel_init.schemes.names()`, or a `Scheme`) for every layer instead.
-        recipe: `"best"`, the default, or `"paper"`: every layer in the set, as scheme `"stiefel"` does.
+        scheme, recipe, stem, head, conv, skip: As in PyTorch.
         inputs: Example inputs, as for `model(inputs)`, to find the ends of a subclassed model: its `call` is read with
             symbols of their shapes. Sequential and functional models show their ends without.
-        stem: Patterns, as in `fnmatch`, of the names of weights that read the input, if you know better; `()` for none.
-        head: Likewise, of those that make the output.
         seed: `None` follows `keras.utils.set_random_seed`. With an int, matrix i of the kernel of the layer `name` is
             `stiefel_init.draw(…, seed=seed, name=f"{name}.weight")[i]`, as in PyTorch; names that Keras has numbered
             itself are counted from the model's first layer.
-        conv: How schemes that draw matrices fill a kernel, as in PyTorch: `"delta"` or `"flatten"`.
-        skip: Patterns of the names of parameters to leave alone.
         dry_run: Change nothing, only make the plan.
 
     Returns:
@@ -72,7 +67,7 @@ def initialize_(
     """
     if not isinstance(model, keras.layers.Layer):
         raise StiefelError(f"model is a {type(model).__name__}; give a keras.Model.")
-    options = Options.of(scheme, recipe, conv=conv, inputs=inputs, stem=stem, head=head, skip=skip, dry_run=dry_run)
+    options = Options.of(scheme, recipe, conv, inputs=inputs, stem=stem, head=head, skip=skip, dry_run=dry_run)
     return initialize(KerasAdapter(model, seed, options), options)
 
 

@@ -29,9 +29,7 @@ def scale_rates(
     Args:
         optimizer: One of Keras' own; it is changed, and returned. Its rate is the one number.
         model: A built model, as for `initialize_`.
-        inputs: As for `initialize_`.
-        stem: As for `initialize_`.
-        head: As for `initialize_`.
+        inputs, stem, head: As for `initialize_`.
 
     Raises:
         StiefelError: for what is no optimizer or model, or an optimizer that averages what it makes.
@@ -47,7 +45,7 @@ def scale_rates(
     if not isinstance(model, keras.layers.Layer):
         raise StiefelError(f"model is a {type(model).__name__}; give a keras.Model.")
     step: Step = "sgd" if isinstance(optimizer, keras.optimizers.SGD) else "adam"
-    options = Options.of(None, None, conv=None, inputs=inputs, stem=stem, head=head, skip=(), dry_run=True)
+    options = Options(inputs=inputs, stem=stem, head=head)
     adapter = KerasAdapter(model, 0, options)
     found = {key: share.multiplier for key, share in shares(adapter, options, step).items()}
     scaled = [(each, found[id(each)]) for each in model.trainable_variables if found.get(id(each), 1.0) != 1.0]

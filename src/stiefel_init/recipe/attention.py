@@ -1,10 +1,8 @@
-"""The attentions of a model, found by the names of their weights, and the blocks of a transformer around them."""
+"""The attentions of a model, found by the names of their weights."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from .layers import Matrices, Weight
@@ -49,8 +47,6 @@ class Projection(NamedTuple):
 class Attention(NamedTuple):
     """The weights of one attention."""
 
-    stem: str
-    """What the names of its weights begin with."""
     query: Projection
     key: Projection
     value: Projection
@@ -89,7 +85,7 @@ def attentions(weights: Mapping[str, Weight], roles: Roles) -> Iterator[Attentio
         if len(parts) == 3:
             query, key, value = parts
             output = next((each for each in outputs if each in weights), None)
-            yield Attention(stem, query, key, value, output, crossed, weight.layer.heads)
+            yield Attention(query, key, value, output, crossed, weight.layer.heads)
 
 
 def _thirds(weight: Weight, leaf: str) -> list[Matrices]:
@@ -106,49 +102,3 @@ def _thirds(weight: Weight, leaf: str) -> list[Matrices]:
     if order := weight.matrices.order:
         return [Matrices(1, size, size, order=order, columns=columns) for columns in ranges]
     return [Matrices(1, size, size, rows=rows) for rows in ranges]
-
-
-class Block(NamedTuple):
-    """A block of a transformer: its weights are those whose names begin with its path."""
-
-    path: str
-    layers: int
-    """N: the self-attentions of the stack that it is in."""
-    crossed: bool
-    """Whether it has attention to another sequence too, as in a decoder."""
-
-
-def blocks(weights: Iterable[str], found: Iterable[Attention]) -> dict[str, Block]:
-    """The blocks around attentions, by the names of their weights.
-
-    A block is the smallest module around an attention that has other weights too: those of its feed-forward network.
-    Blocks whose paths differ in numbers alone are one stack. The whole model is no block.
-    """
-    names, every = list(weights), list(found)
-    within = {name for attention in every for name in attention.weights}
-    others = [name for name in names if name not in within]
-    paths: dict[str, list[Attention]] = {}
-    layers: Counter[str] = Counter()
-    for attention in every:
-        if (path := _around(attention.stem, others)) is not None:
-            paths.setdefault(path, []).append(attention)
-            layers[_stack(path)] += not attention.crossed
-    return {
-        name: Block(path, layers[_stack(path)], any(attention.crossed for attention in own))
-        for path, own in paths.items()
-        for name in names
-        if name.startswith(path)
-    }
-
-
-def _around(stem: str, others: list[str]) -> str | None:
-    path = stem.rstrip(".")
-    while path:
-        if any(name.startswith(path + ".") for name in others):
-            return path + "."
-        path = path.rpartition(".")[0]
-    return None
-
-
-def _stack(path: str) -> str:
-    return re.sub(r"(^|\.)\d+(?=\.)", r"\1*", path)

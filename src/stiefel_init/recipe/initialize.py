@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
@@ -55,30 +54,25 @@ DEEP = 10
 class Options:
     """What the user asks for, the same in every framework."""
 
-    scheme: Scheme | None
+    scheme: Scheme | None = None
     """For every layer; None for the default recipe."""
-    conv: Conv
-    inputs: Any
+    conv: Conv = "delta"
+    inputs: Any = None
     """Example inputs."""
-    stem: Patterns | None
-    head: Patterns | None
-    skip: Patterns
-    dry_run: bool
+    stem: Patterns | None = None
+    head: Patterns | None = None
+    skip: Patterns = ()
+    dry_run: bool = False
 
     @classmethod
     def of(
         cls,
         scheme: SchemeName | Scheme | None,
         recipe: RecipeName | None,
-        *,
         conv: Conv | None,
-        inputs: Any,
-        stem: Patterns | None,
-        head: Patterns | None,
-        skip: Patterns,
-        dry_run: bool,
         member: Member = "uniform",
         spread: float = 0.1,
+        **others: Any,
     ) -> Options:
         """The options, checked; those about inputs and ends belong to the default recipe.
 
@@ -93,21 +87,19 @@ class Options:
             if recipe == "paper":
                 raise StiefelError("scheme='recipe' is recipe='best'; leave out recipe='paper'.")
             scheme = None
-        as_member = member_scheme(member, spread)
+        chosen, as_member = get("stiefel" if scheme is None else scheme), member_scheme(member, spread)
         everywhere = scheme is not None or conv is not None or member != "uniform"
         if recipe == "best" and everywhere:
             raise StiefelError("recipe='best' chooses for every layer by itself; leave out scheme, conv and member.")
-        chosen = get("stiefel" if scheme is None else scheme)
         if recipe == "paper" and chosen != Stiefel():
             raise StiefelError(f"recipe='paper' is scheme='stiefel' in every layer; leave out scheme={scheme!r}.")
         if member != "uniform" and chosen != Stiefel():
             raise StiefelError(f"member={member!r} belongs to scheme='stiefel'; leave it out for scheme={scheme!r}.")
-        chosen = chosen if member == "uniform" else as_member
-        asked = cls(chosen, conv or "delta", inputs, stem, head, skip, dry_run)
         if not everywhere and recipe != "paper":
-            return replace(asked, scheme=None)
-        ends = any(option is not None for option in (inputs, stem, head))
-        if ends and not (needs_roles(chosen) or chosen.calibrates or chosen.attention):
+            return cls(**others)
+        asked = cls(chosen if member == "uniform" else as_member, conv or "delta", **others)
+        ends = any(option is not None for option in (asked.inputs, asked.stem, asked.head))
+        if ends and not (needs_roles(chosen) or chosen.calibrates):
             raise StiefelError(
                 "inputs, stem and head belong to recipe='best'; leave them out where every layer is alike."
             )
@@ -154,8 +146,8 @@ class Adapter(ABC, Generic[Ref]):
         """
 
     @abstractmethod
-    def rule(self, parameter: Ref, options: Options, zero: bool) -> Rule:
-        """What a parameter, under the first of its names, holds, or why it is left alone; `zero` if it is to be zero.
+    def rule(self, parameter: Ref, options: Options) -> Rule:
+        """What a parameter, under the first of its names, holds, or why it is left alone.
 
         Raises:
             StiefelError: if it cannot be changed.
@@ -200,9 +192,8 @@ def initialize(adapter: Adapter[Ref], options: Options, *, advised: bool = False
     """
     scheme = options.scheme
     skipped = matching("skip", adapter.parameters, options.skip)
-    asks = scheme is None or needs_roles(scheme) or scheme.attention or scheme.zeroes_gains
-    roles = roles_of(adapter, options) if asks else Roles()
-    if scheme is not None and needs_roles(scheme):  # attention is known by its names
+    roles = roles_of(adapter, options) if scheme is None or needs_roles(scheme) else Roles()
+    if scheme is not None and needs_roles(scheme):
         check_roles(scheme, roles)
     rows, planned = decide(adapter, options, roles, skipped)
     adapter.write(planned, options, roles)
@@ -259,9 +250,8 @@ def decide(
     first: dict[Hashable, Ref] = {}
     for parameter in adapter.parameters:
         first.setdefault(parameter.key, parameter)
-    zeroed = Counter(role.gain for role in roles.values() if role.gain and scheme.zeroes_gains)
     rules: dict[Hashable, Rule] = {
-        key: Leave("skipped") if key in skipped else adapter.rule(parameter, options, parameter.stream in zeroed)
+        key: Leave("skipped") if key in skipped else adapter.rule(parameter, options)
         for key, parameter in first.items()
     }
     drawn = _drawn(adapter, options, roles, first, rules)
@@ -276,9 +266,7 @@ def decide(
         if key in drawn:
             draws = drawn[key]
         elif not isinstance(rule, Leave):
-            branches = zeroed[parameter.stream] if isinstance(rule, Constant) else 0
-            reason = f"scales {branches} of {zeroed.total()} residual branches" if branches else ""
-            draws = [Draw(rule, scheme, reason)]
+            draws = [Draw(rule, scheme)]
         elif not parameter.empty:
             rows.append(Row(name, shape, "left alone", reason=rule.reason))
             continue
@@ -365,7 +353,7 @@ class ArrayAdapter(Adapter[ArrayRef]):
     def put(self, values: Mapping[Hashable, np.ndarray]) -> None:
         """Put new values into the model, by the keys of parameters."""
 
-    def rule(self, parameter: ArrayRef, options: Options, zero: bool) -> Rule:
+    def rule(self, parameter: ArrayRef, options: Options) -> Rule:
         what = self._left.get(parameter.key, parameter.what)
         if not isinstance(what, Layer):
             return what
@@ -397,13 +385,8 @@ class ArrayAdapter(Adapter[ArrayRef]):
         return self._names[stream]
 
     def ordered(self) -> Iterable[ArrayRef]:
-        return self.weights_of(self.parameters)
-
-    @staticmethod
-    def weights_of(parameters: Iterable[ArrayRef]) -> Iterable[ArrayRef]:
-        """Those of linear layers and convolutions."""
         kinds = ("linear", "convolution")
-        return (each for each in parameters if isinstance(each.what, Layer) and each.what.kind in kinds)
+        return (each for each in self.parameters if isinstance(each.what, Layer) and each.what.kind in kinds)
 
     def write(self, planned: list[tuple[ArrayRef, Draw]], options: Options, roles: Roles) -> None:
         for parameter, _ in planned:

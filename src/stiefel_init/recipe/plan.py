@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from ..core.text import below, beside, columns, ending, folded, span
+from ..core.text import ending, folded, span, table
 
 # By module: the scheme `recipe` is one of the package, and is made of what is here.
 from ..schemes.base import Scheme
 from ..schemes.entrywise import Random
 from ..schemes.on_set import Blend
-from ..schemes.transformer import MimeticFactor
 from .layers import Constant, Matrices, Shape
 from .rules import Draw
 
@@ -81,11 +80,12 @@ class Plan:
         told = [f"{len(self) - alone - constant:,} of {len(self):,} parameters drawn"]
         told += [f"{constant:,} zeros or ones"] * (constant > 0) + [f"{alone:,} left alone"] * (alone > 0)
         first, note = f"{', '.join(told)}.", ["", self.note] if self.note else []
+        header = "parameter", "shape", "what is done", "orthonormal", "why"
         groups = folded(self.rows, _alike)
-        lines = _table(groups if len(groups) <= MOST else folded(self.rows, _of_a_kind))
+        lines = table(header, groups if len(groups) <= MOST else folded(self.rows, _of_a_kind), _cells)
         room = LINES - 1 - len(note)
         if len(lines) > room:
-            lines = _table(folded(self.rows, _by_name))
+            lines = table(header, folded(self.rows, _by_name), _cells)
         if len(lines) > room:
             half = (room - 1) // 2
             lines = [*lines[:half], "…    to_dict() has every parameter", *lines[-half:]]
@@ -93,15 +93,6 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"Plan of {len(self)} parameters; print it for the table"
-
-
-def _table(groups: list[tuple[str, list[Row]]]) -> list[str]:
-    """Its lines; a reason that does not fit stands below its row."""
-    header = "parameter", "shape", "what is done", "orthonormal", "why"
-    cells = [_cells(rows) for _, rows in groups]
-    names = [name if len(rows) > 1 else rows[0].name for name, rows in groups]
-    names = beside(names, [*zip(header[1:], *cells)][:-1])
-    return below(columns(header, [(name, *rest) for name, rest in zip(names, cells)]), "why")
 
 
 def _cells(rows: list[Row]) -> tuple[str, str, str, str]:
@@ -176,13 +167,11 @@ def _times(filled: Matrices) -> str:
 
 
 def _neither(scheme: Scheme) -> bool:
-    return scheme.entrywise or isinstance(scheme, Blend | MimeticFactor)
+    return scheme.entrywise or isinstance(scheme, Blend)
 
 
 def _label(scheme: Scheme) -> str:
-    """The scheme's text with numbers to three digits; blends and factors in words."""
-    if isinstance(scheme, MimeticFactor):
-        return f"mimetic {scheme.projection}"
+    """The scheme's text with numbers to three digits; blends in words."""
     if isinstance(scheme, Blend):
         return "patches" if scheme.spread >= 1 else f"permutation + {scheme.spread:.3g} patches"
     return re.sub(r"\d+\.\d{4,}", lambda number: f"{float(number[0]):.3g}", str(scheme))

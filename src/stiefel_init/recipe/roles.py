@@ -45,8 +45,6 @@ class Role(NamedTuple):
     ends_branch: bool = False
     free: bool = False
     """Whether it ends a branch without a normalization."""
-    gain: str = ""
-    """The parameter that scales the branch that it ends."""
     stream: float | None = None
     """The size of what the branch that it ends is added to, where that comes from embeddings."""
     at_sine: bool = False
@@ -113,7 +111,7 @@ def of_flow(
             behind[before] = max(behind.get(before, 0), len(chain))
     residual = {end: row for end, row in _branches(flow).items() if end not in ends}
     branch = {name: len(row) for row in residual.values() for name in row}
-    gains, held, on_tokens = _gains(flow), _held(flow), _on_tokens(flow)
+    held, on_tokens = _held(flow), _on_tokens(flow)
     codes = _codes(flow, chain_of) - ends
     streams = _streams(flow, tables)
 
@@ -134,7 +132,6 @@ def of_flow(
             branch=branch.get(name, 0),
             ends_branch=ends_branch,
             free=ends_branch and not _holds_normalization(flow, residual[name]),
-            gain=gains.get(name, "") if inside else "",
             stream=streams.get(name) if ends_branch else None,
             at_sine=(periodic and not of_input) or following.get(name) in _PERIODIC,
             reads_encoding=periodic and of_input,
@@ -222,27 +219,16 @@ def _as_it_is(signal: Signal) -> bool:
     return len(signal.origins) == 1 and not (signal.normalized or signal.merged or signal.activation)
 
 
-def _gains(flow: Flow) -> dict[str, str]:
-    """The last layers of residual branches that a parameter scales, and that parameter."""
-    ends = _branches(flow, normalized=True)
-    return {
-        origin: signal.gain
-        for signals in flow.sums
-        for signal in signals
-        if signal.gain and len(signal.origins) == 1 and (origin := next(iter(signal.origins))) in ends
-    }
-
-
-def _branches(flow: Flow, *, normalized: bool = False) -> dict[str, tuple[str, ...]]:
+def _branches(flow: Flow) -> dict[str, tuple[str, ...]]:
     """The last layers of residual branches, and all layers of each, the first one first.
 
     A branch reads what it is added to; or what the shortcut reads that it is added to, if it has more layers than that.
-    Its last layer comes into the sum as it is, or `normalized` if that counts.
+    Its last layer comes into the sum as it is.
     """
     found: dict[str, tuple[str, ...]] = {}
     for signals in flow.sums:
         for signal in signals:
-            if signal.activation or (signal.normalized and not normalized) or len(signal.origins) > FEW:
+            if signal.activation or signal.normalized or len(signal.origins) > FEW:
                 continue
             others = [other for other in signals if other is not signal]
             stream = frozenset[str]().union(*(other.origins for other in others))

@@ -284,7 +284,7 @@ def _kernel(weight: Weight, role: Role) -> Draw:
         return Draw(whole, Orthogonal(factor), role.stem)
     if upsamples > 1:
         return Draw(whole, Orthogonal(factor * upsamples))
-    if fades:  # Note [gains]
+    if fades:  # Note [members]
         reason = f"one of {role.chain} in a chain before {role.activation}: keeps the signal's size"
         return Draw(whole, Orthogonal(factor), reason)
     tap = int(np.ravel_multi_index(at_centre.tap, weight.shape[2:]))

@@ -71,8 +71,6 @@ class Signal:
     """The last one since the layer."""
     on_tokens: bool = False
     """Whether its last axis is the token axis, and not that of channels."""
-    gain: str = field(default="", compare=False)
-    """The parameter that it was multiplied by last, if it is zero where that is: no layer or activation came since."""
     size: Size = field(default=(), compare=False)
     """Embeddings that it is a sum of, and what each is multiplied by; `UNIT` behind a normalization."""
     parts: tuple[Signal, ...] = field(default=(), compare=False)
@@ -107,7 +105,6 @@ class Flow:
         weights: Iterable[str],
         *,
         turns: bool = False,
-        gains: Iterable[str] = (),
         factor: float = 1.0,
     ) -> Signal | None:
         """A function or module is called; the signal that comes out, None if it is none.
@@ -117,7 +114,6 @@ class Flow:
             signals: What it is given.
             weights: The names of the weights it uses.
             turns: Whether it puts another axis last.
-            gains: The names of the parameters that it multiplies by.
             factor: The number that it multiplies by, where that is known.
         """
         short = short_name(name)
@@ -140,12 +136,11 @@ class Flow:
         if not signals:
             return None
         joined = join(signals)
-        gain = next(iter(gains), "")
         if (kind := _NORMS.get(short.rstrip("123d"))) is not None:
             if not joined.activation:
                 self.normalized = dict.fromkeys(joined.origins, kind) | self.normalized
             on_tokens = joined.on_tokens and kind == BATCH  # of others the last axis is that of channels
-            return replace(joined, normalized=kind, on_tokens=on_tokens, gain=gain, size=UNIT)
+            return replace(joined, normalized=kind, on_tokens=on_tokens, size=UNIT)
         if short in ACTIVATIONS:
             if not joined.activation:
                 self.next.update(dict.fromkeys(sorted(joined.origins.difference(self.next)), short))
@@ -160,10 +155,9 @@ class Flow:
                 joined = replace(joined, size=tuple(each for signal in signals for each in signal.size))
             if short in _FACTORS:
                 self.gated.update(*(signal.origins for signal in signals if len(signal.origins) <= FEW))
-            return replace(joined, merged=True, gain="", parts=tuple(signals) if short in _PARTS else ())
-        if short in _FACTORS and (gain or factor != 1):
-            size = tuple((name, times * factor) for name, times in joined.size)
-            return replace(joined, gain=gain or joined.gain, size=size)
+            return replace(joined, merged=True, parts=tuple(signals) if short in _PARTS else ())
+        if short in _FACTORS and factor != 1:
+            return replace(joined, size=tuple((name, times * factor) for name, times in joined.size))
         if not turns:
             return joined
         if joined.on_tokens:

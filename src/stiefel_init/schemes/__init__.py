@@ -22,18 +22,16 @@ from .base import (
     register,
 )
 from .deterministic import IDInit, Lee, Sinusoidal, TanhInit, ZerO
-from .entrywise import He, MuP, Offsets, Random, ScaledHe, TorchDefault, TruncatedNormal, Uniform, Xavier, Zeros
+from .entrywise import GPT2, He, MuP, Offsets, Random, ScaledHe, TorchDefault, TruncatedNormal, Uniform, Xavier, Zeros
 from .on_set import Blend, Centred, Identity, Permutation, Rotation, Stiefel
 from .orthogonal import TAT, DeltaOrthogonal, LooksLinear, Orthogonal
 from .recipe import Lifted, Raised, Recipe
-from .residual import LSUV, Fixup, MetaInit, SkipInit
-from .transformer import GPT2, Mimetic, MimeticFactor, ScaledTable, ScaledXavier, TFixup
+from .residual import LSUV, Fixup, SkipInit
 
 __all__ = [
-    "GPT2", "LSUV", "TAT", "Blend", "Centred", "DeltaOrthogonal", "Distribution", "Fixup", "He", "IDInit", "Identity",
-    "Law", "Lee", "Lifted", "LooksLinear", "MetaInit", "Mimetic", "MimeticFactor", "MuP", "Offsets", "Orthogonal",
-    "Permutation", "Position", "Raised", "Random", "Recipe", "Rotation", "ScaledHe", "ScaledTable", "ScaledXavier",
-    "Scheme", "SchemeName", "Sinusoidal", "SkipInit", "Source", "Start", "Stiefel", "TFixup", "TanhInit",
-    "TorchDefault", "TruncatedNormal", "Uniform", "WholeModel", "Xavier", "ZerO", "Zeros", "forget", "get", "names",
-    "register",
+    "GPT2", "LSUV", "TAT", "Blend", "Centred", "DeltaOrthogonal", "Distribution", "Fixup", "He", "IDInit",
+    "Identity", "Law", "Lee", "Lifted", "LooksLinear", "MuP", "Offsets", "Orthogonal", "Permutation", "Position",
+    "Raised", "Random", "Recipe", "Rotation", "ScaledHe", "Scheme", "SchemeName", "Sinusoidal", "SkipInit",
+    "Source", "Start", "Stiefel", "TanhInit", "TorchDefault", "TruncatedNormal", "Uniform", "WholeModel", "Xavier",
+    "ZerO", "Zeros", "forget", "get", "names", "register",
 ]  # fmt: skip

@@ -61,7 +61,6 @@ class Source(Protocol):
 
 
 Role = Literal["hidden", "first", "last", "only"]
-InAttention = Literal["", "query", "key", "value", "output"]
 
 
 class Position(NamedTuple):
@@ -81,16 +80,6 @@ class Position(NamedTuple):
     """Layers in the residual branch that it is in; 0 if it is in none."""
     ends_branch: bool = False
     """Whether it is the last layer of that branch."""
-    gained: bool = False
-    """Whether a parameter scales that branch: the model's own gain, or the weight of a normalization at its end."""
-    projection: InAttention = ""
-    """What it makes in an attention; `""` if it is in none."""
-    layers: int = 0
-    """Self-attentions in its stack of transformer blocks; of an embedding, in the largest stack; 0 if it is in none."""
-    crossed: bool = False
-    """Whether those blocks attend to another sequence too, as in a decoder."""
-    table: bool = False
-    """Whether it is an embedding."""
     row: int = 1
     """Layers of the chain it is in, with nothing but activations between them; first and last layer not counted."""
     units: int = 0
@@ -114,8 +103,8 @@ SchemeName = (
 class Distribution(NamedTuple):
     """How a scheme's m × n weights act on a signal, for `theory.propagate`.
 
-    >>> get("he").distribution(64, 100)
-    Distribution(aligned=False, variance=0.02, non_negative=False)
+    >>> get("he").distribution(64, 128)
+    Distribution(aligned=False, variance=0.015625, non_negative=False)
     """
 
     aligned: bool = False
@@ -155,18 +144,12 @@ class Scheme(ABC):
     """Whether `at` looks at a layer's position, so that whole models are traced first."""
     residual: ClassVar[bool] = False
     """Whether it is for residual networks alone."""
-    zeroes_gains: ClassVar[bool] = False
-    """Whether parameters that scale a residual branch start at zero."""
-    attention: ClassVar[Literal["", "apart", "paired"]] = ""
-    """Of schemes for transformers alone: `"apart"`, q, k and v are matrices of their own, also where one weight holds
-    them; `"paired"`, query and key of each head, and value and output, are two factors of one draw."""
     embeds: ClassVar[bool] = False
     """Whether embeddings are drawn too; otherwise they are left alone."""
     activations: ClassVar[tuple[str, ...]] = ()
     """The activations it is made for, if it works with no other."""
-    calibrates: ClassVar[Literal["", "inputs", "outputs", "quotient"]] = ""
-    """What a batch is used for: `"inputs"`, to give them mean square 1; `"outputs"`, of every layer deviation 1;
-    `"quotient"`, to let gradients change little along themselves."""
+    calibrates: ClassVar[Literal["", "inputs", "outputs"]] = ""
+    """What a batch is used for: `"inputs"`, to give them mean square 1; `"outputs"`, of every layer deviation 1."""
 
     def __post_init__(self) -> None:
         for each in fields(self):

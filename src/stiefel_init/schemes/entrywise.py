@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from .base import Array, Distribution, Position, Scheme, Source, number, register
 
 
+class Entrywise(Scheme):
+    """W_ij ~ N(0, scale²), or U(±scale) if `uniform`; the scale by the fans."""
+
+    entrywise = True
+    uniform: ClassVar[bool] = False
+
+    @abstractmethod
+    def scale(self, fan_in: int, fan_out: int) -> float:
+        """The standard deviation, or the bound."""
+
+    def draw(self, source: Source) -> Array:
+        numbers = source.uniforms if self.uniform else source.normals
+        return self.scale(source.n, source.fan_out) * numbers(source.m, source.n)
+
+    def distribution(self, m: int, n: int) -> Distribution:
+        return Distribution(variance=self.scale(n, m) ** 2 / (3 if self.uniform else 1))
+
+
 @register
-class Random(Scheme):
+class Random(Entrywise):
     """W_ij ~ N(0, std²). The paper does not define its `Random`; 0.1 comes closest to its numbers.
 
     >>> str(Random(0.5))
@@ -19,18 +39,34 @@ class Random(Scheme):
     """
 
     name = "random"
-    entrywise = True
     std: float = number(0.1, "it is a standard deviation", at_least=0)
 
-    def draw(self, source: Source) -> Array:
-        return self.std * source.normals(source.m, source.n)
+    def scale(self, fan_in: int, fan_out: int) -> float:
+        return self.std
 
-    def distribution(self, m: int, n: int) -> Distribution:
-        return Distribution(variance=self.std**2)
+
+@register
+class GPT2(Random):
+    """W_ij ~ N(0, std²), std/√B at the ends of B residual branches; embeddings N(0, std²), biases zero.
+
+    Radford, Wu, Child, Luan, Amodei, Sutskever: Language Models are Unsupervised Multitask Learners (2019). B counts
+    attention and feed-forward branches, two for each block.
+
+    >>> str(GPT2().at(Position(branches=4, branch=2, ends_branch=True)))
+    'gpt-2 0.01'
+    """
+
+    name = "gpt-2"
+    positional = True
+    embeds = True
+    std: float = number(0.02, "it is a standard deviation", at_least=0)
+
+    def at(self, position: Position) -> Scheme:
+        return GPT2(self.std / math.sqrt(position.branches)) if position.ends_branch else self
 
 
 @dataclass(frozen=True)
-class Uniform(Scheme):
+class Uniform(Entrywise):
     """W_ij ~ U(±bound).
 
     >>> str(Uniform(0.5))
@@ -38,14 +74,11 @@ class Uniform(Scheme):
     """
 
     name = "uniform"
-    entrywise = True
+    uniform = True
     bound: float = 1.0
 
-    def draw(self, source: Source) -> Array:
-        return self.bound * source.uniforms(source.m, source.n)
-
-    def distribution(self, m: int, n: int) -> Distribution:
-        return Distribution(variance=self.bound**2 / 3)
+    def scale(self, fan_in: int, fan_out: int) -> float:
+        return self.bound
 
 
 @dataclass(frozen=True)
@@ -67,7 +100,7 @@ class Zeros(Scheme):
 
 
 @register
-class He(Scheme):
+class He(Entrywise):
     """W_ij ~ N(0, 2/fan_in): `torch.nn.init.kaiming_normal_` for ReLU.
 
     He, Zhang, Ren, Sun: Delving Deep into Rectifiers (2015).
@@ -77,17 +110,13 @@ class He(Scheme):
     """
 
     name = "he"
-    entrywise = True
 
-    def draw(self, source: Source) -> Array:
-        return math.sqrt(2 / source.n) * source.normals(source.m, source.n)
-
-    def distribution(self, m: int, n: int) -> Distribution:
-        return Distribution(variance=2 / n)
+    def scale(self, fan_in: int, fan_out: int) -> float:
+        return math.sqrt(2 / fan_in)
 
 
 @dataclass(frozen=True)
-class ScaledHe(Scheme):
+class ScaledHe(Entrywise):
     """W_ij ~ N(0, 2 factor²/fan_in).
 
     >>> str(ScaledHe(0.5))
@@ -95,18 +124,14 @@ class ScaledHe(Scheme):
     """
 
     name = "he-scaled"
-    entrywise = True
     factor: float = 1.0
 
-    def draw(self, source: Source) -> Array:
-        return self.factor * math.sqrt(2 / source.n) * source.normals(source.m, source.n)
-
-    def distribution(self, m: int, n: int) -> Distribution:
-        return Distribution(variance=2 * self.factor**2 / n)
+    def scale(self, fan_in: int, fan_out: int) -> float:
+        return self.factor * math.sqrt(2 / fan_in)
 
 
 @register
-class Xavier(Scheme):
+class Xavier(Entrywise):
     """W_ij ~ U(±√(6/(fan_in + fan_out))): `torch.nn.init.xavier_uniform_`.
 
     Glorot, Bengio: Understanding the difficulty of training deep feedforward neural networks (2010).
@@ -116,17 +141,14 @@ class Xavier(Scheme):
     """
 
     name = "xavier"
-    entrywise = True
+    uniform = True
 
-    def draw(self, source: Source) -> Array:
-        return math.sqrt(6 / (source.n + source.fan_out)) * source.uniforms(source.m, source.n)
-
-    def distribution(self, m: int, n: int) -> Distribution:
-        return Distribution(variance=2 / (m + n))
+    def scale(self, fan_in: int, fan_out: int) -> float:
+        return math.sqrt(6 / (fan_in + fan_out))
 
 
 @register
-class TorchDefault(Scheme):
+class TorchDefault(Entrywise):
     """W_ij and b_i ~ U(±1/√fan_in): `kaiming_uniform_` with a = √5, as `torch.nn.Linear` and `Conv2d` start.
 
     Biases of attention and recurrent layers are zero.
@@ -138,10 +160,13 @@ class TorchDefault(Scheme):
     """
 
     name = "torch"
-    entrywise = True
+    uniform = True
 
-    def draw(self, source: Source) -> Array:
-        return math.sqrt(1 / source.n) * source.uniforms(source.m, source.n)
+    def scale(self, fan_in: int, fan_out: int) -> float:
+        return math.sqrt(1 / fan_in)
+
+    def distribution(self, m: int, n: int) -> Distribution:
+        return Scheme.distribution(self, m, n)  # none is known where biases are not zero
 
     def bias(self, fan_in: int) -> Scheme:
         return Uniform(1 / math.sqrt(max(fan_in, 1)))
@@ -175,7 +200,7 @@ class TruncatedNormal(Scheme):
 
 
 @register
-class MuP(Scheme):
+class MuP(Entrywise):
     """W_ij ~ N(0, gain²/fan_in), in the last layer N(0, gain²/fan_in²).
 
     Only the start is μP's: its learning rates, 1/fan_in for hidden and last layers under Adam, are for your optimizer.
@@ -187,7 +212,6 @@ class MuP(Scheme):
     """
 
     name = "mup"
-    entrywise = True
     positional = True
     gain: float = number(1.0, "√2 suits ReLU")
     power: int = 1
@@ -196,11 +220,8 @@ class MuP(Scheme):
     def at(self, position: Position) -> Scheme:
         return MuP(self.gain, 2) if position.last else self
 
-    def draw(self, source: Source) -> Array:
-        return self.gain * source.n ** (-self.power / 2) * source.normals(source.m, source.n)
-
-    def distribution(self, m: int, n: int) -> Distribution:
-        return Distribution(variance=self.gain**2 / n**self.power)
+    def scale(self, fan_in: int, fan_out: int) -> float:
+        return self.gain * fan_in ** (-self.power / 2)
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ..recipe.roles import Role
 from ..recipe.rules import Lifted, Raised, linear
-from .base import Position, Scheme, Start, register
+from .base import Position, Scheme, WholeModel, register
 
 __all__ = ["Lifted", "Raised", "Recipe"]
 
 
 @register
-class Recipe(Start):
+class Recipe(WholeModel):
     """What `initialize_` does by default: members of the set inside, and ends of another kind.
 
     Square layers in a chain are small rotations, other hidden layers uniform on the set; a first layer with more units

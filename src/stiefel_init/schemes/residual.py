@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from ..core import validate
-from ..core.errors import StiefelError
-from .base import Position, Scheme, WholeModel, get, number, register
+from .base import Position, Scheme, WholeModel, register
 from .entrywise import He, ScaledHe, Zeros
 from .orthogonal import Orthogonal
 
@@ -35,24 +33,23 @@ class Fixup(WholeModel):
 
 @register
 class SkipInit(WholeModel):
-    """He's weights, and every residual branch times zero, x + 0 · f(x): the network starts as its skip connections.
+    """He's weights, and zeros at the end of every residual branch: the network starts as its skip connections.
 
-    The zero is the model's own gain of the branch, a parameter that multiplies it; without one, the weight of the
-    normalization that ends the branch; without one, the branch's last layer.
+    For branches that no normalization ends. The authors multiply each by a parameter that starts at zero; one that your
+    model has is left alone.
 
     De, Smith: Batch Normalization Biases Residual Blocks Towards the Identity Function in Deep Networks (2020).
     Bachlechner and others: ReZero is All You Need (2021).
 
-    >>> str(SkipInit().at(Position(ends_branch=True))), str(SkipInit().at(Position(ends_branch=True, gained=True)))
+    >>> str(SkipInit().at(Position(ends_branch=True))), str(SkipInit().at(Position()))
     ('zeros', 'he')
     """
 
     name = "skip-init"
     residual = True
-    zeroes_gains = True
 
     def at(self, position: Position) -> Scheme:
-        return Zeros() if position.ends_branch and not position.gained else He()
+        return Zeros() if position.ends_branch else He()
 
 
 @register
@@ -70,39 +67,3 @@ class LSUV(WholeModel):
 
     def at(self, position: Position) -> Scheme:
         return Orthogonal()
-
-
-@register
-class MetaInit(WholeModel):
-    """The weights of `base`, and of each its norm ‖W‖ by signed gradient steps with momentum on the gradient quotient.
-
-    The quotient is the mean of |(g - Hg)/(g + ε sign g) - 1| = |Hg/g|, up to ε, over all parameters: how much a
-    gradient step g changes the gradient itself, H the Hessian. It needs a batch of inputs; the targets are drawn, anew
-    at each step.
-
-    Dauphin, Schoenholz: MetaInit: Initializing learning by learning to initialize (2019).
-
-    >>> str(MetaInit("xavier", steps=100))
-    'meta-init xavier steps=100'
-    """
-
-    name = "meta-init"
-    calibrates = "quotient"
-    base: str = "he"
-    steps: int = 500
-    rate: float = number(0.1, "the authors use 0.1", above=0)
-    momentum: float = number(0.9, "the authors use 0.9", at_least=0)
-    epsilon: float = number(1e-5, "the authors use 1e-5", above=0)
-
-    def __post_init__(self) -> None:
-        base = get(self.base)
-        if base.positional or base.residual or base.attention or base.activations or base.calibrates:
-            raise StiefelError(
-                f"base={self.base!r} looks at a layer's place in its model; give one that starts every layer alike, "
-                "such as 'he'."
-            )
-        validate.size("steps", self.steps)
-        super().__post_init__()
-
-    def at(self, position: Position) -> Scheme:
-        return get(self.base).at(position)

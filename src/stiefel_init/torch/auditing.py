@@ -25,7 +25,7 @@ from torch import nn
 
 from ..core.check import errors, tolerance
 from ..core.errors import StiefelError
-from ..core.text import below, beside, columns, ending, folded
+from ..core.text import ending, folded, table
 from ..recipe.layers import Leave, Matrices
 from .initialize.layers import rule
 from .initialize.parameters import TorchRef, is_uninitialized, parameters_of
@@ -80,41 +80,32 @@ class Audit:
         return tuple(row for row in self.rows if row.alarm)
 
     def __str__(self) -> str:
-        header = "parameter", "shape", "distribution", "alarm"
         groups = folded(self.rows, _alike)
         groups = groups if len(groups) <= MOST else folded(self.rows, _of_a_kind)
-        cells = [_cells(rows) for _, rows in groups]
-        names = beside(
-            (name if len(rows) > 1 else rows[0].name for name, rows in groups), [*zip(header[1:], *cells)][:-1]
-        )
-        table = below(columns(header, [(name, *rest) for name, rest in zip(names, cells)]), "alarm")
+        lines = table(("parameter", "shape", "distribution", "alarm"), groups, _cells)
         count = len(self.alarms)
         verdict = f"{count} of {len(self.rows)} parameters look wrong." if count else "Nothing looks wrong."
-        return "\n".join([verdict, "", *table, "", f"False alarms: at most 1 in {1 / FALSE_ALARM:,.0f} per parameter."])
+        return "\n".join([verdict, "", *lines, "", f"False alarms: at most 1 in {1 / FALSE_ALARM:,.0f} per parameter."])
 
     def __repr__(self) -> str:
         return f"Audit of {len(self.rows)} parameters, {len(self.alarms)} alarms; print it for the table"
 
 
-def _short(law: str) -> str:
-    return textwrap.shorten(law, LAW, placeholder=" …")
-
-
 def _cells(rows: list[Row]) -> tuple[str, str, str]:
     shapes = {row.shape for row in rows}
-    return str(rows[0].shape) if len(shapes) == 1 else "", _short(rows[0].law), rows[0].alarm
-
-
-def _of_a_kind(row: Row) -> tuple[str, tuple[object, ...]]:
-    """Coarser than `_alike`, for large models: by the end of the name, whatever the shape."""
-    law = frozenset(re.sub(r"[\d.]+", "*", row.law).split(" or "))
-    name = row.name if row.alarm else "*.bias" if row.name.endswith(".bias") else ending(row.name)
-    return name, (name if name.startswith("*") else "", law, row.alarm)
+    law = textwrap.shorten(rows[0].law, LAW, placeholder=" …")
+    return str(rows[0].shape) if len(shapes) == 1 else "", law, rows[0].alarm
 
 
 def _alike(row: Row) -> tuple[str, tuple[object, ...]]:
     """Rows with the same key are one line, with the law of the first: laws of one kind, in any order."""
     return row.name, (row.shape, frozenset(re.sub(r"[\d.]+", "*", row.law).split(" or ")), row.alarm)
+
+
+def _of_a_kind(row: Row) -> tuple[str, tuple[object, ...]]:
+    """Coarser, for large models: by the end of the name, whatever the shape."""
+    name = row.name if row.alarm else "*.bias" if row.name.endswith(".bias") else ending(row.name)
+    return name, (name if name.startswith("*") else "", *_alike(row)[1][1:])
 
 
 def audit(model: nn.Module) -> Audit:
@@ -174,7 +165,7 @@ def _row(ref: TorchRef, values: dict[str, np.ndarray], twin: str | None) -> Row:
     law = _law(value, held, kind.eps)
     if not alarm and twin is not None and not law.startswith("identit"):
         alarm = f"equal to {twin}"
-    if not alarm and is_weight and isinstance(held, Matrices) and not held.order and len(value) > 1:
+    if not alarm and isinstance(held, Matrices) and not held.order and len(value) > 1:
         bias = values.get(ref.name.removesuffix(ref.leaf) + "bias")
         if repeated := _equal_units(value, bias):
             alarm = f"{repeated} of {len(value)} units repeat another"

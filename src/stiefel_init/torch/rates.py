@@ -71,7 +71,7 @@ def param_groups(
             raise StiefelError(f"{name} is a lazy layer's parameter without a shape; run one forward pass first.")
         if type(parameter).__name__ == "FlatParameter":
             raise StiefelError(f"{name} holds several layers; wrap the model with use_orig_params=True.")
-    options = Options.of(None, None, conv=None, inputs=inputs, stem=stem, head=head, skip=(), dry_run=True)
+    options = Options(inputs=inputs, stem=stem, head=head)
     with torch.no_grad():
         adapter = TorchAdapter(model, None, None)
         by_key = shares(adapter, options, optimizer)

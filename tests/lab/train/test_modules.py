@@ -317,7 +317,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is(own_network: Calla
         assert_refused(lambda: check(cells, Problems(SETS), CPU), words)
 
     refused_by_check(["needs images", "numbers has none"], dataset="numbers")
-    refused_by_check(["mimetic"], scheme="mimetic")
+    refused_by_check(["fixup"], scheme="fixup")
     wrong = own_network("return nn.Sequential(nn.Flatten(), nn.Linear(192, 4))")
     refused_by_check(["net.py:make", "(2, 4)", "must be (2, 3)"], network=wrong)
     refused_by_check(["does not take inputs of shape (2, 3, 8, 8)"], network=own_network("return nn.Linear(5, 3)"))

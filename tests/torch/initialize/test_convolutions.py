@@ -80,13 +80,6 @@ def test_flatten_of_a_transposed_convolution(kind: Any, channels: tuple[int, int
     torch.testing.assert_close(inside, torch.full_like(inside, math.sqrt(inputs / outputs)), rtol=1e-13, atol=0)
 
 
-def test_a_depthwise_delta_is_the_identity() -> None:
-    layer = convolution(nn.Conv2d, 6, 6, 6)
-    initialize_(layer)
-    x = images(nn.Conv2d, 6)
-    assert torch.equal(layer(x), x)
-
-
 @pytest.mark.parametrize("kernel", [2, 4, (2, 3), (6, 4)])
 def test_with_an_even_kernel_and_same_padding_delta_shifts_nothing(kernel: int | tuple[int, int]) -> None:
     layer = nn.Conv2d(3, 3, kernel, padding="same", padding_mode="circular", dtype=torch.float64)

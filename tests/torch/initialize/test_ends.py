@@ -62,7 +62,7 @@ def test_both_ways_find_the_ends(case: Case) -> None:
 def test_reading_a_forward_and_running_it_tell_the_same(case: Case) -> None:
     make, inputs, _, _ = case
     model = make()
-    read, watched = (_flow.read(model, weights_of(model), {}), _flow.watch(model, inputs(), weights_of(model), {}))
+    read, watched = (_flow.read(model, weights_of(model)), _flow.watch(model, inputs(), weights_of(model)))
     assert read is not None
     assert (read.reads, read.next, read.normalized) == (watched.reads, watched.next, watched.normalized)
 

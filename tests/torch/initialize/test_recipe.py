@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -259,10 +260,11 @@ def test_branches_that_a_normalization_holds_are_left_as_they_are() -> None:
 
 
 class Mixing(nn.Module):
-    """One layer over channels, then one over tokens."""
+    """One layer over channels, then one over tokens, with one of the ways to write a transpose."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
+        self.turn = turn
         self.stem, self.norm = nn.Linear(4, 16), nn.LayerNorm(16)
         self.channels, self.tokens, self.back = nn.Linear(16, 16), nn.Linear(9, 12), nn.Linear(12, 9)
         self.head = nn.Linear(16, 2)
@@ -270,13 +272,14 @@ class Mixing(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
         x = x + self.channels(self.norm(x))
-        x = x + self.back(torch.relu(self.tokens(self.norm(x).transpose(1, 2)))).transpose(1, 2)
+        x = x + self.turn(self.back(torch.relu(self.tokens(self.turn(self.norm(x))))))
         return self.head(self.norm(x).mean(1))
 
 
 @pytest.mark.parametrize("inputs", [None, torch.ones(2, 9, 4)], ids=["read", "watched"])
-def test_layers_over_the_token_axis_have_no_preferred_direction(inputs: Tensor | None) -> None:
-    model = Mixing()
+@pytest.mark.parametrize("turn", [lambda x: x.mT, lambda x: x.transpose(1, 2), lambda x: x.permute(0, 2, 1)])
+def test_layers_over_the_token_axis_have_no_preferred_direction(turn: Any, inputs: Tensor | None) -> None:
+    model = Mixing(turn)
     plan = initialize_(model, seed=0, inputs=inputs)
     assert check(unit(model.channels.weight))
     for layer in (model.tokens, model.back):
@@ -284,7 +287,8 @@ def test_layers_over_the_token_axis_have_no_preferred_direction(inputs: Tensor |
         small = weight.T @ weight if len(weight) > weight.shape[1] else weight @ weight.T
         torch.testing.assert_close(small, torch.eye(9), atol=1e-5, rtol=0)
         assert not check(weight)
-    assert "tokens" in plan["tokens.weight"].reason
+    assert "mixes tokens" in plan["tokens.weight"].reason
+    assert "mixes tokens" not in plan["channels.weight"].reason
 
 
 class Gated(nn.Module):

@@ -203,14 +203,8 @@ class Cell:
                 raise StiefelError(f"{name}={value!r} is not for perceptrons; leave it out, or name another network.")
         if self.precision == "bfloat16":
             raise StiefelError("precision='bfloat16' is not for perceptrons; use 'float32' or 'tf32'.")
-        if self.scheme.calibrates == "quotient":
-            raise StiefelError(
-                f"{scheme=} needs third derivatives, which the laboratory's engines do not have; use "
-                "stiefel_init.torch.initialize_ and a loop of your own."
-            )
-        if self.scheme.residual or self.scheme.attention:
-            made_for = "residual networks" if self.scheme.residual else "transformers"
-            raise StiefelError(f"{scheme=} is for {made_for}; {self.network} is a plain network.")
+        if self.scheme.residual:
+            raise StiefelError(f"{scheme=} is for residual networks; {self.network} is a plain network.")
 
     @property
     def divisor(self) -> float:

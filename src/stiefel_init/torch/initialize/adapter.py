@@ -22,7 +22,7 @@ from ...core.errors import StiefelError, said
 from ...core.sample import Member
 from ...recipe.author import follows_pattern
 from ...recipe.initialize import Adapter, Options, Patterns, RecipeName, initialize
-from ...recipe.layers import AN_ADAPTER, AN_EMBEDDING, ZEROS, Constant, Conv, Layer, Leave, Matrices, Rule, no_rule
+from ...recipe.layers import AN_ADAPTER, AN_EMBEDDING, Constant, Conv, Layer, Leave, Matrices, Rule, no_rule
 from ...recipe.plan import Plan
 from ...recipe.roles import Roles
 from ...recipe.rules import Draw
@@ -32,8 +32,8 @@ from ..inputs import check_module, shapes, tensors_in
 from ..sampling import tensors
 from .apply import Planned, apply_plan, fill_all, materialize_, memory_device
 from .calibrate import calibrate_, check, restored_on_failure
-from .layers import EMBEDDINGS, RULED_BY_SHAPE, held_by, is_normalization, rule
-from .parameters import TorchRef, is_uninitialized, modules_of, parameters_of
+from .layers import EMBEDDINGS, held_by, is_normalization, rule
+from .parameters import TorchRef, is_uninitialized, parameters_of
 from .sharded import check_placements, is_sharded, reshard
 from .trace import examples, read, watch
 from .wrappers import common_seed, finish_first, fresh_seed, refuse_scripted, unwrapped
@@ -69,8 +69,7 @@ def initialize_(
         recipe: `"best"`, the default, or `"paper"`: every layer in the set, as scheme `"stiefel"` does.
         inputs: Example inputs: a tensor, a tuple of arguments or a mapping of keywords. The model is run on them once
             to find its ends; without them its forward is read by `torch.fx`, and failing that, its first and last
-            layers are taken. `"lsuv"` measures its layers on them, `"tat"` their mean square, `"meta-init"` how
-            gradients change.
+            layers are taken. `"lsuv"` measures its layers on them, `"tat"` their mean square.
         stem: Patterns, as in `fnmatch`, of the names of weights that read the input, if you know better; `()` for none.
         head: Likewise, of those that make the output.
         seed: `None` draws from the global generator of the model's device. With an int, matrix i of the parameter
@@ -102,9 +101,8 @@ def initialize_(
     """
     check_module(model)
     options = Options.of(
-        scheme, recipe, conv=conv, inputs=inputs, stem=stem, head=head, skip=skip, dry_run=dry_run, member=member,
-        spread=spread,
-    )  # fmt: skip
+        scheme, recipe, conv, member, spread, inputs=inputs, stem=stem, head=head, skip=skip, dry_run=dry_run
+    )
     if seed is not None:
         seed = _validate.size("seed", seed)
     with torch.no_grad():
@@ -116,12 +114,11 @@ class TorchAdapter(Adapter[TorchRef]):
 
     def __init__(self, model: nn.Module, seed: int | None, device: torch.device | str | None) -> None:
         self.model, self.seed = model, seed
-        self.modules = modules_of(model)
+        self.modules = list(model.named_modules(remove_duplicate=False))
         refuse_scripted(self.modules)
         reshard(self.modules)
         self.parameters = parameters_of(self.modules)
         self.memory = memory_device(self.modules, [ref.tensor for ref in self.parameters], device)
-        self._alike: dict[Hashable, Rule] = {}
 
     @cached_property
     def normalized(self) -> Norm:  # type: ignore[override]
@@ -142,29 +139,24 @@ class TorchAdapter(Adapter[TorchRef]):
             for ref in self.parameters
             if len(ref.shape) > 1 or isinstance(ref.module, parametrize.ParametrizationList)
         }
-        gains = {
-            id(ref.tensor): streams[ref.key]
-            for ref in self.parameters
-            if ref.leaf != "bias" and math.prod(ref.shape) == max(ref.shape, default=1)
-        }
-        flow, how = self._flow(weights, gains, inputs)
+        flow, how = self._flow(weights, inputs)
         if flow is not None:  # a parametrization is known, and takes what is assigned to it
             flow.altered -= {streams[ref.key] for ref in self.parameters if ref.parametrization is not None}
         return flow, how
 
-    def _flow(self, weights: Mapping[int, str], gains: Mapping[int, str], inputs: Any) -> tuple[Flow | None, str]:
+    def _flow(self, weights: Mapping[int, str], inputs: Any) -> tuple[Flow | None, str]:
         # A model without values runs on none, and FSDP shows other tensors than its parameters while it runs.
         model = unwrapped(self.model)
         runs = not any(ref.empty for ref in self.parameters) or any(x.is_meta for x in tensors_in(inputs))
         if inputs is not None and runs:
-            watched = watch(model, inputs, weights, gains)
+            watched = watch(model, inputs, weights)
             if watched.reads or not weights:
                 return watched, "traced"
-        found = read(model, weights, gains)
+        found = read(model, weights)
         if (found is None or found.opaque) and not any(is_sharded(ref.tensor) for ref in self.parameters):
             for example in examples(model):
                 with suppress(Exception), warnings.catch_warnings(action="ignore"):  # a guess that does not fit
-                    watched = watch(model, example, weights, gains)
+                    watched = watch(model, example, weights)
                     if watched.reads:
                         return watched, f"traced with {shapes(example)}"
         return found, "torch.fx"
@@ -192,32 +184,21 @@ class TorchAdapter(Adapter[TorchRef]):
 
     @cached_property
     def patterned(self) -> Collection[Hashable]:
-        """Of matrices the first rows tell; of vectors, those that begin with two equal entries are looked at."""
-        refs = {ref.key: ref for ref in self.parameters if _has_values(ref.tensor) and not is_sharded(ref.tensor)}
-        known = [(key, ref.tensor.detach()) for key, ref in refs.items() if ref.tensor.numel() > 1]
-        rows = [(key, x[: max(1, _LOOKED_AT // x[0].numel())]) for key, x in known if x.ndim > 1]
-        vectors = [(key, x) for key, x in known if x.ndim == 1]
-        if not known:
-            return ()
-        parts = [[_share_used(x) for _, x in rows], [x[0] == x[1] for _, x in vectors]]
-        told = torch.stack([each.float() for part in parts for each in part]).tolist()
-        sparse = {key for (key, _), share in zip(rows, told) if 0 < share < 0.5}
-        alike = [(key, x) for (key, x), same in zip(vectors, told[len(rows) :]) if same]
-        return sparse | {key for key, x in alike if follows_pattern(x.float().cpu().numpy())}
+        """Of matrices the first rows tell."""
+        known = {ref.key: ref.tensor.detach() for ref in self.parameters if _has_values(ref.tensor)}
+        looked_at = {
+            key: x[: max(1, _LOOKED_AT // x[0].numel())] if x.ndim > 1 else x
+            for key, x in known.items()
+            if not is_sharded(x) and (x.ndim > 1 or (x.numel() > 1 and x[0] == x[1]))  # few vectors begin so
+        }
+        return {key for key, x in looked_at.items() if follows_pattern(x.float().cpu().numpy())}
 
     def bias_of(self, parameter: TorchRef) -> Hashable:
         bias = parameter.module._parameters.get("bias")
         return None if bias is None else self._keys[id(bias)]
 
-    def rule(self, parameter: TorchRef, options: Options, zero: bool) -> Rule:
-        """Found out once for all that look alike, since deep models repeat themselves."""
-        owner = self._tables.get(parameter.key, parameter)
-        look = None if zero or owner is not parameter else _look(parameter)
-        if look is None:
-            return _rule(parameter, owner, options, zero=zero)
-        if look not in self._alike:
-            self._alike[look] = _rule(parameter, owner, options, zero=zero)
-        return self._alike[look]
+    def rule(self, parameter: TorchRef, options: Options) -> Rule:
+        return _rule(parameter, self._tables.get(parameter.key, parameter), options)
 
     def write(self, planned: Planned, options: Options, roles: Roles) -> None:
         scheme, inputs = options.scheme, options.inputs
@@ -238,7 +219,7 @@ class TorchAdapter(Adapter[TorchRef]):
                 if calibrated is not None:
                     stems = [name for name, role in roles.items() if role.stem]
                     drawn = [ref for ref, draw in planned if isinstance(draw.what, Matrices)]
-                    calibrate_(self.model, calibrated, drawn, inputs, stems, seed)
+                    calibrate_(self.model, calibrated, drawn, inputs, stems)
 
 
 _LOOKED_AT = 4096  # entries of a matrix
@@ -250,26 +231,8 @@ def _has_values(tensor: Tensor) -> bool:
     return usual and not tensor.is_meta and tensor.numel() > 0
 
 
-def _share_used(x: Tensor) -> Tensor:
-    """Likewise on the device: see `follows_pattern`."""
-    filled = x != 0
-    axes = range(x.ndim if x.ndim > 2 else 0)
-    used = [filled.any(tuple({*axes} - {axis})).sum() for axis in axes]
-    return filled.sum() / (math.prod(used) if used else x.numel())
-
-
-def _look(ref: TorchRef) -> Hashable:
-    """All that decides the rule of a parameter of a usual layer; None where more does."""
-    kind, leaf, tensor, key = type(ref.module), ref.leaf, ref.tensor, ref.key
-    if kind not in RULED_BY_SHAPE or leaf not in ("weight", "bias") or "lora_" in ref.name:
-        return None
-    if type(key) is not int or key < 0:
-        return None
-    return kind, leaf, ref.shape, tensor.dtype, tensor.requires_grad, tensor.is_contiguous(), tensor.is_inference()
-
-
-def _rule(ref: TorchRef, owner: TorchRef, options: Options, *, zero: bool) -> Rule:
-    """What a parameter holds, as the parameter `owner` of an embedding if it is one; `zero` where it is to be zero."""
+def _rule(ref: TorchRef, owner: TorchRef, options: Options) -> Rule:
+    """What a parameter holds, as the parameter `owner` of an embedding if it is one."""
     name, tensor, scheme, conv = ref.name, ref.tensor, options.scheme or Stiefel(), options.conv
     usual = type(tensor) is nn.Parameter
     if not usual and is_uninitialized(tensor):
@@ -285,7 +248,7 @@ def _rule(ref: TorchRef, owner: TorchRef, options: Options, *, zero: bool) -> Ru
         )
     if "lora_" in name and any(word.startswith("lora_") for word in name.split(".")):
         return AN_ADAPTER
-    chosen = ZEROS if zero else rule(module, leaf, ref.shape, conv, entrywise=scheme.entrywise)
+    chosen = rule(module, leaf, ref.shape, conv, entrywise=scheme.entrywise)
     if isinstance(chosen, Leave) and chosen.reason == AN_EMBEDDING.reason and scheme.embeds:
         chosen = chosen.otherwise
     if chosen is None and is_normalization(module):

@@ -1,7 +1,6 @@
 """Schemes that look at a batch: weights are drawn first, and then scaled by what the batch measures.
 
-LSUV divides them by the deviation of each layer's outputs, `tat` by the size of the inputs; MetaInit sets their norms
-by descent on the gradient quotient.
+LSUV divides them by the deviation of each layer's outputs, `tat` by the size of the inputs.
 """
 
 from __future__ import annotations
@@ -13,16 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ...core.errors import StiefelError, said
-from ...schemes import MetaInit, Scheme
-from ..inputs import arguments, plain, tensors_in
-from ..sampling.tensors import WORKING
+from ...core.errors import StiefelError
+from ...schemes import Scheme
+from ..inputs import tensors_in
 from .layers import TailoredReLU
 from .parameters import TorchRef
-from .sharded import is_sharded, local, whole
-from .trace import runs_undisturbed, undisturbed
+from .sharded import local, whole
+from .trace import runs_undisturbed
 from .wrappers import unwrapped
 
 
@@ -44,27 +41,10 @@ def check(model: nn.Module, scheme: Scheme, parameters: Iterable[TorchRef], inpu
                 f"{ref.name} is parametrized, and scheme={name!r} would have to scale it; initialize the model "
                 "before it is parametrized."
             )
-        dtype = str(ref.tensor.dtype).removeprefix("torch.")
-        trouble = (
-            "is sharded" if is_sharded(ref.tensor) else "" if ref.tensor.dtype in WORKING else f"has dtype {dtype}"
-        )
-        if scheme.calibrates == "quotient" and trouble:
-            raise StiefelError(
-                f"{ref.name} {trouble}, and scheme={name!r} differentiates the whole model three times; "
-                "initialize it before, in float32 or float64."
-            )
 
 
-def calibrate_(
-    model: nn.Module, scheme: Scheme, drawn: list[TorchRef], inputs: Any, stems: Collection[str], seed: int | None
-) -> None:
+def calibrate_(model: nn.Module, scheme: Scheme, drawn: list[TorchRef], inputs: Any, stems: Collection[str]) -> None:
     """Scale freshly drawn weights by what the batch measures."""
-    if isinstance(scheme, MetaInit):
-        held = [ref for ref in drawn if len(ref.shape) > 1]
-        tensors = {id(tensor): tensor for ref in held if (tensor := ref.module._parameters[ref.leaf]) is not None}
-        runs_undisturbed(unwrapped(model), inputs)  # refuses inputs that do not fit
-        descend_(unwrapped(model), scheme, list(tensors.values()), inputs, seed)
-        return
     layers = nn.Linear, nn.modules.conv._ConvNd, nn.Bilinear
     known = (ref for ref in drawn if isinstance(ref.module, layers) or type(ref.module).__name__ == "Conv1D")
     weights = {id(ref.module): ref for ref in known if ref.leaf == "weight"}
@@ -124,62 +104,3 @@ def restored_on_failure(parameters: Sequence[TorchRef]) -> Iterator[None]:
         for tensor, old in before:
             local(tensor).copy_(old)
         raise
-
-
-def gradient_quotient(loss: Tensor, parameters: Sequence[Tensor], epsilon: float) -> Tensor:
-    """E |(g - Hg)/(g + ε sign g) - 1| over all entries of the parameters, g their gradient and H the Hessian."""
-    gradients = torch.autograd.grad(loss, parameters, create_graph=True, materialize_grads=True)
-    half = torch.stack([gradient.square().sum() for gradient in gradients]).sum() / 2
-    products = torch.autograd.grad(half, parameters, create_graph=True, materialize_grads=True)
-    total = loss.new_zeros(())
-    for g, hg in zip(gradients, products):
-        sign = torch.where(g >= 0, 1.0, -1.0)  # 1 for 0, so that nothing is divided by 0
-        total = total + ((g - hg) / (g + epsilon * sign) - 1).abs().sum()
-    return total / sum(parameter.numel() for parameter in parameters)
-
-
-def descend_(model: nn.Module, scheme: MetaInit, weights: list[Tensor], inputs: Any, seed: int | None) -> None:
-    """Set the norms of the weights; the seed is that of the targets, None for torch's global generator."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    generator = None if seed is None else torch.Generator().manual_seed(seed)
-    moved = [0.0] * len(weights)
-    args, options = arguments(inputs)
-    for _ in range(scheme.steps):
-        try:
-            with undisturbed(model), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-                loss = _loss(model(*args, **options), generator)
-                quotient = gradient_quotient(loss, parameters, scheme.epsilon)
-                slopes = torch.autograd.grad(quotient, weights, materialize_grads=True)
-        except StiefelError:
-            raise
-        except Exception as error:  # whatever the user's forward raises, or a function without such derivatives
-            raise StiefelError(
-                f"scheme={str(scheme)!r} needs the model's third derivatives on the inputs, and they fail "
-                f"({type(error).__name__}: {said(error)}); use another scheme, such as 'lsuv'."
-            ) from None
-        if not math.isfinite(quotient.item()):
-            raise StiefelError(
-                f"scheme={str(scheme)!r} met a gradient quotient of {quotient.item():g}; give inputs of about unit "
-                "size, or another base."
-            )
-        for index, (weight, slope) in enumerate(zip(weights, slopes)):
-            norm = float(weight.detach().norm())
-            if not norm:
-                continue
-            along = float((weight.detach() * slope).sum())
-            moved[index] = scheme.momentum * moved[index] - scheme.rate * ((along > 0) - (along < 0))
-            # A norm stays positive, however large the step.
-            weight.detach().mul_(max(norm + moved[index], 0.1 * norm) / norm)
-
-
-def _loss(result: Any, generator: torch.Generator | None) -> Tensor:
-    """The loss for drawn targets: cross-entropy over the last axis, of one output the mean square."""
-    out = next((tensor for tensor in tensors_in(plain(result)) if tensor.is_floating_point()), None)
-    if out is None or not out.ndim or not out.numel():
-        raise StiefelError("the model returns no tensor of floating-point numbers; give a scheme without a batch.")
-    if out.shape[-1] == 1:
-        targets = torch.randn(out.shape, generator=generator).to(out)
-        return nn.functional.mse_loss(out, targets)
-    rows = out.flatten(0, -2) if out.ndim > 1 else out[None]
-    classes = torch.randint(out.shape[-1], (len(rows),), generator=generator)
-    return nn.functional.cross_entropy(rows, classes.to(out.device))

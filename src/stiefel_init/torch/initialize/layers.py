@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +27,8 @@ from ...theory import tailored_slope
 from ...theory.tailored import tailored_scale
 
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+_NORMS = nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm
+_BIASED = nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, *_NORMS
 
 
 def rule(module: nn.Module, name: str, shape: Shape, conv: Conv, *, entrywise: bool = False) -> Rule | None:
@@ -39,51 +39,35 @@ def rule(module: nn.Module, name: str, shape: Shape, conv: Conv, *, entrywise: b
 
 def held_by(module: nn.Module, name: str, shape: Shape) -> Held | None:
     """What the module's own parameter `name` holds: of a weight, the layer; None where that is not known here."""
-    kind = _kind(type(module))  # type: ignore[arg-type]
-    return None if kind is None else kind(module, name, shape)
-
-
-@lru_cache
-def _kind(kind: type[nn.Module]) -> Callable[[nn.Module, str, Shape], Held | None] | None:
-    known = next((held for kinds, held in _KINDS if issubclass(kind, kinds)), None)
-    return _conv1d if known is None and kind.__name__ == "Conv1D" else known
-
-
-_LINEAR, _MEMBERS = Layer(), Layer("members")
-
-
-def _usual(name: str, weight: Held | None) -> Held | None:
-    """Of a layer with one weight, and perhaps a bias."""
-    return weight if name == "weight" else ZEROS if name == "bias" else None
-
-
-def _linear(module: nn.Module, name: str, shape: Shape) -> Held | None:
-    """Of a bilinear layer, W acts on the products x₁ᵢx₂ⱼ, so its matrix is out × in₁·in₂."""
-    weight = _MEMBERS if isinstance(module, nn.Bilinear) else _LINEAR if len(shape) > 1 else None
-    return _usual(name, weight)
-
-
-def _conv1d(module: nn.Module, name: str, shape: Shape) -> Held | None:
-    """The linear layer of GPT-2 in the package transformers, which stores its weight as in × out."""
-    if not hasattr(module, "nf"):
+    transposed = type(module).__name__ == "Conv1D" and hasattr(module, "nf")  # of GPT-2 in the package transformers
+    if isinstance(module, nn.RNNBase | nn.RNNCellBase):
+        return _recurrent(module, name, shape)
+    if isinstance(module, nn.MultiheadAttention):
+        projection = Layer("members", 3 if name == "in_proj_weight" else 1) if name.endswith("_proj_weight") else None
+        return ZEROS if name == "in_proj_bias" else projection
+    if name == "bias":
+        return ZEROS if isinstance(module, _BIASED) or transposed else None
+    if name != "weight":
         return None
-    return _usual(name, Layer(transposed=True))
+    if isinstance(module, nn.Linear):
+        return Layer() if len(shape) > 1 else None
+    if isinstance(module, nn.modules.conv._ConvNd):
+        stride, dilation = tuple(module.stride), tuple(module.dilation)
+        return Layer("convolution", module.groups, stride, dilation, module.transposed)
+    if isinstance(module, _NORMS):
+        return ONES
+    if isinstance(module, EMBEDDINGS):
+        fresh = Matrices(1, shape[0], math.prod(shape[1:]), zero_row=module.padding_idx)
+        return replace(AN_EMBEDDING, otherwise=fresh)
+    if isinstance(module, nn.PReLU):
+        return replace(A_SLOPE, otherwise=Constant(module.init))
+    if isinstance(module, nn.Bilinear):  # W acts on the products x₁ᵢx₂ⱼ: its matrix is out × in₁·in₂
+        return Layer("members")
+    return Layer(transposed=True) if transposed else None
 
 
-def _convolution(module: nn.Module, name: str, shape: Shape) -> Held | None:
-    assert isinstance(module, nn.modules.conv._ConvNd)
-    stride, dilation = tuple(module.stride), tuple(module.dilation)
-    return _usual(name, Layer("convolution", module.groups, stride, dilation, module.transposed))
-
-
-def _attention(module: nn.Module, name: str, shape: Shape) -> Held | None:
-    projection = Layer("members", 3) if name == "in_proj_weight" else _MEMBERS
-    return ZEROS if name == "in_proj_bias" else projection if name.endswith("_proj_weight") else None
-
-
-def _recurrent(module: nn.Module, name: str, shape: Shape) -> Held | None:
+def _recurrent(module: nn.RNNBase | nn.RNNCellBase, name: str, shape: Shape) -> Held | None:
     """A matrix for each gate; of `weight_hr`, the LSTM's projection, the whole."""
-    assert isinstance(module, nn.RNNBase | nn.RNNCellBase)
     if not name.startswith("weight_"):
         return ZEROS if name.startswith("bias_") else None
     gates = 1 if name.startswith("weight_hr") else shape[0] // module.hidden_size
@@ -91,24 +75,6 @@ def _recurrent(module: nn.Module, name: str, shape: Shape) -> Held | None:
         return Layer("state", gates)
     reads = name.removesuffix("_reverse") in ("weight_ih", "weight_ih_l0")
     return Layer("gates" if reads and isinstance(module, nn.LSTM | nn.LSTMCell) else "members", gates)
-
-
-def _norm(module: nn.Module, name: str, shape: Shape) -> Held | None:
-    return {"weight": ONES, "bias": ZEROS}.get(name)
-
-
-def _embedding(module: nn.Module, name: str, shape: Shape) -> Held | None:
-    assert isinstance(module, EMBEDDINGS)
-    fresh = Matrices(1, shape[0], math.prod(shape[1:]), zero_row=module.padding_idx)
-    return replace(AN_EMBEDDING, otherwise=fresh) if name == "weight" else None
-
-
-def _slope(module: nn.Module, name: str, shape: Shape) -> Held | None:
-    assert isinstance(module, nn.PReLU)
-    return replace(A_SLOPE, otherwise=Constant(module.init)) if name == "weight" else None
-
-
-_NORMS = nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm
 
 
 def is_normalization(module: nn.Module) -> bool:
@@ -129,20 +95,6 @@ def is_normalization(module: nn.Module) -> bool:
         one, three = module.forward(x), module.forward(3 * x)
         return bool(one.std() > 0) and bool(torch.allclose(one, three, rtol=1e-2, atol=1e-3))
     return False
-
-
-_KINDS: tuple[tuple[tuple[type[nn.Module], ...], Callable[[nn.Module, str, Shape], Held | None]], ...] = (
-    ((nn.Linear, nn.Bilinear), _linear),
-    ((nn.modules.conv._ConvNd,), _convolution),
-    (_NORMS, _norm),
-    ((nn.MultiheadAttention,), _attention),
-    ((nn.RNNBase, nn.RNNCellBase), _recurrent),
-    (EMBEDDINGS, _embedding),
-    ((nn.PReLU,), _slope),
-)
-
-RULED_BY_SHAPE = frozenset({nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d})
-"""Layers whose rule looks at nothing but a parameter's name and shape."""
 
 
 class TailoredReLU(nn.Module):

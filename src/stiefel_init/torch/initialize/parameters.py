@@ -49,25 +49,6 @@ class TorchRef(ParamRef):
         return self.tensor.is_meta
 
 
-def modules_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """All modules under all their names, as `named_modules(remove_duplicate=False)` gives them, in a third of its time.
-
-    >>> [name for name, _ in modules_of(nn.Sequential(nn.Sequential(nn.ReLU()), nn.ReLU()))]
-    ['', '0', '0.0', '1']
-    """
-    found = [("", model)]
-
-    def below(module: nn.Module, prefix: str) -> None:
-        for name, child in module._modules.items():
-            if child is not None:
-                found.append((prefix + name, child))
-                if child._modules:
-                    below(child, f"{prefix}{name}.")
-
-    below(model, "")
-    return found
-
-
 def parameters_of(modules: list[tuple[str, nn.Module]]) -> list[TorchRef]:
     """All parameters under all their names, in the order of `named_parameters`."""
     if (

@@ -23,12 +23,12 @@ from ...recipe.trace import INPUT, LAYERS, SIDES, Flow, Signal, does_not_run, jo
 from ..inputs import arguments, plain, shapes, tensors_in
 from .layers import is_normalization
 
-_VIEWS = frozenset({"getitem", "select", "view", "reshape", "squeeze", "unsqueeze", "expand", "to", "expandas"})
-_SAME = _VIEWS | {
-    "get", "transpose", "permute", "t", "mt", "swapaxes", "swapdims", "movedim", "flatten", "unflatten",
-    "reshapeas", "viewas", "contiguous", "clone", "detach", "chunk", "split", "unbind", "narrow", "cat", "stack",
-    "float", "half", "bfloat16", "double", "type", "typeas", "getattr", "requiresgrad",
-}  # fmt: skip
+_SAME = frozenset({
+    "getitem", "select", "view", "reshape", "squeeze", "unsqueeze", "expand", "to", "expandas", "get", "transpose",
+    "permute", "t", "mt", "h", "mh", "swapaxes", "swapdims", "movedim", "flatten", "unflatten", "reshapeas", "viewas",
+    "contiguous", "clone", "detach", "data", "chunk", "split", "unbind", "narrow", "cat", "stack", "float", "half",
+    "bfloat16", "double", "type", "typeas", "getattr", "requiresgrad",
+})  # fmt: skip
 """What leaves the entries of a weight as they are."""
 _OF_PARAMETERS = frozenset({"linear", "conv1d", "conv2d", "conv3d", "embedding"})
 """Layers that also read what is the same for all inputs: learned queries, or positions."""
@@ -36,17 +36,16 @@ _TRANSPOSES: dict[Any, str] = {getattr(Tensor, name).__get__: name for name in (
 _FACTS = frozenset({"shape", "size", "dim", "ndim", "dtype", "device", "numel"})  # known of a tensor, but no signal
 
 
-def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str]) -> Flow | None:
+def read(model: nn.Module, weights: Mapping[int, str]) -> Flow | None:
     """The flow through the model's forward as `torch.fx` reads it; None if it cannot.
 
-    `weights` are the names of the weights by the identity of their parameters, `gains` those of parameters that signals
-    may be multiplied by.
+    `weights` are the names of the weights by the identity of their parameters.
     """
     if (chain := _chain(model)) is not None:
         flow = Flow()
         flow.returned = [Signal(frozenset({INPUT}))]
         for module in chain:
-            flow.returned = [_through(flow, module, flow.returned[0], weights, {})]  # a chain has no branches
+            flow.returned = [_through(flow, module, flow.returned[0], weights)]
         return flow
     from torch.fx import Tracer
 
@@ -69,69 +68,74 @@ def read(model: nn.Module, weights: Mapping[int, str], gains: Mapping[int, str])
         graph = Reader().trace(model, concrete_args=fixed or None)
     except Exception:  # whatever a forward does that a symbol cannot
         return None
-    flow, signals, held = Flow(), dict[Any, Signal | None](), dict[Any, tuple[str, ...]]()
-    sort, altered = _Sorter(weights, gains), set[Any]()
-
+    reader = _Reader(weights, dict)
+    flow, signals = reader.flow, reader.signals
     for node in graph.nodes:
-        inputs = [signal for other in node.all_input_nodes if (signal := signals.get(other)) is not None]
-        using = tuple(name for other in node.all_input_nodes for name in held.get(other, ()))
-        if node.op == "placeholder":
-            signals[node] = None if node.name in fixed else Signal(frozenset({INPUT}))
+        if node.op == "placeholder" and node.name not in fixed:
+            signals[node] = Signal(frozenset({INPUT}))
         elif node.op == "get_attr":
-            tensor = _attribute(model, node.target)
-            held[node] = sort.names(tensor)
+            reader.held[node] = reader.named(_attribute(model, node.target))
         elif node.op == "call_module":
             module = model.get_submodule(node.target)
-            known = inputs or [Signal(frozenset())] * isinstance(
-                module, nn.Linear | nn.modules.conv._ConvNd | nn.Embedding
-            )
-            signals[node] = _through(flow, module, join(known), weights, gains) if known else None
+            known = [signals[other] for other in node.all_input_nodes if other in signals]
+            if not known and isinstance(module, nn.Linear | nn.modules.conv._ConvNd | nn.Embedding):
+                known = [Signal(frozenset())]
+            if known:
+                signals[node] = _through(flow, module, join(known), weights)
         elif node.op in ("call_function", "call_method"):
             name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-            if using and not inputs and node.op == "call_function" and name in _OF_PARAMETERS:
-                inputs = [Signal(frozenset())]
-            if using and not inputs:
-                held[node] = sort.kept(name, using)
-                if sort.alters(name) or not altered.isdisjoint(node.all_input_nodes):
-                    altered.add(node)
-            elif name not in _FACTS and not (name == "getattr" and node.args[1] in _FACTS):
-                name = str(node.args[1]) if name == "getattr" else name
+            name = str(node.args[1]) if name == "getattr" else name
+            if name not in _FACTS:
                 numbers = [_number(each, model) for each in node.args]
-                flow.altered |= {each for other in altered.intersection(node.all_input_nodes) for each in held[other]}
-                signals[node] = sort.tell(flow, name, inputs, using, node.args, node.kwargs, numbers)
+                reader.call(name, node.all_input_nodes, [node], node.args, node.kwargs, numbers)
         elif node.op == "output":
-            flow.returned = inputs
+            flow.returned = [signals[other] for other in node.all_input_nodes if other in signals]
     return flow
 
 
-class _Sorter:
-    """Tells weights from gains, by the identity of parameters and by their names."""
+class _Reader:
+    """Tells a flow of calls, of whatever stands for tensors; weights are known by their parameters."""
 
-    def __init__(self, weights: Mapping[int, str], gains: Mapping[int, str]) -> None:
-        self._both = {**gains, **weights}
-        self._weights, self._gains = frozenset(weights.values()), frozenset(gains.values())
+    def __init__(self, weights: Mapping[int, str], table: Callable[[], Any]) -> None:
+        self.weights = weights
+        self.flow = Flow()
+        self.signals = table()
+        self.held = table()
+        """The names of the weights that something is computed from, where it is no signal."""
+        self.altered = table()
+        """What holds other values than the weights that it is made of."""
 
-    def names(self, tensor: Any) -> tuple[str, ...]:
-        return (name,) if (name := self._both.get(id(tensor))) is not None else ()
+    def named(self, tensor: Any) -> tuple[str, ...]:
+        """The name of a weight; none of anything else."""
+        return (name,) if (name := self.weights.get(id(tensor))) is not None else ()
 
-    def tell(
-        self, flow: Flow, name: str, signals: list[Signal], using: Iterable[str], args: Sequence[Any],
-        options: Mapping[str, Any], numbers: Sequence[Any], rank: int | None = None,
-    ) -> Signal | None:  # fmt: skip
-        """Tell a flow of a function that is called on signals, `using` parameters of these names."""
-        turns, used = _swaps_axes(name, args[1:], rank), dict.fromkeys(using)
-        name = _meaning(name, args, options)
-        weights, gains = ([each for each in used if each in known] for known in (self._weights, self._gains))
-        return flow.call(name, signals, weights, turns=turns, gains=gains, factor=_factor(name, numbers))
+    def names(self, value: Any) -> tuple[str, ...]:
+        return self.named(value) or self.held.get(value, ())
 
-    def alters(self, function: str) -> bool:
-        """Whether a tensor that a function makes of weights holds other values than they do."""
-        return function.replace("_", "").lower() not in _SAME
-
-    def kept(self, function: str, using: Iterable[str]) -> tuple[str, ...]:
-        """What a tensor that a function computes stands for: a gain only as long as it is zero where that is."""
-        views = function.replace("_", "").lower() in _VIEWS
-        return tuple(name for name in dict.fromkeys(using) if name in self._weights or views)
+    def call(
+        self, name: str, given: Sequence[Any], made: Sequence[Any], args: Sequence[Any], options: Mapping[str, Any],
+        numbers: Sequence[Any], rank: int | None = None,
+    ) -> None:  # fmt: skip
+        """A function makes something of what it is given."""
+        signals = [signal for each in given if (signal := self.signals.get(each)) is not None]
+        used = list(dict.fromkeys(name for each in given for name in self.names(each)))
+        if used and not signals and name in _OF_PARAMETERS:
+            signals = [Signal(frozenset())]
+        altered = [each for each in given if each in self.altered]
+        if signals and made:
+            self.flow.altered |= {name for each in altered for name in self.names(each)}
+            turns = _swaps_axes(name, args[1:], rank)
+            name, factor = _meaning(name, args, options), _factor(name, numbers)
+            signal = self.flow.call(name, signals, used, turns=turns, factor=factor)
+            for each in made:
+                self.signals[each] = signal
+        elif used:  # a view of a weight, or what a parametrization computes
+            alters = altered or name.replace("_", "").lower() not in _SAME
+            for each in made:
+                if not self.named(each):
+                    self.held[each] = tuple(used)
+                    if alters:
+                        self.altered[each] = True
 
 
 def _swaps_axes(name: str, options: Sequence[Any], rank: int | None = None) -> bool:
@@ -186,9 +190,7 @@ def _chain(model: nn.Module) -> list[nn.Module] | None:
     return chain
 
 
-def _through(
-    flow: Flow, module: nn.Module, signal: Signal, weights: Mapping[int, str], gains: Mapping[int, str]
-) -> Signal:
+def _through(flow: Flow, module: nn.Module, signal: Signal, weights: Mapping[int, str]) -> Signal:
     """What leaves a module of torch's own."""
     kind, mine = _kind(type(module)), _named(module, weights)  # type: ignore[arg-type]
     if not mine and module._modules and kind not in LAYERS and any(id(p) in weights for p in module.parameters()):
@@ -197,8 +199,7 @@ def _through(
         return Signal(frozenset({f"{type(module).__name__} {id(module)}"}), merged=True)
     if is_normalization(module) and not type(module).__module__.startswith("torch."):
         kind = normalization_of(module)
-    scales = [name] if (name := gains.get(id(module._parameters.get("weight")))) else []
-    return flow.call(kind, [signal], mine, gains=scales) or signal
+    return flow.call(kind, [signal], mine) or signal
 
 
 def _named(module: nn.Module, weights: Mapping[int, str]) -> tuple[str, ...]:
@@ -239,13 +240,13 @@ def normalization_of(module: nn.Module) -> str:
     return "batch_norm" if "batchnorm" in type(module).__name__.lower() else "layer_norm"
 
 
-def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str], gains: Mapping[int, str]) -> Flow:
+def watch(model: nn.Module, inputs: Any, weights: Mapping[int, str]) -> Flow:
     """The flow through the model as it runs on example inputs, once; names as for `read`.
 
     Raises:
         StiefelError: if the model's forward raises.
     """
-    watcher = _Watcher(weights, gains)
+    watcher = _Watcher(weights)
     for tensor in tensors_in(inputs):
         watcher.signals[tensor] = Signal(frozenset({INPUT}))
     foreign = [module for module in model.modules() if not type(module).__module__.startswith("torch.")]
@@ -281,42 +282,23 @@ def runs_undisturbed(model: nn.Module, inputs: Any, watcher: AbstractContextMana
             raise does_not_run(shapes(inputs), f"{type(error).__name__}: {said(error)}", give) from None
 
 
-class _Watcher(TorchFunctionMode):
+class _Watcher(TorchFunctionMode, _Reader):
     """Tells a flow of every torch function that is called."""
 
-    def __init__(self, weights: Mapping[int, str], gains: Mapping[int, str]) -> None:
-        super().__init__()
-        self.flow = Flow()
-        self.sort = _Sorter(weights, gains)
-        self.signals: Any = WeakTensorKeyDictionary()
-        self.computed: Any = WeakTensorKeyDictionary()
-        self.altered: Any = WeakTensorKeyDictionary()
+    def __init__(self, weights: Mapping[int, str]) -> None:
+        TorchFunctionMode.__init__(self)
+        _Reader.__init__(self, weights, WeakTensorKeyDictionary)
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        given = list(tensors_in((*args, *kwargs.values()) if kwargs else args))
-        result = func(*args, **(kwargs or {}))
-        signals = [signal for tensor in given if (signal := self.signals.get(tensor)) is not None]
-        using = [name for tensor in given for name in self._names(tensor)]
-        if using and not signals and getattr(func, "__name__", "") in _OF_PARAMETERS:
-            signals = [Signal(frozenset())]
-        made = list(tensors_in(result))
-        if signals and made:
-            name = str(_TRANSPOSES.get(func) or getattr(func, "__name__", ""))
+        options = kwargs or {}
+        given = list(tensors_in((*args, *options.values())))
+        result = func(*args, **options)
+        name = str(_TRANSPOSES.get(func) or getattr(func, "__name__", ""))
+        if given and (made := list(tensors_in(result))):
             numbers = [_number(each) for each in args]
-            self.flow.altered |= {each for x in given if x in self.altered for each in self._names(x)}
-            signal = self.sort.tell(self.flow, name, signals, using, args, kwargs or {}, numbers, given[0].ndim)
-            for tensor in made:
-                self.signals[tensor] = signal
-        elif using:
-            name = getattr(func, "__name__", "")
-            alters = self.sort.alters(_TRANSPOSES.get(func, name)) or any(x in self.altered for x in given)
-            for tensor in made:  # a view of a weight, or what a parametrization computes
-                if not self.sort.names(tensor):
-                    self.computed[tensor] = self.sort.kept(name, using)
-                    if alters:
-                        self.altered[tensor] = True
+            self.call(name, given, made, args, options, numbers, given[0].ndim)
         return result
 
     def normalized(self, module: nn.Module, given: Any, result: Any) -> None:
@@ -324,9 +306,6 @@ class _Watcher(TorchFunctionMode):
         signals = [signal for tensor in tensors_in(given) if (signal := self.signals.get(tensor)) is not None]
         for tensor in tensors_in(result):
             self.signals[tensor] = self.flow.call(normalization_of(module), signals, ())
-
-    def _names(self, tensor: Tensor) -> tuple[str, ...]:
-        return self.sort.names(tensor) or self.computed.get(tensor, ())
 
 
 @contextmanager
