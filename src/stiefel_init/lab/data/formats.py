@@ -65,8 +65,7 @@ def _idx(raw: bytes, file: str, ndim: int) -> np.ndarray:
     return items.astype(np.int64) if ndim == 1 else items.reshape(shape[0], math.prod(shape[1:])).copy()
 
 
-CIFAR = tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_batch",)
-"""The files of its two parts."""
+CIFAR = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 
 
 class _Numbers(pickle.Unpickler):
@@ -81,15 +80,9 @@ class _Numbers(pickle.Unpickler):
 
 
 def cifar(files: Files) -> Arrays:
-    """CIFAR-10's six files, the test part last: pickles of arrays, or for each image its class and its bytes."""
+    """CIFAR-10's six files, the test part last: pickles of arrays."""
     parts = []
     for file, raw in files.items():
-        if file.endswith(".bin"):
-            rows = np.frombuffer(raw, np.uint8)
-            if rows.size % 3073 or not rows.size:
-                raise UnreadableError(file, f"it holds {rows.size} bytes, which are no images of 3,073")
-            parts.append((rows.reshape(-1, 3073)[:, 1:], rows[::3073]))
-            continue
         try:
             batch = _Numbers(io.BytesIO(raw), encoding="bytes").load()
             parts.append((np.asarray(batch[b"data"], np.uint8).reshape(-1, 3072), np.asarray(batch[b"labels"])))
@@ -103,14 +96,13 @@ def cifar(files: Files) -> Arrays:
 
 
 def cifar_archive(files: Files) -> Arrays:
-    """The same files in an archive, with .bin or without."""
+    """The same files in an archive."""
     ((file, raw),) = files.items()
-    held = images.archive(raw, file).files
-    names = {name.rpartition("/")[2].removesuffix(".bin"): name for name in held}
-    if missing := [name for part in CIFAR for name in part if name not in names]:
+    held = {name.rpartition("/")[2]: content for name, content in images.archive(raw, file).files.items()}
+    if missing := [name for name in CIFAR if name not in held]:
         raise UnreadableError(file, f"it has no {missing[0]}")
     try:
-        return cifar({names[name]: held[names[name]] for part in CIFAR for name in part})
+        return cifar({name: held[name] for name in CIFAR})
     except UnreadableError as error:
         raise UnreadableError(file, f"of its {error.file}, {error}") from None
 
@@ -121,24 +113,12 @@ def image_archive(files: Files) -> Arrays:
     return images.decoded(images.archive(raw, file), file)
 
 
-def csv_images(files: Files) -> Arrays:
-    """Two CSV files (train, test): a header, then a label and the pixels in each line."""
-    arrays = {}
-    for part, (file, raw) in zip(("train", "test"), files.items()):
-        try:
-            table = np.loadtxt(io.BytesIO(raw), np.uint8, delimiter=",", skiprows=1, ndmin=2)
-        except ValueError as error:
-            raise UnreadableError(file, f"it is not a table of bytes ({error})") from None
-        arrays[f"x_{part}"], arrays[f"y_{part}"] = table[:, 1:].copy(), table[:, 0].astype(np.int64)
-    return arrays
-
-
 def adult(files: Files) -> Arrays:
-    """UCI's adult.data and adult.test (in this order), or CSV files with the same columns and a header."""
+    """UCI's adult.data and adult.test, in this order."""
     parts = []
     for file, raw in files.items():
         rows = [[field.strip() for field in row] for row in _table(raw, file, 15)]
-        parts.append([[*row[:-1], row[-1].rstrip(".")] for row in rows if row[0] != "age"])
+        parts.append([[*row[:-1], row[-1].rstrip(".")] for row in rows])
         for row in parts[-1]:
             if row[-1] not in ("<=50K", ">50K") or not all(row[j].isdecimal() for j in ADULT_NUMERIC):
                 raise UnreadableError(file, f"it has a line that is not one of Adult's: {', '.join(row)}")
@@ -166,8 +146,8 @@ def pima(files: Files) -> Arrays:
 
 
 def ionosphere(files: Files) -> Arrays:
-    """Lines of 34 numbers and a class: g (good, class 1) or b (bad, class 0); some copies write 1 and 2 for g and b."""
-    return _numbers(files, 35, {"g": 1, "b": 0, "1": 1, "2": 0})
+    """Lines of 34 numbers and a class: g (good, class 1) or b (bad, class 0)."""
+    return _numbers(files, 35, {"g": 1, "b": 0})
 
 
 def _numbers(files: Files, columns: int, labels: Mapping[str, int]) -> Arrays:
