@@ -27,7 +27,7 @@ from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.cluster import ClusterSpec, reach
 from stiefel_init.lab.train.family import DeviceName
 from stiefel_init.lab.train.record import Record, environment
-from stiefel_init.lab.train.runner import OutOfTimeError, pick_device, run
+from stiefel_init.lab.train.runner import pick_device, run
 
 from .limit import time_limit
 from .results import Results, note_environment, recorded, write_table
@@ -241,7 +241,7 @@ class Trained(Experiment):
         done: dict[Cell, Record] = {}
         known = recorded(options.out, partial(print, file=sys.stderr))  # once, however many rounds
         have = Available(self.optional, options.data)
-        with time_limit(options.minutes) as limit, limit.passed(OutOfTimeError):
+        with time_limit(options.minutes) as limit:
             while left := have.of(c for c in self.cells(seeds, quick=options.quick, records=done) if c not in done):
                 if not known.keys() >= set(left):
                     # All that is left, finished or not: a stack that was killed goes on if it has the same networks.
@@ -249,7 +249,6 @@ class Trained(Experiment):
                         left, out=options.out, device=options.device,
                         datasets=have.sets(left, self.datasets(left, options.data)), directory=options.data,
                         most=options.stack, on=options.on, title=self.label(options.quick), known=known,
-                        until=limit.until,
                     )  # fmt: skip
                     known |= {record.cell: record for record in records}
                 done |= {cell: known[cell] for cell in left}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,16 +15,6 @@ class Limit:
     """Whether the time was up before the work was done."""
 
     reached: bool = False
-    until: float | None = None
-    """When it is, by `time.monotonic`."""
-
-    @contextmanager
-    def passed(self, error: type[Exception]) -> Iterator[None]:
-        """A block that says by an error that it would take longer."""
-        try:
-            yield
-        except error:
-            self.reached = True
 
 
 @contextmanager
@@ -41,7 +30,6 @@ def time_limit(minutes: float | None) -> Iterator[Limit]:
     if minutes is None:
         yield limit
         return
-    limit.until = time.monotonic() + 60 * minutes
 
     def stop() -> None:
         with lock:  # not once the block has ended

@@ -64,12 +64,10 @@ class Entry:
 
     @property
     def fetched(self) -> bool:
-        """Whether it can be had without files of the user's."""
         return self.embedded or self.openml is not None
 
     @property
     def task(self) -> Task:
-        """What a network does with it."""
         return "classification" if self.classes else "regression"
 
 

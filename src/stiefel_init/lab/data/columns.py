@@ -13,12 +13,11 @@ import numpy as np
 from ...core.errors import StiefelError
 
 Decimal = Literal[".", ","]
+MARKS: tuple[Decimal, ...] = (".", ",")
 MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "-", "--", "."})
 """Cells that say there is no value, in lower case."""
-MOST_CATEGORIES = 50
-"""Different texts of a column; more of them are free text or an identifier, unless the user says otherwise."""
-LEAST_APART = 10
-"""Of so many rows or more, texts that are all different are no categories, however few."""
+MOST_CATEGORIES = 50  # different texts of a column; more are free text or an identifier, unless the user says otherwise
+LEAST_APART = 10  # of so many rows or more, texts that are all different are no categories, however few
 _POINT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|infinity)", re.IGNORECASE)
 _GROUPED_POINT = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
 _CODE = re.compile(r"zip|plz|postal|post_?code|phone|code$|(^|[^a-z])id$", re.IGNORECASE)
@@ -41,25 +40,21 @@ def decimal_mark(frame: Any, separator: str, given: Decimal | None) -> Decimal:
     """The decimal mark of a table's numbers; `1,000` alone does not tell it, and then the user must."""
     if given is not None:
         return given
-    evidence: dict[str, str] = {}
-    doubtful = ""
+    evidence, doubtful = dict[str, str](), ""
     for name in frame.columns:
         if getattr(frame[name].dtype, "kind", "O") != "O":
             continue
         cells = (cell.strip() for cell in frame[name] if isinstance(cell, str))
         texts = [text for text in dict.fromkeys(cells) if text.lower() not in MISSING]
-        numeric = [text for text in texts if _looks_numeric(text)]
-        if len(numeric) < max(1, len(texts) / 2):
+        values = {text: {mark: number(text, mark) for mark in MARKS} for text in texts}
+        numeric = {text: read for text, read in values.items() if any(value is not None for value in read.values())}
+        if len(numeric) < len(texts) / 2:
             continue
-        for text in numeric:
-            marks = re.findall(r"[.,]", text)
-            last = marks[-1] if marks else ""
-            grouping = re.fullmatch(r"[+-]?[1-9]\d{0,2}([.,])\d{3}(\1\d{3})*", text)
-            if len(set(marks)) == 2 or (len(marks) == 1 and not grouping):
-                evidence.setdefault(last, f"{text} in {name}")
-            elif len(marks) > 1:
-                evidence.setdefault("." if last == "," else ",", f"{text} in {name}")
-            elif marks:
+        for text, read in numeric.items():
+            marks = [mark for mark in MARKS if read[mark] is not None]
+            if len(marks) == 1:
+                evidence.setdefault(marks[0], f"{text} in {name}")
+            elif read["."] != read[","]:
                 doubtful = doubtful or f"{text} in {name}"
     if len(evidence) == 2:
         raise StiefelError(
@@ -71,10 +66,6 @@ def decimal_mark(frame: Any, separator: str, given: Decimal | None) -> Decimal:
             f"{doubtful} may be a thousand or have three decimals; say --decimal . or --decimal , for which mark."
         )
     return "," if "," in evidence else "."
-
-
-def _looks_numeric(text: str) -> bool:
-    return bool(re.fullmatch(r"[+-]?[\d.,]*\d[\d.,]*([eE][+-]?\d+)?", text))
 
 
 def number(text: str, decimal: Decimal = ".") -> float | None:
@@ -93,17 +84,10 @@ def number(text: str, decimal: Decimal = ".") -> float | None:
 def features(
     name: str, values: Any, decimal: Decimal, *, category: bool = False, quantity: bool = False
 ) -> tuple[np.ndarray, Reading]:
-    """A column as features: numbers as they are, categories as one column each.
+    """A column, a pandas series, as features, NaN where a number is missing, and how it was read.
 
-    Args:
-        name: The column's name, for messages.
-        values: A pandas series.
-        decimal: The decimal mark.
-        category: Whether the user says that it is a category.
-        quantity: Whether the user says that its numbers are quantities, even if they look like codes.
-
-    Returns:
-        The features, (rows, features of it) in float64 with NaN where a number is missing; and how it was read.
+    Numbers are taken as they are, categories as one column each. The user may say that it is a `category`, or that its
+    numbers are a `quantity`, even if they look like codes.
 
     Raises:
         StiefelError: naming the column, if it holds dates, free text, codes, or numbers with something else among them.
@@ -171,7 +155,6 @@ def times(name: str, values: Any, decimal: Decimal) -> np.ndarray:
     """A column that orders the rows: numbers or dates, as numbers that grow with time."""
     import pandas
 
-    bad = StiefelError(f"column {name} does not order the rows; give numbers, or dates as 2026-01-31 in every row.")
     if pandas.api.types.is_datetime64_any_dtype(values):
         dates = values
     else:
@@ -181,7 +164,7 @@ def times(name: str, values: Any, decimal: Decimal) -> np.ndarray:
             return np.array(numbers, float)
         dates = pandas.to_datetime(texts, errors="coerce", format="ISO8601", utc=True)
     if dates.isna().any():
-        raise bad
+        raise StiefelError(f"column {name} does not order the rows; give numbers, or dates as 2026-01-31 in every row.")
     return dates.astype("int64").to_numpy().astype(float)
 
 

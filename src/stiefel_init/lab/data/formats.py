@@ -34,7 +34,6 @@ class UnreadableError(Exception):
 
 
 def decompress(raw: bytes, file: str) -> bytes:
-    """`raw`, unpacked if it is gzip."""
     if not raw.startswith(b"\x1f\x8b"):
         return raw
     try:

@@ -168,26 +168,23 @@ def _placed(contents: Contents, place: str) -> list[tuple[str, str, str]]:
     found = [(parts[0] if split else TRAIN, parts[least - 1], name) for name, parts in names.items()]
     counts = Counter((part, label) for part, label, _ in found)
     found_in = sorted({part for part, _ in counts})
-    for folder in sorted(folders):
-        key = (folder[0] if split else TRAIN, folder[least - 1]) if len(folder) >= least else None
-        if key is not None and not counts[key]:
-            raise StiefelError(f"class {key[1]} in {place} is empty{_of(key[0], split)}; add images or remove it.")
+    inside = {part: f" in {part}" if split else "" for part in (TRAIN, *TESTS)}
+    for folder in sorted(each for each in folders if len(each) >= least):
+        part, label = folder[0] if split else TRAIN, folder[least - 1]
+        if not counts[part, label]:
+            raise StiefelError(f"class {label} in {place} is empty{inside.get(part, '')}; add images or remove it.")
     classes = sorted({label for _, label, _ in found})
     for part, label in product(found_in, classes):
         count = counts[part, label]
         if not count:
-            raise StiefelError(f"class {label} in {place} has no image{_of(part, split)}; add some to every part.")
+            raise StiefelError(f"class {label} in {place} has no image{inside[part]}; add some to every part.")
         if part == TRAIN and count == 1:
-            raise StiefelError(f"class {label} in {place} has a single image{_of(part, split)}; add some or remove it.")
+            raise StiefelError(f"class {label} in {place} has a single image{inside[part]}; add some or remove it.")
     if len(classes) < 2:
         raise StiefelError(f"{place} has only the class {classes[0]}; classification needs at least two.")
     if not split and TEST_SHARE * len(found) <= len(classes) - 1:
         raise StiefelError(f"{place} has {len(found)} images of {len(classes)} classes, too few to test a fifth.")
     return sorted(found, key=lambda each: (each[0] != TRAIN, *each[1:]))
-
-
-def _of(part: str, split: bool) -> str:
-    return f" in {part}" if split else ""
 
 
 def _ignored(name: str) -> bool:

@@ -150,14 +150,11 @@ def describe(*, directory: str | os.PathLike[str] | None = None) -> list[Listing
     >>> [line.name for line in describe() if line.where == "scikit-learn"]
     ['cancer', 'wine', 'diabetes', 'digits']
     """
-    known = [
-        Listing(name, entry.task, entry.rows, entry.features, entry.classes, where(name, directory=directory))
-        for name, entry in CATALOG.items()
-    ]
-    registered = {name: load(name) for name in _REGISTERED}
-    return known + [
-        Listing(name, dataset.task, len(dataset.x), dataset.features, dataset.classes, "registered")
-        for name, dataset in registered.items()
+    known = [(name, entry, entry.rows) for name, entry in CATALOG.items()]
+    own = [(name, dataset, len(dataset.x)) for name in _REGISTERED for dataset in [load(name)]]
+    return [
+        Listing(name, each.task, rows, each.features, each.classes, where(name, directory=directory))
+        for name, each, rows in (*known, *own)
     ]
 
 
@@ -197,7 +194,13 @@ def _directory(directory: str | os.PathLike[str] | None) -> Path | None:
 def _find(name: str, entry: Entry, directory: str | os.PathLike[str] | None, log: Log) -> tuple[Arrays, str]:
     """The verified arrays of a set and their source, such as "directory"; or one error that lists what was tried."""
     if entry.embedded:
-        return _embedded(name, entry), "scikit-learn"
+        arrays = sources.embedded(name)
+        if wrong := differences(arrays, entry.digests):
+            raise StiefelError(
+                f"the {name} set of this scikit-learn is not the published one: {'; '.join(wrong.values())}; "
+                "install another version of scikit-learn."
+            )
+        return arrays, "scikit-learn"
     path, tried = sources.cache_path(name), list[str]()
     places: list[tuple[str, Callable[[], Arrays]]] = [
         ("directory", partial(sources.from_directory, name, entry, _directory(directory))),
@@ -223,16 +226,6 @@ def _find(name: str, entry: Entry, directory: str | os.PathLike[str] | None, log
         + f"Put {needed} into a directory and set STIEFEL_INIT_DATA to it, "
         f"or run `stiefel-init data get {name}` on a machine with a network and copy its {path.name} to {path.parent}."
     )
-
-
-def _embedded(name: str, entry: Entry) -> Arrays:
-    arrays = sources.embedded(name)
-    if wrong := differences(arrays, entry.digests):
-        raise StiefelError(
-            f"the {name} set of this scikit-learn is not the published one: {'; '.join(wrong.values())}; "
-            "install another version of scikit-learn."
-        )
-    return arrays
 
 
 def _dataset(name: str, entry: Entry, arrays: Arrays) -> Dataset:

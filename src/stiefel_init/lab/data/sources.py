@@ -74,7 +74,8 @@ def from_directory(name: str, entry: Entry, directory: Path | None) -> Arrays:
     try:
         raw = {file: path.read_bytes() for file, path in paths.items()}
         for file, expected in form.sums.items():
-            if (found := _sum(raw[file], expected)) != expected:
+            kind = "md5" if len(expected) == 32 else "sha256"
+            if (found := hashlib.new(kind, raw[file], usedforsecurity=False).hexdigest()) != expected:
                 told = f"its sum is {found[:12]}…, not {expected[:12]}…"
                 raise StiefelError(f"{paths[file]} is damaged or not the published {name}: {told}; {remedy}.")
         arrays = form.read({file: decompress(content, file) for file, content in raw.items()})
@@ -88,11 +89,6 @@ def from_directory(name: str, entry: Entry, directory: Path | None) -> Arrays:
             f"{' or '.join(damaged)} is damaged or not the published {name}: {'; '.join(wrong.values())}; {remedy}."
         )
     return arrays
-
-
-def _sum(content: bytes, like: str) -> str:
-    """The md5 or sha256 of a file, whichever is published of it."""
-    return hashlib.new("md5" if len(like) == 32 else "sha256", content, usedforsecurity=False).hexdigest()
 
 
 def cache_path(name: str) -> Path:

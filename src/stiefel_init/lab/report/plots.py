@@ -58,7 +58,6 @@ def save(drawn: Figure, path: Path, dpi: int = 150) -> Path:
 
 
 def png(drawn: Figure, dpi: int = 150) -> bytes:
-    """A picture as the content of a PNG file."""
     buffer = io.BytesIO()
     drawn.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()

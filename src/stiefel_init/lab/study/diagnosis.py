@@ -24,8 +24,8 @@ from ..plugins import built, load_named
 from ..report import plots
 from ..report.page import Chart, Line, Panel, screen_colour
 from ..report.tables import Table
-from ..train.activation import module
 from ..train.cell import Cell
+from ..train.network import module
 from ..train.problem import Problems
 from .plan import schemes_of
 

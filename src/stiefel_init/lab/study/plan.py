@@ -151,7 +151,6 @@ class Outcome:
 
     @property
     def metric(self) -> Metric:
-        """How its networks are scored."""
         return self.records[0].metric
 
     def of(self, setting: Cell) -> Sequence[Record]:

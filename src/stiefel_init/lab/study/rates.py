@@ -38,7 +38,6 @@ class Rates:
 
     @property
     def searched(self) -> bool:
-        """Whether there is anything to choose."""
         return len(self.values) > 1
 
 
@@ -80,7 +79,6 @@ def parts(name: str, dataset: Dataset) -> tuple[str, str, dict[str, Dataset]]:
 
 
 def base_name(name: str) -> str:
-    """The data set's name without the mark of its part."""
     return name.removesuffix(HELD_OUT).removesuffix(VALIDATION)
 
 

@@ -224,12 +224,10 @@ class Cell:
 
     @property
     def hidden(self) -> tuple[int, ...]:
-        """The units of each hidden layer."""
         return self.width if isinstance(self.width, tuple) else (self.width,) * self.depth
 
     @property
     def lr_multiplier(self) -> float:
-        """The learning rate in its unit."""
         return round(self.rate * 1e3 * self.divisor, 3)
 
     def with_seed(self, seed: int) -> Cell:

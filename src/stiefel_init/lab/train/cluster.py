@@ -92,7 +92,6 @@ class ClusterSpec:
 
     @property
     def place(self) -> str | None:
-        """Where to look for it."""
         return self.address or os.environ.get("RAY_ADDRESS") or None
 
 
@@ -292,7 +291,6 @@ def _on_node() -> Callable[..., Any]:
     def on_node(
         version: str, source: str, kind: str, cores: int, settings: list[Any], identities: list[dict[str, Any]]
     ) -> Any:
-        """The work's result; a sentence if the node cannot train."""
 
         try:
             import stiefel_init

@@ -95,7 +95,6 @@ class FusedEngine(Engine):
 
     @staticmethod
     def refuses(cell: Cell, problem: Problem) -> str | None:
-        """Why the kernels cannot train the cell's architecture."""
         if triton is None:
             return "engine='fused' needs Triton 3.3 or newer; use engine='graph'."
         if cell.dropout:
@@ -116,7 +115,6 @@ class FusedEngine(Engine):
 
     @staticmethod
     def suits(cell: Cell, problem: Problem, device: torch.device) -> bool:
-        """Whether the card has tensor cores for bfloat16, and shared memory enough."""
         if device.type != "cuda" or torch.version.cuda is None or FusedEngine.refuses(cell, problem) is not None:
             return False
         if cell.optimizer in ON_SET and not kernel.agrees(device):
@@ -130,7 +128,6 @@ class FusedEngine(Engine):
 
     @staticmethod
     def memory(cell: Cell, problem: Problem) -> int:
-        """Bytes of kept activations and of the tiles' shares of the gradient."""
         batch = min(cell.batch or problem.size, problem.size)
         rows = _tile_rows(cell, batch)
         kept = rows * cell.depth * _block(cell.hidden[0]) * (2 if _parts(cell) == 1 else 4)
@@ -139,12 +136,10 @@ class FusedEngine(Engine):
         return -(-batch // rows) * (kept + 4 * parameters) + on_set
 
     def begin(self, start: int) -> None:
-        """Go to a row."""
         super().begin(start)
         self.order.copy_(self.stack.order)
 
     def step(self, start: int, stop: int) -> None:
-        """Train on the rows order[start:stop]."""
         with nullcontext() if self.compiled else _COMPILING:
             self._step(start, stop)
         self.compiled = True
@@ -180,7 +175,6 @@ class FusedEngine(Engine):
         self.edges.after(edges)
 
     def state(self) -> list[Tensor]:
-        """The optimizer's moments, and the sums."""
         kept = [] if self.on_set is None else self.on_set.state()
         return [*(self.moments if self.adam else []), *kept, *super().state()]
 

@@ -34,7 +34,6 @@ class GraphEngine(Engine):
 
     @staticmethod
     def suits(cell: Cell, problem: Problem, device: torch.device) -> bool:
-        """On every device."""
         return True
 
     @staticmethod
@@ -48,16 +47,13 @@ class GraphEngine(Engine):
         return plain + on_set + dropout
 
     def begin(self, start: int) -> None:
-        """Go to a row."""
         super().begin(start)
         self.position.fill_(start)
 
     def step(self, start: int, stop: int) -> None:
-        """Train on the rows from the position on."""
         self.steps[stop - start](start)
 
     def state(self) -> list[Tensor]:
-        """The optimizer's moments and steps, and the sums."""
         return [*self.optimizer.state(), *super().state()]
 
     def forget(self) -> None:
@@ -84,7 +80,6 @@ class Step:
         self.graph: Any = None
 
     def __call__(self, start: int) -> None:
-        """Train on the rows from `start` on."""
         stack = self.engine.stack
         if self.dropout is not None:  # before a graph, which repeats what was captured
             self.dropout.draw(stack.epoch, start)

@@ -17,11 +17,10 @@ from ...core import stream as _stream
 from ...torch import initialize_, param_groups
 from ...torch.sampling.stream import words
 from .cell import Cell
-from .convolutional import Blueprint
+from .convolutional import Blueprint, size_of
 from .family import PERCEPTRON, AugmentName, PrecisionName
 from .optimizer import Plain
 from .problem import Problem
-from .size import size_of
 from .slot import Slot, values_of
 from .stack import Engine, Stack, factor
 
@@ -116,11 +115,9 @@ class Modules(Stack):
         return images.flatten(1) if self.flat[place] else images
 
     def state(self) -> list[Tensor]:
-        """What the networks are; copying into it restores it."""
         return [tensor.detach() for model in self.models for tensor in values_of(model)]
 
     def shuffle(self, epoch: int) -> None:
-        """Go to an epoch, put the rows into its order, and draw how images are cut."""
         super().shuffle(epoch)
         if any(cell.augment != "none" for cell in self.cells):
             self.lots.copy_(words(self._lot_keys, (epoch, epoch + 1), self.size, self.lots.device).squeeze(1))
@@ -134,11 +131,9 @@ class Modules(Stack):
         return images.flatten(1) if self.flat[place] else images, targets
 
     def batch_of(self, place: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of a network in these rows of the epoch."""
         return self.taken(place, self.order[place, start:stop], self.lots[place, start:stop])
 
     def mean_loss(self, place: int, outputs: Tensor, targets: Tensor) -> Tensor:
-        """What a network minimizes."""
         if self.loss == "squared_error":
             return F.mse_loss(outputs.float().squeeze(1), targets)
         return F.cross_entropy(outputs.float(), targets, label_smoothing=self.cells[place].smoothing)
@@ -150,7 +145,6 @@ class Modules(Stack):
         return torch.autocast(self.order.device.type, torch.bfloat16, cache_enabled=False)
 
     def predict(self, x: Tensor) -> Tensor:
-        """The networks' outputs (E, rows, outputs) for inputs (E, rows, inputs)."""
         outputs = []
         for place, (model, rows) in enumerate(zip(self.models, x)):
             model.eval()
@@ -236,25 +230,21 @@ class SlotEngine(Engine):
 
     @staticmethod
     def suits(cell: Cell, problem: Problem, device: torch.device) -> bool:
-        """Whether its network is a module."""
         return cell.network != PERCEPTRON
 
     @staticmethod
     def memory(cell: Cell, problem: Problem) -> int:
-        """Bytes of gradients, of what a step keeps of its layers, and of a batch."""
         size, rows = size_of(cell, problem), min(cell.batch or problem.size, problem.size)
         each = 2 if cell.precision == "bfloat16" else 4
         return 8 * size.parameters + 2 * each * rows * size.values + 32 * rows * problem.inputs
 
     def begin(self, start: int) -> None:
-        """Go to a row."""
         super().begin(start)
         for run in self.runs:
             run.position.fill_(start)
         self._fork()
 
     def step(self, start: int, stop: int) -> None:
-        """Train every network on the rows from the position on."""
         for run in self.runs:
             run.step(run.rate_at(self.stack.step_at(start)))
         if self.stack.followers is not None:  # which look at every step
@@ -262,12 +252,10 @@ class SlotEngine(Engine):
             self._fork()
 
     def sums(self) -> tuple[Tensor, Tensor]:
-        """Losses and correct predictions."""
         self._join()
         return super().sums()
 
     def state(self) -> list[Tensor]:
-        """What the optimizers remember, and the sums."""
         self._join()
         return [*(tensor for run in self.runs for tensor in run.stepper.state()), *super().state()]
 
@@ -284,7 +272,6 @@ class SlotEngine(Engine):
                 torch.cuda.current_stream().wait_stream(run.stream)
 
     def close(self) -> None:
-        """Let go of the graphs now."""
         super().close()
         for run in self.runs:
             run.graph = None

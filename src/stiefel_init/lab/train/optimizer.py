@@ -37,7 +37,6 @@ class Plain:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Apply the gradients; a parameter that has none stays."""
         for group, moments in zip(self.groups, self.moments):
             given = [at for at, parameter in enumerate(group["params"]) if parameter.grad is not None]
             rows = [group["params"][at] for at in given]
@@ -56,7 +55,6 @@ class Plain:
                 )  # fmt: skip
 
     def state(self) -> list[Tensor]:
-        """Of Adam, for each parameter of a group, two moments and the steps taken."""
         return [tensor for moments in self.moments for values in moments for tensor in values]
 
 
@@ -82,7 +80,6 @@ class Optimizer:
         """Whether weights are let go that were kept on the set."""
 
     def state(self) -> list[Tensor]:
-        """What it remembers."""
         return [*self.plain.state(), *(() if self.on_set is None else self.on_set.state())]
 
     def scale(self, factor: float) -> None:
@@ -95,7 +92,6 @@ class Optimizer:
                 group["lr"] = group["rate"] * factor
 
     def step(self) -> None:
-        """Apply the gradients to the parameters."""
         edges = self.edges.before()
         if self.on_set is not None and not self.released:
             before, group = self.on_set.before(), self.plain.groups[0]
@@ -153,7 +149,6 @@ class OnSet:
         self.moments = [tuple(torch.zeros_like(_stacked(views[0])) for _ in range(kept)) for views in self.views]
 
     def state(self) -> list[Tensor]:
-        """The moments, and the steps taken."""
         gains = [tensor for each in self.gains if each is not None for tensor in each.state()]
         return [*(moment for each in self.moments for moment in each), self.steps, *gains]
 
@@ -162,7 +157,6 @@ class OnSet:
         return [(_stacked(weights), _stacked(gradients)) for weights, gradients in self.views]
 
     def step(self, before: Sequence[tuple[Tensor, Tensor]], factor: float | Tensor) -> None:
-        """Put the weights where the step on the set takes them from what they were `before` the plain optimizer's."""
         self.steps += 1
         for (weights, _), (old, gradient), moments, gains in zip(self.views, before, self.moments, self.gains):
             if gains is not None:
@@ -200,16 +194,13 @@ class FusedOnSet:
         self.gains = Gains(self.rates, cells[0].depth) if gain else None
 
     def state(self) -> list[Tensor]:
-        """The moments, and the gains."""
         return [*self.moments, *(() if self.gains is None else self.gains.state())]
 
     @staticmethod
     def refuses(cell: Cell) -> bool:
-        """Whether there is no kernel for the cell's step."""
         return ON_SET[cell.optimizer].step not in kernel.KINDS or cell.hidden[0] > kernel.MOST
 
     def step(self, taken: int, factor: float) -> Tensor:
-        """The next weights, for `write`; `taken` counts the steps, this one included."""
         torch.mul(self.rates, factor, out=self.numbers[:, 0])
         if self.kind == "adam":
             self.numbers[:, 4].fill_(1 - 0.9**taken)
@@ -221,7 +212,6 @@ class FusedOnSet:
         return new if self.gains is None else self.gains.after(new, taken, factor)
 
     def write(self, weights: Tensor) -> None:
-        """Put the weights where they belong."""
         self.weights.copy_(weights.view_as(self.weights))
 
 
@@ -236,7 +226,6 @@ class Gains:
         self.log, self.slope, self.first, self.second = (torch.zeros_like(self.rates) for _ in range(4))
 
     def state(self) -> list[Tensor]:
-        """The gains and their moments."""
         return [self.log, self.first, self.second]
 
     def before(self, weights: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:

@@ -31,7 +31,6 @@ class Metric:
 
     @property
     def worst(self) -> float:
-        """The score of a network that diverged."""
         return math.inf if self.less_is_better else 0.0
 
     def better(self, score: float) -> float:
@@ -64,7 +63,6 @@ class Problem:
 
     @property
     def size(self) -> int:
-        """Training rows."""
         return len(self.features) if self.rows is None else len(self.rows)
 
     def steps(self, batch: int | None) -> int:
@@ -73,12 +71,10 @@ class Problem:
 
     @property
     def inputs(self) -> int:
-        """Features of a row."""
         return self.features.shape[1]
 
     @property
     def metric(self) -> Metric:
-        """How networks are scored on it."""
         return ACCURACY if self.loss == "cross_entropy" else RMSE
 
     @property
@@ -100,7 +96,6 @@ class Problems:
         self._few = lru_cache(maxsize=None)(self._choose)
 
     def __call__(self, cell: Cell) -> Problem:
-        """What `cell` learns from."""
         dataset = self.dataset(cell.dataset)
         if dataset.train_rows is not None:  # one split for all
             if cell.alpha is not None:

@@ -98,7 +98,6 @@ class Record:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Record:
-        """The inverse of `to_dict`."""
         return cls._from(Cell.from_dict(values), METRICS[values["metric"]], values)
 
     @classmethod

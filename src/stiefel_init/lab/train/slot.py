@@ -39,11 +39,9 @@ class OfTorch:
         self.optimizer = optimizer
 
     def step(self) -> None:
-        """Apply the gradients."""
         self.optimizer.step()
 
     def state(self) -> list[Tensor]:
-        """What it remembers, once it has taken a step."""
         kept = self.optimizer.state.values()
         return [value for each in kept for value in each.values() if isinstance(value, Tensor)]
 
@@ -66,15 +64,11 @@ class Slot:
         clip: float | None = None,
         counters: Sequence[Tensor] = (),
     ) -> None:
-        """Prepare to train.
+        """`model` is on its device, with its first weights; `loss` keeps there itself which batch is next.
 
-        Args:
-            model: The module, on its device, with its first weights.
-            loss: Of the module, on the batch that is next by what the loss itself keeps on the device.
-            groups: Of parameters, each with the `lr` that a rate of 1 means for it.
-            stepper: Makes the optimizer of the groups, whose `lr` is then a tensor that changes.
-            clip: The largest norm of the gradient.
-            counters: What the loss changes on the device, such as the place of the next batch.
+        `groups` are of parameters, each with the `lr` that a rate of 1 means for it; `stepper` makes the optimizer of
+        groups whose `lr` is a tensor that changes. `clip` is the largest norm of the gradient. `counters` are what the
+        loss changes on the device, such as the place of the next batch.
         """
         self.model, self.loss, self.clip, self.counters = model, loss, clip, list(counters)
         device = next(model.parameters()).device
@@ -92,8 +86,9 @@ class Slot:
         """Make the graph of a step; nothing else changes."""
         assert self.stream is not None
         self.stream.wait_stream(torch.cuda.current_stream())
+        changed = [*values_of(self.model), *self.counters]
         with torch.cuda.stream(self.stream):
-            kept = [tensor.detach().clone() for tensor in (*values_of(self.model), *self.counters)]
+            kept = [tensor.detach().clone() for tensor in changed]
             try:
                 for _ in range(WARM_UP):
                     self._step()
@@ -103,7 +98,7 @@ class Slot:
                     self._step()
             finally:
                 with torch.no_grad():
-                    for tensor, value in zip((*values_of(self.model), *self.counters), kept):
+                    for tensor, value in zip(changed, kept):
                         tensor.copy_(value)
                     for tensor in self.stepper.state():
                         tensor.zero_()
@@ -113,7 +108,6 @@ class Slot:
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def step(self, rate: float) -> None:
-        """Train on the next batch at a rate."""
         with self.on_stream():
             torch.mul(self.scales, rate, out=self.rates)
             if self.graph is not None:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from ...torch.watching import Watch, watch
-from .activation import module
 from .cell import Cell, digest
 from .family import PERCEPTRON
 from .modules import Modules
+from .network import module
 from .stack import Stack
 
 SAMPLES = 40
@@ -88,7 +88,6 @@ class Followers:
                 model.zero_grad(set_to_none=True)
 
     def close(self) -> None:
-        """Finish the files."""
         for _, _, follower in self._watched:
             follower.close()
 
