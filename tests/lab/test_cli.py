@@ -41,7 +41,7 @@ def test_help(command: tuple[str, ...], stiefel_init: Cli) -> None:
 def test_the_commands_are_those_of_users_and_of_the_paper() -> None:
     expected = {"demo", "train", "list", "diagnose", "audit", "data", "reproduce", "compare", "paper"}
     assert {words[0] for words in COMMANDS} == expected
-    assert {words[1] for words in COMMANDS if words[0] == "data" and words[1:]} == {"list", "get", "where"}
+    assert {words[1] for words in COMMANDS if words[0] == "data" and words[1:]} == {"list", "get"}
 
 
 def test_the_help_has_groups_of_commands(stiefel_init: Cli) -> None:

@@ -214,7 +214,8 @@ def test_the_size_of_a_network() -> None:
 def test_images_are_cut_out_of_a_mirrored_frame() -> None:
     """Against NumPy's own padding; all cuts and flips occur, each as often as it should (false alarms: 1 in 10⁶)."""
     features = RNG.integers(0, 256, (40, 3 * 16 * 24), np.uint8)
-    pictures = Pictures(features, torch.from_numpy(features), (3, 16, 24), 255.0)
+    problem = Problem(features, RNG.integers(2, size=40), features, RNG.integers(2, size=40), 2, "cross_entropy", 255.0)
+    pictures = Pictures(replace(problem, image=(3, 16, 24)), torch.from_numpy(features))
     images = features.reshape(40, 3, 16, 24) / 255
     images = (images - images.mean((0, 2, 3), keepdims=True)) / images.std((0, 2, 3), keepdims=True)
     frames = np.pad(images, ((0, 0), (0, 0), (2, 2), (3, 3)), mode="reflect")

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markdown_it import MarkdownIt
@@ -71,8 +71,8 @@ class Chart:
                 "dots": panel.dots,
                 "lines": [
                     {"name": line.name, "colour": line.colour}
-                    | {key: [_short(v) for v in values] for key in ("x", "y", "low", "high")
-                       if (values := getattr(line, key)) is not None}
+                    | {key: [float(f"{v:.5g}") if math.isfinite(v) else None for v in values]
+                       for key in ("x", "y", "low", "high") if (values := getattr(line, key)) is not None}
                     for line in panel.lines
                 ],
             }
@@ -85,11 +85,6 @@ class Chart:
             f"<noscript><p>{label}: drawn by a script, which is switched off here; the tables have the numbers.</p>"
             "</noscript></figure>"
         )
-
-
-def _short(value: Any) -> float | None:
-    number = float(value)
-    return float(f"{number:.5g}") if math.isfinite(number) else None
 
 
 def screen_colour(scheme: object) -> str:

@@ -35,16 +35,9 @@ EPOCHS, STEPS = 20, 500
 
 
 def grid(
-    dataset: str,
-    schemes: str,
-    depths: str,
-    activations: str,
-    *,
-    batch: int,
-    network: str = PERCEPTRON,
-    width: int | None = None,
-    **settings: Any,
-) -> list[Cell]:
+    dataset: str, schemes: str, depths: str, activations: str, *,
+    batch: int, network: str = PERCEPTRON, width: int | None = None, **settings: Any,
+) -> list[Cell]:  # fmt: skip
     """The settings of a study, at seed 0 and the default rate; `all` stands for the paper's schemes or activations.
 
     The network is a family, with its depth or without, or the user's own, as FILE.py:NAME.
@@ -55,22 +48,14 @@ def grid(
         network, depth = own(network)
         numbers, usual = [depth], 1
     else:
-        numbers, usual = _numbers("depth", depths), FAMILIES[settled(network, _numbers("depth", depths)[0])[0]].width
-    cells = [
-        Cell(
-            dataset,
-            scheme,
-            depth,
-            usual if width is None else width,
-            activation,
-            batch=batch or None,
-            network=network,
-            **settings,
-        )
-        for activation, depth, scheme in itertools.product(
-            listed("activation", activations, ACTIVATIONS), numbers, schemes_of(schemes)
-        )
-    ]
+        try:
+            numbers = list(dict.fromkeys(int(part) for part in depths.split(",")))
+        except ValueError:
+            raise StiefelError(f"depth={depths!r} is not a list of whole numbers; write for example 5,10,50.") from None
+        usual = FAMILIES[settled(network, numbers[0])[0]].width
+    settings |= {"width": usual if width is None else width, "batch": batch or None, "network": network}
+    chosen = itertools.product(listed("activation", activations, ACTIVATIONS), numbers, schemes_of(schemes))
+    cells = [Cell(dataset, scheme, depth, activation=name, **settings) for name, depth, scheme in chosen]
     return list(dict.fromkeys(cells))  # a depth in the network's name is the only one
 
 
@@ -89,13 +74,6 @@ def listed(what: str, text: str, every: Sequence[str]) -> list[str]:
     if not names:
         raise StiefelError(f"{what}={text!r} is empty; write for example {every[0]},{every[2]}, or all.")
     return list(dict.fromkeys(names))
-
-
-def _numbers(name: str, text: str) -> list[int]:
-    try:
-        return list(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError:
-        raise StiefelError(f"{name}={text!r} is not a list of whole numbers; write for example 5,10,50.") from None
 
 
 def usual_epochs(dataset: Dataset, batch: int, shots: int | None) -> int:
@@ -181,10 +159,9 @@ def plan(
 
 def check(study: Study, out: Path, folder: Path | None, device: DeviceName, on: str) -> None:
     """Stop at whatever would stop the study later: data, a device, a cluster, or a directory that takes no files."""
-    place = ClusterSpec.of(on)
-    where = pick_device(device) if place is None else None
-    if place is not None:
+    if (place := ClusterSpec.of(on)) is not None:
         reach(place)
+    where = pick_device(device) if place is None else None
     check_cells(study.foreseen(), Problems(study.datasets, folder), where)
     prepare(out)
 

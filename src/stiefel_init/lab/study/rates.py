@@ -100,29 +100,16 @@ class Choice:
 def choose(
     settings: Sequence[Cell], choosing: str, given: Rates, seeds: int, train: Callable[[list[Cell]], list[Record]]
 ) -> Choice:
-    """Find the best rate of each setting.
+    """Find the best rate of each setting, a cell at seed 0 and rate 1, on the data called `choosing`.
 
-    Args:
-        settings: Cells at seed 0 and rate 1.
-        choosing: The name of the data with the validation part.
-        given: The rates to try.
-        seeds: Networks at each rate, at most three.
-        train: Trains cells and returns their records, in order.
-
-    Returns:
-        The rates, and the records that chose them.
+    `seeds` networks at each rate, at most three; `train` returns the records of cells in their order.
     """
     tried = {setting: set(given.values) for setting in settings}
     count = min(seeds, MOST_SEEDS)
     for extension in range(EXTENSIONS + 1):
         pairs = [(setting, rate) for setting, values in tried.items() for rate in sorted(values)]
-        records = train(
-            [
-                at(replace(setting, dataset=choosing, seed=FIRST_SEED + seed), rate)
-                for setting, rate in pairs
-                for seed in range(count)
-            ]
-        )
+        seeded = [(replace(s, dataset=choosing, seed=FIRST_SEED + seed), r) for s, r in pairs for seed in range(count)]
+        records = train([at(cell, rate) for cell, rate in seeded])
         scores: dict[Cell, dict[float, float]] = {setting: {} for setting in settings}
         for place, (setting, rate) in enumerate(pairs):
             reached = [record.score for record in records[count * place : count * (place + 1)]]

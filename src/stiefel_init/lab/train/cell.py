@@ -23,17 +23,18 @@ from ...theory import activations
 from ...theory.moments import ActivationName
 from .family import PERCEPTRON, AugmentName, OptimizerName, PrecisionName, ScheduleName, settled
 
-StepName = Literal["adam", "sgd", "muon"]
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 PRECISIONS: tuple[PrecisionName, ...] = get_args(PrecisionName)
-SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
-AUGMENTS: tuple[AugmentName, ...] = get_args(AugmentName)
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "optimizer": OPTIMIZERS, "precision": PRECISIONS, "schedule": get_args(ScheduleName),
+    "augment": get_args(AugmentName),
+}  # fmt: skip
 
 
 class Kept(NamedTuple):
     """How an optimizer keeps the weights between hidden layers in the set."""
 
-    step: StepName
+    step: Literal["adam", "sgd", "muon"]
     ones: bool = True
     """Whether the ones direction is kept; if not, weights stay orthogonal, and no more."""
     gain: bool = False
@@ -148,8 +149,9 @@ class Cell:
             raise StiefelError(
                 f"width={self.width} names {len(self.width)} layers, but depth={self.depth}; give one width per layer."
             )
-        for name in ("epochs", "batch", "shots"):
-            if name == "epochs" or getattr(self, name) is not None:
+        _positive("epochs", self.epochs)
+        for name in ("batch", "shots"):
+            if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
         _check_seed(self.seed)
         for name, (sound, sentence) in _NUMBERS.items():
@@ -165,10 +167,7 @@ class Cell:
         if self.scheme.activations and self.activation not in self.scheme.activations:
             made_for = " or ".join(map(repr, self.scheme.activations))
             raise StiefelError(f"{scheme=} needs activation={made_for}, not {self.activation!r}; give that one.")
-        choices: tuple[str, ...]
-        for name, choices in (
-            ("optimizer", OPTIMIZERS), ("precision", PRECISIONS), ("schedule", SCHEDULES), ("augment", AUGMENTS),
-        ):  # fmt: skip
+        for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise unknown(name, getattr(self, name), choices)
         if self.protocol != PROTOCOL:
@@ -187,7 +186,7 @@ class Cell:
 
     def _check_network(self) -> None:
         """Refuse what the engines of perceptrons do not do, and what those of other networks do not."""
-        scheme, others = str(self.scheme), {name: getattr(self, name) for name in _OF_MODULES}
+        scheme = str(self.scheme)
         if self.network != PERCEPTRON:
             if self.optimizer not in ("adam", "sgd"):
                 raise StiefelError(f"optimizer={self.optimizer!r} is for perceptrons here; give 'adam' or 'sgd'.")
@@ -198,8 +197,8 @@ class Cell:
             if self.warmup is not None and self.schedule != "cosine":
                 raise StiefelError(f"warmup={self.warmup:g} begins a cosine; give schedule='cosine' too.")
             return
-        for name, value in others.items():
-            if value != _ADDED[name]:
+        for name in _OF_MODULES:
+            if (value := getattr(self, name)) != _ADDED[name]:
                 raise StiefelError(f"{name}={value!r} is not for perceptrons; leave it out, or name another network.")
         if self.precision == "bfloat16":
             raise StiefelError("precision='bfloat16' is not for perceptrons; use 'float32' or 'tf32'.")

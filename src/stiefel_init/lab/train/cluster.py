@@ -39,16 +39,11 @@ from .source import source_hash
 from .training import EngineName
 
 CONNECT_WITHIN = 5.0
-LOOK_EVERY = 2.0
-"""Seconds between looks at which nodes are there."""
-WAIT_FOR_NODES = 60.0
-"""Seconds to wait for another node when none is left."""
-TRIES = 5
-"""How often a network's process may die before the network is given up: its node may have died with it."""
-REST = 1.0
-"""Seconds before it is tried again."""
-AHEAD = 3
-"""Stacks that are sent for each that the nodes can train at once, so that none waits for the driver."""
+LOOK_EVERY = 2.0  # seconds between looks at which nodes are there
+WAIT_FOR_NODES = 60.0  # seconds, when none is left
+TRIES = 5  # a network's process may die so often before it is given up: its node may have died with it
+REST = 1.0  # seconds before it is tried again
+AHEAD = 3  # stacks that are sent for each that the nodes can train at once, so that none waits for the driver
 Kind = Literal["cpu", "cuda"]
 
 
@@ -192,8 +187,6 @@ class Dispatch:
         gpus = device != "cpu" and any(node["Alive"] and node["Resources"].get("GPU") for node in ray.nodes())
         self.kind: Kind = "cuda" if gpus else "cpu"
         self.failed: dict[Cell, str] = {}
-        self._takes = {"num_cpus": spec.cores, "num_gpus": spec.gpus if gpus else 0}
-        self._task = ray.remote(_on_node())
         self._running: dict[Any, list[Cell]] = {}
         self._tries = Counter[Cell]()
         if device == "cuda" and not gpus:
@@ -205,17 +198,17 @@ class Dispatch:
     def _count_slots(self) -> int:
         """How many stacks the nodes that are there can train at once."""
         slots = 0
-        for node in self.ray.nodes():
-            resources = node["Resources"]
-            room = int(resources.get("CPU", 0)) // self.spec.cores
-            if self.kind == "cuda":
-                room = min(room, int(resources.get("GPU", 0) / self.spec.gpus + 1e-9))
-            slots += room if node["Alive"] else 0
+        for has in (node["Resources"] for node in self.ray.nodes() if node["Alive"]):
+            rooms = [int(has.get("CPU", 0)) // self.spec.cores]
+            rooms += [int(has.get("GPU", 0) / self.spec.gpus + 1e-9)] if self.kind == "cuda" else []
+            slots += min(rooms)
         return slots
 
     def run(self, stacks: Sequence[list[Cell]], settings: NodeSettings) -> Iterator[list[Record]]:
         """The records of each stack as it ends. Ctrl-C cancels what runs, after what has ended was handed over."""
         left, kept = deque(stacks), self.ray.put((self.work, settings))
+        takes = {"num_cpus": self.spec.cores, "num_gpus": self.spec.gpus if self.kind == "cuda" else 0}
+        task = self.ray.remote(_on_node()).options(**takes, max_retries=0)
         looked = seen = time.monotonic()
         try:
             while left or self._running:
@@ -230,7 +223,10 @@ class Dispatch:
                         "it is back: finished work is kept."
                     )
                 while left and len(self._running) < AHEAD * max(self.slots, 1):
-                    self._send(left.popleft(), kept)
+                    cells = left.popleft()
+                    identities = [cell.identity() for cell in cells]
+                    sent = task.remote(__version__, source_hash(), self.kind, self.spec.cores, [kept], identities)
+                    self._running[sent] = cells
                 self.ray.wait(list(self._running), num_returns=1, timeout=0.5)
                 yield from self._ended(left)
         except KeyboardInterrupt:
@@ -239,12 +235,6 @@ class Dispatch:
         finally:
             for reference in self._running:
                 self.ray.cancel(reference, force=True)
-
-    def _send(self, cells: list[Cell], settings: Any) -> None:
-        task = self._task.options(**self._takes, max_retries=0)
-        identities = [cell.identity() for cell in cells]
-        sent = task.remote(__version__, source_hash(), self.kind, self.spec.cores, [settings], identities)
-        self._running[sent] = cells
 
     def _ended(self, left: deque[list[Cell]]) -> Iterator[list[Record]]:
         errors, sent = self.ray.exceptions, list(self._running)

@@ -52,14 +52,13 @@ def _threads(count: int, *begin: Any) -> Iterator[tuple[ThreadPoolExecutor, Chec
             stop.set()
 
 
-TrainPart = Callable[[int, int, Callable[[int], None], Check], list[T]]
-"""(first, last, tell, check): train the networks first … last − 1 of a stack, and tell when an epoch ends."""
-
-
-def spread(count: int, train: TrainPart[T], progress: Callable[[int], None]) -> list[T]:
+def spread(
+    count: int, train: Callable[[int, int, Callable[[int], None], Check], list[T]], progress: Callable[[int], None]
+) -> list[T]:
     """Train `count` networks over as many threads as PyTorch has; `progress` hears of epochs that all have ended.
 
-    What a thread raises is raised here, once the others have stopped.
+    `train(first, last, tell, check)` trains the networks first … last − 1, and tells when an epoch ends. What a thread
+    raises is raised here, once the others have stopped.
     """
     before = torch.get_num_threads()
     parts = min(before, count)

@@ -90,7 +90,8 @@ class FusedEngine(Engine):
         # 16 units are so little work that two warps do it faster than four, which would wait for each other.
         warps = 2 if block <= 16 and rows <= 64 else 4 if block <= 64 and rows <= 64 else 8
         self.options: dict[str, Any] = {"num_warps": warps, "num_stages": 3 if parts == 1 and block <= 64 else 1}
-        if parts == 3 and 16 < block <= 64 and count * self.tiles > 2 * _multiprocessors(device):
+        card = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+        if parts == 3 and 16 < block <= 64 and count * self.tiles > 2 * card:
             self.options["maxnreg"] = 128
 
     @staticmethod
@@ -182,10 +183,6 @@ class FusedEngine(Engine):
 def _block(size: int) -> int:
     """The size of the tiles that hold `size` numbers: a power of two, at least what a tensor core takes."""
     return max(16, 1 << (size - 1).bit_length())
-
-
-def _multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 def _parts(cell: Cell) -> int:

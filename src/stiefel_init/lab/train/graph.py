@@ -56,11 +56,6 @@ class GraphEngine(Engine):
     def state(self) -> list[Tensor]:
         return [*self.optimizer.state(), *super().state()]
 
-    def forget(self) -> None:
-        """Capture the next steps anew: they are other ones."""
-        for step in self.steps.values():
-            step.graph = None
-
     def close(self) -> None:
         """Let go of the graphs now: one may not be collected while another is captured."""
         super().close()
@@ -87,7 +82,8 @@ class Step:
             self.engine.optimizer.scale(stack.rate_factor(start))
             if stack.released(start) != self.engine.optimizer.released:
                 self.engine.optimizer.released = not self.engine.optimizer.released
-                self.engine.forget()
+                for step in self.engine.steps.values():  # captured anew, for they are other ones
+                    step.graph = None
         if self.graph is not None:
             self.graph.replay()
         elif self.engine.position.is_cuda and self.engine.warm:

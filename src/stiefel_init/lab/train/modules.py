@@ -35,22 +35,19 @@ class Pictures:
     in a mirror; where they are flipped, every second one is.
     """
 
-    def __init__(self, features: np.ndarray, on_device: Tensor, image: tuple[int, int, int], scale: float) -> None:
-        """`features` are the training rows, `on_device` the same there; they are divided by `scale`."""
-        self.image = image
-        self.table = on_device.view(-1, *image)
-        some = features[:: -(-len(features) // _MEASURED)].reshape(-1, image[0], image[1] * image[2]) / scale
+    def __init__(self, problem: Problem, on_device: Tensor) -> None:
+        """`on_device` are the features of the problem's training rows, on the device."""
+        assert problem.image is not None
+        self.image, self.scale, device = problem.image, problem.scale, on_device.device
+        self.table = on_device.view(-1, *self.image)
+        some = problem.features[:: -(-len(problem.features) // _MEASURED)] / self.scale
+        some = some.reshape(len(some), self.image[0], -1)
         deviation = some.std((0, 2))
-        mean, deviation = some.mean((0, 2)), np.where(deviation > 0, deviation, 1.0)
-
-        def of_channels(values: np.ndarray) -> Tensor:
-            return torch.tensor(values, dtype=torch.float32, device=on_device.device).view(-1, 1, 1)
-
-        self.scale, self.mean, self.deviation = scale, of_channels(mean), of_channels(deviation)
-        channels, height, width = image
-        device = on_device.device
-        self.channels = torch.arange(channels, device=device)
-        self.rows, self.columns = torch.arange(height, device=device), torch.arange(width, device=device)
+        self.mean, self.deviation = (
+            torch.tensor(values, dtype=torch.float32, device=device).view(-1, 1, 1)
+            for values in (some.mean((0, 2)), np.where(deviation > 0, deviation, 1.0))
+        )
+        self.channels, self.rows, self.columns = (torch.arange(size, device=device) for size in self.image)
 
     def standardized(self, rows: Tensor) -> Tensor:
         """Rows that were divided by the scale, as images."""
@@ -58,8 +55,7 @@ class Pictures:
 
     def batch(self, chosen: Tensor, lots: Tensor, augment: AugmentName) -> Tensor:
         """Training rows as images; a lot of 32 random bits says how each is cut and flipped."""
-        columns = self.columns.expand(len(chosen), -1)
-        rows = self.rows.expand(len(chosen), -1)
+        rows, columns = (each.expand(len(chosen), -1) for each in (self.rows, self.columns))
         lots = lots.long() + 2**31
         if "flip" in augment:
             columns = torch.where((lots % 2 == 1)[:, None], len(self.columns) - 1 - columns, columns)
@@ -86,11 +82,7 @@ class Modules(Stack):
         self.steps = max(1, self.size // self.batch)
         self.size = self.steps * self.batch
         self.flat = [size_of(cell, problem).flat for cell in self.cells]
-        self.pictures = (
-            None
-            if problem.image is None
-            else Pictures(problem.features, self.data.features, problem.image, problem.scale)
-        )
+        self.pictures = None if problem.image is None else Pictures(problem, self.data.features)
         self.lots = torch.zeros(len(self.cells), self.size, dtype=torch.int32, device=device)
         """Of the rows of an epoch, what decides how each image is cut."""
         self._lot_keys = np.stack([_stream.key(cell.seed, "pictures") for cell in self.cells])
@@ -191,11 +183,6 @@ class Run(Slot):
             self.position += stack.batch
         return loss
 
-    def rate_at(self, step: int) -> float:
-        """Its learning rate in a step that is counted from 0 over all epochs."""
-        steps = self.cell.epochs * self.stack.steps
-        return float(self.cell.rate * factor(self.cell.schedule, step, steps, self.warm))
-
 
 def groups_of(model: nn.Module, cell: Cell) -> list[dict[str, Any]]:
     """The parameters that a cell trains, in groups with the `lr` that a rate of 1 means for each."""
@@ -245,8 +232,9 @@ class SlotEngine(Engine):
         self._fork()
 
     def step(self, start: int, stop: int) -> None:
+        step, steps = self.stack.step_at(start), self.stack.cells[0].epochs * self.stack.steps
         for run in self.runs:
-            run.step(run.rate_at(self.stack.step_at(start)))
+            run.step(run.cell.rate * factor(run.cell.schedule, step, steps, run.warm))
         if self.stack.followers is not None:  # which look at every step
             self._join()
             self._fork()

@@ -96,13 +96,10 @@ class Problems:
         self._few = lru_cache(maxsize=None)(self._choose)
 
     def __call__(self, cell: Cell) -> Problem:
-        dataset = self.dataset(cell.dataset)
-        if dataset.train_rows is not None:  # one split for all
-            if cell.alpha is not None:
-                raise StiefelError(f"alpha={cell.alpha} shifts tables; {cell.dataset} has pixels, leave it out.")
-            whole = self._whole(cell.dataset, None, 0.0)
-        else:
-            whole = self._whole(cell.dataset, cell.seed, cell.alpha or 0.0)
+        fixed = self.dataset(cell.dataset).train_rows is not None  # one split for all
+        if fixed and cell.alpha is not None:
+            raise StiefelError(f"alpha={cell.alpha} shifts tables; {cell.dataset} has pixels, leave it out.")
+        whole = self._whole(cell.dataset, 0 if fixed else cell.seed, cell.alpha or 0.0)
         return whole if cell.shots is None else self._few(whole, cell.dataset, cell.seed, cell.shots)
 
     def dataset(self, name: str) -> Dataset:
@@ -115,11 +112,10 @@ class Problems:
         if name not in self._given:
             self._given[name] = make()
 
-    def _make(self, name: str, seed: int | None, alpha: float) -> Problem:
-        dataset = self.dataset(name)
-        parts = split(dataset, seed or 0, alpha=alpha)
+    def _make(self, name: str, seed: int, alpha: float) -> Problem:
+        dataset, unit = self.dataset(name), 1.0
+        parts = split(dataset, seed, alpha=alpha)
         loss: LossName = "cross_entropy" if dataset.task == "classification" else "squared_error"
-        unit = 1.0
         if dataset.standardize and loss == "squared_error":
             parts, unit = standardized(parts)
         x, y, x_test, y_test = (np.ascontiguousarray(part) for part in parts)

@@ -49,21 +49,19 @@ def factor(schedule: ScheduleName, step: int, steps: int, warm: int | None = Non
     """
     if schedule == "cosine":
         warm = math.ceil(WARM_UP * steps) if warm is None else warm
-        return (step + 1) / warm if step < warm else _falling(step - warm, steps - warm)
-    if not released(schedule, step, steps):
+        if step < warm:
+            return (step + 1) / warm
+        begun, height = warm, 1.0
+    elif released(schedule, step, steps):
+        begun, height = math.ceil(steps / 2), RELEASED
+    else:
         return 1.0
-    held = math.ceil(steps / 2)
-    return RELEASED * _falling(step - held, steps - held)
+    return height * ((1 + math.cos(math.pi * (step - begun) / max(steps - begun, 1))) / 2)
 
 
 def released(schedule: ScheduleName, step: int, steps: int) -> bool:
     """Whether a step, counted from 0, is free of the set."""
     return schedule == "release" and step >= math.ceil(steps / 2)
-
-
-def _falling(step: int, steps: int) -> float:
-    """Half a cosine, from 1 to 0."""
-    return (1 + math.cos(math.pi * step / max(steps, 1))) / 2
 
 
 class HeldOut:
@@ -90,8 +88,10 @@ class Data:
     def __init__(self, problems: Sequence[Problem], device: torch.device) -> None:
         self.scale = problems[0].scale
         shared = {id(problem.features): problem for problem in problems}
-        self.features = torch.from_numpy(_joined([problem.features for problem in shared.values()])).to(device)
-        self.targets = torch.from_numpy(_joined([problem.targets for problem in shared.values()])).to(device)
+        arrays = [(problem.features, problem.targets) for problem in shared.values()]
+        # A single array is taken as it is, shared by all stacks that train on it.
+        joined = arrays[0] if len(arrays) == 1 else [np.concatenate(parts) for parts in zip(*arrays)]
+        self.features, self.targets = (torch.from_numpy(array).to(device) for array in joined)
         starts = itertools.accumulate((len(problem.features) for problem in shared.values()), initial=0)
         first_row = dict(zip(shared, starts))
         rows = [first_row[id(t.features)] + (np.arange(t.size) if t.rows is None else t.rows) for t in problems]
@@ -100,27 +100,19 @@ class Data:
 
     def inputs(self, features: Tensor) -> Tensor:
         """Stored features as the network takes them."""
-        return features.to(torch.float32) / self.scale if self.scale != 1 else features.to(torch.float32)
-
-
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    """The arrays one after the other; a single one as it is, shared by all stacks that train on it."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        features = features.to(torch.float32)
+        return features / self.scale if self.scale != 1 else features
 
 
 class Stack:
     """Cells of one architecture in training: perceptrons, all parameters in one array."""
 
     def __init__(
-        self,
-        cells: Sequence[Cell],
-        problems: Sequence[Problem],
-        device: torch.device,
+        self, cells: Sequence[Cell], problems: Sequence[Problem], device: torch.device,
         check: Callable[[], None] = lambda: None,
-    ) -> None:
-        cell, problem = cells[0], problems[0]
-        self.check = check
-        """Raises where training should stop; engines that share a CPU call it before each step."""
+    ) -> None:  # fmt: skip
+        """`check` raises where training should stop; engines call it before each step."""
+        cell, problem, self.check = cells[0], problems[0], check
         self.cells, self.loss, self.outputs = cells, problem.loss, problem.outputs
         self.data = Data(problems, device)
         self.units = torch.tensor([problem.unit for problem in problems], dtype=torch.float64, device=device)

@@ -180,15 +180,9 @@ class Checkpoint:
         """Write the file, if the last time was long ago: after so many epochs, and rows of the next one."""
         if self.path is None or time.monotonic() - self.last < CHECKPOINT_EVERY:
             return
-        state: dict[str, Any] = {
-            **self.maker,
-            "epoch": epoch,
-            "row": row,
-            "state": [tensor.contiguous() for tensor in self._state()],
-            "outcomes": [asdict(outcome) for outcome in outcomes],
-        }
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
+        buffer, state = io.BytesIO(), [tensor.contiguous() for tensor in self._state()]
+        done = {"epoch": epoch, "row": row, "outcomes": [asdict(outcome) for outcome in outcomes]}
+        torch.save({**self.maker, **done, "state": state}, buffer)
         try:
             replace(self.path, buffer.getvalue())
         except OSError:
@@ -207,10 +201,10 @@ def _note(outcomes: list[Outcome], stack: Stack, epoch: int, loss: Tensor, corre
 
 
 def _test(outcomes: list[Outcome], stack: Stack, epoch: int, last: bool) -> None:
-    for name, values in evaluate(stack, last=last).items():
-        for outcome, value in zip(outcomes, values.tolist()):
-            setattr(outcome, name, value)
-    for outcome in outcomes:
+    found = {name: values.tolist() for name, values in evaluate(stack, last=last).items()}
+    for place, outcome in enumerate(outcomes):
+        for name, values in found.items():
+            setattr(outcome, name, values[place])
         outcome.tested.append(epoch)
         outcome.test_score.append(outcome.score)
 

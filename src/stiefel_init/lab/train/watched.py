@@ -94,10 +94,9 @@ class Followers:
 
 def mirror(stack: Stack, place: int) -> nn.Sequential:
     """A network of a stack as a module; its weights and biases are the stack's own memory."""
-    parts: list[nn.Module] = []
-    count = stack.net.layers
+    parts, count = list[nn.Module](), stack.net.layers
     for layer in range(count):
-        weight, bias = stack.parameters.weights[layer][place], stack.parameters.biases[layer][place]
+        weight, bias = (each[layer][place] for each in (stack.parameters.weights, stack.parameters.biases))
         linear = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
         linear.weight, linear.bias = nn.Parameter(weight), nn.Parameter(bias)
         parts.append(linear)
