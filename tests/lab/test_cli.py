@@ -44,12 +44,6 @@ def test_the_commands_are_those_of_users_and_of_the_paper() -> None:
     assert {words[1] for words in COMMANDS if words[0] == "data" and words[1:]} == {"list", "get"}
 
 
-def test_the_help_has_groups_of_commands(stiefel_init: Cli) -> None:
-    shown = stiefel_init("--help").out
-    assert shown.index("Compare") < shown.index("│ train ") < shown.index("Look into") < shown.index("│ audit ")
-    assert shown.index("The paper") < shown.index("│ reproduce ")
-
-
 def test_the_version(stiefel_init: Cli) -> None:
     assert stiefel_init("--version") == (0, f"stiefel-init {__version__}\n", "")
 
