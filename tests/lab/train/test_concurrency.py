@@ -120,14 +120,14 @@ def test_as_many_stacks_at_once_as_asked_for() -> None:
             now -= 1
         return stack * stack
 
-    found = {stack: result for stack, result, _ in concurrent_stacks(deque(range(9)), work, 3, CPU)}
+    found = dict(concurrent_stacks(deque(range(9)), work, 3, CPU))
     assert found == {stack: stack * stack for stack in range(9)}
     assert most == 3
 
 
 def test_what_is_put_into_the_queue_meanwhile_is_trained_too() -> None:
     stacks, seen = deque([8]), []
-    for stack, _, _ in concurrent_stacks(stacks, lambda stack, _: None, 2, CPU):
+    for stack, _ in concurrent_stacks(stacks, lambda stack, _: None, 2, CPU):
         seen.append(stack)
         if stack > 1:
             stacks.extend([stack // 2, stack // 2])

@@ -19,7 +19,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import torch
@@ -60,16 +60,12 @@ class ClusterSpec:
     address: str | None
     """As in `ray://HOST:PORT`; None for the one in RAY_ADDRESS, the one on this machine, or one started here."""
     gpus: float = 1.0
-    """GPUs for each stack, on nodes that have any: one, or a share of one."""
+    """For each stack, on nodes that have any: one, or a share of one."""
     cores: int = 1
 
     @classmethod
     def of(cls, on: str) -> ClusterSpec | None:
-        """The cluster that `on` names; None for this machine.
-
-        Raises:
-            StiefelError: if it names none.
-        """
+        """The cluster that `on` names; None for this machine."""
         if on == "local":
             return None
         match = re.fullmatch(r"ray(?P<address>://[^:/?]+:\d+)?(\?(?P<options>.*))?", on)
@@ -78,11 +74,12 @@ class ClusterSpec:
         try:
             options = dict(part.split("=") for part in (match["options"] or "").split("&") if part)
             gpus, cores = float(options.pop("gpus", 1)), int(options.pop("cores", 1))
-            sound = not options and 0 < gpus <= 1 and cores >= 1
+            if options or not 0 < gpus <= 1 or cores < 1:
+                raise ValueError
         except ValueError:
-            sound = False
-        if not sound:
-            raise StiefelError(f"on={on!r} asks for what no stack takes; give such as 'ray?gpus=0.5&cores=2'.")
+            raise StiefelError(
+                f"on={on!r} asks for what no stack takes; give such as 'ray?gpus=0.5&cores=2'."
+            ) from None
         return cls(f"ray{match['address']}" if match["address"] else None, gpus, cores)
 
     @property
@@ -132,10 +129,7 @@ def _why_not(address: str | None, error: Exception) -> str:
     if address is None:
         return f"Ray could not start on this machine ({reason})."
     if "timeout" in reason:
-        return (
-            f"The Ray cluster at {address} does not answer ({reason}); if it asks for a token, set RAY_AUTH_MODE and "
-            "RAY_AUTH_TOKEN."
-        )
+        return f"The Ray cluster at {address} does not answer ({reason}); a token goes into RAY_AUTH_TOKEN."
     return f"No Ray cluster answers at {address} ({reason}); start one with: ray start --head."
 
 
@@ -158,21 +152,21 @@ class NodeSettings:
         """The study's problems in this process, with these data sets: the object store's own arrays, not copies."""
         import ray
 
-        if self.token not in _prepared:
-            torch.set_num_threads(cores)
-            # Arrays in the object store cannot be written to, which is as it should be: nothing here does.
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-            _register(self.registered)
-            _prepared.clear()
-            _prepared[self.token] = Problems()
+        problems = _prepared(self.token, cores, self.registered)
         for name in datasets:
             fetch: Any = partial(ray.get, self.datasets[name])
-            _prepared[self.token].provide(name, fetch)
-        return _prepared[self.token]
+            problems.provide(name, fetch)
+        return problems
 
 
-_prepared: dict[str, Problems] = {}
-"""The problems of the study that this process works for, by the study's token."""
+@lru_cache(maxsize=1)
+def _prepared(token: str, cores: int, registered: bytes) -> Problems:
+    """The problems of the study that this process works for."""
+    torch.set_num_threads(cores)
+    # Arrays in the object store cannot be written to, which is as it should be: nothing here does.
+    warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+    _register(registered)
+    return Problems()
 
 
 Work = Callable[[NodeSettings, list[dict[str, Any]], Kind, int], tuple[list[dict[str, Any]], list[str]]]
@@ -281,7 +275,7 @@ def _on_node() -> Callable[..., Any]:
     def on_node(
         version: str, source: str, kind: str, cores: int, settings: list[Any], identities: list[dict[str, Any]]
     ) -> Any:
-
+        node = f"Node {platform.node()}"
         try:
             import stiefel_init
             from stiefel_init.lab.train.source import source_hash
@@ -289,19 +283,15 @@ def _on_node() -> Callable[..., Any]:
             has = stiefel_init.__version__, source_hash()
         except Exception as error:
             why = (str(error).splitlines() or [""])[0].rstrip(".")
-            return (
-                f"Node {platform.node()} cannot import stiefel-init ({why}); install stiefel-init[ray] {version} on it."
-            )
+            return f"{node} cannot import stiefel-init ({why}); install stiefel-init[ray] {version} on it."
         if has != (version, source):
-            return (
-                f"Node {platform.node()} has stiefel-init {has[0]} (source {has[1][:8]}), the driver {version} (source "
-                f"{source[:8]}); install the same on both."
-            )
+            mine, theirs = f"{has[0]} (source {has[1][:8]})", f"{version} (source {source[:8]})"
+            return f"{node} has stiefel-init {mine}, the driver {theirs}; install the same on both."
         import ray
         import torch
 
         if kind == "cuda" and not torch.cuda.is_available():
-            return f"Node {platform.node()} offers a GPU, but its PyTorch sees none; use device='cpu'."
+            return f"{node} offers a GPU, but its PyTorch sees none; use device='cpu'."
         work, study = ray.get(settings[0])
         return work(study, identities, kind, cores)
 

@@ -138,10 +138,12 @@ class Modules(Stack):
 
     def predict(self, x: Tensor) -> Tensor:
         outputs = []
+        # Without a search for the fastest algorithms: tests have batches of their own sizes, and are few.
+        plain = partial(convolutions, self.order.device, self.cells[0].precision, search=False)
         for place, (model, rows) in enumerate(zip(self.models, x)):
             model.eval()
             try:
-                with torch.no_grad(), self.precision(), _as_it_comes():
+                with torch.no_grad(), self.precision(), plain():
                     outputs.append(model(self.as_inputs(place, rows)).float())
             finally:
                 model.train()
@@ -267,24 +269,14 @@ class SlotEngine(Engine):
 
 
 @contextmanager
-def _as_it_comes() -> Iterator[None]:
-    """Without a search for the fastest algorithms: tests have batches of their own sizes, and are few."""
-    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
-
-
-@contextmanager
-def convolutions(device: torch.device, precision: PrecisionName) -> Iterator[None]:
-    """Convolutions on a GPU by their fastest algorithms, and in float32 itself where that is asked."""
+def convolutions(device: torch.device, precision: PrecisionName, *, search: bool = True) -> Iterator[None]:
+    """Convolutions on a GPU in float32 itself where that is asked; by default by their fastest algorithms."""
     if device.type != "cuda":
         yield
         return
     backend: Any = torch.backends.cudnn
     before = backend.benchmark, backend.conv.fp32_precision
-    backend.benchmark, backend.conv.fp32_precision = True, "ieee" if precision == "float32" else "tf32"
+    backend.benchmark, backend.conv.fp32_precision = search, "ieee" if precision == "float32" else "tf32"
     try:
         yield
     finally:

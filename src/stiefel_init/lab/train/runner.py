@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -172,7 +173,9 @@ class LocalTrainer:
             groups.setdefault((stack[0].precision, self._concurrent(stack[0])), deque()).append(stack)
         for (precision, count), left in groups.items():
             with products(self.device.type, _PRODUCTS[precision]):  # for all: each would end it for the others
-                for stack, trained, seconds in concurrent_stacks(left, self._train, count, self.device):
+                begun = time.perf_counter()
+                for stack, trained in concurrent_stacks(left, self._train, count, self.device):
+                    seconds, begun = time.perf_counter() - begun, time.perf_counter()
                     if trained is None:
                         _free(self.device)
                         halves = split_evenly(stack, (len(stack) + 1) // 2)
@@ -249,13 +252,9 @@ class LocalTrainer:
 
 
 def _on_cluster(
-    dispatch: Dispatch,
-    cells: Sequence[Cell],
-    problems: Problems,
-    most: int | None,
-    engine: EngineName,
+    dispatch: Dispatch, cells: Sequence[Cell], problems: Problems, most: int | None, engine: EngineName,
     advance: Advance,
-) -> Generator[list[Record], None, None]:
+) -> Generator[list[Record], None, None]:  # fmt: skip
     """Train on a cluster, the longest first; the records of each stack as it ends.
 
     Raises:
@@ -302,13 +301,11 @@ def plan(
     cells: Sequence[Cell], problems: Problems, device: torch.device, done: Container[Cell], most: int | None = None
 ) -> list[list[Cell]]:
     """The stacks to train. Cells are grouped the same way whatever is done, so a resumed run repeats none."""
-    stacks = [
-        part
-        for group in grouped(cells, problems)
-        for part in split_evenly(group, most or fits(group[0], problems, device))
-    ]
-    unfinished = [[cell for cell in stack if cell not in done] for stack in stacks]
-    return [stack for stack in unfinished if stack]
+    stacks = list[list[Cell]]()
+    for group in grouped(cells, problems):
+        for part in split_evenly(group, most or fits(group[0], problems, device)):
+            stacks.append([cell for cell in part if cell not in done])
+    return list(filter(None, stacks))
 
 
 def grouped(cells: Sequence[Cell], problems: Problems) -> list[list[Cell]]:
@@ -347,8 +344,8 @@ def _memory(device: torch.device) -> tuple[float, float]:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)
     if "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", ()):  # not on every system
-        page = os.sysconf("SC_PAGE_SIZE")
-        return page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")
+        page, free, whole = map(os.sysconf, ("SC_PAGE_SIZE", "SC_AVPHYS_PAGES", "SC_PHYS_PAGES"))
+        return page * free, page * whole
     return 4 << 30, math.inf
 
 
