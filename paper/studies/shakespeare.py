@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.plugins import load_named
 from stiefel_init.lab.report.tables import Table
-from stiefel_init.lab.train.slot import OfTorch, Slot
+from stiefel_init.lab.train.modules import OfTorch, Slot
 from stiefel_init.torch import initialize_
 
 from ..experiment import Options, titled

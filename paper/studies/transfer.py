@@ -23,7 +23,7 @@ from stiefel_init.lab import run as train_cells
 from stiefel_init.lab.report import plots
 from stiefel_init.lab.report.tables import Table, wrapped
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.slot import OfTorch, Slot
+from stiefel_init.lab.train.modules import OfTorch, Slot
 from stiefel_init.lab.train.stack import factor
 from stiefel_init.recipe.rates import DEPTH, WIDTH
 from stiefel_init.torch import initialize_, param_groups

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, multiprocessing, nn
 
-from stiefel_init.lab.train.slot import OfTorch, Slot
+from stiefel_init.lab.train.modules import OfTorch, Slot
 from stiefel_init.recipe.search import best_first
 
 from ..loop import TUNING, Job

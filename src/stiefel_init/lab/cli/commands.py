@@ -134,7 +134,7 @@ def train(
     from ..report.tables import summary
     from ..study import files, plan
     from ..study import page as study_page
-    from ..study.rates import rates
+    from ..study.plan import rates
     from ..train.cluster import ClusterSpec
     from ..train.runner import foresee, run
     from ..train.watched import Watching

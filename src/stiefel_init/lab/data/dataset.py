@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ...core.errors import StiefelError
-from .columns import Reading
+from .table import Reading
 
 Task = Literal["classification", "regression"]
 TASKS: tuple[Task, ...] = ("classification", "regression")

@@ -15,10 +15,9 @@ import numpy as np
 
 from ...core.errors import StiefelError, unknown
 from . import images, sources
-from .columns import MARKS, Decimal, Reading, classes_or_numbers, decimal_mark, features, labels, shown, times
 from .dataset import TASKS, TEST_SHARE, Dataset, Task
 from .library import names
-from .table import read_table
+from .table import MARKS, Decimal, Reading, classes_or_numbers, decimal_mark, features, labels, read_table, shown, times
 
 MOST_CLASSES = 20  # whole numbers with at most as many values are classes
 MOST_DOUBTFUL = 100  # with more than that they are a quantity; between the two, the user must say

@@ -20,8 +20,7 @@ from ..report.tables import Table, score_text
 from ..train.cell import ADDED, Cell
 from ..train.problem import METRICS, Problems
 from ..train.record import Record
-from .plan import Outcome
-from .rates import base_name, times
+from .plan import Outcome, base_name, times
 from .significance import Compared, compared
 
 RESULTS, SUMMARY, PAGE = "results.csv", "summary.json", "index.html"

@@ -13,8 +13,7 @@ from ..report.tables import Table, plain, score_text, summary
 from ..train.family import FAMILIES, PERCEPTRON, is_own
 from ..train.stack import RELEASED, WARM_UP
 from .files import columns_table, comparison, several_activations
-from .plan import Outcome
-from .rates import FIRST_SEED, MOST_SEEDS
+from .plan import FIRST_SEED, MOST_SEEDS, Outcome
 
 
 def page(

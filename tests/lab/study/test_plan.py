@@ -12,7 +12,7 @@ from laboratory import Cli, csv_of
 from laboratory import record as by_hand
 
 from stiefel_init.lab.data import from_arrays, load, split
-from stiefel_init.lab.study.rates import AUTO, FIRST_SEED, Rates, at, choose, parts, times
+from stiefel_init.lab.study.plan import AUTO, FIRST_SEED, Rates, at, choose, parts, times
 from stiefel_init.lab.train.cell import Cell
 
 
