@@ -174,12 +174,9 @@ def size_of(cell: Cell, problem: Problem) -> Size:
     return Size(net.parameters, net.parameters, sum(net.widths), max(net.widths))
 
 
-def check_scheme(cell: Cell, problem: Problem) -> None:
-    _check_scheme(Blueprint.of(cell, problem), cell.scheme)
-
-
 @lru_cache(maxsize=1000)
-def _check_scheme(blueprint: Blueprint, scheme: Scheme) -> None:
+def check_scheme(blueprint: Blueprint, scheme: Scheme) -> None:
+    """Refuse a scheme that a module cannot start from."""
     rows = example(blueprint, _measured(blueprint).flat) if scheme.calibrates else None
     initialize_(blueprint.build(), scheme, seed=0, inputs=rows, dry_run=True)
 

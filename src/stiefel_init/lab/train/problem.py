@@ -97,8 +97,6 @@ class Problems:
 
     def __call__(self, cell: Cell) -> Problem:
         fixed = self.dataset(cell.dataset).train_rows is not None  # one split for all
-        if fixed and cell.alpha is not None:
-            raise StiefelError(f"alpha={cell.alpha} shifts tables; {cell.dataset} has pixels, leave it out.")
         whole = self._whole(cell.dataset, 0 if fixed else cell.seed, cell.alpha or 0.0)
         return whole if cell.shots is None else self._few(whole, cell.dataset, cell.seed, cell.shots)
 

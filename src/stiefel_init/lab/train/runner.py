@@ -27,7 +27,7 @@ from . import record as record_files
 from .cell import Cell, digest, split_evenly, stack_key
 from .cluster import ClusterSpec, Dispatch, Kind, NodeSettings, connected, pickle_registered, reach
 from .concurrency import concurrent_stacks
-from .convolutional import check_scheme, size_of
+from .convolutional import Blueprint, check_scheme, size_of
 from .family import PERCEPTRON, DeviceName, PrecisionName
 from .fused import FusedEngine
 from .modules import SlotEngine
@@ -146,7 +146,7 @@ def check(cells: Sequence[Cell], problems: Problems, device: torch.device | None
         problem = problems(cell)
         kind = pick_engine(engine, cell, problem, device or torch.device("cpu"))
         if kind is SlotEngine:
-            check_scheme(cell, problem)
+            check_scheme(Blueprint.of(cell, problem), cell.scheme)
         if device is not None and _memory_per_cell(cell, problem, kind) > _memory(device)[1]:
             raise _too_large(cell, device)
 
