@@ -123,11 +123,7 @@ def _check_size(place: str, size: int) -> None:
 
 
 def decoded(contents: Contents, place: str) -> dict[str, np.ndarray]:
-    """The images as arrays of shape (images, channels, height, width), with their classes by number.
-
-    Raises:
-        StiefelError: naming the file or the class at fault.
-    """
+    """The images as arrays of shape (images, channels, height, width), with their classes by number."""
     from PIL import Image
 
     placed = _placed(contents, place)

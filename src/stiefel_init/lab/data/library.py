@@ -50,9 +50,6 @@ def register(name: str, build: Callable[[], Dataset]) -> None:
         name: Letters, digits, '.', '_' and '-'.
         build: Builds the set when it is loaded, with `from_file` or `from_arrays`.
 
-    Raises:
-        StiefelError: if the name is not such a word, or is taken by one of the catalogue.
-
     >>> from stiefel_init.lab.data import from_arrays
     >>> register("parity", lambda: from_arrays(np.arange(40.0).reshape(20, 2), [0, 1] * 10))
     >>> load("parity").classes

@@ -55,9 +55,6 @@ def read_table(path: Path) -> tuple[Any, str]:
     """The table in a file, as a pandas frame, and its separator; empty for Parquet.
 
     In text files every cell is a str, as it stands; the columns of Parquet have types of their own.
-
-    Raises:
-        StiefelError: for a file that cannot be read, or that is no table.
     """
     try:
         raw = path.read_bytes()
@@ -228,10 +225,7 @@ def features(
     """A column, a pandas series, as features, NaN where a number is missing, and how it was read.
 
     Numbers are taken as they are, categories as one column each. The user may say that it is a `category`, or that its
-    numbers are a `quantity`, even if they look like codes.
-
-    Raises:
-        StiefelError: naming the column, if it holds dates, free text, codes, or numbers with something else among them.
+    numbers are a `quantity`, even if they look like codes. Any other column is refused by name.
     """
     numbers, gaps, texts = _read(name, values, decimal, as_text=category)
     if gaps.all():

@@ -43,11 +43,9 @@ class Batch:
 
     name: str
     inputs: Tensor
-    targets: Tensor | None
-    """None for noise; the loss is then the squared distance to noise."""
+    targets: Tensor | None  # None for noise; the loss is then the squared distance to noise
     outputs: int
-    image: tuple[int, ...] | None = None
-    """The shape of one input as an image, where it has one."""
+    image: tuple[int, ...] | None = None  # the shape of one input as an image, where it has one
 
 
 def batch(data: str, columns: Columns | None = None, directory: Path | None = None) -> Batch:

@@ -81,11 +81,7 @@ class Blueprint(NamedTuple):
         return cls(cell.network, cell.depth, cell.width, cell.activation, *data)
 
     def build(self) -> nn.Module:
-        """The network, as PyTorch draws it.
-
-        Raises:
-            StiefelError: for rows that are no images, and for what the user's own function raises.
-        """
+        """The network, as PyTorch draws it; refused for rows that are no images."""
         if is_own(self.network):
             if self.network not in OWN:
                 raise StiefelError(f"network={self.network!r} is not known here; name its file with --network again.")
@@ -132,11 +128,7 @@ class Blueprint(NamedTuple):
 
 
 def own(place: str) -> tuple[str, int]:
-    """The name that cells have for the network at `place`, FILE.py:NAME, and how many layers of weights it has.
-
-    Raises:
-        StiefelError: if there is no module nor what builds one, or the file cannot be imported.
-    """
+    """The name that cells have for the network at `place`, FILE.py:NAME, and how many layers of weights it has."""
     made = load_named(place)
     path = Path(place.rpartition(":")[0])
     content = hashlib.blake2b(path.expanduser().read_bytes(), digest_size=4).hexdigest()
@@ -163,11 +155,7 @@ class Size(NamedTuple):
 
 
 def size_of(cell: Cell, problem: Problem) -> Size:
-    """The size of a cell's network.
-
-    Raises:
-        StiefelError: for a network that does not take the rows of its problem, or has another number of outputs.
-    """
+    """The size of a cell's network, which must take the rows of its problem, and have as many outputs."""
     if cell.network != PERCEPTRON:
         return _measured(Blueprint.of(cell, problem))
     net = Architecture.of(cell, problem)

@@ -13,7 +13,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,18 +83,8 @@ def _mirrored(places: Tensor, size: int) -> Tensor:
     return size - 1 - (size - 1 - places.abs()).abs()
 
 
-class Stepper(Protocol):
-    """An optimizer, as a slot asks for it."""
-
-    def step(self) -> None:
-        """Apply the gradients, at the rates of the groups."""
-
-    def state(self) -> list[Tensor]:
-        """What it remembers, all zero at first."""
-
-
 class OfTorch:
-    """An optimizer of torch's kind; on a GPU it must be capturable."""
+    """An optimizer of torch's kind as a slot takes it; on a GPU it must be capturable."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer
@@ -120,7 +110,7 @@ class Slot:
         model: nn.Module,
         loss: Callable[[nn.Module], Tensor],
         groups: Sequence[dict[str, Any]],
-        stepper: Callable[[list[dict[str, Any]]], Stepper] = Plain,
+        stepper: Callable[[list[dict[str, Any]]], Plain | OfTorch] = Plain,
         *,
         clip: float | None = None,
         counters: Sequence[Tensor] = (),

@@ -255,11 +255,7 @@ def _on_cluster(
     dispatch: Dispatch, cells: Sequence[Cell], problems: Problems, most: int | None, engine: EngineName,
     advance: Advance,
 ) -> Generator[list[Record], None, None]:  # fmt: skip
-    """Train on a cluster, the longest first; the records of each stack as it ends.
-
-    Raises:
-        StiefelError: at the end, with the names of networks that could not be trained.
-    """
+    """Train on a cluster, the longest first; the records of each stack as it ends. At last what failed is named."""
     if not cells:
         return
     even = -(-len(cells) // (2 * max(dispatch.slots, 1)))  # two for each slot even out the end

@@ -52,11 +52,7 @@ NOISE = 0.3
 
 
 def pick_engine(name: EngineName, cell: Cell, problem: Problem, device: torch.device) -> type[Engine]:
-    """The engine of that name, or for `"auto"` the first that suits the cell and the device.
-
-    Raises:
-        StiefelError: if the engine cannot train the cell.
-    """
+    """The engine of that name, if it can train the cell; for `"auto"` the first that suits it and the device."""
     if name != "auto" and (name == SlotEngine.name) == (cell.network == PERCEPTRON):
         raise StiefelError(f"engine={name!r} does not train network={cell.network!r}; leave it out.")
     for engine in _ENGINES:
