@@ -67,14 +67,9 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> formats.Arrays:
         "x_test": rng.integers(0, 256, (4, 6), np.uint8),
         "y_test": rng.integers(0, 10, 4),
     }
-    pin(monkeypatch, "mnist", arrays)
+    entry = dataclasses.replace(CATALOG["mnist"], digests={key: digest(array) for key, array in arrays.items()})
+    monkeypatch.setattr(library, "CATALOG", {**CATALOG, "mnist": entry})
     return arrays
-
-
-def pin(monkeypatch: pytest.MonkeyPatch, name: str, arrays: formats.Arrays) -> None:
-    """Make `arrays` the published content of the set `name`."""
-    entry = dataclasses.replace(CATALOG[name], digests={key: digest(array) for key, array in arrays.items()})
-    monkeypatch.setattr(library, "CATALOG", {**CATALOG, name: entry})
 
 
 def idx(array: np.ndarray) -> bytes:

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 from . import files
 
-LINE_EVERY = 10.0
-"""Seconds between plain lines."""
+LINE_EVERY = 10.0  # seconds between plain lines
 FORESEEN = 0.05
 """Share of the work after which plain lines say how much time is left: what starts up first would mislead."""
 

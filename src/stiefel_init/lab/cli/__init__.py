@@ -118,8 +118,7 @@ def _complaint(sentence: str) -> str:
     return sentence + ("." if sentence and sentence[-1] not in ".!?" else "")
 
 
-_PACKAGES = ("torch", "pandas", "sklearn", "matplotlib", "markdown_it", "PIL", "rich")
-"""What the extra `lab` brings."""
+_PACKAGES = ("torch", "pandas", "sklearn", "matplotlib", "markdown_it", "PIL", "rich")  # what the extra `lab` brings
 
 
 def main(arguments: list[str] | None = None, program: typer.Typer = app, name: str = "stiefel-init") -> None:

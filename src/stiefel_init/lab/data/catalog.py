@@ -26,16 +26,14 @@ class OpenML:
     name: str
     version: int
     arrange: Callable[[np.ndarray, Iterable[Any]], Arrays]
-    dtypes: Mapping[int, type] | None = None
-    """Of each column, where pandas must not choose."""
+    dtypes: Mapping[int, type] | None = None  # of each column, where pandas must not choose
 
 
 @dataclass(frozen=True)
 class Form:
     """Files that a set can be read from."""
 
-    files: Mapping[str, tuple[str, ...]]
-    """Each file, in the order `read` expects, and the arrays that come of it."""
+    files: Mapping[str, tuple[str, ...]]  # each file, in the order `read` expects, and the arrays that come of it
     read: Callable[[Files], Arrays]
     sums: Mapping[str, str] = field(default_factory=dict)
     """md5 or sha256 of each file, where the set's arrays are not pinned."""
@@ -47,18 +45,14 @@ class Entry:
 
     rows: int
     features: int
-    classes: int | None
-    """None for a regression."""
+    classes: int | None  # None for a regression
     digests: Mapping[str, str] = field(default_factory=dict)
     """sha256 of each array, as `digest` computes it; none where the files are pinned."""
     scale: float = 1.0
     fixed_split: bool = False
-    floor: float | None = None
-    """Test accuracy (%) of always answering the class that a collapsed network settles on."""
-    embedded: bool = False
-    """Whether scikit-learn carries it; then it has neither files nor further sources."""
-    image: tuple[int, int, int] | None = None
-    """Channels, height and width of a row."""
+    floor: float | None = None  # test accuracy (%) of always answering the class that a collapsed network settles on
+    embedded: bool = False  # whether scikit-learn carries it; then it has neither files nor further sources
+    image: tuple[int, int, int] | None = None  # channels, height and width of a row
     forms: tuple[Form, ...] = ()
     openml: OpenML | None = None
 

@@ -29,8 +29,7 @@ TRAIN, TESTS = "train", ("test", "val", "valid", "validation")
 MOST_BYTES = 16 << 30
 _IGNORED = ("thumbs.db", "desktop.ini", "__macosx")
 _GREY = ("1", "L", "LA", "La")
-_FORM = b"1"
-"""Raised whenever the same files are decoded in another way."""
+_FORM = b"1"  # raised whenever the same files are decoded in another way
 
 
 class Contents(NamedTuple):

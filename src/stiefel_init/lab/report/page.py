@@ -59,8 +59,7 @@ class Panel:
 class Chart:
     """Panels side by side with one legend."""
 
-    label: str
-    """What it shows, for those who do not see it."""
+    label: str  # what it shows, for those who do not see it
     panels: Sequence[Panel]
 
     def html(self) -> str:
@@ -89,12 +88,7 @@ class Chart:
 
 def screen_colour(scheme: object) -> str:
     """The colour of a scheme on light and on dark pages."""
-    name = colour(scheme)
-    if name.startswith("C"):  # matplotlib's cycle
-        from matplotlib.colors import to_hex
-
-        return to_hex(name)
-    return "currentColor" if name == "#000000" else name
+    return "currentColor" if colour(scheme) == "#000000" else colour(scheme)
 
 
 def learning(records: Sequence[Record], label: str) -> Chart:

@@ -37,7 +37,7 @@ STYLE: Any = {
 def colour(scheme: object) -> str:
     """The colour of a scheme, by its name; those without one share a colour map."""
     name = str(scheme).split()[0]
-    return _COLOURS.get(name, f"C{sum(map(ord, name)) % 10}")
+    return _COLOURS.get(name) or str(mpl.colors.to_hex(f"C{sum(map(ord, name)) % 10}"))
 
 
 def figure(

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROWS = 256
-IDLE = 0.97
-"""Of the loss of the best one answer to everything: a network that has more left has learned nothing."""
+IDLE = 0.97  # of the loss of the best one answer to everything: a network that has more left has learned nothing
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,16 +31,13 @@ from ..train.runner import check as check_cells
 from ..train.runner import pick_device
 from . import SCHEMES
 
-MOST = 1_000_000
-"""Networks of one study."""
+MOST = 1_000_000  # networks of one study
 EPOCHS, STEPS = 20, 500
 AUTO = (0.25, 0.5, 1.0, 2.0, 4.0)
 SMALLEST, LARGEST = 0.02, 1e5
-FIRST_SEED = 1000
-"""The seeds of the networks that choose a rate begin here; those of the result begin at 0."""
+FIRST_SEED = 1000  # the seeds of the networks that choose a rate begin here; those of the result begin at 0
 MOST_SEEDS = 3
-EXTENSIONS = 3
-"""How often `auto` doubles the range where the best rate lies at its edge."""
+EXTENSIONS = 3  # how often `auto` doubles the range where the best rate lies at its edge
 HELD_OUT, VALIDATION = "#held-out", "#validation"
 
 
@@ -156,8 +153,7 @@ class Choice:
     best: Mapping[Cell, float]
     scores: Mapping[Cell, Mapping[float, float]] = field(default_factory=dict)
     """Of each setting, the mean validation score at each rate, from the smallest."""
-    records: Sequence[Record] = ()
-    """The networks that chose, on the validation part."""
+    records: Sequence[Record] = ()  # the networks that chose, on the validation part
 
     def at_edge(self, setting: Cell) -> bool:
         """Whether the best rate is the smallest or the largest tried."""
@@ -202,15 +198,12 @@ def times(cell: Cell) -> float:
 class Study:
     """What to train: settings, seeds and rates on one data set."""
 
-    settings: Sequence[Cell]
-    """At seed 0 and the default rate."""
+    settings: Sequence[Cell]  # at seed 0 and the default rate
     seeds: int
     rates: Rates
     dataset: Dataset
-    datasets: Mapping[str, Dataset]
-    """What the cells call it; empty for the laboratory's own sets, whole."""
-    choosing: str = ""
-    """The name of the set on which rates are chosen."""
+    datasets: Mapping[str, Dataset]  # what the cells call it; empty for the laboratory's own sets, whole
+    choosing: str = ""  # the name of the set on which rates are chosen
 
     @property
     def name(self) -> str:

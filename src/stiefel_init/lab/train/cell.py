@@ -35,10 +35,8 @@ class Kept(NamedTuple):
     """How an optimizer keeps the weights between hidden layers in the set."""
 
     step: Literal["adam", "sgd", "muon"]
-    ones: bool = True
-    """Whether the ones direction is kept; if not, weights stay orthogonal, and no more."""
-    gain: bool = False
-    """Whether each layer's weights are a member times a gain of its own, which is learned."""
+    ones: bool = True  # whether the ones direction is kept; if not, weights stay orthogonal, and no more
+    gain: bool = False  # whether each layer's weights are a member times a gain of its own, which is learned
 
 
 ON_SET: dict[OptimizerName, Kept] = {
@@ -49,16 +47,13 @@ ON_SET: dict[OptimizerName, Kept] = {
     "gain-adam": Kept("adam", gain=True),
 }
 """The optimizers that keep the weights between hidden layers in the set."""
-SMOOTH = ("gelu", "silu")
-"""Activations that bend smoothly at 0 and have kernels of their own."""
-MOST_DEPTH = 100_000
-"""Ten times the deepest network known to train."""
+SMOOTH = ("gelu", "silu")  # activations that bend smoothly at 0 and have kernels of their own
+MOST_DEPTH = 100_000  # ten times the deepest network known to train
 ADDED = (
     "decay", "dropout", "schedule", "ends", "network", "clip", "smoothing", "augment", "warmup", "groups",
 )  # fmt: skip
 """Fields younger than the first records, whose identities must not change: a default value is not in an identity."""
-PROTOCOL = 2
-"""Raised whenever a code change alters outcomes beyond rounding; records of another protocol are not taken."""
+PROTOCOL = 2  # raised whenever a code change alters outcomes beyond rounding; records of another protocol are not taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +271,7 @@ _NUMBERS: dict[str, tuple[Callable[[float], bool], str]] = {
     "warmup": (lambda x: 0 <= x < math.inf, "a number of epochs; give 0 or more."),
 }
 """The fields that are real numbers: what they must be, and the end of the sentence that says so."""
-_NONE = ("alpha", "clip", "warmup")
-"""Those that may be missing."""
+_NONE = ("alpha", "clip", "warmup")  # those that may be missing
 _OF_MODULES = ("clip", "smoothing", "augment", "warmup", "groups")
 _NAMES = tuple(field.name for field in fields(Cell))
 _ADDED = {field.name: field.default for field in fields(Cell) if field.name in ADDED}

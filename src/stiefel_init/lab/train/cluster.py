@@ -57,8 +57,7 @@ class ClusterSpec:
 
     address: str | None
     """As in `ray://HOST:PORT`; None for the one in RAY_ADDRESS, the one on this machine, or one started here."""
-    gpus: float = 1.0
-    """For each stack, on nodes that have any: one, or a share of one."""
+    gpus: float = 1.0  # for each stack, on nodes that have any: one, or a share of one
     cores: int = 1
 
     @classmethod
@@ -137,14 +136,10 @@ class NodeSettings:
 
     token: str
     engine: EngineName
-    most: int | None
-    """The most cells of a stack, if the user said so."""
-    share: float
-    """Of a node's memory or a GPU's, what a stack may take; 0 for as much as its cores are of all."""
-    datasets: dict[str, Any]
-    """Ray's references, by the name the cells use."""
-    registered: bytes
-    """The user's own schemes, activations and networks."""
+    most: int | None  # the most cells of a stack, if the user said so
+    share: float  # of a node's memory or a GPU's, what a stack may take; 0 for as much as its cores are of all
+    datasets: dict[str, Any]  # Ray's references, by the name the cells use
+    registered: bytes  # the user's own schemes, activations and networks
 
     def problems(self, cores: int, datasets: set[str]) -> Problems:
         """The study's problems in this process, with these data sets: the object store's own arrays, not copies."""

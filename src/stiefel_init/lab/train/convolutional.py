@@ -144,14 +144,10 @@ class Size(NamedTuple):
     """Of a network; the last three for each row that goes through it."""
 
     parameters: int
-    products: int
-    """Multiplications."""
-    values: int
-    """That its layers make."""
-    largest: int
-    """Of one layer."""
-    flat: bool = False
-    """Whether it takes images as rows of numbers."""
+    products: int  # multiplications
+    values: int  # that its layers make
+    largest: int  # of one layer
+    flat: bool = False  # whether it takes images as rows of numbers
 
 
 def size_of(cell: Cell, problem: Problem) -> Size:

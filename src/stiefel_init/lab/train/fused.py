@@ -30,14 +30,12 @@ try:
 except (ImportError, AttributeError):  # no Triton, or one before 3.3: the other engine serves every device
     triton = None
 
-KERNELS = (*ACTIVATIONS, "tat", "tanh", *SMOOTH)
-"""The activations that the kernels have, in the order of their numbers."""
+KERNELS = (*ACTIVATIONS, "tat", "tanh", *SMOOTH)  # the activations that the kernels have, in the order of their numbers
 _PROVEN = (*ACTIVATIONS, "tat")
 """Those whose compiled kernels were compared with autograd on a card; the others are tried there first."""
 MOST_WIDTH = 128
 MOST_OUTPUTS = 128
-BLOCK = 256
-"""Parameters for each program of `update`."""
+BLOCK = 256  # parameters for each program of `update`
 _COMPILING = threading.Lock()
 """Held while an engine takes its first step, for which Triton may compile: it does not expect threads."""
 
@@ -195,8 +193,7 @@ def _tile_rows(cell: Cell, batch: int) -> int:
     return min(256 if _parts(cell) == 1 and _block(cell.hidden[0]) <= 64 else 64, _block(batch))
 
 
-CLOSE = 1e-3
-"""Largest difference of two steps, over the longest of them; kernels in three parts leave about 1e-6."""
+CLOSE = 1e-3  # largest difference of two steps, over the longest of them; kernels in three parts leave about 1e-6
 
 
 @cache

@@ -30,10 +30,8 @@ from .optimizer import Plain
 from .problem import Problem
 from .stack import Engine, Stack, factor
 
-WARM_UP = 2
-"""Steps that are taken before one is captured, and taken back."""
-_MEASURED = 5000
-"""Images, spread evenly, that tell the mean and the deviation of each channel."""
+WARM_UP = 2  # steps that are taken before one is captured, and taken back
+_MEASURED = 5000  # images, spread evenly, that tell the mean and the deviation of each channel
 
 
 class Pictures:
@@ -262,8 +260,7 @@ class Run(Slot):
     def __init__(self, stack: Modules, place: int, loss_sum: Tensor, correct_sum: Tensor) -> None:
         self.stack, self.place, self.loss_sum, self.correct_sum = stack, place, loss_sum, correct_sum
         self.cell, model, device = stack.cells[place], stack.models[place], stack.order.device
-        self.position = torch.zeros((), dtype=torch.int64, device=device)
-        """The row of the epoch that is next."""
+        self.position = torch.zeros((), dtype=torch.int64, device=device)  # the row of the epoch that is next
         self._offsets = torch.arange(stack.batch, device=device)
         self.warm = None if self.cell.warmup is None else round(self.cell.warmup * stack.steps)
         super().__init__(

@@ -41,8 +41,7 @@ class Applied(NamedTuple):
     """(pre-activations, slope) -> activations; in place, unless the input is kept."""
     backward: Callable[[Tensor, Tensor, Tensor | None], Tensor]
     """(derivative by the activations, what was kept, slope) -> derivative by the pre-activations."""
-    keeps_input: bool = False
-    """Whether the backward pass needs the pre-activations; else the activations do."""
+    keeps_input: bool = False  # whether the backward pass needs the pre-activations; else the activations do
 
 
 def _where_positive(y: Tensor, values: Tensor, slope: Tensor | None) -> Tensor:
@@ -231,8 +230,7 @@ class Network:
         dropout: Sequence[Tensor] | None = None,
     ) -> None:
         self.parameters, self.net, self.gradients = parameters, net, gradients
-        self.dropout = dropout
-        """What the outputs of each hidden layer are multiplied with."""
+        self.dropout = dropout  # what the outputs of each hidden layer are multiplied with
         flat = parameters.flat
         self.outputs = [flat.new_empty(len(flat), rows, m) for m in net.widths[1:]]
         self.activation = applied(net.activation, net.layers - 1)

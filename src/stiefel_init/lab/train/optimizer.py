@@ -17,8 +17,7 @@ from ...torch.optim import kernel
 from .cell import ON_SET, Cell
 from .network import Architecture, Parameters
 
-ANGLES = 20
-"""Of Muon the rate is an angle: so many times that of the other parameters, as in `StiefelMuon`."""
+ANGLES = 20  # of Muon the rate is an angle: so many times that of the other parameters, as in `StiefelMuon`
 
 
 class Plain:
@@ -76,8 +75,7 @@ class Optimizer:
         self.on_set = OnSet(cells, network, slopes) if cells[0].optimizer in ON_SET else None
         self.edges = EdgeRates(cells, network)
         self.factor = 1.0
-        self.released = False
-        """Whether weights are let go that were kept on the set."""
+        self.released = False  # whether weights are let go that were kept on the set
 
     def state(self) -> list[Tensor]:
         return [*self.plain.state(), *(() if self.on_set is None else self.on_set.state())]

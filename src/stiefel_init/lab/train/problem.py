@@ -26,8 +26,7 @@ class Metric:
     name: str
     label: str
     less_is_better: bool = False
-    highest: float = math.inf
-    """The largest score there is; the smallest is 0."""
+    highest: float = math.inf  # the largest score there is; the smallest is 0
 
     @property
     def worst(self) -> float:
@@ -54,12 +53,9 @@ class Problem:
     outputs: int
     loss: LossName
     scale: float = 1.0
-    rows: np.ndarray | None = None
-    """The training rows to use; None for all."""
-    image: tuple[int, int, int] | None = None
-    """Channels, height and width of a row, where rows are images."""
-    unit: float = 1.0
-    """What an error of 1 is in the unit of the data, where targets are standardized."""
+    rows: np.ndarray | None = None  # the training rows to use; None for all
+    image: tuple[int, int, int] | None = None  # channels, height and width of a row, where rows are images
+    unit: float = 1.0  # what an error of 1 is in the unit of the data, where targets are standardized
 
     @property
     def size(self) -> int:

@@ -27,8 +27,7 @@ from .problem import METRICS, Metric
 from .source import commit, source_hash
 
 Environment = Mapping[str, Any]
-MEASURES = ("log_loss", "calibration", "noisy", "best", "memory")
-"""What is known of some networks besides their score."""
+MEASURES = ("log_loss", "calibration", "noisy", "best", "memory")  # what is known of some networks besides their score
 
 
 @dataclass

@@ -160,8 +160,7 @@ class LocalTrainer:
     engine: EngineName
     warn: Callable[[str], None]
     advance: Advance = lambda work, what="": None
-    folder: Path | None = None
-    """Where a stack that was killed finds what it needs to go on."""
+    folder: Path | None = None  # where a stack that was killed finds what it needs to go on
     watching: Watching | None = None
 
     def run(self, stacks: Sequence[list[Cell]]) -> Generator[list[Record], None, None]:

@@ -23,16 +23,11 @@ from .family import ScheduleName
 from .network import LOSSES, Architecture, calibrate, initial, predict
 from .problem import Problem
 
-ROWS = 2048
-"""Test rows at once; and the first so many are tested with noise."""
-BINS = 15
-"""Of confidence, for the expected calibration error."""
-CALIBRATION_ROWS = 256
-"""Training rows, spread evenly, that schemes such as LSUV measure."""
-WARM_UP = 0.1
-"""The share of the steps that a warm-up takes."""
-RELEASED = 1 / 16
-"""Of the rate, once weights are let go: free training takes no larger one."""
+ROWS = 2048  # test rows at once; and the first so many are tested with noise
+BINS = 15  # of confidence, for the expected calibration error
+CALIBRATION_ROWS = 256  # training rows, spread evenly, that schemes such as LSUV measure
+WARM_UP = 0.1  # the share of the steps that a warm-up takes
+RELEASED = 1 / 16  # of the rate, once weights are let go: free training takes no larger one
 
 
 def factor(schedule: ScheduleName, step: int, steps: int, warm: int | None = None) -> float:
@@ -116,16 +111,12 @@ class Stack:
         self.cells, self.loss, self.outputs = cells, problem.loss, problem.outputs
         self.data = Data(problems, device)
         self.units = torch.tensor([problem.unit for problem in problems], dtype=torch.float64, device=device)
-        self.size = problem.size
-        """Rows that are trained on in an epoch."""
+        self.size = problem.size  # rows that are trained on in an epoch
         self.batch = min(cell.batch or self.size, self.size)
-        self.steps = -(-self.size // self.batch)
-        """Of an epoch."""
+        self.steps = -(-self.size // self.batch)  # of an epoch
         self.order = self.data.rows.clone()
-        self.epoch = 0
-        """The epoch that is trained, counted from 0."""
-        self.followers: Any = None
-        """The `Followers` that watch some of the networks, if any."""
+        self.epoch = 0  # the epoch that is trained, counted from 0
+        self.followers: Any = None  # the `Followers` that watch some of the networks, if any
         self._keys = np.stack([_stream.key(cell.seed, "order") for cell in cells])
         self._begin(problem, device)
 
@@ -183,8 +174,7 @@ class Engine(ABC):
     """Trains one stack, epoch by epoch, in the order that the stack's rows have."""
 
     name: ClassVar[str]
-    networks: ClassVar[type[Stack]] = Stack
-    """The stacks that it trains."""
+    networks: ClassVar[type[Stack]] = Stack  # the stacks that it trains
 
     @abstractmethod
     def __init__(self, stack: Stack, tiles: int = 1) -> None:

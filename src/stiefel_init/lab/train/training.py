@@ -41,10 +41,8 @@ ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 _ENGINES: tuple[type[Engine], ...] = (SlotEngine, FusedEngine, GraphEngine)
 _BUILDING = threading.Lock()
 """Stacks on one GPU are built one at a time: what sampling keeps for later must be there before others use it."""
-TESTS = 20
-"""About how many times a run is tested."""
-CHECKPOINT_EVERY = 60.0
-"""Seconds of work that a kill may cost."""
+TESTS = 20  # about how many times a run is tested
+CHECKPOINT_EVERY = 60.0  # seconds of work that a kill may cost
 MOST_BYTES = 2 << 30
 """A stack with more state than this is not kept: writing it would take longer than training it again."""
 NOISE = 0.3

@@ -22,21 +22,18 @@ from .modules import Modules
 from .network import module
 from .stack import Stack
 
-SAMPLES = 40
-"""Of a short training, about."""
+SAMPLES = 40  # of a short training, about
 
 
 @dataclass(frozen=True)
 class Watching:
     """Which networks to watch, and where their histories go."""
 
-    folder: Path
-    """Each network leaves a page, NAME.html, and NAME.jsonl, a line for each sample."""
+    folder: Path  # each network leaves a page, NAME.html, and NAME.jsonl, a line for each sample
     every: int | None = None
     """Steps 0, every, 2 · every, … are sampled; by default every 50th, and more of a short training."""
     chosen: Callable[[Cell], bool] = lambda cell: cell.seed == 0
-    tell: Callable[[str], None] = print
-    """Receives a sentence for everything that breaks or recovers."""
+    tell: Callable[[str], None] = print  # receives a sentence for everything that breaks or recovers
 
     def watch(self, cell: Cell, model: nn.Module, steps: int) -> Watch:
         """Begin to watch a network that will take so many steps."""
