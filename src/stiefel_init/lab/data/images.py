@@ -39,11 +39,6 @@ class Contents(NamedTuple):
     folders: set[str]
 
 
-def is_images(path: Path) -> bool:
-    """Whether a path is a folder, or has the name of an archive."""
-    return path.is_dir() or path.name.lower().endswith(ARCHIVES)
-
-
 def read(path: Path) -> tuple[Contents, str]:
     """What is in a folder or an archive, and a word that tells its content from any other."""
     try:
@@ -75,7 +70,7 @@ def _word(parts: Iterable[bytes]) -> str:
 def archive(raw: bytes, place: str) -> Contents:
     """What is in an archive; nothing of it is written anywhere."""
     try:
-        contents = _zip(raw, place) if raw.startswith(b"PK") else _tar(raw, place)
+        contents = _zip(raw) if raw.startswith(b"PK") else _tar(raw, place)
     except StiefelError:
         raise
     except (*DAMAGED, tarfile.TarError) as error:
@@ -87,10 +82,9 @@ def archive(raw: bytes, place: str) -> Contents:
     return contents
 
 
-def _zip(raw: bytes, place: str) -> Contents:
+def _zip(raw: bytes) -> Contents:
     with zipfile.ZipFile(io.BytesIO(raw)) as packed:
         names = packed.namelist()
-        _check_size(place, sum(info.file_size for info in packed.infolist()))
         files = {name: packed.read(name) for name in names if not name.endswith("/")}
         return Contents(files, {name.rstrip("/") for name in names if name.endswith("/")})
 
@@ -101,24 +95,18 @@ def _tar(raw: bytes, place: str) -> Contents:
             raw = unpack(raw)
     if raw[-512:].strip(b"\0"):  # one that is cut off between two files looks whole but for its end
         raise tarfile.ReadError("it does not end as an archive does")
-    files, folders, size = dict[str, bytes](), set[str](), 0
+    files, folders = dict[str, bytes](), set[str]()
     with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as packed:
         for member in packed:
             name = member.name.removeprefix("./")
             if member.isdir():
                 folders.add(name)
             elif member.isfile():
-                _check_size(place, size := size + member.size)
                 stream = packed.extractfile(member)
                 files[name] = stream.read() if stream else b""
             else:
                 raise StiefelError(f"{place} holds {name}, which is a link and no file; pack the images themselves.")
     return Contents(files, folders)
-
-
-def _check_size(place: str, size: int) -> None:
-    if size > MOST_BYTES:
-        raise StiefelError(f"{place} holds {size >> 30} GiB; at most {MOST_BYTES >> 30} are read, use fewer images.")
 
 
 def decoded(contents: Contents, place: str) -> dict[str, np.ndarray]:

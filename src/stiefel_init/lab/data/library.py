@@ -147,12 +147,14 @@ def describe(*, directory: str | os.PathLike[str] | None = None) -> list[Listing
     >>> [line.name for line in describe() if line.where == "scikit-learn"]
     ['cancer', 'wine', 'diabetes', 'digits']
     """
-    known = [(name, entry, entry.rows) for name, entry in CATALOG.items()]
-    own = [(name, dataset, len(dataset.x)) for name in _REGISTERED for dataset in [load(name)]]
+    known: dict[str, Entry | Dataset] = {**CATALOG, **{name: load(name) for name in _REGISTERED}}
     return [
-        Listing(name, each.task, rows, each.features, each.classes, where(name, directory=directory))
-        for name, each, rows in (*known, *own)
-    ]
+        Listing(
+            name, each.task, each.rows if isinstance(each, Entry) else len(each.x), each.features, each.classes,
+            where(name, directory=directory),
+        )
+        for name, each in known.items()
+    ]  # fmt: skip
 
 
 def _entry(name: str) -> Entry:

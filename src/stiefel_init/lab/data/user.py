@@ -205,7 +205,7 @@ def user_data(data: str, columns: Columns) -> dict[str, Dataset]:
         return {}  # an unknown name: loading it says which are known
     if not path.exists():
         raise StiefelError(f"--data {data} does not exist; give a file, a folder, or one of {', '.join(names())}.")
-    if images.is_images(path) and columns.target is None:
+    if (path.is_dir() or path.name.lower().endswith(images.ARCHIVES)) and columns.target is None:
         if given := columns.given():
             raise StiefelError(f"{given[0]} is for tables; {data} has images, whose classes are their folders.")
         dataset = from_images(path)

@@ -26,7 +26,8 @@ from .stack import Engine, Stack
 try:
     import triton
 
-    from . import kernels
+    from .kernels.optimizer import update
+    from .kernels.propagation import propagate
 except (ImportError, AttributeError):  # no Triton, or one before 3.3: the other engine serves every device
     triton = None
 
@@ -154,7 +155,7 @@ class FusedEngine(Engine):
             torch.sub(1, self.rates * self.decays, out=self.keeps)  # what decay leaves of a weight
         strides = self.order.stride(0), flat.stride(0)
         fixes = 1 / (1 - 0.9**taken), (1 - 0.999**taken) ** -0.5
-        kernels.propagate[(len(flat) * self.tiles,)](
+        propagate[(len(flat) * self.tiles,)](
             flat, *self.moments, self.rates, self.keeps, self.shares, self.kept, self.ups, self.losses, self.corrects,
             data.features, data.targets, self.order, start, stop, self.tiles, *strides, 1 / data.scale, *fixes,
             self.depth, **self.shape, **self.options,
@@ -163,7 +164,7 @@ class FusedEngine(Engine):
         weights = None if on_set is None else on_set.step(taken, factor)  # from those before `update`
         if not self.shape["WHOLE"]:
             size, (inputs, width) = stack.net.parameters, stack.net.widths[:2]
-            kernels.update[(-(-size // BLOCK), len(flat))](
+            update[(-(-size // BLOCK), len(flat))](
                 flat, *self.moments, self.shares, self.rates, self.keeps, self.tiles, size, flat.stride(0), *fixes,
                 width * (inputs + 1) + (self.depth - 1) * width * (width + 1),
                 BLOCK=BLOCK, ADAM=self.adam, DECAYS=self.shape["DECAYS"], ALONE=self.alone,
@@ -207,10 +208,8 @@ def agrees_with_graph(kernels: type[Any], activation: Any, device: torch.device)
         with products(device.type, "ieee"):
             taken = [_step(engine, activation, device) for engine in (kernels, GraphEngine)]
     except Exception as error:  # whatever a compiler raises
-        print(
-            f"No kernel for {activation} on {device} ({type(error).__name__}); its networks train slower.",
-            file=sys.stderr,
-        )
+        why = f"No kernel for {activation} on {device} ({type(error).__name__})"
+        print(f"{why}; its networks train slower.", file=sys.stderr)
         return False
     return bool((taken[0] - taken[1]).abs().max() <= CLOSE * taken[1].abs().max())
 
@@ -218,8 +217,8 @@ def agrees_with_graph(kernels: type[Any], activation: Any, device: torch.device)
 def _step(kind: type[Engine], activation: Any, device: torch.device) -> torch.Tensor:
     """What a step of gradient descent on 17 rows adds to the parameters."""
     numbers = np.random.default_rng(0)
-    rows, targets = numbers.normal(size=(17, 5)).astype(np.float32), numbers.integers(3, size=17)
-    problem = Problem(rows, targets, rows, targets, 3, "cross_entropy")
+    data = numbers.normal(size=(17, 5)).astype(np.float32), numbers.integers(3, size=17)
+    problem = Problem(*data, *data, 3, "cross_entropy")
     cells = [Cell("none", "he", 3, 6, activation, seed, batch=None, rate=1.0, optimizer="sgd") for seed in range(2)]
     stack = Stack(cells, [problem] * 2, device)
     engine = kind(stack)

@@ -147,7 +147,8 @@ class KeptLayers:
         """The next members of the set."""
         rate = (self.rates * factor)[:, None, None]
         if self.kind == "adam":
-            new, *changed = geometry.adam_step(old, gradient, *self.moments, taken, rate, ones=self.ones)
+            first, second = self.moments
+            new, *changed = geometry.adam_step(old, gradient, first, second, taken, rate, ones=self.ones)
         elif self.kind == "sgd":
             new, *changed = geometry.sgd_step(old, gradient, self.moments[0], rate)
         else:
