@@ -20,7 +20,7 @@ from ..report.tables import Table, score_text
 from ..train.cell import ADDED, Cell
 from ..train.problem import METRICS, Problems
 from ..train.record import Record
-from .plan import Outcome, base_name, times
+from .plan import Outcome, base_name
 from .significance import Compared, compared
 
 RESULTS, SUMMARY, PAGE = "results.csv", "summary.json", "index.html"
@@ -48,7 +48,7 @@ def _row(record: Record, part: str) -> dict[str, Any]:
         "part": part,
         **{name: identity[name] for name in ("scheme", "depth", "width", "activation", "seed")},
         "learning_rate": cell.rate,
-        "times_default_rate": times(cell),
+        "times_default_rate": cell.lr_multiplier,
         **{name: identity[name] for name in _COMMON},
         "metric": record.metric.name,
         "score": _finite(record.score),

@@ -189,11 +189,6 @@ def choose(
     return Choice(best, scores, records)
 
 
-def times(cell: Cell) -> float:
-    """The cell's learning rate in its unit."""
-    return float(f"{cell.rate * 1e3 * cell.divisor:.6g}")
-
-
 @dataclass(frozen=True, eq=False)
 class Study:
     """What to train: settings, seeds and rates on one data set."""

@@ -222,7 +222,8 @@ class Cell:
 
     @property
     def lr_multiplier(self) -> float:
-        return round(self.rate * 1e3 * self.divisor, 3)
+        """The learning rate in its unit."""
+        return float(f"{self.rate * 1e3 * self.divisor:.6g}")
 
     def with_seed(self, seed: int) -> Cell:
         """The cell with another seed, in a tenth of the time of a new one: all else has been checked."""
