@@ -97,19 +97,18 @@ class FusedEngine(Engine):
     def refuses(cell: Cell, problem: Problem) -> str | None:
         if triton is None:
             return "engine='fused' needs Triton 3.3 or newer; use engine='graph'."
-        if cell.dropout:
-            return f"engine='fused' has no kernel for dropout={cell.dropout:g}; use engine='graph'."
-        if cell.activation not in KERNELS:
-            return f"engine='fused' has no kernel for activation={cell.activation!r}; use engine='graph'."
+        on_set = cell.optimizer in ON_SET and (FusedOnSet.refuses(cell) or cell.precision != "float32")
+        lacking = {
+            f"dropout={cell.dropout:g}": cell.dropout > 0,
+            f"activation={cell.activation!r}": cell.activation not in KERNELS,
+            f"optimizer={cell.optimizer!r} with width={cell.width} in {cell.precision}": on_set,
+        }
+        if what := [what for what, lacks in lacking.items() if lacks]:
+            return f"engine='fused' has no kernel for {what[0]}; use engine='graph'."
         if len(set(cell.hidden)) > 1 or cell.hidden[0] > MOST_WIDTH or problem.outputs > MOST_OUTPUTS:
             return (
                 f"engine='fused' takes hidden layers of one width up to {MOST_WIDTH} and at most {MOST_OUTPUTS} "
                 f"outputs; width={cell.width} and {problem.outputs} outputs need engine='graph'."
-            )
-        if cell.optimizer in ON_SET and (FusedOnSet.refuses(cell) or cell.precision != "float32"):
-            return (
-                f"engine='fused' has no kernel for optimizer={cell.optimizer!r} with width={cell.width} in "
-                f"{cell.precision}; use engine='graph'."
             )
         return None
 
