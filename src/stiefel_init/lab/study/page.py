@@ -111,7 +111,7 @@ def protocol(outcome: Outcome, content: dict[str, Any]) -> list[str]:
         networks = first.network.partition("@")[0]
     elif first.network != PERCEPTRON:
         networks = f"{FAMILIES[first.network].what}, {first.width} channels in the first stage"
-    optimizer = "adamw" if first.decay and first.optimizer == "adam" else first.optimizer
+    optimizer: str = "adamw" if first.decay and first.optimizer == "adam" else first.optimizer
     optimizer += f" with weight decay {first.decay:g}" if first.decay else ""
     lines = [
         f"Networks: {networks}; {counted(study.seeds, 'seed')} in each setting.",
