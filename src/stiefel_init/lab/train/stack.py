@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...core import stream as _stream
 from ...torch.sampling.stream import words
 from .cell import Cell
 from .family import ScheduleName
-from .network import LOSSES, Architecture, calibrate, initial, predict
+from .network import LOSSES, Architecture, calibrate, initial, module, predict
 from .problem import Problem
 
 ROWS = 2048  # test rows at once; and the first so many are tested with noise
@@ -139,6 +139,19 @@ class Stack:
     def predict(self, x: Tensor) -> Tensor:
         """The networks' outputs (E, rows, outputs) for inputs (E, rows, inputs)."""
         return predict(self.parameters, self.net, x)
+
+    def mirror(self, place: int) -> nn.Module:
+        """A network as a module, whose weights and biases are the stack's own memory."""
+        parts, last = list[nn.Module](), self.net.layers - 1
+        for layer in range(last + 1):
+            weight, bias = (each[layer][place] for each in (self.parameters.weights, self.parameters.biases))
+            linear = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+            linear.weight, linear.bias = nn.Parameter(weight), nn.Parameter(bias)
+            parts.append(linear)
+            if layer < last:
+                slope = self.parameters.slope(layer)
+                parts.append(module(self.net.activation, last, None if slope is None else slope[place : place + 1]))
+        return nn.Sequential(*parts)
 
     def batch_of(self, place: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a network in these rows of the epoch."""

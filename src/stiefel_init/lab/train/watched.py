@@ -18,8 +18,6 @@ from torch import Tensor, nn
 from ...torch.watching import Watch, watch
 from .cell import Cell, digest
 from .family import PERCEPTRON
-from .modules import Modules
-from .network import module
 from .stack import Stack
 
 SAMPLES = 40  # of a short training, about
@@ -60,7 +58,7 @@ class Followers:
         self._losses: dict[int, Tensor] = {}
         for place, cell in enumerate(stack.cells):
             if watching.chosen(cell):
-                model = stack.mirror(place) if isinstance(stack, Modules) else mirror(stack, place)
+                model = stack.mirror(place)
                 follower = watching.watch(cell, model, cell.epochs * stack.steps)
                 follower.steps = steps
                 self._watched.append((place, model, follower))
@@ -87,17 +85,3 @@ class Followers:
     def close(self) -> None:
         for _, _, follower in self._watched:
             follower.close()
-
-
-def mirror(stack: Stack, place: int) -> nn.Sequential:
-    """A network of a stack as a module; its weights and biases are the stack's own memory."""
-    parts, count = list[nn.Module](), stack.net.layers
-    for layer in range(count):
-        weight, bias = (each[layer][place] for each in (stack.parameters.weights, stack.parameters.biases))
-        linear = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
-        linear.weight, linear.bias = nn.Parameter(weight), nn.Parameter(bias)
-        parts.append(linear)
-        if layer < count - 1:
-            slope = stack.parameters.slope(layer)
-            parts.append(module(stack.net.activation, count - 1, None if slope is None else slope[place : place + 1]))
-    return nn.Sequential(*parts)
