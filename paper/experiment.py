@@ -27,7 +27,7 @@ from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.cluster import ClusterSpec, reach
 from stiefel_init.lab.train.family import DeviceName
 from stiefel_init.lab.train.record import Record, environment
-from stiefel_init.lab.train.runner import OutOfTimeError, pick_device, run
+from stiefel_init.lab.train.runner import pick_device, run
 
 from .limit import time_limit
 from .results import Results, note_environment, recorded, write_table
@@ -248,12 +248,12 @@ class Trained(Experiment):
         seeds = self.count(options)
         done: dict[Cell, Record] = {}
         known = recorded(options.out, partial(print, file=sys.stderr))  # once, however many rounds
-        with time_limit(options.minutes, OutOfTimeError) as limit:
+        with time_limit(options.minutes) as limit:
             while left := self.trainable(options, seeds, done):
                 if not known.keys() >= set(left):
                     # All that is left, finished or not: a stack that was killed goes on if it has the same networks.
                     own, label = self.datasets(left, options.data), self.label(options.quick)
-                    known |= {record.cell: record for record in train(left, own, options, label, known, limit.until)}
+                    known |= {record.cell: record for record in train(left, own, options, label, known)}
                 done |= {cell: known[cell] for cell in left}
         if limit.reached:
             print(STOPPED.format(options.minutes))
@@ -278,12 +278,11 @@ def _has(name: str, directory: Path | None) -> bool:
 
 def train(
     cells: Sequence[Cell], own: Mapping[str, Dataset], options: Options, title: str, known: Mapping[Cell, Record],
-    until: float | None,
 ) -> list[Record]:  # fmt: skip
     """Their records, known or trained; some data sets are an experiment's own."""
     return run(
         cells, out=options.out, device=options.device, datasets=own, directory=options.data, most=options.stack,
-        on=options.on, title=title, known=known, until=until,
+        on=options.on, title=title, known=known,
     )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,15 +15,11 @@ class Limit:
     """Whether the time was up before the work was done."""
 
     reached: bool = False
-    until: float | None = None
-    """When it is, by `time.monotonic`."""
 
 
 @contextmanager
-def time_limit(minutes: float | None, late: type[Exception] | tuple[()] = ()) -> Iterator[Limit]:
-    """Interrupt the block after so many minutes, with None never; or end it where `late` says it would take longer.
-
-    Ctrl-C itself passes through.
+def time_limit(minutes: float | None) -> Iterator[Limit]:
+    """Interrupt the block after so many minutes, with None never; Ctrl-C itself passes through.
 
     >>> with time_limit(None) as limit:
     ...     pass
@@ -35,7 +30,6 @@ def time_limit(minutes: float | None, late: type[Exception] | tuple[()] = ()) ->
     if minutes is None:
         yield limit
         return
-    limit.until = time.monotonic() + 60 * minutes
 
     def stop() -> None:
         with lock:  # not once the block has ended
@@ -56,8 +50,6 @@ def time_limit(minutes: float | None, late: type[Exception] | tuple[()] = ()) ->
     except KeyboardInterrupt:
         if not limit.reached:
             raise
-    except late:
-        limit.reached = True
     finally:
         timer.cancel()
         signal.signal(signal.SIGINT, before or signal.SIG_DFL)

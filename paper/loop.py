@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from stiefel_init.core.errors import StiefelError
 from stiefel_init.lab.files import prepare
 from stiefel_init.lab.progress import progress
+from stiefel_init.lab.train.modules import OfTorch, Slot
 from stiefel_init.lab.train.record import environment
 from stiefel_init.lab.train.runner import pick_device
-from stiefel_init.lab.train.slot import OfTorch, Slot
 
 from .experiment import STOPPED, Experiment, Options
 from .results import Results, note_environment, write_table

@@ -117,7 +117,7 @@ def test_a_data_set(mine: Mine, stiefel_init: Cli, tmp_path: Path) -> None:
     done = stiefel_init("--plugin", "my_data.py", "data", "list")
     assert done.code == 0
     assert re.search(rf"│{mine.dataset} +│", done.out)
-    assert stiefel_init("--plugin", "my_data.py", "data", "where", mine.dataset).code == 0
+    assert stiefel_init("--plugin", "my_data.py", "data", "get", mine.dataset).code == 0
     done = stiefel_init("--plugin", "my_data.py", "train", *QUICK, "--dataset", mine.dataset, "--out", "study")
     assert done.code == 0
     assert {one.cell.dataset for one in kept(tmp_path / "study")} == {mine.dataset}

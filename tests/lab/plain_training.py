@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from stiefel_init.lab.train.activation import MODULES
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.fused import FusedEngine
 from stiefel_init.lab.train.graph import GraphEngine
+from stiefel_init.lab.train.network import MODULES
 from stiefel_init.lab.train.problem import Problem
 from stiefel_init.lab.train.stack import Stack
 from stiefel_init.lab.train.training import EngineName

@@ -146,10 +146,9 @@ def test_what_else_people_train(stiefel_init: Cli, tmp_path: Path) -> None:
             assert (text in page) == (added[0] > 0), text
 
 
-def test_edge_layers_have_a_rate_under_the_new_name_and_the_old(stiefel_init: Cli, tmp_path: Path) -> None:
-    for option in ("--edge-lr", "--ends"):
-        assert stiefel_init("train", *TINY, option, "10", "--out", "study").code == 0
-    assert [r.cell.ends for r in kept(tmp_path / "study")] == [10.0] * 8, "one study"
+def test_edge_layers_have_a_rate_of_their_own(stiefel_init: Cli, tmp_path: Path) -> None:
+    assert stiefel_init("train", *TINY, "--edge-lr", "10", "--out", "study").code == 0
+    assert [r.cell.ends for r in kept(tmp_path / "study")] == [10.0] * 8
 
 
 OWN_ACTIVATION = """

@@ -82,10 +82,3 @@ def test_a_directory_is_made_once_and_tried_for_writing(tmp_path: Path) -> None:
             files.prepare(directory)
         assert str(directory) in one_sentence(error)
     assert (out / "file").read_text() == "mine"
-
-
-def test_what_is_damaged_is_set_aside_under_a_name_that_tells(tmp_path: Path) -> None:
-    (tmp_path / "a.npz").write_bytes(b"half")
-    assert files.set_aside(tmp_path / "a.npz") == "was set aside as a.npz.damaged"
-    assert file_names(tmp_path) == ["a.npz.damaged"]
-    assert files.set_aside(tmp_path / "a.npz") == "cannot be set aside (No such file or directory)"

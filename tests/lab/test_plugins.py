@@ -46,7 +46,7 @@ def test_what_is_no_python_file(tmp_path: Path, stiefel_init: Cli) -> None:
     (tmp_path / "folder.py").mkdir()
     write(tmp_path, "notes.txt", "mine")
     for name in ("nowhere.py", "folder.py", "notes.txt"):
-        refused(stiefel_init("--plugin", name, "data", "where", "digits"), f"{name} is not a Python file")
+        refused(stiefel_init("--plugin", name, "data", "list"), f"{name} is not a Python file")
 
 
 SCHEME = """

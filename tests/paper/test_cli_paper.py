@@ -10,7 +10,6 @@ from laboratory import MADE, Cli, Done, refused
 from paper.tables.published import published
 
 from stiefel_init.lab import cli, data
-from stiefel_init.lab.cli import clone
 from stiefel_init.lab.train import record as keep
 from stiefel_init.lab.train.cell import Cell
 from stiefel_init.lab.train.problem import ACCURACY
@@ -74,23 +73,21 @@ def test_what_compare_cannot_read(stiefel_init: Cli, tmp_path: Path) -> None:
     refused(stiefel_init("compare", "table9"), "name='table9' is not known")
 
 
-def test_data_list_and_where(stiefel_init: Cli) -> None:
+def test_data_list_and_get(stiefel_init: Cli) -> None:
     done = stiefel_init("data", "list")
     assert done.code == 0
     for name in data.NAMES:
         assert name in done.out
     assert "not here yet" in done.out, "mnist is not"
-    assert "scikit-learn" in stiefel_init("data", "where", "digits").out
-    assert "stiefel-init data get mnist" in stiefel_init("data", "where", "mnist").out
-    assert stiefel_init("data", "get", "digits").code == 0
-    refused(stiefel_init("data", "where", "cifar"), "'cifar' is not known")
+    assert stiefel_init("data", "get", "digits") == (0, "digits: scikit-learn\n", "")
+    refused(stiefel_init("data", "get", "cifar"), "'cifar' is not known")
 
 
 def test_installed_alone_the_papers_commands_say_where_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(clone, "ROOT", tmp_path)
-    alone = cli.program("", {"Mine": {"demo": lambda: None}, "The paper": clone.commands()})
+    monkeypatch.setattr(cli, "ROOT", tmp_path)
+    alone = cli.program("", {"Mine": {"demo": lambda: None}, "The paper": cli.of_paper()})
     for words in (["reproduce", "table1", "--quick"], ["compare"]):
         with pytest.raises(SystemExit) as end:
             cli.main(words, alone)

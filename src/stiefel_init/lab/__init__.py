@@ -24,19 +24,16 @@ __all__ = [
 ]  # fmt: skip
 
 _HOME = {
-    **dict.fromkeys(("Dataset", "from_arrays", "from_file", "from_images", "load"), "data"),
-    "Cell": "train.cell",
-    "Record": "train.record",
-    "Table": "report.tables",
-    "run": "train.runner",
+    "Cell": "train.cell", "Record": "train.record", "Table": "report.tables", "run": "train.runner",
     "summary": "report.tables",
-}
+}  # fmt: skip
+"""Where names are that are not in `data`."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    return getattr(import_module(f".{_HOME.get(name, 'data')}", __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -12,11 +12,7 @@ from ..core.errors import StiefelError
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name, sync it and rename it: whatever happens, it is complete or unchanged.
-
-    Raises:
-        OSError: if it cannot be written.
-    """
+    """Write a file under a temporary name, sync it and rename it: whatever happens, it is complete or unchanged."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -30,11 +26,7 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def write_whole(path: Path, content: bytes | str) -> Path:
-    """`replace`, for the command line.
-
-    Raises:
-        StiefelError: if it cannot be written.
-    """
+    """`replace`, for the command line: what goes wrong is a sentence."""
     try:
         replace(path, content.encode() if isinstance(content, str) else content)
     except OSError as error:

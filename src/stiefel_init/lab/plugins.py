@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 def load_file(path: Path) -> ModuleType:
-    """Import a Python file; its neighbours can be imported from it.
-
-    Raises:
-        StiefelError: if it is not a file, or raises anything.
-    """
+    """Import a Python file; its neighbours can be imported from it. What it raises is told in a sentence."""
     path = path.expanduser()
     if path.suffix != ".py" or not path.is_file():
         raise StiefelError(f"{path} is not a Python file; give the path of one.")
@@ -44,11 +40,7 @@ def load_file(path: Path) -> ModuleType:
 
 
 def load_named(place: str) -> Callable[[], object] | nn.Module:
-    """The user's model at `place`, FILE.py:NAME, or the function that builds it.
-
-    Raises:
-        StiefelError: if there is none.
-    """
+    """The user's model at `place`, FILE.py:NAME, or the function that builds it."""
     from torch import nn
 
     name, separator, attribute = place.rpartition(":")
@@ -64,11 +56,7 @@ def load_named(place: str) -> Callable[[], object] | nn.Module:
 
 
 def built(named: Callable[[], object] | nn.Module, place: str) -> nn.Module:
-    """The user's model at `place`, or what the function there builds.
-
-    Raises:
-        StiefelError: if it raises anything, or builds no module.
-    """
+    """The user's model at `place`, or what the function there builds."""
     from torch import nn
 
     try:

@@ -5,50 +5,36 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from . import files
 
-LINE_EVERY = 10.0
-"""Seconds between plain lines."""
+LINE_EVERY = 10.0  # seconds between plain lines
 FORESEEN = 0.05
 """Share of the work after which plain lines say how much time is left: what starts up first would mislead."""
 
 
-class Advance(Protocol):
-    """Report how much work was done, and what is running now."""
-
-    def __call__(self, work: float, what: str = "") -> None: ...
+Advance = Callable[..., None]
+"""(work, what=""): report how much work was done, and what is running now."""
 
 
 @contextmanager
 def progress(total: float, title: str) -> Iterator[Advance]:
     """Show how far `total` units of work have come, and the time left."""
-    if sys.stderr.isatty():
-        with _bar(total, title) as advance:
-            yield advance
-    else:
+    if not sys.stderr.isatty():
         yield _lines(total, title)
-
-
-@contextmanager
-def _bar(total: float, title: str) -> Iterator[Advance]:
+        return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, TextColumn("left  {task.fields[what]}"), console=Console(stderr=True), speed_estimate_period=600
-    ) as bar:
+    left, console = TextColumn("left  {task.fields[what]}"), Console(stderr=True)
+    with Progress(*columns, left, console=console, speed_estimate_period=600) as bar:
         task = bar.add_task(title, total=total, what="")
-
-        def advance(work: float, what: str = "") -> None:
-            bar.update(task, advance=work, what=what)
-
-        yield advance
+        yield lambda work, what="": bar.update(task, advance=work, what=what)
 
 
 def _lines(total: float, title: str) -> Advance:

@@ -13,7 +13,6 @@ import pytest
 from stiefel_init import StiefelError
 from stiefel_init.lab.train.cell import Cell, digest
 from stiefel_init.lab.train.problem import Problems
-from stiefel_init.schemes import Lee, Orthogonal, Rotation
 
 
 @pytest.mark.parametrize(
@@ -57,13 +56,6 @@ def test_rates_are_told_in_units_of_the_papers_which_is_the_default() -> None:
     assert Cell("wine", depth=300).lr_multiplier == 1
     assert Cell("wine", depth=100, rate=4e-4).lr_multiplier == 4
     assert Cell("wine", depth=1000, rate=0.25e-3 / math.sqrt(1000)).lr_multiplier == 0.25
-
-
-def test_a_scheme_may_be_given_as_text() -> None:
-    assert Cell("wine", "rotation 0.1") == Cell("wine", Rotation(0.1)) == Cell("wine", "rotation")
-    assert Cell("wine", "orthogonal 1.4142135623730951").scheme == Orthogonal(math.sqrt(2))
-    assert Cell("wine", "lee direct").scheme == Lee("direct")
-    assert len({Cell("wine", name).key for name in ("rotation 0.1", "rotation 0.03", "lee", "lee direct")}) == 4
 
 
 def test_another_seed_gives_the_cell_that_was_made_with_it() -> None:

@@ -10,19 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from plain_training import (
-    DEVICE,
-    LOSSES,
-    SHAPES,
-    descents,
-    engine_of,
-    flat,
-    images,
-    scramble_,
-    table,
-    train_beside,
-    worst,
-)
+from plain_training import DEVICE, LOSSES, SHAPES, descents, engine_of, flat, images, scramble_, table, worst
 from torch import nn
 
 from stiefel_init import StiefelError
@@ -206,20 +194,3 @@ def test_one_part_takes_the_whole_batch_or_shares_of_it(monkeypatch: pytest.Monk
 def test_one_part_of_numbers_beyond_half_precision(scale: float, rate: float) -> None:
     """Activations up to 1e7, and derivatives down to 1e-15; of weights below 1e-3 the smallest lose digits."""
     assert tf32_errors(Cell("none", depth=6, width=16), table(40), scale, rate)[0] < (1e-5 if scale > 1 else 3e-4)
-
-
-@pytest.mark.parametrize(("depth", "activation"), [(1, "relu"), pytest.param(4, "leaky_relu", marks=pytest.mark.slow)])
-def test_training_in_one_part_is_that_of_a_loop_in_tf32(depth: int, activation: str) -> None:
-    problem = table(37)
-    cells = [Cell("none", depth=depth, width=6, activation=activation, seed=seed, batch=16, rate=4e-3,
-                  precision="tf32") for seed in range(5)]  # fmt: skip
-    trainer = engine_of("fused", cells, [problem] * 5)
-    parameters = trainer.stack.parameters.flat
-    scramble_(trainer.stack)
-    start = parameters.clone()
-
-    def adam(network: torch.nn.Module, cell: Cell) -> torch.optim.Optimizer:
-        return torch.optim.Adam(network.parameters(), lr=cell.rate)
-
-    assert np.median(train_beside(trainer, [problem] * 5, adam, 2, 1e-3, lambda *of: in_tf32)) < 1e-5
-    assert float((parameters - start).abs().max()) > 1e-2

@@ -13,10 +13,10 @@ import pytest
 from plain_training import ENGINES, SHAPES, ProblemMaker, descents, engine_of, images, scramble_, table, worst
 from torch import nn
 
-from stiefel_init.lab.train.activation import MODULES
 from stiefel_init.lab.train.cell import SMOOTH, Cell
 from stiefel_init.lab.train.family import PrecisionName
 from stiefel_init.lab.train.fused import FusedEngine
+from stiefel_init.lab.train.network import MODULES
 from stiefel_init.lab.train.problem import Problem
 from stiefel_init.lab.train.training import EngineName
 from stiefel_init.theory import ACTIVATIONS, register_activation

@@ -70,28 +70,19 @@ def told(place: Path) -> tuple[str, str | None]:
     return found, None if commit == "None" else commit
 
 
-def copied(place: Path) -> Path:
-    """The package, copied to a folder of its own."""
-    ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
-    return Path(shutil.copytree(PACKAGE, place / "stiefel_init", ignore=ignored))
-
-
 def test_a_package_in_a_source_tree_names_the_commit_that_has_its_files(tmp_path: Path) -> None:
-    package = copied(tmp_path / "src")
-    commit_all(tmp_path)
+    package = tmp_path / "src" / "stiefel_init"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+    (tmp_path / "src" / ".gitignore").write_text("stiefel_init/\n")
+    commit_all(tmp_path / "src")
+    assert told(tmp_path / "src") == (source._tree(package).hex(), None), "in someone else's repository"
+    (tmp_path / "src" / ".gitignore").unlink()
+    commit_all(tmp_path / "src")
     found, commit = told(tmp_path / "src")
-    assert found == git(tmp_path, "rev-parse", "HEAD:src/stiefel_init")
-    assert commit == git(tmp_path, "rev-parse", "--short=12", "HEAD")
+    assert found == git(tmp_path / "src", "rev-parse", "HEAD:stiefel_init")
+    assert commit == git(tmp_path / "src", "rev-parse", "--short=12", "HEAD")
     with (package / "core" / "errors.py").open("ab") as file:
         file.write(b"# changed\n")
     changed, commit = told(tmp_path / "src")
     assert changed != found
     assert commit is None, "the files are not those of the commit"
-
-
-def test_elsewhere_the_hash_is_known_and_no_commit(tmp_path: Path) -> None:
-    """In someone else's repository."""
-    (tmp_path / "notes.md").write_text("mine")
-    commit_all(tmp_path)
-    package = copied(tmp_path / "venv")
-    assert told(tmp_path / "venv") == (source._tree(package).hex(), None)

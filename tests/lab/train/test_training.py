@@ -33,7 +33,7 @@ from stiefel_init.lab.train.cell import PRECISIONS, Cell, stack_key
 from stiefel_init.lab.train.family import OptimizerName, ScheduleName
 from stiefel_init.lab.train.graph import Dropout
 from stiefel_init.lab.train.problem import Problem, Problems
-from stiefel_init.lab.train.stack import BINS, Stack, factor
+from stiefel_init.lab.train.stack import BINS, Stack
 from stiefel_init.lab.train.training import EngineName, epochs_tested, evaluate, train
 
 CPU = torch.device("cpu")
@@ -303,19 +303,6 @@ def test_the_precision_lasts_as_long_as_the_stack() -> None:
 
 
 # Schedules and dropout.
-
-
-@pytest.mark.parametrize("steps", [1, 2, 10, 11, 1000])
-def test_a_cosine_warms_up_and_falls_to_zero(steps: int) -> None:
-    factors = [factor("cosine", step, steps) for step in range(steps)]
-    warm = -(-steps // 10)
-    assert factors[:warm] == pytest.approx([(step + 1) / warm for step in range(warm)])
-    assert all(before >= after for before, after in pairwise(factors[warm - 1 :]))
-    assert all(0 < value <= 1 for value in factors)
-    if steps == 1000:
-        assert factors[550] == pytest.approx(0.5)
-        assert factors[-1] < 1e-5
-    assert {factor("constant", step, steps) for step in range(steps)} == {1.0}
 
 
 def factors(cells: Sequence[Cell], rows: int, number: int = 0, start: int = 0) -> torch.Tensor:

@@ -14,7 +14,7 @@ from stiefel_init.lab.train.network import predict
 from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.runner import run
 from stiefel_init.lab.train.stack import Stack
-from stiefel_init.lab.train.watched import Watching, mirror, named
+from stiefel_init.lab.train.watched import Watching, named
 
 
 @pytest.mark.parametrize("activation", ["relu", "prelu", "tat"])
@@ -23,7 +23,7 @@ def test_the_watched_module_is_the_network(activation: str) -> None:
     problem = Problems()(cells[0])
     stack = Stack(cells, [problem, problem], torch.device("cpu"))
     x = stack.data.inputs(stack.data.features[:32])
-    model = mirror(stack, 1)
+    model = stack.mirror(1)
     torch.testing.assert_close(model(x), predict(stack.parameters, stack.net, x.expand(2, -1, -1))[1])
     assert next(model.parameters()).data_ptr() == stack.parameters.weights[0][1].data_ptr()
 

@@ -21,10 +21,10 @@ from planting import contender_of, planted
 
 from stiefel_init.lab.data import Dataset
 from stiefel_init.lab.train.cell import Cell
+from stiefel_init.lab.train.convolutional import size_of
 from stiefel_init.lab.train.problem import Problems
 from stiefel_init.lab.train.record import Record
 from stiefel_init.lab.train.runner import check
-from stiefel_init.lab.train.size import size_of
 
 RNG = np.random.default_rng(0)
 IMAGES = Dataset(

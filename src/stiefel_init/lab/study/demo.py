@@ -15,7 +15,6 @@ from ..train.record import Record
 from ..train.runner import run
 from . import diagnosis, files, plan
 from .page import page
-from .rates import rates
 
 DATASET = "digits"
 DEPTHS = (10, 50, 100)
@@ -29,7 +28,7 @@ def planned(epochs: int) -> plan.Study:
     """What the demo trains."""
     depths = ",".join(map(str, DEPTHS))
     cells = plan.grid(DATASET, ",".join(NAMES), depths, "relu", width=WIDTH, epochs=epochs, batch=64)
-    return plan.plan(cells, SEEDS, rates("1"), {}, None)
+    return plan.plan(cells, SEEDS, plan.rates("1"), {}, None)
 
 
 def run_demo(out: Path, device: DeviceName, epochs: int) -> Path:

@@ -24,8 +24,8 @@ from ..plugins import built, load_named
 from ..report import plots
 from ..report.page import Chart, Line, Panel, screen_colour
 from ..report.tables import Table
-from ..train.activation import module
 from ..train.cell import Cell
+from ..train.network import module
 from ..train.problem import Problems
 from .plan import schemes_of
 
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROWS = 256
-IDLE = 0.97
-"""Of the loss of the best one answer to everything: a network that has more left has learned nothing."""
+IDLE = 0.97  # of the loss of the best one answer to everything: a network that has more left has learned nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +42,9 @@ class Batch:
 
     name: str
     inputs: Tensor
-    targets: Tensor | None
-    """None for noise; the loss is then the squared distance to noise."""
+    targets: Tensor | None  # None for noise; the loss is then the squared distance to noise
     outputs: int
-    image: tuple[int, ...] | None = None
-    """The shape of one input as an image, where it has one."""
+    image: tuple[int, ...] | None = None  # the shape of one input as an image, where it has one
 
 
 def batch(data: str, columns: Columns | None = None, directory: Path | None = None) -> Batch:
@@ -56,13 +53,18 @@ def batch(data: str, columns: Columns | None = None, directory: Path | None = No
     >>> batch("digits").inputs.shape, batch("3x8x8").inputs.shape
     (torch.Size([256, 64]), torch.Size([256, 3, 8, 8]))
     """
-    shape = _shape(data)
+    try:
+        shape = [int(part) for part in data.lower().replace("×", "x").split("x")]
+    except ValueError:
+        shape = []
     datasets = {} if shape else user_data(data, columns or Columns())
     if datasets or data in names():
         (name,) = datasets or (data,)
         problem = Problems(datasets, directory)(Cell(name))
         inputs = torch.from_numpy(problem.features[:ROWS].astype(np.float32)) / problem.scale
-        return Batch(data, inputs, torch.from_numpy(problem.targets[:ROWS]), problem.outputs, problem.image)
+        targets = torch.from_numpy(problem.targets[:ROWS])
+        targets = targets if problem.loss == "cross_entropy" else targets.float()
+        return Batch(data, inputs, targets, problem.outputs, problem.image)
     if not shape or min(shape) < 1:
         choices = ", ".join(names())
         raise StiefelError(
@@ -75,14 +77,6 @@ def batch(data: str, columns: Columns | None = None, directory: Path | None = No
             f"data={data!r}: {ROWS} inputs of that shape do not fit in memory; give a smaller shape."
         ) from None
     return Batch(f"noise {data}", noise, None, 10)
-
-
-def _shape(text: str) -> list[int]:
-    """The shape that a text such as 3x32x32 is; empty if it is none."""
-    try:
-        return [int(part) for part in text.lower().replace("×", "x").split("x")]
-    except ValueError:
-        return []
 
 
 def network(depth: int, width: int, activation: str, inputs: int, outputs: int) -> nn.Sequential:
@@ -111,21 +105,17 @@ def of_schemes(
         found = _diagnose(model, inputs, batch)
         if found.healthy and found.fit and found.fit.constant_loss and batch.targets is not None:
             adam = torch.optim.Adam(model.parameters(), 1e-3 / math.sqrt(depth))
-            losses = tuple(value for value, _ in trained_on(model, inputs, _targets(batch), default_loss, [adam]))
+            losses = tuple(value for value, _ in trained_on(model, inputs, batch.targets, default_loss, [adam]))
             if not losses[-1] < IDLE * found.fit.constant_loss:
                 found = replace(found, trial=losses)
         diagnoses[str(scheme)] = found
     return diagnoses
 
 
-def _targets(batch: Batch) -> Any:
-    return batch.targets if batch.targets is None or batch.targets.dtype == torch.int64 else batch.targets.float()
-
-
 def _diagnose(model: nn.Module, inputs: Tensor, batch: Batch) -> Diagnosis:
     if batch.targets is None:
         return diagnose(model, inputs, inputs, loss=_to_noise)
-    return diagnose(model, inputs, _targets(batch))
+    return diagnose(model, inputs, batch.targets)
 
 
 def _to_noise(outputs: Any, _: Any) -> Tensor:
@@ -221,14 +211,9 @@ def chart(diagnoses: Mapping[str, Diagnosis]) -> Chart:
 def _picture(diagnoses: Mapping[str, Diagnosis]) -> Figure:
     """The same as a picture."""
     drawn, axes = plots.figure(4, size=(3.6, 3.2))
-    for axis, (statistic, title, logarithmic) in zip(axes[0], _PANELS):
-        for scheme, diagnosis in diagnoses.items():
-            values = _over_layers(diagnosis, statistic)
-            axis.plot(np.arange(1, len(values) + 1), values, color=plots.colour(scheme), label=scheme, linewidth=1.8)
-        axis.set(title=title, xlabel="layer")
-        if logarithmic:
-            axis.set_yscale("log")
-        else:
-            axis.set_ylim(0, 1.03)
+    for axis, panel in zip(axes[0], chart(diagnoses).panels):
+        for line in panel.lines:
+            axis.plot(line.x, line.y, color=plots.colour(line.name), label=line.name, linewidth=1.8)
+        axis.set(title=panel.title, xlabel="layer", **({"yscale": "log"} if panel.log_y else {"ylim": (0, 1.03)}))
     plots.legend(drawn, axes[0, -1])
     return drawn

@@ -20,8 +20,7 @@ from ..report.tables import Table, score_text
 from ..train.cell import ADDED, Cell
 from ..train.problem import METRICS, Problems
 from ..train.record import Record
-from .plan import Outcome
-from .rates import base_name, times
+from .plan import Outcome, base_name
 from .significance import Compared, compared
 
 RESULTS, SUMMARY, PAGE = "results.csv", "summary.json", "index.html"
@@ -31,8 +30,8 @@ _COMMON = ("epochs", "batch", "optimizer", "shots", "alpha", "precision", *ADDED
 def write(outcome: Outcome, folder: Path) -> dict[str, Any]:
     """Write results.csv and summary.json into the study's folder; returns the summary."""
     content = summarized(outcome)
-    rows = [_row(record, "validation") for record in outcome.choice.records]
-    rows += [_row(record, "test") for record in outcome.records]
+    parts = {"validation": outcome.choice.records, "test": outcome.records}
+    rows = [_row(record, part) for part, records in parts.items() for record in records]
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -49,7 +48,7 @@ def _row(record: Record, part: str) -> dict[str, Any]:
         "part": part,
         **{name: identity[name] for name in ("scheme", "depth", "width", "activation", "seed")},
         "learning_rate": cell.rate,
-        "times_default_rate": times(cell),
+        "times_default_rate": cell.lr_multiplier,
         **{name: identity[name] for name in _COMMON},
         "metric": record.metric.name,
         "score": _finite(record.score),
@@ -64,6 +63,7 @@ def summarized(outcome: Outcome) -> dict[str, Any]:
     """The study in numbers: data, protocol, each scheme in each setting, and the search for rates."""
     study, metric, choice = outcome.study, outcome.metric, outcome.choice
     first, target = study.settings[0], study.dataset.target
+    problems = Problems({first.dataset: study.dataset})
     label = f"{metric.label}, in units of {target}" if target and metric.less_is_better else metric.label
     results = []
     for place in dict.fromkeys((setting.activation, setting.depth) for setting in study.settings):
@@ -75,7 +75,7 @@ def summarized(outcome: Outcome) -> dict[str, Any]:
         "made_by": f"stiefel-init {__version__}",
         "data": _described(base_name(first.dataset), study.dataset),
         "metric": {"name": metric.name, "label": label, "less_is_better": metric.less_is_better},
-        "baseline": _baseline(outcome),
+        "baseline": float(np.mean([problems(first.with_seed(seed)).baseline for seed in range(study.seeds)])),
         "protocol": {
             **{name: getattr(first, name) for name in ("width", *_COMMON)},
             "seeds": study.seeds,
@@ -93,13 +93,6 @@ def summarized(outcome: Outcome) -> dict[str, Any]:
             for rate, score in row.items()
         ],
     }
-
-
-def _baseline(outcome: Outcome) -> float:
-    """What one answer to everything scores: the mean over seeds."""
-    first, dataset = outcome.study.settings[0], outcome.study.dataset
-    problems = Problems({first.dataset: dataset})
-    return float(np.mean([problems(first.with_seed(seed)).baseline for seed in range(outcome.study.seeds)]))
 
 
 def _named(setting: Cell) -> dict[str, Any]:
@@ -208,11 +201,7 @@ def _p_text(p: float | None) -> str:
 
 
 def listing(out: Path) -> Table:
-    """The studies of a directory.
-
-    Raises:
-        StiefelError: if it is no directory, or holds none.
-    """
+    """The studies of a directory; refused if it is none, or holds none."""
     if not out.is_dir():
         raise StiefelError(f"{out} is not a directory; give one that `stiefel-init train --out` wrote.")
     rows = []

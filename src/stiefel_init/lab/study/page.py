@@ -10,23 +10,16 @@ from typing import Any
 from ..progress import counted
 from ..report.page import Chart, Line, Panel, learning, screen_colour, write_page
 from ..report.tables import Table, plain, score_text, summary
-from ..train.cell import Cell
 from ..train.family import FAMILIES, PERCEPTRON, is_own
 from ..train.stack import RELEASED, WARM_UP
 from .files import columns_table, comparison, several_activations
-from .plan import Outcome
-from .rates import FIRST_SEED, MOST_SEEDS
+from .plan import FIRST_SEED, MOST_SEEDS, Outcome
 
 
 def page(
-    outcome: Outcome,
-    content: dict[str, Any],
-    path: Path,
-    title: str,
-    told: Sequence[str],
-    more: Mapping[str, Chart],
+    outcome: Outcome, content: dict[str, Any], path: Path, title: str, told: Sequence[str], more: Mapping[str, Chart],
     scores: Table | None = None,
-) -> Path:
+) -> Path:  # fmt: skip
     """Write the page of a study, from its records and its summary.
 
     `told` are the sentences it begins with; `more` what is shown beside its curves, by the heading; `scores` its first
@@ -47,11 +40,10 @@ def page(
         lines += [
             "## The schemes compared", "",
             "Means with 95 % intervals over seeds (Student's, cut off where the scale ends). p is that of Welch's test "
-            "against the best scheme of the setting, "
-            "corrected by Holm; above 0.05 the data do not tell the two apart.",
+            "against the best scheme of the setting, corrected by Holm; above 0.05 the data do not tell the two apart.",
             "", *comparison(content).markdown(), "",
         ]  # fmt: skip
-    pictures: dict[str, Any] = {}
+    pictures = dict[str, Any]()
     if outcome.choice.records:
         pictures["Validation score at each learning rate"] = rates_chart(outcome)
     for activation in dict.fromkeys(record.cell.activation for record in outcome.records):
@@ -83,14 +75,12 @@ def sentences(outcome: Outcome, content: dict[str, Any]) -> list[str]:
         if leader["mean"] is None or metric.better(leader["mean"]) <= reach:
             lines.append(f"{where}, no initialization is better than the baseline: try more --epochs, or --lr auto.")
             continue
-        if not others:
-            continue
-        if outcome.study.seeds == 1:
-            lines.append(f"{where}, {leader['scheme']} is best; with one network each, chance may decide.")
-            continue
         level = [e["scheme"] for e in others if e["p_against_best"] is None or e["p_against_best"] >= 0.05]
-        told = f"not significantly better than {', '.join(level)}" if level else "better than every other"
-        lines.append(f"{where}, {leader['scheme']} is best, {told}.")
+        told = f", not significantly better than {', '.join(level)}" if level else ", better than every other"
+        if outcome.study.seeds == 1:
+            told = "; with one network each, chance may decide"
+        if others:
+            lines.append(f"{where}, {leader['scheme']} is best{told}.")
     return lines[:12]
 
 
@@ -103,9 +93,8 @@ def protocol(outcome: Outcome, content: dict[str, Any]) -> list[str]:
         tried = ", ".join(f"{value:g}" for value in study.rates.values)
         further = ", extended where the best lay at an edge, each with its double" if study.rates.auto else ""
         rate = (
-            f"Learning rate: each scheme in each setting at the best of {tried} "
-            f"× {first.rate_unit}{further}, chosen on a "
-            f"validation part of the training data by {counted(seeds, 'network')} a rate with seeds of their own "
+            f"Learning rate: each scheme in each setting at the best of {tried} × {first.rate_unit}{further}, chosen "
+            f"on a validation part of the training data by {counted(seeds, 'network')} a rate with seeds of their own "
             f"(from {FIRST_SEED}); the test part was not used."
         )
     else:
@@ -117,18 +106,25 @@ def protocol(outcome: Outcome, content: dict[str, Any]) -> list[str]:
         "cosine": f"Schedule: a linear warm-up over {warm}, then a cosine to zero.",
         "release": f"Schedule: half of the steps on the set, then free at {RELEASED:g} of the rate, a cosine to zero.",
     }
+    networks = f"plain, hidden layers of {first.width} units, no skip connections, no normalization"
+    if is_own(first.network):
+        networks = first.network.partition("@")[0]
+    elif first.network != PERCEPTRON:
+        networks = f"{FAMILIES[first.network].what}, {first.width} channels in the first stage"
+    optimizer: str = "adamw" if first.decay and first.optimizer == "adam" else first.optimizer
+    optimizer += f" with weight decay {first.decay:g}" if first.decay else ""
     lines = [
-        f"Networks: {_networks(first)}; {counted(study.seeds, 'seed')} in each setting.",
+        f"Networks: {networks}; {counted(study.seeds, 'seed')} in each setting.",
         f"Dropout: {first.dropout:g} after every hidden layer, in training alone." if first.dropout else "",
-        f"Training: {_optimizer(first)}, {counted(first.epochs, 'epoch')}{shots}, batches of {batch}, "
-        f"{first.precision}.",
+        f"Training: {optimizer}, {counted(first.epochs, 'epoch')}{shots}, batches of {batch}, {first.precision}.",
         rate,
         f"The first and the last layer: {first.ends:g} times the learning rate." if first.ends != 1 else "",
         schedule.get(first.schedule, ""),
         "Each layer has the rate that `param_groups` gives it for this one." if first.groups else "",
         f"The norm of the gradient is at most {first.clip:g}." if first.clip is not None else "",
         f"Labels are smoothed by {first.smoothing:g} in training." if first.smoothing else "",
-        _AUGMENTED[first.augment],
+        "Training images are cut out of a mirrored frame." if "crop" in first.augment else "",
+        "Half of the training images are flipped." if "flip" in first.augment else "",
         f"Data: {data['rows']:,} rows, {data['features']} features, {data['task']}. Split {data['split']}.",
         "" if first.alpha is None else f"Features are standardized and shifted by {first.alpha:g}.",
         "Targets are standardized for training; errors are reported in the target's own unit."
@@ -138,34 +134,12 @@ def protocol(outcome: Outcome, content: dict[str, Any]) -> list[str]:
     return list(filter(None, lines))
 
 
-_AUGMENTED = {
-    "none": "",
-    "crop": "Training images are cut out of a mirrored frame.",
-    "flip": "Half of the training images are flipped.",
-    "crop-flip": "Training images are cut out of a mirrored frame, half of them are flipped.",
-}
-
-
-def _networks(cell: Cell) -> str:
-    if cell.network == PERCEPTRON:
-        return f"plain, hidden layers of {cell.width} units, no skip connections, no normalization"
-    if is_own(cell.network):
-        return cell.network.partition("@")[0]
-    return f"{FAMILIES[cell.network].what}, {cell.width} channels in the first stage"
-
-
 def _axis(content: dict[str, Any]) -> str:
     """What the scores are, short enough for an axis."""
     if not content["metric"]["less_is_better"]:
         return str(content["metric"]["label"])
     target = content["data"]["target"] or ""
     return f"error ({target if len(target) <= 20 else f'{target[:19]}…'})" if target else "error"
-
-
-def _optimizer(cell: Cell) -> str:
-    if not cell.decay:
-        return cell.optimizer
-    return f"{'adamw' if cell.optimizer == 'adam' else cell.optimizer} with weight decay {cell.decay:g}"
 
 
 def rates_chart(outcome: Outcome) -> Chart:

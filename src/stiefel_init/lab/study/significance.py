@@ -19,11 +19,8 @@ class Compared(NamedTuple):
     """One scheme in a setting."""
 
     mean: float
-    std: float | None
-    """None for a single network, or if one diverged; so the interval."""
-    low: float | None
-    """Ends of Student's interval of the mean. It is cut off where the scale ends: no mean lies beyond, so what is left
-    covers the true one as often."""
+    std: float | None  # None for a single network, or if one diverged; so the interval
+    low: float | None  # ends of Student's interval of the mean, cut off where the scale ends, beyond which no mean lies
     high: float | None
     p: float | None
     """That the best is no better, by Welch's test, corrected for all others by Holm; None for the best itself."""

@@ -23,21 +23,20 @@ from ...theory import activations
 from ...theory.moments import ActivationName
 from .family import PERCEPTRON, AugmentName, OptimizerName, PrecisionName, ScheduleName, settled
 
-StepName = Literal["adam", "sgd", "muon"]
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 PRECISIONS: tuple[PrecisionName, ...] = get_args(PrecisionName)
-SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
-AUGMENTS: tuple[AugmentName, ...] = get_args(AugmentName)
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "optimizer": OPTIMIZERS, "precision": PRECISIONS, "schedule": get_args(ScheduleName),
+    "augment": get_args(AugmentName),
+}  # fmt: skip
 
 
 class Kept(NamedTuple):
     """How an optimizer keeps the weights between hidden layers in the set."""
 
-    step: StepName
-    ones: bool = True
-    """Whether the ones direction is kept; if not, weights stay orthogonal, and no more."""
-    gain: bool = False
-    """Whether each layer's weights are a member times a gain of its own, which is learned."""
+    step: Literal["adam", "sgd", "muon"]
+    ones: bool = True  # whether the ones direction is kept; if not, weights stay orthogonal, and no more
+    gain: bool = False  # whether each layer's weights are a member times a gain of its own, which is learned
 
 
 ON_SET: dict[OptimizerName, Kept] = {
@@ -48,16 +47,13 @@ ON_SET: dict[OptimizerName, Kept] = {
     "gain-adam": Kept("adam", gain=True),
 }
 """The optimizers that keep the weights between hidden layers in the set."""
-SMOOTH = ("gelu", "silu")
-"""Activations that bend smoothly at 0 and have kernels of their own."""
-MOST_DEPTH = 100_000
-"""Ten times the deepest network known to train."""
+SMOOTH = ("gelu", "silu")  # activations that bend smoothly at 0 and have kernels of their own
+MOST_DEPTH = 100_000  # ten times the deepest network known to train
 ADDED = (
     "decay", "dropout", "schedule", "ends", "network", "clip", "smoothing", "augment", "warmup", "groups",
 )  # fmt: skip
 """Fields younger than the first records, whose identities must not change: a default value is not in an identity."""
-PROTOCOL = 2
-"""Raised whenever a code change alters outcomes beyond rounding; records of another protocol are not taken."""
+PROTOCOL = 2  # raised whenever a code change alters outcomes beyond rounding; records of another protocol are not taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +144,9 @@ class Cell:
             raise StiefelError(
                 f"width={self.width} names {len(self.width)} layers, but depth={self.depth}; give one width per layer."
             )
-        for name in ("epochs", "batch", "shots"):
-            if name == "epochs" or getattr(self, name) is not None:
+        _positive("epochs", self.epochs)
+        for name in ("batch", "shots"):
+            if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
         _check_seed(self.seed)
         for name, (sound, sentence) in _NUMBERS.items():
@@ -165,10 +162,7 @@ class Cell:
         if self.scheme.activations and self.activation not in self.scheme.activations:
             made_for = " or ".join(map(repr, self.scheme.activations))
             raise StiefelError(f"{scheme=} needs activation={made_for}, not {self.activation!r}; give that one.")
-        choices: tuple[str, ...]
-        for name, choices in (
-            ("optimizer", OPTIMIZERS), ("precision", PRECISIONS), ("schedule", SCHEDULES), ("augment", AUGMENTS),
-        ):  # fmt: skip
+        for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise unknown(name, getattr(self, name), choices)
         if self.protocol != PROTOCOL:
@@ -187,7 +181,7 @@ class Cell:
 
     def _check_network(self) -> None:
         """Refuse what the engines of perceptrons do not do, and what those of other networks do not."""
-        scheme, others = str(self.scheme), {name: getattr(self, name) for name in _OF_MODULES}
+        scheme = str(self.scheme)
         if self.network != PERCEPTRON:
             if self.optimizer not in ("adam", "sgd"):
                 raise StiefelError(f"optimizer={self.optimizer!r} is for perceptrons here; give 'adam' or 'sgd'.")
@@ -198,8 +192,8 @@ class Cell:
             if self.warmup is not None and self.schedule != "cosine":
                 raise StiefelError(f"warmup={self.warmup:g} begins a cosine; give schedule='cosine' too.")
             return
-        for name, value in others.items():
-            if value != _ADDED[name]:
+        for name in _OF_MODULES:
+            if (value := getattr(self, name)) != _ADDED[name]:
                 raise StiefelError(f"{name}={value!r} is not for perceptrons; leave it out, or name another network.")
         if self.precision == "bfloat16":
             raise StiefelError("precision='bfloat16' is not for perceptrons; use 'float32' or 'tf32'.")
@@ -218,13 +212,12 @@ class Cell:
 
     @property
     def hidden(self) -> tuple[int, ...]:
-        """The units of each hidden layer."""
         return self.width if isinstance(self.width, tuple) else (self.width,) * self.depth
 
     @property
     def lr_multiplier(self) -> float:
         """The learning rate in its unit."""
-        return round(self.rate * 1e3 * self.divisor, 3)
+        return float(f"{self.rate * 1e3 * self.divisor:.6g}")
 
     def with_seed(self, seed: int) -> Cell:
         """The cell with another seed, in a tenth of the time of a new one: all else has been checked."""
@@ -273,8 +266,7 @@ _NUMBERS: dict[str, tuple[Callable[[float], bool], str]] = {
     "warmup": (lambda x: 0 <= x < math.inf, "a number of epochs; give 0 or more."),
 }
 """The fields that are real numbers: what they must be, and the end of the sentence that says so."""
-_NONE = ("alpha", "clip", "warmup")
-"""Those that may be missing."""
+_NONE = ("alpha", "clip", "warmup")  # those that may be missing
 _OF_MODULES = ("clip", "smoothing", "augment", "warmup", "groups")
 _NAMES = tuple(field.name for field in fields(Cell))
 _ADDED = {field.name: field.default for field in fields(Cell) if field.name in ADDED}

@@ -1,7 +1,7 @@
 """A study on a Ray cluster: `ClusterSpec` names it, `connected` joins it, `Dispatch` sends stacks to its nodes.
 
-Ray decides where a stack runs. The driver keeps a few stacks waiting, sends those of a lost node again, and halves
-those that fail until the network at fault is alone. Only this module imports Ray, and only when a study asks for it.
+Ray decides where and when a stack runs. The driver sends those of a lost node again, and halves those that fail until
+the network at fault is alone. Only this module imports Ray, and only when a study asks for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import torch
@@ -39,16 +39,9 @@ from .source import source_hash
 from .training import EngineName
 
 CONNECT_WITHIN = 5.0
-LOOK_EVERY = 2.0
-"""Seconds between looks at which nodes are there."""
-WAIT_FOR_NODES = 60.0
-"""Seconds to wait for another node when none is left."""
-TRIES = 5
-"""How often a network's process may die before the network is given up: its node may have died with it."""
-REST = 1.0
-"""Seconds before it is tried again."""
-AHEAD = 3
-"""Stacks that are sent for each that the nodes can train at once, so that none waits for the driver."""
+WAIT_FOR_NODES = 60.0  # seconds, when none is left
+TRIES = 5  # a network's process may die so often before it is given up: its node may have died with it
+REST = 1.0  # seconds before it is tried again
 Kind = Literal["cpu", "cuda"]
 
 
@@ -64,17 +57,12 @@ class ClusterSpec:
 
     address: str | None
     """As in `ray://HOST:PORT`; None for the one in RAY_ADDRESS, the one on this machine, or one started here."""
-    gpus: float = 1.0
-    """GPUs for each stack, on nodes that have any: one, or a share of one."""
+    gpus: float = 1.0  # for each stack, on nodes that have any: one, or a share of one
     cores: int = 1
 
     @classmethod
     def of(cls, on: str) -> ClusterSpec | None:
-        """The cluster that `on` names; None for this machine.
-
-        Raises:
-            StiefelError: if it names none.
-        """
+        """The cluster that `on` names; None for this machine."""
         if on == "local":
             return None
         match = re.fullmatch(r"ray(?P<address>://[^:/?]+:\d+)?(\?(?P<options>.*))?", on)
@@ -83,16 +71,16 @@ class ClusterSpec:
         try:
             options = dict(part.split("=") for part in (match["options"] or "").split("&") if part)
             gpus, cores = float(options.pop("gpus", 1)), int(options.pop("cores", 1))
-            sound = not options and 0 < gpus <= 1 and cores >= 1
+            if options or not 0 < gpus <= 1 or cores < 1:
+                raise ValueError
         except ValueError:
-            sound = False
-        if not sound:
-            raise StiefelError(f"on={on!r} asks for what no stack takes; give such as 'ray?gpus=0.5&cores=2'.")
+            raise StiefelError(
+                f"on={on!r} asks for what no stack takes; give such as 'ray?gpus=0.5&cores=2'."
+            ) from None
         return cls(f"ray{match['address']}" if match["address"] else None, gpus, cores)
 
     @property
     def place(self) -> str | None:
-        """Where to look for it."""
         return self.address or os.environ.get("RAY_ADDRESS") or None
 
 
@@ -138,10 +126,7 @@ def _why_not(address: str | None, error: Exception) -> str:
     if address is None:
         return f"Ray could not start on this machine ({reason})."
     if "timeout" in reason:
-        return (
-            f"The Ray cluster at {address} does not answer ({reason}); if it asks for a token, set RAY_AUTH_MODE and "
-            "RAY_AUTH_TOKEN."
-        )
+        return f"The Ray cluster at {address} does not answer ({reason}); a token goes into RAY_AUTH_TOKEN."
     return f"No Ray cluster answers at {address} ({reason}); start one with: ray start --head."
 
 
@@ -151,34 +136,30 @@ class NodeSettings:
 
     token: str
     engine: EngineName
-    most: int | None
-    """The most cells of a stack, if the user said so."""
-    share: float
-    """Of a node's memory or a GPU's, what a stack may take; 0 for as much as its cores are of all."""
-    datasets: dict[str, Any]
-    """Ray's references, by the name the cells use."""
-    registered: bytes
-    """The user's own schemes, activations and networks."""
+    most: int | None  # the most cells of a stack, if the user said so
+    share: float  # of a node's memory or a GPU's, what a stack may take; 0 for as much as its cores are of all
+    datasets: dict[str, Any]  # Ray's references, by the name the cells use
+    registered: bytes  # the user's own schemes, activations and networks
 
     def problems(self, cores: int, datasets: set[str]) -> Problems:
         """The study's problems in this process, with these data sets: the object store's own arrays, not copies."""
         import ray
 
-        if self.token not in _prepared:
-            torch.set_num_threads(cores)
-            # Arrays in the object store cannot be written to, which is as it should be: nothing here does.
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-            _register(self.registered)
-            _prepared.clear()
-            _prepared[self.token] = Problems()
+        problems = _prepared(self.token, cores, self.registered)
         for name in datasets:
             fetch: Any = partial(ray.get, self.datasets[name])
-            _prepared[self.token].provide(name, fetch)
-        return _prepared[self.token]
+            problems.provide(name, fetch)
+        return problems
 
 
-_prepared: dict[str, Problems] = {}
-"""The problems of the study that this process works for, by the study's token."""
+@lru_cache(maxsize=1)
+def _prepared(token: str, cores: int, registered: bytes) -> Problems:
+    """The problems of the study that this process works for."""
+    torch.set_num_threads(cores)
+    # Arrays in the object store cannot be written to, which is as it should be: nothing here does.
+    warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+    _register(registered)
+    return Problems()
 
 
 Work = Callable[[NodeSettings, list[dict[str, Any]], Kind, int], tuple[list[dict[str, Any]], list[str]]]
@@ -193,8 +174,6 @@ class Dispatch:
         gpus = device != "cpu" and any(node["Alive"] and node["Resources"].get("GPU") for node in ray.nodes())
         self.kind: Kind = "cuda" if gpus else "cpu"
         self.failed: dict[Cell, str] = {}
-        self._takes = {"num_cpus": spec.cores, "num_gpus": spec.gpus if gpus else 0}
-        self._task = ray.remote(_on_node())
         self._running: dict[Any, list[Cell]] = {}
         self._tries = Counter[Cell]()
         if device == "cuda" and not gpus:
@@ -206,32 +185,32 @@ class Dispatch:
     def _count_slots(self) -> int:
         """How many stacks the nodes that are there can train at once."""
         slots = 0
-        for node in self.ray.nodes():
-            resources = node["Resources"]
-            room = int(resources.get("CPU", 0)) // self.spec.cores
-            if self.kind == "cuda":
-                room = min(room, int(resources.get("GPU", 0) / self.spec.gpus + 1e-9))
-            slots += room if node["Alive"] else 0
+        for has in (node["Resources"] for node in self.ray.nodes() if node["Alive"]):
+            rooms = [int(has.get("CPU", 0)) // self.spec.cores]
+            rooms += [int(has.get("GPU", 0) / self.spec.gpus + 1e-9)] if self.kind == "cuda" else []
+            slots += min(rooms)
         return slots
 
     def run(self, stacks: Sequence[list[Cell]], settings: NodeSettings) -> Iterator[list[Record]]:
         """The records of each stack as it ends. Ctrl-C cancels what runs, after what has ended was handed over."""
         left, kept = deque(stacks), self.ray.put((self.work, settings))
-        looked = seen = time.monotonic()
+        takes = {"num_cpus": self.spec.cores, "num_gpus": self.spec.gpus if self.kind == "cuda" else 0}
+        task = self.ray.remote(_on_node()).options(**takes, max_retries=0)
+        seen = time.monotonic()
         try:
             while left or self._running:
-                if (now := time.monotonic()) - looked > LOOK_EVERY:
-                    self.slots, looked = self._count_slots(), now
-                if self.slots:
-                    seen = now
-                elif now - seen > WAIT_FOR_NODES:
-                    count = sum(map(len, [*left, *self._running.values()]))
+                while left:  # Ray keeps them until a node has room
+                    cells = left.popleft()
+                    identities = [cell.identity() for cell in cells]
+                    sent = task.remote(__version__, source_hash(), self.kind, self.spec.cores, [kept], identities)
+                    self._running[sent] = cells
+                if self._count_slots():
+                    seen = time.monotonic()
+                elif time.monotonic() - seen > WAIT_FOR_NODES:
                     raise StiefelError(
-                        f"No node of the cluster is left, and {count} networks are not trained; rerun the command when "
-                        "it is back: finished work is kept."
+                        f"No node of the cluster is left, and {sum(map(len, self._running.values()))} networks are not "
+                        "trained; rerun the command when it is back: finished work is kept."
                     )
-                while left and len(self._running) < AHEAD * max(self.slots, 1):
-                    self._send(left.popleft(), kept)
                 self.ray.wait(list(self._running), num_returns=1, timeout=0.5)
                 yield from self._ended(left)
         except KeyboardInterrupt:
@@ -240,12 +219,6 @@ class Dispatch:
         finally:
             for reference in self._running:
                 self.ray.cancel(reference, force=True)
-
-    def _send(self, cells: list[Cell], settings: Any) -> None:
-        task = self._task.options(**self._takes, max_retries=0)
-        identities = [cell.identity() for cell in cells]
-        sent = task.remote(__version__, source_hash(), self.kind, self.spec.cores, [settings], identities)
-        self._running[sent] = cells
 
     def _ended(self, left: deque[list[Cell]]) -> Iterator[list[Record]]:
         errors, sent = self.ray.exceptions, list(self._running)
@@ -292,8 +265,7 @@ def _on_node() -> Callable[..., Any]:
     def on_node(
         version: str, source: str, kind: str, cores: int, settings: list[Any], identities: list[dict[str, Any]]
     ) -> Any:
-        """The work's result; a sentence if the node cannot train."""
-
+        node = f"Node {platform.node()}"
         try:
             import stiefel_init
             from stiefel_init.lab.train.source import source_hash
@@ -301,19 +273,15 @@ def _on_node() -> Callable[..., Any]:
             has = stiefel_init.__version__, source_hash()
         except Exception as error:
             why = (str(error).splitlines() or [""])[0].rstrip(".")
-            return (
-                f"Node {platform.node()} cannot import stiefel-init ({why}); install stiefel-init[ray] {version} on it."
-            )
+            return f"{node} cannot import stiefel-init ({why}); install stiefel-init[ray] {version} on it."
         if has != (version, source):
-            return (
-                f"Node {platform.node()} has stiefel-init {has[0]} (source {has[1][:8]}), the driver {version} (source "
-                f"{source[:8]}); install the same on both."
-            )
+            mine, theirs = f"{has[0]} (source {has[1][:8]})", f"{version} (source {source[:8]})"
+            return f"{node} has stiefel-init {mine}, the driver {theirs}; install the same on both."
         import ray
         import torch
 
         if kind == "cuda" and not torch.cuda.is_available():
-            return f"Node {platform.node()} offers a GPU, but its PyTorch sees none; use device='cpu'."
+            return f"{node} offers a GPU, but its PyTorch sees none; use device='cpu'."
         work, study = ray.get(settings[0])
         return work(study, identities, kind, cores)
 

@@ -10,14 +10,12 @@ share nothing, so the next ones are trained meanwhile, each in a thread and on a
 from __future__ import annotations
 
 import itertools
-import queue
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -52,14 +50,13 @@ def _threads(count: int, *begin: Any) -> Iterator[tuple[ThreadPoolExecutor, Chec
             stop.set()
 
 
-TrainPart = Callable[[int, int, Callable[[int], None], Check], list[T]]
-"""(first, last, tell, check): train the networks first … last − 1 of a stack, and tell when an epoch ends."""
-
-
-def spread(count: int, train: TrainPart[T], progress: Callable[[int], None]) -> list[T]:
+def spread(
+    count: int, train: Callable[[int, int, Callable[[int], None], Check], list[T]], progress: Callable[[int], None]
+) -> list[T]:
     """Train `count` networks over as many threads as PyTorch has; `progress` hears of epochs that all have ended.
 
-    What a thread raises is raised here, once the others have stopped.
+    `train(first, last, tell, check)` trains the networks first … last − 1, and tells when an epoch ends. What a thread
+    raises is raised here, once the others have stopped.
     """
     before = torch.get_num_threads()
     parts = min(before, count)
@@ -90,50 +87,38 @@ def spread(count: int, train: TrainPart[T], progress: Callable[[int], None]) -> 
 
 def concurrent_stacks(
     stacks: deque[S], train: Callable[[S, Check], R], count: int, device: torch.device
-) -> Iterator[tuple[S, R, float]]:
-    """Train stacks, `count` at a time; yields each with what came of it, and the seconds since the last one ended.
+) -> Iterator[tuple[S, R]]:
+    """Train stacks, `count` at a time; yields each with what came of it.
 
     The function that `train` gets with a stack raises where the work should stop. The caller may put more stacks into
     the queue whenever one was yielded. What a thread raises is raised here, once the others have stopped.
     """
-    last = time.perf_counter()
-
-    def ended(stack: S, result: R) -> tuple[S, R, float]:
-        nonlocal last
-        before, last = last, time.perf_counter()
-        return stack, result, last - before
-
     if count == 1:
         while stacks:
-            stack, last = stacks.popleft(), time.perf_counter()
-            yield ended(stack, train(stack, lambda: None))
+            stack = stacks.popleft()
+            yield stack, train(stack, lambda: None)
         return
     cuda = device.type == "cuda"
-    streams = queue.SimpleQueue[Any]()
-    for _ in range(count):
-        streams.put(torch.cuda.Stream(device) if cuda else None)
-    patience = sys.getswitchinterval()
+
+    def begin() -> None:
+        if cuda:
+            torch.cuda.set_stream(torch.cuda.Stream(device))  # of this thread alone
+
+    def act(stack: S) -> R:
+        result = train(stack, check)
+        if cuda:
+            torch.cuda.current_stream(device).synchronize()
+        return result
+
+    patience, running = sys.getswitchinterval(), dict[Future[R], S]()
     sys.setswitchinterval(_SWITCH)
     try:
-        with _threads(count) as (pool, check):
-
-            def act(stack: S) -> R:
-                stream = streams.get()
-                try:
-                    with torch.cuda.stream(stream) if cuda else nullcontext():
-                        result = train(stack, check)
-                        if cuda:
-                            stream.synchronize()
-                finally:
-                    streams.put(stream)
-                return result
-
-            running: dict[Future[R], S] = {}
+        with _threads(count, begin) as (pool, check):
             while stacks or running:
                 while stacks and len(running) < count:
                     stack = stacks.popleft()
                     running[pool.submit(act, stack)] = stack
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    yield ended(running.pop(future), future.result())
+                    yield running.pop(future), future.result()
     finally:
         sys.setswitchinterval(patience)

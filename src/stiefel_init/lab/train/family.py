@@ -12,8 +12,7 @@ OptimizerName = Literal["adam", "sgd", "stiefel-adam", "stiefel-sgd", "stiefel-m
 PrecisionName = Literal["float32", "tf32", "bfloat16"]
 AugmentName = Literal["none", "crop", "flip", "crop-flip"]
 ScheduleName = Literal["constant", "cosine", "release"]
-DeviceName = Literal["auto", "cpu", "cuda"]
-"""Of where it is trained, which is no part of a cell."""
+DeviceName = Literal["auto", "cpu", "cuda"]  # of where it is trained, which is no part of a cell
 PERCEPTRON = "mlp"
 
 
@@ -21,8 +20,7 @@ class Family(NamedTuple):
     """Networks that differ in depth and width."""
 
     what: str
-    width: int
-    """The usual one: units of a hidden layer, or channels of the first stage."""
+    width: int  # the usual one: units of a hidden layer, or channels of the first stage
     sound: Callable[[int], bool] = lambda depth: True
     depths: str = "1 or more"
 

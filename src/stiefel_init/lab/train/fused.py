@@ -26,18 +26,17 @@ from .stack import Engine, Stack
 try:
     import triton
 
-    from . import kernels
+    from .kernels.optimizer import update
+    from .kernels.propagation import propagate
 except (ImportError, AttributeError):  # no Triton, or one before 3.3: the other engine serves every device
     triton = None
 
-KERNELS = (*ACTIVATIONS, "tat", "tanh", *SMOOTH)
-"""The activations that the kernels have, in the order of their numbers."""
+KERNELS = (*ACTIVATIONS, "tat", "tanh", *SMOOTH)  # the activations that the kernels have, in the order of their numbers
 _PROVEN = (*ACTIVATIONS, "tat")
 """Those whose compiled kernels were compared with autograd on a card; the others are tried there first."""
 MOST_WIDTH = 128
 MOST_OUTPUTS = 128
-BLOCK = 256
-"""Parameters for each program of `update`."""
+BLOCK = 256  # parameters for each program of `update`
 _COMPILING = threading.Lock()
 """Held while an engine takes its first step, for which Triton may compile: it does not expect threads."""
 
@@ -90,33 +89,31 @@ class FusedEngine(Engine):
         # 16 units are so little work that two warps do it faster than four, which would wait for each other.
         warps = 2 if block <= 16 and rows <= 64 else 4 if block <= 64 and rows <= 64 else 8
         self.options: dict[str, Any] = {"num_warps": warps, "num_stages": 3 if parts == 1 and block <= 64 else 1}
-        if parts == 3 and 16 < block <= 64 and count * self.tiles > 2 * _multiprocessors(device):
+        card = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+        if parts == 3 and 16 < block <= 64 and count * self.tiles > 2 * card:
             self.options["maxnreg"] = 128
 
     @staticmethod
     def refuses(cell: Cell, problem: Problem) -> str | None:
-        """Why the kernels cannot train the cell's architecture."""
         if triton is None:
             return "engine='fused' needs Triton 3.3 or newer; use engine='graph'."
-        if cell.dropout:
-            return f"engine='fused' has no kernel for dropout={cell.dropout:g}; use engine='graph'."
-        if cell.activation not in KERNELS:
-            return f"engine='fused' has no kernel for activation={cell.activation!r}; use engine='graph'."
+        on_set = cell.optimizer in ON_SET and (FusedOnSet.refuses(cell) or cell.precision != "float32")
+        lacking = {
+            f"dropout={cell.dropout:g}": cell.dropout > 0,
+            f"activation={cell.activation!r}": cell.activation not in KERNELS,
+            f"optimizer={cell.optimizer!r} with width={cell.width} in {cell.precision}": on_set,
+        }
+        if what := [what for what, lacks in lacking.items() if lacks]:
+            return f"engine='fused' has no kernel for {what[0]}; use engine='graph'."
         if len(set(cell.hidden)) > 1 or cell.hidden[0] > MOST_WIDTH or problem.outputs > MOST_OUTPUTS:
             return (
                 f"engine='fused' takes hidden layers of one width up to {MOST_WIDTH} and at most {MOST_OUTPUTS} "
                 f"outputs; width={cell.width} and {problem.outputs} outputs need engine='graph'."
             )
-        if cell.optimizer in ON_SET and (FusedOnSet.refuses(cell) or cell.precision != "float32"):
-            return (
-                f"engine='fused' has no kernel for optimizer={cell.optimizer!r} with width={cell.width} in "
-                f"{cell.precision}; use engine='graph'."
-            )
         return None
 
     @staticmethod
     def suits(cell: Cell, problem: Problem, device: torch.device) -> bool:
-        """Whether the card has tensor cores for bfloat16, and shared memory enough."""
         if device.type != "cuda" or torch.version.cuda is None or FusedEngine.refuses(cell, problem) is not None:
             return False
         if cell.optimizer in ON_SET and not kernel.agrees(device):
@@ -130,7 +127,6 @@ class FusedEngine(Engine):
 
     @staticmethod
     def memory(cell: Cell, problem: Problem) -> int:
-        """Bytes of kept activations and of the tiles' shares of the gradient."""
         batch = min(cell.batch or problem.size, problem.size)
         rows = _tile_rows(cell, batch)
         kept = rows * cell.depth * _block(cell.hidden[0]) * (2 if _parts(cell) == 1 else 4)
@@ -139,12 +135,10 @@ class FusedEngine(Engine):
         return -(-batch // rows) * (kept + 4 * parameters) + on_set
 
     def begin(self, start: int) -> None:
-        """Go to a row."""
         super().begin(start)
         self.order.copy_(self.stack.order)
 
     def step(self, start: int, stop: int) -> None:
-        """Train on the rows order[start:stop]."""
         with nullcontext() if self.compiled else _COMPILING:
             self._step(start, stop)
         self.compiled = True
@@ -160,7 +154,7 @@ class FusedEngine(Engine):
             torch.sub(1, self.rates * self.decays, out=self.keeps)  # what decay leaves of a weight
         strides = self.order.stride(0), flat.stride(0)
         fixes = 1 / (1 - 0.9**taken), (1 - 0.999**taken) ** -0.5
-        kernels.propagate[(len(flat) * self.tiles,)](
+        propagate[(len(flat) * self.tiles,)](
             flat, *self.moments, self.rates, self.keeps, self.shares, self.kept, self.ups, self.losses, self.corrects,
             data.features, data.targets, self.order, start, stop, self.tiles, *strides, 1 / data.scale, *fixes,
             self.depth, **self.shape, **self.options,
@@ -169,7 +163,7 @@ class FusedEngine(Engine):
         weights = None if on_set is None else on_set.step(taken, factor)  # from those before `update`
         if not self.shape["WHOLE"]:
             size, (inputs, width) = stack.net.parameters, stack.net.widths[:2]
-            kernels.update[(-(-size // BLOCK), len(flat))](
+            update[(-(-size // BLOCK), len(flat))](
                 flat, *self.moments, self.shares, self.rates, self.keeps, self.tiles, size, flat.stride(0), *fixes,
                 width * (inputs + 1) + (self.depth - 1) * width * (width + 1),
                 BLOCK=BLOCK, ADAM=self.adam, DECAYS=self.shape["DECAYS"], ALONE=self.alone,
@@ -180,7 +174,6 @@ class FusedEngine(Engine):
         self.edges.after(edges)
 
     def state(self) -> list[Tensor]:
-        """The optimizer's moments, and the sums."""
         kept = [] if self.on_set is None else self.on_set.state()
         return [*(self.moments if self.adam else []), *kept, *super().state()]
 
@@ -188,10 +181,6 @@ class FusedEngine(Engine):
 def _block(size: int) -> int:
     """The size of the tiles that hold `size` numbers: a power of two, at least what a tensor core takes."""
     return max(16, 1 << (size - 1).bit_length())
-
-
-def _multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 def _parts(cell: Cell) -> int:
@@ -204,8 +193,7 @@ def _tile_rows(cell: Cell, batch: int) -> int:
     return min(256 if _parts(cell) == 1 and _block(cell.hidden[0]) <= 64 else 64, _block(batch))
 
 
-CLOSE = 1e-3
-"""Largest difference of two steps, over the longest of them; kernels in three parts leave about 1e-6."""
+CLOSE = 1e-3  # largest difference of two steps, over the longest of them; kernels in three parts leave about 1e-6
 
 
 @cache
@@ -219,10 +207,8 @@ def agrees_with_graph(kernels: type[Any], activation: Any, device: torch.device)
         with products(device.type, "ieee"):
             taken = [_step(engine, activation, device) for engine in (kernels, GraphEngine)]
     except Exception as error:  # whatever a compiler raises
-        print(
-            f"No kernel for {activation} on {device} ({type(error).__name__}); its networks train slower.",
-            file=sys.stderr,
-        )
+        why = f"No kernel for {activation} on {device} ({type(error).__name__})"
+        print(f"{why}; its networks train slower.", file=sys.stderr)
         return False
     return bool((taken[0] - taken[1]).abs().max() <= CLOSE * taken[1].abs().max())
 
@@ -230,8 +216,8 @@ def agrees_with_graph(kernels: type[Any], activation: Any, device: torch.device)
 def _step(kind: type[Engine], activation: Any, device: torch.device) -> torch.Tensor:
     """What a step of gradient descent on 17 rows adds to the parameters."""
     numbers = np.random.default_rng(0)
-    rows, targets = numbers.normal(size=(17, 5)).astype(np.float32), numbers.integers(3, size=17)
-    problem = Problem(rows, targets, rows, targets, 3, "cross_entropy")
+    data = numbers.normal(size=(17, 5)).astype(np.float32), numbers.integers(3, size=17)
+    problem = Problem(*data, *data, 3, "cross_entropy")
     cells = [Cell("none", "he", 3, 6, activation, seed, batch=None, rate=1.0, optimizer="sgd") for seed in range(2)]
     stack = Stack(cells, [problem] * 2, device)
     engine = kind(stack)

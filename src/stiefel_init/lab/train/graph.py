@@ -34,7 +34,6 @@ class GraphEngine(Engine):
 
     @staticmethod
     def suits(cell: Cell, problem: Problem, device: torch.device) -> bool:
-        """On every device."""
         return True
 
     @staticmethod
@@ -48,22 +47,14 @@ class GraphEngine(Engine):
         return plain + on_set + dropout
 
     def begin(self, start: int) -> None:
-        """Go to a row."""
         super().begin(start)
         self.position.fill_(start)
 
     def step(self, start: int, stop: int) -> None:
-        """Train on the rows from the position on."""
         self.steps[stop - start](start)
 
     def state(self) -> list[Tensor]:
-        """The optimizer's moments and steps, and the sums."""
         return [*self.optimizer.state(), *super().state()]
-
-    def forget(self) -> None:
-        """Capture the next steps anew: they are other ones."""
-        for step in self.steps.values():
-            step.graph = None
 
     def close(self) -> None:
         """Let go of the graphs now: one may not be collected while another is captured."""
@@ -84,7 +75,6 @@ class Step:
         self.graph: Any = None
 
     def __call__(self, start: int) -> None:
-        """Train on the rows from `start` on."""
         stack = self.engine.stack
         if self.dropout is not None:  # before a graph, which repeats what was captured
             self.dropout.draw(stack.epoch, start)
@@ -92,7 +82,8 @@ class Step:
             self.engine.optimizer.scale(stack.rate_factor(start))
             if stack.released(start) != self.engine.optimizer.released:
                 self.engine.optimizer.released = not self.engine.optimizer.released
-                self.engine.forget()
+                for step in self.engine.steps.values():  # captured anew, for they are other ones
+                    step.graph = None
         if self.graph is not None:
             self.graph.replay()
         elif self.engine.position.is_cuda and self.engine.warm:

@@ -1,9 +1,16 @@
-"""Networks that are modules, each cell one of its own, their images, and the engine that trains them side by side."""
+"""Networks that are modules, each cell one of its own: their images, `Slot`, and the engine that trains them.
+
+Note [slots]
+    On a GPU a step of such a network is hundreds of small kernels that leave much of it idle. A `Slot` holds a module,
+    what its optimizer remembers, and a CUDA graph of one whole step, which finds its batch and its learning rate on the
+    device. A run is then first weights and a number of replays; several slots run side by side, each on a stream of its
+    own, and nothing waits for the CPU. On a CPU the same step runs as it is written.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -17,16 +24,14 @@ from ...core import stream as _stream
 from ...torch import initialize_, param_groups
 from ...torch.sampling.stream import words
 from .cell import Cell
-from .convolutional import Blueprint
+from .convolutional import Blueprint, size_of
 from .family import PERCEPTRON, AugmentName, PrecisionName
 from .optimizer import Plain
 from .problem import Problem
-from .size import size_of
-from .slot import Slot, values_of
 from .stack import Engine, Stack, factor
 
-_MEASURED = 5000
-"""Images, spread evenly, that tell the mean and the deviation of each channel."""
+WARM_UP = 2  # steps that are taken before one is captured, and taken back
+_MEASURED = 5000  # images, spread evenly, that tell the mean and the deviation of each channel
 
 
 class Pictures:
@@ -36,22 +41,19 @@ class Pictures:
     in a mirror; where they are flipped, every second one is.
     """
 
-    def __init__(self, features: np.ndarray, on_device: Tensor, image: tuple[int, int, int], scale: float) -> None:
-        """`features` are the training rows, `on_device` the same there; they are divided by `scale`."""
-        self.image = image
-        self.table = on_device.view(-1, *image)
-        some = features[:: -(-len(features) // _MEASURED)].reshape(-1, image[0], image[1] * image[2]) / scale
+    def __init__(self, problem: Problem, on_device: Tensor) -> None:
+        """`on_device` are the features of the problem's training rows, on the device."""
+        assert problem.image is not None
+        self.image, self.scale, device = problem.image, problem.scale, on_device.device
+        self.table = on_device.view(-1, *self.image)
+        some = problem.features[:: -(-len(problem.features) // _MEASURED)] / self.scale
+        some = some.reshape(len(some), self.image[0], -1)
         deviation = some.std((0, 2))
-        mean, deviation = some.mean((0, 2)), np.where(deviation > 0, deviation, 1.0)
-
-        def of_channels(values: np.ndarray) -> Tensor:
-            return torch.tensor(values, dtype=torch.float32, device=on_device.device).view(-1, 1, 1)
-
-        self.scale, self.mean, self.deviation = scale, of_channels(mean), of_channels(deviation)
-        channels, height, width = image
-        device = on_device.device
-        self.channels = torch.arange(channels, device=device)
-        self.rows, self.columns = torch.arange(height, device=device), torch.arange(width, device=device)
+        self.mean, self.deviation = (
+            torch.tensor(values, dtype=torch.float32, device=device).view(-1, 1, 1)
+            for values in (some.mean((0, 2)), np.where(deviation > 0, deviation, 1.0))
+        )
+        self.channels, self.rows, self.columns = (torch.arange(size, device=device) for size in self.image)
 
     def standardized(self, rows: Tensor) -> Tensor:
         """Rows that were divided by the scale, as images."""
@@ -59,8 +61,7 @@ class Pictures:
 
     def batch(self, chosen: Tensor, lots: Tensor, augment: AugmentName) -> Tensor:
         """Training rows as images; a lot of 32 random bits says how each is cut and flipped."""
-        columns = self.columns.expand(len(chosen), -1)
-        rows = self.rows.expand(len(chosen), -1)
+        rows, columns = (each.expand(len(chosen), -1) for each in (self.rows, self.columns))
         lots = lots.long() + 2**31
         if "flip" in augment:
             columns = torch.where((lots % 2 == 1)[:, None], len(self.columns) - 1 - columns, columns)
@@ -80,6 +81,98 @@ def _mirrored(places: Tensor, size: int) -> Tensor:
     return size - 1 - (size - 1 - places.abs()).abs()
 
 
+class OfTorch:
+    """An optimizer of torch's kind as a slot takes it; on a GPU it must be capturable."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+    def step(self) -> None:
+        self.optimizer.step()
+
+    def state(self) -> list[Tensor]:
+        kept = self.optimizer.state.values()
+        return [value for each in kept for value in each.values() if isinstance(value, Tensor)]
+
+
+def values_of(model: nn.Module) -> list[Tensor]:
+    """What a module is: parameters and buffers, those included that no state dict has."""
+    return [*model.parameters(), *model.buffers()]
+
+
+class Slot:
+    """Trains a module, whose memory it keeps; Note [slots]."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Callable[[nn.Module], Tensor],
+        groups: Sequence[dict[str, Any]],
+        stepper: Callable[[list[dict[str, Any]]], Plain | OfTorch] = Plain,
+        *,
+        clip: float | None = None,
+        counters: Sequence[Tensor] = (),
+    ) -> None:
+        """`model` is on its device, with its first weights; `loss` keeps there itself which batch is next.
+
+        `groups` are of parameters, each with the `lr` that a rate of 1 means for it; `stepper` makes the optimizer of
+        groups whose `lr` is a tensor that changes. `clip` is the largest norm of the gradient. `counters` are what the
+        loss changes on the device, such as the place of the next batch.
+        """
+        self.model, self.loss, self.clip, self.counters = model, loss, clip, list(counters)
+        device = next(model.parameters()).device
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.scales = torch.tensor([group["lr"] for group in groups], device=device)
+        self.rates = torch.zeros_like(self.scales)
+        settings = [{**group, "lr": rate} for group, rate in zip(groups, self.rates.unbind())]
+        self.parameters: list[nn.Parameter] = [parameter for group in settings for parameter in group["params"]]
+        self.stepper = stepper(settings)
+        self.graph: Any = None
+        if self.stream is not None:
+            self._capture()
+
+    def _capture(self) -> None:
+        """Make the graph of a step; nothing else changes."""
+        assert self.stream is not None
+        self.stream.wait_stream(torch.cuda.current_stream())
+        changed = [*values_of(self.model), *self.counters]
+        with torch.cuda.stream(self.stream):
+            kept = [tensor.detach().clone() for tensor in changed]
+            try:
+                for _ in range(WARM_UP):
+                    self._step()
+                self.stream.synchronize()
+                self.graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self.graph, stream=self.stream):
+                    self._step()
+            finally:
+                with torch.no_grad():
+                    for tensor, value in zip(changed, kept):
+                        tensor.copy_(value)
+                    for tensor in self.stepper.state():
+                        tensor.zero_()
+
+    def on_stream(self) -> Any:
+        """Whose work is queued in its order."""
+        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
+
+    def step(self, rate: float) -> None:
+        with self.on_stream():
+            torch.mul(self.scales, rate, out=self.rates)
+            if self.graph is not None:
+                self.graph.replay()
+            else:
+                self._step()
+
+    def _step(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+        self.loss(self.model).backward()
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True)
+        self.stepper.step()
+
+
 class Modules(Stack):
     """Cells whose networks are modules. What is left of an epoch beyond its last whole batch is for another epoch."""
 
@@ -87,11 +180,7 @@ class Modules(Stack):
         self.steps = max(1, self.size // self.batch)
         self.size = self.steps * self.batch
         self.flat = [size_of(cell, problem).flat for cell in self.cells]
-        self.pictures = (
-            None
-            if problem.image is None
-            else Pictures(problem.features, self.data.features, problem.image, problem.scale)
-        )
+        self.pictures = None if problem.image is None else Pictures(problem, self.data.features)
         self.lots = torch.zeros(len(self.cells), self.size, dtype=torch.int32, device=device)
         """Of the rows of an epoch, what decides how each image is cut."""
         self._lot_keys = np.stack([_stream.key(cell.seed, "pictures") for cell in self.cells])
@@ -116,11 +205,9 @@ class Modules(Stack):
         return images.flatten(1) if self.flat[place] else images
 
     def state(self) -> list[Tensor]:
-        """What the networks are; copying into it restores it."""
         return [tensor.detach() for model in self.models for tensor in values_of(model)]
 
     def shuffle(self, epoch: int) -> None:
-        """Go to an epoch, put the rows into its order, and draw how images are cut."""
         super().shuffle(epoch)
         if any(cell.augment != "none" for cell in self.cells):
             self.lots.copy_(words(self._lot_keys, (epoch, epoch + 1), self.size, self.lots.device).squeeze(1))
@@ -134,11 +221,9 @@ class Modules(Stack):
         return images.flatten(1) if self.flat[place] else images, targets
 
     def batch_of(self, place: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of a network in these rows of the epoch."""
         return self.taken(place, self.order[place, start:stop], self.lots[place, start:stop])
 
     def mean_loss(self, place: int, outputs: Tensor, targets: Tensor) -> Tensor:
-        """What a network minimizes."""
         if self.loss == "squared_error":
             return F.mse_loss(outputs.float().squeeze(1), targets)
         return F.cross_entropy(outputs.float(), targets, label_smoothing=self.cells[place].smoothing)
@@ -150,12 +235,13 @@ class Modules(Stack):
         return torch.autocast(self.order.device.type, torch.bfloat16, cache_enabled=False)
 
     def predict(self, x: Tensor) -> Tensor:
-        """The networks' outputs (E, rows, outputs) for inputs (E, rows, inputs)."""
         outputs = []
+        # Without a search for the fastest algorithms: tests have batches of their own sizes, and are few.
+        plain = partial(convolutions, self.order.device, self.cells[0].precision, search=False)
         for place, (model, rows) in enumerate(zip(self.models, x)):
             model.eval()
             try:
-                with torch.no_grad(), self.precision(), _as_it_comes():
+                with torch.no_grad(), self.precision(), plain():
                     outputs.append(model(self.as_inputs(place, rows)).float())
             finally:
                 model.train()
@@ -174,8 +260,7 @@ class Run(Slot):
     def __init__(self, stack: Modules, place: int, loss_sum: Tensor, correct_sum: Tensor) -> None:
         self.stack, self.place, self.loss_sum, self.correct_sum = stack, place, loss_sum, correct_sum
         self.cell, model, device = stack.cells[place], stack.models[place], stack.order.device
-        self.position = torch.zeros((), dtype=torch.int64, device=device)
-        """The row of the epoch that is next."""
+        self.position = torch.zeros((), dtype=torch.int64, device=device)  # the row of the epoch that is next
         self._offsets = torch.arange(stack.batch, device=device)
         self.warm = None if self.cell.warmup is None else round(self.cell.warmup * stack.steps)
         super().__init__(
@@ -196,11 +281,6 @@ class Run(Slot):
                 self.correct_sum += (outputs.argmax(1) == targets).sum()
             self.position += stack.batch
         return loss
-
-    def rate_at(self, step: int) -> float:
-        """Its learning rate in a step that is counted from 0 over all epochs."""
-        steps = self.cell.epochs * self.stack.steps
-        return float(self.cell.rate * factor(self.cell.schedule, step, steps, self.warm))
 
 
 def groups_of(model: nn.Module, cell: Cell) -> list[dict[str, Any]]:
@@ -236,38 +316,33 @@ class SlotEngine(Engine):
 
     @staticmethod
     def suits(cell: Cell, problem: Problem, device: torch.device) -> bool:
-        """Whether its network is a module."""
         return cell.network != PERCEPTRON
 
     @staticmethod
     def memory(cell: Cell, problem: Problem) -> int:
-        """Bytes of gradients, of what a step keeps of its layers, and of a batch."""
         size, rows = size_of(cell, problem), min(cell.batch or problem.size, problem.size)
         each = 2 if cell.precision == "bfloat16" else 4
         return 8 * size.parameters + 2 * each * rows * size.values + 32 * rows * problem.inputs
 
     def begin(self, start: int) -> None:
-        """Go to a row."""
         super().begin(start)
         for run in self.runs:
             run.position.fill_(start)
         self._fork()
 
     def step(self, start: int, stop: int) -> None:
-        """Train every network on the rows from the position on."""
+        step, steps = self.stack.step_at(start), self.stack.cells[0].epochs * self.stack.steps
         for run in self.runs:
-            run.step(run.rate_at(self.stack.step_at(start)))
+            run.step(run.cell.rate * factor(run.cell.schedule, step, steps, run.warm))
         if self.stack.followers is not None:  # which look at every step
             self._join()
             self._fork()
 
     def sums(self) -> tuple[Tensor, Tensor]:
-        """Losses and correct predictions."""
         self._join()
         return super().sums()
 
     def state(self) -> list[Tensor]:
-        """What the optimizers remember, and the sums."""
         self._join()
         return [*(tensor for run in self.runs for tensor in run.stepper.state()), *super().state()]
 
@@ -284,7 +359,6 @@ class SlotEngine(Engine):
                 torch.cuda.current_stream().wait_stream(run.stream)
 
     def close(self) -> None:
-        """Let go of the graphs now."""
         super().close()
         for run in self.runs:
             run.graph = None
@@ -292,24 +366,14 @@ class SlotEngine(Engine):
 
 
 @contextmanager
-def _as_it_comes() -> Iterator[None]:
-    """Without a search for the fastest algorithms: tests have batches of their own sizes, and are few."""
-    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
-
-
-@contextmanager
-def convolutions(device: torch.device, precision: PrecisionName) -> Iterator[None]:
-    """Convolutions on a GPU by their fastest algorithms, and in float32 itself where that is asked."""
+def convolutions(device: torch.device, precision: PrecisionName, *, search: bool = True) -> Iterator[None]:
+    """Convolutions on a GPU in float32 itself where that is asked; by default by their fastest algorithms."""
     if device.type != "cuda":
         yield
         return
     backend: Any = torch.backends.cudnn
     before = backend.benchmark, backend.conv.fp32_precision
-    backend.benchmark, backend.conv.fp32_precision = True, "ieee" if precision == "float32" else "tf32"
+    backend.benchmark, backend.conv.fp32_precision = search, "ieee" if precision == "float32" else "tf32"
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Networks as stacks: activations, parameters with a leading model axis, their first values, gradients by hand.
+"""Perceptrons as stacks: activations, parameters with a leading model axis, their first values, gradients by hand.
 
 A stack of E networks of one architecture keeps all parameters in one array of shape (E, P). Layer l's
 weights are a view of shape (E, m, n); a product for all networks at once is one batched matmul.
@@ -9,18 +9,101 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ...core import stream as _stream
 from ...schemes import Position, Scheme
-from ...theory.moments import PRELU_START
+from ...theory import tailored_slope
+from ...theory.moments import LEAKY_SLOPE, PRELU_START, SELU_ALPHA, SELU_SCALE, resolve
+from ...theory.tailored import tailored_scale
+from ...torch import TailoredReLU
 from ...torch.sampling.source import fill_
-from .activation import applied
 from .cell import Cell
 from .problem import LossName, Problem
+
+_aten = torch.ops.aten
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU, "leaky_relu": nn.LeakyReLU, "prelu": nn.PReLU, "elu": nn.ELU, "selu": nn.SELU, "tanh": nn.Tanh,
+    "gelu": nn.GELU, "silu": nn.SiLU,
+}  # fmt: skip
+"""PyTorch's own modules, which `diagnose` and `watch` recognise."""
+
+
+class Applied(NamedTuple):
+    """An activation as the graph engine applies it; `slope` is PReLU's, of shape (E, 1, 1), else None."""
+
+    forward: Callable[[Tensor, Tensor | None], Tensor]
+    """(pre-activations, slope) -> activations; in place, unless the input is kept."""
+    backward: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    """(derivative by the activations, what was kept, slope) -> derivative by the pre-activations."""
+    keeps_input: bool = False  # whether the backward pass needs the pre-activations; else the activations do
+
+
+def _where_positive(y: Tensor, values: Tensor, slope: Tensor | None) -> Tensor:
+    assert slope is not None
+    return torch.where(y > 0, values, values * slope)
+
+
+_BUILT_IN: dict[str, Applied] = {
+    "relu": Applied(lambda y, _: y.relu_(), lambda d, x, _: _aten.threshold_backward(d, x, 0)),
+    "leaky_relu": Applied(
+        lambda y, _: F.leaky_relu_(y, LEAKY_SLOPE), lambda d, x, _: _aten.leaky_relu_backward(d, x, LEAKY_SLOPE, True)
+    ),
+    "prelu": Applied(  # its slope may turn negative
+        lambda y, slope: _where_positive(y, y, slope), lambda d, y, slope: _where_positive(y, d, slope), True
+    ),
+    "elu": Applied(lambda y, _: F.elu_(y), lambda d, x, _: _aten.elu_backward(d, 1.0, 1.0, 1.0, True, x)),
+    "selu": Applied(
+        lambda y, _: torch.selu_(y), lambda d, x, _: _aten.elu_backward(d, SELU_ALPHA, SELU_SCALE, 1.0, True, x)
+    ),
+    "tanh": Applied(lambda y, _: y.tanh_(), lambda d, x, _: _aten.tanh_backward(d, x)),
+    "gelu": Applied(lambda y, _: F.gelu(y), lambda d, y, _: _aten.gelu_backward(d, y), True),
+    "silu": Applied(lambda y, _: F.silu(y), lambda d, y, _: _aten.silu_backward(d, y), True),
+}
+
+
+def applied(name: str, depth: int) -> Applied:
+    """The activation of that name, in a network with `depth` hidden layers.
+
+    Any that `theory.activations` lists, those of the user too; `tat` is √(2/(1+a²)) · LeakyReLU_a.
+    """
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    if name == "tat":
+        a = tailored_slope(depth)
+        scale = tailored_scale(a)
+        return Applied(
+            lambda y, _: F.leaky_relu_(y, a).mul_(scale),
+            lambda d, x, _: _aten.leaky_relu_backward(d * scale, x, a, True),
+        )
+    function: Any = resolve(name, {})
+    return Applied(lambda y, _: function(y, torch), lambda d, y, _: d * function.slope(y, torch), keeps_input=True)
+
+
+class Pointwise(nn.Module):
+    """An activation that has no module of its own in PyTorch, or PReLU with a slope that is trained elsewhere."""
+
+    def __init__(self, name: str, depth: int, slope: Tensor | None = None) -> None:
+        super().__init__()
+        self._apply_to: Any = applied(name, depth).forward
+        self._slope = slope
+
+    def forward(self, y: Tensor) -> Tensor:
+        result: Tensor = self._apply_to(y.clone().unsqueeze(0), self._slope)
+        return result.squeeze(0)
+
+
+def module(name: str, depth: int, slope: Tensor | None = None) -> nn.Module:
+    """The activation of that name as a module, in a network with `depth` hidden layers."""
+    if name in MODULES and slope is None:
+        return MODULES[name]()
+    return TailoredReLU(depth) if name == "tat" else Pointwise(name, depth, slope)
+
 
 _ENTRIES = 1 << 26
 """Drawn at once, at most: layers of one distribution and shape are, because a thousand small draws wait for their
@@ -36,7 +119,6 @@ class Architecture:
 
     @classmethod
     def of(cls, cell: Cell, problem: Problem) -> Architecture:
-        """The network of a cell on its problem."""
         return cls((problem.inputs, *cell.hidden, problem.outputs), cell.activation)
 
     @property
@@ -52,7 +134,7 @@ class Architecture:
 
     @property
     def parameters(self) -> int:
-        """P, the parameters of one network."""
+        """P, of one network."""
         return sum(self.sizes)
 
 
@@ -66,7 +148,6 @@ class Parameters:
     slopes: Tensor | None
 
     def slope(self, layer: int) -> Tensor | None:
-        """PReLU's slope of a hidden layer, of shape (E, 1, 1)."""
         return None if self.slopes is None else self.slopes[:, layer, None, None]
 
     @classmethod
@@ -149,8 +230,7 @@ class Network:
         dropout: Sequence[Tensor] | None = None,
     ) -> None:
         self.parameters, self.net, self.gradients = parameters, net, gradients
-        self.dropout = dropout
-        """What the outputs of each hidden layer are multiplied with."""
+        self.dropout = dropout  # what the outputs of each hidden layer are multiplied with
         flat = parameters.flat
         self.outputs = [flat.new_empty(len(flat), rows, m) for m in net.widths[1:]]
         self.activation = applied(net.activation, net.layers - 1)

@@ -17,8 +17,7 @@ from ...torch.optim import kernel
 from .cell import ON_SET, Cell
 from .network import Architecture, Parameters
 
-ANGLES = 20
-"""Of Muon the rate is an angle: so many times that of the other parameters, as in `StiefelMuon`."""
+ANGLES = 20  # of Muon the rate is an angle: so many times that of the other parameters, as in `StiefelMuon`
 
 
 class Plain:
@@ -37,7 +36,6 @@ class Plain:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Apply the gradients; a parameter that has none stays."""
         for group, moments in zip(self.groups, self.moments):
             given = [at for at, parameter in enumerate(group["params"]) if parameter.grad is not None]
             rows = [group["params"][at] for at in given]
@@ -56,7 +54,6 @@ class Plain:
                 )  # fmt: skip
 
     def state(self) -> list[Tensor]:
-        """Of Adam, for each parameter of a group, two moments and the steps taken."""
         return [tensor for moments in self.moments for values in moments for tensor in values]
 
 
@@ -78,11 +75,9 @@ class Optimizer:
         self.on_set = OnSet(cells, network, slopes) if cells[0].optimizer in ON_SET else None
         self.edges = EdgeRates(cells, network)
         self.factor = 1.0
-        self.released = False
-        """Whether weights are let go that were kept on the set."""
+        self.released = False  # whether weights are let go that were kept on the set
 
     def state(self) -> list[Tensor]:
-        """What it remembers."""
         return [*self.plain.state(), *(() if self.on_set is None else self.on_set.state())]
 
     def scale(self, factor: float) -> None:
@@ -95,7 +90,6 @@ class Optimizer:
                 group["lr"] = group["rate"] * factor
 
     def step(self) -> None:
-        """Apply the gradients to the parameters."""
         edges = self.edges.before()
         if self.on_set is not None and not self.released:
             before, group = self.on_set.before(), self.plain.groups[0]
@@ -129,6 +123,41 @@ class EdgeRates:
             tensor.add_(tensor - old, alpha=self.further)
 
 
+class KeptLayers:
+    """Weights (k, m, n) of one shape that stay in the set, with what their optimizer remembers."""
+
+    def __init__(self, cells: Sequence[Cell], rates: Tensor, shape: Sequence[int]) -> None:
+        """`rates` are (k,)."""
+        self.kind, self.ones, gain = ON_SET[cells[0].optimizer]
+        self.rates = rates
+        self.moments = [rates.new_zeros(len(rates), *shape) for _ in range(2 if self.kind == "adam" else 1)]
+        self.gains = Gains(rates, cells[0].depth) if gain else None
+
+    def state(self) -> list[Tensor]:
+        return [*self.moments, *(() if self.gains is None else self.gains.state())]
+
+    def after(self, weights: Tensor, gradient: Tensor, taken: int | Tensor, factor: float | Tensor) -> Tensor:
+        """The weights after a step at so many times the rates; `taken` counts it too."""
+        if self.gains is None:
+            return self.members(weights, gradient, taken, factor)
+        members, gradient = self.gains.before(weights, gradient)
+        return self.gains.after(self.members(members, gradient, taken, factor), taken, factor)
+
+    def members(self, old: Tensor, gradient: Tensor, taken: Any, factor: Any) -> Tensor:
+        """The next members of the set."""
+        rate = (self.rates * factor)[:, None, None]
+        if self.kind == "adam":
+            first, second = self.moments
+            new, *changed = geometry.adam_step(old, gradient, first, second, taken, rate, ones=self.ones)
+        elif self.kind == "sgd":
+            new, *changed = geometry.sgd_step(old, gradient, self.moments[0], rate)
+        else:
+            new, *changed = geometry.muon_step(old, gradient, self.moments[0], ANGLES * rate)
+        for moment, value in zip(self.moments, changed):
+            moment.copy_(value)
+        return new
+
+
 class OnSet:
     """The weights between hidden layers of a stack, of one shape after the other.
 
@@ -136,8 +165,7 @@ class OnSet:
     """
 
     def __init__(self, cells: Sequence[Cell], parameters: Parameters, gradients: Parameters) -> None:
-        self.kind, self.ones, gain = ON_SET[cells[0].optimizer]
-        self.rates = parameters.flat.new_tensor([cell.rate for cell in cells])
+        rates = parameters.flat.new_tensor([cell.rate for cell in cells])
         # In float64: 1 - β₂ᵗ cancels.
         self.steps = torch.zeros((), dtype=torch.float64, device=parameters.flat.device)
         shapes: dict[torch.Size, list[int]] = {}
@@ -147,15 +175,10 @@ class OnSet:
             [[each.weights[layer] for layer in layers] for each in (parameters, gradients)]
             for layers in shapes.values()
         ]
-        of_shape = [self.rates.repeat_interleave(len(views[0])) for views in self.views]
-        self.gains = [Gains(rates, cells[0].depth) for rates in of_shape] if gain else [None] * len(self.views)
-        kept = 2 if self.kind == "adam" else 1
-        self.moments = [tuple(torch.zeros_like(_stacked(views[0])) for _ in range(kept)) for views in self.views]
+        self.kept = [KeptLayers(cells, rates.repeat_interleave(len(shapes[shape])), shape) for shape in shapes]
 
     def state(self) -> list[Tensor]:
-        """The moments, and the steps taken."""
-        gains = [tensor for each in self.gains if each is not None for tensor in each.state()]
-        return [*(moment for each in self.moments for moment in each), self.steps, *gains]
+        return [self.steps, *(tensor for kept in self.kept for tensor in kept.state())]
 
     def before(self) -> list[tuple[Tensor, Tensor]]:
         """The weights and their gradients as they are now, of each shape (E · layers, m, n)."""
@@ -164,64 +187,40 @@ class OnSet:
     def step(self, before: Sequence[tuple[Tensor, Tensor]], factor: float | Tensor) -> None:
         """Put the weights where the step on the set takes them from what they were `before` the plain optimizer's."""
         self.steps += 1
-        for (weights, _), (old, gradient), moments, gains in zip(self.views, before, self.moments, self.gains):
-            if gains is not None:
-                old, gradient = gains.before(old, gradient)
-            rate = (self.rates * factor).repeat_interleave(len(weights))[:, None, None]
-            if self.kind == "adam":
-                first, second = moments
-                new, *changed = geometry.adam_step(old, gradient, first, second, self.steps, rate, ones=self.ones)
-            elif self.kind == "sgd":
-                new, *changed = geometry.sgd_step(old, gradient, moments[0], rate)
-            else:
-                new, *changed = geometry.muon_step(old, gradient, moments[0], ANGLES * rate)
-            for moment, value in zip(moments, changed):
-                moment.copy_(value)
-            if gains is not None:
-                new = gains.after(new, self.steps, factor)
+        for (weights, _), (old, gradient), kept in zip(self.views, before, self.kept):
+            new = kept.after(old, gradient, self.steps, factor)
             torch._foreach_copy_(weights, list(new.unflatten(0, (-1, len(weights))).unbind(1)))
 
 
-class FusedOnSet:
+class FusedOnSet(KeptLayers):
     """The same in the fused engine: one launch takes all hidden weights of a stack to their next members.
 
     `flat` are its parameters, (E, P); `shares`, (E, tiles, P), what the tiles of each batch add to their gradients.
     """
 
     def __init__(self, cells: Sequence[Cell], net: Architecture, flat: Tensor, shares: Tensor) -> None:
-        self.kind, self.ones, gain = ON_SET[cells[0].optimizer]
         self.weights, self.shares = _hidden(flat, net), _hidden(shares, net)
-        layers, n = self.weights.shape[-3], self.weights.shape[-1]
-        self.rates = flat.new_tensor([cell.rate for cell in cells]).repeat_interleave(layers)
+        layers, *shape = self.weights.shape[-3:]
+        super().__init__(cells, flat.new_tensor([cell.rate for cell in cells]).repeat_interleave(layers), shape)
         self.numbers = flat.new_zeros(len(self.rates), 6)
         self.numbers[:, 1:4] = flat.new_tensor((0.9, 0.999, 1e-8) if self.kind == "adam" else (0.0, 0.0, 0.0))
-        kept = 2 if self.kind == "adam" else 1
-        self.moments = tuple(flat.new_zeros(len(self.rates), n, n) for _ in range(kept))
-        self.gains = Gains(self.rates, cells[0].depth) if gain else None
-
-    def state(self) -> list[Tensor]:
-        """The moments, and the gains."""
-        return [*self.moments, *(() if self.gains is None else self.gains.state())]
 
     @staticmethod
     def refuses(cell: Cell) -> bool:
-        """Whether there is no kernel for the cell's step."""
         return ON_SET[cell.optimizer].step not in kernel.KINDS or cell.hidden[0] > kernel.MOST
 
     def step(self, taken: int, factor: float) -> Tensor:
         """The next weights, for `write`; `taken` counts the steps, this one included."""
+        return self.after(self.weights.flatten(0, 1), self.shares.sum(1).flatten(0, 1), taken, factor)
+
+    def members(self, old: Tensor, gradient: Tensor, taken: Any, factor: Any) -> Tensor:
         torch.mul(self.rates, factor, out=self.numbers[:, 0])
         if self.kind == "adam":
             self.numbers[:, 4].fill_(1 - 0.9**taken)
             self.numbers[:, 5].fill_((1 - 0.999**taken) ** 0.5)
-        weights, gradient = self.weights.flatten(0, 1), self.shares.sum(1).flatten(0, 1)
-        if self.gains is not None:
-            weights, gradient = self.gains.before(weights, gradient)
-        new = kernel.step(weights, gradient, self.moments, self.kind, self.numbers, ones=self.ones)
-        return new if self.gains is None else self.gains.after(new, taken, factor)
+        return kernel.step(old, gradient, tuple(self.moments), self.kind, self.numbers, ones=self.ones)
 
     def write(self, weights: Tensor) -> None:
-        """Put the weights where they belong."""
         self.weights.copy_(weights.view_as(self.weights))
 
 
@@ -236,7 +235,6 @@ class Gains:
         self.log, self.slope, self.first, self.second = (torch.zeros_like(self.rates) for _ in range(4))
 
     def state(self) -> list[Tensor]:
-        """The gains and their moments."""
         return [self.log, self.first, self.second]
 
     def before(self, weights: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:

@@ -26,12 +26,10 @@ class Metric:
     name: str
     label: str
     less_is_better: bool = False
-    highest: float = math.inf
-    """The largest score there is; the smallest is 0."""
+    highest: float = math.inf  # the largest score there is; the smallest is 0
 
     @property
     def worst(self) -> float:
-        """The score of a network that diverged."""
         return math.inf if self.less_is_better else 0.0
 
     def better(self, score: float) -> float:
@@ -55,16 +53,12 @@ class Problem:
     outputs: int
     loss: LossName
     scale: float = 1.0
-    rows: np.ndarray | None = None
-    """The training rows to use; None for all."""
-    image: tuple[int, int, int] | None = None
-    """Channels, height and width of a row, where rows are images."""
-    unit: float = 1.0
-    """What an error of 1 is in the unit of the data, where targets are standardized."""
+    rows: np.ndarray | None = None  # the training rows to use; None for all
+    image: tuple[int, int, int] | None = None  # channels, height and width of a row, where rows are images
+    unit: float = 1.0  # what an error of 1 is in the unit of the data, where targets are standardized
 
     @property
     def size(self) -> int:
-        """Training rows."""
         return len(self.features) if self.rows is None else len(self.rows)
 
     def steps(self, batch: int | None) -> int:
@@ -73,12 +67,10 @@ class Problem:
 
     @property
     def inputs(self) -> int:
-        """Features of a row."""
         return self.features.shape[1]
 
     @property
     def metric(self) -> Metric:
-        """How networks are scored on it."""
         return ACCURACY if self.loss == "cross_entropy" else RMSE
 
     @property
@@ -100,14 +92,8 @@ class Problems:
         self._few = lru_cache(maxsize=None)(self._choose)
 
     def __call__(self, cell: Cell) -> Problem:
-        """What `cell` learns from."""
-        dataset = self.dataset(cell.dataset)
-        if dataset.train_rows is not None:  # one split for all
-            if cell.alpha is not None:
-                raise StiefelError(f"alpha={cell.alpha} shifts tables; {cell.dataset} has pixels, leave it out.")
-            whole = self._whole(cell.dataset, None, 0.0)
-        else:
-            whole = self._whole(cell.dataset, cell.seed, cell.alpha or 0.0)
+        fixed = self.dataset(cell.dataset).train_rows is not None  # one split for all
+        whole = self._whole(cell.dataset, 0 if fixed else cell.seed, cell.alpha or 0.0)
         return whole if cell.shots is None else self._few(whole, cell.dataset, cell.seed, cell.shots)
 
     def dataset(self, name: str) -> Dataset:
@@ -120,11 +106,10 @@ class Problems:
         if name not in self._given:
             self._given[name] = make()
 
-    def _make(self, name: str, seed: int | None, alpha: float) -> Problem:
-        dataset = self.dataset(name)
-        parts = split(dataset, seed or 0, alpha=alpha)
+    def _make(self, name: str, seed: int, alpha: float) -> Problem:
+        dataset, unit = self.dataset(name), 1.0
+        parts = split(dataset, seed, alpha=alpha)
         loss: LossName = "cross_entropy" if dataset.task == "classification" else "squared_error"
-        unit = 1.0
         if dataset.standardize and loss == "squared_error":
             parts, unit = standardized(parts)
         x, y, x_test, y_test = (np.ascontiguousarray(part) for part in parts)

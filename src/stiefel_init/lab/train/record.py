@@ -27,8 +27,7 @@ from .problem import METRICS, Metric
 from .source import commit, source_hash
 
 Environment = Mapping[str, Any]
-MEASURES = ("log_loss", "calibration", "noisy", "best", "memory")
-"""What is known of some networks besides their score."""
+MEASURES = ("log_loss", "calibration", "noisy", "best", "memory")  # what is known of some networks besides their score
 
 
 @dataclass
@@ -98,7 +97,6 @@ class Record:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Record:
-        """The inverse of `to_dict`."""
         return cls._from(Cell.from_dict(values), METRICS[values["metric"]], values)
 
     @classmethod

@@ -27,12 +27,12 @@ from . import record as record_files
 from .cell import Cell, digest, split_evenly, stack_key
 from .cluster import ClusterSpec, Dispatch, Kind, NodeSettings, connected, pickle_registered, reach
 from .concurrency import concurrent_stacks
+from .convolutional import Blueprint, check_scheme, size_of
 from .family import PERCEPTRON, DeviceName, PrecisionName
 from .fused import FusedEngine
 from .modules import SlotEngine
 from .problem import Problem, Problems
 from .record import Outcome, Record
-from .size import check_scheme, size_of
 from .stack import BINS, ROWS, Engine
 from .training import ENGINES, EngineName, epochs_tested, pick_engine, train
 from .watched import Watching
@@ -41,7 +41,6 @@ DEVICES: tuple[DeviceName, ...] = get_args(DeviceName)
 _MOST = {"cpu": 12, "cuda": 1056}  # networks in a stack; more are no faster, a kill would lose more
 _EACH_THREAD = 6  # networks for each thread of a CPU with many
 _CONCURRENT = 4  # stacks of the fused engine side by side; found by measurement on an H200
-_MARGIN = 1.1  # on the time that a stack is expected to take
 _SIDE_BY_SIDE = 5  # modules on a GPU; on a CPU one for each thread
 _MEMORY_SHARE = 0.6  # of what is free, for all stacks that are trained side by side
 _SHOWN = 5  # networks that are named in a sentence about what failed
@@ -61,7 +60,6 @@ def run(
     title: str = "training",
     watching: Watching | None = None,
     known: Mapping[Cell, Record] | None = None,
-    until: float | None = None,
     warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
 ) -> list[Record]:
     """Train every cell that has no record yet, and return the records of all, in the order of `cells`.
@@ -79,33 +77,30 @@ def run(
         title: Title of the progress bar.
         watching: Which networks to watch while they train, and where their histories go; not on a cluster.
         known: The records of `out`, if you read them before; by default they are read.
-        until: The time (`time.monotonic`) by which modules must be trained; what would take longer is not begun.
         warn: Receives a sentence for everything that goes wrong without ending the run.
-
-    Returns:
-        One record for each cell.
 
     Raises:
         StiefelError: for invalid data, devices, engines, directories or clusters, and for networks that do not fit in
             memory or, on a cluster, could not be trained.
-        OutOfTimeError: at the end, if some networks were not begun.
 
     >>> records = run([Cell("digits", depth=2, epochs=1)], device="cpu")
     >>> str(records[0].cell.scheme), records[0].metric.name, len(records[0].test_score)
     ('stiefel', 'accuracy', 1)
     """
     spec = ClusterSpec.of(on)
-    where = pick_device(device) if spec is None else torch.device("cpu")
+    where = pick_device(device) if spec is None else None
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
-    if spec is not None and watching is not None:
-        raise StiefelError(f'on="{on}" trains on other machines, which cannot be watched from here; use on="local".')
     if watching is not None:
+        if spec is not None:
+            raise StiefelError(
+                f'on="{on}" trains on other machines, which cannot be watched from here; use on="local".'
+            )
         files.prepare(watching.folder)
     if spec is not None:
         reach(spec)
     problems = Problems(datasets, directory)
-    check(cells, problems, where if spec is None else None, engine)  # errors show before anything is written
+    check(cells, problems, where, engine)  # errors show before anything is written
     with ExitStack() as stack:
         dispatch = (
             None if spec is None else Dispatch(stack.enter_context(connected(spec)), spec, device, train_on_node, warn)
@@ -115,22 +110,17 @@ def run(
         each = list(dict.fromkeys(cells))
         left = [cell for cell in each if cell not in done]
         advance = stack.enter_context(progress(sum(work(cell, problems(cell)) for cell in left), title))
-        if dispatch is None:
-            trainer = LocalTrainer(problems, where, engine, warn, advance, folder, watching, until)
+        if where is not None:
+            trainer = LocalTrainer(problems, where, engine, warn, advance, folder, watching)
             finished = trainer.run(plan(each, problems, where, done, most))
         else:
+            assert dispatch is not None
             finished = _on_cluster(dispatch, left, problems, most, engine, advance)
         for records in stack.enter_context(closing(finished)):  # which ends before the connection does
             if folder:
                 record_files.write(folder, records)
             done |= {record.cell: record for record in records}
-    if lacking := sum(cell not in done for cell in each):
-        raise OutOfTimeError(f"{counted(lacking, 'network')} would have taken longer than there was time")
     return [done[cell] for cell in cells]
-
-
-class OutOfTimeError(Exception):
-    """Some networks were not begun, for want of time; the rest is kept."""
 
 
 def foresee(
@@ -156,7 +146,7 @@ def check(cells: Sequence[Cell], problems: Problems, device: torch.device | None
         problem = problems(cell)
         kind = pick_engine(engine, cell, problem, device or torch.device("cpu"))
         if kind is SlotEngine:
-            check_scheme(cell, problem)
+            check_scheme(Blueprint.of(cell, problem), cell.scheme)
         if device is not None and _memory_per_cell(cell, problem, kind) > _memory(device)[1]:
             raise _too_large(cell, device)
 
@@ -170,24 +160,21 @@ class LocalTrainer:
     engine: EngineName
     warn: Callable[[str], None]
     advance: Advance = lambda work, what="": None
-    folder: Path | None = None
-    """Where a stack that was killed finds what it needs to go on."""
+    folder: Path | None = None  # where a stack that was killed finds what it needs to go on
     watching: Watching | None = None
-    until: float | None = None
-    """The time by which modules must be trained."""
 
     def run(self, stacks: Sequence[list[Cell]]) -> Generator[list[Record], None, None]:
         """The records of each stack as it ends."""
         self._lock, self._begun, self._total = threading.Lock(), 0, len(stacks)
-        self._pace = dict[str, float]()  # seconds for each unit of work, by the network
         groups: dict[tuple[PrecisionName, int], deque[list[Cell]]] = {}
         # Side by side the longest first, so that none is left alone at the end.
         for stack in sorted(stacks, key=self._sequential) if self.device.type == "cuda" else stacks:
             groups.setdefault((stack[0].precision, self._concurrent(stack[0])), deque()).append(stack)
         for (precision, count), left in groups.items():
-            self._drop_late(left)
             with products(self.device.type, _PRODUCTS[precision]):  # for all: each would end it for the others
-                for stack, trained, seconds in concurrent_stacks(left, self._train, count, self.device):
+                begun = time.perf_counter()
+                for stack, trained in concurrent_stacks(left, self._train, count, self.device):
+                    seconds, begun = time.perf_counter() - begun, time.perf_counter()
                     if trained is None:
                         _free(self.device)
                         halves = split_evenly(stack, (len(stack) + 1) // 2)
@@ -199,9 +186,6 @@ class LocalTrainer:
                         )
                         continue
                     outcomes, engine = trained
-                    pace, network = seconds / self._work(stack), stack[0].network
-                    self._pace[network] = min(pace, self._pace.get(network, pace))
-                    self._drop_late(left)
                     made, share = record_files.environment(self.device, engine), seconds / len(stack)
                     yield [
                         Record.of(cell, self.problems(cell).metric, outcome, share, made)
@@ -236,17 +220,6 @@ class LocalTrainer:
         """Where a stack that is not finished is kept."""
         return None if self.folder is None else self.folder / f"unfinished-{digest(stack)}"
 
-    def _work(self, stack: Sequence[Cell]) -> float:
-        return sum(work(cell, self.problems(cell)) for cell in stack)
-
-    def _drop_late(self, left: deque[list[Cell]]) -> None:
-        """Leave out the next stacks, if modules, that would not be trained before the time is up, as others were."""
-        while self.until is not None and self._pace and left and left[0][0].network != PERCEPTRON:
-            pace = self._pace.get(left[0][0].network, max(self._pace.values()))
-            if time.monotonic() + _MARGIN * pace * self._work(left[0]) < self.until:
-                return
-            left.popleft()
-
     def _train(self, stack: list[Cell], check: Callable[[], None]) -> tuple[list[Outcome], str] | None:
         """The outcomes of a stack and its engine; None, with its progress undone, if it does not fit in memory."""
         with self._lock:
@@ -254,7 +227,7 @@ class LocalTrainer:
             place = f"{self._begun} of {counted(self._total, 'stack')}"
         what = f"{place}: {counted(len(stack), 'network')} of depth {stack[0].depth} on {stack[0].dataset}"
         problems = [self.problems(cell) for cell in stack]
-        share, done = self._work(stack) / stack[0].epochs, 0
+        share, done = sum(map(work, stack, problems)) / stack[0].epochs, 0
 
         def tell(epoch: int) -> None:
             nonlocal done
@@ -278,18 +251,10 @@ class LocalTrainer:
 
 
 def _on_cluster(
-    dispatch: Dispatch,
-    cells: Sequence[Cell],
-    problems: Problems,
-    most: int | None,
-    engine: EngineName,
+    dispatch: Dispatch, cells: Sequence[Cell], problems: Problems, most: int | None, engine: EngineName,
     advance: Advance,
-) -> Generator[list[Record], None, None]:
-    """Train on a cluster, the longest first; the records of each stack as it ends.
-
-    Raises:
-        StiefelError: at the end, with the names of networks that could not be trained.
-    """
+) -> Generator[list[Record], None, None]:  # fmt: skip
+    """Train on a cluster, the longest first; the records of each stack as it ends. At last what failed is named."""
     if not cells:
         return
     even = -(-len(cells) // (2 * max(dispatch.slots, 1)))  # two for each slot even out the end
@@ -303,12 +268,13 @@ def _on_cluster(
     for records in dispatch.run(stacks, settings):
         advance(sum(work(record.cell, problems(record.cell)) for record in records))
         yield records
-    if failed := [
-        f"{cell.dataset} {cell.scheme} depth {cell.depth} seed {cell.seed} ({reason})"
-        for cell, reason in dispatch.failed.items()
-    ]:
-        more = f" and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
-        what = f"{counted(len(failed), 'network')} could not be trained: {'; '.join(failed[:_SHOWN])}{more}"
+    if dispatch.failed:
+        named = [
+            f"{cell.dataset} {cell.scheme} depth {cell.depth} seed {cell.seed} ({reason})"
+            for cell, reason in dispatch.failed.items()
+        ]
+        more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+        what = f"{counted(len(named), 'network')} could not be trained: {'; '.join(named[:_SHOWN])}{more}"
         raise StiefelError(f"{what}; the rest is kept.")
 
 
@@ -330,13 +296,11 @@ def plan(
     cells: Sequence[Cell], problems: Problems, device: torch.device, done: Container[Cell], most: int | None = None
 ) -> list[list[Cell]]:
     """The stacks to train. Cells are grouped the same way whatever is done, so a resumed run repeats none."""
-    stacks = [
-        part
-        for group in grouped(cells, problems)
-        for part in split_evenly(group, most or fits(group[0], problems, device))
-    ]
-    unfinished = [[cell for cell in stack if cell not in done] for stack in stacks]
-    return [stack for stack in unfinished if stack]
+    stacks = list[list[Cell]]()
+    for group in grouped(cells, problems):
+        for part in split_evenly(group, most or fits(group[0], problems, device)):
+            stacks.append([cell for cell in part if cell not in done])
+    return list(filter(None, stacks))
 
 
 def grouped(cells: Sequence[Cell], problems: Problems) -> list[list[Cell]]:
@@ -375,8 +339,8 @@ def _memory(device: torch.device) -> tuple[float, float]:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)
     if "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", ()):  # not on every system
-        page = os.sysconf("SC_PAGE_SIZE")
-        return page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")
+        page, free, whole = map(os.sysconf, ("SC_PAGE_SIZE", "SC_AVPHYS_PAGES", "SC_PHYS_PAGES"))
+        return page * free, page * whole
     return 4 << 30, math.inf
 
 

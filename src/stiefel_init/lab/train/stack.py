@@ -14,25 +14,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...core import stream as _stream
 from ...torch.sampling.stream import words
 from .cell import Cell
 from .family import ScheduleName
-from .network import LOSSES, Architecture, calibrate, initial, predict
+from .network import LOSSES, Architecture, calibrate, initial, module, predict
 from .problem import Problem
 
-ROWS = 2048
-"""Test rows at once; and the first so many are tested with noise."""
-BINS = 15
-"""Of confidence, for the expected calibration error."""
-CALIBRATION_ROWS = 256
-"""Training rows, spread evenly, that schemes such as LSUV measure."""
-WARM_UP = 0.1
-"""The share of the steps that a warm-up takes."""
-RELEASED = 1 / 16
-"""Of the rate, once weights are let go: free training takes no larger one."""
+ROWS = 2048  # test rows at once; and the first so many are tested with noise
+BINS = 15  # of confidence, for the expected calibration error
+CALIBRATION_ROWS = 256  # training rows, spread evenly, that schemes such as LSUV measure
+WARM_UP = 0.1  # the share of the steps that a warm-up takes
+RELEASED = 1 / 16  # of the rate, once weights are let go: free training takes no larger one
 
 
 def factor(schedule: ScheduleName, step: int, steps: int, warm: int | None = None) -> float:
@@ -49,21 +44,19 @@ def factor(schedule: ScheduleName, step: int, steps: int, warm: int | None = Non
     """
     if schedule == "cosine":
         warm = math.ceil(WARM_UP * steps) if warm is None else warm
-        return (step + 1) / warm if step < warm else _falling(step - warm, steps - warm)
-    if not released(schedule, step, steps):
+        if step < warm:
+            return (step + 1) / warm
+        begun, height = warm, 1.0
+    elif released(schedule, step, steps):
+        begun, height = math.ceil(steps / 2), RELEASED
+    else:
         return 1.0
-    held = math.ceil(steps / 2)
-    return RELEASED * _falling(step - held, steps - held)
+    return height * ((1 + math.cos(math.pi * (step - begun) / max(steps - begun, 1))) / 2)
 
 
 def released(schedule: ScheduleName, step: int, steps: int) -> bool:
     """Whether a step, counted from 0, is free of the set."""
     return schedule == "release" and step >= math.ceil(steps / 2)
-
-
-def _falling(step: int, steps: int) -> float:
-    """Half a cosine, from 1 to 0."""
-    return (1 + math.cos(math.pi * step / max(steps, 1))) / 2
 
 
 class HeldOut:
@@ -90,8 +83,10 @@ class Data:
     def __init__(self, problems: Sequence[Problem], device: torch.device) -> None:
         self.scale = problems[0].scale
         shared = {id(problem.features): problem for problem in problems}
-        self.features = torch.from_numpy(_joined([problem.features for problem in shared.values()])).to(device)
-        self.targets = torch.from_numpy(_joined([problem.targets for problem in shared.values()])).to(device)
+        arrays = [(problem.features, problem.targets) for problem in shared.values()]
+        # A single array is taken as it is, shared by all stacks that train on it.
+        joined = arrays[0] if len(arrays) == 1 else [np.concatenate(parts) for parts in zip(*arrays)]
+        self.features, self.targets = (torch.from_numpy(array).to(device) for array in joined)
         starts = itertools.accumulate((len(problem.features) for problem in shared.values()), initial=0)
         first_row = dict(zip(shared, starts))
         rows = [first_row[id(t.features)] + (np.arange(t.size) if t.rows is None else t.rows) for t in problems]
@@ -100,40 +95,28 @@ class Data:
 
     def inputs(self, features: Tensor) -> Tensor:
         """Stored features as the network takes them."""
-        return features.to(torch.float32) / self.scale if self.scale != 1 else features.to(torch.float32)
-
-
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    """The arrays one after the other; a single one as it is, shared by all stacks that train on it."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        features = features.to(torch.float32)
+        return features / self.scale if self.scale != 1 else features
 
 
 class Stack:
     """Cells of one architecture in training: perceptrons, all parameters in one array."""
 
     def __init__(
-        self,
-        cells: Sequence[Cell],
-        problems: Sequence[Problem],
-        device: torch.device,
+        self, cells: Sequence[Cell], problems: Sequence[Problem], device: torch.device,
         check: Callable[[], None] = lambda: None,
-    ) -> None:
-        cell, problem = cells[0], problems[0]
-        self.check = check
-        """Raises where training should stop; engines that share a CPU call it before each step."""
+    ) -> None:  # fmt: skip
+        """`check` raises where training should stop; engines call it before each step."""
+        cell, problem, self.check = cells[0], problems[0], check
         self.cells, self.loss, self.outputs = cells, problem.loss, problem.outputs
         self.data = Data(problems, device)
         self.units = torch.tensor([problem.unit for problem in problems], dtype=torch.float64, device=device)
-        self.size = problem.size
-        """Rows that are trained on in an epoch."""
+        self.size = problem.size  # rows that are trained on in an epoch
         self.batch = min(cell.batch or self.size, self.size)
-        self.steps = -(-self.size // self.batch)
-        """Of an epoch."""
+        self.steps = -(-self.size // self.batch)  # of an epoch
         self.order = self.data.rows.clone()
-        self.epoch = 0
-        """The epoch that is trained, counted from 0."""
-        self.followers: Any = None
-        """The `Followers` that watch some of the networks, if any."""
+        self.epoch = 0  # the epoch that is trained, counted from 0
+        self.followers: Any = None  # the `Followers` that watch some of the networks, if any
         self._keys = np.stack([_stream.key(cell.seed, "order") for cell in cells])
         self._begin(problem, device)
 
@@ -156,6 +139,19 @@ class Stack:
     def predict(self, x: Tensor) -> Tensor:
         """The networks' outputs (E, rows, outputs) for inputs (E, rows, inputs)."""
         return predict(self.parameters, self.net, x)
+
+    def mirror(self, place: int) -> nn.Module:
+        """A network as a module, whose weights and biases are the stack's own memory."""
+        parts, last = list[nn.Module](), self.net.layers - 1
+        for layer in range(last + 1):
+            weight, bias = (each[layer][place] for each in (self.parameters.weights, self.parameters.biases))
+            linear = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+            linear.weight, linear.bias = nn.Parameter(weight), nn.Parameter(bias)
+            parts.append(linear)
+            if layer < last:
+                slope = self.parameters.slope(layer)
+                parts.append(module(self.net.activation, last, None if slope is None else slope[place : place + 1]))
+        return nn.Sequential(*parts)
 
     def batch_of(self, place: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a network in these rows of the epoch."""
@@ -191,8 +187,7 @@ class Engine(ABC):
     """Trains one stack, epoch by epoch, in the order that the stack's rows have."""
 
     name: ClassVar[str]
-    networks: ClassVar[type[Stack]] = Stack
-    """The stacks that it trains."""
+    networks: ClassVar[type[Stack]] = Stack  # the stacks that it trains
 
     @abstractmethod
     def __init__(self, stack: Stack, tiles: int = 1) -> None:

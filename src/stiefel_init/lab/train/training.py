@@ -41,10 +41,8 @@ ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 _ENGINES: tuple[type[Engine], ...] = (SlotEngine, FusedEngine, GraphEngine)
 _BUILDING = threading.Lock()
 """Stacks on one GPU are built one at a time: what sampling keeps for later must be there before others use it."""
-TESTS = 20
-"""About how many times a run is tested."""
-CHECKPOINT_EVERY = 60.0
-"""Seconds of work that a kill may cost."""
+TESTS = 20  # about how many times a run is tested
+CHECKPOINT_EVERY = 60.0  # seconds of work that a kill may cost
 MOST_BYTES = 2 << 30
 """A stack with more state than this is not kept: writing it would take longer than training it again."""
 NOISE = 0.3
@@ -52,11 +50,7 @@ NOISE = 0.3
 
 
 def pick_engine(name: EngineName, cell: Cell, problem: Problem, device: torch.device) -> type[Engine]:
-    """The engine of that name, or for `"auto"` the first that suits the cell and the device.
-
-    Raises:
-        StiefelError: if the engine cannot train the cell.
-    """
+    """The engine of that name, if it can train the cell; for `"auto"` the first that suits it and the device."""
     if name != "auto" and (name == SlotEngine.name) == (cell.network == PERCEPTRON):
         raise StiefelError(f"engine={name!r} does not train network={cell.network!r}; leave it out.")
     for engine in _ENGINES:
@@ -180,15 +174,9 @@ class Checkpoint:
         """Write the file, if the last time was long ago: after so many epochs, and rows of the next one."""
         if self.path is None or time.monotonic() - self.last < CHECKPOINT_EVERY:
             return
-        state: dict[str, Any] = {
-            **self.maker,
-            "epoch": epoch,
-            "row": row,
-            "state": [tensor.contiguous() for tensor in self._state()],
-            "outcomes": [asdict(outcome) for outcome in outcomes],
-        }
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
+        buffer, state = io.BytesIO(), [tensor.contiguous() for tensor in self._state()]
+        done = {"epoch": epoch, "row": row, "outcomes": [asdict(outcome) for outcome in outcomes]}
+        torch.save({**self.maker, **done, "state": state}, buffer)
         try:
             replace(self.path, buffer.getvalue())
         except OSError:
@@ -207,10 +195,10 @@ def _note(outcomes: list[Outcome], stack: Stack, epoch: int, loss: Tensor, corre
 
 
 def _test(outcomes: list[Outcome], stack: Stack, epoch: int, last: bool) -> None:
-    for name, values in evaluate(stack, last=last).items():
-        for outcome, value in zip(outcomes, values.tolist()):
-            setattr(outcome, name, value)
-    for outcome in outcomes:
+    found = {name: values.tolist() for name, values in evaluate(stack, last=last).items()}
+    for place, outcome in enumerate(outcomes):
+        for name, values in found.items():
+            setattr(outcome, name, values[place])
         outcome.tested.append(epoch)
         outcome.test_score.append(outcome.score)
 

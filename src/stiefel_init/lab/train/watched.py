@@ -16,27 +16,22 @@ import torch
 from torch import Tensor, nn
 
 from ...torch.watching import Watch, watch
-from .activation import module
 from .cell import Cell, digest
 from .family import PERCEPTRON
-from .modules import Modules
 from .stack import Stack
 
-SAMPLES = 40
-"""Of a short training, about."""
+SAMPLES = 40  # of a short training, about
 
 
 @dataclass(frozen=True)
 class Watching:
     """Which networks to watch, and where their histories go."""
 
-    folder: Path
-    """Each network leaves a page, NAME.html, and NAME.jsonl, a line for each sample."""
+    folder: Path  # each network leaves a page, NAME.html, and NAME.jsonl, a line for each sample
     every: int | None = None
     """Steps 0, every, 2 · every, … are sampled; by default every 50th, and more of a short training."""
     chosen: Callable[[Cell], bool] = lambda cell: cell.seed == 0
-    tell: Callable[[str], None] = print
-    """Receives a sentence for everything that breaks or recovers."""
+    tell: Callable[[str], None] = print  # receives a sentence for everything that breaks or recovers
 
     def watch(self, cell: Cell, model: nn.Module, steps: int) -> Watch:
         """Begin to watch a network that will take so many steps."""
@@ -63,7 +58,7 @@ class Followers:
         self._losses: dict[int, Tensor] = {}
         for place, cell in enumerate(stack.cells):
             if watching.chosen(cell):
-                model = stack.mirror(place) if isinstance(stack, Modules) else mirror(stack, place)
+                model = stack.mirror(place)
                 follower = watching.watch(cell, model, cell.epochs * stack.steps)
                 follower.steps = steps
                 self._watched.append((place, model, follower))
@@ -88,21 +83,5 @@ class Followers:
                 model.zero_grad(set_to_none=True)
 
     def close(self) -> None:
-        """Finish the files."""
         for _, _, follower in self._watched:
             follower.close()
-
-
-def mirror(stack: Stack, place: int) -> nn.Sequential:
-    """A network of a stack as a module; its weights and biases are the stack's own memory."""
-    parts: list[nn.Module] = []
-    count = stack.net.layers
-    for layer in range(count):
-        weight, bias = stack.parameters.weights[layer][place], stack.parameters.biases[layer][place]
-        linear = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
-        linear.weight, linear.bias = nn.Parameter(weight), nn.Parameter(bias)
-        parts.append(linear)
-        if layer < count - 1:
-            slope = stack.parameters.slope(layer)
-            parts.append(module(stack.net.activation, count - 1, None if slope is None else slope[place : place + 1]))
-    return nn.Sequential(*parts)

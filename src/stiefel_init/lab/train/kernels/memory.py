@@ -16,89 +16,56 @@ class Config(NamedTuple):
     """
 
     INPUTS: Any
-    WIDTH: Any
-    """Units of each hidden layer."""
-    CLASSES: Any
-    """Outputs of the network; 1 for regression."""
-    TILE_INPUTS: Any
-    """Inputs that are multiplied at a time."""
-    TILE_HIDDEN: Any
-    """WIDTH rounded up to a power of two, at least 16; the padding is zeros."""
-    TILE_CLASSES: Any
-    """CLASSES, likewise."""
-    ROWS: Any
-    """Rows of the batch for each program; a power of two, at least 16."""
+    WIDTH: Any  # units of each hidden layer
+    CLASSES: Any  # outputs of the network; 1 for regression
+    TILE_INPUTS: Any  # inputs that are multiplied at a time
+    TILE_HIDDEN: Any  # WIDTH rounded up to a power of two, at least 16; the padding is zeros
+    TILE_CLASSES: Any  # CLASSES, likewise
+    ROWS: Any  # of the batch for each program; a power of two, at least 16
     ACTIVATION: Any
-    SLOPE: Any
-    """Of the tailored activation, below 0."""
-    SCALE: Any
-    """What the tailored activation is multiplied by."""
-    REGRESSION: Any
-    """Squared error instead of cross-entropy."""
-    PARTS: Any
-    """3 for float32, 1 for the precision of tf32."""
-    EXACT: Any
-    """The inputs are pixels, which a single part holds."""
-    WHOLE: Any
-    """The tile is the whole batch: apply the optimizer here, not in `update`."""
-    ADAM: Any
-    """Adam instead of gradient descent."""
-    DECAYS: Any
-    """Weights decay in some network."""
-    FIRST_LAYER: Any
-    """Parameters of the first layer."""
-    HIDDEN_LAYER: Any
-    """Parameters of each hidden layer after it."""
-    WEIGHT_SCALE: Any
-    """What hidden weights are multiplied by before they are split into parts."""
+    SLOPE: Any  # of the tailored activation, below 0
+    SCALE: Any  # what the tailored activation is multiplied by
+    REGRESSION: Any  # squared error instead of cross-entropy
+    PARTS: Any  # 3 for float32, 1 for the precision of tf32
+    EXACT: Any  # the inputs are pixels, which a single part holds
+    WHOLE: Any  # the tile is the whole batch: apply the optimizer here, not in `update`
+    ADAM: Any  # instead of gradient descent
+    DECAYS: Any  # weights decay in some network
+    FIRST_LAYER: Any  # its parameters
+    HIDDEN_LAYER: Any  # parameters of each hidden layer after it
+    WEIGHT_SCALE: Any  # what hidden weights are multiplied by before they are split into parts
 
 
 class Batch(NamedTuple):
-    """The data, and the batch within a network's order of them."""
+    """The data, and the batch order[start:stop] within a network's order of them."""
 
-    features: Any
-    """Pointer to the features, (all rows, INPUTS)."""
-    targets: Any
-    """Pointer to the targets, (all rows,)."""
-    scale: Any
-    """What the features are multiplied by, after the first product: 1/255 for pixels."""
+    features: Any  # pointer to the features, (all rows, INPUTS)
+    targets: Any  # pointer to the targets, (all rows,)
+    scale: Any  # what the features are multiplied by, after the first product: 1/255 for pixels
     start: Any
     stop: Any
-    """The batch is order[start:stop]."""
 
 
 class Tile(NamedTuple):
     """The rows a program works on, and the memory that is its own."""
 
-    rows: Any
-    """(ROWS,) Row numbers in the data."""
-    live: Any
-    """(ROWS,) False where the tile reaches past the end of the batch."""
-    kept: Any
-    """(ROWS, TILE_HIDDEN) Pointers to what layer 0 keeps for the backward pass."""
-    scales_up: Any
-    """Pointer to the factor that undoes the scaling of what layer 0 keeps; one for each layer."""
-    share: Any
-    """Pointer to the tile's share of the gradient."""
+    rows: Any  # (ROWS,) row numbers in the data
+    live: Any  # (ROWS,) False where the tile reaches past the end of the batch
+    kept: Any  # (ROWS, TILE_HIDDEN) pointers to what layer 0 keeps for the backward pass
+    scales_up: Any  # pointer to the factor that undoes the scaling of what layer 0 keeps; one for each layer
+    share: Any  # pointer to the tile's share of the gradient
 
 
 class Layout(NamedTuple):
     """Offsets into a network's parameters, which its moments and shares of the gradient have in common."""
 
-    depth: Any
-    """Hidden layers."""
-    head: Any
-    """Where the weights of the output layer start."""
-    slopes: Any
-    """Where PReLU's slopes start."""
-    units: Any
-    """(TILE_HIDDEN,) 0, 1, 2, …"""
-    is_unit: Any
-    """(TILE_HIDDEN,) False on the padding."""
-    square: Any
-    """(TILE_HIDDEN²,) Offsets within a hidden layer's weights."""
-    in_square: Any
-    """(TILE_HIDDEN²,) False on the padding; None if there is none."""
+    depth: Any  # hidden layers
+    head: Any  # where the weights of the output layer start
+    slopes: Any  # where PReLU's slopes start
+    units: Any  # (TILE_HIDDEN,) 0, 1, 2, …
+    is_unit: Any  # (TILE_HIDDEN,) False on the padding
+    square: Any  # (TILE_HIDDEN²,) offsets within a hidden layer's weights
+    in_square: Any  # (TILE_HIDDEN²,) False on the padding; None if there is none
 
 
 @triton.jit

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from .activations import PRELU
+from .arithmetic import PRELU
 
 
 class Stored(NamedTuple):
@@ -23,12 +23,9 @@ class StepSize(NamedTuple):
     """The learning rate, and Adam's corrections for moments that start at zero, after t steps."""
 
     rate: Any
-    bias_correction_1: Any
-    """1 / (1 - β₁ᵗ)"""
-    bias_correction_2: Any
-    """1 / √(1 - β₂ᵗ)"""
-    keep: Any
-    """What weight decay leaves of a parameter: 1 - rate · decay, or 1 where no network decays"""
+    bias_correction_1: Any  # 1 / (1 - β₁ᵗ)
+    bias_correction_2: Any  # 1 / √(1 - β₂ᵗ)
+    keep: Any  # what weight decay leaves of a parameter: 1 - rate · decay, or 1 where no network decays
 
 
 @triton.jit
@@ -78,7 +75,7 @@ def learn_biases(stored, tile, layout, step_size, config):
         if config.ACTIVATION == PRELU:
             is_layer = layers < layout.depth
             at_slopes = layout.slopes + layers
-            gradient = tl.load(tile.share + layout.slopes + layers, mask=is_layer)  # (16,)
+            gradient = tl.load(tile.share + at_slopes, mask=is_layer)  # (16,)
             learn(stored, at_slopes, is_layer, gradient, step_size, config.ADAM)
     at_head = layout.head + config.CLASSES * config.WIDTH + classes
     is_class = classes < config.CLASSES

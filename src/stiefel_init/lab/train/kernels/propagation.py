@@ -9,10 +9,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .activations import GELU, PRELU, activate, derivative
+from .arithmetic import GELU, PRELU, activate, derivative, dot, product, scales, split, transpose
 from .memory import Batch, Config, Layout, Tile, load_biases, load_inputs, load_weights
 from .optimizer import StepSize, Stored, learn, learn_biases, step
-from .parts import dot, product, scales, split, transpose
 
 
 @triton.jit(do_not_specialize=["start", "stop", "tiles", "depth"])  # not worth a compilation for each of their values
@@ -36,9 +35,9 @@ def propagate(
         Config(
             INPUTS=INPUTS, WIDTH=WIDTH, CLASSES=CLASSES, TILE_INPUTS=TILE_INPUTS, TILE_HIDDEN=TILE_HIDDEN,
             TILE_CLASSES=TILE_CLASSES, ROWS=ROWS, ACTIVATION=ACTIVATION, SLOPE=SLOPE, SCALE=SCALE,
-            REGRESSION=REGRESSION, PARTS=PARTS,
-            EXACT=EXACT, WHOLE=WHOLE, ADAM=ADAM, DECAYS=DECAYS, FIRST_LAYER=WIDTH * INPUTS + WIDTH,
-            HIDDEN_LAYER=WIDTH * WIDTH + WIDTH, WEIGHT_SCALE=256.0 if PARTS == 1 else 1.0,
+            REGRESSION=REGRESSION, PARTS=PARTS, EXACT=EXACT, WHOLE=WHOLE, ADAM=ADAM, DECAYS=DECAYS,
+            FIRST_LAYER=WIDTH * INPUTS + WIDTH, HIDDEN_LAYER=WIDTH * WIDTH + WIDTH,
+            WEIGHT_SCALE=256.0 if PARTS == 1 else 1.0,
         ),
     )  # fmt: skip
 

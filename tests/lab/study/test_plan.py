@@ -12,7 +12,7 @@ from laboratory import Cli, csv_of
 from laboratory import record as by_hand
 
 from stiefel_init.lab.data import from_arrays, load, split
-from stiefel_init.lab.study.rates import AUTO, FIRST_SEED, Rates, at, choose, parts, times
+from stiefel_init.lab.study.plan import AUTO, FIRST_SEED, Rates, at, choose, parts
 from stiefel_init.lab.train.cell import Cell
 
 
@@ -20,8 +20,8 @@ def peak(best: float, luck: float = 0.0) -> object:
     """Trains nothing: the score of a network falls with the distance of its rate from `best`; at 4, seeds differ."""
 
     def score(cell: Cell) -> float:
-        lucky = luck * (-1) ** cell.seed if times(cell) == 4.0 else 0.0
-        return float(100 - 10 * abs(np.log2(times(cell) / best)) + lucky)
+        lucky = luck * (-1) ** cell.seed if cell.lr_multiplier == 4.0 else 0.0
+        return float(100 - 10 * abs(np.log2(cell.lr_multiplier / best)) + lucky)
 
     return lambda cells: [by_hand(cell, score(cell)) for cell in cells]
 
@@ -46,7 +46,7 @@ def test_a_rate_is_counted_in_units_of_the_default() -> None:
     cell = Cell("digits", depth=9)
     assert at(cell, 1.0) == cell
     assert at(cell, 2.0).rate == pytest.approx(2e-3 / 3)
-    assert [times(at(cell, value)) for value in (1 / 32, 0.3, 7.0)] == [1 / 32, 0.3, 7.0]
+    assert [at(cell, value).lr_multiplier for value in (1 / 32, 0.3, 7.0)] == [1 / 32, 0.3, 7.0]
 
 
 def test_the_networks_that_choose_see_nothing_of_the_test_part() -> None:
