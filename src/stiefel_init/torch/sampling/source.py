@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ def fill_(
     generator: torch.Generator | None = None,
     keys: np.ndarray | None = None,
     places: int = 1,
+    memory: rotations.Memory | None = None,
 ) -> Tensor:
     """Fill the matrices of `out`, of shape (…, m, n) and detached, with independent draws of the scheme.
 
@@ -35,6 +37,7 @@ def fill_(
         return out
     dtype = out.dtype if out.dtype in WORKING else torch.float32
     source = _Fresh(out, dtype, places, generator) if keys is None else _Seeded(out, dtype, places, keys)
+    source.memory = rotations.Memory() if memory is None else memory
     with on_device(out):
         drawn = scheme.draw(source)
     if drawn is not source.made:
@@ -46,6 +49,7 @@ class _Source(ABC):
     """What both sources share. Semi-orthogonal matrices are made in `out` itself, without a copy."""
 
     xp: Any = torch
+    memory: rotations.Memory
 
     def __init__(self, out: Tensor, dtype: torch.dtype, places: int) -> None:
         self.out, self.dtype, self.places = out, dtype, places
@@ -65,6 +69,10 @@ class _Source(ABC):
         """The Gaussian numbers of a part of the batch."""
 
     @abstractmethod
+    def _square(self, size: int, part: slice) -> Tensor:
+        """The Gaussian matrices of `size` × `size` of a part of the batch."""
+
+    @abstractmethod
     def normals(self, rows: int, columns: int) -> Tensor: ...
 
     def semi_orthogonal(self, *, aligned: bool) -> Tensor:
@@ -82,8 +90,14 @@ class _Source(ABC):
         return made
 
     def rotations(self, size: int, spread: float) -> Tensor:
-        numbers, axis = self.normals(size - 1, size - 1), self.array(construct.reflected_axis(size))
-        return rotations.small(numbers, axis, spread, self.precision)
+        self._begin()
+        out, axis = self.out, self.array(construct.reflected_axis(size))
+        if self.draws > 1 or out.dtype != self.dtype or out.shape[-2:] != (size, size) or not out.is_contiguous():
+            out = self.memory.take("rotations", (self.count, size, size), self.dtype, self.out.device)
+        else:
+            self.made = out = out.view(self.count, size, size)
+        rotations.small_(out, partial(self._square, size - 1), axis, spread, self.precision, self.memory)
+        return out
 
     def array(self, values: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(values)
@@ -115,6 +129,9 @@ class _Seeded(_Source):
     def _numbers(self, part: slice) -> Numbers:
         keys = self.current[part]
         return lambda like, start, stop: normals(keys, (start, stop), (start, like.shape[-1]), like.dtype, like.device)
+
+    def _square(self, size: int, part: slice) -> Tensor:
+        return normals(self.current[part], (0, size), (0, size), self.dtype, self.out.device)
 
     def normals(self, rows: int, columns: int) -> Tensor:
         self._begin()
@@ -153,6 +170,10 @@ class _Fresh(_Source):
             return x.normal_(construct.NEVER_ZERO, generator=self.generator)
 
         return numbers
+
+    def _square(self, size: int, part: slice) -> Tensor:
+        shape = len(range(self.count)[part]), size, size
+        return self.memory.take("numbers", shape, self.dtype, self.out.device).normal_(generator=self.generator)
 
     def _empty(self, *shape: int) -> Tensor:
         return torch.empty(self.count, *shape, dtype=self.dtype, device=self.out.device)
