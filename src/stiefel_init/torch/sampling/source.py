@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from functools import partial
 from typing import Any
@@ -70,7 +71,7 @@ class _Source(ABC):
 
     @abstractmethod
     def _square(self, size: int, part: slice) -> Tensor:
-        """The Gaussian matrices of `size` × `size` of a part of the batch."""
+        """Matrices of `size` × `size` for a part of the batch; less their transposes they are those of Gaussian ones."""
 
     @abstractmethod
     def normals(self, rows: int, columns: int) -> Tensor: ...
@@ -172,8 +173,19 @@ class _Fresh(_Source):
         return numbers
 
     def _square(self, size: int, part: slice) -> Tensor:
-        shape = len(range(self.count)[part]), size, size
-        return self.memory.take("numbers", shape, self.dtype, self.out.device).normal_(generator=self.generator)
+        """Less its transpose it has the law that is asked for, of half the numbers: blocks above which are zeros."""
+        count, low = len(range(self.count)[part]), size // 2
+        drawn, square = (
+            self.memory.take(use, (count, rows, size), self.dtype, self.out.device)
+            for use, rows in (("drawn", size - low), ("square", size))
+        )
+        drawn.normal_(0, math.sqrt(2), generator=self.generator)
+        square[:, :low, low:] = 0
+        square[:, low:, :low] = drawn[..., size - low :]
+        below = torch.ones(size - low, size - low, dtype=self.dtype, device=self.out.device).tril(-1)
+        torch.mul(drawn[..., : size - low], below, out=square[:, low:, low:])
+        torch.mul(drawn[:, :low, :low], below.mT[:low, :low], out=square[:, :low, :low])
+        return square
 
     def _empty(self, *shape: int) -> Tensor:
         return torch.empty(self.count, *shape, dtype=self.dtype, device=self.out.device)
