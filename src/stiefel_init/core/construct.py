@@ -165,19 +165,19 @@ def small_rotations(arrays: Arrays, numbers: Array, u: Array, spread: float, eps
     b += u * r.mT
     b -= r * u.mT
     b *= spread * math.sqrt(0.5) * root
-    # √p/spread times it has a norm of about 2√p, which varies by p^-⅙: 6 times that more have a probability of exp(-18).
+    # √p/spread times it has a norm of about 2√p, varying by p^-⅙; 6 times that more has a probability of exp(-18).
     return arrays.add_identity(expm1_skew(b, spread * (2 + 6 * p ** (-2 / 3)), eps, arrays))
 
 
 def expm1_skew(a: Array, norm: float, eps: float, arrays: Arrays = NUMPY) -> Array:
     r"""exp(a) - I of skew-symmetric matrices whose spectral norms are at most `norm`, orthogonal up to rounding.
 
-    A polynomial that meets the exponential on [-norm, norm]. Of a norm above 1.3, that of a/2ᵏ, squared k times as
+    A polynomial that meets the exponential on [-norm, norm]. Of a norm above 2.4, that of a/2ᵏ, squared k times as
     (I + Z)² - I = 2Z + Z², so that nothing is lost beside the identity; what squaring adds to the defect
     D = (I + Z)ᵀ(I + Z) - I a Newton step takes off: Z - (I + Z)D/2. Where the bound `norm` is exceeded, digits are lost
     gradually; `eps` is the machine epsilon of `a`.
     """
-    halvings = max(0, math.ceil(math.log2(norm / 1.3))) if norm else 0
+    halvings = max(0, math.ceil(math.log2(norm / 2.4))) if norm else 0
     z = _polynomial(a * 0.5**halvings if halvings else a, norm * 0.5**halvings, eps, arrays)
     for _ in range(halvings):
         z = 2 * z + z @ z
@@ -190,8 +190,8 @@ def expm1_skew(a: Array, norm: float, eps: float, arrays: Arrays = NUMPY) -> Arr
 # Note [cosine and sine]
 #     exp(a) = C + aF with C and F polynomials of S = aaᵀ = -a². So every product is of matrices that commute, and
 #     symmetric or skew: about half of a large one is computed. With k powers of S, C lacks about 2(norm/2)ʲ/j! of the
-#     cosine, j = 2k + 2, and F less of the sine. That much in some direction is by √p less in an entry of a product of
-#     p × p matrices with random eigenvectors, beside whose rounding 2√p eps are nothing.
+#     cosine, j = 2k + 2, and F less of the sine. Where that is 2√p eps, RᵀR - I is 5√p eps in the worst direction,
+#     and less in an entry: within Note [tolerance], whatever the directions, and a fifth of it where they are random.
 _WAYS = (1, 1), (2, 2), (3, 3), (2, 4), (3, 6), (4, 8)
 """(powers of S computed, highest power), in 2, 3, 4, 5, 6 and 7 products; where the second is twice the first, the
 highest computed one times a polynomial makes the others (Paterson, Stockmeyer 1973)."""
@@ -247,26 +247,21 @@ def _meeting_exp(k: int, norm: float) -> tuple[list[float], list[float]]:
     return tuple((scale * [first, *c]).tolist() for first, c in ((0.0, cosine), (1.0, sine)))
 
 
-def _positive_qr(xp: Any, a: Array) -> Array:
-    q, r = xp.linalg.qr(a)
-    diagonal = xp.diagonal(r, 0, -2, -1)
-    return q * xp.where(diagonal < 0, -1, 1)[..., None, :]
-
-
-def algorithm1(xp: Any, xi: Callable[[int], Array], normal: Callable[[int, int], Array], m: int, n: int) -> Array:
-    """The paper's algorithm 1 for m ≤ n: W = U Vᵀ from two QR factorizations."""
-    u = _positive_qr(xp, xp.concatenate((xi(m), normal(m, m - 1)), -1))
-    v = _positive_qr(xp, xp.concatenate((xi(n), normal(n, m - 1)), -1))
-    return u @ v.mT
-
-
-def algorithm2(
-    xp: Any, xi: Callable[[int], Array], normal: Callable[[int, int], Array], cholesky: Array, m: int, n: int
+def by_qr(
+    xp: Any, method: str, normal: Callable[[int, int], Array], array: Callable[[np.ndarray], Array], m: int, n: int
 ) -> Array:
-    """The paper's algorithm 2 for m ≤ n: W = L Q + ξ_m ξ_nᵀ from one QR factorization."""
-    q = _positive_qr(xp, xp.concatenate((xi(n), normal(n, m - 1)), -1))
-    q = xp.concatenate((q[..., 1:], q[..., :1]), -1).mT
-    return cholesky @ q + 1 / math.sqrt(m * n)
+    """The paper's algorithms for m ≤ n: 1, W = U Vᵀ from two QR factorizations; or 2, W = L Q + ξ_m ξ_nᵀ from one."""
+
+    def frame(k: int) -> Array:
+        """m orthonormal columns, the first ξ_k."""
+        gaussian = normal(k, m - 1)
+        q, r = xp.linalg.qr(xp.concatenate((xp.ones_like(gaussian.sum(-1))[..., None], gaussian), -1))
+        return q * xp.where(_diagonal(xp, r) < 0, -1, 1)[..., None, :]
+
+    if method == "algorithm1":
+        return frame(m) @ frame(n).mT
+    q = frame(n)
+    return array(cholesky_factor(m)) @ xp.concatenate((q[..., 1:], q[..., :1]), -1).mT + 1 / math.sqrt(m * n)
 
 
 def complement(W: Any) -> np.ndarray:

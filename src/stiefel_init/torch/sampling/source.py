@@ -18,6 +18,8 @@ from .householder import Numbers
 from .stream import normals, on_gpu, words
 from .tensors import WORKING, full_precision, on_device, precision_for
 
+_FEW = 1 << 14  # numbers
+
 
 def fill_(
     out: Tensor,
@@ -71,7 +73,7 @@ class _Source(ABC):
 
     @abstractmethod
     def _square(self, size: int, part: slice) -> Tensor:
-        """Matrices of `size` × `size` for a part of the batch; less their transposes they are those of Gaussian ones."""
+        """For a part of the batch, matrices that less their transposes have the law of Gaussian ones less theirs."""
 
     @abstractmethod
     def normals(self, rows: int, columns: int) -> Tensor: ...
@@ -173,13 +175,13 @@ class _Fresh(_Source):
         return numbers
 
     def _square(self, size: int, part: slice) -> Tensor:
-        """Less its transpose it has the law that is asked for, of half the numbers: blocks above which are zeros."""
+        """Half the numbers do, times √2, where drawing more takes longer than to put them in place."""
         count, low = len(range(self.count)[part]), size // 2
-        drawn, square = (
-            self.memory.take(use, (count, rows, size), self.dtype, self.out.device)
-            for use, rows in (("drawn", size - low), ("square", size))
-        )
-        drawn.normal_(0, math.sqrt(2), generator=self.generator)
+        take = partial(self.memory.take, dtype=self.dtype, device=self.out.device)
+        square = take("square", (count, size, size))
+        if square.numel() < _FEW:
+            return square.normal_(generator=self.generator)
+        drawn = take("drawn", (count, size - low, size)).normal_(0, math.sqrt(2), generator=self.generator)
         square[:, :low, low:] = 0
         square[:, low:, :low] = drawn[..., size - low :]
         below = torch.ones(size - low, size - low, dtype=self.dtype, device=self.out.device).tril(-1)
