@@ -44,7 +44,8 @@ def fill_(
     with on_device(out):
         drawn = scheme.draw(source)
     if drawn is not source.made:
-        out.copy_(drawn.reshape(out.shape))
+        drawn = drawn.reshape(out.shape)
+        out.copy_(drawn if source.made is None else drawn.clone())  # it may be a view of what was made there
     return out
 
 
@@ -96,7 +97,7 @@ class _Source(ABC):
         self._begin()
         out, axis = self.out, self.array(construct.reflected_axis(size))
         if self.draws > 1 or out.dtype != self.dtype or out.shape[-2:] != (size, size) or not out.is_contiguous():
-            out = self.memory.take("rotations", (self.count, size, size), self.dtype, self.out.device)
+            out = torch.empty(self.count, size, size, dtype=self.dtype, device=self.out.device)
         else:
             self.made = out = out.view(self.count, size, size)
         rotations.small_(out, partial(self._square, size - 1), axis, spread, self.precision, self.memory)
