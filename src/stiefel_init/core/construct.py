@@ -166,7 +166,9 @@ def small_rotations(arrays: Arrays, numbers: Array, u: Array, spread: float, eps
     b -= r * u.mT
     b *= spread * math.sqrt(0.5) * root
     # √p/spread times it has a norm of about 2√p, varying by p^-⅙; 6 times that more has a probability of exp(-18).
-    return arrays.add_identity(expm1_skew(b, spread * (2 + 6 * p ** (-2 / 3)), eps, arrays))
+    z = expm1_skew(b, spread * (2 + 6 * p ** (-2 / 3)), eps, arrays)
+    z -= z.mean(-1)[..., None]  # what is missed along the ones
+    return arrays.add_identity(z)
 
 
 def expm1_skew(a: Array, norm: float, eps: float, arrays: Arrays = NUMPY) -> Array:
@@ -190,8 +192,8 @@ def expm1_skew(a: Array, norm: float, eps: float, arrays: Arrays = NUMPY) -> Arr
 # Note [cosine and sine]
 #     exp(a) = C + aF with C and F polynomials of S = aaᵀ = -a². So every product is of matrices that commute, and
 #     symmetric or skew: about half of a large one is computed. With k powers of S, C lacks about 2(norm/2)ʲ/j! of the
-#     cosine, j = 2k + 2, and F less of the sine. Where that is 2√p eps, RᵀR - I is 5√p eps in the worst direction,
-#     and less in an entry: within Note [tolerance], whatever the directions, and a fifth of it where they are random.
+#     cosine, j = 2k + 2, and F less of the sine. Where that is 2√p eps, RᵀR - I is 4√p eps in the worst direction,
+#     and less in an entry: within Note [tolerance], whatever the directions, and far less where they are random.
 _WAYS = (1, 1), (2, 2), (3, 3), (2, 4), (3, 6), (4, 8)
 """(powers of S computed, highest power), in 2, 3, 4, 5, 6 and 7 products; where the second is twice the first, the
 highest computed one times a polynomial makes the others (Paterson, Stockmeyer 1973)."""
@@ -232,19 +234,16 @@ def _evaluated(a: Array, computed: int, highest: int, norm: float, arrays: Array
 
 @lru_cache
 def _meeting_exp(k: int, norm: float) -> tuple[list[float], list[float]]:
-    """c and f with Σ c_j t²ʲ = cos(t) - 1 and Σ f_j t²ʲ = sin(t)/t, j ≤ k, at t = 0 and k other t of [0, norm].
+    """c and f with Σ c_j t²ʲ = cos(t) - 1 and Σ f_j t²ʲ = sin(t)/t, j ≤ k, at Chebyshev's nodes t of [-norm, norm].
 
-    With 0 these are the zeros of Chebyshev's polynomial of degree k + 1, and the error is that much smaller.
+    By Chebyshev's polynomial of degree 2k + 2 the cosine is missed, whose mean over a semicircle is 0, as in a random
+    skew matrix eigenvalues lie: so the diagonal misses next to nothing.
     """
     places = np.cos(np.pi * (np.arange(k + 1) + 0.5) / (2 * k + 2)) ** 2
-    squares = ((places - places[-1]) / (1 - places[-1]))[:k]
-    size = max(norm, 1e-3)
-    t = size * np.sqrt(squares)
-    powers = np.vander(squares, increasing=True)
-    cosine = np.linalg.solve(powers, -2 * np.sin(t / 2) ** 2 / squares)
-    sine = np.linalg.solve(powers, (np.sin(t) / t - 1) / squares)
-    scale = size ** (-2.0 * np.arange(k + 1))
-    return tuple((scale * [first, *c]).tolist() for first, c in ((0.0, cosine), (1.0, sine)))
+    size = max(norm, 1e-5)
+    t, powers, scale = size * np.sqrt(places), np.vander(places, increasing=True), size ** (-2.0 * np.arange(k + 1))
+    cosine, sine = (scale * np.linalg.solve(powers, values) for values in (-2 * np.sin(t / 2) ** 2, np.sin(t) / t))
+    return cosine.tolist(), sine.tolist()
 
 
 def by_qr(
