@@ -12,7 +12,7 @@ from torch import Tensor
 from ...core import construct
 from .tensors import Precision, full_precision
 
-_BYTES = {"cpu": 1 << 19}  # of a part, so that what is computed stays in the caches
+_BYTES = {"cpu": 1 << 18}  # of a part, so that what is computed stays in the caches
 _BYTES_OTHER = 1 << 26
 
 
