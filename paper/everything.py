@@ -54,7 +54,7 @@ class Everything(Experiment):
         cells, own = networks(self.parts(), options)
         with time_limit(options.minutes) as limit:
             known = recorded(options.out, lambda text: print(text, file=sys.stderr))
-            train(cells, own, options, self.label(options.quick), known, None)
+            train(cells, own, options, self.label(options.quick), known)
         if limit.reached:
             print(STOPPED.format(options.minutes))
             return

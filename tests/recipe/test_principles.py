@@ -352,9 +352,9 @@ def test_gates_keep_their_authors_size_in_no_preferred_direction() -> None:
             share = torch.sigmoid(self.gate(x))
             return share * torch.relu(self.new(x)) + (1 - share) * x
 
-    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), *(Highway() for _ in range(10)), nn.Linear(16, 3))
-    plan = initialize_(model, seed=0)
-    for weight in (model[5].new.weight, model[5].gate.weight):
+    layers = [Highway() for _ in range(10)]
+    plan = initialize_(nn.Sequential(nn.Linear(4, 16), nn.ReLU(), *layers, nn.Linear(16, 3)), seed=0)
+    for weight in (layers[3].new.weight, layers[3].gate.weight):
         assert torch.allclose(weight @ weight.T, torch.eye(16) / 3, atol=1e-5)  # PyTorch's size
         assert not torch.allclose(weight.sum(1), weight.sum(1).mean().expand(16), atol=0.1)
     assert plan["5.gate.weight"].reason == "multiplies another signal: its author's size"
@@ -362,12 +362,13 @@ def test_gates_keep_their_authors_size_in_no_preferred_direction() -> None:
 
 def test_weights_far_below_those_of_other_layers_stay() -> None:
     """As those that weigh the places of a gated network, which begins without them."""
-    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
-    nn.init.uniform_(model[2].weight, -1e-4, 1e-4)
-    before = model[2].weight.clone()
+    layers = [nn.Linear(4, 16), nn.Linear(16, 16), nn.Linear(16, 2)]
+    model = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
+    nn.init.uniform_(layers[1].weight, -1e-4, 1e-4)
+    before = layers[1].weight.clone()
     assert initialize_(model)["2.weight"].reason == "small, as its author made it"
-    assert torch.equal(model[2].weight, before)
-    for layer in model[::2]:
+    assert torch.equal(layers[1].weight, before)
+    for layer in layers:
         nn.init.uniform_(layer.weight, -1e-4, 1e-4)  # a whole model so small is not meant to be
     assert not initialize_(model)["2.weight"].reason.startswith("small")
 

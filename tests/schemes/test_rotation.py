@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,20 +54,27 @@ def test_a_rotation_is_its_formula(p: int, spread: float) -> None:
     np.testing.assert_allclose(found, np.repeat(h @ inner @ h, 3, 1) / math.sqrt(3), rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("degree", [4, 6, 8, 12, 16])
-def test_few_products_make_the_polynomial_that_is_meant(degree: int) -> None:
-    a = skew(6, 1.0, np.float64)
-    c = _construct._meeting_exp(degree, 1.0)
-    ways = {4: _construct._degree4, 6: _construct._degree6, 8: _construct._degree8}
-    found = ways.get(degree, _construct._in_blocks)(a, c, _construct.NUMPY)
-    expected = sum(c[power] * np.linalg.matrix_power(a, power) for power in range(1, degree + 1))
+@pytest.mark.parametrize("way", _construct._WAYS)
+def test_few_products_make_the_polynomial_that_is_meant(way: tuple[int, int]) -> None:
+    a, (cosine, sine) = skew(6, 1.0, np.float64), _construct._meeting_exp(way[1], 1.0)
+    found = _construct._evaluated(a, *way, 1.0, _construct.NUMPY)
+    powers = [np.linalg.matrix_power(a @ a.mT, power) for power in range(way[1] + 1)]
+    expected = sum(c * power + f * a @ power for c, f, power in zip(cosine, sine, powers))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(("arrays", "like"), [(_construct.NUMPY, np.asarray), (rotations.Arrays(), torch.from_numpy)])
+def test_of_large_products_half_is_computed(arrays: _construct.Arrays, like: Any) -> None:
+    """By strips, the last of another height than the others."""
+    a = skew(arrays.striped + 3, 1.0, np.float64)
+    for b, sign in ((a, 1), (a @ a, -1)):
+        found = arrays.mirrored(like(a), like(b), "product", sign)
+        np.testing.assert_allclose(found, a @ b, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("spread", [0.1, 0.35, 1.0])
 def test_large_rotations_and_parts_of_a_batch_are_those_of_numpy(spread: float) -> None:
-    """Of a large one PyTorch computes symmetric products by strips, the last of another height than the others."""
-    for count, size in ((1, rotations._STRIPED_ROWS + 3), (70, 64)):
+    for count, size in ((1, rotations.Arrays.striped + 3), (70, 64)):
         found = draw_(torch.empty(count, size, size), f"rotation {spread}", seed=2, name="w", batch_dims=1)
         expected = draw(f"rotation {spread}", size, size, batch=count, seed=2, name="w", dtype=np.float32)
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
@@ -83,10 +91,10 @@ def test_where_the_bound_is_exceeded_digits_are_lost_and_no_more(norm_is_exceede
 
 
 def test_no_rotation_comes_near_its_bound() -> None:
-    """20,000 small matrices, whose norms vary most, where one of 10⁷ or more exceeds the mean by 6/√p."""
+    """20,000 small matrices, whose norms vary most, where one of 10⁷ or more exceeds the mean by 6/p^⅔."""
     for p in (2, 3, 8):
         a = np.random.default_rng(p).standard_normal((20_000, p - 1, p - 1)) / math.sqrt(2 * p)
-        assert np.linalg.norm(a - a.mT, 2, (1, 2)).max() < 2 + 6 / math.sqrt(p)
+        assert np.linalg.norm(a - a.mT, 2, (1, 2)).max() < 2 + 6 * p ** (-2 / 3)
 
 
 def test_products_are_in_float32_whatever_the_settings() -> None:

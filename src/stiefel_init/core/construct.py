@@ -102,6 +102,12 @@ class Arrays:
     """What small rotations need of an array library, here of NumPy; the first array given may be changed in place."""
 
     xp: Any = np
+    striped = 512
+    """From this many rows on, of a product half of which is known, about half is computed."""
+
+    def memory(self, use: str, like: Array) -> Array:
+        """An array of that shape, to be written to; of one use there is one at a time."""
+        return self.xp.empty_like(like)
 
     def bordered_skew(self, a: Array) -> Array:
         """diag(0, a - aᵀ)."""
@@ -110,37 +116,36 @@ class Arrays:
         np.subtract(a, a.mT, out=out[:, 1:, 1:])
         return out
 
-    def gram(self, a: Array) -> Array:
-        """aaᵀ."""
-        return a @ a.mT
-
-    def plus(self, a: Array, b: Array, factor: float) -> Array:
-        """a + factor · b, in new memory."""
-        total = factor * b
-        total += a
-        return total
+    def scaled(self, a: Array, factor: float, use: str) -> Array:
+        """factor · a, in other memory."""
+        return self.xp.multiply(a, factor, out=self.memory(use, a))
 
     def add(self, a: Array, b: Array, factor: float) -> Array:
         """a + factor · b."""
         a += factor * b
         return a
 
-    def add_product(self, a: Array, b: Array, c: Array, keep: float, factor: float) -> Array:
-        """keep · a + factor · bc."""
-        product = b @ c
-        product *= factor
-        a *= keep
-        a += product
-        return a
+    def mirrored(self, a: Array, b: Array, use: str, sign: int = 1) -> Array:
+        """ab, known to be symmetric (`sign` = 1) or skew-symmetric (-1), in other memory."""
+        size, out = a.shape[-1], self.memory(use, a)
+        if size < self.striped:
+            return self.xp.matmul(a, b, out=out)
+        for start in range(0, size, STRIP):
+            strip, across = slice(start, start + STRIP), slice(0, start + STRIP)
+            for whole, left, right in zip(out, a, b):
+                self.xp.matmul(left[strip], right[:, across], out=whole[strip, across])
+            out[:, :start, strip] = (sign * out[:, strip, :start]).mT  # by way of memory in order, which is faster
+        return out
 
-    def add_identity(self, a: Array) -> Array:
-        """I + a."""
-        size = a.shape[-1]
-        a.reshape(-1, size * size)[:, :: size + 1] += 1
+    def add_identity(self, a: Array, factor: float = 1.0) -> Array:
+        """a + factor · I."""
+        diagonal = np.einsum("...ii->...i", a)
+        diagonal += factor
         return a
 
 
 NUMPY = Arrays()
+STRIP = 128
 
 
 def reflected_axis(p: int) -> np.ndarray:
@@ -152,28 +157,29 @@ def reflected_axis(p: int) -> np.ndarray:
 
 def small_rotations(arrays: Arrays, numbers: Array, u: Array, spread: float, eps: float) -> Array:
     """H diag(1, exp(A - Aᵀ)) H, A being (p-1) × (p-1) `numbers` times spread/√(2p); H reflects `u`, e_1 + ξ_p."""
-    root = 1 / math.sqrt(len(u))
+    p = len(u)
+    root = 1 / math.sqrt(p)
     # With B = diag(0, A - Aᵀ), c = 2/uᵀu and r = cBu, HBH = B + urᵀ - ruᵀ.
     b = arrays.bordered_skew(numbers)
     r = b.sum(-1)[..., None] * (root / (1 + root))
-    u = u[None] + 0 * r
-    left, right = (arrays.xp.concatenate(pair, -1) for pair in ((u, -r), (r, u)))
-    scale = spread * math.sqrt(0.5) * root
-    turn = arrays.add_product(b, left, right.mT, scale, scale)
-    # √p/spread times it has a norm of about 2√p; 6 more have a probability of exp(-18).
-    return arrays.add_identity(expm1_skew(turn, spread * (2 + 6 * root), eps, arrays))
+    b += u * r.mT
+    b -= r * u.mT
+    b *= spread * math.sqrt(0.5) * root
+    # √p/spread times it has a norm of about 2√p, varying by p^-⅙; 6 times that more has a probability of exp(-18).
+    z = expm1_skew(b, spread * (2 + 6 * p ** (-2 / 3)), eps, arrays)
+    z -= z.mean(-1)[..., None]  # what is missed along the ones
+    return arrays.add_identity(z)
 
 
 def expm1_skew(a: Array, norm: float, eps: float, arrays: Arrays = NUMPY) -> Array:
     r"""exp(a) - I of skew-symmetric matrices whose spectral norms are at most `norm`, orthogonal up to rounding.
 
-    The polynomial that meets the exponential at Chebyshev's nodes of [-norm, norm]: of degree 4 in two products, 6 or 8
-    in three, 12 in five or 16 in six; products that are symmetric may cost half. Of a norm above 1.3, that of a/2ᵏ,
-    squared k times as (I + Z)² - I = 2Z + Z², so that nothing is lost beside the identity; what squaring adds to the
-    defect D = (I + Z)ᵀ(I + Z) - I a Newton step takes off: Z - (I + Z)D/2. Where the bound `norm` is exceeded, digits
-    are lost gradually; `eps` is the machine epsilon of `a`.
+    A polynomial that meets the exponential on [-norm, norm]. Of a norm above 2.4, that of a/2ᵏ, squared k times as
+    (I + Z)² - I = 2Z + Z², so that nothing is lost beside the identity; what squaring adds to the defect
+    D = (I + Z)ᵀ(I + Z) - I a Newton step takes off: Z - (I + Z)D/2. Where the bound `norm` is exceeded, digits are lost
+    gradually; `eps` is the machine epsilon of `a`.
     """
-    halvings = max(0, math.ceil(math.log2(norm / 1.3))) if norm else 0
+    halvings = max(0, math.ceil(math.log2(norm / 2.4))) if norm else 0
     z = _polynomial(a * 0.5**halvings if halvings else a, norm * 0.5**halvings, eps, arrays)
     for _ in range(halvings):
         z = 2 * z + z @ z
@@ -183,96 +189,78 @@ def expm1_skew(a: Array, norm: float, eps: float, arrays: Arrays = NUMPY) -> Arr
     return z
 
 
+# Note [cosine and sine]
+#     exp(a) = C + aF with C and F polynomials of S = aaᵀ = -a². So every product is of matrices that commute, and
+#     symmetric or skew: about half of a large one is computed. With k powers of S, C lacks about 2(norm/2)ʲ/j! of the
+#     cosine, j = 2k + 2, and F less of the sine. Where that is 2√p eps, RᵀR - I is 4√p eps in the worst direction,
+#     and less in an entry: within Note [tolerance], whatever the directions, and far less where they are random.
+_WAYS = (1, 1), (2, 2), (3, 3), (2, 4), (3, 6), (4, 8)
+"""(powers of S computed, highest power), in 2, 3, 4, 5, 6 and 7 products; where the second is twice the first, the
+highest computed one times a polynomial makes the others (Paterson, Stockmeyer 1973)."""
+
+
 def _polynomial(a: Array, norm: float, eps: float, arrays: Arrays) -> Array:
-    """Of the least degree that is exact to rounding: it lacks about 2 (norm/2)ᵈ⁺¹/(d+1)!."""
+    """Of the least degree that is exact to rounding; Note [cosine and sine]."""
 
-    def reaches(degree: int, error: float) -> bool:
-        return 2 * (norm / 2) ** (degree + 1) / math.factorial(degree + 1) <= error
+    def lacks(k: int) -> float:
+        return 2 * (norm / 2) ** (2 * k + 2) / math.factorial(2 * k + 2)
 
-    if reaches(4, 8 * eps):  # at most, and in few directions: beside the rounding of the products nothing
-        return _degree4(a, _meeting_exp(4, max(norm, 1e-3)), arrays)
-    if reaches(6, 8 * eps):
-        return _degree6(a, _meeting_exp(6, max(norm, 0.03)), arrays)
-    if reaches(8, eps):
-        return _degree8(a, _meeting_exp(8, max(norm, 0.1)), arrays)
-    return _in_blocks(a, _meeting_exp(12 if reaches(12, eps) else 16, norm), arrays)
+    allowed = 2 * math.sqrt(max(1, a.shape[-1])) * eps
+    return _evaluated(a, *next((way for way in _WAYS if lacks(way[1]) <= allowed), _WAYS[-1]), norm, arrays)
+
+
+def _evaluated(a: Array, computed: int, highest: int, norm: float, arrays: Arrays) -> Array:
+    """C - I + aF of Note [cosine and sine]."""
+    powers = [arrays.mirrored(a, a.mT, "S")]
+    while len(powers) < computed:
+        powers.append(arrays.mirrored(powers[-1], powers[0], f"S{len(powers)}"))
+
+    def summed(use: str, constant: float, *c: float) -> Array:
+        total = arrays.scaled(powers[0], c[0], use)
+        for factor, power in zip(c[1:], powers[1:]):
+            total = arrays.add(total, power, factor)
+        return arrays.add_identity(total, constant) if constant else total
+
+    def series(use: str, c: list[float]) -> Array:
+        total = summed(use, *c[: computed + (highest == computed)])
+        if highest > computed:
+            factor = summed("factor", *c[computed:])
+            total = arrays.add(total, arrays.mirrored(powers[-1], factor, "product"), 1.0)
+        return total
+
+    cosine, sine = map(series, ("cosine", "sine"), _meeting_exp(highest, norm))
+    return arrays.add(cosine, arrays.mirrored(a, sine, "product", -1), 1.0)
 
 
 @lru_cache
-def _meeting_exp(degree: int, norm: float) -> list[float]:
-    """c with c_1 it + c_2 (it)² + … = exp(it) - 1 at 0 and at t = ±norm · cos((j + ½)π/(degree + 1))."""
-    t = norm * np.cos(np.pi * (np.arange(degree // 2) + 0.5) / (degree + 1))
-    powers = np.vander(-(t**2), increasing=True)
-    odd, even = np.linalg.solve(powers, np.stack([np.sin(t) / t, 2 * np.sin(t / 2) ** 2 / t**2], 1)).T
-    return [0.0, *np.stack([odd, even], 1).ravel().tolist()]
+def _meeting_exp(k: int, norm: float) -> tuple[list[float], list[float]]:
+    """c and f with Σ c_j t²ʲ = cos(t) - 1 and Σ f_j t²ʲ = sin(t)/t, j ≤ k, at Chebyshev's nodes t of [-norm, norm].
 
-
-def _degree4(a: Array, c: list[float], arrays: Arrays) -> Array:
-    """c_1 a + … + c_4 a⁴."""
-    gram = arrays.gram(a)  # -a²
-    z = arrays.plus(a, gram, -c[2] / c[1])
-    return arrays.add_product(z, gram, arrays.plus(gram, a, -c[3] / c[4]), c[1], c[4])
-
-
-def _degree6(a: Array, c: list[float], arrays: Arrays) -> Array:
-    """c_1 a + … + c_6 a⁶, two of three products symmetric: … + (a - ba²)(c_3 a² + c_5 a⁴)."""
-    gram = arrays.gram(a)  # -a²
-    fourth = arrays.gram(gram)
-    b = -c[6] / c[5]
-    z = arrays.add(arrays.plus(a, gram, -c[2] / c[1]), fourth, (c[4] + b * c[3]) / c[1])
-    return arrays.add_product(z, arrays.plus(a, gram, b), arrays.plus(gram, fourth, -c[5] / c[3]), c[1], -c[3])
-
-
-def _degree8(a: Array, c: list[float], arrays: Arrays) -> Array:
-    """c_1 a + … + c_8 a⁸ = c_1 a + c_2 a² + zy + (wa² + y)(fa + ga² + c_8 y), y = a²(va + a²).
-
-    Equating the powers from the eighth down gives v, g + w c_8 and f, and then a quadratic equation for w.
+    By Chebyshev's polynomial of degree 2k + 2 the cosine is missed, whose mean over a semicircle is 0, as in a random
+    skew matrix eigenvalues lie: so the diagonal misses next to nothing.
     """
-    v = c[7] / (2 * c[8])
-    rest = c[6] - v * v * c[8]
-    f = c[5] - v * rest
-    half = (f - v * rest) / (2 * v * c[8])
-    w = math.sqrt(half * half - (c[4] - v * f - c[3] / v) / c[8]) - half
-    gram = arrays.gram(a)  # -a²
-    y = gram @ arrays.plus(gram, a, -v)
-    z = arrays.add(arrays.plus(a, gram, -c[2] / c[1]), y, (c[3] - w * f) / v / c[1])
-    right = arrays.add(arrays.plus(y, a, f / c[8]), gram, w - rest / c[8])
-    return arrays.add_product(z, arrays.add(y, gram, -w), right, c[1], c[8])
+    places = np.cos(np.pi * (np.arange(k + 1) + 0.5) / (2 * k + 2)) ** 2
+    size = max(norm, 1e-5)
+    t, powers, scale = size * np.sqrt(places), np.vander(places, increasing=True), size ** (-2.0 * np.arange(k + 1))
+    cosine, sine = (scale * np.linalg.solve(powers, values) for values in (-2 * np.sin(t / 2) ** 2, np.sin(t) / t))
+    return cosine.tolist(), sine.tolist()
 
 
-def _in_blocks(a: Array, c: list[float], arrays: Arrays) -> Array:
-    """c_1 a + c_2 a² + …, four powers and then a⁴ times the next four (Paterson, Stockmeyer 1973)."""
-    gram = arrays.gram(a)  # -a²
-    third, fourth = gram @ a, arrays.gram(gram)  # -a³, a⁴
-    total = None
-    for start in range(len(c) - 4, 0, -4):
-        block = c[start] * a
-        for power, factor in ((gram, -c[start + 1]), (third, -c[start + 2]), (fourth, c[start + 3])):
-            block = arrays.add(block, power, factor)
-        total = block if total is None else arrays.add_product(block, fourth, total, 1.0, 1.0)
-    return total
-
-
-def _positive_qr(xp: Any, a: Array) -> Array:
-    q, r = xp.linalg.qr(a)
-    diagonal = xp.diagonal(r, 0, -2, -1)
-    return q * xp.where(diagonal < 0, -1, 1)[..., None, :]
-
-
-def algorithm1(xp: Any, xi: Callable[[int], Array], normal: Callable[[int, int], Array], m: int, n: int) -> Array:
-    """The paper's algorithm 1 for m ≤ n: W = U Vᵀ from two QR factorizations."""
-    u = _positive_qr(xp, xp.concatenate((xi(m), normal(m, m - 1)), -1))
-    v = _positive_qr(xp, xp.concatenate((xi(n), normal(n, m - 1)), -1))
-    return u @ v.mT
-
-
-def algorithm2(
-    xp: Any, xi: Callable[[int], Array], normal: Callable[[int, int], Array], cholesky: Array, m: int, n: int
+def by_qr(
+    xp: Any, method: str, normal: Callable[[int, int], Array], array: Callable[[np.ndarray], Array], m: int, n: int
 ) -> Array:
-    """The paper's algorithm 2 for m ≤ n: W = L Q + ξ_m ξ_nᵀ from one QR factorization."""
-    q = _positive_qr(xp, xp.concatenate((xi(n), normal(n, m - 1)), -1))
-    q = xp.concatenate((q[..., 1:], q[..., :1]), -1).mT
-    return cholesky @ q + 1 / math.sqrt(m * n)
+    """The paper's algorithms for m ≤ n: 1, W = U Vᵀ from two QR factorizations; or 2, W = L Q + ξ_m ξ_nᵀ from one."""
+
+    def frame(k: int) -> Array:
+        """m orthonormal columns, the first ξ_k."""
+        gaussian = normal(k, m - 1)
+        q, r = xp.linalg.qr(xp.concatenate((xp.ones_like(gaussian.sum(-1))[..., None], gaussian), -1))
+        return q * xp.where(_diagonal(xp, r) < 0, -1, 1)[..., None, :]
+
+    if method == "algorithm1":
+        return frame(m) @ frame(n).mT
+    q = frame(n)
+    return array(cholesky_factor(m)) @ xp.concatenate((q[..., 1:], q[..., :1]), -1).mT + 1 / math.sqrt(m * n)
 
 
 def complement(W: Any) -> np.ndarray:

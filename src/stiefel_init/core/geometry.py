@@ -288,29 +288,29 @@ def sgd_step(
     `momentum`, zeros at the start, is a generator (square) or a tangent vector; `decay` is what is left of it after a
     step. Returns the next w and momentum.
     """
-    if w.shape[-2] == w.shape[-1]:
-        gradient = generator(w, gradient)
-        momentum = decay * momentum + gradient
-        return rotate(w, -rate * (gradient + decay * momentum if nesterov else momentum)), momentum
-    gradient = centre(gradient)
-    momentum = tangent(w, decay * momentum + gradient)
-    return slide(w, -rate * (tangent(w, gradient) + decay * momentum if nesterov else momentum)), momentum
+    return _momentum_step(w, gradient, momentum, rate, decay, nesterov, muon=False)
 
 
 def muon_step(
     w: Any, gradient: Any, momentum: Any, rate: Any, *, decay: float = 0.95, nesterov: bool = True
 ) -> tuple[Any, Any]:
     """One step of Muon on the set, all singular values of the momentum made about 1; otherwise as `sgd_step`."""
-    if w.shape[-2] == w.shape[-1]:
-        gradient = generator(w, gradient)
-        momentum = decay * momentum + gradient
-        direction = orthogonalized(gradient + decay * momentum if nesterov else momentum)
-        return rotate(w, centred_skew(-rate * direction)), momentum  # centred again: rounding may be all there is
-    gradient = centre(gradient)
-    momentum = tangent(w, decay * momentum + gradient)
-    # The polynomial is odd, so that what is centred stays centred; but not what is tangent.
-    direction = orthogonalized(gradient + decay * momentum if nesterov else momentum)
-    return slide(w, -rate * tangent(w, direction)), momentum
+    return _momentum_step(w, gradient, momentum, rate, decay, nesterov, muon=True)
+
+
+def _momentum_step(
+    w: Any, gradient: Any, momentum: Any, rate: Any, decay: float, nesterov: bool, *, muon: bool
+) -> tuple[Any, Any]:
+    square = w.shape[-2] == w.shape[-1]
+    gradient = generator(w, gradient) if square else centre(gradient)
+    momentum = decay * momentum + gradient
+    momentum = momentum if square else tangent(w, momentum)
+    direction = gradient + decay * momentum if nesterov else momentum
+    if muon:  # an odd polynomial: what is centred stays so, but for rounding, which may be all there is
+        direction = orthogonalized(direction)
+    if square:
+        return rotate(w, centred_skew(-rate * direction) if muon else -rate * direction), momentum
+    return slide(w, -rate * (tangent(w, direction) if muon or nesterov else direction)), momentum
 
 
 def nearest(a: Any, svd: Any) -> tuple[Any, Any]:

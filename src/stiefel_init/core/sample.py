@@ -11,7 +11,6 @@ import numpy as np
 
 from ..schemes import Identity, Permutation, Rotation, Scheme, SchemeName, Source, Stiefel, get
 from . import construct, stream, validate
-from .construct import cholesky_factor
 from .errors import StiefelError, unknown
 from .validate import Method
 
@@ -64,7 +63,12 @@ def sample(
     if method == "householder":
         return draw(scheme, m, n, batch=batch, seed=seed, name=name, dtype=dtype)
     m, n, batch, kind = *_sizes(m, n, batch), _dtype(dtype)
-    wide = _paper(method, _generator(seed), math.prod(batch), min(m, n), max(m, n)) if m and n else np.empty((0, 0, 0))
+    if not (m and n):
+        return np.empty((*batch, m, n), kind)
+    rng, count = _generator(seed), math.prod(batch)
+    wide = construct.by_qr(
+        np, method, lambda *shape: rng.standard_normal((count, *shape)), np.asarray, min(m, n), max(m, n)
+    )
     return np.ascontiguousarray(wide if m <= n else wide.mT, kind).reshape(*batch, m, n)
 
 
@@ -265,18 +269,6 @@ def _householder(block: Block, p: int, q: int, dtype: np.dtype, aligned: bool) -
     w, _, info = ormqr("L", "N", x.T, pivot / norm, start_from.T, lwork=columns, overwrite_c=True)
     assert info == 0, f"ormqr returned info={info}"
     return w.T
-
-
-def _paper(method: str, rng: np.random.Generator, count: int, p: int, q: int) -> np.ndarray:
-    def xi(k: int) -> np.ndarray:
-        return np.full((count, k, 1), 1 / math.sqrt(k))
-
-    def normal(rows: int, columns: int) -> np.ndarray:
-        return rng.standard_normal((count, rows, columns))
-
-    if method == "algorithm1":
-        return construct.algorithm1(np, xi, normal, p, q)
-    return construct.algorithm2(np, xi, normal, cholesky_factor(p), p, q)
 
 
 def _generator(seed: Any) -> np.random.Generator:

@@ -13,6 +13,7 @@ import hashlib
 import math
 import operator
 import os
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -35,6 +36,7 @@ _ROTATIONS = tuple(
 _PARITY = _word(0x1BD11BDA)
 _ROUNDS = tuple(map(_word, range(1, 6)))
 _CHUNK = 1 << 15  # word pairs worked on at once: their arrays stay in a core's cache
+_SCRATCH = threading.local()  # kept, as the system takes as long to clear fresh memory as NumPy to fill it
 _THREADED = 1 << 18  # below this many word pairs, starting threads costs more than it saves
 
 
@@ -185,7 +187,8 @@ def _fill(out: np.ndarray, keys: np.ndarray, rows: tuple[int, int], first: int, 
     chunks = [(top, left) for top in range(0, len(lines), step) for left in range(0, pairs, _CHUNK)]
 
     def fill(chunks: list[tuple[int, int]]) -> None:
-        words, floats = np.empty((3, _CHUNK), np.uint32), np.empty((3, _CHUNK), out.dtype)
+        held = vars(_SCRATCH)
+        words, floats = (held.setdefault(kind, np.empty((3, _CHUNK), kind)) for kind in ("uint32", out.dtype.name))
         for top, left in chunks:
             target = lines[top : top + step, left : left + _CHUNK]
             (x0, x1, spare), (*scratch,) = (

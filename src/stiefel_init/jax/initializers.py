@@ -329,5 +329,11 @@ class _Arrays(_construct.Arrays):
     def bordered_skew(self, a: jax.Array) -> jax.Array:
         return jnp.pad(a - a.mT, ((0, 0), (1, 0), (1, 0)))
 
-    def add_identity(self, a: jax.Array) -> jax.Array:
-        return a + jnp.eye(a.shape[-1], dtype=a.dtype)[None]
+    def scaled(self, a: jax.Array, factor: float, use: str) -> jax.Array:
+        return factor * a
+
+    def mirrored(self, a: jax.Array, b: jax.Array, use: str, sign: int = 1) -> jax.Array:
+        return a @ b
+
+    def add_identity(self, a: jax.Array, factor: float = 1.0) -> jax.Array:
+        return a + factor * jnp.eye(a.shape[-1], dtype=a.dtype)[None]

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,6 +148,22 @@ def test_settings_for_fast_products_do_not_touch_precision() -> None:
             assert check(stiefel_(torch.empty(300, 300), method=method)).orthogonality_error < 4e-6
         assert check(sample(20, 30, batch=3)).ok
         assert torch.is_autocast_enabled("cpu")
+
+
+class Turned(schemes.Scheme):
+    """The transposes of what another scheme draws."""
+
+    def __init__(self, of: str) -> None:
+        object.__setattr__(self, "of", schemes.get(of))
+
+    def draw(self, source: schemes.Source) -> Any:
+        return self.of.draw(source).mT  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("of", ["stiefel", "rotation 0.3"])
+def test_a_scheme_may_return_a_view_of_what_was_made_in_place(of: str) -> None:
+    plain, turned = (draw_(torch.empty(40, 40), scheme, seed=1, name="w") for scheme in (of, Turned(of)))
+    assert torch.equal(turned, plain.T)
 
 
 FORKED = """

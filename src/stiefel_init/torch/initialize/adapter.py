@@ -174,24 +174,34 @@ class TorchAdapter(Adapter[TorchRef]):
         return held if parameter.heads is None else replace(held, heads=parameter.heads)
 
     @cached_property
+    def _values(self) -> tuple[dict[Hashable, Tensor], dict[Hashable, Tensor]]:
+        """The values of parameters in usual memory that have some, and of sharded ones."""
+        held = {ref.key: ref.tensor for ref in self.parameters if _has_values(ref.tensor)}
+        split = {key: tensor.detach() for key, tensor in held.items() if is_sharded(tensor)}
+        return {key: tensor.detach() for key, tensor in held.items() if key not in split}, split
+
+    @cached_property
     def sizes(self) -> Mapping[Hashable, float]:
-        refs = [ref for ref in {ref.key: ref for ref in self.parameters}.values() if _has_values(ref.tensor)]
-        plain, split = ([ref for ref in refs if is_sharded(ref.tensor) is sharded] for sharded in (False, True))
-        norms = list(torch._foreach_norm([ref.tensor.detach() for ref in plain])) if plain else []
-        norms += [torch.linalg.vector_norm(ref.tensor.detach()).full_tensor() for ref in split]
-        sizes = torch.stack([norm.double() for norm in norms]).tolist() if norms else []
-        return {ref.key: size / math.sqrt(ref.tensor.numel()) for ref, size in zip([*plain, *split], sizes)}
+        plain, split = self._values
+        norms = list(torch._foreach_norm(list(plain.values()))) if plain else []
+        norms += [torch.linalg.vector_norm(x).full_tensor() for x in split.values()]
+        values = {**plain, **split}
+        return {key: size / math.sqrt(x.numel()) for (key, x), size in zip(values.items(), _numbers(norms))}
 
     @cached_property
     def patterned(self) -> Collection[Hashable]:
-        """Of matrices the first rows tell."""
-        known = {ref.key: ref.tensor.detach() for ref in self.parameters if _has_values(ref.tensor)}
-        looked_at = {
-            key: x[: max(1, _LOOKED_AT // x[0].numel())] if x.ndim > 1 else x
-            for key, x in known.items()
-            if not is_sharded(x) and (x.ndim > 1 or (x.numel() > 1 and x[0] == x[1]))  # few vectors begin so
+        """Of matrices the first rows tell; of vectors, those that begin with two equal entries are looked at."""
+        alike: dict[Hashable, dict[Hashable, Tensor]] = {}
+        for key, x in self._values[0].items():
+            if x.numel() > 1:
+                alike.setdefault((x.shape, x.dtype), {})[key] = x
+        if not alike:
+            return ()
+        told = [_tell_a_pattern(list(group.values())) for group in alike.values()]
+        kept = zip((item for group in alike.values() for item in group.items()), torch.cat(told).tolist())
+        return {
+            key for (key, x), suspect in kept if suspect and (x.ndim > 1 or follows_pattern(x.float().cpu().numpy()))
         }
-        return {key for key, x in looked_at.items() if follows_pattern(x.float().cpu().numpy())}
 
     def bias_of(self, parameter: TorchRef) -> Hashable:
         bias = parameter.module._parameters.get("bias")
@@ -222,13 +232,35 @@ class TorchAdapter(Adapter[TorchRef]):
                     calibrate_(self.model, calibrated, drawn, inputs, stems)
 
 
-_LOOKED_AT = 4096  # entries of a matrix
+_LOOKED_AT = 1024  # entries of a matrix
 
 
 def _has_values(tensor: Tensor) -> bool:
     usual = type(tensor) in (nn.Parameter, Tensor) or is_sharded(tensor)
     usual = usual and tensor.layout is torch.strided and tensor.is_floating_point()
     return usual and not tensor.is_meta and tensor.numel() > 0
+
+
+def _numbers(scalars: list[Tensor]) -> list[float]:
+    """The values of scalars, those of one dtype fetched at once."""
+    kinds = {each.dtype for each in scalars}
+    if len(kinds) > 1:
+        scalars = [each.double() for each in scalars]
+    return torch.stack(scalars).double().tolist() if scalars else []
+
+
+def _tell_a_pattern(alike: list[Tensor]) -> Tensor:
+    """Of tensors of one shape, on the device: of matrices, as `follows_pattern`; of vectors, whether they may."""
+    shape = alike[0].shape
+    first = 2 if len(shape) == 1 else max(1, _LOOKED_AT // shape[1:].numel())
+    some = torch.stack([x[:first] for x in alike])
+    if some.ndim == 2:
+        return some[:, 0] == some[:, 1]
+    filled = some != 0
+    axes = range(1, some.ndim if some.ndim > 3 else 1)
+    used = [filled.any(tuple({*axes} - {axis})).sum(-1) for axis in axes]
+    share = filled.flatten(1).sum(1) / (torch.stack(used).prod(0) if used else some[0].numel())
+    return (share > 0) & (share < 0.5)
 
 
 def _rule(ref: TorchRef, owner: TorchRef, options: Options) -> Rule:

@@ -12,6 +12,7 @@ from torch import Tensor
 from ...core import stream as _stream
 from ...recipe.layers import Matrices
 from ...recipe.rules import Draw
+from ..sampling.rotations import Memory
 from ..sampling.source import fill_
 
 _TOGETHER = 1 << 24  # entries drawn at once, so that a model is not held twice
@@ -43,13 +44,14 @@ def fill(batches: Iterable[Batch], seed: int | None) -> None:
     for batch in batches:
         for dtype, alike in _by_dtype(batch):
             groups.setdefault((batch.draw.scheme, batch.matrices.distribution, dtype), []).append(alike)
+    memory = Memory()
     for group in groups.values():
         for part in _parts(group):
             count = sum(len(batch.weights) * batch.matrices.count for batch in part)
             keys = None if seed is None else stream_keys(seed, part)
             weight = part[0].weight
             own = weight.detach()[None] if count == 1 and _is_matrix(part[0], weight) else None
-            drawn = members(part[0].draw, count, keys, weight.dtype, weight.device, own)
+            drawn = members(part[0].draw, count, keys, weight.dtype, weight.device, own, memory)
             if drawn is not own:
                 _write(part, drawn)
 
@@ -123,13 +125,14 @@ def members(
     dtype: torch.dtype,
     device: torch.device | str,
     out: Tensor | None = None,
+    memory: Memory | None = None,
 ) -> Tensor:
     """`count` matrices of a draw; those that are not mirrored in `out`, if it is given."""
     matrices = draw.what
     assert isinstance(matrices, Matrices)
     if out is None:
         out = torch.empty(count, matrices.m, matrices.n, dtype=dtype, device=device)
-    fill_(out, draw.scheme, keys=keys, places=matrices.receptive)
+    fill_(out, draw.scheme, keys=keys, places=matrices.receptive, memory=memory)
     if matrices.scale != 1:
         out *= matrices.scale
     if matrices.zero_row is not None:

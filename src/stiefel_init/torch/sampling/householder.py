@@ -225,14 +225,11 @@ def by_qr(out: Tensor, method: str, generator: torch.Generator | None) -> Tensor
     *batch, p, q = out.shape
     options: dict[str, Any] = {"dtype": out.dtype if out.dtype in WORKING else torch.float32, "device": out.device}
 
-    def xi(k: int) -> Tensor:
-        return torch.full((*batch, k, 1), 1 / math.sqrt(k), **options)
-
     def normal(rows: int, columns: int) -> Tensor:
         return torch.empty(*batch, rows, columns, **options).normal_(generator=generator)
 
+    def array(values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values).to(**options)
+
     with full_precision(out.device.type):
-        if method == "algorithm1":
-            return construct.algorithm1(torch, xi, normal, p, q)
-        cholesky = torch.from_numpy(construct.cholesky_factor(p)).to(**options)
-        return construct.algorithm2(torch, xi, normal, cholesky, p, q)
+        return construct.by_qr(torch, method, normal, array, p, q)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from .householder import Numbers
 from .stream import normals, on_gpu, words
 from .tensors import WORKING, full_precision, on_device, precision_for
 
+_FEW = 1 << 14  # numbers
+
 
 def fill_(
     out: Tensor,
@@ -24,6 +28,7 @@ def fill_(
     generator: torch.Generator | None = None,
     keys: np.ndarray | None = None,
     places: int = 1,
+    memory: rotations.Memory | None = None,
 ) -> Tensor:
     """Fill the matrices of `out`, of shape (…, m, n) and detached, with independent draws of the scheme.
 
@@ -35,10 +40,12 @@ def fill_(
         return out
     dtype = out.dtype if out.dtype in WORKING else torch.float32
     source = _Fresh(out, dtype, places, generator) if keys is None else _Seeded(out, dtype, places, keys)
+    source.memory = rotations.Memory() if memory is None else memory
     with on_device(out):
         drawn = scheme.draw(source)
     if drawn is not source.made:
-        out.copy_(drawn.reshape(out.shape))
+        drawn = drawn.reshape(out.shape)
+        out.copy_(drawn if source.made is None else drawn.clone())  # it may be a view of what was made there
     return out
 
 
@@ -46,6 +53,7 @@ class _Source(ABC):
     """What both sources share. Semi-orthogonal matrices are made in `out` itself, without a copy."""
 
     xp: Any = torch
+    memory: rotations.Memory
 
     def __init__(self, out: Tensor, dtype: torch.dtype, places: int) -> None:
         self.out, self.dtype, self.places = out, dtype, places
@@ -65,6 +73,10 @@ class _Source(ABC):
         """The Gaussian numbers of a part of the batch."""
 
     @abstractmethod
+    def _square(self, size: int, part: slice) -> Tensor:
+        """For a part of the batch, matrices that less their transposes have the law of Gaussian ones less theirs."""
+
+    @abstractmethod
     def normals(self, rows: int, columns: int) -> Tensor: ...
 
     def semi_orthogonal(self, *, aligned: bool) -> Tensor:
@@ -82,8 +94,14 @@ class _Source(ABC):
         return made
 
     def rotations(self, size: int, spread: float) -> Tensor:
-        numbers, axis = self.normals(size - 1, size - 1), self.array(construct.reflected_axis(size))
-        return rotations.small(numbers, axis, spread, self.precision)
+        self._begin()
+        out, axis = self.out, self.array(construct.reflected_axis(size))
+        if self.draws > 1 or out.dtype != self.dtype or out.shape[-2:] != (size, size) or not out.is_contiguous():
+            out = torch.empty(self.count, size, size, dtype=self.dtype, device=self.out.device)
+        else:
+            self.made = out = out.view(self.count, size, size)
+        rotations.small_(out, partial(self._square, size - 1), axis, spread, self.precision, self.memory)
+        return out
 
     def array(self, values: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(values)
@@ -115,6 +133,9 @@ class _Seeded(_Source):
     def _numbers(self, part: slice) -> Numbers:
         keys = self.current[part]
         return lambda like, start, stop: normals(keys, (start, stop), (start, like.shape[-1]), like.dtype, like.device)
+
+    def _square(self, size: int, part: slice) -> Tensor:
+        return normals(self.current[part], (0, size), (0, size), self.dtype, self.out.device)
 
     def normals(self, rows: int, columns: int) -> Tensor:
         self._begin()
@@ -153,6 +174,21 @@ class _Fresh(_Source):
             return x.normal_(construct.NEVER_ZERO, generator=self.generator)
 
         return numbers
+
+    def _square(self, size: int, part: slice) -> Tensor:
+        """Half the numbers do, times √2, where drawing more takes longer than to put them in place."""
+        count, low = len(range(self.count)[part]), size // 2
+        take = partial(self.memory.take, dtype=self.dtype, device=self.out.device)
+        square = take("square", (count, size, size))
+        if square.numel() < _FEW:
+            return square.normal_(generator=self.generator)
+        drawn = take("drawn", (count, size - low, size)).normal_(0, math.sqrt(2), generator=self.generator)
+        square[:, :low, low:] = 0
+        square[:, low:, :low] = drawn[..., size - low :]
+        below = torch.ones(size - low, size - low, dtype=self.dtype, device=self.out.device).tril(-1)
+        torch.mul(drawn[..., : size - low], below, out=square[:, low:, low:])
+        torch.mul(drawn[:, :low, :low], below.mT[:low, :low], out=square[:, :low, :low])
+        return square
 
     def _empty(self, *shape: int) -> Tensor:
         return torch.empty(self.count, *shape, dtype=self.dtype, device=self.out.device)

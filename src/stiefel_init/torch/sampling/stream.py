@@ -26,7 +26,7 @@ def normals(
     On a GPU keys may be unfolded, of shape (…, 4).
     """
     if not on_gpu(device):
-        return torch.from_numpy(np.ascontiguousarray(stream.normals(keys, rows, columns, _NUMPY[dtype]))).to(device)
+        return torch.from_numpy(stream.normals(keys, rows, columns, _NUMPY[dtype])).to(device)
     out = torch.empty(*keys.shape[:-1], rows[1] - rows[0], columns[1] - columns[0], dtype=dtype, device=device)
     first = columns[0] // 2
     _launch(out, keys, rows, first, (columns[1] + 1) // 2 - first, columns[0] % 2, True)
