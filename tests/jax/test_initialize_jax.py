@@ -77,7 +77,7 @@ def test_every_matrix_of_linens_parameters_is_what_the_plan_says() -> None:
     assert (ends(plan, "stem"), ends(plan, "head")) == ({"Conv_0.kernel"}, {"Dense_0.kernel"})
     assert plan["ConvTranspose_0.kernel"].action == "orthogonal 2.83 8×128"  # √2 · √(2 · 2)
     cell = "OptimizedLSTMCell_0"
-    assert [plan[f"{cell}.{gate}.kernel"].action for gate in ("ii", "hi")] == ["stiefel 6×8", "stiefel 6×6"]
+    assert [plan[f"{cell}.{gate}.kernel"].action for gate in ("ii", "hi")] == ["orthogonal 6×8", "orthogonal 6×6"]
     assert str(jax.tree.structure(new)) == str(jax.tree.structure(variables))
     np.testing.assert_array_equal(new["batch_stats"]["BatchNorm_0"]["var"], 1)
     alone = initialize(variables["params"], 3, inputs=x, apply=lambda p, x: module.apply({**variables, "params": p}, x))

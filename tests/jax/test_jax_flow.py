@@ -156,7 +156,7 @@ def test_ends_are_seen_through_loops_branches_and_gradients() -> None:
 
     plan = initialize(Recurrent(), 0, inputs=jnp.ones((4, 3)), dry_run=True)
     assert ends(plan) == ({"inner.weight"}, {"outer.weight"})
-    assert plan["cell.weight_hh"].action == "stiefel 3 of 8×8"
+    assert plan["cell.weight_hh"].action == "orthogonal 3 of 8×8"
 
 
 def test_two_inputs_and_two_heads() -> None:

@@ -76,7 +76,7 @@ def _what(chain: list[Any], leaf: str, shape: Shape) -> tuple[Held, Layout | Non
         return ZEROS, None
     if isinstance(owner, eqx.nn.LSTMCell | eqx.nn.GRUCell):
         gated = leaf == "weight_ih" and isinstance(owner, eqx.nn.LSTMCell)
-        return Layer("gates" if gated else "members", shape[0] // owner.hidden_size), None
+        return Layer("gates" if gated else "recurrent", shape[0] // owner.hidden_size), None
     if not isinstance(owner, eqx.nn.Linear):
         return _convolution(owner, shape)
     attends = any(isinstance(node, eqx.nn.MultiheadAttention) for node in chain)

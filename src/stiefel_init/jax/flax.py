@@ -44,7 +44,9 @@ def _what(owner: Any, above: Any, leaf: str, shape: Shape) -> Held:
         if part_of in _RECURRENT:
             gates = max(shape[-1] // getattr(above, "hidden_features", shape[-1]), 1)
             gated = part_of in ("LSTMCell", "OptimizedLSTMCell")  # from state to state it is square
-            return Layer("gates" if gated else "members", math.prod(shape[:-2]) * gates), layers.dense(shape)
+            relu = getattr(getattr(above, "activation_fn", None), "__name__", "") == "relu"
+            held = Layer("gates" if gated else "members" if relu else "recurrent", math.prod(shape[:-2]) * gates)
+            return held, layers.dense(shape)
         return Layer(count=math.prod(shape[:-2])), layers.dense(shape)
     if kind in _CONVOLUTIONS:
         return _convolution(owner, shape, transposed=kind == "ConvTranspose")

@@ -100,11 +100,11 @@ def _what(layer: Any, above: tuple[Any, ...], leaf: str, shape: Shape) -> Held:
 
 def _gates(cell: Any, leaf: str, shape: Shape) -> Held:
     units = cell.units
-    if leaf == "recurrent_kernel" and getattr(cell.activation, "__name__", "") == "relu" and shape[1] == units:
-        return Layer("state"), dense(shape)
+    if getattr(cell.activation, "__name__", "") == "relu" and shape[1] == units and leaf != "bias":
+        return Layer("state" if leaf == "recurrent_kernel" else "members"), dense(shape)
     if leaf != "bias":
         gated = leaf == "kernel" and isinstance(cell, layers.LSTMCell)
-        return Layer("gates" if gated else "members", shape[1] // units), dense(shape)
+        return Layer("gates" if gated else "recurrent", shape[1] // units), dense(shape)
     forget = isinstance(cell, layers.LSTMCell) and cell.unit_forget_bias
     return (Constant(0.0, (units, 2 * units)) if forget else ZEROS), None
 

@@ -26,9 +26,10 @@ class Layer:
     where groups divide the second dimension. Other frameworks bring theirs into it.
     """
 
-    kind: Literal["linear", "convolution", "members", "state", "gates", "embedding"] = "linear"
-    """`"members"`: attention and recurrent layers, whose matrices are in the set wherever they stand; `"state"`: from
-    one state of a ReLU recurrence to the next; `"gates"`: from the inputs of an LSTM to its gates."""
+    kind: Literal["linear", "convolution", "members", "state", "recurrent", "gates", "embedding"] = "linear"
+    """`"members"`: attention and ReLU recurrences, whose matrices are in the set wherever they stand; `"state"`: from
+    one state of such a recurrence to the next; `"recurrent"`: of one with gates or tanh, but for `"gates"`: from the
+    inputs of an LSTM to its gates."""
     count: int = 1
     """Matrices one above the other, such as those of gates; for convolutions, the groups."""
     stride: tuple[int, ...] = ()

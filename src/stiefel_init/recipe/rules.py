@@ -10,9 +10,10 @@ Note [members]
     Smooth activations take a share of a low level: biases of the stem raise it (`schemes.level`); kernels, which lose
     any level at the borders, keep the size of what differs instead.
 Note [no level]
-    A head, a bottleneck that nothing rectifies and the layer that reads it, and layers over the token axis have no use
-    for a common level: rows orthogonal to it, or no preferred direction. So have layers at a normalization with
-    statistics for each channel: it takes the level off, and alignment gives all channels what they have in common.
+    A head, a bottleneck that nothing rectifies and the layer that reads it, layers over the token axis, and recurrences
+    with gates or tanh, which would add it up step by step, have no use for a common level: rows orthogonal to it, or no
+    preferred direction. So have layers at a normalization with statistics for each channel: it takes the level off, and
+    alignment gives all channels what they have in common.
 Note [sizes]
     A normalization makes a weight's size its learning rate, which the author chose: directions are ours, the size is
     the author's, unless it was chosen for wider layers, as 0.02 is.
@@ -238,10 +239,10 @@ def _draw(weight: Weight, role: Role) -> Draw:
     m, n = matrices.m, matrices.n
     if 0 in weight.shape or kind == "members":
         return Draw(matrices, Stiefel())
-    if kind == "gates":  # a stem of few inputs, whose gates would else stay half open
-        if not role.stem or m <= n:
-            return Draw(matrices, Stiefel())
+    if kind == "gates" and role.stem and m > n:  # of few inputs: gates would else stay half open
         return Draw(matrices, Orthogonal(math.sqrt(2 * m / n)), role.stem)
+    if kind in ("gates", "recurrent"):  # Note [no level]
+        return Draw(matrices, Orthogonal())
     if kind == "state":
         return Draw(matrices, STATE, "the state of a ReLU network: near the identity")
     if kind == "convolution" and not is_patches(weight.layer, weight.shape):

@@ -71,10 +71,10 @@ def _recurrent(module: nn.RNNBase | nn.RNNCellBase, name: str, shape: Shape) -> 
     if not name.startswith("weight_"):
         return ZEROS if name.startswith("bias_") else None
     gates = 1 if name.startswith("weight_hr") else shape[0] // module.hidden_size
-    if name.startswith("weight_hh") and getattr(module, "nonlinearity", "") == "relu":
-        return Layer("state", gates)
+    if getattr(module, "nonlinearity", "") == "relu":
+        return Layer("state" if name.startswith("weight_hh") else "members", gates)
     reads = name.removesuffix("_reverse") in ("weight_ih", "weight_ih_l0")
-    return Layer("gates" if reads and isinstance(module, nn.LSTM | nn.LSTMCell) else "members", gates)
+    return Layer("gates" if reads and isinstance(module, nn.LSTM | nn.LSTMCell) else "recurrent", gates)
 
 
 def is_normalization(module: nn.Module) -> bool:
