@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import assert_refused
-from paper.studies import plasticity
+from paper.studies import continual
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
@@ -151,8 +151,8 @@ def test_refused_in_one_sentence_and_nothing_is_changed(case: str) -> None:
 
 
 def test_the_study_restores_as_the_library_does() -> None:
-    cell = plasticity.Cell("restore", 1e-3, 0.5, 3)
-    networks = plasticity.Networks([cell])
+    cell = continual.Cell("restore", 1e-3, 0.5, 3)
+    networks = continual.Networks([cell])
     networks.flat += 0.1 * torch.randn(networks.flat.shape, generator=torch.Generator().manual_seed(0))
     sizes = [(each.shape[1:]) for each in networks.p[::2]]
     layers = [part for m, n in sizes for part in (nn.Linear(n, m), nn.ReLU())]
