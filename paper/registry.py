@@ -20,7 +20,6 @@ from .studies.members import Members
 from .studies.on_the_set import OnTheSet
 from .studies.plasticity import Plasticity
 from .studies.shakespeare import Shakespeare
-from .studies.streams import Streams
 from .studies.transfer import Transfer
 from .tables.images import Figure3, Table1, Table2, Table3
 from .tables.tabular import Table5, Table5Explained
@@ -34,7 +33,7 @@ EXPERIMENTS = tuple(
             Table1(), Table2(), Table3(), Figure3(), Table5(), Table5Explained(), Figure1(),
             Figure2(), Signals(), Algorithms(), Everything(), Members(), Baselines(), OnTheSet(),
             Transfer(), Zoo(), FullSearch(), Cifar(),
-            Shakespeare(), Plasticity(), Streams(),
+            Shakespeare(), Plasticity(),
         ),
     )
 )  # fmt: skip

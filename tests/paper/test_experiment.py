@@ -84,7 +84,7 @@ def test_experiments_come_in_the_order_of_the_report_and_a_users_own_last() -> N
     ours = [
         "table1", "table2", "table3", "figure3", "table5", "table5-batches-of-32", "figure1",
         "figure2", "signal", "algorithms", "all", "members", "baselines",
-        "on-the-set", "transfer", "zoo", "find-start", "cifar", "shakespeare", "plasticity", "streams",
+        "on-the-set", "transfer", "zoo", "find-start", "cifar", "shakespeare", "plasticity",
     ]  # fmt: skip
     assert list(experiments()) == ours
     register(named("mine"))
@@ -92,7 +92,7 @@ def test_experiments_come_in_the_order_of_the_report_and_a_users_own_last() -> N
     assert [one.name for one in chosen("mine")] == ["mine"]
     assert {*ours} - {one.name for one in chosen("all")} == {
         "all", "members", "baselines", "on-the-set", "transfer", "zoo", "find-start", "cifar", "shakespeare",
-        "plasticity", "streams",
+        "plasticity",
     }  # fmt: skip
 
 
