@@ -267,6 +267,7 @@ def train(kind: str, cells: Sequence[Cell], tasks: int, images: Images) -> list[
     }  # fmt: skip
     shares = {name: (100 * column).tolist() for name, column in columns.items()}
     return [
-        {"kind": kind, **cell._asdict(), **{name: round(of[at], 2) for name, of in shares.items()}, "ms": ""}
+        {"kind": kind, **cell._asdict(), "tasks": len(online), "ms": ""}
+        | {name: round(of[at], 2) for name, of in shares.items()}
         for at, cell in enumerate(cells)
     ]

@@ -82,12 +82,14 @@ class Plasticity(Experiment):
         for kind, (_, name) in KINDS.items():
             images = Images.of(name, options.data)
             for final in False, True:
-                known = {(row["kind"], *(row[field] for field in Cell._fields)) for row in rows}
                 best = chosen(rows, kind) if final else {}
                 cells = [Cell(m, *best[m], seed) for m in best for seed in range(seeds)] if final else tried()
+                count = 2 if kind == "warm start" else tasks if final else tuned
+                known = {_identity(row) for row in rows if row["tasks"] >= count}
                 left = sorted(cell for cell in cells if (kind, *cell) not in known)
+                rows = [row for row in rows if _identity(row) not in {(kind, *cell) for cell in left}]
                 for at in range(0, len(left), MOST):
-                    rows += train(kind, left[at : at + MOST], tasks if final else tuned, images)
+                    rows += train(kind, left[at : at + MOST], count, images)
                     write_table(rows, out / f"{label}.csv")
                     print(f"{kind}: {len(rows)} networks", flush=True)
             if kind == "permuted MNIST" and left:
@@ -108,13 +110,21 @@ class Plasticity(Experiment):
         return [table for kind in KINDS if (table := _table(evidence, kind)).rows]
 
     def section(self, evidence: Sequence[Mapping[str, Any]]) -> list[str]:
-        lines = [f"## {self.title}", ""]
-        for table in self.tables(evidence):
-            whole = len(table.rows) == len(STRENGTHS) and table.title != "warm start"
-            told = [_goal(evidence, table.title, method) for method in OURS] if whole else []
-            lines += [*titled([table]), *(line for each in told for line in wrapped(f"- {each}"))]
+        lines = [f"## {self.title}", "", "*: at an end of the strengths that were tried.", ""]
+        for kind in KINDS:
+            table = _table(evidence, kind)
+            known = [row[0] for row in table.rows]
+            compared = kind != "warm start" and not {*known} <= {*OURS}
+            told = [_goal(evidence, kind, method) for method in OURS if method in known and compared]
+            left = [method for method in STRENGTHS if method not in known]
+            told += [f"Not on record: {', '.join(left)}."] * bool(left)
+            lines += [*titled([table] if table.rows else []), *(line for each in told for line in wrapped(f"- {each}"))]
             lines += [""] * bool(told)
         return lines
+
+
+def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (row["kind"], *(row[field] for field in Cell._fields))
 
 
 def _table(rows: Sequence[Mapping[str, Any]], kind: str) -> Table:
@@ -125,12 +135,16 @@ def _table(rows: Sequence[Mapping[str, Any]], kind: str) -> Table:
     timed = any(found[0]["ms"] for found in finals.values())
     lines = []
     for method, found in sorted(finals.items(), key=lambda item: -_column(item[1], score(kind)).mean()):
-        strength = f"{found[0]['strength']:g}" if len(STRENGTHS[method]) > 1 else ""
+        tried_of, used = STRENGTHS[method], found[0]["strength"]
+        edge = "*" * (used in (tried_of[0], tried_of[-1]) and used < 1)
+        strength = f"{used:g}{edge}" if len(tried_of) > 1 else ""
         online, first, last, end, lost = (_column(found, name) for name in MEASURED)
         shown = [_spread(end)] if once else [_spread(online), *(f"{each.mean():.1f}" for each in (first, last))]
         shown += [] if once else [_spread(last - first, "+"), f"{lost.mean():.1f}"]
-        lines.append([method, f"{found[0]['rate']:g}", strength, *shown, *[f"{found[0]['ms']:.2f}"] * timed])
-    return Table(kind, ["", "rate", "strength", *names, *["ms"] * timed], lines)
+        shown += [f"{found[0]['ms']:.2f}"] if timed else []
+        lines.append([method, f"{found[0]['rate']:g}", strength, *shown])
+    count = min((row["tasks"] for found in finals.values() for row in found), default=0)
+    return Table(f"{kind}, {count} tasks", ["", "rate", "strength", *names, *["ms"] * timed], lines)
 
 
 def _final(rows: Sequence[Mapping[str, Any]], kind: str, method: str) -> list[Mapping[str, Any]]:
@@ -155,7 +169,8 @@ def _spread(values: np.ndarray, sign: str = "") -> str:
 def _goal(rows: Sequence[Mapping[str, Any]], kind: str, method: str) -> str:
     """Whether a method of ours goes on learning, and as well as the best rival, seed by seed."""
     ours = _final(rows, kind, method)
-    rivals = {name: _column(_final(rows, kind, name), "online") for name in STRENGTHS if name not in OURS}
+    others = (name for name in STRENGTHS if name not in OURS)
+    rivals = {name: _column(found, "online") for name in others if (found := _final(rows, kind, name))}
     rival = max(rivals, key=lambda name: rivals[name].mean())
     change = _column(ours, "last") - _column(ours, "first")
     apart = _column(ours, "online") - rivals[rival]

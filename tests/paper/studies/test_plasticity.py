@@ -94,7 +94,15 @@ def test_units_of_no_use_get_new_weights_and_none_behind_them(method: str, stren
 
 
 def rows(method: str, online: float, last: float) -> list[dict[str, Any]]:
-    found = {"kind": "permuted MNIST", "method": method, "rate": RATE, "strength": 0.5, "end": 80.0, "forgotten": 3.0}
+    found = {
+        "kind": "permuted MNIST",
+        "method": method,
+        "rate": RATE,
+        "strength": 0.5,
+        "end": 80.0,
+        "forgotten": 3.0,
+        "tasks": 30,
+    }
     return [
         found | {"seed": seed, "online": online + 0.1 * seed, "first": 70.0, "last": last + 0.1 * seed, "ms": 0.1}
         for seed in range(5)
