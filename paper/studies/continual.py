@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from stiefel_init.core import geometry
 from stiefel_init.lab.data import load
 from stiefel_init.torch import initialize_
-from stiefel_init.torch.restoring import target
 
 SIDE, LAYERS, WIDTH, BATCH, STEPS = 14, 8, 32, 32, 100
 RECYCLED = 10
@@ -50,6 +49,14 @@ def fresh(seeds: Sequence[int], start: int = 0) -> list[Tensor]:
         initialize_(model := nn.Sequential(*layers[:-1]), seed=seed + 1000 * start)
         drawn[seed] = [p.detach().reshape(len(p), -1) for p in model.parameters()]
     return [torch.stack(each) for each in zip(*(drawn[seed] for seed in seeds))]
+
+
+def target(weights: Tensor, on_set: bool) -> Tensor:
+    """The nearest members of Õ(m,n), or else semi-orthogonal matrices, to matrices of shape (…, m, n)."""
+    if on_set:
+        return geometry.nearest(weights.double(), torch.linalg.svd)[0].float()
+    u, _, v = torch.linalg.svd(weights, full_matrices=False)
+    return u @ v
 
 
 class Networks:
@@ -176,7 +183,7 @@ class Networks:
         for method in {"FIRE", *OURS[:2]} & self.methods.keys():
             strength, *held = self.of(method, self.strength, *self.p)
             for at, (w, b) in enumerate(zip(held[::2], held[1::2])):
-                new = target(w, on_set=method in OURS and at < LAYERS - 1).float()
+                new = target(w, on_set=method in OURS and at < LAYERS - 1)
                 if method == "FIRE":
                     new *= math.sqrt(w.shape[1] / w.shape[2])
                 else:

@@ -57,8 +57,6 @@ class Plan:
     rows: tuple[Row, ...]
     note: str = ""
     """The line to write next, for a plain deep network: its optimizer, by `param_groups`."""
-    done: str = "drawn"
-    """What was done to those parameters that were not left alone."""
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -80,7 +78,7 @@ class Plan:
     def __str__(self) -> str:
         alone = sum(row.action == "left alone" for row in self.rows)
         constant = sum(row.action.startswith(("zeros", "ones", "all ")) for row in self.rows)
-        told = [f"{len(self) - alone - constant:,} of {len(self):,} parameters {self.done}"]
+        told = [f"{len(self) - alone - constant:,} of {len(self):,} parameters drawn"]
         told += [f"{constant:,} zeros or ones"] * (constant > 0) + [f"{alone:,} left alone"] * (alone > 0)
         first, note = f"{', '.join(told)}.", ["", self.note] if self.note else []
         groups = folded(self.rows, _alike)

@@ -9,7 +9,6 @@ try:
     from .initialize import Plan, TailoredReLU, initialize_
     from .learning import can_learn
     from .rates import param_groups
-    from .restoring import restore_
     from .sampling import draw_, he_, lee_, orthogonal_, random_, sample, stiefel_, xavier_
     from .trial import Trials, find_start
     from .watching import Watch, watch
@@ -39,7 +38,6 @@ __all__ = [
     "orthogonal_",
     "param_groups",
     "random_",
-    "restore_",
     "sample",
     "stiefel_",
     "watch",

@@ -75,6 +75,11 @@ def test_each_method_does_what_it_says() -> None:
     wide, tall = fire.p[0][0], before[1]
     torch.testing.assert_close(wide @ wide.mT, 32 / 196 * torch.eye(32), atol=1e-5, rtol=0)
     assert torch.equal(fire.p[1], tall)  # biases stay
+    restored, before = after_steps("restore", 1.0)
+    assert not any(check(w[0], tol=1e-4) for w in before[:-2:2])
+    restored.between(1, x)
+    assert all(check(w[0], tol=1e-4) for w in restored.p[:-2:2])
+    assert not any(b.any() for b in restored.p[1::2])
     parseval, _ = after_steps("Parseval", 10.0, 200)
     free, _ = after_steps("nothing", 0.0, 200)
     apart = [float((n.p[2] @ n.p[2].mT - torch.eye(32)).norm()) for n in (parseval, free)]
