@@ -30,7 +30,8 @@ def reproduce(
         str,
         typer.Argument(
             help="table1, table2, table3, table5, table5-batches-of-32, figure1, figure2, figure3, signal, algorithms, "
-            "or all of these in one run; members; baselines; on-the-set; transfer; zoo; find-start; cifar; shakespeare."
+            "or all of these in one run; members; baselines; on-the-set; transfer; zoo; find-start; cifar; "
+            "shakespeare; plasticity."
         ),
     ],
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds; by default as many as we ran.")] = None,

@@ -18,6 +18,7 @@ from .studies.baselines import Baselines
 from .studies.cifar import Cifar
 from .studies.members import Members
 from .studies.on_the_set import OnTheSet
+from .studies.plasticity import Plasticity
 from .studies.shakespeare import Shakespeare
 from .studies.transfer import Transfer
 from .tables.images import Figure3, Table1, Table2, Table3
@@ -32,7 +33,7 @@ EXPERIMENTS = tuple(
             Table1(), Table2(), Table3(), Figure3(), Table5(), Table5Explained(), Figure1(),
             Figure2(), Signals(), Algorithms(), Everything(), Members(), Baselines(), OnTheSet(),
             Transfer(), Zoo(), FullSearch(), Cifar(),
-            Shakespeare(),
+            Shakespeare(), Plasticity(),
         ),
     )
 )  # fmt: skip

@@ -73,7 +73,7 @@ def test_experiments_come_in_the_order_of_the_report_and_a_users_own_last() -> N
     ours = [
         "table1", "table2", "table3", "figure3", "table5", "table5-batches-of-32", "figure1",
         "figure2", "signal", "algorithms", "all", "members", "baselines",
-        "on-the-set", "transfer", "zoo", "find-start", "cifar", "shakespeare",
+        "on-the-set", "transfer", "zoo", "find-start", "cifar", "shakespeare", "plasticity",
     ]  # fmt: skip
     assert list(experiments()) == ours
     register(named("mine"))
@@ -85,6 +85,7 @@ def test_experiments_come_in_the_order_of_the_report_and_a_users_own_last() -> N
     assert all(repr(name) in one_sentence(error) for name in ("table4", "table5", "mine", "all"))
     assert {*ours} - {one.name for one in chosen("all")} == {
         "all", "members", "baselines", "on-the-set", "transfer", "zoo", "find-start", "cifar", "shakespeare",
+        "plasticity",
     }  # fmt: skip
 
 
