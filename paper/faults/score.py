@@ -42,21 +42,19 @@ EVERY = 5  # steps between samples: the programs are short
 
 STATES: dict[str, tuple[str, ...]] = {
     "probabilities as logits": ("softmax or sigmoid before a loss of logits",),
-    "no log-probabilities": ("no logarithm before a loss of log-probabilities",),
+    "no log-probabilities": (
+        "no logarithm before a loss of log-probabilities", "no softmax before a loss of probabilities",
+    ),
     "softmax over one": ("softmax over an axis of length one",),
     "softmax over the wrong axis": ("softmax over the batch",),
     "softmax for several labels": ("softmax for labels that occur together",),
     "outputs and targets broadcast": ("outputs and targets broadcast in the loss",),
     "targets out of reach": ("the last activation cannot reach the targets",),
-    "scores are rectified": (
-        "the last activation cannot reach the targets", "two activations in a row, or one that belongs at the end",
-    ),
     "targets out of range": ("targets outside the loss's range", "targets of 0 and 1 where -1 and 1 are expected"),
     "outputs are dropped": ("dropout on the output",),
     "padding counts": ("padding counted in the loss",),
     "a class is ignored": ("a class is ignored by the loss",),
     "one class is rare": ("a class outweighed in the loss",),
-    "logarithm of zero": ("logarithm of zero",),
     "loss is a sum": ("loss summed over the batch",),
     "arguments are swapped": ("arguments of the loss swapped",),
     "outputs are normalized": ("the output is normalized",),
@@ -84,7 +82,9 @@ STATES: dict[str, tuple[str, ...]] = {
     "steps are forgotten/padding": ("padding not masked",),
     "no skip connection": ("too deep without normalization", "skip connection missing"),
     "branches are added up": ("residual branches not scaled",),
-    "scores are bounded": ("the last activation cannot reach the targets",),
+    "scores are bounded": (
+        "the last activation cannot reach the targets", "two activations in a row, or one that belongs at the end",
+    ),
     "outputs miss their targets": (
         "view in place of a transpose", "labels that belong to other inputs",
         "targets of 0 and 1 where -1 and 1 are expected",
@@ -158,6 +158,11 @@ STATES: dict[str, tuple[str, ...]] = {
     "model is in evaluation mode": ("training in eval mode",),
     "batch of one": ("batch normalization with one sample",),
     "dropout is too strong": ("dropout too strong",),
+    "dropout holds it back": ("dropout too strong",),
+    "loss has no range": ("no softmax before a loss of probabilities",),
+    "an example stands out": ("inputs divided by something near zero",),
+    "recurrent layers are many": ("many saturating layers",),
+    "loss has no slope": ("sequences shorter than their labels", "the index of a maximum instead of the maximum"),
     "statistics forget": ("running statistics of the last batch alone",),
     "later inputs leak": ("no causal mask",),
     "examples mix": ("a reshape mixes samples", "the batch is taken for time", "softmax over the batch",

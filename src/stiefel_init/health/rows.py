@@ -126,6 +126,8 @@ class Inputs:
     """How many features differ, as `Layer.distinct` counts units."""
     same: float
     """The share of the inputs' square that all samples have in common; 1 if all samples are equal."""
+    apart: float | None = None
+    """The size of the largest example over that of the median one."""
 
     @property
     def size(self) -> float:
@@ -476,6 +478,11 @@ class Past:
         """Whether the loss is lower than at all recent samples."""
         known = [then.loss for then in self.recent if then.loss is not None]
         return sample.loss is not None and bool(known) and sample.loss < min(known)
+
+    def unharmed(self, sample: Sample) -> bool:
+        """Whether the training works, and this loss is one of the usual ones: what has happened does no harm."""
+        known = [then.loss for then in self.recent if then.loss is not None]
+        return self.works(sample) and bool(known) and sample.loss is not None and sample.loss <= max(known)
 
     def works(self, sample: Sample) -> bool:
         """Whether the loss has come down, so that the network trains."""

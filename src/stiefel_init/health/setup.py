@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,6 +41,8 @@ class Op(NamedTuple):
     """Of a softmax: the operation that reads it."""
     empty: bool = False
     """Of a softmax: whether some rows, and not all, are NaN."""
+    outside: float | None = None
+    """Of a binary cross-entropy: the share of its targets outside 0 … 1."""
     peak: float | None = None
     """Of a softmax over four numbers or more: the mean of the largest."""
 
@@ -76,9 +77,9 @@ class Targets:
     """The share of the most frequent value, and that value."""
     usual: float
     counts: tuple[int, ...] = ()
-    """Of classes from 0 on: how often each occurs."""
+    """Of classes from 0 on, as numbers or as rows with a one: how often each occurs."""
     several: bool
-    """Whether rows of zeros and ones have other numbers of ones than one."""
+    """Whether rows of zeros and ones have several ones."""
     negative: float
     """Shares: below 0, above 1, beyond -1 … 1."""
     above: float
@@ -97,8 +98,8 @@ class Setup:
     softmaxes: tuple[Op, ...] = ()
     outputs: tuple[int, ...] | None = None
     targets: Targets | None = None
-    blind: bool = False
-    """Whether the loss does not notice targets in another order."""
+    broadcast: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    """The shapes of outputs and targets whose difference is larger than both."""
     zeros: float = 0.0
     """The share of outputs that are exactly 0."""
     parameters: int = 0
@@ -106,8 +107,6 @@ class Setup:
     unregistered: int = 0
     """Tensors that get a gradient and are not among the model's parameters."""
     frozen: tuple[str, ...] = ()
-    last_frozen: bool = False
-    """Whether the last weight is frozen."""
     fresh: tuple[str, ...] = ()
     single: int = 0
     pairs: tuple[tuple[str, str], ...] = ()
@@ -148,6 +147,10 @@ class Setup:
     """An activation whose result nothing reads."""
     doubled: bool = False
     """Whether a tensor is added to itself."""
+    stairs: str = ""
+    """An operation whose slope is 0, such as `"Round"`."""
+    stacked: int = 0
+    """The layers of the deepest recurrent one."""
     suspects: tuple[tuple[str, str], ...] = ()
     """Operations without a guard where they are not finite: the rule's kind, and in words."""
     broke: tuple[str, str] | None = None
@@ -179,8 +182,6 @@ class Setup:
     """The share of weights that the optimizer's next step should move, and rounding keeps where they are."""
     rate: float | None = None
     """The optimizer's largest learning rate."""
-    cosines: bool = False
-    """Whether the outputs that a cross-entropy reads are cosines."""
     standardizes: bool = False
     """Whether the model normalizes its inputs itself."""
     evaluating: tuple[str, ...] = ()
@@ -230,8 +231,3 @@ class Setup:
         """Those of the user: without the log-softmax of a cross-entropy."""
         acts = self.acts
         return acts[:-1] if self.loss == "cross_entropy" and acts and acts[-1] == "log_softmax" else acts
-
-    @property
-    def compared(self) -> int:
-        """How many numbers the loss compares, at most."""
-        return max((math.prod(op.shape) for op in self.tail), default=0)

@@ -10,8 +10,9 @@ from ..rows import Evidence
 from ..rule import CHOICE, DEFINITION, NEVER, Cause, Measured, Rule
 from ..wording import capital, percent
 
-LITTLE = 0.06  # the share of what can be learned that is next to nothing: larger rates are mostly faster
+LITTLE = 0.01  # the share of what can be learned that is next to nothing: larger rates are mostly faster
 POOR = 0.4  # the share below which something stands in the way of all optimizers
+NOTHING = 0.15  # a small model may not be able to learn a batch by heart, but more of it than this
 
 
 def _changed(name: str) -> Callable[[Evidence, float], Measured | None]:
@@ -112,6 +113,11 @@ RULES = (
         "call model.requires_grad_(True) before you make the optimizer; or load what they were trained to", "optimizer",
         "batch is not learned",
     ),
+    _rule(
+        "dropout holds it back", _changed("dropout"), 0.5, "1 if a copy without dropout learns the batch",
+        "No copy learned this batch by heart with dropout, and one did without.",
+        "lower its probability, which is the share that is dropped", "mode", "batch is not learned",
+    ),
     Rule(
         "weights are large", _wide, 5, NEVER, "if a copy does not learn the batch: median norm of a unit's weights",
         lambda evidence, measured: f"The weights are large: those of a unit have a norm of {measured.value:.2g}, and a "
@@ -125,12 +131,14 @@ RULES = (
     ),
     _rule(
         "loss has no range", _flat, 0.9, "share of the best constant outputs' loss that the best outputs keep",
-        "The best outputs that there can be keep {other} of the loss of the best constant ones.",
-        "look whether scores are divided by too high a temperature, bounded, masked, or compared with the wrong axis",
+        "The loss does not ask outputs to tell inputs apart: the best that there can be keep {other} of what the best "
+        "constant ones cost.",
+        "look whether scores are divided by too high a temperature, weighted with a small number, masked, compared "
+        "with the wrong axis, or no probabilities where the loss takes some",
         "loss", "rate is too low", alone=True,
     ),
     _rule(
-        "batch is not learned", _hard, 1 - POOR, "share of what can be learned of the batch that no copy learned",
+        "batch is not learned", _hard, 1 - NOTHING, "share of what can be learned of the batch that no copy learned",
         "No copy learned this batch by heart: {other} of what can be learned were left, with your optimizer after 60 "
         "steps and with Adam after 240.",
         "look whether what tells these examples apart reaches the last layer: views, masks, axes, what is detached or "

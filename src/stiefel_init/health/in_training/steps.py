@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 
-from ..rows import Moment, Row, Sample, median
+from ..rows import RECENT, Moment, Row, Sample, median
 from ..rule import CHOICE, DEFINITION, EVERYTHING, STUDY, Measured, largest, over
 from ..wording import percent, times
 from .base import FAR, LOWER, SIGNAL, UNITS, Measure, Text, recent_update, since_step, training_rule, with_before
@@ -90,8 +90,8 @@ def standing(moment: Moment, limit: float) -> Measured | None:
         or not moment.now.backward
         or moment.now.resting
         or any(row.weight_gradient == math.inf for row in rows)
-        or (moment.past.works(moment.now) and not any(row.weight_gradient for row in rows))  # learned to the end
-    ):
+        or (moment.past.works(moment.now) and (moment.now.stepped or not any(row.weight_gradient for row in rows)))
+    ):  # where it has learned, a schedule or the gradient may end
         return None
     return Measured(0.0 if any(moves) else 1.0)
 
@@ -145,7 +145,8 @@ def frozen(moment: Moment, limit: float) -> Measured | None:
             continue
         if any(then.update for then in moment.past.of(row)):
             return Measured(1.0, row)
-        if before is not None and (row.weight_gradient or (before.trained and not row.trained)):
+        never = row.weight_gradient and (moment.past.count < RECENT or moment.past.works(moment.now))
+        if before is not None and not never and (row.weight_gradient or (before.trained and not row.trained)):
             return Measured(1.0, row)
     return Measured(0.0)
 
@@ -268,9 +269,9 @@ def lost(moment: Moment, limit: float) -> Measured | None:
         return Measured(now.loss / past.first_loss / 10) if now.loss > 10 * past.first_loss else Measured(0.0)
     if len(losses) < 3 or (past.least_loss or 0.0) <= 0:  # what goes below zero has no size that a rise could have
         return Measured(0.0)
-    before = losses[-4:-1]
-    rise = min(now.loss, losses[-1]) - max(before)
-    return Measured(rise / past.first_loss if rise > max(before) - min(before) else 0.0)
+    before = losses[:-1]
+    rise = min(now.loss, losses[-1]) - max(before[-3:])
+    return Measured(rise / past.first_loss if rise > 2 * (max(before) - min(before)) else 0.0)
 
 
 def _loss_jumps(moment: Moment, measured: Measured) -> str:

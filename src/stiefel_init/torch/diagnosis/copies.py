@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ...health.setup import Tried
 from ..inputs import arguments, tensors_in
 from .graph import Calls
-from .losses import freed
+from .losses import freed, groups_of
 from .mixing import changed
 
 Loss = Callable[[Any, Any], Tensor]
@@ -52,11 +52,14 @@ def tried_on(
 
     broke: list[tuple[str, str]] = []
 
-    def run(change: Change | None = None, rate: float = 0.0, steps: int = STEPS, thawed: bool = False) -> list[float]:
+    def run(change: Change | None = None, rate: float = 0.0, steps: int = STEPS, ease: str = "") -> list[float]:
         losses = []
         try:
             twin, steppers = copy.deepcopy((model, optimizers))
-            twin.requires_grad_() if thawed else None
+            if ease == "thaw":
+                twin.requires_grad_()
+            for module in twin.modules() if ease == "dropout" else ():
+                vars(module).update(p=0.0) if isinstance(module, nn.modules.dropout._DropoutNd) else None
             for group in (group for stepper in steppers for group in stepper.param_groups if change is not None):
                 group[change[0]] = change[1](group[change[0]])  # type: ignore[index]
             if rate:
@@ -69,7 +72,7 @@ def tried_on(
             return []
         return losses
 
-    plain, least = (constant, 0.0) if constant else _range_of(loss, outputs, targets)
+    plain, least = _range_of(loss, inputs, outputs, targets, constant)
     usual = plain if plain is not None else math.nan
 
     def share(value: float) -> float:
@@ -80,11 +83,11 @@ def tried_on(
 
     own = run()
     why = broke[0] if broke else None
-    if len(own) < 2 or math.isnan(usual) or not usual > 0:
+    if len(own) < 2 or not max(usual, own[0]) > 0:
         return tuple(own), None, why
-    if usual - least <= _NARROW * usual:
+    if usual - least <= _NARROW * max(usual, 0.1 * own[0]):
         of_classes = isinstance(targets, Tensor) and not targets.is_floating_point()
-        return tuple(own), Tried(0.0, 0.0, flat=(usual - least) / usual) if of_classes else None, why
+        return tuple(own), Tried(0.0, 0.0, flat=(usual - least) / max(usual, own[0])) if of_classes else None, why
     found = Tried(learned(own), (own[0] - own[-1]) / max(own[0] - least, 1e-12))
     if found.own > _MUCH:
         return tuple(own), found, why
@@ -93,10 +96,15 @@ def tried_on(
         return tuple(own), found, why
     if (found.adam or 0.0) <= _MUCH:
         found = found._replace(at_last=max(learned(run(rate=_RATES[0], steps=_PATIENT)), found.adam or 0.0))
-        if not all(parameter.requires_grad for parameter in model.parameters()):
-            thawed = learned(run(rate=_RATES[0], steps=_PATIENT, thawed=True))
-            found = found._replace(change="thaw" if thawed > (found.at_last or 0.0) + _FAR else "")
-        return tuple(own), found, why
+        frozen = not all(parameter.requires_grad for parameter in model.parameters())
+        drops = any(isinstance(module, nn.modules.dropout._DropoutNd) for module in model.modules())
+        for ease in ["thaw"] * frozen + ["dropout"] * drops:
+            if learned(run(rate=_RATES[0], steps=_PATIENT, ease=ease)) > (found.at_last or 0.0) + _FAR:
+                found = found._replace(change=ease)
+        few = sum(parameter.numel() for parameter in model.parameters()) < 4 * (
+            outputs.numel() if outputs is not None else 0
+        )
+        return tuple(own), found._replace(at_last=None) if few else found, why
     if not found.fell >= _LITTLE:
         groups = [group for stepper in optimizers for group in stepper.param_groups]
         for name, change in _CHANGES:
@@ -118,15 +126,21 @@ def _draws(model: nn.Module, inputs: Any, targets: Any, loss: Loss, least: float
     return abs(one - other) > least
 
 
-def _range_of(loss: Loss, outputs: Tensor | None, targets: Any) -> tuple[float | None, float]:
-    """The losses of the best constant outputs and of the best outputs; None where they have no bound."""
+def _range_of(
+    loss: Loss, inputs: Any, outputs: Tensor | None, targets: Any, constant: float | None
+) -> tuple[float | None, float]:
+    """The losses of the best constant outputs and of the best ones, equal for equal inputs; None without a bound."""
     if outputs is None or outputs.ndim < 2 or outputs.numel() > _FREE or not outputs.is_floating_point():
-        return None, 0.0
+        return constant or None, 0.0
+    equal, one = groups_of(list(tensors_in(inputs)), len(outputs)), outputs.new_zeros(len(outputs), dtype=torch.long)
+    equal = None if equal is None or int(equal.max()) + 1 == len(outputs) else equal.to(outputs.device)
+    if constant and equal is None:
+        return constant, 0.0
     try:
-        plain, least = (freed(loss, outputs, targets, constant)[0] for constant in (True, False))
+        plain, least = (freed(loss, outputs, targets, groups)[0] for groups in (one, equal))
     except Exception:  # a loss of more than one output, say
-        return None, 0.0
-    return (plain, least) if 0 <= least <= plain < math.inf else (None, 0.0)
+        return constant or None, 0.0
+    return (plain, least) if 0 <= least <= plain < math.inf else (constant or None, 0.0)
 
 
 def learns_by_heart(model: nn.Module, inputs: Any, targets: Any, loss: Loss, optimizers: Any, steps: int) -> bool:

@@ -17,8 +17,8 @@ from ...health.setup import Setup, Targets
 from ..auditing import audit
 from ..inputs import tensors_in
 from ..observe.observer import first_tensor
-from .graph import RESHAPES, Calls, graph_of, is_read, tail_of
-from .losses import IGNORED, Wishes, is_blind, wishes_of
+from .graph import Calls, graph_of, is_read, tail_of
+from .losses import IGNORED, Wishes, groups_of, wishes_of
 from .mixing import leaking, mixing, padding_of, reach, unused
 
 Modules = Sequence[tuple[str, nn.Module]]
@@ -69,13 +69,15 @@ def _targets(targets: Any) -> Targets | None:
         shape=tuple(values.shape), whole=not values.is_floating_point(), low=float(distinct[0]),
         high=float(distinct[-1]), distinct=len(distinct), majority=float(counts[most]) / values.numel(),
         usual=float(distinct[most]), counts=_counts(values), padding=padding_of(values),
-        several=rows.shape[1] > 1 and distinct.tolist() == [0, 1] and not bool((rows.sum(1) == 1).all()),
+        several=rows.shape[1] > 1 and distinct.tolist() == [0, 1] and bool((rows.sum(1) > 1).any()),
         negative=float((rows < 0).double().mean()), above=float((rows > 1).double().mean()),
         beyond=float((rows.abs() > 1).double().mean()),
     )  # fmt: skip
 
 
 def _counts(targets: Tensor) -> tuple[int, ...]:
+    if targets.ndim == 2 and bool(((targets == 0) | (targets == 1)).all()) and bool((targets.sum(1) <= 1).all()):
+        return tuple(targets.long().sum(0).tolist())
     if targets.is_floating_point() or targets.ndim != 1 or int(targets.min()) < 0 or int(targets.max()) > 1000:
         return ()
     return tuple(targets.long().bincount().tolist())
@@ -111,12 +113,11 @@ def setup_of(
     wishes = wishes_of(loss, outputs, targets, [op.name for op in tail] + [last]) if is_read(value, first) else Wishes()
     return Setup(
         tail=tail, last=last, softmaxes=tuple(graph.softmaxes), outputs=None if first is None else tuple(first.shape),
-        targets=_targets(targets), blind=is_blind(loss, outputs, targets, float(value.detach())),
+        targets=_targets(targets), broadcast=calls.broadcast,
         zeros=0.0 if first is None or not first.numel() else float((first.detach() == 0).double().mean()),
         parameters=len(names), hidden=tuple(_hidden(modules, names)),
         unregistered=sum(isinstance(p, nn.Parameter) and id(p) not in names for p in graph_of(first).leaves),
-        frozen=frozen, last_frozen=next((not p.requires_grad for _, p in parameters[::-1] if p.ndim > 1), False),
-        fresh=_fresh(model) if frozen else (), repeated=_repeated(modules),
+        frozen=frozen, fresh=_fresh(model) if frozen else (), repeated=_repeated(modules),
         unreached=unreached, unused=bool(cut) and unused(model, inputs, [model.get_submodule(name) for name in cut]),
         standardizes=standardizes(modules), single=graph.single, pairs=tuple(graph.pairs),
         evaluating=tuple(n for n, m in (norms | dropouts).items() if not m.training) if model.training else (),
@@ -128,10 +129,8 @@ def setup_of(
         **leaking(model, inputs, targets), **mixing(model, inputs, targets),
         padded=_padding_share(given), blocks=graph.blocks, normalizes=graph.normalizes,
         contrary=wishes.contrary, opposite=wishes.opposite, linear=wishes.linear, shift=wishes.shift,
-        cosines=graph.measured and first is not None
-        and [op.name for op in tail if op.name not in RESHAPES] == ["LogSoftmax", "NllLoss"]
-        and float(first.detach().abs().amax()) <= 1 + 1e-5,
-        moved=calls.moved, discarded=calls.discarded(graph.nodes), doubled=graph.doubled,
+        moved=calls.moved, discarded=calls.discarded(graph.nodes), doubled=graph.doubled, stairs=graph.stairs,
+        stacked=max((module.num_layers for _, module in modules if isinstance(module, nn.RNNBase)), default=0),
         suspects=tuple(graph.suspects.items()), broke=calls.broke, contradicts=_contradiction(given, targets),
         scale=_scale(modules), positive=next((n for n, p in parameters if p.ndim > 1 and _is_positive(p)), ""),
         **_copies(inputs, targets), **reach(model, inputs, targets),
@@ -172,26 +171,16 @@ def _contradiction(given: Sequence[Tensor], targets: Any) -> float:
     """The share of the targets' variance that lies among examples with equal inputs."""
     if len(given) != 1 or not isinstance(targets, Tensor) or targets.ndim < 1 or targets.is_complex():
         return 0.0
-    (inputs,) = given
-    if (
-        inputs.ndim < 2
-        or len(inputs) != len(targets)
-        or len(inputs) < _ALIKE
-        or (targets.ndim > 1 and targets[0].numel() > 1)
-    ):
+    count = len(targets)
+    groups = groups_of(given, count) if given[0].ndim > 1 and count >= _ALIKE and targets.numel() == count else None
+    if groups is None or int(groups.max()) + 1 == count:
         return 0.0
-    rows = inputs[:512].flatten(1).double()
-    keys = rows @ torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.double).to(
-        rows.device
-    )
-    groups, sizes = torch.unique(keys, return_inverse=True, return_counts=True)[1:]
-    y = targets[:512].reshape(len(rows), -1)
+    y = targets.reshape(-1, 1).cpu()
     aims = y.double() if y.is_floating_point() else (y == torch.unique(y)).double()
+    means = torch.zeros(int(groups.max()) + 1, aims.shape[1], dtype=torch.double).index_add_(0, groups, aims)
+    apart = aims - (means / groups.bincount()[:, None])[groups]
     whole = float((aims - aims.mean(0)).square().sum())
-    if not whole > 0 or int(sizes.max()) < 2:
-        return 0.0
-    means = torch.zeros(len(sizes), aims.shape[1], dtype=aims.dtype, device=aims.device).index_add_(0, groups, aims)
-    return float((aims - (means / sizes[:, None])[groups]).square().sum()) / whole
+    return float(apart.square().sum()) / whole if whole > 0 else 0.0
 
 
 def _fresh(model: nn.Module) -> tuple[str, ...]:

@@ -57,6 +57,7 @@ class Sampler(Observer):
         self.evaluated = 0
         """1 if the model ran without gradients in training mode."""
         self._inputs: Tensor | None = None
+        self._asked = False
         self._keys: Tensor | None = None
         """A number for each of the first rows of the inputs."""
         self._loss: Tensor | None = None
@@ -163,7 +164,8 @@ class Sampler(Observer):
             self._evaluating = self._structure.modal
         if module is self._model and module.training and not torch.is_grad_enabled() and self._structure.modal:
             self.evaluated = 1
-        if self._inside and self._inputs is None:
+        if self._inside and not self._asked:  # what enters the outermost module, and nothing inside
+            self._asked = True
             self._look_at_inputs([*args, *kwargs.values()])
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
