@@ -157,7 +157,6 @@ STATES: dict[str, tuple[str, ...]] = {
     "one layer stands several times": ("one layer used in several places by accident",),
     "model is in evaluation mode": ("training in eval mode",),
     "batch of one": ("batch normalization with one sample",),
-    "dropout is too strong": ("dropout too strong",),
     "dropout holds it back": ("dropout too strong",),
     "loss has no range": ("no softmax before a loss of probabilities",),
     "an example stands out": ("inputs divided by something near zero",),

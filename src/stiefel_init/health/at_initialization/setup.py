@@ -182,11 +182,6 @@ MODES = (
         always=True,
     ),
     fact(
-        "dropout is too strong", lambda s: s.dropout, "largest probability of a dropout",
-        lambda s, v: f"Dropout with p={v:.2g} keeps {percent(1 - v)} of the units; p is the share that is dropped.",
-        "lower it to 0.5 or less", "mode", threshold=0.85, source=CHOICE, always=True,
-    ),
-    fact(
         "statistics forget", lambda s: s.memory, "momentum of a batch normalization",
         lambda s, v: f"A batch normalization has momentum {v:.3g}, the share of the newest batch in torch.",
         "use momentum=0.1; what other libraries call 0.99 is 0.01 here", "mode", threshold=0.5, source=CHOICE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from ..rows import ENOUGH, Moment
+from ..rows import ENOUGH, LEARNING, Moment
 from ..rule import CHOICE, DEFINITION, Measured, over
 from ..wording import percent, times
 from .base import training_rule
@@ -15,7 +15,7 @@ SAMPLES = 12  # that can tell how batches and rates change
 
 def set_back(moment: Moment, limit: float) -> Measured | None:
     now, past = moment
-    if now.away is None or past.count < 3 or not past.away > (past.first_away or 0.0) * 3:
+    if now.away is None or past.count < 3 or past.works(now) or not past.away > (past.first_away or 0.0) * 3:
         return None
     return Measured(over(past.away, now.away))
 
@@ -23,7 +23,7 @@ def set_back(moment: Moment, limit: float) -> Measured | None:
 def held_down(moment: Moment, limit: float) -> Measured | None:
     """The rate that the optimizer was made with over the largest so far, if it does not rise, or is so for long."""
     now, past = moment
-    if not now.rate or not now.base_rate or past.resumed or now.step < STEPS or past.count < SAMPLES:
+    if not now.rate or not now.base_rate or past.resumed or past.works(now) or now.step < STEPS or past.count < SAMPLES:
         return None
     fallen = past.fallen(now)
     rises = past.first_rate is not None and now.rate > 1.01 * past.first_rate
@@ -33,7 +33,8 @@ def held_down(moment: Moment, limit: float) -> Measured | None:
 
 
 def at_zero(moment: Moment, limit: float) -> Measured | None:
-    return None if moment.now.rate is None or not moment.now.backward else Measured(float(moment.now.rate == 0))
+    now, past = moment
+    return None if now.rate is None or not now.backward or past.works(now) else Measured(float(moment.now.rate == 0))
 
 
 def repeated_rows(moment: Moment, limit: float) -> Measured | None:
@@ -52,6 +53,9 @@ def unlike_batches(moment: Moment, limit: float) -> Measured | None:
     known = list(moment.past.batches)
     if len(known) < SAMPLES or len({count for _, _, count in known}) > 1 or moment.past.repeats:
         return None
+    losses = [then.loss for then in moment.past.recent if then.loss is not None]
+    if losses and max(losses) < LEARNING * (moment.past.first_loss or 0.0):
+        return Measured(0.0)  # of sorted data the network forgets what it learned
     means, variances, counts = zip(*known)
     return Measured(over(counts[0] * statistics.variance(means), statistics.fmean(variances)))
 

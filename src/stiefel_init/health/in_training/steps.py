@@ -164,7 +164,7 @@ def _if_frozen(moment: Moment, measured: Measured) -> str:
 def equal(moment: Moment, limit: float) -> Measured | None:
     seen: dict[tuple[object, ...], Row] = {}
     for row, before in with_before(moment):
-        if not row.norm or row.singular is None or before.norm is None:
+        if not row.norm or row.singular is None or before.norm is None or not row.weight_gradient:
             continue
         twin = seen.setdefault((row.kind, row.units, row.norm, row.distance), row)
         together = [each.by_name for each in moment.past.recent if {row.layer, twin.layer} <= each.by_name.keys()]
@@ -289,7 +289,8 @@ def lost_gradient(moment: Moment, limit: float) -> Measured | None:
 
 def clipped(moment: Moment, limit: float) -> Measured | None:
     now = moment.now
-    if now.kept is None or not now.backward or (_median_update(now) > 3 * SHORT and not now.half):
+    quick = _median_update(now) > 3 * SHORT and not now.half
+    if now.kept is None or not now.backward or quick or moment.past.works(now):
         return None
     return Measured(over(1.0, now.kept) if now.kept or (now.signs and not now.cleared) else 0.0)
 

@@ -140,7 +140,8 @@ def _range_of(
         plain, least = (freed(loss, outputs, targets, groups)[0] for groups in (one, equal))
     except Exception:  # a loss of more than one output, say
         return constant or None, 0.0
-    return (plain, least) if 0 <= least <= plain < math.inf else (constant or None, 0.0)
+    told = 0 <= least <= plain < math.inf and (equal is None or least < (1 - _NARROW) * plain)
+    return (plain, least) if told else (constant or None, 0.0)
 
 
 def learns_by_heart(model: nn.Module, inputs: Any, targets: Any, loss: Loss, optimizers: Any, steps: int) -> bool:

@@ -113,14 +113,14 @@ def setup_of(
     wishes = wishes_of(loss, outputs, targets, [op.name for op in tail] + [last]) if is_read(value, first) else Wishes()
     return Setup(
         tail=tail, last=last, softmaxes=tuple(graph.softmaxes), outputs=None if first is None else tuple(first.shape),
-        targets=_targets(targets), broadcast=calls.broadcast,
+        targets=_targets(targets) if _is_heard(loss, outputs, targets) else None, broadcast=calls.broadcast,
         zeros=0.0 if first is None or not first.numel() else float((first.detach() == 0).double().mean()),
         parameters=len(names), hidden=tuple(_hidden(modules, names)),
         unregistered=sum(isinstance(p, nn.Parameter) and id(p) not in names for p in graph_of(first).leaves),
         frozen=frozen, fresh=_fresh(model) if frozen else (), repeated=_repeated(modules),
         unreached=unreached, unused=bool(cut) and unused(model, inputs, [model.get_submodule(name) for name in cut]),
         standardizes=standardizes(modules), single=graph.single, pairs=tuple(graph.pairs),
-        evaluating=tuple(n for n, m in (norms | dropouts).items() if not m.training) if model.training else (),
+        evaluating=tuple(n for n, m in (norms | dropouts).items() if _is_asleep(m)) if model.training else (),
         dropout=max((float(module.p) for module in dropouts.values()), default=0.0),
         examples=len(given[0]) if given and given[0].ndim else 1, normalized=tuple(norms),
         memory=max(momenta.values(), default=None),
@@ -136,6 +136,27 @@ def setup_of(
         **_copies(inputs, targets), **reach(model, inputs, targets),
         **(_optimized(optimizers, trained, reached, names.keys()) if optimizers else {}),
     )  # fmt: skip
+
+
+def _is_asleep(module: nn.Module) -> bool:
+    """Whether it is in evaluation mode; who freezes a normalization has trained it before."""
+    count = getattr(module, "num_batches_tracked", None)
+    return not module.training and (not isinstance(module, nn.modules.batchnorm._BatchNorm) or not count)
+
+
+@torch.no_grad()
+def _is_heard(loss: Callable[[Any, Any], Tensor], outputs: Any, targets: Any) -> bool:
+    """Whether targets that are all equal are more than a placeholder: others have another loss."""
+    if not isinstance(targets, Tensor) or not targets.numel() or bool((targets != targets.flatten()[0]).any()):
+        return True
+    try:
+        losses = []
+        for each in (targets, 1 - targets, targets + 1):
+            torch.manual_seed(0)
+            losses.append(float(loss(outputs, each)))
+    except Exception:  # a loss that takes some targets only
+        return True
+    return len(set(losses)) > 1
 
 
 def _is_positive(weight: Tensor) -> bool:
