@@ -51,11 +51,8 @@ def judge(evidence: Evidence) -> Verdict:
         rules = {NOT_FINITE.kind: NOT_FINITE, **why}
     found = examine(rules, evidence)
     if evidence.learns:
-        found = {
-            kind: (measured, is_serious)
-            for kind, (measured, is_serious) in found.items()
-            if rules[kind].holds_anyway or (rules[kind].by_heart and evidence.by_heart and is_serious)
-        }
+        stays = (rule.kind for rule in rules.values() if rule.holds_anyway or (rule.by_heart and evidence.by_heart))
+        found = {kind: found[kind] for kind in stays if kind in found}
     found = {kind: each for kind, each in found.items() if not rules[kind].alone} or found
     serious = [kind for kind, (_, is_serious) in found.items() if is_serious]
     echoes, faint_echoes = hidden(rules, serious), hidden(rules, found, warnings=True)

@@ -171,12 +171,10 @@ class Evidence:
     fit: Fit | None = None
     curvature: float | None = None
     """How far the whole network is from linear, as `diagnose` measures it where no activation seems to act."""
-    setup: Setup | None = None
-    """How its training is put together."""
+    setup: Setup | None = None  # how its training is put together
     trial: tuple[float, ...] = ()
     """Where it was tried: the losses of a copy of the network that was trained on this batch."""
-    by_heart: bool = False
-    """Whether such a copy knew nothing of examples that were kept from it."""
+    by_heart: bool = False  # whether such a copy knew nothing of examples that were kept from it
     tried: Tried | None = None
 
     @property
@@ -261,8 +259,7 @@ class Row(NamedTuple):
     std: float | None = None
     alpha: float | None = None
     active: float | None = None
-    dead: float | None = None
-    """For ReLU and ReLU6: the share of units that are above 0 for no sample."""
+    dead: float | None = None  # for ReLU and ReLU6: the share of units that are above 0 for no sample
     saturated: float | None = None
     """For bounded activations, tanh RNNs and LSTMs: the fraction of outputs within 1 % of a bound."""
     post_mean: float | None = None
@@ -271,20 +268,16 @@ class Row(NamedTuple):
     distinct: float | None = None
     gradient: float | None = None
     """Norm of the loss's gradient with respect to the layer's output, times the scale of a GradScaler."""
-    weight_gradient: float | None = None
-    """Norm of the gradient with respect to the weights that the optimizer used."""
+    weight_gradient: float | None = None  # norm of the gradient with respect to the weights that the optimizer used
     update: float | None = None
     """How far the step moved the weights, over their norm; None for weights that were all zero."""
-    inward: float | None = None
-    """Cosine of that move and minus the weights: 1 if the step only shrinks them."""
+    inward: float | None = None  # cosine of that move and minus the weights: 1 if the step only shrinks them
     norm: float | None = None
     singular: float | None = None
-    distance: float | None = None
-    """Distance from Õ(m,n): √(‖WWᵀ - I‖² / m + ‖Wξ - ξ‖²); for m > n of Wᵀ."""
+    distance: float | None = None  # distance from Õ(m,n): √(‖WWᵀ - I‖² / m + ‖Wξ - ξ‖²); for m > n of Wᵀ
     bias_mean: float | None = None
     bias_std: float | None = None
-    trained: bool = True
-    """Whether the weights require a gradient."""
+    trained: bool = True  # whether the weights require a gradient
 
     @property
     def named(self) -> str:
@@ -333,61 +326,39 @@ class Sample:
     """A sampled step."""
 
     step: int
-    rows: tuple[Row, ...]
-    """The layers in the order they ran, then those that did not."""
+    rows: tuple[Row, ...]  # the layers in the order they ran, then those that did not
     loss: float | None = None
-    rate: float | None = None
-    """Largest learning rate of the optimizer that stepped."""
+    rate: float | None = None  # largest learning rate of the optimizer that stepped
     inputs: Inputs | None = None
     finite_inputs: bool = True
-    backward: bool = False
-    """Whether a backward pass reached a weight."""
-    stepped: bool = False
-    """Whether one of torch's optimizers stepped."""
-    resting: bool = False
-    """Whether the optimizer steps once for several batches, and not now."""
-    parts_lost: bool = False
-    """Whether gradients are accumulated, and those of the batch before were gone."""
-    leftover: float = 0.0
-    """Norm of the gradients that were there before the first backward pass of the step."""
+    backward: bool = False  # whether a backward pass reached a weight
+    stepped: bool = False  # whether one of torch's optimizers stepped
+    resting: bool = False  # whether the optimizer steps once for several batches, and not now
+    parts_lost: bool = False  # whether gradients are accumulated, and those of the batch before were gone
+    leftover: float = 0.0  # norm of the gradients that were there before the first backward pass of the step
     kept: float | None = None
     """How much of the gradient that arrived at the weights the optimizer used; None if it did not step."""
-    signs: bool = False
-    """Whether the signs of a gradient are left, as of one that was multiplied by 0."""
-    heard: float | None = None
-    """What `backward()` was called on, where the user gave the loss beside it."""
-    cleared: bool = False
-    """Whether weights that got a gradient had none when the optimizer stepped."""
-    half: bool = False
-    """Whether layers ran in float16."""
-    evaluating: bool = False
-    """Whether a model with dropout or batch normalization ran in evaluation mode."""
-    resumed: bool = False
-    """Whether the optimizer had stepped before the first sample."""
-    others: bool = False
-    """Whether other optimizers step as well, so that there may be several losses."""
-    renewed: bool = False
-    """Whether each step is the first one of a new optimizer, whose averages are lost."""
-    period: int = 0
-    """Steps of the training for one of the optimizer, at most; 0 before the first."""
-    base_rate: float | None = None
-    """The largest rate that an optimizer was made with, before a schedule changed it."""
+    signs: bool = False  # whether the signs of a gradient are left, as of one that was multiplied by 0
+    heard: float | None = None  # what `backward()` was called on, where the user gave the loss beside it
+    cleared: bool = False  # whether weights that got a gradient had none when the optimizer stepped
+    half: bool = False  # whether layers ran in float16
+    evaluating: bool = False  # whether a model with dropout or batch normalization ran in evaluation mode
+    resumed: bool = False  # whether the optimizer had stepped before the first sample
+    others: bool = False  # whether other optimizers step as well, so that there may be several losses
+    renewed: bool = False  # whether each step is the first one of a new optimizer, whose averages are lost
+    period: int = 0  # steps of the training for one of the optimizer, at most; 0 before the first
+    base_rate: float | None = None  # the largest rate that an optimizer was made with, before a schedule changed it
     uphill: float | None = None
     """The least cosine of a weight's move and the gradient that arrived: 1 where steps raise the loss."""
-    away: float | None = None
-    """How far some of the weights are from where they were at first."""
-    severed: bool = False
-    """Whether `backward()` was called on a tensor that no weight leads to."""
-    suspects: tuple[tuple[str, str], ...] = ()
-    """Operations in the loss that may become infinite or NaN, as in `Setup`."""
+    away: float | None = None  # how far some of the weights are from where they were at first
+    severed: bool = False  # whether `backward()` was called on a tensor that no weight leads to
+    suspects: tuple[tuple[str, str], ...] = ()  # operations in the loss that may become infinite or NaN, as in `Setup`
     keys: tuple[float, ...] = ()
     """A number for each of the first rows of the inputs, then whether they are no whole numbers."""
     misstep: str = ""
     """`"twice"` where an optimizer steps again without a new gradient, `"idle"` where no weight of it has one."""
-    standardizes: bool = False
-    """Whether the model normalizes its inputs itself."""
-    searches: bool = False
-    """Whether a step of the optimizer is a search of several, as that of LBFGS is."""
+    standardizes: bool = False  # whether the model normalizes its inputs itself
+    searches: bool = False  # whether a step of the optimizer is a search of several, as that of LBFGS is
 
     @cached_property
     def evidence(self) -> Evidence | None:
@@ -405,26 +376,19 @@ class Past:
 
     recent: deque[Sample] = field(default_factory=lambda: deque(maxlen=RECENT))
     first_loss: float | None = None
-    inputs: float | None = None
-    """Size of the inputs at the first sample."""
-    norms: dict[str, float] = field(default_factory=dict)
-    """Largest norm of each layer's weights."""
-    moved: float = 0.0
-    """Largest update, the median over the layers."""
+    inputs: float | None = None  # size of the inputs at the first sample
+    norms: dict[str, float] = field(default_factory=dict)  # largest norm of each layer's weights
+    moved: float = 0.0  # largest update, the median over the layers
     across: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     """`Row.across` of the recent samples, the median over the layers."""
     count: int = 0
-    rate: float = 0.0
-    """Largest learning rate so far."""
+    rate: float = 0.0  # largest learning rate so far
     least_loss: float | None = None
-    early: list[float] = field(default_factory=list)
-    """The first losses."""
+    early: list[float] = field(default_factory=list)  # the first losses
     first_rate: float | None = None
-    away: float = 0.0
-    """`Sample.away`, the largest so far, and the first."""
+    away: float = 0.0  # `Sample.away`, the largest so far, and the first
     first_away: float | None = None
-    repeats: int = 0
-    """Samples in a row with the inputs of the sample before."""
+    repeats: int = 0  # samples in a row with the inputs of the sample before
     batches: deque[tuple[float, float, int]] = field(default_factory=lambda: deque(maxlen=SEVERAL))
     """Mean, variance and number of the keys of recent samples."""
     resumed: bool = False

@@ -124,7 +124,7 @@ _FLAT = Cause(
 RULES = (
     Rule(
         "loss has no slope", flat, 0.5, NEVER, "1 if the gradient is 0 in all layers", _is_flat, lambda e, m: _FLAT,
-        DEFINITION, hides=("gradient vanishes", "gradient is gone", "rate is too low", "optimizer learns nothing"),
+        DEFINITION, hides=("gradient vanishes", "gradient is gone", "optimizer learns nothing"),
         holds_anyway=True,
     ),
     Rule(
@@ -138,11 +138,11 @@ RULES = (
     Rule("gradient explodes", growing, 1e4, 1e3, "gradient at the first layer / at the last", _grows, of_growing),
     Rule(
         "steps are forgotten", forgotten(lambda layer: layer.kind not in GATES), 1e19, 1e3,
-        "no gates: largest gradient at a time step / at the first", _forgets, _of_forgetting, by_heart=True,
+        "no gates: largest gradient at a time step / at the first", _forgets, _of_forgetting,
     ),
     Rule(
         "gates forget", forgotten(lambda layer: layer.kind in GATES), 5e9, 1e3, "the same, of LSTM and GRU", _forgets,
-        _of_forgetting, hides=("gates are closed",), by_heart=True,
+        _of_forgetting, hides=("gates are closed",),
     ),
     Rule(
         "gates are closed", forgotten(_is_closed), 2e5, NEVER,

@@ -5,7 +5,7 @@ They are facts rather than measures: the optimizer says what it holds, and a few
 
 from __future__ import annotations
 
-from ..rule import CHOICE, NEVER
+from ..rule import CHOICE
 from ..setup import Setup
 from ..wording import percent
 from .facts import fact, named
@@ -49,14 +49,6 @@ OPTIMIZER = (
         hides=("an activation is thrown away",),
     ),
     fact(
-        "frozen layers are untrained",
-        lambda s: len(s.fresh) > 0 and s.parameters <= 2 * len(s.frozen) < 2 * s.parameters,
-        "frozen weights with the distribution of an initialization, if half of the parameters are frozen",
-        lambda s, v: f"{len(s.fresh)} frozen weights are as an initialization draws them: {named(s.fresh)}.",
-        "train them: requires_grad_(True) before you make the optimizer; or load what they were trained to",
-        "optimizer", harmless=True,
-    ),
-    fact(
         "outputs are not used", lambda s: s.unused, "1 if noise on outputs of layers without a gradient is not seen",
         lambda s, v: f"What the layers of {named(s.unreached)} compute is not used.",
         "pass on what each layer returns: x = layer(x)", "architecture",
@@ -71,7 +63,7 @@ OPTIMIZER = (
         "a tensor is added to itself", lambda s: s.doubled, "1 if the two terms of a sum are one tensor",
         lambda s, v: "The two terms of a sum are one tensor, so that a skip connection skips nothing.",
         "add the block's input to its output: x + block(x)", "architecture",
-        hides=("gradient vanishes", "signal drowns", "signal dies", "rate is too low"),
+        hides=("gradient vanishes", "signal drowns", "signal dies"),
     ),
     fact(
         "a view moves an axis", lambda s: s.moved is not None, "1 if a view has an axis of before at another place",
@@ -79,18 +71,6 @@ OPTIMIZER = (
         "another place, and holds numbers of several.",
         "use transpose or permute, and a view only to split or join neighbouring axes", "mixing",
         hides=("examples mix", "outputs miss their targets", "steps are not seen"), always=True,
-    ),
-    fact(
-        "scales of normalization are small", lambda s: 1 / s.scale if s.scale else None, "1 / their median size",
-        lambda s, v: f"The scales of the normalizations, which multiply the signal, are {1 / v:.1g} in the median.",
-        "set them to one: for m in model.modules(): getattr(m, 'reset_parameters', m.eval)() of each normalization",
-        "weights", threshold=8, source=CHOICE,
-    ),
-    fact(
-        "weights are positive", lambda s: bool(s.positive), "1 if all numbers of a weight are above 0",
-        lambda s, v: f"All numbers of {s.positive} are above 0: each unit adds its inputs up.",
-        "draw them around zero: call stiefel_init.torch.initialize_(model)", "weights",
-        hides=("units are alike", "units are dead", "signal explodes", "loss is huge"),
     ),
     fact(
         "recurrent layers are many", lambda s: s.stacked, "layers of a recurrent one",
@@ -106,12 +86,6 @@ OPTIMIZER = (
 
 
 # Modes, and mixing.
-
-
-def _steps_needed(setup: Setup) -> float | None:
-    """Unless a schedule has lowered the rate for the start, or no step can help."""
-    gain = setup.gain
-    return None if gain is None or gain <= 0 or setup.warms_up else 1 / gain
 
 
 def _unread_padding(setup: Setup) -> bool:
@@ -151,29 +125,19 @@ MODES = (
         lambda s, v: f"The learning rate is 0 for {named(s.stalled)}.",
         "look at the schedule: its first value multiplies the rate, and the next comes with the next scheduler.step(); "
         "freeze what is not to learn with requires_grad_(False)",
-        "optimizer", hides=("rate is too low", "batch is not learned"),
-    ),
-    fact(
-        "optimizer goes uphill", lambda s: s.maximizes, "1 if the optimizer maximizes",
-        lambda s, v: "The optimizer raises the loss: it was made with maximize=True.", "leave out maximize=True",
-        "optimizer", always=True,
+        "optimizer", hides=("batch is not learned"),
     ),
     fact(
         "epsilon underflows", lambda s: s.tiny, "1 if the optimizer's epsilon is 0 in the parameters' precision",
         lambda s, v: "The optimizer's epsilon is 0 in the precision of the parameters: it divides by what may be 0.",
         "give it eps=1e-4; or keep the parameters in float32 and use torch.autocast", "optimizer",
-        hides=("rate is too low",), always=True,
+        always=True,
     ),
     fact(
         "steps are rounded away", lambda s: s.rounded, "share of the weights that rounding keeps from moving",
         lambda s, v: f"The next step is lost to rounding in {percent(v)} of the weights.",
         "keep the parameters in float32 and use torch.autocast for the rest", "optimizer", threshold=0.3,
-        source=CHOICE, hides=("rate is too low",), always=True,
-    ),
-    fact(
-        "rate is too low", _steps_needed, "the loss / what the optimizer's next step takes off it",
-        lambda s, v: f"At this rate a step takes 1/{v:,.0f} off the loss.", "raise the learning rate ten times or more",
-        "optimizer", threshold=2000, source=CHOICE, alone=True,
+        source=CHOICE, always=True,
     ),
     fact(
         "batch of one", lambda s: s.examples == 1 and len(s.normalized) > 0, "examples of a batch-normalized batch",
@@ -182,20 +146,10 @@ MODES = (
         always=True,
     ),
     fact(
-        "statistics forget", lambda s: s.memory, "momentum of a batch normalization",
-        lambda s, v: f"A batch normalization has momentum {v:.3g}, the share of the newest batch in torch.",
-        "use momentum=0.1; what other libraries call 0.99 is 0.01 here", "mode", threshold=0.5, source=CHOICE,
-        always=True,
-    ),
-    fact(
-        "statistics never change", lambda s: len(s.untracked) > 0, "batch normalizations with momentum 0",
-        lambda s, v: f"{named(s.untracked)} with momentum=0 keeps the statistics it was made with.",
-        "use momentum=0.1", "mode", always=True,
-    ),
-    fact(
-        "statistics are not kept", lambda s: s.unkept, "1 if a batch normalization has no running statistics",
-        lambda s, v: "A batch normalization keeps no running statistics: in evaluation outputs depend on the batch.",
-        "leave out track_running_stats=False", "mode", threshold=NEVER, warning=0.5, always=True,
+        "statistics are not kept", lambda s: bool(s.statistics), "momentum 0 or above 0.5, or none are kept",
+        lambda s, v: f"The running statistics of a batch normalization {s.statistics}: evaluation is not as training.",
+        "use momentum=0.1, the share of the newest batch in torch, and no track_running_stats=False", "mode",
+        source=CHOICE, always=True,
     ),
     fact(
         "model remembers", lambda s: s.remembers, "outputs that differ for the same inputs",
@@ -211,13 +165,6 @@ MODES = (
         "order is not seen", lambda s: s.unordered, "1 if tokens in another order give the same outputs",
         lambda s, v: "Tokens in another order give the same outputs: attention alone does not see where they stand.",
         "add positions to the embeddings, one vector for each step", "architecture", unless_mastered=True,
-    ),
-    fact(
-        "outputs depend on the place in the batch", lambda s: s.by_place,
-        "1 if examples in another order do not have the same outputs",
-        lambda s, v: "An example has other outputs at another place of the batch.",
-        "look for what is indexed or broadcast along the batch in place of the steps: positions, masks, batch_first",
-        "mixing", hides=("order is not seen",), always=True,
     ),
     fact(
         "mask is inverted", _unread_padding, "1 if outputs depend on padding, and not on the rest",
@@ -251,10 +198,12 @@ MODES = (
         hides=("steps are not seen",), always=True,
     ),
     fact(
-        "examples mix", lambda s: s.mixes, "how far outputs move with another example",
-        lambda s, v: f"The outputs of an example change with another example, by {percent(v)} of their size.",
-        "look for view or reshape where transpose is meant, a softmax or mean over dim 0, batch_first, or a kept state",
-        "mixing", threshold=MOVED, hides=("steps are not seen", "own place is not seen"), always=True,
+        "examples mix", lambda s: s.mixes, "how far outputs move with other examples, or another order",
+        lambda s, v: "The outputs of an example change with another example, or with its place in the batch, by "
+        f"{percent(v)} of their size.",
+        "look for view or reshape where transpose is meant, a softmax or mean over dim 0, batch_first, a kept state, "
+        "or positions and masks that are indexed along the batch",
+        "mixing", threshold=MOVED, hides=("steps are not seen", "own place is not seen", "order is not seen"), always=True,
     ),
     fact(
         "later inputs leak", lambda s: s.leaks, "how far earlier outputs move with a later input",

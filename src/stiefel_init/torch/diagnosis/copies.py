@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ...health.setup import Tried
+from ..initialize import initialize_
 from ..inputs import arguments, tensors_in
+from ..observe.weights import survey, weight_layers
 from .graph import Calls
 from .losses import freed, groups_of
 from .mixing import changed
@@ -20,7 +23,7 @@ Loss = Callable[[Any, Any], Tensor]
 Change = tuple[str, Callable[[Any], Any]]
 STEPS = 60
 """On one batch, until a model counts as one that does not learn it."""
-_MUCH, _LITTLE = 0.6, 0.25  # shares of what can be learned: enough to stop, and too little
+_MUCH, _POOR, _LITTLE = 0.6, 0.4, 0.25  # shares of what can be learned: enough to stop, and too little
 _NARROW = 0.1  # the share of a loss that has to be in the outputs' hands
 _FAR = 0.4  # how much more of it a change of the optimizer has to make learned
 _RATES = (1e-2, 3e-3)  # of Adam
@@ -37,6 +40,7 @@ _CHANGES: tuple[tuple[str, Change], ...] = (
     ("slower", ("lr", lambda value: value / 300)),
 )
 """Of an optimizer: the setting and what it is changed to."""
+_DROPOUT = nn.modules.dropout._DropoutNd
 _FREE = 1 << 20  # numbers of outputs that are set free, at most
 
 
@@ -51,26 +55,25 @@ def tried_on(
     """
 
     broke: list[tuple[str, str]] = []
+    frozen = not all(parameter.requires_grad for parameter in model.parameters())
+    drops = any(isinstance(module, _DROPOUT) for module in model.modules())
+    weights = ""
 
-    def run(change: Change | None = None, rate: float = 0.0, steps: int = STEPS, ease: str = "") -> list[float]:
-        losses = []
+    def run(change: Change | None = None, rate: float = 0.0, steps: int = STEPS, ease: str = "") -> float:
+        """How much of what there is to learn a copy gets, with another setting of the optimizers or with Adam."""
+        nonlocal weights
         try:
             twin, steppers = copy.deepcopy((model, optimizers))
-            if ease == "thaw":
-                twin.requires_grad_()
-            for module in twin.modules() if ease == "dropout" else ():
-                vars(module).update(p=0.0) if isinstance(module, nn.modules.dropout._DropoutNd) else None
+            weights = _eased(twin, ease)
             for group in (group for stepper in steppers for group in stepper.param_groups if change is not None):
                 group[change[0]] = change[1](group[change[0]])  # type: ignore[index]
             if rate:
                 steppers = (torch.optim.Adam([p for p in twin.parameters() if p.requires_grad], rate),)
-            for value in _steps(twin, inputs, targets, loss, steppers, steps, broke):
-                losses.append(value)
-                if share(value) > _MUCH:
-                    break
+            losses = list(_until(share, _steps(twin, inputs, targets, loss, steppers, steps, broke)))
         except Exception:  # a model that cannot be copied, or an optimizer that asks for a closure
-            return []
-        return losses
+            losses = []
+        own.extend(losses if not own else ())
+        return share(losses[-1]) if losses and math.isfinite(losses[-1]) else -math.inf
 
     plain, least = _range_of(loss, inputs, outputs, targets, constant)
     usual = plain if plain is not None else math.nan
@@ -78,41 +81,63 @@ def tried_on(
     def share(value: float) -> float:
         return (usual - value) / (usual - least) if usual > least else 0.0
 
-    def learned(losses: Sequence[float]) -> float:
-        return share(losses[-1]) if losses and math.isfinite(losses[-1]) else -math.inf
-
-    own = run()
-    why = broke[0] if broke else None
+    own: list[float] = []
+    first = run()
+    trial, why = tuple(own), broke[0] if broke else None
     if len(own) < 2 or not max(usual, own[0]) > 0:
-        return tuple(own), None, why
+        return trial, None, why
     if usual - least <= _NARROW * max(usual, 0.1 * own[0]):
         of_classes = isinstance(targets, Tensor) and not targets.is_floating_point()
-        return tuple(own), Tried(0.0, 0.0, flat=(usual - least) / max(usual, own[0])) if of_classes else None, why
-    found = Tried(learned(own), (own[0] - own[-1]) / max(own[0] - least, 1e-12))
+        return trial, Tried(0.0, 0.0, flat=(usual - least) / max(usual, own[0])) if of_classes else None, why
+    found = Tried(first, (own[0] - own[-1]) / max(own[0] - least, 1e-12))
     if found.own > _MUCH:
-        return tuple(own), found, why
-    found = found._replace(adam=max(learned(run(rate=rate)) for rate in _RATES))
-    if (found.adam or 0.0) <= _MUCH and _draws(model, inputs, targets, loss, _NOISE * (usual - least)):
-        return tuple(own), found, why
-    if (found.adam or 0.0) <= _MUCH:
-        found = found._replace(at_last=max(learned(run(rate=_RATES[0], steps=_PATIENT)), found.adam or 0.0))
-        frozen = not all(parameter.requires_grad for parameter in model.parameters())
-        drops = any(isinstance(module, nn.modules.dropout._DropoutNd) for module in model.modules())
-        for ease in ["thaw"] * frozen + ["dropout"] * drops:
-            if learned(run(rate=_RATES[0], steps=_PATIENT, ease=ease)) > (found.at_last or 0.0) + _FAR:
-                found = found._replace(change=ease)
-        few = sum(parameter.numel() for parameter in model.parameters()) < 4 * (
-            outputs.numel() if outputs is not None else 0
-        )
-        return tuple(own), found._replace(at_last=None) if few else found, why
-    if not found.fell >= _LITTLE:
+        return trial, found, why
+    enough = min(_MUCH, found.own + _FAR)
+    adam = max(run(rate=rate) for rate in _RATES)
+    found = found._replace(adam=adam)
+    if adam > _MUCH:
         groups = [group for stepper in optimizers for group in stepper.param_groups]
-        for name, change in _CHANGES:
+        for name, change in _CHANGES if found.fell < _LITTLE else ():
             new = change[0] in groups[0] and any(change[1](group[change[0]]) != group[change[0]] for group in groups)
-            if new and learned(run(change)) > found.own + _FAR:
-                return tuple(own), found._replace(change=name), why
-        found = found._replace(change="optimizer")
-    return tuple(own), found, why
+            if new and run(change) >= enough:
+                return trial, found._replace(change=name), why
+        if found.own < _POOR and not frozen and run(ease="weights") >= enough:
+            return trial, found._replace(change="weights", weights=weights), why
+        return trial, found._replace(change="optimizer" if found.fell < _LITTLE else ""), why
+    if _draws(model, inputs, targets, loss, _NOISE * (usual - least)):
+        return trial, found, why
+    at_last = max(run(rate=_RATES[0], steps=_PATIENT), adam)
+    for ease in ["thaw"] * frozen + ["dropout"] * drops + ["weights"] * (not frozen) if at_last < _MUCH else ():
+        if run(rate=_RATES[0], steps=_PATIENT, ease=ease) >= min(_MUCH, at_last + _FAR):
+            found = found._replace(change=ease, weights=weights)
+            break
+    size = sum(parameter.numel() for parameter in model.parameters())
+    is_small = outputs is not None and size < 4 * outputs.numel()  # and need not learn a batch by heart
+    return trial, found._replace(at_last=None if is_small else at_last), why
+
+
+def _until(share: Callable[[float], float], losses: Iterator[float]) -> Iterator[float]:
+    for value in losses:
+        yield value
+        if share(value) > _MUCH:
+            return
+
+
+def _eased(twin: nn.Module, ease: str) -> str:
+    """Take one thing from a copy that may hold it back; of new weights, what they were and are."""
+    if ease == "thaw":
+        twin.requires_grad_()
+    for module in twin.modules() if ease == "dropout" else ():
+        vars(module).update(p=0.0) if isinstance(module, _DROPOUT) else None
+    if ease != "weights":
+        return ""
+    layers = [layer for _, layer in weight_layers(twin.named_modules())]
+    before = survey(layers)
+    initialize_(twin, seed=0)
+    after = survey(layers)
+    sizes = [[each.row_norm for each in known.values() if each.row_norm is not None] for known in (before, after)]
+    then, now = (statistics.median(each) if each else math.nan for each in sizes)
+    return f"the weights of a unit then had a norm of {now:.2g} in the median layer, and have {then:.2g}"
 
 
 def _draws(model: nn.Module, inputs: Any, targets: Any, loss: Loss, least: float) -> bool:

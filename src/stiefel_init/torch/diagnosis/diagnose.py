@@ -109,7 +109,7 @@ def diagnose(
             setup = setup_of(model, inputs, outputs, targets, value, loss or default_loss, optimizers, ran, calls)
         step = Step({}) if value is None or not optimizers else step_of(optimizers, value, observer.seen)
         if setup is not None:
-            setup = replace(setup, gain=step.gain, rounded=step.rounded)
+            setup = replace(setup, rounded=step.rounded)
         gradients = gradients_of(value, observer.seen, _HALF_SCALE if _is_half(outputs) else 1.0)
         fit = None if value is None else fit_of(value, first_tensor(outputs), targets, loss, inputs)
         rows = _rows(observer, gradients, step.updates)

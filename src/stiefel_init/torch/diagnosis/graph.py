@@ -187,17 +187,12 @@ class Graph:
 
     leaves: list[Tensor] = field(default_factory=list)
     softmaxes: list[Op] = field(default_factory=list)
-    pairs: list[tuple[str, str]] = field(default_factory=list)
-    """Activations that follow each other directly."""
-    single: int = 0
-    """Normalizations over one number."""
-    blocks: int = 0
-    """Sums of two tensors of one shape, each computed: skip connections."""
+    pairs: list[tuple[str, str]] = field(default_factory=list)  # activations that follow each other directly
+    single: int = 0  # normalizations over one number
+    blocks: int = 0  # sums of two tensors of one shape, each computed: skip connections
     normalizes: bool = False
-    doubled: bool = False
-    """Whether a tensor is added to itself."""
-    stairs: str = ""
-    """An operation whose slope is 0."""
+    doubled: bool = False  # whether a tensor is added to itself
+    stairs: str = ""  # an operation whose slope is 0
     suspects: dict[str, str] = field(default_factory=dict)
     """What may go wrong where a value or slope is not finite, by its rule's kind, and which operation, in words."""
     nodes: set[Any] = field(default_factory=set)

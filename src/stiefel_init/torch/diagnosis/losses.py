@@ -26,12 +26,9 @@ class Wishes(NamedTuple):
 
     contrary: tuple[float, float] | None = None
     """Of those that say the targets, the best of several ways, and of those that say nothing."""
-    opposite: bool = False
-    """Whether outputs that are free to go where the loss falls go the opposite way."""
-    linear: bool = False
-    """Whether it is linear in outputs that are to name classes, so that they can grow without end."""
-    shift: int = 0
-    """By how many steps targets have to be moved to be what the loss asks for."""
+    opposite: bool = False  # whether outputs that are free to go where the loss falls go the opposite way
+    linear: bool = False  # whether it is linear in outputs that are to name classes, so that they can grow without end
+    shift: int = 0  # by how many steps targets have to be moved to be what the loss asks for
 
 
 @torch.no_grad()
@@ -143,11 +140,9 @@ def _is_linear(of: Callable[[Tensor], float], outputs: Tensor) -> bool:
 
 
 class _Said(NamedTuple):
-    right: float
-    """The loss of outputs that say the targets, and of those that say nothing."""
+    right: float  # the loss of outputs that say the targets, and of those that say nothing
     blank: float
-    said: Tensor
-    """Such outputs, in the plainest way."""
+    said: Tensor  # such outputs, in the plainest way
 
 
 def _best(of: Callable[[Tensor], float], families: Iterator[Sequence[Tensor]]) -> _Said | None:

@@ -116,7 +116,7 @@ def mixing(model: nn.Module, inputs: Any, targets: Any) -> dict[str, Any]:
     if by_place > _ROUNDING >= mixes:  # unless chance acts, which is the same at a place
         again = _runs(model, few, seed=1)
         by_place = by_place if again is not None and _moved(one, again[0], size) <= _ROUNDING else 0.0
-    return {"mixes": mixes, "drops": dropped.seen, "by_place": by_place > _ROUNDING >= mixes}
+    return {"mixes": max(mixes, by_place), "drops": dropped.seen}
 
 
 @torch.no_grad()

@@ -41,8 +41,7 @@ class Sampler(Observer):
         super().__init__(structure.layers, False, _SAMPLES)
         self.ran = False
         self._model, self._structure, self._spectra = model, structure, spectra
-        self._listens = listens
-        """Whether the loss is what `backward()` is called on."""
+        self._listens = listens  # whether the loss is what `backward()` is called on
         self._depth, self._inside = 0, False
         self._backward = False
         self._pending: Seen | None = None
@@ -58,12 +57,10 @@ class Sampler(Observer):
         """1 if the model ran without gradients in training mode."""
         self._inputs: Tensor | None = None
         self._asked = False
-        self._keys: Tensor | None = None
-        """A number for each of the first rows of the inputs."""
+        self._keys: Tensor | None = None  # a number for each of the first rows of the inputs
         self._loss: Tensor | None = None
         self._severed = False
-        self._heard: Tensor | None = None
-        """Whether `backward()` was called on a tensor that nothing leads to."""
+        self._heard: Tensor | None = None  # whether `backward()` was called on a tensor that nothing leads to
         self._directions: list[tuple[nn.Parameter, Tensor, Tensor]] = []
         """Parts of weights as they were, and of the gradients that arrived."""
         self._shape = (0, 0)
@@ -71,8 +68,7 @@ class Sampler(Observer):
         self._used: dict[int, Tensor] = {}
         self._stepped, self._rate, self._base, self._searches, self._resumed = False, 0.0, 0.0, False, False
         self._passes, self._misstep = 0, ""
-        self._stepped_at: dict[int, int] = {}
-        """Of an optimizer, how often gradients had arrived when it stepped."""
+        self._stepped_at: dict[int, int] = {}  # of an optimizer, how often gradients had arrived when it stepped
         self._early: tuple[Table, Table, Table] = [], [], []
 
     @guarded
