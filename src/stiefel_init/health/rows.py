@@ -355,8 +355,7 @@ class Sample:
     suspects: tuple[tuple[str, str], ...] = ()  # operations in the loss that may become infinite or NaN, as in `Setup`
     keys: tuple[float, ...] = ()
     """A number for each of the first rows of the inputs, then whether they are no whole numbers."""
-    misstep: str = ""
-    """`"twice"` where an optimizer steps again without a new gradient, `"idle"` where no weight of it has one."""
+    twice: bool = False  # whether an optimizer steps again without a new gradient
     standardizes: bool = False  # whether the model normalizes its inputs itself
     searches: bool = False  # whether a step of the optimizer is a search of several, as that of LBFGS is
 

@@ -316,7 +316,8 @@ OUTPUTS = (
     ),
     fact(
         "labels start at one", _from_one, "class 0 does not occur",
-        lambda s, v: "The classes start at 1: class 0 does not occur.", "subtract 1 from the labels", "targets", always=True,
+        lambda s, v: "The classes start at 1: class 0 does not occur.", "subtract 1 from the labels", "targets",
+        always=True,
     ),
     fact(
         "outputs are dropped", _dropped_outputs, "share of outputs that are 0, behind a dropout",

@@ -203,7 +203,8 @@ MODES = (
         f"{percent(v)} of their size.",
         "look for view or reshape where transpose is meant, a softmax or mean over dim 0, batch_first, a kept state, "
         "or positions and masks that are indexed along the batch",
-        "mixing", threshold=MOVED, hides=("steps are not seen", "own place is not seen", "order is not seen"), always=True,
+        "mixing", threshold=MOVED, hides=("steps are not seen", "own place is not seen", "order is not seen"),
+        always=True,
     ),
     fact(
         "later inputs leak", lambda s: s.leaks, "how far earlier outputs move with a later input",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
 from ..rows import ENOUGH, LEARNING, Moment
-from ..rule import CHOICE, DEFINITION, Measured, over
+from ..rule import CHOICE, Measured, over
 from ..wording import percent, times
 from .base import training_rule
 from .steps import CREPT, STEPS
@@ -30,11 +31,6 @@ def held_down(moment: Moment, limit: float) -> Measured | None:
     if rises and (fallen is None or fallen >= CREPT):
         return None
     return Measured(now.base_rate / max(past.rate, now.rate))
-
-
-def at_zero(moment: Moment, limit: float) -> Measured | None:
-    now, past = moment
-    return None if now.rate is None or not now.backward or past.works(now) else Measured(float(moment.now.rate == 0))
 
 
 def repeated_rows(moment: Moment, limit: float) -> Measured | None:
@@ -62,18 +58,12 @@ def unlike_batches(moment: Moment, limit: float) -> Measured | None:
 
 def vanished(moment: Moment, limit: float) -> Measured | None:
     now, past = moment
-    if now.rate is None or not past.rate or past.works(now):  # a schedule may end where the network has learned
+    if now.rate is None or not now.backward or past.works(now):  # a schedule may end where the network has learned
         return None
-    return Measured(over(past.rate, now.rate))
+    return Measured(math.inf if now.rate == 0 else over(past.rate, now.rate))
 
 
 LOOP_RULES = (
-    training_rule(
-        "learning rate is zero", at_zero, 0.5, "1 if the learning rate is 0",
-        "the learning rate is 0", "look at the schedule: what it multiplies the rate with at first, and when it is "
-        "stepped", DEFINITION, lasting=2,
-        hides=("weights do not move", "steps are too small", "learning rate has vanished"),
-    ),
     training_rule(
         "weights are set back", set_back, 2.5, "largest distance of the weights from the first ones / now",
         lambda at, m: f"the weights are {times(m.value, 1)} nearer to the first ones than they were",
@@ -88,8 +78,10 @@ LOOP_RULES = (
     ),
     training_rule(
         "learning rate has vanished", vanished, 1e4, "largest learning rate so far / now",
-        lambda at, m: f"the learning rate is {at.now.rate:.2g}, {times(m.value)} lower than it was",
-        "look at the schedule: it ends too early, or is stepped too often", CHOICE, lasting=3,
+        lambda at, m: f"the learning rate is {at.now.rate:.2g}"
+        + (f", {times(m.value)} lower than it was" if at.now.rate else ""),
+        "look at the schedule: what it multiplies the rate with, when it ends, and how often it is stepped", CHOICE,
+        lasting=2,
         hides=("steps are too small", "learning rate is too low", "weights do not move"),
     ),
     training_rule(

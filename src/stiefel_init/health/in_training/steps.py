@@ -8,7 +8,7 @@ import statistics
 from ..rows import RECENT, Moment, Row, Sample, median
 from ..rule import CHOICE, DEFINITION, EVERYTHING, STUDY, Measured, largest, over
 from ..wording import percent, times
-from .base import FAR, LOWER, SIGNAL, UNITS, Measure, Text, recent_update, since_step, training_rule, with_before
+from .base import FAR, LOWER, SIGNAL, UNITS, Text, recent_update, since_step, training_rule, with_before
 
 FALLS = 0.3  # of the first loss: a loss this much lower has learned something that it can lose again
 SUDDEN = 10  # a step this many times larger than those before
@@ -338,10 +338,6 @@ def slow(moment: Moment, limit: float) -> Measured | None:
     return None if fallen is None else Measured(float(fallen < CREPT))
 
 
-def misstep(kind: str) -> Measure:
-    return lambda moment, limit: Measured(float(moment.now.misstep == kind)) if moment.now.stepped else None
-
-
 GRADIENT_RULES = (
     training_rule(
         "not finite", overflow, 0.5, "1 if inputs, weights, signal, gradient or loss are not finite",
@@ -408,15 +404,11 @@ GRADIENT_RULES = (
         "make the optimizer once, before the loop", DEFINITION,
     ),
     training_rule(
-        "optimizer steps twice", misstep("twice"), 0.5, "1 if an optimizer steps again without a backward pass between",
+        "optimizer steps twice",
+        lambda at, limit: Measured(float(at.now.twice)) if at.now.stepped else None, 0.5,
+        "1 if an optimizer steps again without a backward pass between",
         "an optimizer steps twice for one backward pass", "step each optimizer once; is the second one another's?",
         DEFINITION, lasting=2,
-    ),
-    training_rule(
-        "optimizer without gradients", misstep("idle"), 0.5,
-        "1 if an optimizer steps, and only other weights have a gradient",
-        "an optimizer steps while only weights that it does not hold have a gradient",
-        "step the optimizer that holds what the loss is to train", DEFINITION, lasting=2,
     ),
     training_rule(
         "gradient is clipped away", clipped, 20, "gradient that arrives / that the optimizer uses, if steps are small",
@@ -427,7 +419,7 @@ GRADIENT_RULES = (
         "accumulated gradients are not divided", undivided, 4, "steps for one of the optimizer, if the loss has risen",
         lambda at, m: f"the gradients of {m.value:.0f} batches are added, and the loss has risen",
         lambda at, m: f"divide the loss: (loss / {m.value:.0f}).backward()", CHOICE,
-        hides=("loss jumps", "weights jumped", "units are dead", "units died", "steps are too large",
+        hides=("loss jumps", "weights jumped", "units are dead", "steps are too large",
                "accumulated gradients are lost"),
     ),
     training_rule(

@@ -67,7 +67,7 @@ class Sampler(Observer):
         self._moves: Moves | None = None
         self._used: dict[int, Tensor] = {}
         self._stepped, self._rate, self._base, self._searches, self._resumed = False, 0.0, 0.0, False, False
-        self._passes, self._misstep = 0, ""
+        self._passes, self._twice = 0, False
         self._stepped_at: dict[int, int] = {}  # of an optimizer, how often gradients had arrived when it stepped
         self._early: tuple[Table, Table, Table] = [], [], []
 
@@ -249,13 +249,7 @@ class Sampler(Observer):
             return
         if self._moves is None:
             self._moves = Moves(self._weights())
-        held = [p for group in groups for p in group["params"]]
-        if self._backward and all(p.grad is None for p in held):
-            own = {id(p) for p in held}
-            others = (weight for weight in self._weights() if id(weight) not in own)
-            self._misstep = "idle" if any(weight.grad is not None for weight in others) else self._misstep
-        if self._passes and self._stepped_at.get(id(optimizer)) == self._passes:
-            self._misstep = "twice"
+        self._twice = self._twice or (self._passes > 0 and self._stepped_at.get(id(optimizer)) == self._passes)
         self._stepped_at[id(optimizer)] = self._passes
         self._resumed = any(optimizer.state.values())
         self._stepped = self._structure.optimized = True
@@ -347,7 +341,7 @@ class Sampler(Observer):
             suspects=self._structure.suspects or (), keys=tuple(known["keys"].get("keys", ())),
             base_rate=self._base if self._stepped else None, period=period, cleared=self._cleared, half=self._half,
             evaluating=self._evaluating, searches=self._searches, standardizes=self._structure.standardizes,
-            resumed=self._resumed and step == 0, renewed=renewed, others=others, misstep=self._misstep,
+            resumed=self._resumed and step == 0, renewed=renewed, others=others, twice=self._twice,
         )  # fmt: skip
 
     def _row(self, module: nn.Module, layer: Seen | None, known: Mapping[str, Any]) -> Row:
