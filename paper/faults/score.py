@@ -63,6 +63,7 @@ STATES: dict[str, tuple[str, ...]] = {
         "the optimizer holds parameters that the model no longer uses", "the step belongs to another optimizer",
     ),
     "parameters are not optimized": ("parameters missing from the optimizer",),
+    "everything is frozen": ("parameters frozen by accident",),
     "one number is normalized": ("normalization over a single value",),
     "momentum is too large": ("momentum too large",),
     "targets are all equal": ("batches sorted by class", "labels lost on the way"),

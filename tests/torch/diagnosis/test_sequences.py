@@ -61,7 +61,7 @@ SEQUENCES: list[tuple[str, str, Tensor, Tensor, Any, str, Any]] = [
     ("backward direction is not read", "last", TOKENS, TOKENS[:, 0], F.cross_entropy, "ends", F.cross_entropy),
     ("steps are not seen", "two", TOKENS, TOKENS[:, 0], F.cross_entropy, "all", F.cross_entropy),
     ("order is not seen", "bag", TOKENS, TOKENS[:, 0], F.cross_entropy, "placed", F.cross_entropy),
-    ("outputs depend on the place in the batch", "by example", TOKENS, TOKENS[:, 0], F.cross_entropy, "placed",
+    ("examples mix", "by example", TOKENS, TOKENS[:, 0], F.cross_entropy, "placed",
      F.cross_entropy),
     ("own place is not seen", "others", TOKENS, TOKENS % 3, each_token, "each", each_token),
     ("mask is inverted", "padding", ENDING, TOKENS[:, 0], F.cross_entropy, "mean", F.cross_entropy),

@@ -42,6 +42,11 @@ OPTIMIZER = (
         "optimizer",
     ),
     fact(
+        "everything is frozen", lambda s: s.parameters > 0 and len(s.frozen) == s.parameters,
+        "parameters that require no gradient", lambda s, v: "No parameter requires a gradient, so nothing is learned.",
+        "call model.requires_grad_(True)", "optimizer",
+    ),
+    fact(
         "gradient is cut off", lambda s: len(s.unreached) > 0 and len(s.frozen) < s.parameters,
         "parameters of layers that ran and get no gradient",
         lambda s, v: f"{len(s.unreached)} parameters of layers that ran get no gradient: {named(s.unreached)}.",

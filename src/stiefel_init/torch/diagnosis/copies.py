@@ -112,7 +112,7 @@ def tried_on(
             found = found._replace(change=ease, weights=weights)
             break
     size = sum(parameter.numel() for parameter in model.parameters())
-    is_small = outputs is not None and size < 4 * outputs.numel()  # and need not learn a batch by heart
+    is_small = outputs is not None and size < outputs.numel()  # and need not learn a batch by heart
     return trial, found._replace(at_last=None if is_small else at_last), why
 
 
