@@ -30,51 +30,37 @@ class Layer:
     """One call of one layer. What cannot be measured is None."""
 
     layer: str
-    call: int
-    """1; higher if the layer is called again."""
-    kind: str
-    """The layer's class."""
-    shape: str
-    """Of its weight, outputs × inputs."""
+    call: int  # 1; higher if the layer is called again
+    kind: str  # the layer's class
+    shape: str  # of its weight, outputs × inputs
     activation: str | None = None
     """The activation that follows it, directly or after a normalization, dropout, pooling or reshaping."""
     units: int
     """Of the activation, or of the output where none follows: channels of a convolution, else the last dimension."""
-    samples: int
-    """Values of each unit: inputs, times places of an image or sequence."""
-    pre_mean: float
-    """Mean and std, over units and samples, of what enters the activation; without one, of the output."""
+    samples: int  # values of each unit: inputs, times places of an image or sequence
+    pre_mean: float  # mean and std, over units and samples, of what enters the activation; without one, of the output
     pre_std: float
-    pre_spread: float
-    """`spread` before the activation."""
-    alpha: float | None = None
-    """pre_mean / pre_std."""
-    active: float | None = None
-    """The fraction of pre-activations above 0."""
-    dead: int | None = None
-    """For ReLU and ReLU6: units that are above 0 for no sample."""
+    pre_spread: float  # `spread` before the activation
+    alpha: float | None = None  # pre_mean / pre_std
+    active: float | None = None  # the fraction of pre-activations above 0
+    dead: int | None = None  # for ReLU and ReLU6: units that are above 0 for no sample
     bend: float | None = None
     """How far from linear the activation acts, from 0 to 1: for ReLU the share of units that fire for some samples and
     not for others, else 1 - r², r the correlation of a unit's input and output."""
-    saturated: float | None = None
-    """For bounded activations: the fraction of outputs within 1 % of a bound."""
-    post_mean: float
-    """Mean and std, over units and samples, of what leaves the activation; without one, of the output."""
+    saturated: float | None = None  # for bounded activations: the fraction of outputs within 1 % of a bound
+    post_mean: float  # mean and std, over units and samples, of what leaves the activation; without one, of the output
     post_std: float
     spread: float
     """Root mean square, over units, of a unit's std over samples: how far apart different inputs still are."""
     distinct: float | None = None
     """k² / Σ r_ij² over the correlations r of the k units that vary: k when all differ, 1 when all repeat one."""
-    gradient: float | None = None
-    """Norm of the loss's gradient with respect to the layer's output."""
+    gradient: float | None = None  # norm of the loss's gradient with respect to the layer's output
     weight_gradient: float | None = None
     """Norm of the loss's gradient with respect to the layer's weights, over all its calls."""
     common_gradient: float | None = None
     """The share of the weights' gradient, squared, that is the same for all units: 1 if all units get one gradient."""
-    update: float | None = None
-    """If an optimizer was given: how far its next step moves the weights, over their norm."""
-    steps: int | None = None
-    """Of a recurrent layer that reads forward: the time steps."""
+    update: float | None = None  # if an optimizer was given: how far its next step moves the weights, over their norm
+    steps: int | None = None  # of a recurrent layer that reads forward: the time steps
     first_step: float | None = None
     """The gradient with respect to its input at the first step, over that at the step where it is largest."""
     zero_weights: bool
@@ -84,10 +70,8 @@ class Layer:
     """The share of the weights, squared, that reads the common level of the inputs: 1 if each unit adds them up."""
     bias_mean: float | None = None
     bias_std: float | None = None
-    scheme: str | None = None
-    """`"stiefel"` for members of Õ(m,n), `"lee"`, `"orthogonal"` or `"other"`."""
-    orthogonality_error: float | None = None
-    """As in `stiefel_init.check`, the worst of the layer's matrices."""
+    scheme: str | None = None  # `"stiefel"` for members of Õ(m,n), `"lee"`, `"orthogonal"` or `"other"`
+    orthogonality_error: float | None = None  # as in `stiefel_init.check`, the worst of the layer's matrices
     alignment_error: float | None = None
 
     @property
@@ -115,19 +99,14 @@ class Inputs:
     """The inputs, over their features: the channels of images, else the last dimension."""
 
     mean: float
-    std: float
-    """Over all entries."""
+    std: float  # over all entries
     samples: int
     features: int
-    largest_std: float
-    """The largest and the median std of a feature over the samples, of those that vary."""
+    largest_std: float  # the largest and the median std of a feature over the samples, of those that vary
     median_std: float
-    distinct: float | None
-    """How many features differ, as `Layer.distinct` counts units."""
-    same: float
-    """The share of the inputs' square that all samples have in common; 1 if all samples are equal."""
-    apart: float | None = None
-    """The size of the largest example over that of the median one."""
+    distinct: float | None  # how many features differ, as `Layer.distinct` counts units
+    same: float  # the share of the inputs' square that all samples have in common; 1 if all samples are equal
+    apart: float | None = None  # the size of the largest example over that of the median one
 
     @property
     def size(self) -> float:
@@ -139,15 +118,12 @@ class Fit:
     """How the outputs meet the targets. What the loss does not tell is None."""
 
     loss: float
-    constant_loss: float | None
-    """For the default losses: what the best constant output would get."""
-    output_mean: float | None = None
-    """Mean and std of outputs and of float targets of their shape."""
+    constant_loss: float | None  # for the default losses: what the best constant output would get
+    output_mean: float | None = None  # mean and std of outputs and of float targets of their shape
     output_std: float | None = None
     target_mean: float | None = None
     target_std: float | None = None
-    zero_loss: float | None = None
-    """For other losses: what an output of zeros would get."""
+    zero_loss: float | None = None  # for other losses: what an output of zeros would get
     readable: float | None = None
     """The share of the targets' variance that the three widest directions of the inputs tell."""
 

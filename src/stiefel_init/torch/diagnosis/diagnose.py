@@ -36,12 +36,7 @@ _SMALL = 10_000_000  # parameters of a model that is tried on its batch even if 
 
 
 def diagnose(
-    model: nn.Module,
-    inputs: Any,
-    targets: Any = None,
-    *,
-    loss: Loss | None = None,
-    optimizer: Optimizers | None = None,
+    model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss | None = None, optimizer: Optimizers | None = None
 ) -> Diagnosis:
     r"""Send one batch through `model` and say where its signal and gradient go wrong, and how to fix it.
 
