@@ -115,9 +115,7 @@ class Setup:
     suspects: tuple[tuple[str, str], ...] = ()
     """Operations without a guard where they are not finite: the rule's kind, and in words."""
     broke: tuple[str, str] | None = None  # the first operation that made something infinite of finite numbers, likewise
-    unused: bool = False  # whether the outputs of layers without a gradient change nothing
     unseen: float = 0.0  # the share of steps that no output depends on
-    blind_to_self: bool = False  # whether outputs depend on other places of the inputs alone, and not on their own
     padding: tuple[float, float] | None = None  # what padding and real tokens weigh, by the outputs' gradient
     one_sided: bool = False  # whether of a recurrent layer of both directions the last step alone is read
     unordered: bool = False  # whether tokens in another order give the same outputs, in a model with attention

@@ -63,7 +63,6 @@ SEQUENCES: list[tuple[str, str, Tensor, Tensor, Any, str, Any]] = [
     ("order is not seen", "bag", TOKENS, TOKENS[:, 0], F.cross_entropy, "placed", F.cross_entropy),
     ("examples mix", "by example", TOKENS, TOKENS[:, 0], F.cross_entropy, "placed",
      F.cross_entropy),
-    ("own place is not seen", "others", TOKENS, TOKENS % 3, each_token, "each", each_token),
     ("mask is inverted", "padding", ENDING, TOKENS[:, 0], F.cross_entropy, "mean", F.cross_entropy),
     ("padding is read", "with padding", ENDING, TOKENS[:, 1], F.cross_entropy, "mean", F.cross_entropy),
     ("targets stand in the inputs", "steps", TOKENS, TOKENS, each_token, "steps", later),

@@ -151,7 +151,7 @@ REPORTS: list[tuple[str, nn.Module, Any, Any]] = [
     ("one number is normalized", mlp(1, nn.LayerNorm(1), nn.Flatten(0)), NUMBERS, F.mse_loss),
     ("an activation is thrown away", Forgets("activation"), CLASSES, F.cross_entropy),
     ("a tensor is added to itself", Forgets("sum"), CLASSES, F.cross_entropy),
-    ("outputs are not used", Forgets("layer"), CLASSES, F.cross_entropy),
+    ("gradient is cut off", Forgets("layer"), CLASSES, F.cross_entropy),
     ("examples contradict each other", Inside(torch.relu), CLASSES.roll(1), F.cross_entropy),
     ("layer is too narrow", mlp(1, nn.ReLU(), nn.Linear(1, 3)), CLASSES, F.cross_entropy),
 ]

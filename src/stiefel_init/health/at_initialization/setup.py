@@ -50,14 +50,9 @@ OPTIMIZER = (
         "gradient is cut off", lambda s: len(s.unreached) > 0 and len(s.frozen) < s.parameters,
         "parameters of layers that ran and get no gradient",
         lambda s, v: f"{len(s.unreached)} parameters of layers that ran get no gradient: {named(s.unreached)}.",
-        "look for .detach(), .data, .item(), .numpy(), torch.tensor(…) or torch.no_grad() behind them", "optimizer",
+        "look for .detach(), .data, .item(), .numpy(), torch.tensor(…) or torch.no_grad() behind them, and whether "
+        "what they return is used: x = layer(x)", "optimizer",
         hides=("an activation is thrown away",),
-    ),
-    fact(
-        "outputs are not used", lambda s: s.unused, "1 if noise on outputs of layers without a gradient is not seen",
-        lambda s, v: f"What the layers of {named(s.unreached)} compute is not used.",
-        "pass on what each layer returns: x = layer(x)", "architecture",
-        hides=("gradient is cut off", "steps are not seen", "an activation is thrown away"),
     ),
     fact(
         "an activation is thrown away", lambda s: bool(s.discarded), "1 if nothing reads what an activation returns",
@@ -197,18 +192,12 @@ MODES = (
         "architecture", always=True,
     ),
     fact(
-        "own place is not seen", lambda s: s.blind_to_self, "1 if no output depends on the input at its place",
-        lambda s, v: "Each output depends on other places of the input, and not on its own.",
-        "add each place to what it reads: edges from a node to itself, a shift that is one too many", "architecture",
-        hides=("steps are not seen",), always=True,
-    ),
-    fact(
         "examples mix", lambda s: s.mixes, "how far outputs move with other examples, or another order",
         lambda s, v: "The outputs of an example change with another example, or with its place in the batch, by "
         f"{percent(v)} of their size.",
         "look for view or reshape where transpose is meant, a softmax or mean over dim 0, batch_first, a kept state, "
         "or positions and masks that are indexed along the batch",
-        "mixing", threshold=MOVED, hides=("steps are not seen", "own place is not seen", "order is not seen"),
+        "mixing", threshold=MOVED, hides=("steps are not seen", "order is not seen"),
         always=True,
     ),
     fact(

@@ -17,7 +17,7 @@ from ..inputs import tensors_in
 from ..observe.observer import first_tensor
 from .graph import Calls, graph_of, is_read, tail_of
 from .losses import IGNORED, Wishes, groups_of, wishes_of
-from .mixing import leaking, mixing, padding_of, reach, unused
+from .mixing import leaking, mixing, padding_of, reach
 
 Modules = Sequence[tuple[str, nn.Module]]
 _FORGETS = 0.5  # momentum of a batch normalization
@@ -106,7 +106,6 @@ def setup_of(
     norms = {name: module for name, module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)}
     dropouts = {name: module for name, module in modules if isinstance(module, nn.modules.dropout._DropoutNd)}
     unreached = tuple(name for name, p in trained if id(p) not in reached and id(p) in running)
-    cut = {name.rpartition(".")[0] for name in unreached}
     wishes = wishes_of(loss, outputs, targets, [op.name for op in tail] + [last]) if is_read(value, first) else Wishes()
     return Setup(
         tail=tail, last=last, softmaxes=tuple(graph.softmaxes), outputs=None if first is None else tuple(first.shape),
@@ -115,7 +114,7 @@ def setup_of(
         parameters=len(names), hidden=tuple(_hidden(modules, names)),
         unregistered=sum(isinstance(p, nn.Parameter) and id(p) not in names for p in graph_of(first).leaves),
         frozen=frozen, repeated=_repeated(modules),
-        unreached=unreached, unused=bool(cut) and unused(model, inputs, [model.get_submodule(name) for name in cut]),
+        unreached=unreached,
         standardizes=standardizes(modules), single=graph.single, pairs=tuple(graph.pairs),
         evaluating=tuple(n for n, m in (norms | dropouts).items() if _is_asleep(m)) if model.training else (),
         dropout=max((float(module.p) for module in dropouts.values()), default=0.0),
@@ -127,7 +126,7 @@ def setup_of(
         moved=calls.moved, discarded=calls.discarded(graph.nodes), doubled=graph.doubled, stairs=graph.stairs,
         stacked=max((module.num_layers for _, module in modules if isinstance(module, nn.RNNBase)), default=0),
         suspects=tuple(graph.suspects.items()), broke=calls.broke, contradicts=_contradiction(given, targets),
-        **_copies(inputs, targets), **reach(model, inputs, targets),
+        **_copies(inputs, targets), **reach(model, inputs),
         **(_optimized(optimizers, trained, reached, names.keys()) if optimizers else {}),
     )  # fmt: skip
 
