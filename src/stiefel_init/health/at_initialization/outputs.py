@@ -217,7 +217,7 @@ OUTPUTS = (
         lambda s, v: f"The last activation, {_bound_of(s)}, cannot reach {percent(v)} of the targets "
         f"({s.targets.low if s.targets else 0:.3g} to {s.targets.high if s.targets else 0:.3g}).",
         "leave out the activation at the end, or scale the targets into its range", "targets", threshold=OUTSIDE,
-        hides=("targets are offset", "targets are large", "level is off"),
+        hides=("targets are offset", "targets are large", "level is off"), always=True,
     ),
     fact(
         "scores are bounded", _bounded, "relu or tanh in front of a loss of logits",

@@ -23,7 +23,7 @@ Loss = Callable[[Any, Any], Tensor]
 Change = tuple[str, Callable[[Any], Any]]
 STEPS = 60
 """On one batch, until a model counts as one that does not learn it."""
-_MUCH, _POOR, _LITTLE = 0.6, 0.4, 0.25  # shares of what can be learned: enough to stop, and too little
+_MUCH, _LITTLE = 0.6, 0.25  # shares of what can be learned: enough to stop, and too little
 _NARROW = 0.1  # the share of a loss that has to be in the outputs' hands
 _FAR = 0.4  # how much more of it a change of the optimizer has to make learned
 _RATES = (1e-2, 3e-3)  # of Adam
@@ -101,12 +101,10 @@ def tried_on(
             new = change[0] in groups[0] and any(change[1](group[change[0]]) != group[change[0]] for group in groups)
             if new and run(change) >= enough:
                 return trial, found._replace(change=name), why
-        if found.own < _POOR and not frozen and run(ease="weights") >= enough:
-            return trial, found._replace(change="weights", weights=weights), why
         return trial, found._replace(change="optimizer" if found.fell < _LITTLE else ""), why
     if _draws(model, inputs, targets, loss, _NOISE * (usual - least)):
         return trial, found, why
-    at_last = max(run(rate=_RATES[0], steps=_PATIENT), adam)
+    at_last = max(adam, *(run(rate=rate, steps=_PATIENT) for rate in (_RATES[0], 0.0, _RATES[0] / 10)))
     for ease in ["thaw"] * frozen + ["dropout"] * drops + ["weights"] * (not frozen) if at_last < _MUCH else ():
         if run(rate=_RATES[0], steps=_PATIENT, ease=ease) >= min(_MUCH, at_last + _FAR):
             found = found._replace(change=ease, weights=weights)
