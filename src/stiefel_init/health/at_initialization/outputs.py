@@ -23,11 +23,11 @@ def _as_logits(setup: Setup) -> bool:
 
 def _not_logarithms(setup: Setup) -> bool:
     """Scores or probabilities where the loss takes logarithms, or scores where it takes probabilities."""
-    whole = setup.targets is not None and setup.targets.whole
+    whole, (low, high) = setup.targets is not None and setup.targets.whole, setup.span
     acts = setup.before_loss
-    if setup.loss in ("nll_loss", "kl_div") and acts[-1:] in ((), ("softmax",), ("sigmoid",), ("relu",)):
+    if setup.loss in ("nll_loss", "kl_div") and acts[-1:] in ((), ("softmax",), ("sigmoid",), ("relu",)) and high > 0:
         return True
-    of_scores = not set(acts[: acts.index("log")] if "log" in acts else acts) & PROBABLE
+    of_scores = low < 0 and not set(acts[: acts.index("log")] if "log" in acts else acts) & PROBABLE
     if of_scores and (setup.loss == "binary_cross_entropy" or (whole and "log" in acts)):
         return True
     return setup.linear and setup.acts[-1:] in ((("softmax",), ("sigmoid",), ()) if whole else (("softmax",),))
@@ -185,7 +185,7 @@ OUTPUTS = (
         lambda s, v: f"The loss takes {'' if s.loss in ('nll_loss', 'kl_div') else 'the logarithm of '}probabilities, "
         f"and gets {s.before_loss[-1] if s.before_loss[-1:] not in ((), ('log',)) else 'scores'}.",
         "use torch.nn.functional.cross_entropy on the scores, or log_softmax at the end of the model", "loss",
-        hides=("loss is huge",),
+        hides=("loss is huge",), always=True,
     ),
     fact(
         "softmax over one", _over_one, "softmax over a dimension of length 1",

@@ -125,7 +125,7 @@ MODES = (
         lambda s, v: f"The learning rate is 0 for {named(s.stalled)}.",
         "look at the schedule: its first value multiplies the rate, and the next comes with the next scheduler.step(); "
         "freeze what is not to learn with requires_grad_(False)",
-        "optimizer", hides=("batch is not learned"),
+        "optimizer", hides=("batch is not learned",),
     ),
     fact(
         "epsilon underflows", lambda s: s.tiny, "1 if the optimizer's epsilon is 0 in the parameters' precision",

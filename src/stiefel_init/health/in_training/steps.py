@@ -145,8 +145,9 @@ def frozen(moment: Moment, limit: float) -> Measured | None:
             continue
         if any(then.update for then in moment.past.of(row)):
             return Measured(1.0, row)
-        never = row.weight_gradient and (moment.past.count < RECENT or moment.past.works(moment.now))
-        if before is not None and not never and (row.weight_gradient or (before.trained and not row.trained)):
+        was_there = all(row.layer in then.by_name for then in moment.past.recent)
+        meant = was_there and row.trained and (moment.past.count < RECENT or moment.past.works(moment.now))
+        if before is not None and not meant and (row.weight_gradient or (before.trained and not row.trained)):
             return Measured(1.0, row)
     return Measured(0.0)
 
