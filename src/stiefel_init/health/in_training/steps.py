@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from itertools import pairwise
 
 from ..rows import RECENT, Moment, Row, Sample, median
 from ..rule import CHOICE, DEFINITION, EVERYTHING, STUDY, Measured, largest, over
@@ -272,7 +273,8 @@ def lost(moment: Moment, limit: float) -> Measured | None:
         return Measured(0.0)
     before = losses[:-1]
     rise = min(now.loss, losses[-1]) - max(before[-3:])
-    return Measured(rise / past.first_loss if rise > 2 * (max(before) - min(before)) else 0.0)
+    usual = max((after - then for then, after in pairwise(before)), default=0.0)
+    return Measured(rise / past.first_loss if rise > max(2 * usual, max(before[-3:]) - min(before[-3:])) else 0.0)
 
 
 def _loss_jumps(moment: Moment, measured: Measured) -> str:
