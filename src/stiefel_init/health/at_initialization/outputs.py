@@ -254,7 +254,7 @@ OUTPUTS = (
         "examples contradict each other", lambda s: s.contradicts, "share of the targets' variance at equal inputs",
         lambda s, v: f"Equal inputs have different targets, which makes {percent(v)} of what targets differ by.",
         "look at what is done to the inputs: integer division, a cast or a clip has made examples equal, or the "
-        "targets belong to others", "inputs", threshold=0.8, source=CHOICE, hides=("inputs are offset",), always=True,
+        "targets belong to others", "inputs", threshold=0.6, source=CHOICE, hides=("inputs are offset",), always=True,
     ),
     fact(
         "targets out of range", _out_of_range, "share of targets outside 0 … 1, for a binary cross-entropy",
