@@ -117,7 +117,7 @@ REPORTS: list[tuple[str, nn.Module, Any, Any]] = [
     ("no log-probabilities", mlp(), CLASSES, lambda o, y: F.nll_loss(o.clamp(1e-6, 1).log(), y)),
     ("no log-probabilities", mlp(1, nn.Flatten(0)), (NUMBERS > 0).float(), clamped),
     ("loss has no slope", mlp(), CLASSES, lambda o, y: F.cross_entropy(o.round(), y)),
-    ("labels start at one", mlp(2), F.one_hot(CLASSES + 1, 4)[:, 1:3].float(), of_rows),
+    ("labels start at one", mlp(2), F.one_hot(CLASSES % 2 + 1, 3)[:, :2].float(), of_rows),
     ("outputs miss their targets", mlp(), CLASSES, lambda o, y: F.cross_entropy(o.roll(1, 0), y)),
     (
         "outputs miss their targets",
@@ -270,7 +270,7 @@ def test_what_no_model_can_learn_is_not_asked_of_it() -> None:
     """Few states with chance in their targets, and a linear map of few directions."""
     states, low = torch.eye(8)[torch.arange(64) % 4], nn.Sequential(nn.Linear(8, 2), nn.Linear(2, 8))
     noise = torch.randn(64, 1, generator=torch.Generator().manual_seed(1))
-    rewards = (torch.arange(64) % 4)[:, None] + 2 * noise
+    rewards = (torch.arange(64) % 4)[:, None] + noise
     for model, x, y in ((mlp(1), states, rewards), (low, X, X), (nn.Linear(8, 1), X, noise)):
         found = diagnose(model, x, y, loss=F.mse_loss, optimizer=torch.optim.Adam(model.parameters(), 1e-2))
         assert [finding.kind for finding in found.findings] == []
@@ -310,18 +310,17 @@ def test_a_loss_that_no_outputs_lower() -> None:
 
 
 def test_what_holds_a_copy_back_is_taken_from_it() -> None:
-    def of(norm: float, dropped: float = 0.0) -> list[str]:
+    def of(dropped: float, scale: float = 1.0) -> list[str]:
         torch.manual_seed(0)
         layers = (part for _ in range(6) for part in (nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU()))
         model = nn.Sequential(*layers, nn.Dropout(dropped), nn.Linear(8, 3))
-        with torch.no_grad():
-            for layer in model[::3] if norm != 1 else ():
-                layer.weight.mul_(norm)
+        for norm in (module for module in model if isinstance(module, nn.LayerNorm)):
+            nn.init.constant_(norm.weight, scale)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         return [finding.kind for finding in diagnose(model, X, X[:, :3].argmax(1), optimizer=optimizer).findings]
 
-    assert of(1.0) == []
-    assert "dropout holds it back" in of(1.0, 0.97)
+    assert of(0.0) == []
+    assert "dropout holds it back" in of(0.97)
 
 
 def test_the_optimizer_holds_other_parameters_or_too_few() -> None:

@@ -27,7 +27,7 @@ def _not_logarithms(setup: Setup) -> bool:
     acts = setup.before_loss
     if setup.loss in ("nll_loss", "kl_div") and acts[-1:] in ((), ("softmax",), ("sigmoid",), ("relu",)) and high > 0:
         return True
-    of_scores = low < 0 and not set(acts[: acts.index("log")] if "log" in acts else acts) & PROBABLE
+    of_scores = (low < 0 or high > 1) and not set(acts[: acts.index("log")] if "log" in acts else acts) & PROBABLE
     if of_scores and (setup.loss == "binary_cross_entropy" or (whole and "log" in acts)):
         return True
     return setup.linear and setup.acts[-1:] in ((("softmax",), ("sigmoid",), ()) if whole else (("softmax",),))

@@ -37,6 +37,7 @@ _CHANGES: tuple[tuple[str, Change], ...] = (
     ("momentum", ("momentum", lambda value: min(value, 0.9))),
     ("faster", ("lr", lambda value: value * 30)),
     ("faster", ("lr", lambda value: value * 300)),
+    ("faster", ("lr", lambda value: value * 3000)),
     ("slower", ("lr", lambda value: value / 300)),
 )
 """Of an optimizer: the setting and what it is changed to."""
