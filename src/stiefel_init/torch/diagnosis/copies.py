@@ -98,11 +98,12 @@ def tried_on(
     found = found._replace(adam=adam)
     if adam > _MUCH:
         groups = [group for stepper in optimizers for group in stepper.param_groups]
-        for name, change in _CHANGES if found.fell < _LITTLE else ():
+        little = not found.fell >= _LITTLE  # nothing finite is none of it either
+        for name, change in _CHANGES if little else ():
             new = change[0] in groups[0] and any(change[1](group[change[0]]) != group[change[0]] for group in groups)
             if new and run(change) >= enough:
                 return trial, found._replace(change=name), why
-        return trial, found._replace(change="optimizer" if found.fell < _LITTLE else ""), why
+        return trial, found._replace(change="optimizer" if little else ""), why
     if _draws(model, inputs, targets, loss, _NOISE * (usual - least)):
         return trial, found, why
     at_last = max(adam, *(run(rate=rate, steps=_PATIENT) for rate in (_RATES[0], 0.0, _RATES[0] / 10)))

@@ -110,7 +110,7 @@ def setup_of(
     return Setup(
         tail=tail, last=last, softmaxes=tuple(graph.softmaxes), outputs=None if first is None else tuple(first.shape),
         targets=_targets(targets) if _is_heard(loss, outputs, targets) else None, broadcast=calls.broadcast,
-        span=(0.0, 0.0) if first is None or not first.numel() else (float(first.detach().min()), float(first.detach().max())),
+        span=(0.0, 0.0) if first is None or not first.numel() else tuple(map(float, first.detach().aminmax())),
         zeros=0.0 if first is None or not first.numel() else float((first.detach() == 0).double().mean()),
         parameters=len(names), hidden=tuple(_hidden(modules, names)),
         unregistered=sum(isinstance(p, nn.Parameter) and id(p) not in names for p in graph_of(first).leaves),
