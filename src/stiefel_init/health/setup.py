@@ -79,7 +79,7 @@ class Setup:
     targets: Targets | None = None
     broadcast: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     """The shapes of outputs and targets whose difference is larger than both."""
-    span: tuple[float, float] = (0.0, 0.0)  # of the outputs
+    span: tuple[float, ...] = (0.0, 0.0)  # the least and the largest of the outputs
     zeros: float = 0.0  # the share of outputs that are exactly 0
     parameters: int = 0
     hidden: tuple[str, ...] = ()

@@ -112,7 +112,9 @@ def diagnose(
         found = Diagnosis(rows, inputs_of(given, observer.seen[0].module), fit, curvature, setup)
         rules = [AT_INITIALIZATION[f.kind] for f in (*found.findings, *found.warnings) if f.kind in AT_INITIALIZATION]
         size = sum(parameter.numel() for parameter in model.parameters())
-        if not optimizers or (all(rule.holds_anyway and not rule.tries for rule in rules) if rules else size > _SMALL):
+        large = size > _SMALL  # where trying takes long, facts are told as they are
+        told = all(rule.holds_anyway and (large or not rule.tries) for rule in rules) if rules else large
+        if not optimizers or told:
             return found
         given_loss, constant = loss or default_loss, None if fit is None else fit.constant_loss
         batch = (model, inputs, targets, given_loss, optimizers)
