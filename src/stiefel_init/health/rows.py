@@ -400,7 +400,7 @@ class Past:
             self.batches.append((statistics.fmean(rows), statistics.variance(rows), len(rows)))
         if self.inputs is None and sample.inputs is not None:
             self.inputs = sample.inputs.size
-        self.moved = max(self.moved, median(row.update for row in sample.rows) or 0.0)
+        self.moved = max(self.moved, median(row.update for row in sample.rows if row.trained) or 0.0)
         for row in sample.rows:
             if row.norm is not None and math.isfinite(row.norm):
                 self.norms[row.layer] = max(self.norms.get(row.layer, 0.0), row.norm)

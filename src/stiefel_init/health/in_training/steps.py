@@ -238,7 +238,7 @@ def too_far(moment: Moment, limit: float) -> Measured | None:
 
 
 def _median_update(now: Sample) -> float:
-    return median(row.update for row in now.rows if row.norm) or 0.0
+    return median(row.update for row in now.rows if row.norm and row.trained) or 0.0
 
 
 def _at_rate(now: Sample) -> str:

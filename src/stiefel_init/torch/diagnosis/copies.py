@@ -28,6 +28,7 @@ _NARROW = 0.1  # the share of a loss that has to be in the outputs' hands
 _FAR = 0.4  # how much more of it a change of the optimizer has to make learned
 _RATES = (1e-2, 3e-3)  # of Adam
 _NOISE = 0.01  # of what can be learned
+_FALLS = 0.01  # the share of what can be learned that an optimizer gets in its first steps, at least
 _PATIENT = 240  # steps of Adam where fewer were not enough
 _CHANGES: tuple[tuple[str, Change], ...] = (
     ("decay", ("weight_decay", lambda value: 0.0)),
@@ -93,7 +94,7 @@ def tried_on(
     found = Tried(first, (own[0] - own[-1]) / max(own[0] - least, 1e-12))
     if found.own > _MUCH:
         return trial, found, why
-    enough = min(_MUCH, found.own + _FAR)
+    enough = min(_MUCH, max(0.0, found.own) + _FAR)
     adam = max(run(rate=rate) for rate in _RATES)
     found = found._replace(adam=adam)
     if adam > _MUCH:
@@ -108,9 +109,11 @@ def tried_on(
         return trial, found, why
     at_last = max(adam, *(run(rate=rate, steps=_PATIENT) for rate in (_RATES[0], 0.0, _RATES[0] / 10)))
     for ease in ["thaw"] * frozen + ["dropout"] * drops + ["weights"] * (not frozen) if at_last < _MUCH else ():
-        if run(rate=_RATES[0], steps=_PATIENT, ease=ease) >= min(_MUCH, at_last + _FAR):
+        if run(rate=_RATES[0], steps=_PATIENT, ease=ease) >= min(_MUCH, max(0.0, at_last) + _FAR):
             found = found._replace(change=ease, weights=weights)
             break
+    if at_last > _MUCH and not found.fell >= _FALLS:
+        found = found._replace(change="optimizer")
     size = sum(parameter.numel() for parameter in model.parameters())
     is_small = outputs is not None and size < outputs.numel()  # and need not learn a batch by heart
     return trial, found._replace(at_last=None if is_small else at_last), why
