@@ -418,11 +418,6 @@ class Past:
         known = [then.loss for then in self.recent if then.loss is not None]
         return sample.loss is not None and bool(known) and sample.loss < min(known)
 
-    def unharmed(self, sample: Sample) -> bool:
-        """Whether the training works, and this loss is one of the usual ones: what has happened does no harm."""
-        known = [then.loss for then in self.recent if then.loss is not None]
-        return self.works(sample) and bool(known) and sample.loss is not None and sample.loss <= max(known)
-
     def works(self, sample: Sample) -> bool:
         """Whether the loss has come down, so that the network trains."""
         if sample.loss is None or self.first_loss is None:

@@ -50,8 +50,8 @@ def _on_first(measure: Callable[[Evidence, float], Measured | None]) -> Measure:
 
 
 def silent(moment: Moment, limit: float) -> Measured | None:
-    shares = [(0.0, moment.now.rows[0])]
-    for row in () if moment.past.unharmed(moment.now) else moment.now.rows[:-1]:
+    shares = []
+    for row in moment.now.rows[:-1]:
         if row.ran and row.samples >= ENOUGH:
             before = moment.past.was(row)
             still = before is not None and before.spread and (row.spread or 0.0) < 1e-6 * before.spread
@@ -92,12 +92,9 @@ def _never_fire(moment: Moment, measured: Measured) -> str:
 
 
 def _as_initialized(
-    kind: str, sentence: str, threshold: float | None = None, *, hides: tuple[str, ...] = ()
+    kind: str, sentence: str, threshold: float | None = None, *, lasting: int = 1, hides: tuple[str, ...] = ()
 ) -> Rule[Moment]:
-    """The rule at initialization of that kind, for a network whose loss has not come down.
-
-    Twice in a row: below a head of zeros there is no gradient in the first step.
-    """
+    """The rule at initialization of that kind, for a network whose loss has not come down."""
     rule = AT_INITIALIZATION[kind]
 
     def measure(moment: Moment, limit: float) -> Measured | None:
@@ -113,7 +110,7 @@ def _as_initialized(
 
     limit, source = (rule.threshold, "diagnose") if threshold is None else (threshold, STUDY)
     first_or_later: Text = lambda moment, measured: INITIALIZE if moment.past.last is None else LOWER  # noqa: E731
-    return training_rule(kind, measure, limit, rule.quantity, say, first_or_later, source, lasting=2, hides=hides)
+    return training_rule(kind, measure, limit, rule.quantity, say, first_or_later, source, lasting=lasting, hides=hides)
 
 
 INPUT_RULES = (
@@ -157,6 +154,8 @@ SIGNAL_RULES = (
         "signal explodes", "the signal explodes from {at} on, to a size of {size}",
         hides=("gradient explodes", "loss jumps"),
     ),
-    _as_initialized("gradient vanishes", "the gradient vanishes below {at}", 1e9),
+    _as_initialized(  # below a head of zeros there is none in the first step
+        "gradient vanishes", "the gradient vanishes below {at}", 1e9, lasting=2
+    ),
     _as_initialized("gradient explodes", "the gradient explodes below {at}, {times}"),
 )  # fmt: skip
