@@ -19,24 +19,19 @@ CLOSES = 0.5  # of its threshold: a rule that is open closes below it
 class Finding(NamedTuple):
     """Something wrong with a network."""
 
-    kind: str
-    """The `kind` of one of the rules, or `"not finite"`."""
-    layer: str
-    """Where it begins; empty if that is in no layer."""
+    kind: str  # the `kind` of one of the rules, or `"not finite"`
+    layer: str  # where it begins; empty if that is in no layer
     sentence: str
     cause: str
     """`"weights"`, `"biases"`, `"inputs"`, `"activation"`, `"depth"`, `"time steps"`, `"targets"` or `"training"`."""
-    advice: str
-    """What to do."""
+    advice: str  # what to do
 
 
 class Verdict(NamedTuple):
     """What the evidence says."""
 
-    findings: tuple[Finding, ...]
-    """What keeps the network from training, the worst first."""
-    warnings: tuple[Finding, ...]
-    """What does not, but is far from how networks should start."""
+    findings: tuple[Finding, ...]  # what keeps the network from training, the worst first
+    warnings: tuple[Finding, ...]  # what does not, but is far from how networks should start
     sentences: tuple[str, ...]
 
 

@@ -8,8 +8,7 @@ from typing import NamedTuple
 class Breaking(NamedTuple):
     """Operations of one kind that are not finite somewhere."""
 
-    sentence: str
-    """Of the operation, `{}`."""
+    sentence: str  # of the operation, `{}`
     advice: str
 
 

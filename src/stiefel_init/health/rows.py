@@ -30,51 +30,37 @@ class Layer:
     """One call of one layer. What cannot be measured is None."""
 
     layer: str
-    call: int
-    """1; higher if the layer is called again."""
-    kind: str
-    """The layer's class."""
-    shape: str
-    """Of its weight, outputs × inputs."""
+    call: int  # 1; higher if the layer is called again
+    kind: str  # the layer's class
+    shape: str  # of its weight, outputs × inputs
     activation: str | None = None
     """The activation that follows it, directly or after a normalization, dropout, pooling or reshaping."""
     units: int
     """Of the activation, or of the output where none follows: channels of a convolution, else the last dimension."""
-    samples: int
-    """Values of each unit: inputs, times places of an image or sequence."""
-    pre_mean: float
-    """Mean and std, over units and samples, of what enters the activation; without one, of the output."""
+    samples: int  # values of each unit: inputs, times places of an image or sequence
+    pre_mean: float  # mean and std, over units and samples, of what enters the activation; without one, of the output
     pre_std: float
-    pre_spread: float
-    """`spread` before the activation."""
-    alpha: float | None = None
-    """pre_mean / pre_std."""
-    active: float | None = None
-    """The fraction of pre-activations above 0."""
-    dead: int | None = None
-    """For ReLU and ReLU6: units that are above 0 for no sample."""
+    pre_spread: float  # `spread` before the activation
+    alpha: float | None = None  # pre_mean / pre_std
+    active: float | None = None  # the fraction of pre-activations above 0
+    dead: int | None = None  # for ReLU and ReLU6: units that are above 0 for no sample
     bend: float | None = None
     """How far from linear the activation acts, from 0 to 1: for ReLU the share of units that fire for some samples and
     not for others, else 1 - r², r the correlation of a unit's input and output."""
-    saturated: float | None = None
-    """For bounded activations: the fraction of outputs within 1 % of a bound."""
-    post_mean: float
-    """Mean and std, over units and samples, of what leaves the activation; without one, of the output."""
+    saturated: float | None = None  # for bounded activations: the fraction of outputs within 1 % of a bound
+    post_mean: float  # mean and std, over units and samples, of what leaves the activation; without one, of the output
     post_std: float
     spread: float
     """Root mean square, over units, of a unit's std over samples: how far apart different inputs still are."""
     distinct: float | None = None
     """k² / Σ r_ij² over the correlations r of the k units that vary: k when all differ, 1 when all repeat one."""
-    gradient: float | None = None
-    """Norm of the loss's gradient with respect to the layer's output."""
+    gradient: float | None = None  # norm of the loss's gradient with respect to the layer's output
     weight_gradient: float | None = None
     """Norm of the loss's gradient with respect to the layer's weights, over all its calls."""
     common_gradient: float | None = None
     """The share of the weights' gradient, squared, that is the same for all units: 1 if all units get one gradient."""
-    update: float | None = None
-    """If an optimizer was given: how far its next step moves the weights, over their norm."""
-    steps: int | None = None
-    """Of a recurrent layer that reads forward: the time steps."""
+    update: float | None = None  # if an optimizer was given: how far its next step moves the weights, over their norm
+    steps: int | None = None  # of a recurrent layer that reads forward: the time steps
     first_step: float | None = None
     """The gradient with respect to its input at the first step, over that at the step where it is largest."""
     zero_weights: bool
@@ -84,10 +70,8 @@ class Layer:
     """The share of the weights, squared, that reads the common level of the inputs: 1 if each unit adds them up."""
     bias_mean: float | None = None
     bias_std: float | None = None
-    scheme: str | None = None
-    """`"stiefel"` for members of Õ(m,n), `"lee"`, `"orthogonal"` or `"other"`."""
-    orthogonality_error: float | None = None
-    """As in `stiefel_init.check`, the worst of the layer's matrices."""
+    scheme: str | None = None  # `"stiefel"` for members of Õ(m,n), `"lee"`, `"orthogonal"` or `"other"`
+    orthogonality_error: float | None = None  # as in `stiefel_init.check`, the worst of the layer's matrices
     alignment_error: float | None = None
 
     @property
@@ -115,17 +99,14 @@ class Inputs:
     """The inputs, over their features: the channels of images, else the last dimension."""
 
     mean: float
-    std: float
-    """Over all entries."""
+    std: float  # over all entries
     samples: int
     features: int
-    largest_std: float
-    """The largest and the median std of a feature over the samples, of those that vary."""
+    largest_std: float  # the largest and the median std of a feature over the samples, of those that vary
     median_std: float
-    distinct: float | None
-    """How many features differ, as `Layer.distinct` counts units."""
-    same: float
-    """The share of the inputs' square that all samples have in common; 1 if all samples are equal."""
+    distinct: float | None  # how many features differ, as `Layer.distinct` counts units
+    same: float  # the share of the inputs' square that all samples have in common; 1 if all samples are equal
+    apart: float | None = None  # the size of the largest example over that of the median one
 
     @property
     def size(self) -> float:
@@ -137,15 +118,12 @@ class Fit:
     """How the outputs meet the targets. What the loss does not tell is None."""
 
     loss: float
-    constant_loss: float | None
-    """For the default losses: what the best constant output would get."""
-    output_mean: float | None = None
-    """Mean and std of outputs and of float targets of their shape."""
+    constant_loss: float | None  # for the default losses: what the best constant output would get
+    output_mean: float | None = None  # mean and std of outputs and of float targets of their shape
     output_std: float | None = None
     target_mean: float | None = None
     target_std: float | None = None
-    zero_loss: float | None = None
-    """For other losses: what an output of zeros would get."""
+    zero_loss: float | None = None  # for other losses: what an output of zeros would get
     readable: float | None = None
     """The share of the targets' variance that the three widest directions of the inputs tell."""
 
@@ -169,12 +147,10 @@ class Evidence:
     fit: Fit | None = None
     curvature: float | None = None
     """How far the whole network is from linear, as `diagnose` measures it where no activation seems to act."""
-    setup: Setup | None = None
-    """How its training is put together."""
+    setup: Setup | None = None  # how its training is put together
     trial: tuple[float, ...] = ()
     """Where it was tried: the losses of a copy of the network that was trained on this batch."""
-    by_heart: bool = False
-    """Whether such a copy knew nothing of examples that were kept from it."""
+    by_heart: bool = False  # whether such a copy knew nothing of examples that were kept from it
     tried: Tried | None = None
 
     @property
@@ -259,8 +235,7 @@ class Row(NamedTuple):
     std: float | None = None
     alpha: float | None = None
     active: float | None = None
-    dead: float | None = None
-    """For ReLU and ReLU6: the share of units that are above 0 for no sample."""
+    dead: float | None = None  # for ReLU and ReLU6: the share of units that are above 0 for no sample
     saturated: float | None = None
     """For bounded activations, tanh RNNs and LSTMs: the fraction of outputs within 1 % of a bound."""
     post_mean: float | None = None
@@ -269,20 +244,16 @@ class Row(NamedTuple):
     distinct: float | None = None
     gradient: float | None = None
     """Norm of the loss's gradient with respect to the layer's output, times the scale of a GradScaler."""
-    weight_gradient: float | None = None
-    """Norm of the gradient with respect to the weights that the optimizer used."""
+    weight_gradient: float | None = None  # norm of the gradient with respect to the weights that the optimizer used
     update: float | None = None
     """How far the step moved the weights, over their norm; None for weights that were all zero."""
-    inward: float | None = None
-    """Cosine of that move and minus the weights: 1 if the step only shrinks them."""
+    inward: float | None = None  # cosine of that move and minus the weights: 1 if the step only shrinks them
     norm: float | None = None
     singular: float | None = None
-    distance: float | None = None
-    """Distance from Õ(m,n): √(‖WWᵀ - I‖² / m + ‖Wξ - ξ‖²); for m > n of Wᵀ."""
+    distance: float | None = None  # distance from Õ(m,n): √(‖WWᵀ - I‖² / m + ‖Wξ - ξ‖²); for m > n of Wᵀ
     bias_mean: float | None = None
     bias_std: float | None = None
-    trained: bool = True
-    """Whether the weights require a gradient."""
+    trained: bool = True  # whether the weights require a gradient
 
     @property
     def named(self) -> str:
@@ -331,61 +302,38 @@ class Sample:
     """A sampled step."""
 
     step: int
-    rows: tuple[Row, ...]
-    """The layers in the order they ran, then those that did not."""
+    rows: tuple[Row, ...]  # the layers in the order they ran, then those that did not
     loss: float | None = None
-    rate: float | None = None
-    """Largest learning rate of the optimizer that stepped."""
+    rate: float | None = None  # largest learning rate of the optimizer that stepped
     inputs: Inputs | None = None
     finite_inputs: bool = True
-    backward: bool = False
-    """Whether a backward pass reached a weight."""
-    stepped: bool = False
-    """Whether one of torch's optimizers stepped."""
-    resting: bool = False
-    """Whether the optimizer steps once for several batches, and not now."""
-    parts_lost: bool = False
-    """Whether gradients are accumulated, and those of the batch before were gone."""
-    leftover: float = 0.0
-    """Norm of the gradients that were there before the first backward pass of the step."""
+    backward: bool = False  # whether a backward pass reached a weight
+    stepped: bool = False  # whether one of torch's optimizers stepped
+    resting: bool = False  # whether the optimizer steps once for several batches, and not now
+    parts_lost: bool = False  # whether gradients are accumulated, and those of the batch before were gone
+    leftover: float = 0.0  # norm of the gradients that were there before the first backward pass of the step
     kept: float | None = None
     """How much of the gradient that arrived at the weights the optimizer used; None if it did not step."""
-    signs: bool = False
-    """Whether the signs of a gradient are left, as of one that was multiplied by 0."""
-    heard: float | None = None
-    """What `backward()` was called on, where the user gave the loss beside it."""
-    cleared: bool = False
-    """Whether weights that got a gradient had none when the optimizer stepped."""
-    half: bool = False
-    """Whether layers ran in float16."""
-    evaluating: bool = False
-    """Whether a model with dropout or batch normalization ran in evaluation mode."""
-    resumed: bool = False
-    """Whether the optimizer had stepped before the first sample."""
-    others: bool = False
-    """Whether other optimizers step as well, so that there may be several losses."""
-    renewed: bool = False
-    """Whether each step is the first one of a new optimizer, whose averages are lost."""
-    period: int = 0
-    """Steps of the training for one of the optimizer, at most; 0 before the first."""
-    base_rate: float | None = None
-    """The largest rate that an optimizer was made with, before a schedule changed it."""
+    signs: bool = False  # whether the signs of a gradient are left, as of one that was multiplied by 0
+    heard: float | None = None  # what `backward()` was called on, where the user gave the loss beside it
+    cleared: bool = False  # whether weights that got a gradient had none when the optimizer stepped
+    half: bool = False  # whether layers ran in float16
+    evaluating: bool = False  # whether a model with dropout or batch normalization ran in evaluation mode
+    resumed: bool = False  # whether the optimizer had stepped before the first sample
+    others: bool = False  # whether other optimizers step as well, so that there may be several losses
+    renewed: bool = False  # whether each step is the first one of a new optimizer, whose averages are lost
+    period: int = 0  # steps of the training for one of the optimizer, at most; 0 before the first
+    base_rate: float | None = None  # the largest rate that an optimizer was made with, before a schedule changed it
     uphill: float | None = None
     """The least cosine of a weight's move and the gradient that arrived: 1 where steps raise the loss."""
-    away: float | None = None
-    """How far some of the weights are from where they were at first."""
-    severed: bool = False
-    """Whether `backward()` was called on a tensor that no weight leads to."""
-    suspects: tuple[tuple[str, str], ...] = ()
-    """Operations in the loss that may become infinite or NaN, as in `Setup`."""
+    away: float | None = None  # how far some of the weights are from where they were at first
+    severed: bool = False  # whether `backward()` was called on a tensor that no weight leads to
+    suspects: tuple[tuple[str, str], ...] = ()  # operations in the loss that may become infinite or NaN, as in `Setup`
     keys: tuple[float, ...] = ()
     """A number for each of the first rows of the inputs, then whether they are no whole numbers."""
-    misstep: str = ""
-    """`"twice"` where an optimizer steps again without a new gradient, `"idle"` where no weight of it has one."""
-    standardizes: bool = False
-    """Whether the model normalizes its inputs itself."""
-    searches: bool = False
-    """Whether a step of the optimizer is a search of several, as that of LBFGS is."""
+    twice: bool = False  # whether an optimizer steps again without a new gradient
+    standardizes: bool = False  # whether the model normalizes its inputs itself
+    searches: bool = False  # whether a step of the optimizer is a search of several, as that of LBFGS is
 
     @cached_property
     def evidence(self) -> Evidence | None:
@@ -403,26 +351,19 @@ class Past:
 
     recent: deque[Sample] = field(default_factory=lambda: deque(maxlen=RECENT))
     first_loss: float | None = None
-    inputs: float | None = None
-    """Size of the inputs at the first sample."""
-    norms: dict[str, float] = field(default_factory=dict)
-    """Largest norm of each layer's weights."""
-    moved: float = 0.0
-    """Largest update, the median over the layers."""
+    inputs: float | None = None  # size of the inputs at the first sample
+    norms: dict[str, float] = field(default_factory=dict)  # largest norm of each layer's weights
+    moved: float = 0.0  # largest update, the median over the layers
     across: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     """`Row.across` of the recent samples, the median over the layers."""
     count: int = 0
-    rate: float = 0.0
-    """Largest learning rate so far."""
+    rate: float = 0.0  # largest learning rate so far
     least_loss: float | None = None
-    early: list[float] = field(default_factory=list)
-    """The first losses."""
+    early: list[float] = field(default_factory=list)  # the first losses
     first_rate: float | None = None
-    away: float = 0.0
-    """`Sample.away`, the largest so far, and the first."""
+    away: float = 0.0  # `Sample.away`, the largest so far, and the first
     first_away: float | None = None
-    repeats: int = 0
-    """Samples in a row with the inputs of the sample before."""
+    repeats: int = 0  # samples in a row with the inputs of the sample before
     batches: deque[tuple[float, float, int]] = field(default_factory=lambda: deque(maxlen=SEVERAL))
     """Mean, variance and number of the keys of recent samples."""
     resumed: bool = False
@@ -459,7 +400,7 @@ class Past:
             self.batches.append((statistics.fmean(rows), statistics.variance(rows), len(rows)))
         if self.inputs is None and sample.inputs is not None:
             self.inputs = sample.inputs.size
-        self.moved = max(self.moved, median(row.update for row in sample.rows) or 0.0)
+        self.moved = max(self.moved, median(row.update for row in sample.rows if row.trained) or 0.0)
         for row in sample.rows:
             if row.norm is not None and math.isfinite(row.norm):
                 self.norms[row.layer] = max(self.norms.get(row.layer, 0.0), row.norm)

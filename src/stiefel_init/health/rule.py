@@ -23,22 +23,18 @@ class Measured(NamedTuple):
     """A rule's number, and the layer where it shows; None if that is no layer."""
 
     value: float
-    at: Any = None
-    """A `Layer` of the evidence, or a `Row` of the sample."""
+    at: Any = None  # a `Layer` of the evidence, or a `Row` of the sample
     detail: str = ""
 
 
 class Cause(NamedTuple):
     """What is behind what a rule found."""
 
-    advice: str
-    """What to do; empty where nothing is known to help."""
+    advice: str  # what to do; empty where nothing is known to help
     kind: str = ""
     """`"weights"`, `"biases"`, `"inputs"`, `"activation"`, `"depth"`, `"time steps"`, `"targets"` or `"training"`."""
-    sentence: str = ""
-    """Why; empty where the finding says it."""
-    layer: Layer | None = None
-    """The one layer that it is about."""
+    sentence: str = ""  # why; empty where the finding says it
+    layer: Layer | None = None  # the one layer that it is about
 
 
 @dataclass(frozen=True)
@@ -48,33 +44,26 @@ class Rule(Generic[Case]):
     The case is an `Evidence` at initialization and a `Moment` in training.
     """
 
-    kind: str
-    """What it finds."""
+    kind: str  # what it finds
     measure: Callable[[Case, float], Measured | None]
     """Of the case, and the limit from which on a layer counts as the place; larger is worse; None: does not apply."""
     threshold: float
     warning: float
-    quantity: str
-    """What it measures, in words."""
+    quantity: str  # what it measures, in words
     sentence: Callable[[Case, Measured], str]
-    cause: Callable[[Case, Measured], Cause]
-    """Why, and what to do."""
+    cause: Callable[[Case, Measured], Cause]  # why, and what to do
     source: str = STUDY
     """Where the threshold comes from: `"study"`, those of paper/health/; `"diagnose"`, the rule of that name at
     initialization; `"definition"` or `"choice"`."""
-    lasting: int = 1
-    """In training: so many samples in a row must exceed the threshold."""
+    lasting: int = 1  # in training: so many samples in a row must exceed the threshold
     hides: tuple[str, ...] = ()
     """Its consequences, which are not reported beside it, by kind; or `EVERYTHING` that comes after it."""
-    hides_warnings: tuple[str, ...] = ()
-    """Those that are reported only if they are serious."""
+    hides_warnings: tuple[str, ...] = ()  # those that are reported only if they are serious
 
     holds_anyway: bool = False
     """At initialization: whether it is true of a network that learns its batch, too, as facts about the setup are."""
-    alone: bool = False
-    """Whether it may be the fault of anything else, and is told only where nothing else was found."""
-    tries: bool = False
-    """Whether it has to be known how much of the batch a copy learns."""
+    alone: bool = False  # whether it may be the fault of anything else, and is told only where nothing else was found
+    tries: bool = False  # whether it has to be known how much of the batch a copy learns
     by_heart: bool = False
     """Whether it is true of a network that learns its batch by heart alone, which it can do without what it forgets."""
 

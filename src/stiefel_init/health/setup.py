@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,41 +24,29 @@ SUMS = 2  # torch's number for reduction="sum"
 class Op(NamedTuple):
     """An operation between the last layer and the loss."""
 
-    name: str
-    """Of the graph's node, such as `"LogSoftmax"`."""
-    shape: tuple[int, ...]
-    """Of its result."""
-    dim: int | None = None
-    """Of a softmax."""
+    name: str  # of the graph's node, such as `"LogSoftmax"`
+    shape: tuple[int, ...]  # of its result
+    dim: int | None = None  # of a softmax
     reduction: int | None = None
-    ignored: int | None = None
-    """Of a loss: the class that it leaves out."""
-    weights: tuple[float, ...] = ()
-    """What a loss weights its classes with."""
-    swapped: bool = False
-    """Whether the gradient comes by the argument that is meant for targets."""
-    reader: str = ""
-    """Of a softmax: the operation that reads it."""
-    empty: bool = False
-    """Of a softmax: whether some rows, and not all, are NaN."""
-    peak: float | None = None
-    """Of a softmax over four numbers or more: the mean of the largest."""
+    ignored: int | None = None  # of a loss: the class that it leaves out
+    weights: tuple[float, ...] = ()  # what a loss weights its classes with
+    swapped: bool = False  # whether the gradient comes by the argument that is meant for targets
+    reader: str = ""  # of a softmax: the operation that reads it
+    empty: bool = False  # of a softmax: whether some rows, and not all, are NaN
+    outside: float | None = None  # of a binary cross-entropy: the share of its targets outside 0 … 1
+    peak: float | None = None  # of a softmax over four numbers or more: the mean of the largest
 
 
 class Tried(NamedTuple):
     """What copies of a network learned of its batch: shares of what the best outputs have before constant ones."""
 
-    own: float
-    """By the user's optimizer, and by Adam; None: not tried."""
-    fell: float
-    """By the user's: the same, from the first loss on."""
+    own: float  # by the user's optimizer, and by Adam; None: not tried
+    fell: float  # by the user's: the same, from the first loss on
     adam: float | None = None
-    at_last: float | None = None
-    """By Adam in four times as many steps."""
-    flat: float | None = None
-    """Where the best outputs hardly lower the loss: by which share of it."""
-    change: str = ""
-    """Where the user's learned little, and Adam much: the change of its settings with which it learns much, too."""
+    at_last: float | None = None  # by Adam in four times as many steps
+    flat: float | None = None  # where the best outputs hardly lower the loss: by which share of it
+    change: str = ""  # with which a copy learns much that learned little
+    weights: str = ""  # what was otherwise of weights that were initialized again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,24 +54,18 @@ class Targets:
     """The targets of a batch."""
 
     shape: tuple[int, ...]
-    whole: bool
-    """Integers, which are classes."""
+    whole: bool  # integers, which are classes
     low: float
     high: float
     distinct: int
-    majority: float
-    """The share of the most frequent value, and that value."""
+    majority: float  # the share of the most frequent value, and that value
     usual: float
-    counts: tuple[int, ...] = ()
-    """Of classes from 0 on: how often each occurs."""
-    several: bool
-    """Whether rows of zeros and ones have other numbers of ones than one."""
-    negative: float
-    """Shares: below 0, above 1, beyond -1 … 1."""
+    counts: tuple[int, ...] = ()  # of classes from 0 on, as numbers or as rows with a one: how often each occurs
+    several: bool  # whether rows of zeros and ones have several ones
+    negative: float  # shares: below 0, above 1, beyond -1 … 1
     above: float
     beyond: float
-    padding: float | None = None
-    """The value that rows of classes end with, for lengths that differ."""
+    padding: float | None = None  # the value that rows of classes end with, for lengths that differ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,115 +73,70 @@ class Setup:
     """How a training is put together, as the rules about it say. What could not be found out is None or empty."""
 
     tail: tuple[Op, ...] = ()
-    last: str = ""
-    """The operation before these: the last layer's."""
+    last: str = ""  # the operation before these: the last layer's
     softmaxes: tuple[Op, ...] = ()
     outputs: tuple[int, ...] | None = None
     targets: Targets | None = None
-    blind: bool = False
-    """Whether the loss does not notice targets in another order."""
-    zeros: float = 0.0
-    """The share of outputs that are exactly 0."""
+    broadcast: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    """The shapes of outputs and targets whose difference is larger than both."""
+    span: tuple[float, ...] = (0.0, 0.0)  # the least and the largest of the outputs
+    zeros: float = 0.0  # the share of outputs that are exactly 0
     parameters: int = 0
     hidden: tuple[str, ...] = ()
-    unregistered: int = 0
-    """Tensors that get a gradient and are not among the model's parameters."""
+    unregistered: int = 0  # tensors that get a gradient and are not among the model's parameters
     frozen: tuple[str, ...] = ()
-    last_frozen: bool = False
-    """Whether the last weight is frozen."""
-    fresh: tuple[str, ...] = ()
     single: int = 0
     pairs: tuple[tuple[str, str], ...] = ()
     unreached: tuple[str, ...] = ()
     unoptimized: tuple[str, ...] = ()
     optimizer: str = ""
-    optimized: int | None = None
-    """How many of the optimizer's parameters belong to the model, and how many do not."""
+    optimized: int | None = None  # how many of the optimizer's parameters belong to the model, and how many do not
     stale: int = 0
     momentum: float = 0.0
-    gain: float | None = None
-    """The share of the loss that the optimizer's next step takes off it, to first order."""
-    warms_up: bool = False
-    """Whether the learning rate is below its initial one."""
+    warms_up: bool = False  # whether the learning rate is below its initial one
     repeated: tuple[str, int] = ("", 1)
-    blocks: int = 0
-    """Skip connections, and whether something is normalized between the layers."""
+    blocks: int = 0  # skip connections, and whether something is normalized between the layers
     normalizes: bool = False
     contrary: tuple[float, float] | None = None
     """The loss of outputs that say the targets, and of outputs that say nothing."""
-    opposite: bool = False
-    """Whether it prefers outputs that say the opposite."""
-    linear: bool = False
-    """Whether it is linear in outputs that are to name classes."""
-    shift: int = 0
-    """By how many steps it takes the targets from later ones."""
-    copies: float = 0.0
-    """Shares of the targets: equal to the token at their place, equal to the next one, not ignored."""
+    opposite: bool = False  # whether it prefers outputs that say the opposite
+    linear: bool = False  # whether it is linear in outputs that are to name classes
+    shift: int = 0  # by how many steps it takes the targets from later ones
+    copies: float = 0.0  # shares of the targets: equal to the token at their place, equal to the next one, not ignored
     ahead: float = 0.0
     counted: float = 1.0
-    beside: bool = False
-    """Whether there are other inputs beside these tokens."""
-    contradicts: float = 0.0
-    """The share of the targets' variance among examples with equal inputs."""
+    beside: bool = False  # whether there are other inputs beside these tokens
+    contradicts: float = 0.0  # the share of the targets' variance among examples with equal inputs
     moved: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     """The shapes of a view that gives an axis another place."""
-    discarded: str = ""
-    """An activation whose result nothing reads."""
-    doubled: bool = False
-    """Whether a tensor is added to itself."""
+    discarded: str = ""  # an activation whose result nothing reads
+    doubled: bool = False  # whether a tensor is added to itself
+    stairs: str = ""  # an operation whose slope is 0, such as `"Round"`
+    stacked: int = 0  # the layers of the deepest recurrent one
     suspects: tuple[tuple[str, str], ...] = ()
     """Operations without a guard where they are not finite: the rule's kind, and in words."""
-    broke: tuple[str, str] | None = None
-    """The first operation that made something infinite of finite numbers, likewise."""
-    unused: bool = False
-    """Whether the outputs of layers without a gradient change nothing."""
-    unseen: float = 0.0
-    """The share of steps that no output depends on."""
-    blind_to_self: bool = False
-    """Whether outputs depend on other places of the inputs alone, and not on their own."""
-    padding: tuple[float, float] | None = None
-    """What padding and real tokens weigh, by the outputs' gradient."""
-    one_sided: bool = False
-    """Whether of a recurrent layer of both directions the last step alone is read."""
-    unordered: bool = False
-    """Whether tokens in another order give the same outputs, in a model with attention."""
-    by_place: bool = False
-    """Whether outputs depend on an example's place in the batch."""
-    scale: float | None = None
-    """The median size of the scales of normalizations."""
-    positive: str = ""
-    """A weight of which all numbers are above 0."""
-    stalled: tuple[str, ...] = ()
-    """Parameters whose group has a learning rate of 0."""
-    maximizes: bool = False
-    tiny: bool = False
-    """Whether the optimizer's epsilon is 0 in the precision of its parameters."""
+    broke: tuple[str, str] | None = None  # the first operation that made something infinite of finite numbers, likewise
+    unseen: float = 0.0  # the share of steps that no output depends on
+    padding: tuple[float, float] | None = None  # what padding and real tokens weigh, by the outputs' gradient
+    one_sided: bool = False  # whether of a recurrent layer of both directions the last step alone is read
+    unordered: bool = False  # whether tokens in another order give the same outputs, in a model with attention
+    stalled: tuple[str, ...] = ()  # parameters whose group has a learning rate of 0
+    tiny: bool = False  # whether the optimizer's epsilon is 0 in the precision of its parameters
     rounded: float = 0.0
     """The share of weights that the optimizer's next step should move, and rounding keeps where they are."""
-    rate: float | None = None
-    """The optimizer's largest learning rate."""
-    cosines: bool = False
-    """Whether the outputs that a cross-entropy reads are cosines."""
-    standardizes: bool = False
-    """Whether the model normalizes its inputs itself."""
+    standardizes: bool = False  # whether the model normalizes its inputs itself
     evaluating: tuple[str, ...] = ()
     """Dropout and batch normalization in evaluation mode, in a model that is in training mode."""
     drops: bool = False
     dropout: float = 0.0
     examples: int = 0
-    padded: float = 0.0
-    """The share of the inputs' tokens that pad the ends of rows."""
+    padded: float = 0.0  # the share of the inputs' tokens that pad the ends of rows
     normalized: tuple[str, ...] = ()
-    memory: float | None = None
-    """The most unusual momentum of a batch normalization."""
-    untracked: tuple[str, ...] = ()
-    unkept: bool = False
-    """Whether a batch normalization has no running statistics."""
+    statistics: str = ""  # what is unusual of the running ones of a batch normalization, in words
     remembers: bool = False
     mixes: float | None = None
     leaks: float | None = None
-    looks_ahead: bool | None = None
-    """Where targets are the inputs: whether outputs depend on later ones."""
+    looks_ahead: bool | None = None  # where targets are the inputs: whether outputs depend on later ones
 
     @property
     def loss(self) -> str:
@@ -230,8 +166,3 @@ class Setup:
         """Those of the user: without the log-softmax of a cross-entropy."""
         acts = self.acts
         return acts[:-1] if self.loss == "cross_entropy" and acts and acts[-1] == "log_softmax" else acts
-
-    @property
-    def compared(self) -> int:
-        """How many numbers the loss compares, at most."""
-        return max((math.prod(op.shape) for op in self.tail), default=0)

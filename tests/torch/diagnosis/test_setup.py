@@ -72,6 +72,14 @@ def overlap(o: Tensor, y: Tensor) -> Tensor:
     return 2 * (o.sigmoid() * y).sum() / (o.sigmoid().sum() + y.sum())
 
 
+def clamped(o: Tensor, y: Tensor) -> Tensor:
+    return F.binary_cross_entropy(o.clamp(1e-6, 1 - 1e-6), y)
+
+
+def of_rows(o: Tensor, y: Tensor) -> Tensor:
+    return -(y * o.log_softmax(1)).sum(1).mean()
+
+
 def by_hand(p: Tensor, y: Tensor) -> Tensor:
     p = p.clamp(1e-6, 1 - 1e-6)
     return -(y * p.log() + (1 - y) * (1 - p).log()).mean()
@@ -104,9 +112,12 @@ REPORTS: list[tuple[str, nn.Module, Any, Any]] = [
     ("softmax for several labels", mlp(), (torch.arange(192).reshape(64, 3) % 2).float(), F.cross_entropy),
     ("outputs and targets broadcast", mlp(1), NUMBERS, lambda o, y: (o - y).square().mean()),
     ("targets out of reach", mlp(1, nn.ReLU(), nn.Flatten(0)), NUMBERS, F.mse_loss),
-    ("scores are rectified", mlp(3, nn.ReLU()), CLASSES, F.cross_entropy),
+    ("scores are bounded", mlp(3, nn.ReLU()), CLASSES, F.cross_entropy),
     ("scores are bounded", mlp(3, nn.Tanh()), CLASSES, F.cross_entropy),
-    ("scores are bounded", Inside(lambda h: F.normalize(h, dim=1), 0.5), CLASSES, F.cross_entropy),
+    ("no log-probabilities", mlp(), CLASSES, lambda o, y: F.nll_loss(o.clamp(1e-6, 1).log(), y)),
+    ("no log-probabilities", mlp(1, nn.Flatten(0)), (NUMBERS > 0).float(), clamped),
+    ("loss has no slope", mlp(), CLASSES, lambda o, y: F.cross_entropy(o.round(), y)),
+    ("labels start at one", mlp(2), F.one_hot(CLASSES % 2 + 1, 3)[:, :2].float(), of_rows),
     ("outputs miss their targets", mlp(), CLASSES, lambda o, y: F.cross_entropy(o.roll(1, 0), y)),
     (
         "outputs miss their targets",
@@ -125,7 +136,6 @@ REPORTS: list[tuple[str, nn.Module, Any, Any]] = [
     ("one class is rare", mlp(2), (torch.arange(64) == 5).long(), F.cross_entropy),
     ("targets are all equal", mlp(2), torch.zeros(64, dtype=torch.long), F.cross_entropy),
     ("labels start at one", mlp(4), CLASSES + 1, F.cross_entropy),
-    ("logarithm of zero", mlp(3, nn.Softmax(-1)), CLASSES, of_probabilities),
     ("loss is a sum", mlp(1, nn.Flatten(0)), NUMBERS, nn.MSELoss(reduction="sum")),
     ("arguments are swapped", mlp(1, nn.Sigmoid(), nn.Flatten(0)), (NUMBERS > 0).float(), swapped),
     ("outputs are normalized", mlp(1, nn.BatchNorm1d(1), nn.Flatten(0)), NUMBERS, F.mse_loss),
@@ -136,13 +146,12 @@ REPORTS: list[tuple[str, nn.Module, Any, Any]] = [
     ("dropout stays on", Inside(lambda h: F.dropout(h.relu())), CLASSES, F.cross_entropy),
     ("examples mix", Inside(lambda h: h.relu() - h.mean(0)), CLASSES, F.cross_entropy),
     ("model remembers", Keeps(), CLASSES, F.cross_entropy),
-    ("dropout is too strong", mlp(16, nn.Dropout(0.95), nn.Linear(16, 3)), CLASSES, F.cross_entropy),
-    ("statistics forget", mlp(16, nn.BatchNorm1d(16, momentum=0.99), nn.Linear(16, 3)), CLASSES, F.cross_entropy),
-    ("statistics never change", mlp(16, nn.BatchNorm1d(16, momentum=0.0), nn.Linear(16, 3)), CLASSES, F.cross_entropy),
+    ("statistics are not kept", mlp(16, nn.BatchNorm1d(16, momentum=0.99), nn.Linear(16, 3)), CLASSES, F.cross_entropy),
+    ("statistics are not kept", mlp(16, nn.BatchNorm1d(16, momentum=0.0), nn.Linear(16, 3)), CLASSES, F.cross_entropy),
     ("one number is normalized", mlp(1, nn.LayerNorm(1), nn.Flatten(0)), NUMBERS, F.mse_loss),
     ("an activation is thrown away", Forgets("activation"), CLASSES, F.cross_entropy),
     ("a tensor is added to itself", Forgets("sum"), CLASSES, F.cross_entropy),
-    ("outputs are not used", Forgets("layer"), CLASSES, F.cross_entropy),
+    ("gradient is cut off", Forgets("layer"), CLASSES, F.cross_entropy),
     ("examples contradict each other", Inside(torch.relu), CLASSES.roll(1), F.cross_entropy),
     ("layer is too narrow", mlp(1, nn.ReLU(), nn.Linear(1, 3)), CLASSES, F.cross_entropy),
 ]
@@ -226,15 +235,15 @@ def test_the_repair_that_lets_a_copy_learn_is_the_cause() -> None:
 
     sgd, adam = torch.optim.SGD, torch.optim.Adam
     assert kinds(lambda p: adam(p, 1e-2)) == []
-    assert kinds(lambda p: adam(p, 3e-5)) == ["rate is much too low"]
+    assert kinds(lambda p: adam(p, 1e-6)) == ["rate is much too low"]
     assert kinds(lambda p: sgd(p, 10.0)) == ["rate is too high"]
     assert kinds(lambda p: sgd(p, 0.5, weight_decay=0.5)) == ["weight decay is too strong"]
     assert kinds(lambda p: adam(p, 1e-2, eps=1.0)) == ["epsilon is too large"]
-    assert kinds(lambda p: sgd(p, 0.1, maximize=True)) == ["optimizer goes uphill"]
+    assert kinds(lambda p: sgd(p, 0.1, maximize=True)) == ["optimizer learns nothing"]
     assert kinds(lambda p: sgd(p, 0.0)) == ["rate is zero"]
     groups: Any = [{"params": [*(model := mlp())[0].parameters()], "lr": 0.0}, {"params": [*model[2].parameters()]}]
     found = diagnose(model, X, CLASSES, optimizer=sgd(groups, 0.1))
-    assert "parameters have no rate" in [finding.kind for finding in found.findings]
+    assert "rate is zero" in [finding.kind for finding in found.findings]
     half = mlp().bfloat16()
     found = diagnose(half, X.bfloat16(), CLASSES, loss=lambda o, y: F.cross_entropy(o.float(), y), optimizer=sgd(
         half.parameters(), 1e-4))  # fmt: skip
@@ -257,6 +266,37 @@ def test_a_batch_that_no_copy_learns() -> None:
     assert found.tried.at_last is not None
 
 
+def test_what_no_model_can_learn_is_not_asked_of_it() -> None:
+    """Few states with chance in their targets, and a linear map of few directions."""
+    states, low = torch.eye(8)[torch.arange(64) % 4], nn.Sequential(nn.Linear(8, 2), nn.Linear(2, 8))
+    noise = torch.randn(64, 1, generator=torch.Generator().manual_seed(1))
+    rewards = (torch.arange(64) % 4)[:, None] + noise
+    for model, x, y in ((mlp(1), states, rewards), (low, X, X), (nn.Linear(8, 1), X, noise)):
+        found = diagnose(model, x, y, loss=F.mse_loss, optimizer=torch.optim.Adam(model.parameters(), 1e-2))
+        assert [finding.kind for finding in found.findings] == []
+
+
+def test_targets_that_the_loss_does_not_read_are_no_targets() -> None:
+    model = mlp(2)
+    found = diagnose(model, X, torch.zeros(64), loss=lambda o, _: (o.mean(0) - 1).square().sum())
+    assert found.healthy
+
+
+def test_one_example_stands_out() -> None:
+    inputs = torch.cat([X[:-1], 1000 * X[-1:]])
+    assert "an example stands out" in [finding.kind for finding in diagnose(mlp(), inputs, CLASSES).findings]
+
+
+def test_normalizations_that_were_trained_may_be_frozen() -> None:
+    for trained in (False, True):
+        model = modal(True)
+        model(X) if trained else None
+        model[1].eval()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        found = diagnose(model, X, CLASSES, optimizer=optimizer)
+        assert ("model is in evaluation mode" in [finding.kind for finding in found.findings]) is not trained
+
+
 def cooled(temperature: float, o: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(o / temperature, y)
 
@@ -269,21 +309,18 @@ def test_a_loss_that_no_outputs_lower() -> None:
         assert ("loss has no range" in [finding.kind for finding in found.findings]) == is_found
 
 
-def test_scales_and_signs_of_weights() -> None:
-    def of(norm: float, sign: bool) -> list[str]:
+def test_what_holds_a_copy_back_is_taken_from_it() -> None:
+    def of(dropped: float, scale: float = 1.0) -> list[str]:
         torch.manual_seed(0)
-        model = nn.Sequential(*(part for _ in range(6) for part in (nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU())),
-                              nn.Linear(8, 3))  # fmt: skip
-        model = model if not sign else mlp(40, nn.ReLU(), nn.Linear(40, 3))
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.mul_(norm) if parameter.min() == 1 else parameter.abs_() if sign else None
-        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-        return [finding.kind for finding in diagnose(model, X, CLASSES, optimizer=optimizer).findings]
+        layers = (part for _ in range(6) for part in (nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU()))
+        model = nn.Sequential(*layers, nn.Dropout(dropped), nn.Linear(8, 3))
+        for norm in (module for module in model if isinstance(module, nn.LayerNorm)):
+            nn.init.constant_(norm.weight, scale)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        return [finding.kind for finding in diagnose(model, X, X[:, :3].argmax(1), optimizer=optimizer).findings]
 
-    assert "scales of normalization are small" in of(0.02, False)
-    assert "scales of normalization are small" not in of(1.0, False)
-    assert "weights are positive" in of(1.0, True)
+    assert of(0.0) == []
+    assert "dropout holds it back" in of(0.97)
 
 
 def test_the_optimizer_holds_other_parameters_or_too_few() -> None:
@@ -301,17 +338,10 @@ def test_the_optimizer_holds_other_parameters_or_too_few() -> None:
     assert kinds == [[kind] for kind in expected] + [[]]
 
 
-def test_frozen_layers_are_named_only_where_nobody_trained_them() -> None:
-    model: Any = nn.Sequential(nn.Linear(8, 80), nn.ReLU(), nn.Linear(80, 3))
-    initialize_(model, "he", seed=0)
-    model.requires_grad_(False)
+def test_nothing_is_learned_where_everything_is_frozen() -> None:
+    model = mlp().requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     assert [f.kind for f in diagnose(model, X, CLASSES, optimizer=optimizer).findings] == ["everything is frozen"]
-    model[2].requires_grad_(True)
-    assert [f.kind for f in diagnose(model, X, CLASSES).findings] == ["frozen layers are untrained"]
-    with torch.no_grad():
-        model[0].weight.mul_(torch.rand(80, 8, generator=torch.Generator().manual_seed(0)) ** 2)  # no draw looks so
-    assert diagnose(model, X, CLASSES).findings == ()
 
 
 def padded(ends: int) -> Tensor:
@@ -335,12 +365,6 @@ class Attends(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head((self.size * self.score(x)).softmax(-1) * x)
-
-
-def partly(frozen: Any) -> nn.Sequential:
-    model = mlp()
-    model[frozen].requires_grad_(False)
-    return model
 
 
 def several(shared: bool) -> nn.Sequential:
@@ -371,11 +395,9 @@ TWINS: list[tuple[str, nn.Module, Any, Any, nn.Module, Any]] = [
     ("padding counts", mlp(24), padded(0), by_token(-100), mlp(24), by_token(0)),
     ("attention is saturated", Attends(100.0), CLASSES, F.cross_entropy, Attends(1.0), F.cross_entropy),
     ("outputs are dropped", mlp(3, nn.Dropout(0.5)), CLASSES, F.cross_entropy, mlp(), F.cross_entropy),
-    ("layers are partly frozen", partly(2), CLASSES, F.cross_entropy, partly(0), F.cross_entropy),
     ("one layer stands several times", several(True), CLASSES, F.cross_entropy, several(False), F.cross_entropy),
     ("model is in evaluation mode", modal(False), CLASSES, F.cross_entropy, modal(True), F.cross_entropy),
     ("batch of one", Maps(nn.BatchNorm1d(4)), CLASSES[:1], F.cross_entropy, Maps(nn.GroupNorm(2, 4)), F.cross_entropy),
-    ("rate is too low", mlp(), CLASSES, F.cross_entropy, mlp(), F.cross_entropy),
 ]
 
 
@@ -383,9 +405,8 @@ TWINS: list[tuple[str, nn.Module, Any, Any, nn.Module, Any]] = [
 def test_a_fault_is_named_and_its_twin_is_silent(
     kind: str, model: nn.Module, targets: Tensor, loss: Any, twin: nn.Module, right: Any
 ) -> None:
-    rates = (1e-6, 0.1) if kind == "rate is too low" else (0.1, 0.1)
-    for (one, of), rate in zip(((model, loss), (twin, right)), rates):
-        optimizer = torch.optim.SGD(one.parameters(), rate)
+    for one, of in ((model, loss), (twin, right)):
+        optimizer = torch.optim.SGD(one.parameters(), 0.1)
         found = diagnose(one, X[: len(targets)], targets, loss=of, optimizer=optimizer)
         kinds = [finding.kind for finding in (*found.findings, *found.warnings)]
         assert (kind in kinds) == (one is model), found.verdict

@@ -153,7 +153,7 @@ def test_a_fault_of_the_loop_is_named_and_its_twin_is_silent(
 @pytest.mark.parametrize(
     ("factor", "kind"),
     [
-        (lambda n: 0.0, "learning rate is zero"),
+        (lambda n: 0.0, "learning rate has vanished"),
         (lambda n: 0.05 * 0.999**n, "schedule holds the rate down"),
         (lambda n: min(1.0, n / 40), ""),
         (lambda n: 0.99**n, ""),

@@ -195,19 +195,6 @@ def stepped_twice(model: nn.Module, optimizer: Any, number: int, broken: bool) -
     return loss
 
 
-def stepped_for_another(model: Any, optimizer: Any, number: int, broken: bool) -> Tensor:
-    """One part's gradients, and the other part's step."""
-    ends, middle = (torch.optim.SGD(part.parameters(), 0.05) for part in (model[0], model[2]))
-    loss = loss_of(model, number)
-    ends.zero_grad()
-    middle.zero_grad()
-    loss.backward(inputs=list((model[0] if broken else model).parameters()))
-    middle.step()
-    if not broken:
-        ends.step()
-    return loss
-
-
 def nothing_learned(model: nn.Module, optimizer: Any, number: int, broken: bool) -> Tensor:
     """Targets in an order of their own."""
     optimizer.param_groups[0]["lr"] = 0.3
@@ -230,7 +217,6 @@ LOOPS: list[tuple[str, Callable[..., Tensor]]] = [
     ("evaluated in training mode", validating),
     ("optimizer is made anew", made_anew),
     ("optimizer steps twice", stepped_twice),
-    ("optimizer without gradients", stepped_for_another),
     ("nothing was learned", nothing_learned),
 ]
 

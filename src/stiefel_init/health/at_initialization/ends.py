@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from ..rows import ENOUGH, Evidence, Fit, Inputs
-from ..rule import CHOICE, NEVER, Measured, Rule, over
+from ..rule import CHOICE, NEVER, Cause, Measured, Rule, over
 from ..wording import times
 from .causes import of_fading, of_inputs, of_small_targets, of_targets
 from .signal import faded
@@ -116,6 +116,15 @@ RULES = (
         "features are uneven", _uneven, 1e3, 30, "std of the widest feature / of the median one",
         lambda e, m: f"The inputs are uneven: the widest feature varies {times(m.value)} more than the median one.",
         of_inputs,
+    ),
+    Rule(
+        "an example stands out", _of_the_inputs(lambda inputs: inputs.apart), 100, NEVER,
+        "size of the largest example / of the median one",
+        lambda e, m: f"The largest example is {times(m.value)} larger than the median one.",
+        lambda e, m: Cause(
+            "look at what examples are divided by: a mean, a difference or a deviation may be near 0; take another "
+            "scale, or add a number to it", "inputs",
+        ), CHOICE, hides=("features are uneven", "inputs are large"), holds_anyway=True,
     ),
     Rule(
         "inputs are offset", offset_inputs, 30, OFFSET, "size of the inputs / differences between samples",

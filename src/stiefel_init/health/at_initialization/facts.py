@@ -15,18 +15,18 @@ def fact(
     kind: str, holds: Fact, quantity: str, sentence: Callable[[Setup, float], str],
     advice: str | Callable[[Setup], str], about: str, *, threshold: float = 0.5, warning: float = NEVER,
     hides: Sequence[str] = (), source: str = DEFINITION, harmless: bool = False, alone: bool = False,
-    unless_mastered: bool = False, unless_learned: bool = False,
+    unless_mastered: bool = False, always: bool = False,
 ) -> Rule[Evidence]:  # fmt: skip
-    """A rule about the setup; `about` is the cause's kind. What may be `harmless` is silent where a copy learns.
+    """A rule about the setup; `about` is the cause's kind.
 
-    `unless_mastered`: silent where a copy learns most of what there is to learn, with any optimizer; `unless_learned`:
-    with the user's.
+    It is silent where a copy, trained by the user's optimizer, learned most of what there is to learn; with
+    `unless_mastered` by any optimizer; what may be `harmless` wherever it learned. What such a copy cannot tell is told
+    `always`: that examples mix, say, or what happens in evaluation.
     """
 
     def measure(evidence: Evidence, limit: float) -> Measured | None:
-        if (unless_mastered and evidence.masters) or (
-            unless_learned and evidence.tried and evidence.tried.own > MASTERS
-        ):
+        learned = evidence.tried is not None and evidence.tried.own > MASTERS
+        if (unless_mastered and evidence.masters) or (learned and not always):
             return None
         value = None if evidence.setup is None else holds(evidence.setup)
         return None if value is None else Measured(float(value))
@@ -41,7 +41,7 @@ def fact(
 
     return Rule(
         kind, measure, threshold, warning, quantity, text, cause, source, hides=tuple(hides), alone=alone,
-        holds_anyway=not harmless, tries=unless_mastered or unless_learned or alone,
+        holds_anyway=not harmless, tries=not always,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from ..rows import Evidence, Layer
-from ..rule import NEVER, Cause, Measured, Rule, largest, over
+from ..rule import DEFINITION, NEVER, Cause, Measured, Rule, largest, over
 from ..wording import capital, per_layer, percent, times
 from .causes import MEMBERS, of_fading, of_growing
 
@@ -98,7 +98,35 @@ def _of_forgetting(evidence: Evidence, measured: Measured) -> Cause:
     return Cause(f"open the {gate} for {worst.steps} steps: {code}", "time steps", layer=worst)
 
 
+def flat(evidence: Evidence, limit: float) -> Measured | None:
+    rows = [layer for layer in evidence.layers if layer.gradient is not None]
+    if not rows or any(layer.gradient or layer.dead == layer.units for layer in rows):
+        return None
+    return Measured(1.0, rows[-1])
+
+
+def _is_flat(evidence: Evidence, measured: Measured) -> str:
+    setup = evidence.setup
+    why = "is multiplied by 0, masked, clamped, ignored or compared"
+    if setup is not None and any(op.name == "CtcLoss" for op in setup.tail):
+        why = "is left out: each row of targets is longer than the outputs, which are to spell it"
+    elif setup is not None and setup.stairs:
+        why = f"passes {setup.stairs.lower()}, whose slope is 0"
+    return f"No output changes the loss, whose gradient is 0 in all layers: what they say {why}."
+
+
+_FLAT = Cause(
+    "look at masks, ignored classes and factors of the loss; take the maximum and not its index, the probability and "
+    "not its rounding; give a sequence more steps than its targets have",
+    "loss",
+)
+
 RULES = (
+    Rule(
+        "loss has no slope", flat, 0.5, NEVER, "1 if the gradient is 0 in all layers", _is_flat, lambda e, m: _FLAT,
+        DEFINITION, hides=("gradient vanishes", "gradient is gone", "optimizer learns nothing"),
+        holds_anyway=True,
+    ),
     Rule(
         "gradient vanishes", lambda e, limit: None if e.easy else vanishing(e, limit), 3e5, 3e4,
         "gradient at the last layer / at the first", _vanishes, of_fading,
@@ -110,11 +138,11 @@ RULES = (
     Rule("gradient explodes", growing, 1e4, 1e3, "gradient at the first layer / at the last", _grows, of_growing),
     Rule(
         "steps are forgotten", forgotten(lambda layer: layer.kind not in GATES), 1e19, 1e3,
-        "no gates: largest gradient at a time step / at the first", _forgets, _of_forgetting, by_heart=True,
+        "no gates: largest gradient at a time step / at the first", _forgets, _of_forgetting,
     ),
     Rule(
         "gates forget", forgotten(lambda layer: layer.kind in GATES), 5e9, 1e3, "the same, of LSTM and GRU", _forgets,
-        _of_forgetting, hides=("gates are closed",), by_heart=True,
+        _of_forgetting, hides=("gates are closed",),
     ),
     Rule(
         "gates are closed", forgotten(_is_closed), 2e5, NEVER,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import pairwise
 
 from ..rule import CHOICE
 from ..setup import DISTANCES, LOGITS, SUMS, Setup, Targets
@@ -14,6 +13,7 @@ from .facts import fact
 RARE = 0.9  # the share of one class from which on a network does well by naming it always
 ENOUGH = 16  # examples needed to judge targets
 SAME = 0.95  # the share of tokens from which on two rows of them are taken for one
+PROBABLE = frozenset({"softmax", "sigmoid", "hardsigmoid", "softplus", "exp", "relu"})  # what a logarithm may take
 OUTSIDE = 0.02  # the share of targets that an activation may miss
 
 
@@ -22,9 +22,14 @@ def _as_logits(setup: Setup) -> bool:
 
 
 def _not_logarithms(setup: Setup) -> bool:
-    whole = setup.targets is not None and setup.targets.whole
-    if setup.loss in ("nll_loss", "kl_div"):
-        return setup.before_loss[-1:] in ((), ("softmax",), ("sigmoid",), ("relu",))
+    """Scores or probabilities where the loss takes logarithms, or scores where it takes probabilities."""
+    whole, (low, high) = setup.targets is not None and setup.targets.whole, setup.span
+    acts = setup.before_loss
+    if setup.loss in ("nll_loss", "kl_div") and acts[-1:] in ((), ("softmax",), ("sigmoid",), ("relu",)) and high > 0:
+        return True
+    of_scores = (low < 0 or high > 1) and not set(acts[: acts.index("log")] if "log" in acts else acts) & PROBABLE
+    if of_scores and (setup.loss == "binary_cross_entropy" or (whole and "log" in acts)):
+        return True
     return setup.linear and setup.acts[-1:] in ((("softmax",), ("sigmoid",), ()) if whole else (("softmax",),))
 
 
@@ -49,14 +54,6 @@ def _together(setup: Setup) -> bool:
     return soft and targets is not None and targets.several and targets.shape == setup.outputs
 
 
-def _broadcast(setup: Setup) -> bool:
-    if setup.outputs is None or setup.targets is None or setup.outputs == setup.targets.shape:
-        return False
-    shapes = setup.outputs, setup.targets.shape
-    one, other = ([size for size in shape if size > 1] for shape in shapes)
-    return setup.compared > max(map(math.prod, shapes)) and (setup.blind or (setup.loss in DISTANCES and one == other))
-
-
 def _unreachable(setup: Setup) -> float | None:
     targets = setup.targets
     if targets is None or targets.whole or setup.loss not in DISTANCES:
@@ -70,14 +67,8 @@ def _unreachable(setup: Setup) -> float | None:
     return outside[acts[-1]](targets) if acts else None
 
 
-def _bounded(setup: Setup) -> float | None:
-    """The least loss that scores between -1 and 1 can have, over that of a guess."""
-    if setup.loss not in LOGITS or not (setup.cosines or {"tanh", "hardtanh"} & set(setup.before_loss[-1:])):
-        return None
-    classes, apart = (setup.outputs or (2,))[-1], 2
-    if setup.loss != "cross_entropy":
-        classes, apart = 2, 1
-    return math.log1p((classes - 1) * math.exp(-apart)) / math.log(classes) if classes > 1 else None
+def _bounded(setup: Setup) -> bool:
+    return setup.loss in LOGITS and bool({"relu", "tanh", "hardtanh"} & set(setup.before_loss[-1:]))
 
 
 def _misses(setup: Setup) -> float | None:
@@ -86,9 +77,11 @@ def _misses(setup: Setup) -> float | None:
 
 def _out_of_range(setup: Setup) -> float | None:
     """Of a binary cross-entropy, also one that the user wrote."""
-    targets = setup.targets
-    own = "sigmoid" in setup.acts and setup.acts[-1:] == ("log",) and targets is not None
-    if targets is None or not (setup.loss.startswith("binary") or (own and targets.shape == setup.outputs)):
+    targets, head = setup.targets, setup.head
+    if head is not None and head.name.startswith("Binary"):
+        return head.outside
+    own = "sigmoid" in setup.acts and setup.acts[-1:] == ("log",) and setup.loss == ""
+    if targets is None or not own or math.prod(targets.shape) != math.prod(setup.outputs or ()):
         return None
     return targets.negative + targets.above
 
@@ -146,13 +139,6 @@ def _one_class(setup: Setup) -> bool:
     return targets is not None and targets.distinct == 1 and math.prod(targets.shape) >= ENOUGH
 
 
-def _logarithm(setup: Setup) -> bool:
-    acts = setup.acts
-    return any(first in ("softmax", "sigmoid", "relu") and second == "log" for first, second in pairwise(acts)) and (
-        not any(op.name in ("ClampMin", "Clamp", "Add") for op in setup.tail)
-    )
-
-
 def _summed(setup: Setup) -> bool:
     head = setup.head
     total = head is not None and head.reduction == SUMS
@@ -177,10 +163,13 @@ def _peak(setup: Setup) -> float | None:
 
 
 def _from_one(setup: Setup) -> bool:
+    """Whether class 0 does not occur among many examples, or among rows of which some name no class."""
     targets = setup.targets
-    if targets is None or len(targets.counts) < 3 or targets.counts[0] or setup.outputs is None:
+    if targets is None or not targets.counts or targets.counts[0] or setup.loss not in ("cross_entropy", "nll_loss"):
         return False
-    return sum(targets.counts) >= 5 * len(targets.counts) and setup.loss in ("cross_entropy", "nll_loss")
+    rows = len(targets.shape) == 2
+    many = len(targets.counts) > 2 and sum(targets.counts) >= 5 * len(targets.counts)
+    return sum(targets.counts) < targets.shape[0] if rows else many
 
 
 _ENDS = ("", "LogSoftmax", "Log", "NllLoss", "Sub", "Mean", "MseLoss", "BinaryCrossEntropy")
@@ -192,10 +181,11 @@ OUTPUTS = (
         _PROBABILITY, "loss",
     ),
     fact(
-        "no log-probabilities", _not_logarithms, "nll_loss without a logarithm before it",
-        lambda s, v: f"The loss takes log-probabilities, and gets {s.before_loss[-1] if s.before_loss else 'scores'}.",
+        "no log-probabilities", _not_logarithms, "a loss of probabilities, or of their logarithms, of others",
+        lambda s, v: f"The loss takes {'' if s.loss in ('nll_loss', 'kl_div') else 'the logarithm of '}probabilities, "
+        f"and gets {s.before_loss[-1] if s.before_loss[-1:] not in ((), ('log',)) else 'scores'}.",
         "use torch.nn.functional.cross_entropy on the scores, or log_softmax at the end of the model", "loss",
-        hides=("loss is huge",),
+        hides=("loss is huge",), always=True,
     ),
     fact(
         "softmax over one", _over_one, "softmax over a dimension of length 1",
@@ -207,16 +197,16 @@ OUTPUTS = (
         "softmax over the wrong axis", _wrong_axis, "softmax over the examples or the steps",
         lambda s, v: "A softmax runs over the examples or the steps, not over the classes.",
         "give softmax the dimension of the classes, dim=-1; before a loss of logits leave it out", "loss",
-        hides=("examples mix", "probabilities as logits"),
+        hides=("examples mix", "probabilities as logits"), always=True,
     ),
     fact(
         "softmax for several labels", _together, "softmax, and targets with several ones in a row",
         lambda s, v: "Examples have several labels at once, and a softmax lets them exclude each other.",
         "use binary_cross_entropy_with_logits on the scores, without a softmax", "loss",
-        hides=("probabilities as logits",),
+        hides=("probabilities as logits",), always=True,
     ),
     fact(
-        "outputs and targets broadcast", _broadcast, "numbers compared / numbers there are",
+        "outputs and targets broadcast", lambda s: s.broadcast is not None, "1 if a difference is larger than both",
         lambda s, v: f"Outputs of shape {s.outputs} and targets of shape {s.targets.shape if s.targets else ()} are "
         "compared each with each: the loss does not depend on which target belongs to which output.",
         "give both one shape: outputs.squeeze(-1), or targets.unsqueeze(-1)", "loss",
@@ -227,19 +217,12 @@ OUTPUTS = (
         lambda s, v: f"The last activation, {_bound_of(s)}, cannot reach {percent(v)} of the targets "
         f"({s.targets.low if s.targets else 0:.3g} to {s.targets.high if s.targets else 0:.3g}).",
         "leave out the activation at the end, or scale the targets into its range", "targets", threshold=OUTSIDE,
-        hides=("targets are offset", "targets are large", "level is off"),
+        hides=("targets are offset", "targets are large", "level is off"), always=True,
     ),
     fact(
-        "scores are rectified", lambda s: s.loss in LOGITS and s.before_loss[-1:] == ("relu",),
-        "relu in front of a loss of logits",
-        lambda s, v: f"The scores pass a relu before {s.loss}, which cuts off all that are below 0.",
+        "scores are bounded", _bounded, "relu or tanh in front of a loss of logits",
+        lambda s, v: f"The scores pass a {s.before_loss[-1]} before {s.loss}, which bounds what they can say.",
         "leave out the activation after the last layer", "loss",
-    ),
-    fact(
-        "scores are bounded", _bounded, "share of a guess's cross-entropy that bounded scores cannot go below",
-        lambda s, v: f"The scores end in {_bound_of(s) if s.before_loss else 'a cosine'} and stay between -1 and 1: "
-        f"{s.loss} keeps {percent(v)} of what a guess costs, or more.",
-        "leave out the activation after the last layer; multiply cosines by 10 or more", "loss", threshold=0.2,
     ),
     fact(
         "outputs miss their targets", _misses, "loss of outputs that name the targets' classes / of outputs of zero",
@@ -253,24 +236,25 @@ OUTPUTS = (
         lambda s, v: "Outputs that say the opposite of the targets have a lower loss: its sign is wrong, or labels are "
         "exchanged.",
         "turn the sign of the loss, or exchange the labels: 1 - targets", "loss", hides=("outputs miss their targets",),
+        always=True,
     ),
     fact(
         "targets are shifted twice", _shifted_twice, "1 if the loss moves targets that are the next tokens already",
         lambda s, v: "The targets are the next tokens already, and the loss moves them by one more.",
-        "shift once: in the data, or in the loss", "loss", hides=("outputs miss their targets",),
+        "shift once: in the data, or in the loss", "loss", hides=("outputs miss their targets",), always=True,
     ),
     fact(
         "targets stand in the inputs", _shown, "share of the targets that count and are the token at their place",
         lambda s, v: "Each target that counts is the token that the input shows at its place: there is nothing to "
         "predict.",
         "count hidden tokens alone, with -100 where they are seen; in a language model shift the targets by one",
-        "loss",
+        "loss", always=True,
     ),
     fact(
         "examples contradict each other", lambda s: s.contradicts, "share of the targets' variance at equal inputs",
         lambda s, v: f"Equal inputs have different targets, which makes {percent(v)} of what targets differ by.",
         "look at what is done to the inputs: integer division, a cast or a clip has made examples equal, or the "
-        "targets belong to others", "inputs", threshold=0.5, source=CHOICE, hides=("inputs are offset",),
+        "targets belong to others", "inputs", threshold=0.6, source=CHOICE, hides=("inputs are offset",), always=True,
     ),
     fact(
         "targets out of range", _out_of_range, "share of targets outside 0 … 1, for a binary cross-entropy",
@@ -299,12 +283,7 @@ OUTPUTS = (
     fact(
         "targets are all equal", _one_class, "distinct targets",
         lambda s, v: "All targets of the batch are equal.", "shuffle the data: shuffle=True; or look at the labels",
-        "targets", hides=("one class is rare", "outputs miss their targets", "loss prefers the opposite"),
-    ),
-    fact(
-        "logarithm of zero", _logarithm, "log of a softmax, sigmoid or relu",
-        lambda s, v: f"The loss takes the logarithm of a {s.acts[0]}, which can be 0.",
-        "use log_softmax, or a loss of logits", "loss",
+        "targets", hides=("one class is rare", "outputs miss their targets", "loss prefers the opposite"), always=True,
     ),
     fact(
         "loss is a sum", _summed, "reduction='sum' with plain gradient descent",
@@ -314,13 +293,13 @@ OUTPUTS = (
     fact(
         "arguments are swapped", _swapped, "a gradient by the loss's second argument, or a loss linear in the outputs",
         lambda s, v: "The loss gets the targets first and the outputs second.", "swap them: loss(outputs, targets)",
-        "loss",
+        "loss", always=True,
     ),
     fact(
         "everything is masked", lambda s: any(op.empty for op in s.softmaxes), "1 if a softmax has rows of -inf alone",
         lambda s, v: "A softmax gets rows in which everything is masked, and returns NaN for them.",
         "mask with a large negative number, -1e9, in place of -inf; or leave such rows out", "architecture",
-        hides=("not finite", "gradient explodes"),
+        hides=("not finite", "gradient explodes"), always=True,
     ),
     fact(
         "softmax in a hidden layer",
@@ -338,6 +317,7 @@ OUTPUTS = (
     fact(
         "labels start at one", _from_one, "class 0 does not occur",
         lambda s, v: "The classes start at 1: class 0 does not occur.", "subtract 1 from the labels", "targets",
+        always=True,
     ),
     fact(
         "outputs are dropped", _dropped_outputs, "share of outputs that are 0, behind a dropout",

@@ -5,7 +5,7 @@ They are facts rather than measures: the optimizer says what it holds, and a few
 
 from __future__ import annotations
 
-from ..rule import CHOICE, NEVER
+from ..rule import CHOICE
 from ..setup import Setup
 from ..wording import percent
 from .facts import fact, named
@@ -32,7 +32,7 @@ OPTIMIZER = (
         lambda s, v: f"{s.stale} of the optimizer's parameters do not belong to the model"
         + (", and none of the model's are in it." if s.optimized == 0 else "."),
         "make the optimizer from model.parameters(), after the model is complete and on its device", "optimizer",
-        hides=("parameters are not optimized",),
+        hides=("parameters are not optimized",), always=True,
     ),
     fact(
         "parameters are not optimized", lambda s: len(s.unoptimized) > 0, "parameters with a gradient and no optimizer",
@@ -42,44 +42,17 @@ OPTIMIZER = (
         "optimizer",
     ),
     fact(
-        "parameters have no rate", lambda s: bool(s.stalled) and s.rate != 0, "parameters in a group with a rate of 0",
-        lambda s, v: f"The optimizer's learning rate is 0 for {named(s.stalled)}.", "give each group a rate, or freeze "
-        "them with requires_grad_(False) if that is meant", "optimizer",
-    ),
-    fact(
         "everything is frozen", lambda s: s.parameters > 0 and len(s.frozen) == s.parameters,
-        "parameters that require no gradient",
-        lambda s, v: "No parameter requires a gradient, so nothing can be learned.",
+        "parameters that require no gradient", lambda s, v: "No parameter requires a gradient, so nothing is learned.",
         "call model.requires_grad_(True)", "optimizer",
     ),
     fact(
         "gradient is cut off", lambda s: len(s.unreached) > 0 and len(s.frozen) < s.parameters,
         "parameters of layers that ran and get no gradient",
         lambda s, v: f"{len(s.unreached)} parameters of layers that ran get no gradient: {named(s.unreached)}.",
-        "look for .detach(), .data, .item(), .numpy(), torch.tensor(…) or torch.no_grad() behind them", "optimizer",
+        "look for .detach(), .data, .item(), .numpy(), torch.tensor(…) or torch.no_grad() behind them, and whether "
+        "what they return is used: x = layer(x)", "optimizer",
         hides=("an activation is thrown away",),
-    ),
-    fact(
-        "frozen layers are untrained",
-        lambda s: len(s.fresh) > 0 and s.parameters <= 2 * len(s.frozen) < 2 * s.parameters,
-        "frozen weights with the distribution of an initialization, if half of the parameters are frozen",
-        lambda s, v: f"{len(s.fresh)} frozen weights are as an initialization draws them: {named(s.fresh)}.",
-        "train them: requires_grad_(True) before you make the optimizer; or load what they were trained to",
-        "optimizer", hides=("layers are partly frozen",), harmless=True,
-    ),
-    fact(
-        "layers are partly frozen", lambda s: s.last_frozen and len(s.frozen) < s.parameters,
-        "1 if the last weight requires no gradient, and others do",
-        lambda s, v: f"{len(s.frozen)} of {s.parameters} parameters are frozen, the last layer's too: "
-        f"{named(s.frozen)}.",
-        "if that is not meant, call model.requires_grad_(True) before you make the optimizer", "optimizer",
-        threshold=NEVER, warning=0.5, harmless=True,
-    ),
-    fact(
-        "outputs are not used", lambda s: s.unused, "1 if noise on outputs of layers without a gradient is not seen",
-        lambda s, v: f"What the layers of {named(s.unreached)} compute is not used.",
-        "pass on what each layer returns: x = layer(x)", "architecture",
-        hides=("gradient is cut off", "steps are not seen", "an activation is thrown away"),
     ),
     fact(
         "an activation is thrown away", lambda s: bool(s.discarded), "1 if nothing reads what an activation returns",
@@ -90,42 +63,29 @@ OPTIMIZER = (
         "a tensor is added to itself", lambda s: s.doubled, "1 if the two terms of a sum are one tensor",
         lambda s, v: "The two terms of a sum are one tensor, so that a skip connection skips nothing.",
         "add the block's input to its output: x + block(x)", "architecture",
-        hides=("gradient vanishes", "signal drowns", "signal dies", "rate is too low"),
+        hides=("gradient vanishes", "signal drowns", "signal dies"),
     ),
     fact(
         "a view moves an axis", lambda s: s.moved is not None, "1 if a view has an axis of before at another place",
         lambda s, v: f"A view makes {s.moved[1] if s.moved else ()} of {s.moved[0] if s.moved else ()}: an axis is at "
         "another place, and holds numbers of several.",
         "use transpose or permute, and a view only to split or join neighbouring axes", "mixing",
-        hides=("examples mix", "outputs miss their targets", "steps are not seen"),
+        hides=("examples mix", "outputs miss their targets", "steps are not seen"), always=True,
     ),
     fact(
-        "scales of normalization are small", lambda s: 1 / s.scale if s.scale else None, "1 / their median size",
-        lambda s, v: f"The scales of the normalizations, which multiply the signal, are {1 / v:.1g} in the median.",
-        "set them to one: for m in model.modules(): getattr(m, 'reset_parameters', m.eval)() of each normalization",
-        "weights", threshold=8, source=CHOICE, unless_learned=True,
-    ),
-    fact(
-        "weights are positive", lambda s: bool(s.positive), "1 if all numbers of a weight are above 0",
-        lambda s, v: f"All numbers of {s.positive} are above 0: each unit adds its inputs up.",
-        "draw them around zero: call stiefel_init.torch.initialize_(model)", "weights", unless_learned=True,
-        hides=("units are alike", "units are dead", "signal explodes", "loss is huge"),
+        "recurrent layers are many", lambda s: s.stacked, "layers of a recurrent one",
+        lambda s, v: f"{v:.0f} recurrent layers follow each other, each of which squashes its signal.",
+        "use two or three, wider ones", "architecture", threshold=4, source=CHOICE,
     ),
     fact(
         "one layer stands several times", lambda s: s.repeated[1] > 1, "places of one module in a container",
         lambda s, v: f"{s.repeated[0]} holds one layer {s.repeated[1]} times, with one set of weights.",
-        "make each layer anew: [make() for _ in range(n)], not [layer] * n", "architecture",
+        "make each layer anew: [make() for _ in range(n)], not [layer] * n", "architecture", always=True,
     ),
 )  # fmt: skip
 
 
 # Modes, and mixing.
-
-
-def _steps_needed(setup: Setup) -> float | None:
-    """Unless a schedule has lowered the rate for the start, or no step can help."""
-    gain = setup.gain
-    return None if gain is None or gain <= 0 or setup.warms_up else 1 / gain
 
 
 def _unread_padding(setup: Setup) -> bool:
@@ -143,12 +103,12 @@ MODES = (
         "model is in evaluation mode", lambda s: s.optimized is not None and len(s.evaluating) > 0,
         "dropout and batch normalization in evaluation mode",
         lambda s, v: f"{named(s.evaluating)} {'is' if len(s.evaluating) == 1 else 'are'} in evaluation mode.",
-        "call model.train() before training", "mode",
+        "call model.train() before training", "mode", always=True,
     ),
     fact(
         "dropout stays on", lambda s: s.drops, "dropout that drops in evaluation mode",
         lambda s, v: "Dropout drops in evaluation mode too.",
-        "give it training=self.training, or use the module torch.nn.Dropout", "mode",
+        "give it training=self.training, or use the module torch.nn.Dropout", "mode", always=True,
     ),
     fact(
         "one number is normalized", lambda s: s.single > 0, "normalizations over one number",
@@ -158,65 +118,43 @@ MODES = (
     fact(
         "momentum is too large", lambda s: s.momentum, "momentum of the optimizer",
         lambda s, v: f"The optimizer's momentum is {v:.4g}: a gradient counts for {1 / max(1e-9, 1 - v):,.0f} steps.",
-        "lower it to 0.9", "optimizer", threshold=0.995, source=CHOICE,
+        "lower it to 0.9", "optimizer", threshold=0.995, source=CHOICE, always=True,
     ),
     fact(
-        "rate is zero", lambda s: s.rate == 0 and not s.warms_up, "1 if the learning rate is 0",
-        lambda s, v: "The learning rate is 0.",
-        "look at the schedule: its first value multiplies the rate, and the next comes with the next scheduler.step()",
-        "optimizer", hides=("rate is too low", "batch is not learned"),
-    ),
-    fact(
-        "optimizer goes uphill", lambda s: s.maximizes, "1 if the optimizer maximizes",
-        lambda s, v: "The optimizer raises the loss: it was made with maximize=True.", "leave out maximize=True",
-        "optimizer",
+        "rate is zero", lambda s: len(s.stalled) > 0, "parameters with a learning rate of 0",
+        lambda s, v: f"The learning rate is 0 for {named(s.stalled)}.",
+        "look at the schedule: its first value multiplies the rate, and the next comes with the next scheduler.step(); "
+        "freeze what is not to learn with requires_grad_(False)",
+        "optimizer", hides=("batch is not learned",),
     ),
     fact(
         "epsilon underflows", lambda s: s.tiny, "1 if the optimizer's epsilon is 0 in the parameters' precision",
         lambda s, v: "The optimizer's epsilon is 0 in the precision of the parameters: it divides by what may be 0.",
         "give it eps=1e-4; or keep the parameters in float32 and use torch.autocast", "optimizer",
-        hides=("rate is too low",),
+        always=True,
     ),
     fact(
         "steps are rounded away", lambda s: s.rounded, "share of the weights that rounding keeps from moving",
         lambda s, v: f"The next step is lost to rounding in {percent(v)} of the weights.",
         "keep the parameters in float32 and use torch.autocast for the rest", "optimizer", threshold=0.3,
-        source=CHOICE, hides=("rate is too low",),
-    ),
-    fact(
-        "rate is too low", _steps_needed, "the loss / what the optimizer's next step takes off it",
-        lambda s, v: f"At this rate a step takes 1/{v:,.0f} off the loss.", "raise the learning rate ten times or more",
-        "optimizer", threshold=2000, source=CHOICE, alone=True,
+        source=CHOICE, always=True,
     ),
     fact(
         "batch of one", lambda s: s.examples == 1 and len(s.normalized) > 0, "examples of a batch-normalized batch",
         lambda s, v: "Batch normalization sees one example, whose mean it takes off.",
         "use larger batches, or torch.nn.GroupNorm or LayerNorm", "mode", hides=("outputs miss their targets",),
+        always=True,
     ),
     fact(
-        "dropout is too strong", lambda s: s.dropout, "largest probability of a dropout",
-        lambda s, v: f"Dropout with p={v:.2g} keeps {percent(1 - v)} of the units; p is the share that is dropped.",
-        "lower it to 0.5 or less", "mode", threshold=0.85, source=CHOICE,
-    ),
-    fact(
-        "statistics forget", lambda s: s.memory, "momentum of a batch normalization",
-        lambda s, v: f"A batch normalization has momentum {v:.3g}, the share of the newest batch in torch.",
-        "use momentum=0.1; what other libraries call 0.99 is 0.01 here", "mode", threshold=0.5, source=CHOICE,
-    ),
-    fact(
-        "statistics never change", lambda s: len(s.untracked) > 0, "batch normalizations with momentum 0",
-        lambda s, v: f"{named(s.untracked)} with momentum=0 keeps the statistics it was made with.",
-        "use momentum=0.1", "mode",
-    ),
-    fact(
-        "statistics are not kept", lambda s: s.unkept, "1 if a batch normalization has no running statistics",
-        lambda s, v: "A batch normalization keeps no running statistics: in evaluation outputs depend on the batch.",
-        "leave out track_running_stats=False", "mode", threshold=NEVER, warning=0.5,
+        "statistics are not kept", lambda s: bool(s.statistics), "momentum 0 or above 0.5, or none are kept",
+        lambda s, v: f"The running statistics of a batch normalization {s.statistics}: evaluation is not as training.",
+        "use momentum=0.1, the share of the newest batch in torch, and no track_running_stats=False", "mode",
+        source=CHOICE, always=True,
     ),
     fact(
         "model remembers", lambda s: s.remembers, "outputs that differ for the same inputs",
         lambda s, v: "The same inputs give other outputs the second time: the model keeps a state between calls.",
-        "start each sequence from a state of zeros, or detach and mask the one that is kept", "mixing",
+        "start each sequence from a state of zeros, or detach and mask the one that is kept", "mixing", always=True,
     ),
     fact(
         "activations follow each other", lambda s: len(s.pairs) > 0, "bounded activations one after the other",
@@ -229,17 +167,10 @@ MODES = (
         "add positions to the embeddings, one vector for each step", "architecture", unless_mastered=True,
     ),
     fact(
-        "outputs depend on the place in the batch", lambda s: s.by_place,
-        "1 if examples in another order do not have the same outputs",
-        lambda s, v: "An example has other outputs at another place of the batch.",
-        "look for what is indexed or broadcast along the batch in place of the steps: positions, masks, batch_first",
-        "mixing", hides=("order is not seen",),
-    ),
-    fact(
         "mask is inverted", _unread_padding, "1 if outputs depend on padding, and not on the rest",
         lambda s, v: "The outputs depend on padding, and not on what is no padding.", "invert the mask: ~mask",
         "mixing",
-        hides=("steps are not seen", "order is not seen", "padding is read"),
+        hides=("steps are not seen", "order is not seen", "padding is read"), always=True,
     ),
     fact(
         "padding is read", _read_padding, "share of padding, times its weight / that of the rest",
@@ -258,24 +189,22 @@ MODES = (
         lambda s, v: "Of a recurrent layer that reads both ways only the last step is used, where the backward "
         "direction has seen one step.",
         "join the last states of both directions: torch.cat([state[-2], state[-1]], 1), or take a mean over the steps",
-        "architecture",
+        "architecture", always=True,
     ),
     fact(
-        "own place is not seen", lambda s: s.blind_to_self, "1 if no output depends on the input at its place",
-        lambda s, v: "Each output depends on other places of the input, and not on its own.",
-        "add each place to what it reads: edges from a node to itself, a shift that is one too many", "architecture",
-        hides=("steps are not seen",),
-    ),
-    fact(
-        "examples mix", lambda s: s.mixes, "how far outputs move with another example",
-        lambda s, v: f"The outputs of an example change with another example, by {percent(v)} of their size.",
-        "look for view or reshape where transpose is meant, a softmax or mean over dim 0, batch_first, or a kept state",
-        "mixing", threshold=MOVED, hides=("steps are not seen", "own place is not seen"),
+        "examples mix", lambda s: s.mixes, "how far outputs move with other examples, or another order",
+        lambda s, v: "The outputs of an example change with another example, or with its place in the batch, by "
+        f"{percent(v)} of their size.",
+        "look for view or reshape where transpose is meant, a softmax or mean over dim 0, batch_first, a kept state, "
+        "or positions and masks that are indexed along the batch",
+        "mixing", threshold=MOVED, hides=("steps are not seen", "order is not seen"),
+        always=True,
     ),
     fact(
         "later inputs leak", lambda s: s.leaks, "how far earlier outputs move with a later input",
         lambda s, v: f"Outputs change with later inputs, by {percent(v)} of their size, and are to predict these.",
         "mask the attention: is_causal=True, or pad convolutions on the left alone", "mixing", threshold=MOVED,
+        always=True,
     ),
 )  # fmt: skip
 RULES = (*OPTIMIZER, *MODES)

@@ -69,9 +69,12 @@ def narrow(evidence: Evidence, limit: float) -> Measured | None:
 
 
 def straight(evidence: Evidence, limit: float) -> Measured | None:
+    """Not for a layer narrower than both ends, which says more than one matrix: it is of low rank."""
+    *hidden, last = evidence.layers
     if evidence.curvature is None or any(layer.activation is not None for layer in evidence.layers):
         return None
-    return Measured(over(1.0, evidence.curvature), evidence.layers[0])
+    ends = min(last.units, evidence.inputs.features if evidence.inputs is not None else last.units)
+    return None if any(layer.units < ends for layer in hidden) else Measured(over(1.0, evidence.curvature), hidden[0])
 
 
 def idle(evidence: Evidence, limit: float) -> Measured | None:

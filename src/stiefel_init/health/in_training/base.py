@@ -14,7 +14,7 @@ INITIALIZE = "call stiefel_init.torch.initialize_(model) before training"
 Measure = Callable[[Moment, float], Measured | None]
 Text = Callable[[Moment, Measured], str]
 SIGNAL = ("signal dies", "signal fades", "signal explodes", "gradient vanishes", "gradient explodes")
-UNITS = ("units are dead", "units died", "units are stuck")
+UNITS = ("units are dead", "units are stuck")
 """What others hide."""
 
 

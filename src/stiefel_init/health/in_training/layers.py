@@ -20,7 +20,6 @@ from .base import (
     recent_update,
     since_step,
     training_rule,
-    with_before,
 )  # fmt: skip
 
 
@@ -58,16 +57,6 @@ def silent(moment: Moment, limit: float) -> Measured | None:
             still = before is not None and before.spread and (row.spread or 0.0) < 1e-6 * before.spread
             shares.append((1.0 if still else row.dead or 0.0, row))
     return largest(shares)
-
-
-def dying(moment: Moment, limit: float) -> Measured | None:
-    if moment.past.falls(moment.now):
-        return None  # it does without them
-    return largest(
-        (row.dead - before.dead, row)
-        for row, before in with_before(moment)
-        if row.dead is not None and before.dead is not None and row.samples >= ENOUGH
-    )
 
 
 def stuck(moment: Moment, limit: float) -> Measured | None:
@@ -144,14 +133,8 @@ UNIT_RULES = (
     training_rule(
         "units are dead", silent, 0.95, "largest share of units of a layer that never fire",
         *_falls_silent(_never_fire), STUDY,
-        hides=("units died", "gradient is cut off", "layer is frozen", "gradient vanishes", "signal dies",
+        hides=("gradient is cut off", "layer is frozen", "gradient vanishes", "signal dies",
                "signal fades", "loss jumps"),
-    ),
-    training_rule(
-        "units died", dying, 0.4, "largest share of units of a layer that died since the sample before",
-        *_falls_silent(
-            lambda at, m: f"{percent(m.value)} of the units of {m.at.named} have died{since_step(at.past)}"
-        ), STUDY, hides=("loss jumps",),
     ),
     training_rule(
         "units are stuck", stuck, 0.9, "largest share of outputs of a layer at their bound",

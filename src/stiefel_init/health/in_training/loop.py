@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
-from ..rows import ENOUGH, Moment
-from ..rule import CHOICE, DEFINITION, Measured, over
+from ..rows import ENOUGH, LEARNING, Moment
+from ..rule import CHOICE, Measured, over
 from ..wording import percent, times
 from .base import training_rule
 from .steps import CREPT, STEPS
@@ -15,7 +16,7 @@ SAMPLES = 12  # that can tell how batches and rates change
 
 def set_back(moment: Moment, limit: float) -> Measured | None:
     now, past = moment
-    if now.away is None or past.count < 3 or not past.away > (past.first_away or 0.0) * 3:
+    if now.away is None or past.count < 3 or past.works(now) or not past.away > (past.first_away or 0.0) * 3:
         return None
     return Measured(over(past.away, now.away))
 
@@ -23,17 +24,13 @@ def set_back(moment: Moment, limit: float) -> Measured | None:
 def held_down(moment: Moment, limit: float) -> Measured | None:
     """The rate that the optimizer was made with over the largest so far, if it does not rise, or is so for long."""
     now, past = moment
-    if not now.rate or not now.base_rate or past.resumed or now.step < STEPS or past.count < SAMPLES:
+    if not now.rate or not now.base_rate or past.resumed or past.works(now) or now.step < STEPS or past.count < SAMPLES:
         return None
     fallen = past.fallen(now)
     rises = past.first_rate is not None and now.rate > 1.01 * past.first_rate
     if rises and (fallen is None or fallen >= CREPT):
         return None
     return Measured(now.base_rate / max(past.rate, now.rate))
-
-
-def at_zero(moment: Moment, limit: float) -> Measured | None:
-    return None if moment.now.rate is None or not moment.now.backward else Measured(float(moment.now.rate == 0))
 
 
 def repeated_rows(moment: Moment, limit: float) -> Measured | None:
@@ -52,24 +49,21 @@ def unlike_batches(moment: Moment, limit: float) -> Measured | None:
     known = list(moment.past.batches)
     if len(known) < SAMPLES or len({count for _, _, count in known}) > 1 or moment.past.repeats:
         return None
+    losses = [then.loss for then in moment.past.recent if then.loss is not None]
+    if losses and max(losses) < LEARNING * (moment.past.first_loss or 0.0):
+        return Measured(0.0)  # of sorted data the network forgets what it learned
     means, variances, counts = zip(*known)
     return Measured(over(counts[0] * statistics.variance(means), statistics.fmean(variances)))
 
 
 def vanished(moment: Moment, limit: float) -> Measured | None:
     now, past = moment
-    if now.rate is None or not past.rate or past.works(now):  # a schedule may end where the network has learned
+    if now.rate is None or not now.backward or past.works(now):  # a schedule may end where the network has learned
         return None
-    return Measured(over(past.rate, now.rate))
+    return Measured(math.inf if now.rate == 0 else over(past.rate, now.rate))
 
 
 LOOP_RULES = (
-    training_rule(
-        "learning rate is zero", at_zero, 0.5, "1 if the learning rate is 0",
-        "the learning rate is 0", "look at the schedule: what it multiplies the rate with at first, and when it is "
-        "stepped", DEFINITION, lasting=2,
-        hides=("weights do not move", "steps are too small", "learning rate has vanished"),
-    ),
     training_rule(
         "weights are set back", set_back, 2.5, "largest distance of the weights from the first ones / now",
         lambda at, m: f"the weights are {times(m.value, 1)} nearer to the first ones than they were",
@@ -84,8 +78,10 @@ LOOP_RULES = (
     ),
     training_rule(
         "learning rate has vanished", vanished, 1e4, "largest learning rate so far / now",
-        lambda at, m: f"the learning rate is {at.now.rate:.2g}, {times(m.value)} lower than it was",
-        "look at the schedule: it ends too early, or is stepped too often", CHOICE, lasting=3,
+        lambda at, m: f"the learning rate is {at.now.rate:.2g}"
+        + (f", {times(m.value)} lower than it was" if at.now.rate else ""),
+        "look at the schedule: what it multiplies the rate with, when it ends, and how often it is stepped", CHOICE,
+        lasting=2,
         hides=("steps are too small", "learning rate is too low", "weights do not move"),
     ),
     training_rule(

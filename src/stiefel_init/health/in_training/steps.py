@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
+from itertools import pairwise
 
-from ..rows import Moment, Row, Sample, median
+from ..rows import RECENT, Moment, Row, Sample, median
 from ..rule import CHOICE, DEFINITION, EVERYTHING, STUDY, Measured, largest, over
 from ..wording import percent, times
-from .base import FAR, LOWER, SIGNAL, UNITS, Measure, Text, recent_update, since_step, training_rule, with_before
+from .base import FAR, LOWER, SIGNAL, UNITS, Text, recent_update, since_step, training_rule, with_before
 
 FALLS = 0.3  # of the first loss: a loss this much lower has learned something that it can lose again
 SUDDEN = 10  # a step this many times larger than those before
@@ -90,8 +91,8 @@ def standing(moment: Moment, limit: float) -> Measured | None:
         or not moment.now.backward
         or moment.now.resting
         or any(row.weight_gradient == math.inf for row in rows)
-        or (moment.past.works(moment.now) and not any(row.weight_gradient for row in rows))  # learned to the end
-    ):
+        or (moment.past.works(moment.now) and (moment.now.stepped or not any(row.weight_gradient for row in rows)))
+    ):  # where it has learned, a schedule or the gradient may end
         return None
     return Measured(0.0 if any(moves) else 1.0)
 
@@ -145,7 +146,9 @@ def frozen(moment: Moment, limit: float) -> Measured | None:
             continue
         if any(then.update for then in moment.past.of(row)):
             return Measured(1.0, row)
-        if before is not None and (row.weight_gradient or (before.trained and not row.trained)):
+        was_there = all(row.layer in then.by_name for then in moment.past.recent)
+        meant = was_there and row.trained and (moment.past.count < RECENT or moment.past.works(moment.now))
+        if before is not None and not meant and (row.weight_gradient or (before.trained and not row.trained)):
             return Measured(1.0, row)
     return Measured(0.0)
 
@@ -163,7 +166,7 @@ def _if_frozen(moment: Moment, measured: Measured) -> str:
 def equal(moment: Moment, limit: float) -> Measured | None:
     seen: dict[tuple[object, ...], Row] = {}
     for row, before in with_before(moment):
-        if not row.norm or row.singular is None or before.norm is None:
+        if not row.norm or row.singular is None or before.norm is None or not row.weight_gradient:
             continue
         twin = seen.setdefault((row.kind, row.units, row.norm, row.distance), row)
         together = [each.by_name for each in moment.past.recent if {row.layer, twin.layer} <= each.by_name.keys()]
@@ -235,7 +238,7 @@ def too_far(moment: Moment, limit: float) -> Measured | None:
 
 
 def _median_update(now: Sample) -> float:
-    return median(row.update for row in now.rows if row.norm) or 0.0
+    return median(row.update for row in now.rows if row.norm and row.trained) or 0.0
 
 
 def _at_rate(now: Sample) -> str:
@@ -268,9 +271,10 @@ def lost(moment: Moment, limit: float) -> Measured | None:
         return Measured(now.loss / past.first_loss / 10) if now.loss > 10 * past.first_loss else Measured(0.0)
     if len(losses) < 3 or (past.least_loss or 0.0) <= 0:  # what goes below zero has no size that a rise could have
         return Measured(0.0)
-    before = losses[-4:-1]
-    rise = min(now.loss, losses[-1]) - max(before)
-    return Measured(rise / past.first_loss if rise > max(before) - min(before) else 0.0)
+    before = losses[:-1]
+    rise = min(now.loss, losses[-1]) - max(before[-3:])
+    usual = max((after - then for then, after in pairwise(before)), default=0.0)
+    return Measured(rise / past.first_loss if rise > max(2 * usual, max(before[-3:]) - min(before[-3:])) else 0.0)
 
 
 def _loss_jumps(moment: Moment, measured: Measured) -> str:
@@ -288,7 +292,8 @@ def lost_gradient(moment: Moment, limit: float) -> Measured | None:
 
 def clipped(moment: Moment, limit: float) -> Measured | None:
     now = moment.now
-    if now.kept is None or not now.backward or (_median_update(now) > 3 * SHORT and not now.half):
+    quick = _median_update(now) > 3 * SHORT and not now.half
+    if now.kept is None or not now.backward or quick or moment.past.works(now):
         return None
     return Measured(over(1.0, now.kept) if now.kept or (now.signs and not now.cleared) else 0.0)
 
@@ -334,10 +339,6 @@ def unlearned(moment: Moment, limit: float) -> Measured | None:
 def slow(moment: Moment, limit: float) -> Measured | None:
     fallen = moment.past.fallen(moment.now) if 0 < moment.past.moved < SHORT else None
     return None if fallen is None else Measured(float(fallen < CREPT))
-
-
-def misstep(kind: str) -> Measure:
-    return lambda moment, limit: Measured(float(moment.now.misstep == kind)) if moment.now.stepped else None
 
 
 GRADIENT_RULES = (
@@ -406,15 +407,11 @@ GRADIENT_RULES = (
         "make the optimizer once, before the loop", DEFINITION,
     ),
     training_rule(
-        "optimizer steps twice", misstep("twice"), 0.5, "1 if an optimizer steps again without a backward pass between",
+        "optimizer steps twice",
+        lambda at, limit: Measured(float(at.now.twice)) if at.now.stepped else None, 0.5,
+        "1 if an optimizer steps again without a backward pass between",
         "an optimizer steps twice for one backward pass", "step each optimizer once; is the second one another's?",
         DEFINITION, lasting=2,
-    ),
-    training_rule(
-        "optimizer without gradients", misstep("idle"), 0.5,
-        "1 if an optimizer steps, and only other weights have a gradient",
-        "an optimizer steps while only weights that it does not hold have a gradient",
-        "step the optimizer that holds what the loss is to train", DEFINITION, lasting=2,
     ),
     training_rule(
         "gradient is clipped away", clipped, 20, "gradient that arrives / that the optimizer uses, if steps are small",
@@ -425,7 +422,7 @@ GRADIENT_RULES = (
         "accumulated gradients are not divided", undivided, 4, "steps for one of the optimizer, if the loss has risen",
         lambda at, m: f"the gradients of {m.value:.0f} batches are added, and the loss has risen",
         lambda at, m: f"divide the loss: (loss / {m.value:.0f}).backward()", CHOICE,
-        hides=("loss jumps", "weights jumped", "units are dead", "units died", "steps are too large",
+        hides=("loss jumps", "weights jumped", "units are dead", "steps are too large",
                "accumulated gradients are lost"),
     ),
     training_rule(

@@ -18,8 +18,7 @@ from ..observe.weights import own_weights
 class Gradients(NamedTuple):
     """What the backward pass told about one call."""
 
-    output: float | None = None
-    """Norm of the gradient with respect to the layer's output, and to its weights."""
+    output: float | None = None  # norm of the gradient with respect to the layer's output, and to its weights
     weights: float | None = None
     common: float | None = None
     first_step: float | None = None
@@ -77,10 +76,7 @@ def time_axis(sequence: Tensor, module: nn.Module) -> int:
 class Step(NamedTuple):
     """What the optimizer's next step would do."""
 
-    updates: dict[nn.Module, float]
-    """Of each layer that it moves, the norm of the step over that of its weights."""
-    gain: float | None = None
-    """How much it takes off the loss, to first order, over the loss."""
+    updates: dict[nn.Module, float]  # of each layer that it moves, the norm of the step over that of its weights
     rounded: float = 0.0
     """The share of the weights with a gradient that it leaves where they are, though it does not others."""
 
@@ -104,7 +100,6 @@ def step_of(optimizers: Sequence[torch.optim.Optimizer], loss: Tensor, seen: Ite
     except TypeError:  # an optimizer that asks for a closure, as LBFGS does, takes no step by itself
         return Step({})
     moves = {index: (old[index].detach() - new[index].detach()).double() for index in gradients}
-    falls = sum(float((gradients[index].to_dense().double() * move).sum()) for index, move in moves.items())
     moved = {id(before): (before.detach(), after.detach()) for before, after in zip(old, new)}
     result = {}
     for module in dict.fromkeys(layer.module for layer in seen):
@@ -118,5 +113,4 @@ def step_of(optimizers: Sequence[torch.optim.Optimizer], loss: Tensor, seen: Ite
         if old[index].dtype in (torch.float16, torch.bfloat16) and move.numel()
     ]
     rounded = sum(map(float, stays)) / len(stays) if stays else 0.0
-    gain = falls / float(loss.detach()) if float(loss.detach()) > 0 else None
-    return Step(result, gain, rounded)
+    return Step(result, rounded)

@@ -35,18 +35,12 @@ class Point:
 
     start: str
     depth: int
-    std: float
-    """Of what leaves its activation."""
-    spread: float
-    """How far apart different inputs still are, as `Layer.spread`."""
-    active: float | None
-    """The fraction of pre-activations above 0."""
-    distinct: float | None
-    """Effectively distinct units."""
-    gradient: float | None
-    """The gradient's norm at the first layer over that at the last; None without targets."""
-    finding: str
-    """The first finding of `diagnose`; empty if the network is healthy."""
+    std: float  # of what leaves its activation
+    spread: float  # how far apart different inputs still are, as `Layer.spread`
+    active: float | None  # the fraction of pre-activations above 0
+    distinct: float | None  # effectively distinct units
+    gradient: float | None  # the gradient's norm at the first layer over that at the last; None without targets
+    finding: str  # the first finding of `diagnose`; empty if the network is healthy
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,14 +77,10 @@ class Change:
 
     rates: str
     size: int
-    first: float
-    """Of what the first layer says on the batch: the change over what it was, as norms."""
-    hidden: float
-    """Of what the last layer before the output says."""
-    output: float
-    """The root mean square of the change of the output."""
-    loss: float
-    """After the steps, over what it was; a network that learns is below 1."""
+    first: float  # of what the first layer says on the batch: the change over what it was, as norms
+    hidden: float  # of what the last layer before the output says
+    output: float  # the root mean square of the change of the output
+    loss: float  # after the steps, over what it was; a network that learns is below 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)

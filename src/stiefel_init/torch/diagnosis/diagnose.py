@@ -36,12 +36,7 @@ _SMALL = 10_000_000  # parameters of a model that is tried on its batch even if 
 
 
 def diagnose(
-    model: nn.Module,
-    inputs: Any,
-    targets: Any = None,
-    *,
-    loss: Loss | None = None,
-    optimizer: Optimizers | None = None,
+    model: nn.Module, inputs: Any, targets: Any = None, *, loss: Loss | None = None, optimizer: Optimizers | None = None
 ) -> Diagnosis:
     r"""Send one batch through `model` and say where its signal and gradient go wrong, and how to fix it.
 
@@ -109,7 +104,7 @@ def diagnose(
             setup = setup_of(model, inputs, outputs, targets, value, loss or default_loss, optimizers, ran, calls)
         step = Step({}) if value is None or not optimizers else step_of(optimizers, value, observer.seen)
         if setup is not None:
-            setup = replace(setup, gain=step.gain, rounded=step.rounded)
+            setup = replace(setup, rounded=step.rounded)
         gradients = gradients_of(value, observer.seen, _HALF_SCALE if _is_half(outputs) else 1.0)
         fit = None if value is None else fit_of(value, first_tensor(outputs), targets, loss, inputs)
         rows = _rows(observer, gradients, step.updates)
@@ -117,7 +112,9 @@ def diagnose(
         found = Diagnosis(rows, inputs_of(given, observer.seen[0].module), fit, curvature, setup)
         rules = [AT_INITIALIZATION[f.kind] for f in (*found.findings, *found.warnings) if f.kind in AT_INITIALIZATION]
         size = sum(parameter.numel() for parameter in model.parameters())
-        if not optimizers or (all(rule.holds_anyway and not rule.tries for rule in rules) if rules else size > _SMALL):
+        large = size > _SMALL  # where trying takes long, facts are told as they are
+        told = all(rule.holds_anyway and (large or not rule.tries) for rule in rules) if rules else large
+        if not optimizers or told:
             return found
         given_loss, constant = loss or default_loss, None if fit is None else fit.constant_loss
         batch = (model, inputs, targets, given_loss, optimizers)

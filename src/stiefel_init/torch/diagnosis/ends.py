@@ -32,9 +32,12 @@ def inputs_of(given: Iterable[Tensor], first: nn.Module) -> Inputs | None:
     different = float(distinct(rows.float().unsqueeze(0))) if len(rows) > 1 else 0.0
     widest, middle = (float(varying.amax()), float(varying.median())) if len(varying) else (0.0, 0.0)
     same = 1 - float(std.square().mean()) / square if square > 0 else 1.0
+    sizes = double(tensor.detach()).reshape(len(tensor), -1).square().sum(1).sqrt()
+    usual = float(sizes.median())
     return Inputs(
         mean=float(rows.mean()), std=float(rows.std(correction=0)), samples=len(rows), features=rows.shape[1],
         largest_std=widest, median_std=middle, distinct=different or None, same=same,
+        apart=float(sizes.amax()) / usual if usual > 0 else None,
     )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ BREAKING = {
     ),
 }  # fmt: skip
 """Operations that may make infinite of finite numbers, with the kind of their rule."""
+_DIFFERENCES = frozenset({"sub", "rsub", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 _MOST = 64  # operations between the last layer and the loss, at most
 
 
@@ -67,6 +68,8 @@ class Calls(TorchFunctionMode):
     def __init__(self, check: bool = False) -> None:
         super().__init__()
         self.moved: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+        self.broadcast: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+        """The shapes of a tensor with a gradient and of one without whose difference is larger than both."""
         self.broke: tuple[str, str] | None = None
         """The rule's kind, and the operation in words."""
         self._check = check
@@ -85,6 +88,8 @@ class Calls(TorchFunctionMode):
             before, after = tuple(args[0].shape), tuple(result.shape)
             if moves_an_axis(before, after):
                 self.moved = before, after
+        if name in _DIFFERENCES and len(args) > 1 and isinstance(args[1], Tensor) and self.broadcast is None:
+            self.broadcast = _broadcast(name, *args[:2])
         if name in OF_UNITS and result.grad_fn is not None:
             self._unread.append((name, result.grad_fn, weakref.ref(result)))
         if self._check and self.broke is None and name in BREAKING and not _are_finite([result]) and _are_finite(args):
@@ -94,6 +99,18 @@ class Calls(TorchFunctionMode):
     def discarded(self, nodes: Collection[Any]) -> str:
         """An activation whose result neither the loss nor anything else holds."""
         return next((name for name, node, held in self._unread if held() is None and node not in nodes), "")
+
+
+def _broadcast(name: str, one: Tensor, other: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The shapes, where tensors alike but for axes of one are compared each with each, as (64, 1) and (64,) are.
+
+    Who means to compare all pairs gives both the same number of axes before.
+    """
+    shapes = tuple(one.shape), tuple(other.shape)
+    alike = [size for size in shapes[0] if size > 1] == [size for size in shapes[1] if size > 1] != []
+    if one.requires_grad == other.requires_grad or not alike or (one.ndim == other.ndim and "sub" in name):
+        return None
+    return shapes if math.prod(torch.broadcast_shapes(*shapes)) > one.numel() else None
 
 
 def _are_finite(values: Iterable[Any]) -> bool:
@@ -150,10 +167,18 @@ def tail_of(loss: Tensor, size: int | None = None) -> tuple[tuple[Op, ...], str]
                 None if ignored is None else ignored - (1 << 64) if ignored >= 1 << 63 else ignored,
                 tuple(weight.tolist()) if isinstance(weight, Tensor) and weight.ndim == 1 else (),
                 name in _ORDERED and len(below) > 1 and below[0] is None,
+                outside=_outside(node),
             )
         )  # fmt: skip
         node = next((function for function in below if function is not None), None)
     return tuple(reversed(ops)), last
+
+
+def _outside(node: Any) -> float | None:
+    targets = getattr(node, "_saved_target", None)
+    if not isinstance(targets, Tensor) or not targets.is_floating_point():
+        return None
+    return float(((targets < 0) | (targets > 1)).double().mean())
 
 
 @dataclass
@@ -162,17 +187,12 @@ class Graph:
 
     leaves: list[Tensor] = field(default_factory=list)
     softmaxes: list[Op] = field(default_factory=list)
-    pairs: list[tuple[str, str]] = field(default_factory=list)
-    """Activations that follow each other directly."""
-    single: int = 0
-    """Normalizations over one number."""
-    blocks: int = 0
-    """Sums of two tensors of one shape, each computed: skip connections."""
+    pairs: list[tuple[str, str]] = field(default_factory=list)  # activations that follow each other directly
+    single: int = 0  # normalizations over one number
+    blocks: int = 0  # sums of two tensors of one shape, each computed: skip connections
     normalizes: bool = False
-    measured: bool = False
-    """Whether something is divided by its length."""
-    doubled: bool = False
-    """Whether a tensor is added to itself."""
+    doubled: bool = False  # whether a tensor is added to itself
+    stairs: str = ""  # an operation whose slope is 0
     suspects: dict[str, str] = field(default_factory=dict)
     """What may go wrong where a value or slope is not finite, by its rule's kind, and which operation, in words."""
     nodes: set[Any] = field(default_factory=set)
@@ -203,10 +223,10 @@ def graph_of(loss: Tensor | None) -> Graph:
         found.blocks += name == "Add" and len(computed) == 2 and _shape(computed[0]) == _shape(computed[1])
         twice = name == "Add" and len(computed) == 2 and node.next_functions[0] == node.next_functions[1]
         found.doubled = found.doubled or (twice and math.prod(_shape(node)) > 1)
+        found.stairs = name if name in ("Round", "Floor", "Ceil", "Trunc", "Sign") else found.stairs
         if (risk := _risk(node, name)) is not None:
             found.suspects.setdefault(*risk)
         found.normalizes = found.normalizes or ("Norm" in name and name != "LinalgVectorNorm")
-        found.measured = found.measured or name in ("LinalgVectorNorm", "CosineSimilarity")
         if name == "NativeLayerNorm":
             found.single += math.prod(node._saved_normalized_shape) == 1
         if name == "NativeGroupNorm":

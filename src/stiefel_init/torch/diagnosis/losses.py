@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..observe.observer import first_tensor
 from .graph import LENGTHS
 
 Loss = Callable[[Any, Any], Tensor]
@@ -27,12 +26,9 @@ class Wishes(NamedTuple):
 
     contrary: tuple[float, float] | None = None
     """Of those that say the targets, the best of several ways, and of those that say nothing."""
-    opposite: bool = False
-    """Whether outputs that are free to go where the loss falls go the opposite way."""
-    linear: bool = False
-    """Whether it is linear in outputs that are to name classes, so that they can grow without end."""
-    shift: int = 0
-    """By how many steps targets have to be moved to be what the loss asks for."""
+    opposite: bool = False  # whether outputs that are free to go where the loss falls go the opposite way
+    linear: bool = False  # whether it is linear in outputs that are to name classes, so that they can grow without end
+    shift: int = 0  # by how many steps targets have to be moved to be what the loss asks for
 
 
 @torch.no_grad()
@@ -78,7 +74,7 @@ def _confirmed(loss: Loss, outputs: Tensor, targets: Tensor, best: _Said) -> Wis
     """
     try:
         least, free = freed(loss, outputs, targets)
-        plain, _ = freed(loss, outputs, targets, constant=True)
+        plain, _ = freed(loss, outputs, targets, torch.zeros(len(outputs), dtype=torch.long, device=outputs.device))
         differs = (targets != targets[:1]).reshape(len(targets), -1).any(1)
         changed = targets.clone()
         changed[0] = targets[int(differs.int().argmax())]
@@ -95,20 +91,35 @@ def _confirmed(loss: Loss, outputs: Tensor, targets: Tensor, best: _Said) -> Wis
     return Wishes(best[:2], opposite) if opposite or others or is_flat else Wishes()
 
 
-def freed(loss: Loss, outputs: Tensor, targets: Any, constant: bool = False) -> tuple[float, Tensor]:
-    """The least loss of outputs that are free, or constant, as Adam finds them, and these."""
-    start = outputs.detach().mean(0, keepdim=True) if constant else outputs.detach()
+def freed(loss: Loss, outputs: Tensor, targets: Any, groups: Tensor | None = None) -> tuple[float, Tensor]:
+    """The least loss of outputs that are free, as Adam finds them, and these; those of a group are equal."""
+    start = outputs.detach()
+    if groups is not None:
+        sums = torch.zeros_like(start[: int(groups.max()) + 1]).index_add_(0, groups, start)
+        start = sums / groups.bincount().to(start).reshape(-1, *[1] * (start.ndim - 1))
     free, best = start.clone().requires_grad_(), math.inf
     adam = torch.optim.Adam([free], 0.1 * max(1.0, float(outputs.detach().abs().amax())))
     with torch.enable_grad():
         for _ in range(_FREE):
             adam.param_groups[0]["lr"] *= 0.97
-            value = loss(free.expand_as(outputs), targets)
+            value = loss(free if groups is None else free[groups], targets)
             best = min(best, float(value.detach()))
             adam.zero_grad()
             value.backward()
             adam.step()
     return best, free.detach()
+
+
+@torch.no_grad()
+def groups_of(given: Sequence[Tensor], count: int) -> Tensor | None:
+    """For each of so many examples which of them are equal, by number; None where they are not to be compared."""
+    if not given or any(tensor.ndim < 1 or len(tensor) != count for tensor in given):
+        return None
+    generator = torch.Generator().manual_seed(0)
+    keys = torch.zeros(count, dtype=torch.double)
+    for rows in (tensor.reshape(count, -1).double().cpu() for tensor in given):
+        keys += rows @ torch.randn(rows.shape[1], generator=generator, dtype=torch.double)
+    return torch.unique(keys, return_inverse=True)[1]
 
 
 def _names_classes(outputs: Tensor, targets: Tensor) -> bool:
@@ -129,11 +140,9 @@ def _is_linear(of: Callable[[Tensor], float], outputs: Tensor) -> bool:
 
 
 class _Said(NamedTuple):
-    right: float
-    """The loss of outputs that say the targets, and of those that say nothing."""
+    right: float  # the loss of outputs that say the targets, and of those that say nothing
     blank: float
-    said: Tensor
-    """Such outputs, in the plainest way."""
+    said: Tensor  # such outputs, in the plainest way
 
 
 def _best(of: Callable[[Tensor], float], families: Iterator[Sequence[Tensor]]) -> _Said | None:
@@ -200,22 +209,3 @@ def _pulls_apart(loss: Loss, outputs: Tensor, targets: Tensor) -> bool:
         return False
     is_now, is_wanted = torch.corrcoef(rows)[1, [0, 2]].tolist()
     return is_now * is_wanted < 0 and min(abs(is_now), abs(is_wanted)) * math.sqrt(outputs.numel()) > _SURE
-
-
-@torch.no_grad()
-def is_blind(loss: Loss, outputs: Any, targets: Any, value: float) -> bool:
-    """Whether the loss is the same for targets in another order, though outputs and targets differ."""
-    first = first_tensor(outputs)
-    if not isinstance(targets, Tensor) or targets.ndim < 1 or len(targets) < 4 or first is None or first.ndim < 1:
-        return False
-    other = targets.roll(1, 0)
-    # One output for all examples gets the same loss in any order; a target that hardly varies nearly so.
-    if len(first) != len(targets) or float((first - first.roll(1, 0)).abs().amax()) == 0:
-        return False
-    if float((other != targets).double().mean()) < 0.2:
-        return False
-    try:
-        again = [float(loss(outputs, targets.roll(shift, 0))) for shift in (1, 2, 3)]
-    except Exception:  # the user's loss, which has taken the targets as they are
-        return False
-    return all(math.isclose(value, other, rel_tol=1e-6) for other in again)

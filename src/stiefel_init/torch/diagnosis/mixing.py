@@ -5,7 +5,7 @@ One of them is changed, or their order, or the gradient of one place of the outp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -116,25 +116,7 @@ def mixing(model: nn.Module, inputs: Any, targets: Any) -> dict[str, Any]:
     if by_place > _ROUNDING >= mixes:  # unless chance acts, which is the same at a place
         again = _runs(model, few, seed=1)
         by_place = by_place if again is not None and _moved(one, again[0], size) <= _ROUNDING else 0.0
-    return {"mixes": mixes, "drops": dropped.seen, "by_place": by_place > _ROUNDING >= mixes}
-
-
-@torch.no_grad()
-def unused(model: nn.Module, inputs: Any, layers: Sequence[nn.Module]) -> bool:
-    """Whether noise on the outputs of these layers changes nothing."""
-    few = changed(inputs, lambda t: t[:_FEW] if t.ndim else t)
-    plain = _runs(model, few)
-
-    def noise(module: nn.Module, args: Any, output: Any) -> Any:
-        if isinstance(output, tuple):
-            return tuple(noise(module, args, part) for part in output)
-        return output + torch.randn_like(output) if isinstance(output, Tensor) else output
-
-    handles = [layer.register_forward_hook(noise) for layer in layers]
-    noisy = _runs(model, few)
-    for handle in handles:
-        handle.remove()
-    return plain is not None and noisy is not None and torch.equal(plain[0], noisy[0])
+    return {"mixes": max(mixes, by_place), "drops": dropped.seen}
 
 
 @torch.no_grad()
@@ -163,12 +145,11 @@ def leaking(model: nn.Module, inputs: Any, targets: Any) -> dict[str, Any]:
     return {"leaks": moved} if ahead else {"looks_ahead": moved > _ROUNDING}
 
 
-def reach(model: nn.Module, inputs: Any, targets: Any) -> dict[str, Any]:
+def reach(model: nn.Module, inputs: Any) -> dict[str, Any]:
     """Which steps of sequences the outputs depend on, in evaluation mode, by gradients that are exactly 0 or not.
 
     `unseen`: the share of steps, without padding, that no output depends on, of which no two examples are equal.
-    `blind_to_self`: whether outputs do not depend on the inputs at their own place. `one_sided`: whether of a recurrent
-    layer of both directions the last step alone is read.
+    `one_sided`: whether of a recurrent layer of both directions the last step alone is read.
     `padding`: what padding and real tokens weigh, as a mean gradient. `unordered`: whether tokens in another order
     give the same outputs.
     """
@@ -207,14 +188,9 @@ def reach(model: nn.Module, inputs: Any, targets: Any) -> dict[str, Any]:
             if result is None or not result.requires_grad or result.ndim < 2 or len(result) != len(few):
                 return {}
             noise = torch.randn(result.shape, generator=torch.Generator().manual_seed(0)).to(result)
-            weight = _weights_of(result * noise, sources, few.ndim)
+            weight = _weights_of(result * noise, sources)
             found = _of_steps(few, weight, tokens)
             found["one_sided"] = any(_is_read_last(result * noise, *each) for each in both_ways)
-            axis = _shared_axis(few, result, targets)
-            if axis is not None:
-                places = (0, result.shape[1] // 2, result.shape[1] - 1)
-                seen = [_weights_of((result * noise)[:, at], sources, few.ndim, axis)[:, at] for at in places]
-                found["blind_to_self"] = not any(bool((part > 0).any()) for part in seen)
     except Exception:  # a model that takes whole batches only, or whose outputs have no gradient
         return {}
     finally:
@@ -257,13 +233,13 @@ def _attends(model: nn.Module, result: Tensor) -> bool:
     return False
 
 
-def _weights_of(outputs: Tensor, sources: list[Tensor], ndim: int, axis: int = 1) -> Tensor:
-    """The size of the outputs' gradient with respect to each step along `axis` of each example."""
+def _weights_of(outputs: Tensor, sources: list[Tensor]) -> Tensor:
+    """The size of the outputs' gradient with respect to each step of each example."""
     found = torch.autograd.grad(outputs.sum(), sources, retain_graph=True, allow_unused=True)
     total = torch.zeros(())
     for gradient in found:
         if gradient is not None:
-            moved = gradient.detach().abs().movedim(axis, 1)
+            moved = gradient.detach().abs()
             total = total.to(moved.device) + moved.flatten(2).sum(2)
     if total.ndim != 2:
         raise ValueError("the outputs depend on nothing that was looked at")
@@ -282,18 +258,6 @@ def _of_steps(few: Tensor, weight: Tensor, tokens: bool) -> dict[str, Any]:
     if value is not None and bool((~real).any()):
         found["padding"] = float(weight[~real].mean()), float(weight[real].mean())
     return found
-
-
-def _shared_axis(few: Tensor, result: Tensor, targets: Any) -> int | None:
-    """The one axis of the inputs that the outputs' second one counts, too; where targets are not the inputs."""
-    steps = result.shape[1]
-    axes = [axis for axis in range(1, few.ndim) if few.shape[axis] == steps]
-    if len(axes) != 1 or steps < 3 or (result.ndim < 3 and few.ndim < 3) or not isinstance(targets, Tensor):
-        return None
-    if targets.ndim < 2 or targets.shape[1] != steps:
-        return None
-    same = targets.shape == few.shape and bool((targets == few).double().mean() > 0.9)
-    return None if same else axes[0]
 
 
 def padding_of(targets: Tensor) -> float | None:

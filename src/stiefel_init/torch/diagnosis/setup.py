@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,16 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from ...health.setup import Setup, Targets
-from ..auditing import audit
 from ..inputs import tensors_in
 from ..observe.observer import first_tensor
-from .graph import RESHAPES, Calls, graph_of, is_read, tail_of
-from .losses import IGNORED, Wishes, is_blind, wishes_of
-from .mixing import leaking, mixing, padding_of, reach, unused
+from .graph import Calls, graph_of, is_read, tail_of
+from .losses import IGNORED, Wishes, groups_of, wishes_of
+from .mixing import leaking, mixing, padding_of, reach
 
 Modules = Sequence[tuple[str, nn.Module]]
-_TELLING = 500  # numbers whose distribution can be told
-_POSITIVE, _ALIKE = 100, 16  # weights, and examples, that are not so by chance
+_FORGETS = 0.5  # momentum of a batch normalization
+_ALIKE = 16  # examples that are not equal by chance
 
 
 def _hidden(modules: Modules, names: Mapping[int, str]) -> Iterator[str]:
@@ -69,13 +67,15 @@ def _targets(targets: Any) -> Targets | None:
         shape=tuple(values.shape), whole=not values.is_floating_point(), low=float(distinct[0]),
         high=float(distinct[-1]), distinct=len(distinct), majority=float(counts[most]) / values.numel(),
         usual=float(distinct[most]), counts=_counts(values), padding=padding_of(values),
-        several=rows.shape[1] > 1 and distinct.tolist() == [0, 1] and not bool((rows.sum(1) == 1).all()),
+        several=rows.shape[1] > 1 and distinct.tolist() == [0, 1] and bool((rows.sum(1) > 1).any()),
         negative=float((rows < 0).double().mean()), above=float((rows > 1).double().mean()),
         beyond=float((rows.abs() > 1).double().mean()),
     )  # fmt: skip
 
 
 def _counts(targets: Tensor) -> tuple[int, ...]:
+    if targets.ndim == 2 and bool(((targets == 0) | (targets == 1)).all()) and bool((targets.sum(1) <= 1).all()):
+        return tuple(targets.long().sum(0).tolist())
     if targets.is_floating_point() or targets.ndim != 1 or int(targets.min()) < 0 or int(targets.max()) > 1000:
         return ()
     return tuple(targets.long().bincount().tolist())
@@ -105,53 +105,64 @@ def setup_of(
     tail, last = tail_of(value, None if first is None else first.numel())
     norms = {name: module for name, module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)}
     dropouts = {name: module for name, module in modules if isinstance(module, nn.modules.dropout._DropoutNd)}
-    momenta = {name: module.momentum for name, module in norms.items() if module.momentum is not None}
     unreached = tuple(name for name, p in trained if id(p) not in reached and id(p) in running)
-    cut = {name.rpartition(".")[0] for name in unreached}
     wishes = wishes_of(loss, outputs, targets, [op.name for op in tail] + [last]) if is_read(value, first) else Wishes()
     return Setup(
         tail=tail, last=last, softmaxes=tuple(graph.softmaxes), outputs=None if first is None else tuple(first.shape),
-        targets=_targets(targets), blind=is_blind(loss, outputs, targets, float(value.detach())),
+        targets=_targets(targets) if _is_heard(loss, outputs, targets) else None, broadcast=calls.broadcast,
+        span=(0.0, 0.0) if first is None or not first.numel() else tuple(map(float, first.detach().aminmax())),
         zeros=0.0 if first is None or not first.numel() else float((first.detach() == 0).double().mean()),
         parameters=len(names), hidden=tuple(_hidden(modules, names)),
         unregistered=sum(isinstance(p, nn.Parameter) and id(p) not in names for p in graph_of(first).leaves),
-        frozen=frozen, last_frozen=next((not p.requires_grad for _, p in parameters[::-1] if p.ndim > 1), False),
-        fresh=_fresh(model) if frozen else (), repeated=_repeated(modules),
-        unreached=unreached, unused=bool(cut) and unused(model, inputs, [model.get_submodule(name) for name in cut]),
+        frozen=frozen, repeated=_repeated(modules),
+        unreached=unreached,
         standardizes=standardizes(modules), single=graph.single, pairs=tuple(graph.pairs),
-        evaluating=tuple(n for n, m in (norms | dropouts).items() if not m.training) if model.training else (),
+        evaluating=tuple(n for n, m in (norms | dropouts).items() if _is_asleep(m)) if model.training else (),
         dropout=max((float(module.p) for module in dropouts.values()), default=0.0),
         examples=len(given[0]) if given and given[0].ndim else 1, normalized=tuple(norms),
-        memory=max(momenta.values(), default=None),
-        unkept=any(module.running_mean is None for module in norms.values()),
-        untracked=tuple(name for name, momentum in momenta.items() if momentum == 0),
+        statistics=_statistics(list(norms.values())),
         **leaking(model, inputs, targets), **mixing(model, inputs, targets),
         padded=_padding_share(given), blocks=graph.blocks, normalizes=graph.normalizes,
         contrary=wishes.contrary, opposite=wishes.opposite, linear=wishes.linear, shift=wishes.shift,
-        cosines=graph.measured and first is not None
-        and [op.name for op in tail if op.name not in RESHAPES] == ["LogSoftmax", "NllLoss"]
-        and float(first.detach().abs().amax()) <= 1 + 1e-5,
-        moved=calls.moved, discarded=calls.discarded(graph.nodes), doubled=graph.doubled,
+        moved=calls.moved, discarded=calls.discarded(graph.nodes), doubled=graph.doubled, stairs=graph.stairs,
+        stacked=max((module.num_layers for _, module in modules if isinstance(module, nn.RNNBase)), default=0),
         suspects=tuple(graph.suspects.items()), broke=calls.broke, contradicts=_contradiction(given, targets),
-        scale=_scale(modules), positive=next((n for n, p in parameters if p.ndim > 1 and _is_positive(p)), ""),
-        **_copies(inputs, targets), **reach(model, inputs, targets),
+        **_copies(inputs, targets), **reach(model, inputs),
         **(_optimized(optimizers, trained, reached, names.keys()) if optimizers else {}),
     )  # fmt: skip
 
 
-def _is_positive(weight: Tensor) -> bool:
-    return weight.numel() >= _POSITIVE and bool((weight.detach() > 0).all())
+def _statistics(norms: Sequence[nn.modules.batchnorm._BatchNorm]) -> str:
+    for norm in norms:
+        momentum = 0.1 if norm.momentum is None else norm.momentum
+        if norm.running_mean is None:
+            return "are not kept"
+        if momentum == 0 or momentum > _FORGETS:
+            return (
+                "never change, with momentum 0" if momentum == 0 else f"are those of the last batch ({momentum=:.3g})"
+            )
+    return ""
 
 
-def _scale(modules: Modules) -> float | None:
-    """The median size of the scales of normalizations; those that start at 0 are a choice."""
-    scales = [
-        float(weight.detach().double().square().mean().sqrt())
-        for _, module in modules
-        if "Norm" in type(module).__name__ and isinstance(weight := getattr(module, "weight", None), Tensor)
-    ]
-    known = sorted(scale for scale in scales if scale > 0)
-    return known[len(known) // 2] if known else None
+def _is_asleep(module: nn.Module) -> bool:
+    """Whether it is in evaluation mode; who freezes a normalization has trained it before."""
+    count = getattr(module, "num_batches_tracked", None)
+    return not module.training and (not isinstance(module, nn.modules.batchnorm._BatchNorm) or not count)
+
+
+@torch.no_grad()
+def _is_heard(loss: Callable[[Any, Any], Tensor], outputs: Any, targets: Any) -> bool:
+    """Whether targets that are all equal are more than a placeholder: others have another loss."""
+    if not isinstance(targets, Tensor) or not targets.numel() or bool((targets != targets.flatten()[0]).any()):
+        return True
+    try:
+        losses = []
+        for each in (targets, 1 - targets, targets + 1):
+            torch.manual_seed(0)
+            losses.append(float(loss(outputs, each).detach()))
+    except Exception:  # a loss that takes some targets only
+        return True
+    return len(set(losses)) > 1
 
 
 def _copies(inputs: Any, targets: Any) -> dict[str, Any]:
@@ -172,55 +183,16 @@ def _contradiction(given: Sequence[Tensor], targets: Any) -> float:
     """The share of the targets' variance that lies among examples with equal inputs."""
     if len(given) != 1 or not isinstance(targets, Tensor) or targets.ndim < 1 or targets.is_complex():
         return 0.0
-    (inputs,) = given
-    if (
-        inputs.ndim < 2
-        or len(inputs) != len(targets)
-        or len(inputs) < _ALIKE
-        or (targets.ndim > 1 and targets[0].numel() > 1)
-    ):
+    count = len(targets)
+    groups = groups_of(given, count) if given[0].ndim > 1 and count >= _ALIKE and targets.numel() == count else None
+    if groups is None or int(groups.max()) + 1 == count:
         return 0.0
-    rows = inputs[:512].flatten(1).double()
-    keys = rows @ torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.double).to(
-        rows.device
-    )
-    groups, sizes = torch.unique(keys, return_inverse=True, return_counts=True)[1:]
-    y = targets[:512].reshape(len(rows), -1)
+    y = targets.reshape(-1, 1).cpu()
     aims = y.double() if y.is_floating_point() else (y == torch.unique(y)).double()
+    means = torch.zeros(int(groups.max()) + 1, aims.shape[1], dtype=torch.double).index_add_(0, groups, aims)
+    apart = aims - (means / groups.bincount()[:, None])[groups]
     whole = float((aims - aims.mean(0)).square().sum())
-    if not whole > 0 or int(sizes.max()) < 2:
-        return 0.0
-    means = torch.zeros(len(sizes), aims.shape[1], dtype=aims.dtype, device=aims.device).index_add_(0, groups, aims)
-    return float((aims - (means / sizes[:, None])[groups]).square().sum()) / whole
-
-
-def _fresh(model: nn.Module) -> tuple[str, ...]:
-    """Frozen weights that hold what torch, He or Xavier would draw: nobody has trained them.
-
-    Few numbers may look so by chance, and so may trained ones of a scale that no initialization has.
-    """
-    frozen = [name for name, p in model.named_parameters() if not p.requires_grad and p.numel() >= _TELLING]
-    if not frozen:
-        return ()
-    known = {row.name: row.law for row in audit(model)}
-    copies = {(p.shape, float(p.detach().sum())) for p in model.parameters() if p.requires_grad}
-    return tuple(
-        name
-        for name in frozen
-        if "(" in known.get(name, "")
-        and _has_first_bias(model, name)
-        and ((p := model.get_parameter(name)).shape, float(p.sum())) not in copies  # a teacher begins as its student
-    )
-
-
-def _has_first_bias(model: nn.Module, name: str) -> bool:
-    """Whether the bias beside a weight, if there is one, is as torch or a constant leaves it."""
-    module, weight = model.get_submodule(name.rpartition(".")[0]), model.get_parameter(name)
-    bias = getattr(module, "bias", None)
-    if not isinstance(bias, Tensor) or not bias.numel():
-        return True
-    bound = float(bias.detach().abs().amax())
-    return bound <= 1.001 / math.sqrt(weight[0].numel()) or bool((bias == bias[0]).all())
+    return float(apart.square().sum()) / whole if whole > 0 else 0.0
 
 
 def _optimized(
@@ -238,13 +210,11 @@ def _optimized(
         "stale": len(held - known),
         "warms_up": any(group["lr"] < group.get("initial_lr", 0.0) for group in groups if "lr" in group),
         "unoptimized": tuple(name for name, p in trained if id(p) in reached and id(p) not in held),
-        "rate": max((float(group["lr"]) for group in groups if "lr" in group), default=None),
         "stalled": tuple(
             name
             for name, p in trained
             if any(p is held for g in groups if g.get("lr") == 0 and not g.get("initial_lr") for held in g["params"])
         ),
-        "maximizes": any(group.get("maximize", False) for group in groups),
         "tiny": any(_underflows(group) for group in groups),
         "momentum": max(
             (float(group.get("momentum") or group.get("betas", (0.0,))[0]) for group in groups), default=0.0

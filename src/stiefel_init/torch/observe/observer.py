@@ -44,21 +44,16 @@ class Seen:
     name: str
     module: nn.Module
     call: int
-    axis: int
-    """The dimension of the output that counts units."""
+    axis: int  # the dimension of the output that counts units
     ndim: int
-    output: Tensor | None
-    """The output, until what follows it is known."""
+    output: Tensor | None  # the output, until what follows it is known
     edge: GradientEdge | None
     units: int = 0
     samples: int = 0
     activation: str | None = None
-    before: Tensor | None = None
-    """What enters the activation, until it has run."""
-    saturated: Tensor | None = None
-    """The fraction of outputs near a bound of the activation."""
-    bend: Tensor | None = None
-    """How far from linear a smooth activation acts."""
+    before: Tensor | None = None  # what enters the activation, until it has run
+    saturated: Tensor | None = None  # the fraction of outputs near a bound of the activation
+    bend: Tensor | None = None  # how far from linear a smooth activation acts
     sequence: Tensor | None = None
     """Of a recurrent layer that reads forward: its input, (steps, …), as a tensor that only this layer uses."""
 

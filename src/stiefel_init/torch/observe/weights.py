@@ -28,16 +28,13 @@ _NOT_LAYERS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RM
 class Weights(NamedTuple):
     """What is known about a layer's weights; the errors are the worst of its matrices."""
 
-    shape: str
-    """Of the first matrix, outputs × inputs."""
-    zero: bool
-    """Whether all entries are 0."""
+    shape: str  # of the first matrix, outputs × inputs
+    zero: bool  # whether all entries are 0
     scheme: str | None = None
     """`"stiefel"` for members of Õ(m,n), `"lee"`, `"orthogonal"`, or `"other"`; None if there is no matrix."""
     orthogonality_error: float | None = None
     alignment_error: float | None = None
-    row_norm: float | None = None
-    """√(mean_i Σ_j W_ij²), the largest of the layer's matrices."""
+    row_norm: float | None = None  # √(mean_i Σ_j W_ij²), the largest of the layer's matrices
     level: float | None = None
     """Of the first matrix: the share of its square that reads the common level, Σ_i (Σ_j W_ij)² / (n Σ_ij W_ij²)."""
     bias_mean: float | None = None

@@ -41,8 +41,7 @@ class Sampler(Observer):
         super().__init__(structure.layers, False, _SAMPLES)
         self.ran = False
         self._model, self._structure, self._spectra = model, structure, spectra
-        self._listens = listens
-        """Whether the loss is what `backward()` is called on."""
+        self._listens = listens  # whether the loss is what `backward()` is called on
         self._depth, self._inside = 0, False
         self._backward = False
         self._pending: Seen | None = None
@@ -57,21 +56,19 @@ class Sampler(Observer):
         self.evaluated = 0
         """1 if the model ran without gradients in training mode."""
         self._inputs: Tensor | None = None
-        self._keys: Tensor | None = None
-        """A number for each of the first rows of the inputs."""
+        self._asked = False
+        self._keys: Tensor | None = None  # a number for each of the first rows of the inputs
         self._loss: Tensor | None = None
         self._severed = False
-        self._heard: Tensor | None = None
-        """Whether `backward()` was called on a tensor that nothing leads to."""
+        self._heard: Tensor | None = None  # whether `backward()` was called on a tensor that nothing leads to
         self._directions: list[tuple[nn.Parameter, Tensor, Tensor]] = []
         """Parts of weights as they were, and of the gradients that arrived."""
         self._shape = (0, 0)
         self._moves: Moves | None = None
         self._used: dict[int, Tensor] = {}
         self._stepped, self._rate, self._base, self._searches, self._resumed = False, 0.0, 0.0, False, False
-        self._passes, self._misstep = 0, ""
-        self._stepped_at: dict[int, int] = {}
-        """Of an optimizer, how often gradients had arrived when it stepped."""
+        self._passes, self._twice = 0, False
+        self._stepped_at: dict[int, int] = {}  # of an optimizer, how often gradients had arrived when it stepped
         self._early: tuple[Table, Table, Table] = [], [], []
 
     @guarded
@@ -163,7 +160,8 @@ class Sampler(Observer):
             self._evaluating = self._structure.modal
         if module is self._model and module.training and not torch.is_grad_enabled() and self._structure.modal:
             self.evaluated = 1
-        if self._inside and self._inputs is None:
+        if self._inside and not self._asked:  # what enters the outermost module, and nothing inside
+            self._asked = True
             self._look_at_inputs([*args, *kwargs.values()])
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
@@ -251,13 +249,7 @@ class Sampler(Observer):
             return
         if self._moves is None:
             self._moves = Moves(self._weights())
-        held = [p for group in groups for p in group["params"]]
-        if self._backward and all(p.grad is None for p in held):
-            own = {id(p) for p in held}
-            others = (weight for weight in self._weights() if id(weight) not in own)
-            self._misstep = "idle" if any(weight.grad is not None for weight in others) else self._misstep
-        if self._passes and self._stepped_at.get(id(optimizer)) == self._passes:
-            self._misstep = "twice"
+        self._twice = self._twice or (self._passes > 0 and self._stepped_at.get(id(optimizer)) == self._passes)
         self._stepped_at[id(optimizer)] = self._passes
         self._resumed = any(optimizer.state.values())
         self._stepped = self._structure.optimized = True
@@ -349,7 +341,7 @@ class Sampler(Observer):
             suspects=self._structure.suspects or (), keys=tuple(known["keys"].get("keys", ())),
             base_rate=self._base if self._stepped else None, period=period, cleared=self._cleared, half=self._half,
             evaluating=self._evaluating, searches=self._searches, standardizes=self._structure.standardizes,
-            resumed=self._resumed and step == 0, renewed=renewed, others=others, misstep=self._misstep,
+            resumed=self._resumed and step == 0, renewed=renewed, others=others, twice=self._twice,
         )  # fmt: skip
 
     def _row(self, module: nn.Module, layer: Seen | None, known: Mapping[str, Any]) -> Row:

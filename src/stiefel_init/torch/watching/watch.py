@@ -125,8 +125,7 @@ class Watch:
         self._failures = 0
         self._stance: Any = None
         self._rows: tuple[Row, ...] = ()
-        self._losses: tuple[float, float] | None = None
-        """The first and the last one that were given."""
+        self._losses: tuple[float, float] | None = None  # the first and the last one that were given
         self._sinks: list[Sink] = []
         targets = to if isinstance(to, list | tuple) else [to]
         if self._speaks():
@@ -135,10 +134,8 @@ class Watch:
         self._stepping = self._stepped_before = False
         """Whether the optimizer stepped in this step of the training, and in the one before."""
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self._strange = False
-        """Whether an optimizer stepped that holds none of the model's weights."""
-        self._first_steps = 0
-        """First steps of optimizers, one after the other."""
+        self._strange = False  # whether an optimizer stepped that holds none of the model's weights
+        self._first_steps = 0  # first steps of optimizers, one after the other
         self._gap = self._period = 0
         """Steps of the training since the optimizer's last one, and at most between two of them."""
         count = weakref.WeakMethod(self._count)  # a watch that is dropped is gone
