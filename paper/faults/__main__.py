@@ -27,7 +27,7 @@ def _judged(name: str) -> tuple[str, bool, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m paper.faults", description=__doc__)
     parser.add_argument("--half", choices=("choose", "score"), help="of this half alone")
-    parser.add_argument("--look", type=int, choices=(1, 2, 3, 4), help="of this set alone; the fourth is the fresh one")
+    parser.add_argument("--look", type=int, choices=range(1, 6), help="of this set alone; the fifth is the fresh one")
     parser.add_argument("--check", nargs="*", metavar="NAME", help="of these faults or classes, or of all")
     arguments = parser.parse_args()
     wanted = {*(arguments.check or [])}

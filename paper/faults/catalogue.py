@@ -49,7 +49,7 @@ class Fault:
     reach: float  # the twin scores at least this
     margin: float  # and the broken program at most this share of its twin's score
     why: str  # where these two differ from 0.6, the reason
-    look: int  # 1 and 2 were looked at while rules were written; 3 and 4 were written without one at the rules
+    look: int  # 1 and 2 were looked at while rules were written; 3, 4 and 5 were written without one at the rules
 
 
 def read() -> dict[str, Fault]:

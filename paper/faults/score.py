@@ -1,6 +1,6 @@
 """What `diagnose` and `watch` say of the catalogue's programs.
 
-    python -m paper.faults.score [--half choose|score] [--look 1|2|3|4] [--write] [NAME …]
+    python -m paper.faults.score [--half choose|score] [--look 1|2|3|4|5] [--write] [NAME …]
 
 A fault is *found* where something is reported that its repaired twin does not have; *named* where what is reported
 states its cause, by `STATES`: a consequence does not count. It is *repaired* where it is named and what to do is what
@@ -38,7 +38,8 @@ SECOND_LOOK = RECORD.with_name("faults-second-look.json")
 THIRD_LOOK = RECORD.with_name("faults-third-look.json")
 """The first run of the faults that were written without a look at the rules; rules were chosen with them since."""
 FOURTH_LOOK = RECORD.with_name("faults-fourth-look.json")
-"""The first run of those that were written after that, again without a look at the rules."""
+FIFTH_LOOK = RECORD.with_name("faults-fifth-look.json")
+"""The first runs of those that were written after that, again without a look at the rules."""
 EVERY = 5  # steps between samples: the programs are short
 
 
@@ -106,8 +107,6 @@ def _is_repaired(fault: Fault, seed: int, broken: Reports, twin: Reports, named:
 
 def examine(name: str, seeds: Sequence[int] = SEEDS) -> dict[str, Any]:
     """A fault's row."""
-    torch.set_num_threads(1)
-    logging.getLogger("stiefel_init.watch").setLevel(logging.CRITICAL)
     fault = FAULTS[name]
     rows = []
     with warnings.catch_warnings():
@@ -123,6 +122,11 @@ def examine(name: str, seeds: Sequence[int] = SEEDS) -> dict[str, Any]:
     return {"name": name, "half": half(name), "said": list(said_of), "twin": list(twins), **words}
 
 
+def _quietly() -> None:
+    torch.set_num_threads(1)
+    logging.getLogger("stiefel_init.watch").setLevel(logging.CRITICAL)
+
+
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """ "40 of 50 (80 %)" for each of the words."""
     counts = [sum(row[word] for row in rows) for word in WORDS]
@@ -133,7 +137,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="faults; all without a name")
     parser.add_argument("--half", choices=("choose", "score"), help="one half of the catalogue")
-    parser.add_argument("--look", type=int, choices=(1, 2, 3, 4), help="one set; the fourth is the fresh one")
+    parser.add_argument("--look", type=int, choices=range(1, 6), help="one set; the fifth is the fresh one")
     parser.add_argument("--write", action="store_true", help=f"keep the rows in {RECORD.name}")
     options = parser.parse_args()
     names = options.names or [
@@ -144,7 +148,7 @@ def main() -> int:
     if unknown := [name for name in names if name not in FAULTS]:
         parser.error(f"no fault is called {unknown[0]!r}; python -m paper.faults lists them")
     rows = []
-    with multiprocessing.get_context("fork").Pool(2) as pool:
+    with multiprocessing.get_context("fork").Pool(2, _quietly) as pool:
         for number, row in enumerate(pool.imap(examine, names), 1):
             rows.append(row)
             marks = "".join(word[0] if row[word] else "-" for word in WORDS)

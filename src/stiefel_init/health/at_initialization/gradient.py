@@ -88,8 +88,8 @@ def _of_forgetting(evidence: Evidence, measured: Measured) -> Cause:
         )
     if worst.kind not in GATES:
         advice = "call stiefel_init.torch.initialize_(model), whose recurrent weights preserve the state"
-        # Of members nothing is known to help: gated layers did not do better where this was tried.
-        return Cause("" if worst.scheme in MEMBERS else advice, "time steps", layer=worst)
+        # Of orthogonal ones nothing is known to help: gated layers did not do better where this was tried.
+        return Cause("" if worst.scheme in {*MEMBERS, "orthogonal"} else advice, "time steps", layer=worst)
     gate, gates = GATES[worst.kind]
     code = (
         f'for name, bias in model.get_submodule("{worst.layer}").named_parameters(): '
