@@ -150,6 +150,26 @@ def test_a_fault_of_the_loop_is_named_and_its_twin_is_silent(
         assert kind in kinds if step is loop else not kinds, kinds
 
 
+class Penalized(torch.optim.SGD):
+    """An optimizer of one's own, whose step calls that of its base."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad += 0.001 * parameter.detach()
+        return super().step(closure)
+
+
+def test_a_step_within_a_step_is_one() -> None:
+    model = network()
+    torch.optim.SGD(model.parameters(), 0.1)  # from here on, torch calls hooks for the step of the base, too
+    optimizer = Penalized(model.parameters(), 0.1)
+    with watch(model, optimizer, every=3, report=lambda event: None) as seen:
+        for number in range(30):
+            plain(model, optimizer, number)
+        assert (seen.steps, len(seen.events), len(seen.open)) == (30, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("factor", "kind"),
     [

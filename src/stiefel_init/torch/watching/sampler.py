@@ -249,7 +249,8 @@ class Sampler(Observer):
             return
         if self._moves is None:
             self._moves = Moves(self._weights())
-        self._twice = self._twice or (self._passes > 0 and self._stepped_at.get(id(optimizer)) == self._passes)
+        again = self._passes > 0 and self._stepped_at.get(id(optimizer)) == self._passes
+        self._twice = self._twice or (again and self._structure.begun.get(id(optimizer), 1) == 1)
         self._stepped_at[id(optimizer)] = self._passes
         self._resumed = any(optimizer.state.values())
         self._stepped = self._structure.optimized = True

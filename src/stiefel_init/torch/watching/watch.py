@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ...core.errors import StiefelError
 from ...health.in_training.steps import FALLEN
@@ -138,8 +138,16 @@ class Watch:
         self._first_steps = 0  # first steps of optimizers, one after the other
         self._gap = self._period = 0
         """Steps of the training since the optimizer's last one, and at most between two of them."""
-        count = weakref.WeakMethod(self._count)  # a watch that is dropped is gone
-        self._counting = register_optimizer_step_post_hook(lambda *step: None if (it := count()) is None else it(*step))
+        begun, count = self._structure.begun, weakref.WeakMethod(self._count)  # a watch that is dropped is gone
+
+        def begins(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            begun[id(optimizer)] = begun.get(id(optimizer), 0) + 1
+
+        def ends(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            if begun.pop(id(optimizer), 0) and (it := count()) is not None:
+                it(optimizer)
+
+        self._counting = register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ends)
         _WATCHED[self._model] = weakref.ref(self)
         if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
             raise StiefelError(f"optimizer is a {type(optimizer).__name__}; give an optimizer of torch.")
@@ -153,7 +161,7 @@ class Watch:
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         return not distributed or torch.distributed.get_rank() == 0
 
-    def _count(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def _count(self, optimizer: torch.optim.Optimizer) -> None:
         """Count the steps of optimizers that hold weights of the model, and how many of them were the first of one."""
         known = self._structure.known
         new = optimizer not in self._optimizers
@@ -286,7 +294,8 @@ class Watch:
             return
         self.running = False
         self._disarm()
-        self._counting.remove()
+        for hook in self._counting:
+            hook.remove()
         for sink in self._sinks:
             self._into(sink, sink.close)
         self._sinks = []

@@ -49,6 +49,8 @@ class Structure:
         """Whether something in it runs otherwise in training than in evaluation."""
         self.standardizes = standardizes(modules)
         self.optimized = False
+        self.begun: dict[int, int] = {}
+        """How often each optimizer has begun a step since its last one ended: a class may call the step of its base."""
         """Whether one of torch's optimizers was seen to step these weights."""
         self.suspects: tuple[tuple[str, str], ...] | None = None
         """Operations in the loss that may become infinite or NaN, once they were looked for."""
