@@ -95,8 +95,8 @@ def page() -> list[str]:
                  "re-created as small programs, each with its repaired twin (`python -m paper.faults` lists them). "
                  "[All of them](tables/faults.csv), with their sources and what is said of each. The fresh set was "
                  "written by someone who had not seen the rules, and run once when all rules stood; which of the known "
-                 "causes each fault has was written down after the run. One of its false alarms led to a correction since."),
-        "",
+                 "causes each fault has was written down after the run. One of its false alarms led to a correction "
+                 "since."), "",
         *wrapped("The other sets are not untouched: rules were added for what was missed, and corrected for false "
                  f"alarms. When they were fresh, these were found, in turn: {before}. A hash of its name puts a fault "
                  "of the first two into one half or the other. Nearly a hundred programs that train well "
