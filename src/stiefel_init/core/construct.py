@@ -161,7 +161,7 @@ def small_rotations(arrays: Arrays, numbers: Array, u: Array, spread: float, eps
     root = 1 / math.sqrt(p)
     # With B = diag(0, A - Aᵀ), c = 2/uᵀu and r = cBu, HBH = B + urᵀ - ruᵀ.
     b = arrays.bordered_skew(numbers)
-    r = b.sum(-1)[..., None] * (root / (1 + root))
+    r, u = b.sum(-1)[..., None] * (root / (1 + root)), u[None]
     b += u * r.mT
     b -= r * u.mT
     b *= spread * math.sqrt(0.5) * root
