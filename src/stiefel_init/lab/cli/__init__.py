@@ -100,7 +100,7 @@ app = program(
         "The paper (in a clone)": of_paper(),
     },
 )
-data_app = typer.Typer(no_args_is_help=True, help="List, fetch and locate the data sets.")
+data_app = typer.Typer(no_args_is_help=True, help="List and fetch the data sets.")
 app.add_typer(data_app, name="data", rich_help_panel="Compare initializations")
 _command(data_app, "list", commands.data_list)
 _command(data_app, "get", commands.data_get)
