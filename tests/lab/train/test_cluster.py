@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,9 +37,11 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A cluster on this machine whose head has one core; tests add nodes."""
+    """A cluster on this machine whose head has one core; tests add nodes. One at a time: two starve each other's."""
     from ray.cluster_utils import Cluster
 
+    lock = open(Path(tempfile.gettempdir()) / "stiefel-init-ray-tests", "w")  # noqa: SIM115
+    fcntl.flock(lock, fcntl.LOCK_EX)
     arguments = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
     made = Cluster(initialize_head=True, head_node_args=arguments)
     before = os.environ.get("RAY_ADDRESS")
@@ -48,6 +52,7 @@ def cluster() -> Iterator[Any]:
     else:
         os.environ["RAY_ADDRESS"] = before
     made.shutdown()
+    lock.close()
 
 
 def deep_cells(count: int) -> list[Cell]:
